@@ -1,0 +1,117 @@
+"""RunConfig: the one resolved description of a run, from which every file is derived."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+from trainwiz.core.config.sections import (
+    BatchSection,
+    CheckpointSection,
+    DataSection,
+    EngineSection,
+    EvaluationSection,
+    LoggingSection,
+    ModelSection,
+    ModeSection,
+    PeftSection,
+    Section,
+    Task,
+    TrainingSection,
+)
+
+OriginKind = Literal["detected", "profile", "you", "solved"]
+
+
+class Origin(BaseModel):
+    """Who chose a value, and why."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    origin: OriginKind
+    reason: str = ""
+
+
+class RunConfig(Section):
+    """Everything a run needs. With `None` left in solvable fields it is a request;
+    `make_plan` returns it with every field filled, and that is what `run.yaml` holds.
+
+    `origins` maps key paths ("engine.precision") to who chose the value; a key that is not in
+    it is the product's default.
+    """
+
+    schema_version: Literal[1] = 1
+    name: str = Field("run", min_length=1, max_length=80, description="Name of the run, part of its folder's name.")
+    profile: str | None = Field(None, description="The profile that this run came from.")
+    task: Task = "masked-lm"
+    model: ModelSection = Field(default_factory=ModelSection)
+    data: DataSection = Field(default_factory=DataSection)
+    batch: BatchSection = Field(default_factory=BatchSection)
+    training: TrainingSection = Field(default_factory=TrainingSection)
+    engine: EngineSection = Field(default_factory=EngineSection)
+    peft: PeftSection = Field(default_factory=PeftSection)
+    evaluation: EvaluationSection = Field(default_factory=EvaluationSection)
+    checkpoint: CheckpointSection = Field(default_factory=CheckpointSection)
+    logging: LoggingSection = Field(default_factory=LoggingSection)
+    mode: ModeSection = Field(default_factory=ModeSection)
+    forced: bool = Field(False, description="Started with --force in spite of error findings.")
+    origins: dict[str, Origin] = Field(default_factory=dict)
+
+    @field_validator("name")
+    @classmethod
+    def _name_stays_in_its_folder(cls, value: str) -> str:
+        if any(not (ch.isalnum() or ch in "-_.") for ch in value) or value.startswith((".", "-")):
+            raise ValueError(f"run name {value!r}: use letters, digits, '-', '_' and '.', not starting with '.' or '-'")
+        return value
+
+    def value(self, key: str) -> Any:
+        """The value at a key path such as "engine.precision"; KeyError when there is none."""
+        node: Any = self
+        for part in key.split("."):
+            if isinstance(node, BaseModel) and part in type(node).model_fields:
+                node = getattr(node, part)
+            elif isinstance(node, dict) and part in node:
+                node = node[part]
+            elif isinstance(node, list) and part.isdigit() and int(part) < len(node):
+                node = node[int(part)]
+            else:
+                raise KeyError(key)
+        return node
+
+    def origin(self, key: str) -> Origin:
+        """Who chose the value at `key`; the product's default when nobody did."""
+        return self.origins.get(key, Origin(origin="solved", reason="default"))
+
+    def with_values(
+        self, values: dict[str, Any], origin: OriginKind, reasons: dict[str, str] | None = None
+    ) -> RunConfig:
+        """A validated copy with `values` (key path -> value) set and their origin noted.
+
+        Raises pydantic.ValidationError for a bad value and KeyError for a path that is not there.
+        """
+        document = self.model_dump(mode="python")
+        origins = dict(self.origins)
+        for key, value in values.items():
+            set_path(document, key, value)
+            origins[key] = Origin(origin=origin, reason=(reasons or {}).get(key, ""))
+        document["origins"] = origins
+        return RunConfig.model_validate(document)
+
+
+def set_path(document: dict[str, Any], key: str, value: Any) -> None:
+    """Set `document["a"]["b"]` for key "a.b"; KeyError when a parent is not there."""
+    *parents, last = key.split(".")
+    node: Any = document
+    for part in parents:
+        if isinstance(node, list) and part.isdigit() and int(part) < len(node):
+            node = node[int(part)]
+        elif isinstance(node, dict) and isinstance(node.get(part), dict | list):
+            node = node[part]
+        else:
+            raise KeyError(key)
+    if isinstance(node, list):
+        if not last.isdigit() or int(last) >= len(node):
+            raise KeyError(key)
+        node[int(last)] = value
+    else:
+        node[last] = value

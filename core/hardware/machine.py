@@ -1,0 +1,84 @@
+"""Machine and Gpu: what a computer is, as values. How they are read is in the modules beside this one."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+Accelerator = Literal["cuda", "mps", "cpu"]
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU. What cannot be read is None, with the reason under `unavailable[field]`."""
+
+    index: int
+    uuid: str | None = None
+    name: str | None = None
+    memory_total_bytes: int | None = None
+    memory_free_bytes: int | None = None
+    compute_capability: str | None = None
+    """Like "8.6"."""
+    driver: str | None = None
+    mig: str | None = None
+    """ "enabled", "disabled", or the name of the MIG slice; None where the card has none."""
+    links: tuple[str, ...] = ()
+    """For each other GPU: "GPU1: NVLink x4" or "GPU1: PCIe switch"."""
+    visible: bool = True
+    """Selected by CUDA_VISIBLE_DEVICES."""
+    memory_other_bytes: int | None = None
+    """Memory that the desktop or other jobs hold now."""
+    catalogue_name: str | None = None
+    """Name in the GPU catalogue, where it is known: peak rates come from there."""
+    unavailable: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def capability(self) -> tuple[int, int] | None:
+        """(8, 6) for sm 8.6."""
+        if self.compute_capability is None:
+            return None
+        major, _, minor = self.compute_capability.partition(".")
+        return int(major), int(minor or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Libraries:
+    """What can be imported here (found without importing it): name -> version, or None when absent."""
+
+    versions: dict[str, str | None] = field(default_factory=dict)
+
+    def has(self, name: str) -> bool:
+        return self.versions.get(name) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """One computer. `hypothetical` machines come from the catalogue and are for planning only."""
+
+    gpus: tuple[Gpu, ...] = ()
+    cpu_cores: int = 1
+    """Cores this process may use (affinity and cgroup quota respected)."""
+    ram_total_bytes: int = 0
+    """Of the machine or of the cgroup limit, whichever is smaller."""
+    ram_available_bytes: int = 0
+    disk_free_bytes: int | None = None
+    disk_path: str | None = None
+    platform: str = "linux"
+    accelerator: Accelerator = "cpu"
+    wsl: bool = False
+    hypothetical: bool = False
+    description: str = ""
+    """One line: "1 x RTX 3080 10GB, 12 cores, 62.7 GiB RAM"."""
+    cpu_model: str | None = None
+    shared_memory_bytes: int | None = None
+    """Size of /dev/shm."""
+    libraries: Libraries = field(default_factory=Libraries)
+    unavailable: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def visible_gpus(self) -> tuple[Gpu, ...]:
+        return tuple(gpu for gpu in self.gpus if gpu.visible)
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of `trainwiz hardware --json`."""
+        return asdict(self)

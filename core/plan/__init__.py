@@ -1,0 +1,1 @@
+"""make_plan(machine, config) -> Plan, and the Plan itself."""

@@ -1,0 +1,144 @@
+"""Plan: what a run will be, as one frozen value. Its JSON is what every screen and program shows."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from trainwiz.core.config import OriginKind, RunConfig
+from trainwiz.core.findings import Finding
+from trainwiz.core.hardware import Machine
+
+MemoryVerdict = Literal["fits", "tight", "does_not_fit"]
+TimeVerdict = Literal["plausible", "implausible", "impossible", "idle"]
+Tier = Literal["analytic", "traced", "measured"]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedModel:
+    name: str
+    architecture: str | None
+    parameters: int | None
+    trainable_parameters: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchAlternative:
+    """Another factorisation near the target."""
+
+    micro_batch: int
+    accumulation: int
+    effective_samples: int
+    effective_tokens: int
+    deviation: float
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPlan:
+    """micro_batch x accumulation x world_size = effective_samples."""
+
+    micro_batch: int
+    accumulation: int
+    world_size: int
+    sequence_length: int
+    effective_samples: int
+    effective_tokens: int
+    """Padding included: effective_samples x sequence_length."""
+    real_tokens: int | None
+    """Expected real tokens a step on this data; None when the data is not known."""
+    target_tokens: int | None
+    target_samples: int | None
+    deviation: float | None
+    """(effective - target) / target; None without a target."""
+    alternatives: tuple[BatchAlternative, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """Peak memory of the fullest device. Without a GPU the device is host RAM."""
+
+    tier: Tier
+    allocated_bytes: int
+    reserved_bytes: int
+    device_used_bytes: int
+    """What nvidia-smi would show."""
+    low_bytes: int
+    high_bytes: int
+    breakdown: dict[str, int]
+    """weights, gradients, optimizer, activations, logits, temporary, context (bytes at the peak)."""
+    peak_moment: str
+    capacity_bytes: int | None
+    verdict: MemoryVerdict | None
+    host_ram_bytes: int
+    host_ram_capacity_bytes: int | None
+    host_ram_parts: dict[str, int]
+    disk_bytes: int
+    disk_capacity_bytes: int | None
+    device: str
+    """ "GPU 0 · RTX 3080 10GB" or "host RAM"."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimePlan:
+    """Time as a range. None where the device's rate is not known."""
+
+    step_s: float | None
+    step_low_s: float | None
+    step_high_s: float | None
+    steps: int | None
+    epochs: float | None
+    total_s: float | None
+    total_low_s: float | None
+    total_high_s: float | None
+    evaluation_s: float | None
+    saving_s: float | None
+    tokens_per_s: float | None
+    fraction_of_peak: float | None
+    basis: Literal["roofline", "probe", "history"]
+    verdict: TimeVerdict | None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One value that the product chose, with its reason."""
+
+    key: str
+    value: Any
+    origin: OriginKind
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The whole preview. `config` is complete: nothing is left to solve."""
+
+    profile: str | None
+    machine: Machine
+    config: RunConfig
+    model: PlannedModel
+    task: str
+    batch: BatchPlan
+    memory: MemoryPlan
+    time: TimePlan
+    choices: tuple[Choice, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        return tuple(finding for finding in self.findings if finding.severity == "error")
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of `trainwiz plan --json` and of plan.json."""
+        return {
+            "profile": self.profile,
+            "machine": self.machine.to_json(),
+            "model": asdict(self.model),
+            "task": self.task,
+            "batch": asdict(self.batch),
+            "memory": asdict(self.memory),
+            "time": asdict(self.time),
+            "choices": [asdict(choice) for choice in self.choices],
+            "findings": [finding.to_json() for finding in self.findings],
+            **self.extra,
+        }

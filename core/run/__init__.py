@@ -1,0 +1,1 @@
+"""The run folder: names, layout, atomic reads and writes."""

@@ -1,0 +1,100 @@
+"""RunFolder: the names inside a run folder, and its atomic reads and writes."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+RUN_YAML = "run.yaml"
+PLAN_JSON = "plan.json"
+ACCELERATE_YAML = "accelerate.yaml"
+DEEPSPEED_JSON = "deepspeed.json"
+LAUNCH_SH = "launch.sh"
+STATE_JSON = "state.json"
+ENGINE_JSON = "engine.json"
+METRICS_JSONL = "metrics.jsonl"
+SYSTEM_JSONL = "system.jsonl"
+TRAIN_LOG = "train.log"
+SUPERVISOR_LOG = "supervisor.log"
+FINAL_MODEL = "final_model"
+TENSORBOARD_LOGS = "logs"
+
+RUN_MARK_VARIABLE = "TRAINWIZ_RUN_MARK"
+"""Environment variable that the supervisor sets and every process of the run inherits."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """One run folder: the only contract between launcher, training process and viewers."""
+
+    path: Path
+
+    def file(self, name: str) -> Path:
+        return self.path / name
+
+    @property
+    def run_yaml(self) -> Path:
+        return self.path / RUN_YAML
+
+    @property
+    def plan_json(self) -> Path:
+        return self.path / PLAN_JSON
+
+    @property
+    def state_json(self) -> Path:
+        return self.path / STATE_JSON
+
+    @property
+    def metrics_jsonl(self) -> Path:
+        return self.path / METRICS_JSONL
+
+    @property
+    def system_jsonl(self) -> Path:
+        return self.path / SYSTEM_JSONL
+
+    @property
+    def train_log(self) -> Path:
+        return self.path / TRAIN_LOG
+
+    @property
+    def engine_json(self) -> Path:
+        """Written by rank 0 of the training: which engine really runs. The supervisor copies it into state.json."""
+        return self.path / ENGINE_JSON
+
+    @property
+    def final_model(self) -> Path:
+        return self.path / FINAL_MODEL
+
+    def failure_json(self, rank: int) -> Path:
+        """Written by a training process that dies of an exception."""
+        return self.path / f"failure-rank{rank}.json"
+
+    def is_run(self) -> bool:
+        return self.run_yaml.is_file()
+
+
+def write_atomic(path: Path, text: str) -> None:
+    """Write by temporary file and rename: a reader sees the old or the new content, never half."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_json_atomic(path: Path, document: Mapping[str, Any]) -> None:
+    write_atomic(path, json.dumps(document, ensure_ascii=False, indent=1) + "\n")
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The document, or None when it is absent or not (yet) a JSON object."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return document if isinstance(document, dict) else None

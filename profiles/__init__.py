@@ -1,0 +1,1 @@
+"""Data only: hardware profiles, catalogues of GPUs and models, sample data."""
