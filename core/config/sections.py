@@ -137,6 +137,7 @@ class TrainingSection(Section):
 class EngineSection(Section):
     """How the step is computed."""
 
+    device: Literal["cuda", "mps", "cpu"] | None = Field(None, description="Kind of device the run is made for.")
     precision: Precision | None = Field(None, description="Number format of the computation.")
     tf32: bool | None = Field(None, description="TF32 matrix products for what stays in fp32 (sm 8.0 and later).")
     attention: Attention | None = Field(None, description="Attention kernel.")
