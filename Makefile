@@ -1,0 +1,38 @@
+# make demo   installs trainwiz into .venv and trains the embedded demo
+# make test   installs trainwiz with its test tools into .venv-test and runs the checks and the tests
+SHELL := /bin/bash
+VENV ?= .venv
+TEST_VENV ?= .venv-test
+
+.PHONY: demo test test-all check benchmark screenshots clean
+
+demo: $(VENV)/.installed
+	$(VENV)/bin/trainwiz --profile cpu-demo --yes
+
+test: $(TEST_VENV)/.installed check
+	$(TEST_VENV)/bin/python -m pytest -m "not all" -n 2 --dist loadgroup
+
+test-all: $(TEST_VENV)/.installed check
+	$(TEST_VENV)/bin/python -m pytest
+
+check: $(TEST_VENV)/.installed
+	$(TEST_VENV)/bin/ruff check .
+	$(TEST_VENV)/bin/ruff format --check .
+	scripts/typecheck.sh $(TEST_VENV)/bin/mypy
+
+benchmark: $(TEST_VENV)/.installed
+	$(TEST_VENV)/bin/python -m tests.benchmarks
+
+screenshots: $(TEST_VENV)/.installed
+	$(TEST_VENV)/bin/python scripts/screenshots.py
+
+$(VENV)/.installed: pyproject.toml constraints.txt scripts/install.sh
+	scripts/install.sh $(VENV)
+	touch $@
+
+$(TEST_VENV)/.installed: pyproject.toml constraints.txt scripts/install.sh
+	scripts/install.sh $(TEST_VENV) test screenshots deepspeed
+	touch $@
+
+clean:
+	rm -rf build dist .cache .pytest_cache .mypy_cache .ruff_cache trainwiz.egg-info

@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# Runs mypy over the packages: scripts/typecheck.sh [MYPY]
+# The folders core/, tui/ and profiles/ are imported as trainwiz.core, ...; mypy finds them
+# under that name through a folder of links.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+roots=.cache/mypy-roots/trainwiz
+mkdir -p "$roots"
+for part in core tui profiles; do ln -sfn "../../../$part" "$roots/$part"; done
+exec "${1:-mypy}" -p trainwiz.core -p trainwiz.tui

@@ -1,0 +1,69 @@
+"""The package as it is built: folders, import rules, metadata."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+HEAVY = ("torch", "transformers", "datasets", "textual", "accelerate", "peft")
+RUN_AS_CHILDREN = ("trainwiz.core.training", "trainwiz.core.estimate.trace")
+
+
+def core_modules() -> list[str]:
+    """Every module of trainwiz.core outside the parts that run only as child processes."""
+    names = []
+    for file in sorted((REPOSITORY / "core").rglob("*.py")):
+        if file.name == "__main__.py":
+            continue
+        parts = ("trainwiz", *file.relative_to(REPOSITORY).with_suffix("").parts)
+        name = ".".join(parts).removesuffix(".__init__")
+        if not name.startswith(RUN_AS_CHILDREN):
+            names.append(name)
+    return names
+
+
+def loaded_after_importing(modules: list[str]) -> set[str]:
+    """The heavy top-level packages in sys.modules of a fresh interpreter that imported `modules`."""
+    program = "import importlib, sys\nfor name in sys.argv[1:]: importlib.import_module(name)\nprint(*sys.modules, sep='\\n')"
+    done = subprocess.run([sys.executable, "-c", program, *modules], capture_output=True, text=True, check=True)
+    return {name.split(".")[0] for name in done.stdout.split()} & set(HEAVY)
+
+
+def test_core_imports_nothing_heavy() -> None:
+    modules = core_modules()
+    assert len(modules) > 20
+    assert loaded_after_importing(modules) == set()
+
+
+def test_the_check_above_can_fail() -> None:
+    assert loaded_after_importing(["textual"]) == {"textual"}
+
+
+def test_the_command_line_imports_nothing_heavy() -> None:
+    assert loaded_after_importing(["trainwiz.tui.cli"]) == set()
+
+
+@pytest.mark.parametrize("module", ["trainwiz.tui.app", "trainwiz.tui.screens.plan", "trainwiz.tui.screens.monitor"])
+def test_screens_hold_no_torch(module: str) -> None:
+    assert loaded_after_importing([module]) <= {"textual"}
+
+
+def test_every_folder_with_code_is_packaged() -> None:
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
+    listed = set(project["tool"]["setuptools"]["packages"])
+    found = {
+        ".".join(("trainwiz", *file.parent.relative_to(REPOSITORY).parts))
+        for top in ("core", "tui", "profiles")
+        for file in (REPOSITORY / top).rglob("*.py")
+    }
+    assert found == listed
+
+
+def test_profiles_hold_only_data() -> None:
+    code = [file for file in (REPOSITORY / "profiles").rglob("*.py") if file.name != "__init__.py"]
+    assert code == []
