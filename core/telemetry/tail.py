@@ -1,0 +1,186 @@
+"""Tails: read what a growing file gained since the last look, at a cost that follows what is new."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any, BinaryIO
+
+READ_BYTES = 4 * 1024 * 1024
+"""Most that one call reads, so that a file of any size is read in bounded memory."""
+LONGEST_LINE_BYTES = 1024 * 1024
+TEXT_WINDOW_BYTES = 256 * 1024
+FINGERPRINT_BYTES = 64
+
+_NON_FINITE = {
+    "NaN": math.nan,
+    "nan": math.nan,
+    "Infinity": math.inf,
+    "inf": math.inf,
+    "-Infinity": -math.inf,
+    "-inf": -math.inf,
+}
+
+
+class ByteTail:
+    """New bytes of a file that another process appends to, truncates, replaces, or has not made yet.
+
+    `resets` counts how often the file turned out to be another one (truncated, replaced, rewritten):
+    what was read before then no longer holds, and reading starts again at its beginning.
+    `behind` is true while more bytes wait than one call returns. `problem` is one sentence when the
+    file is there and cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.offset = 0
+        self.resets = 0
+        self.behind = False
+        self.problem: str | None = None
+        self._inode: tuple[int, int] | None = None
+        self._stamp: tuple[int, int] | None = None
+        self._head = b""
+        self._before_offset = b""
+
+    def read_bytes(self, limit: int = READ_BYTES) -> bytes:
+        """At most `limit` new bytes; empty when nothing is new or the file is not there."""
+        self.behind = False
+        try:
+            with self.path.open("rb") as file:
+                self.problem = None
+                return self._read(file, limit)
+        except FileNotFoundError:
+            self.problem = None
+        except OSError as error:
+            self.problem = f"{self.path} cannot be read: {error.strerror or error}."
+        return b""
+
+    def _read(self, file: BinaryIO, limit: int) -> bytes:
+        status = os.fstat(file.fileno())
+        stamp = (status.st_size, status.st_mtime_ns)
+        if stamp == self._stamp and self.offset == status.st_size:
+            return b""
+        inode = (status.st_dev, status.st_ino)
+        if self._inode is not None and (
+            inode != self._inode or status.st_size < self.offset or not self._same_content(file)
+        ):
+            self._restart()
+        self._inode, self._stamp = inode, stamp
+        file.seek(self._start(status.st_size, limit))
+        data = file.read(limit)
+        self.offset = file.tell()
+        self.behind = self.offset < status.st_size
+        if len(self._head) < FINGERPRINT_BYTES:
+            file.seek(0)
+            self._head = file.read(min(FINGERPRINT_BYTES, self.offset))
+        self._before_offset = (self._before_offset + data)[-FINGERPRINT_BYTES:]
+        return data
+
+    def _start(self, size: int, limit: int) -> int:
+        """Where the next read begins."""
+        return self.offset
+
+    def _same_content(self, file: BinaryIO) -> bool:
+        # A file that was deleted and made anew often gets the same inode, and may already be longer.
+        file.seek(0)
+        if file.read(len(self._head)) != self._head:
+            return False
+        file.seek(self.offset - len(self._before_offset))
+        return file.read(len(self._before_offset)) == self._before_offset
+
+    def _restart(self) -> None:
+        self.resets += 1
+        self.offset = 0
+        self._head = b""
+        self._before_offset = b""
+
+
+class JsonLinesTail(ByteTail):
+    """New objects of a JSON-lines file.
+
+    A half-written last line is kept until its end arrives. A line that is not a JSON object is
+    counted in `garbage_lines` and passed over. Bare NaN and Infinity, and the strings "NaN",
+    "Infinity", "-Infinity" as values, come back as floats.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.lines = 0
+        self.garbage_lines = 0
+        self._half = b""
+        self._in_long_line = False
+
+    def read_new(self) -> list[dict[str, Any]]:
+        """Objects of the next READ_BYTES at most; call again while `behind` is true."""
+        data = self.read_bytes()
+        if not data:
+            return []
+        *lines, self._half = (self._half + data).split(b"\n")
+        if self._in_long_line and lines:
+            lines.pop(0)
+            self._in_long_line = False
+        if len(self._half) > LONGEST_LINE_BYTES:
+            self.garbage_lines += not self._in_long_line
+            self._in_long_line = True
+        if self._in_long_line:
+            self._half = b""
+        return [row for line in lines if (row := self._parse(line)) is not None]
+
+    def _parse(self, line: bytes) -> dict[str, Any] | None:
+        line = line.strip()
+        if not line:
+            return None
+        self.lines += 1
+        try:
+            row = json.loads(line.decode("utf-8-sig", errors="replace"))
+        except (ValueError, RecursionError):
+            row = None
+        if not isinstance(row, dict):
+            self.garbage_lines += 1
+            return None
+        for key, value in row.items():
+            if isinstance(value, str) and value in _NON_FINITE:
+                row[key] = _NON_FINITE[value]
+        return row
+
+    def _restart(self) -> None:
+        super()._restart()
+        self.lines = self.garbage_lines = 0
+        self._half = b""
+        self._in_long_line = False
+
+
+class TextTail(ByteTail):
+    """New text of a log. A log that is far ahead is entered near its end, at the start of a line:
+    a viewer shows the last lines, and `skipped_bytes` says how much it passed over."""
+
+    def __init__(self, path: Path, window_bytes: int = TEXT_WINDOW_BYTES) -> None:
+        super().__init__(path)
+        self.window_bytes = window_bytes
+        self.skipped_bytes = 0
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+
+    def read_new(self) -> str:
+        """Text that was appended since the last call (at most `window_bytes`); invalid UTF-8 becomes U+FFFD."""
+        skipped_before = self.skipped_bytes
+        data = self.read_bytes(self.window_bytes)
+        if self.skipped_bytes != skipped_before:
+            self._decoder.reset()
+            _, newline, rest = data.partition(b"\n")
+            data = rest if newline else data
+        return self._decoder.decode(data)
+
+    def _start(self, size: int, limit: int) -> int:
+        start = max(self.offset, size - limit)
+        if start > self.offset:
+            self.skipped_bytes += start - self.offset
+            self._before_offset = b""
+        return start
+
+    def _restart(self) -> None:
+        super()._restart()
+        self.skipped_bytes = 0
+        self._decoder.reset()
