@@ -1,0 +1,54 @@
+"""The Textual application that every full-screen command runs; it imports nothing heavy itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from textual.app import App
+from textual.binding import BindingType
+from textual.screen import Screen
+from trainwiz.tui.keys import bindings
+from trainwiz.tui.theme import THEMES, Marks, default_theme_name, marks, wants_ascii
+
+
+class TrainwizApp(App[int]):
+    """Shows the screen that `first_screen` makes; the result of `run()` is the exit code.
+
+    A screen does its slow imports and reads in a worker that it starts after its first frame
+    (`call_after_refresh`), so that something can be read at once.
+    """
+
+    TITLE = "trainwiz"
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("app")]
+    CSS_PATH = "trainwiz.tcss"
+
+    def __init__(self, first_screen: Callable[[], Screen[Any]], *, ascii_only: bool | None = None) -> None:
+        super().__init__()
+        self._first_screen = first_screen
+        self.ascii_only = wants_ascii() if ascii_only is None else ascii_only
+        for theme in THEMES:
+            self.register_theme(theme)
+        self.theme = default_theme_name()
+        for name in set(self.available_themes) - {theme.name for theme in THEMES}:
+            self.unregister_theme(name)
+
+    @property
+    def marks(self) -> Marks:
+        """The marks that this terminal can draw."""
+        return marks(self.ascii_only)
+
+    def get_default_screen(self) -> Screen[Any]:
+        return self._first_screen()
+
+    def action_leave(self) -> None:
+        """Leave with exit code 0; the run of a monitor goes on."""
+        self.exit(0)
+
+    def action_next_theme(self) -> None:
+        names = [theme.name for theme in THEMES]
+        self.theme = names[(names.index(self.theme) + 1) % len(names)]
+
+    def action_help(self) -> None:
+        """What has the focus explains itself in a screen of its own; without one, all keys are listed."""
+        self.action_show_help_panel()

@@ -1,0 +1,41 @@
+"""KeyBar: the keys of the current screen in one line; what does not fit is left to the help."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from textual.app import RenderResult
+from textual.content import Content
+from textual.widget import Widget
+from trainwiz.tui.keys import KeyBinding
+
+GAP = 3
+
+
+def fitting_keys(rows: Sequence[KeyBinding], width: int) -> list[KeyBinding]:
+    """The rows that fit into `width` cells, in their order; the highest ranks are left out first."""
+    kept = [row for row in rows if row.rank < 9]
+    while kept and sum(len(row.shown_key) + 1 + len(row.description) + GAP for row in kept) - GAP > width:
+        worst = max(row.rank for row in kept)
+        if worst == 0:
+            break
+        kept.remove([row for row in kept if row.rank == worst][-1])
+    return kept
+
+
+class KeyBar(Widget):
+    """The keys that `rows` returns, redrawn by `refresh()` when they change. A click does what the key does."""
+
+    def __init__(self, rows: Callable[[], Sequence[KeyBinding]], *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._rows = rows
+
+    def render(self) -> RenderResult:
+        parts: list[Content] = []
+        for row in fitting_keys(self._rows(), self.content_size.width):
+            # Only texts of the key table go through markup here.
+            action = row.action if row.screen == "app" else f"screen.{row.action}"
+            target = f"app.{action}" if row.screen == "app" else action
+            key = row.shown_key.replace("[", r"\[")
+            parts.append(Content.from_markup(f"[@click={target}][$foreground]{key}[/] {row.description}[/]"))
+        return Content(" " * GAP).join(parts)
