@@ -28,14 +28,18 @@ _NON_FINITE = {
 class ByteTail:
     """New bytes of a file that another process appends to, truncates, replaces, or has not made yet.
 
+    With a `window_bytes`, a file that is further ahead than that is entered near its end, and
+    `skipped_bytes` says how much was passed over.
     `resets` counts how often the file turned out to be another one (truncated, replaced, rewritten):
     what was read before then no longer holds, and reading starts again at its beginning.
     `behind` is true while more bytes wait than one call returns. `problem` is one sentence when the
     file is there and cannot be read.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, window_bytes: int | None = None) -> None:
         self.path = path
+        self.window_bytes = window_bytes
+        self.skipped_bytes = 0
         self.offset = 0
         self.resets = 0
         self.behind = False
@@ -45,13 +49,13 @@ class ByteTail:
         self._head = b""
         self._before_offset = b""
 
-    def read_bytes(self, limit: int = READ_BYTES) -> bytes:
-        """At most `limit` new bytes; empty when nothing is new or the file is not there."""
+    def read_bytes(self) -> bytes:
+        """New bytes, READ_BYTES or `window_bytes` at most; empty when nothing is new or the file is not there."""
         self.behind = False
         try:
             with self.path.open("rb") as file:
                 self.problem = None
-                return self._read(file, limit)
+                return self._read(file, self.window_bytes or READ_BYTES)
         except FileNotFoundError:
             self.problem = None
         except OSError as error:
@@ -69,7 +73,9 @@ class ByteTail:
         ):
             self._restart()
         self._inode, self._stamp = inode, stamp
-        file.seek(self._start(status.st_size, limit))
+        if self.window_bytes and status.st_size - self.offset > self.window_bytes:
+            self._skip_to(status.st_size - self.window_bytes)
+        file.seek(self.offset)
         data = file.read(limit)
         self.offset = file.tell()
         self.behind = self.offset < status.st_size
@@ -79,9 +85,11 @@ class ByteTail:
         self._before_offset = (self._before_offset + data)[-FINGERPRINT_BYTES:]
         return data
 
-    def _start(self, size: int, limit: int) -> int:
-        """Where the next read begins."""
-        return self.offset
+    def _skip_to(self, start: int) -> None:
+        """The next read begins at `start`, probably inside a line."""
+        self.skipped_bytes += start - self.offset
+        self.offset = start
+        self._before_offset = b""
 
     def _same_content(self, file: BinaryIO) -> bool:
         # A file that was deleted and made anew often gets the same inode, and may already be longer.
@@ -94,6 +102,7 @@ class ByteTail:
     def _restart(self) -> None:
         self.resets += 1
         self.offset = 0
+        self.skipped_bytes = 0
         self._head = b""
         self._before_offset = b""
 
@@ -106,12 +115,12 @@ class JsonLinesTail(ByteTail):
     "Infinity", "-Infinity" as values, come back as floats.
     """
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
+    def __init__(self, path: Path, window_bytes: int | None = None) -> None:
+        super().__init__(path, window_bytes)
         self.lines = 0
         self.garbage_lines = 0
         self._half = b""
-        self._in_long_line = False
+        self._in_passed_line = False
 
     def read_new(self) -> list[dict[str, Any]]:
         """Objects of the next READ_BYTES at most; call again while `behind` is true."""
@@ -119,13 +128,13 @@ class JsonLinesTail(ByteTail):
         if not data:
             return []
         *lines, self._half = (self._half + data).split(b"\n")
-        if self._in_long_line and lines:
+        if self._in_passed_line and lines:
             lines.pop(0)
-            self._in_long_line = False
+            self._in_passed_line = False
         if len(self._half) > LONGEST_LINE_BYTES:
-            self.garbage_lines += not self._in_long_line
-            self._in_long_line = True
-        if self._in_long_line:
+            self.garbage_lines += not self._in_passed_line
+            self._in_passed_line = True
+        if self._in_passed_line:
             self._half = b""
         return [row for line in lines if (row := self._parse(line)) is not None]
 
@@ -146,41 +155,35 @@ class JsonLinesTail(ByteTail):
                 row[key] = _NON_FINITE[value]
         return row
 
+    def _skip_to(self, start: int) -> None:
+        super()._skip_to(start)
+        self._half = b""
+        self._in_passed_line = True
+
     def _restart(self) -> None:
         super()._restart()
         self.lines = self.garbage_lines = 0
         self._half = b""
-        self._in_long_line = False
+        self._in_passed_line = False
 
 
 class TextTail(ByteTail):
-    """New text of a log. A log that is far ahead is entered near its end, at the start of a line:
-    a viewer shows the last lines, and `skipped_bytes` says how much it passed over."""
+    """New text of a log, entered near its end and at the start of a line: a viewer shows the last lines."""
 
     def __init__(self, path: Path, window_bytes: int = TEXT_WINDOW_BYTES) -> None:
-        super().__init__(path)
-        self.window_bytes = window_bytes
-        self.skipped_bytes = 0
+        super().__init__(path, window_bytes)
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def read_new(self) -> str:
         """Text that was appended since the last call (at most `window_bytes`); invalid UTF-8 becomes U+FFFD."""
         skipped_before = self.skipped_bytes
-        data = self.read_bytes(self.window_bytes)
+        data = self.read_bytes()
         if self.skipped_bytes != skipped_before:
             self._decoder.reset()
             _, newline, rest = data.partition(b"\n")
             data = rest if newline else data
         return self._decoder.decode(data)
 
-    def _start(self, size: int, limit: int) -> int:
-        start = max(self.offset, size - limit)
-        if start > self.offset:
-            self.skipped_bytes += start - self.offset
-            self._before_offset = b""
-        return start
-
     def _restart(self) -> None:
         super()._restart()
-        self.skipped_bytes = 0
         self._decoder.reset()

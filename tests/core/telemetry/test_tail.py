@@ -192,3 +192,16 @@ def test_text_after_truncation(tmp_path: Path) -> None:
     path.write_text("new\n")
     assert tail.read_new() == "new\n"
     assert tail.resets == 1
+
+
+def test_rows_with_a_window_are_entered_near_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "system.jsonl"
+    path.write_text("".join(json.dumps({"n": n}) + "\n" for n in range(10_000)))
+    tail = JsonLinesTail(path, window_bytes=1000)
+    numbers = [row["n"] for row in read_all(tail)]
+    assert numbers == list(range(numbers[0], 10_000))
+    assert 50 < len(numbers) < 120
+    assert tail.garbage_lines == 0
+    with path.open("a") as file:
+        file.write('{"n": 10000}\n')
+    assert tail.read_new() == [{"n": 10000}]

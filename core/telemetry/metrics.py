@@ -1,0 +1,161 @@
+"""Metrics: the rows of metrics.jsonl as series, one for each name."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from trainwiz.core.telemetry.series import EMPTY_CURVE, Curve, Series
+
+PACE_ROWS = 50
+MOST_NAMES = 1_000
+"""A file with more names than this is not a metrics file; further names are counted and left out."""
+
+NOT_METRICS = frozenset({"step", "epoch", "time_s", "resumed_from"})
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSummary:
+    """`count` includes non-finite values; `minimum` and `maximum` are over finite ones."""
+
+    last: float | None
+    last_step: float | None
+    count: int
+    minimum: float | None
+    maximum: float | None
+    non_finite: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "last": json_number(self.last),
+            "count": self.count,
+            "min": json_number(self.minimum),
+            "max": json_number(self.maximum),
+            "non_finite": self.non_finite,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How fast the run goes, over the last PACE_ROWS logged steps."""
+
+    step_s: float | None
+    """Median seconds of one optimizer step, as the training measured it."""
+    wall_step_s: float | None
+    """Seconds a step by the wall clock, evaluations and saving included."""
+    tokens_per_s: float | None
+    """Padding included."""
+    real_tokens_per_s: float | None
+    data_wait: float | None
+    """Share of a step spent waiting for data, 0 to 1."""
+
+
+class Metrics:
+    """Series of every numeric key. `add_rows` takes rows in file order; a row that holds
+    `resumed_from` says that the run went on from that step, and what lies after it is forgotten."""
+
+    def __init__(self) -> None:
+        self.series: dict[str, Series] = {}
+        self.step: float | None = None
+        self.epoch: float | None = None
+        self.time_s: float | None = None
+        self.names_left_out = 0
+        self._recent: deque[tuple[float, float | None, Mapping[str, Any]]] = deque(maxlen=PACE_ROWS)
+
+    def add_rows(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        for row in rows:
+            self._add(row)
+
+    def _add(self, row: Mapping[str, Any]) -> None:
+        resumed_from = number(row.get("resumed_from"))
+        if resumed_from is not None and math.isfinite(resumed_from):
+            self._rewind(resumed_from)
+            return
+        step = number(row.get("step"))
+        if step is None or not math.isfinite(step):
+            step = self.step if self.step is not None else 0.0
+        if self.step is not None and step < self.step:
+            self._rewind(step - 1)
+        self.step = step
+        self.epoch = finite(row.get("epoch"), self.epoch)
+        self.time_s = finite(row.get("time_s"), self.time_s)
+        if "loss" in row:
+            self._recent.append((step, finite(row.get("time_s")), row))
+        for name, value in row.items():
+            if name in NOT_METRICS or (value := number(value)) is None:
+                continue
+            series = self.series.get(name)
+            if series is None:
+                if len(self.series) >= MOST_NAMES:
+                    self.names_left_out += 1
+                    continue
+                series = self.series[name] = Series()
+            series.add(step, value)
+
+    def _rewind(self, step: float) -> None:
+        for series in self.series.values():
+            series.rewind(step)
+        self.series = {name: series for name, series in self.series.items() if series.count}
+        self.step = step
+        self._recent.clear()
+
+    def summaries(self) -> dict[str, MetricSummary]:
+        """By name, in the order of first appearance."""
+        return {
+            name: MetricSummary(
+                series.last, series.last_step, series.count, series.minimum, series.maximum, series.non_finite
+            )
+            for name, series in self.series.items()
+        }
+
+    def curve(self, name: str) -> Curve:
+        """A frozen copy for drawing; empty for a name that has not appeared."""
+        series = self.series.get(name)
+        return series.curve() if series else EMPTY_CURVE
+
+    def pace(self) -> Pace:
+        rows = [row for _, _, row in self._recent]
+        timed = [(step, time_s) for step, time_s, _ in self._recent if time_s is not None]
+        wall = None
+        if len(timed) >= 2 and timed[-1][0] > timed[0][0]:
+            wall = (timed[-1][1] - timed[0][1]) / (timed[-1][0] - timed[0][0])
+        step_s = _median(rows, "step_s")
+        data_wait_s = _median(rows, "data_wait_s")
+        return Pace(
+            step_s=step_s,
+            wall_step_s=wall if wall is not None and wall > 0 else None,
+            tokens_per_s=_median(rows[-10:], "tokens_per_s"),
+            real_tokens_per_s=_median(rows[-10:], "real_tokens_per_s"),
+            data_wait=min(1.0, data_wait_s / step_s) if data_wait_s is not None and step_s else None,
+        )
+
+
+def number(value: Any) -> float | None:
+    """A JSON number as float (inf where it is too large for one); None for anything else, true and false included."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+def finite(value: Any, otherwise: float | None = None) -> float | None:
+    """A finite number, or `otherwise`."""
+    converted = number(value)
+    return otherwise if converted is None or not math.isfinite(converted) else converted
+
+
+def json_number(value: float | None) -> float | str | None:
+    """As JSON can carry it: non-finite numbers become "NaN", "Infinity" or "-Infinity"."""
+    if value is None or math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _median(rows: list[Mapping[str, Any]], key: str) -> float | None:
+    values = sorted(value for row in rows if (value := finite(row.get(key))) is not None)
+    return values[len(values) // 2] if values else None
