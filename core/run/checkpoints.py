@@ -1,0 +1,191 @@
+"""Checkpoints by their content: which ones are complete, which is the newest, which are to be set aside."""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainwiz.core.run.folder import RunFolder
+
+CHECKPOINT_NAME = re.compile(r"checkpoint-(\d+)")
+LONGEST_SAFETENSORS_HEADER_BYTES = 100_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """One checkpoint folder. `problem` is None when it is complete, else one sentence."""
+
+    path: Path
+    step: int
+    """Global step that it holds by its own record; by its name where there is none."""
+    modified_s: float
+    problem: str | None = None
+
+
+def list_checkpoints(folder: RunFolder) -> list[Checkpoint]:
+    """Every `checkpoint-N` of the run, oldest step first, each looked into."""
+    if not folder.path.is_dir():
+        return []
+    paths = [path for path in folder.path.iterdir() if CHECKPOINT_NAME.fullmatch(path.name) and path.is_dir()]
+    return sorted((inspect_checkpoint(path) for path in paths), key=lambda found: (found.step, found.modified_s))
+
+
+def newest_complete(folder: RunFolder) -> Path | None:
+    """The complete checkpoint with the highest step; None when there is none."""
+    complete = [found for found in list_checkpoints(folder) if found.problem is None]
+    return complete[-1].path if complete else None
+
+
+def inspect_checkpoint(path: Path) -> Checkpoint:
+    """Reads headers and sizes, not tensors: milliseconds for any size.
+
+    A save is not atomic (files go straight into `checkpoint-N`), so each file must prove itself:
+    trainer_state.json parses, safetensors files are as long as their headers say, every shard of an
+    index is there, torch files are whole zip archives, and DeepSpeed's `latest` names a folder with
+    the states of all ranks.
+    """
+    named = CHECKPOINT_NAME.fullmatch(path.name)
+    step = int(named.group(1)) if named else -1
+    try:
+        modified_s = path.stat().st_mtime
+        document = _trainer_state(path / "trainer_state.json")
+        if isinstance(document, str):
+            return Checkpoint(path, step, modified_s, document)
+        step = document["global_step"]
+        return Checkpoint(path, step, modified_s, _problem(path))
+    except OSError as error:
+        return Checkpoint(path, step, 0.0, f"it cannot be read: {error.strerror}")
+
+
+def set_aside(checkpoint: Checkpoint, prefix: str) -> Path:
+    """Rename `checkpoint-N` to `<prefix>-checkpoint-N`, with -2, -3, ... where that exists. Deletes nothing."""
+    target = checkpoint.path.with_name(f"{prefix}-{checkpoint.path.name}")
+    number = 2
+    while target.exists():
+        target = checkpoint.path.with_name(f"{prefix}-{checkpoint.path.name}-{number}")
+        number += 1
+    return checkpoint.path.rename(target)
+
+
+def _trainer_state(path: Path) -> dict[str, Any] | str:
+    try:
+        document = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return "trainer_state.json is missing: the save was cut short"
+    except ValueError:
+        return "trainer_state.json is not whole"
+    if not isinstance(document, dict) or not isinstance(document.get("global_step"), int):
+        return "trainer_state.json names no step"
+    return document
+
+
+def _problem(path: Path) -> str | None:
+    names = {entry.name for entry in path.iterdir()}
+    deepspeed = "latest" in names
+    for check in (_weights_problem, _torch_files_problem):
+        problem = check(path, names)
+        if problem:
+            return problem
+    if deepspeed:
+        return _deepspeed_problem(path)
+    if not any(name.startswith("optimizer") for name in names):
+        return "the state of the optimizer is missing"
+    if "scheduler.pt" not in names:
+        return "scheduler.pt is missing"
+    return None
+
+
+def _weights_problem(path: Path, names: set[str]) -> str | None:
+    for name in sorted(names):
+        if name.endswith(".safetensors"):
+            problem = safetensors_problem(path / name)
+            if problem:
+                return problem
+        if name.endswith(".index.json"):
+            missing = _missing_shards(path / name)
+            if missing:
+                return missing
+    weights = [name for name in names if name.endswith(".safetensors") or name == "pytorch_model.bin"]
+    folders = any(name.startswith("pytorch_model_fsdp") for name in names)
+    if not weights and not folders and "latest" not in names:
+        return "the weights are missing"
+    return None
+
+
+def safetensors_problem(path: Path) -> str | None:
+    """One sentence when the file is not as long as its own header says; None when it is whole.
+
+    Format: 8 bytes little-endian length of the header, the header as JSON, the tensors
+    (https://huggingface.co/docs/safetensors).
+    """
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        start = file.read(8)
+        if len(start) < 8:
+            return f"{path.name} is empty or cut off"
+        (length,) = struct.unpack("<Q", start)
+        if length > min(size - 8, LONGEST_SAFETENSORS_HEADER_BYTES):
+            return f"{path.name} is cut off"
+        try:
+            header = json.loads(file.read(length))
+            ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
+            expected = 8 + length + max(ends, default=0)
+        except (ValueError, LookupError, TypeError, AttributeError):
+            return f"{path.name} has no readable header"
+    if size != expected:
+        return f"{path.name} has {size:,} bytes instead of {expected:,}"
+    return None
+
+
+def _missing_shards(path: Path) -> str | None:
+    try:
+        shards = set(json.loads(path.read_bytes())["weight_map"].values())
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return f"{path.name} is not whole"
+    missing = sorted(str(shard) for shard in shards if not (path.parent / str(shard)).is_file())
+    return f"{missing[0]} is missing ({len(missing)} of {len(shards)} parts)" if missing else None
+
+
+def _torch_files_problem(path: Path, names: set[str]) -> str | None:
+    for name in sorted(names):
+        if name.endswith((".pt", ".pth")) or name in ("pytorch_model.bin", "optimizer.bin"):
+            problem = _zip_problem(path / name)
+            if problem:
+                return problem
+    ranks = sorted(int(name[10:-4]) for name in names if re.fullmatch(r"rng_state_\d+\.pth", name))
+    if ranks and ranks != list(range(len(ranks))):
+        return "the random state of a rank is missing"
+    return None
+
+
+def _zip_problem(path: Path) -> str | None:
+    # torch.save writes an uncompressed zip whose directory comes last: a file that was cut off has none.
+    try:
+        with zipfile.ZipFile(path) as archive:
+            end = max((entry.header_offset + entry.compress_size for entry in archive.infolist()), default=0)
+    except (zipfile.BadZipFile, ValueError, struct.error):
+        return f"{path.name} is cut off"
+    return f"{path.name} is cut off" if end == 0 or end > path.stat().st_size else None
+
+
+def _deepspeed_problem(path: Path) -> str | None:
+    tag = (path / "latest").read_text(encoding="utf-8", errors="replace").strip()
+    folder = path / tag
+    if not tag or Path(tag).name != tag or not folder.is_dir():
+        return f"DeepSpeed's folder {tag!r} is missing"
+    files = sorted(entry.name for entry in folder.iterdir())
+    for name in files:
+        problem = _zip_problem(folder / name) if name.endswith(".pt") else None
+        if problem:
+            return f"{tag}/{problem}"
+    if not any(name.endswith("model_states.pt") for name in files):
+        return f"the model's states in {tag} are missing"
+    ranks = sorted({int(rank) for name in files for rank in re.findall(r"rank_(\d+)_mp_rank_\d+_optim_states", name)})
+    if not any("optim_states" in name for name in files) or ranks != list(range(len(ranks))):
+        return f"the optimizer's states of a rank in {tag} are missing"
+    return None

@@ -1,0 +1,42 @@
+"""Names of run folders."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from trainwiz.core.errors import usage_error
+
+DEFAULT_ROOT = Path("runs")
+LONGEST_NAME_BYTES = 200
+
+
+def check_name(name: str) -> str:
+    """The name itself when it is one plain folder name; raises UsageError for anything else.
+
+    Letters, digits, '-', '_' and '.', not starting with '.' or '-': such a name cannot leave the
+    folder that it is put in, nor hide there, nor be read as an option.
+    """
+    if not name or name.startswith((".", "-")) or any(not (char.isalnum() or char in "-_.") for char in name):
+        raise usage_error(
+            "bad_run_name",
+            "name",
+            f"A run cannot be named {name!r}: use letters, digits, '-', '_' and '.', not starting with '.' or '-'.",
+        )
+    return name
+
+
+def new_run_folder(root: Path, name: str, now_s: float | None = None) -> Path:
+    """A path below `root` that nothing has yet: `<year-month-day_hourminute>-<name>`, then with -2, -3, ...
+
+    The folder is not made. Raises UsageError for a name that is not one plain folder name.
+    """
+    check_name(name)
+    stamp = time.strftime("%Y-%m-%d_%H%M", time.localtime(now_s))
+    short = name.encode()[:LONGEST_NAME_BYTES].decode("utf-8", "ignore")
+    candidate = root / f"{stamp}-{short}"
+    number = 2
+    while candidate.exists() or candidate.is_symlink():
+        candidate = root / f"{stamp}-{short}-{number}"
+        number += 1
+    return candidate

@@ -1,0 +1,200 @@
+"""RunState: what state.json says about a run, and the written rule for a lost one.
+
+The keeper of a run (core/supervise) is the only writer while it lives; `prepare_run` writes the first
+state. A reader never writes: it applies the rule for lost runs to what it shows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import platform
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast, get_args
+
+from trainwiz.core.run.folder import RunFolder, read_json, write_json_atomic
+from trainwiz.core.run.processid import ProcessId, machine_identity
+from trainwiz.core.run.status import ACTIVE, ENDED, RunStatus
+
+HEARTBEAT_EVERY_S = 2.0
+HEARTBEAT_LOST_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunExit:
+    """How a run ended, for people and programs."""
+
+    code: int
+    """0 finished, 1 failed or lost, 130 stopped by the user."""
+    cause: str | None
+    """One of the causes of core/diagnose.py; None when it finished."""
+    message: str
+    remedy: str | None = None
+    evidence: tuple[str, ...] = ()
+
+    @classmethod
+    def from_json(cls, document: Any) -> RunExit | None:
+        if not isinstance(document, dict) or not isinstance(document.get("code"), int):
+            return None
+        return cls(
+            document["code"],
+            document.get("cause"),
+            str(document.get("message", "")),
+            document.get("remedy"),
+            tuple(str(line) for line in document.get("evidence") or ()),
+        )
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One start of the training: the first, a resume, or a retry."""
+
+    number: int
+    started_s: float
+    ended_s: float | None = None
+    resume: str | None = None
+    """Name of the checkpoint that it started from; None from the beginning."""
+    set_aside: list[str] = field(default_factory=list)
+    """Sentences about checkpoints that were renamed before this start."""
+    log_offset: int = 0
+    """Where its part of train.log begins, in bytes."""
+    launcher_exit_code: int | None = None
+    """Negative: ended by that signal."""
+    status: str | None = None
+    exit: dict[str, Any] | None = None
+
+
+@dataclass(slots=True)
+class RunState:
+    """The document of state.json. Times are seconds since the epoch."""
+
+    status: RunStatus = "prepared"
+    name: str = ""
+    profile: str | None = None
+    model: str | None = None
+    task: str | None = None
+    max_steps: int | None = None
+    created_s: float | None = None
+    started_s: float | None = None
+    ended_s: float | None = None
+    heartbeat_s: float | None = None
+    grace_s: float = 120.0
+    """How long a graceful stop may take before what is left is killed."""
+    host: str | None = None
+    machine: str | None = None
+    mark: str | None = None
+    """Value of RUN_MARK_VARIABLE in the environment of every process of the run."""
+    supervisor: ProcessId | None = None
+    launcher: ProcessId | None = None
+    workers: list[ProcessId] = field(default_factory=list)
+    attempts: list[Attempt] = field(default_factory=list)
+    engine: dict[str, Any] = field(default_factory=dict)
+    """`planned` and `actual` as one word each, and all that engine.json says."""
+    stop: dict[str, Any] | None = None
+    """{requested_s, reason, now} once somebody asked for a stop."""
+    outcome: dict[str, Any] | None = None
+    exit: RunExit | None = None
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def is_active(self) -> bool:
+        return self.status in ACTIVE
+
+    @property
+    def has_ended(self) -> bool:
+        return self.status in ENDED
+
+    def to_json(self) -> dict[str, Any]:
+        return {"schema_version": 1, **dataclasses.asdict(self)}
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> RunState:
+        """Reads what it knows and lets newer keys be. A value of the wrong type counts as absent."""
+        state = cls()
+        if document.get("status") in get_args(RunStatus):
+            state.status = cast(RunStatus, document["status"])
+        for key in ("name", "profile", "model", "task", "host", "machine", "mark"):
+            if isinstance(document.get(key), str):
+                setattr(state, key, document[key])
+        for key in ("created_s", "started_s", "ended_s", "heartbeat_s", "grace_s"):
+            if isinstance(document.get(key), int | float):
+                setattr(state, key, float(document[key]))
+        if isinstance(document.get("max_steps"), int):
+            state.max_steps = document["max_steps"]
+        for key in ("stop", "outcome", "engine"):
+            if isinstance(document.get(key), dict):
+                setattr(state, key, document[key])
+        state.supervisor = ProcessId.from_json(document.get("supervisor"))
+        state.launcher = ProcessId.from_json(document.get("launcher"))
+        workers = document.get("workers")
+        if isinstance(workers, list):
+            state.workers = [found for found in map(ProcessId.from_json, workers) if found is not None]
+        attempts = document.get("attempts")
+        if isinstance(attempts, list):
+            state.attempts = [found for found in map(_attempt, attempts) if found is not None]
+        if isinstance(document.get("notes"), list):
+            state.notes = [str(note) for note in document["notes"]]
+        state.exit = RunExit.from_json(document.get("exit"))
+        return state
+
+
+def _attempt(document: Any) -> Attempt | None:
+    if not isinstance(document, dict) or not isinstance(document.get("number"), int):
+        return None
+    known = {item.name for item in dataclasses.fields(Attempt)}
+    try:
+        return Attempt(**{key: value for key, value in document.items() if key in known})
+    except TypeError:
+        return None
+
+
+def read_state(folder: RunFolder | Path, now_s: float | None = None) -> RunState:
+    """The state of a run, `lost` where the rule says so.
+
+    **A run is lost** when its state says starting, running or stopping, and its keeper can never
+    write again: on the machine that started it, no process has the keeper's pid and creation time;
+    seen from any other machine (or container, or after a restart), there was no heartbeat for
+    HEARTBEAT_LOST_S. A keeper that is alive but silent (suspended, disk full) is not lost.
+
+    A missing or unreadable state.json is `prepared` when nothing was ever trained there, else `lost`.
+    """
+    run = folder if isinstance(folder, RunFolder) else RunFolder(folder)
+    state = _read(run)
+    if state.is_active and _keeper_is_gone(state, time.time() if now_s is None else now_s):
+        # The keeper may have written its last word between our reading and our looking for it.
+        state = _read(run)
+        if state.is_active:
+            return _as_lost(state, run)
+    return state
+
+
+def _read(run: RunFolder) -> RunState:
+    document = read_json(run.state_json)
+    if document is not None:
+        return RunState.from_json(document)
+    state = RunState(name=run.path.name)
+    if run.metrics_jsonl.exists() or run.train_log.exists():
+        return _as_lost(state, run)
+    return state
+
+
+def _keeper_is_gone(state: RunState, now_s: float) -> bool:
+    if state.machine == machine_identity() and state.supervisor is not None:
+        return not state.supervisor.is_alive()
+    return state.heartbeat_s is None or now_s - state.heartbeat_s > HEARTBEAT_LOST_S
+
+
+def _as_lost(state: RunState, run: RunFolder) -> RunState:
+    last = "its state file cannot be read"
+    if state.heartbeat_s is not None:
+        last = f"last heartbeat {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(state.heartbeat_s))}"
+    elsewhere = f" on {state.host}" if state.host and state.host != platform.node() else ""
+    message = f"The process that kept this run{elsewhere} is gone without a last word ({last})."
+    remedy = f"trainwiz runs resume {run.path.name}"
+    exit_ = RunExit(code=1, cause="unknown", message=message, remedy=remedy)
+    return dataclasses.replace(state, status="lost", ended_s=state.heartbeat_s, exit=exit_)
+
+
+def write_state(folder: RunFolder, state: RunState) -> None:
+    write_json_atomic(folder.state_json, state.to_json())
