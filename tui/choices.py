@@ -1,0 +1,213 @@
+"""Choices: what the command line asked for, as one checked value with a PlanRequest inside."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainwiz.core.errors import UsageError
+from trainwiz.core.findings import Finding
+from trainwiz.core.plan.request import PlanRequest, RunMode
+from trainwiz.tui.figures import parse_number, parse_whole_number
+from trainwiz.tui.options import BY_NAME, OPTIONS, Option
+from trainwiz.tui.plain import plain_text
+
+DEFAULT_PROFILE = "cpu-demo"
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?", re.IGNORECASE)
+_SIZE_POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """One checked command line."""
+
+    request: PlanRequest
+    yes: bool = False
+    dry_run: bool = False
+    detach: bool = False
+    json: bool = False
+    plain: bool = False
+    resume: str | None = None
+    """None, "auto" (the newest complete checkpoint) or the name or path of a checkpoint."""
+    given: tuple[str, ...] = ()
+    """The options that were written, as flags."""
+
+    @property
+    def headless(self) -> bool:
+        return self.yes or self.dry_run or self.resume is not None
+
+
+def parse_choices(values: Mapping[str, Any]) -> Choices:
+    """`values` maps option names to what typer read: text, flags, None where absent.
+
+    Raises UsageError with one finding for every wrong value.
+    """
+    given = {name: value for name, value in values.items() if value not in (None, False, [], ())}
+    findings: list[Finding] = []
+    parsed: dict[str, Any] = {}
+    for name, value in given.items():
+        try:
+            parsed[name] = parse_value(BY_NAME[name], value)
+        except ValueError as error:
+            findings.append(wrong(BY_NAME[name].flag, f"{error}"))
+    if values.get("checkpointing") is False:
+        parsed["checkpointing"] = False
+    overrides = overrides_from(parsed, findings)
+    findings += contradictions(parsed)
+    if findings:
+        raise UsageError(findings)
+    return Choices(
+        request=request_from(parsed, overrides),
+        yes=parsed.get("yes", False),
+        dry_run=parsed.get("dry_run", False),
+        detach=parsed.get("detach", False),
+        json=parsed.get("json", False),
+        plain=parsed.get("plain", False),
+        resume=parsed.get("resume"),
+        given=tuple(option.flag for option in OPTIONS if option.name in parsed),
+    )
+
+
+def parse_value(option: Option, value: Any) -> Any:
+    """The typed value of one choice; ValueError with a sentence when it is wrong."""
+    if option.kind in ("flag", "switch", "repeated"):
+        return value
+    text = str(value).strip()
+    if not text:
+        raise ValueError(f"give a value: {option.synopsis}")
+    if option.kind == "text":
+        return text
+    if option.kind == "list":
+        return [part.strip() for part in text.split(",") if part.strip()]
+    if option.kind == "one-of":
+        return one_of(text, option.values)
+    return parse_amount(option, text)
+
+
+def parse_amount(option: Option, text: str) -> int | float:
+    """A positive number of the kind that `option` takes."""
+    shown = plain_text(text, 40)
+    if option.kind == "size":
+        return parse_size(text)
+    try:
+        value = parse_number(text) if option.kind == "number" else parse_whole_number(text)
+    except ValueError:
+        kind = "number" if option.kind == "number" else "whole number"
+        raise ValueError(f"{shown!r} is not a {kind}") from None
+    if value <= 0 or not math.isfinite(value):
+        raise ValueError(f"{shown} must be above 0")
+    return value
+
+
+def one_of(text: str, values: tuple[str, ...]) -> str:
+    if text in values:
+        return text
+    close = difflib.get_close_matches(text.lower(), values, n=1, cutoff=0.4)
+    meant = f"; did you mean {close[0]}?" if close else ""
+    raise ValueError(f"there is no {plain_text(text, 40)!r}, choose {' or '.join(values)}{meant}")
+
+
+def parse_size(text: str) -> int:
+    """ "64G", "64 GiB" and "64GB" are 64 x 2^30 bytes: memory is sold in those. ValueError otherwise."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None or float(match[1]) <= 0:
+        raise ValueError(f"{plain_text(text, 40)!r} is not a size, write it like 64G or 512M")
+    return int(float(match[1]) * 1024 ** _SIZE_POWERS[match[2].upper()])
+
+
+def overrides_from(parsed: Mapping[str, Any], findings: list[Finding]) -> dict[str, Any]:
+    """RunConfig key path -> value; adds a finding for each --set that cannot be read."""
+    overrides: dict[str, Any] = {}
+    for name, value in parsed.items():
+        key = BY_NAME[name].key
+        if key is not None:
+            overrides[key] = None if value == "auto" and "auto" in BY_NAME[name].values else value
+    if "dataset" in parsed:
+        # The whole list: columns and filters of a profile's own source mean nothing for another one.
+        overrides["data.sources"] = [{"name": parsed["dataset"]}]
+    # A limit or a target of the profile must not win over the one that was asked for.
+    if "epochs" in parsed and "max_steps" not in parsed:
+        overrides["training.max_steps"] = None
+    if "target_tokens" in parsed:
+        overrides["batch.target_samples"] = None
+    if "target_samples" in parsed:
+        overrides["batch.target_tokens"] = None
+    for assignment in parsed.get("set", ()):
+        key, equals, value = assignment.partition("=")
+        key = key.strip()
+        if not equals or not key:
+            findings.append(wrong("--set", f"{plain_text(assignment, 60)!r} has no key=value, like training.seed=7"))
+        elif key in overrides and overrides[key] is not None:
+            findings.append(wrong("--set", f"{plain_text(key, 60)} is also set by its own option; keep one of the two"))
+        else:
+            overrides[key] = value
+    return overrides
+
+
+def contradictions(parsed: Mapping[str, Any]) -> list[Finding]:
+    """Choices that cannot go together."""
+    findings = []
+    modes = [f"--{name.replace('_', '-')}" for name in ("smoke", "dev_run", "overfit") if name in parsed]
+    if len(modes) > 1:
+        findings.append(wrong(modes[1], f"{' and '.join(modes)} are different modes; keep one"))
+    if "target_tokens" in parsed and "target_samples" in parsed:
+        findings.append(wrong("--target-samples", "--target-tokens is given too; keep one of the two targets"))
+    if "gpus" in parsed and "gpu" in parsed:
+        findings.append(wrong("--gpu", "--gpus chooses cards of this machine, --gpu plans another one; keep one"))
+    if "resume" in parsed and "output_dir" not in parsed:
+        findings.append(wrong("--resume", "name the run folder to go on in: --resume --output-dir runs/NAME"))
+    if "resume" in parsed and "dry_run" in parsed:
+        findings.append(wrong("--resume", "--dry-run writes a new folder and --resume goes on in an old one; keep one"))
+    if "detach" in parsed and "dry_run" in parsed:
+        findings.append(wrong("--detach", "--dry-run starts nothing that could be detached; keep one"))
+    if parsed.get("lang") == "zh":
+        findings.append(wrong("--lang", "this version speaks English only; leave --lang out"))
+    return findings
+
+
+def request_from(parsed: Mapping[str, Any], overrides: dict[str, Any]) -> PlanRequest:
+    return PlanRequest(
+        profile=parsed.get("profile") or default_profile(parsed),
+        overrides=overrides,
+        mode=mode_of(parsed),
+        overfit_batches=parsed.get("overfit"),
+        trace_steps=parsed.get("trace_steps"),
+        gpu=parsed.get("gpu"),
+        num_gpus=parsed.get("num_gpus"),
+        ram_bytes=parsed.get("ram"),
+        gpu_memory_bytes=parsed.get("gpu_memory"),
+        tflops=parsed.get("tflops"),
+        capability=parsed.get("capability"),
+        output_dir=parsed.get("output_dir"),
+        name=parsed.get("name"),
+        force=parsed.get("force", False),
+    )
+
+
+def mode_of(parsed: Mapping[str, Any]) -> RunMode:
+    if "smoke" in parsed:
+        return "smoke"
+    if "dev_run" in parsed:
+        return "dev-run"
+    return "overfit" if "overfit" in parsed else "train"
+
+
+def default_profile(parsed: Mapping[str, Any]) -> str | None:
+    """The profile in use in this folder; else the demo, unless a model or data of one's own was named."""
+    from trainwiz.core.profile import current_profile
+
+    in_use = current_profile(Path.cwd())
+    if in_use is not None or "model" in parsed or "dataset" in parsed:
+        return in_use
+    return DEFAULT_PROFILE
+
+
+def wrong(flag: str, message: str) -> Finding:
+    """A usage finding about one option."""
+    return Finding("usage", "error", flag, f"{flag}: {message}.".replace("?.", "?"))

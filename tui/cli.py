@@ -1,0 +1,42 @@
+"""The `trainwiz` command: arguments in, exit code out. Nothing heavy is imported before it is needed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code (0, 1, 2, 3, 130; 141 for a closed pipe). No exception leaves it."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in given
+    given = [argument for argument in given if argument != "--debug"]
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+    try:
+        code = run_command(given)
+        sys.stdout.flush()
+    except BaseException as error:  # noqa: BLE001 -- the one place that turns every failure into a sentence
+        from trainwiz.tui.failure import report_failure
+
+        return report_failure(error, arguments=given, debug=debug)
+    return code
+
+
+def run_command(arguments: Sequence[str]) -> int:
+    """Dispatch; the help alone needs no typer."""
+    if list(arguments) == ["--help"]:
+        from trainwiz.tui.help import root_help
+
+        print(root_help())
+        return 0
+    from trainwiz.tui.command import app
+    from typer.main import get_command
+
+    result = get_command(app).main(args=list(arguments), prog_name="trainwiz", standalone_mode=False)
+    return result if isinstance(result, int) else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

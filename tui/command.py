@@ -1,0 +1,143 @@
+"""The typer application behind `trainwiz`. Each command imports what it needs when it runs."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+import typer
+from trainwiz.tui.help import COMMANDS, PLAN_OPTIONS, plan_help, root_help
+from trainwiz.tui.options import OPTIONS, Option
+from trainwiz.tui.subcommands import profiles_app, runs_app
+
+
+class RootGroup(typer.core.TyperGroup):
+    """`trainwiz` itself: help in groups, and `--resume` with or without a value."""
+
+    def get_help(self, ctx: Any) -> str:
+        return root_help()
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, resume_without_value(args))
+
+
+class PlanCommand(typer.core.TyperCommand):
+    """`trainwiz plan`: the same choices, the same groups."""
+
+    def get_help(self, ctx: Any) -> str:
+        return plan_help()
+
+
+def resume_without_value(args: Sequence[str]) -> list[str]:
+    """`--resume` at the end or before another option means `--resume auto`."""
+    result: list[str] = []
+    for position, argument in enumerate(args):
+        result.append(argument)
+        following = args[position + 1] if position + 1 < len(args) else "--"
+        if argument == "--resume" and following.startswith("--"):
+            result.append("auto")
+    return result
+
+
+def takes_choices(options: Sequence[Option]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a command one parameter for each choice; it receives them as keyword arguments.
+
+    Values stay text here, so that all wrong ones can be reported together.
+    """
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.kind is not p.VAR_KEYWORD]
+        choices = [choice_parameter(option) for option in options]
+        command.__signature__ = inspect.Signature([*own, *choices])  # type: ignore[attr-defined]
+        command.__annotations__ = {p.name: p.annotation for p in [*own, *choices]}
+        return command
+
+    return decorate
+
+
+def choice_parameter(option: Option) -> inspect.Parameter:
+    """The typer parameter of one choice; absent values are None."""
+    if option.kind == "flag":
+        default, annotation = typer.Option(False, option.flag, help=option.help), bool
+    elif option.kind == "switch":
+        both = f"{option.flag}/--no-{option.flag.removeprefix('--')}"
+        default, annotation = typer.Option(None, both, help=option.help), bool | None
+    elif option.kind == "repeated":
+        default, annotation = typer.Option([], option.flag, help=option.help), list[str]
+    else:
+        default, annotation = typer.Option(None, option.flag, help=option.help), str | None
+    return inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+app = typer.Typer(
+    name="trainwiz", cls=RootGroup, invoke_without_command=True, add_completion=False, rich_markup_mode=None
+)
+
+AsJson = Annotated[bool, typer.Option("--json", help="JSON instead of text.")]
+
+
+@app.callback()
+@takes_choices(OPTIONS)
+def root(ctx: typer.Context, version: bool = typer.Option(False, "--version"), **choices: Any) -> int:
+    """The wizard, or with --yes the headless run."""
+    if version:
+        from importlib.metadata import version as installed_version
+
+        print(f"trainwiz {installed_version('trainwiz')}")
+        return 0
+    if ctx.invoked_subcommand is None:
+        from trainwiz.tui.start import start
+
+        return start(choices)
+    given = [option.flag for option in OPTIONS if choices[option.name] and option.flag not in ("--debug", "--lang")]
+    if given:
+        from trainwiz.core.errors import usage_error
+
+        command = ctx.invoked_subcommand
+        raise usage_error("usage", given[0], f"Write {given[0]} after the command: trainwiz {command} {given[0]} ...")
+    return 0
+
+
+@app.command("plan", cls=PlanCommand)
+@takes_choices(PLAN_OPTIONS)
+def plan(verbose: bool = typer.Option(False, "--verbose"), **choices: Any) -> int:
+    """Show memory, time and every choice; write nothing."""
+    from trainwiz.tui.commands.plan import run_plan
+
+    return run_plan(choices, verbose=verbose)
+
+
+@app.command("monitor")
+def monitor(
+    target: Annotated[str | None, typer.Argument(metavar="RUN", help="Run name, folder or process id.")] = None,
+    once: Annotated[bool, typer.Option("--once", help="Print the state once and leave.")] = False,
+    as_json: AsJson = False,
+    plain: Annotated[bool, typer.Option("--plain", help="Lines only, for pipes and screen readers.")] = False,
+    readonly: Annotated[bool, typer.Option("--readonly", help="Watch only: no key can stop the run.")] = False,
+    interval: Annotated[float, typer.Option("--interval", help="Seconds between two readings.", min=0.1)] = 1.0,
+) -> int:
+    """Watch a run; without RUN the newest in ./runs."""
+    from trainwiz.tui.commands.monitor import run_monitor
+
+    return run_monitor(target, once=once, as_json=as_json, plain=plain, readonly=readonly, interval_s=interval)
+
+
+@app.command("hardware")
+def hardware(as_json: AsJson = False) -> int:
+    """Show what this machine is: GPUs, cores, RAM, disk."""
+    from trainwiz.tui.commands.hardware import run_hardware
+
+    return run_hardware(as_json=as_json)
+
+
+@app.command("doctor")
+def doctor(as_json: AsJson = False) -> int:
+    """Show what is missing here, for which feature, and how to get it."""
+    from trainwiz.tui.commands.hardware import run_doctor
+
+    return run_doctor(as_json=as_json)
+
+
+app.add_typer(profiles_app, name="profiles", help=COMMANDS["profiles"])
+app.add_typer(runs_app, name="runs", help=COMMANDS["runs"])

@@ -1,0 +1,66 @@
+"""The help of `trainwiz` and `trainwiz plan`, made from the table of choices. Imports nothing heavy."""
+
+from __future__ import annotations
+
+from trainwiz.tui.options import OPTIONS, TITLES, Option
+
+COMMANDS: dict[str, str] = {
+    "plan": "Show memory, time and every choice for this machine or another; write nothing.",
+    "monitor": "Watch a run: loss, GPU, memory, log.",
+    "profiles": "list, show, use, current, diff, validate.",
+    "runs": "list, show, stop, resume, compare, remove.",
+    "hardware": "Show what this machine is.",
+    "doctor": "Show what is missing here, and for what.",
+}
+
+USAGE = """Usage: trainwiz [CHOICES]
+       trainwiz COMMAND ...
+
+From "which GPU do I have" to a healthy training run, in a terminal.
+
+  trainwiz                                 the wizard
+  trainwiz --profile NAME --yes            train without questions (headless)
+  trainwiz plan --profile NAME             look first; writes nothing
+  trainwiz monitor                         watch the newest run
+
+Commands (trainwiz COMMAND --help says more):"""
+
+PLAN_USAGE = """Usage: trainwiz plan [CHOICES]
+
+Show what a run would be: batch, memory, disk, time, findings, and who chose each value.
+Nothing is written. Errors are shown and the exit code is 0: the plan may be for another machine."""
+
+EXIT_CODES = """
+Exit codes: 0 finished, 1 the training failed, 2 asked wrongly, 3 cannot run here, 130 stopped by you."""
+
+PLAN_OPTIONS = tuple(option for option in OPTIONS if option.command == "both")
+
+
+def root_help() -> str:
+    """The text of `trainwiz --help`."""
+    commands = [line for name, text in COMMANDS.items() for line in help_lines(name, text)]
+    common = help_lines("--version", "Print the version.") + help_lines("--help", "Print this text.")
+    return "\n".join([USAGE, *commands, help_for(OPTIONS), "", *common, EXIT_CODES])
+
+
+def plan_help() -> str:
+    """The text of `trainwiz plan --help`."""
+    own = help_lines("--verbose", "All choices with their reasons.")
+    return "\n".join([PLAN_USAGE, help_for(PLAN_OPTIONS), "", *own])
+
+def help_for(options: tuple[Option, ...]) -> str:
+    """The choices in groups, one line each."""
+    lines: list[str] = []
+    for group, title in TITLES.items():
+        lines += ["", f"{title}:"]
+        for option in options:
+            if option.group == group:
+                lines += help_lines(option.synopsis, option.help)
+    return "\n".join(lines)
+
+
+def help_lines(left: str, right: str, width: int = 30) -> list[str]:
+    """One entry of a two-column list; a long left side gets a line of its own."""
+    if len(left) <= width - 2:
+        return [f"  {left:<{width}}{right}"]
+    return [f"  {left}", f"  {'':<{width}}{right}"]

@@ -1,0 +1,134 @@
+"""The choices of `trainwiz` and `trainwiz plan`, as one table: parsing, help and mapping all read it."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+Group = Literal["what", "how", "where", "run", "modes"]
+Kind = Literal["text", "integer", "number", "count", "size", "list", "one-of", "flag", "switch", "repeated"]
+
+TITLES: dict[Group, str] = {
+    "what": "What is trained",
+    "how": "How it is computed",
+    "where": "Where it runs",
+    "run": "The run",
+    "modes": "Modes",
+}
+
+
+class Option(NamedTuple):
+    """One choice. `key` is the RunConfig key path it sets; without one it is handled by name."""
+
+    flag: str
+    group: Group
+    kind: Kind
+    help: str
+    metavar: str = ""
+    key: str | None = None
+    values: tuple[str, ...] = ()
+    command: Literal["both", "run"] = "both"
+    """`run`: not a choice of `trainwiz plan`."""
+
+    @property
+    def name(self) -> str:
+        """The Python name: "target_tokens" for "--target-tokens"."""
+        return self.flag.removeprefix("--").replace("-", "_")
+
+    @property
+    def synopsis(self) -> str:
+        """How it is written in the help: "--epochs N"."""
+        if self.kind == "switch":
+            return f"{self.flag}, --no-{self.flag.removeprefix('--')}"
+        if self.values:
+            return f"{self.flag} {{{','.join(self.values)}}}"
+        return f"{self.flag} {self.metavar}".rstrip()
+
+
+TASKS = ("masked-lm", "causal-lm", "seq2seq")
+PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "bf16-true")
+ATTENTIONS = ("auto", "sdpa", "eager", "flash_attention_2")
+OPTIMIZERS = ("adamw_torch", "adamw_torch_fused", "adafactor", "sgd", "adamw_bnb_8bit", "paged_adamw_8bit")
+STRATEGIES = ("auto", "single", "ddp", "fsdp", "zero1", "zero2", "zero3")
+OFFLOADS = ("none", "optimizer", "all")
+LANGUAGES = ("en", "zh")
+
+OPTIONS: tuple[Option, ...] = (
+    Option("--profile", "what", "text", "Start from this profile; `trainwiz profiles list` shows them.", "NAME"),
+    Option(
+        "--model", "what", "text", "Catalogue name, hub id, model folder or config.json.", "MODEL", key="model.name"
+    ),
+    Option("--dataset", "what", "text", "Sample name, file, folder or hub id.", "DATA", key="data.sources"),
+    Option("--task", "what", "one-of", "What the model learns to do.", key="task", values=TASKS),
+    Option("--length", "what", "count", "Longest input in tokens.", "TOKENS", key="batch.sequence_length"),
+    Option(
+        "--target-length", "what", "count", "Longest target in tokens (seq2seq).", "TOKENS", key="batch.target_length"
+    ),
+    Option("--epochs", "what", "number", "Passes over the data.", "N", key="training.epochs"),
+    Option("--max-steps", "what", "count", "Optimizer steps; wins over --epochs.", "N", key="training.max_steps"),
+    Option("--target-tokens", "what", "count", "Tokens a step to aim at, like 2M.", "N", key="batch.target_tokens"),
+    Option("--target-samples", "what", "count", "Sequences a step to aim at.", "N", key="batch.target_samples"),
+    Option("--learning-rate", "what", "number", "Peak learning rate.", "RATE", key="training.learning_rate"),
+    Option("--peft", "what", "one-of", "Train adapters instead of all weights.", key="peft.method", values=("none", "lora")),
+    Option("--lora-rank", "what", "integer", "Rank of the LoRA adapters.", "N", key="peft.rank"),
+    Option("--lora-targets", "what", "list", "Modules that get an adapter.", "A,B,...", key="peft.targets"),
+    Option("--set", "what", "repeated", "Any other value, by its key; may be repeated.", "KEY=VALUE"),
+    Option(
+        "--micro-batch",
+        "how",
+        "integer",
+        "Sequences computed at once; lower it when memory runs out.",
+        "N",
+        key="batch.micro_batch_size",
+    ),
+    Option(
+        "--accumulation",
+        "how",
+        "integer",
+        "Micro-batches in one step; the target sets it when left out.",
+        "N",
+        key="batch.gradient_accumulation_steps",
+    ),
+    Option("--precision", "how", "one-of", "Number format.", key="engine.precision", values=PRECISIONS),
+    Option("--attention", "how", "one-of", "Attention kernel.", key="engine.attention", values=ATTENTIONS),
+    Option(
+        "--checkpointing", "how", "switch", "Recompute activations: less memory, more time.", key="engine.checkpointing"
+    ),
+    Option("--optimizer", "how", "one-of", "Optimizer.", key="engine.optimizer", values=OPTIMIZERS),
+    Option("--strategy", "how", "one-of", "How processes share the work.", key="engine.strategy", values=STRATEGIES),
+    Option("--offload", "how", "one-of", "What is kept in host RAM.", key="engine.offload", values=OFFLOADS),
+    Option("--deepspeed", "how", "text", "Your own DeepSpeed JSON, used as it is.", "FILE", key="engine.deepspeed_file"),
+    Option("--loss-chunk", "how", "count", "Compute the loss in slices of N tokens.", "N", key="training.loss_chunk"),
+    Option("--report-to", "how", "list", "tensorboard, wandb, none, ...", "A,B,...", key="logging.report_to"),
+    Option("--gpus", "where", "list", "GPUs of this machine, like 0,1.", "LIST", key="engine.gpus"),
+    Option("--nodes", "where", "integer", "Machines that train together.", "N", key="engine.nodes"),
+    Option("--gpu", "where", "text", 'Plan for another machine, like "RTX 3080 10GB".', "NAME"),
+    Option("--num-gpus", "where", "integer", "How many of them.", "N"),
+    Option("--ram", "where", "size", "Its host RAM, like 64G.", "SIZE"),
+    Option("--gpu-memory", "where", "size", "Memory of a GPU that is not in the catalogue.", "SIZE"),
+    Option("--tflops", "where", "number", "Its dense half-precision rate.", "N"),
+    Option("--capability", "where", "text", "Its compute capability, like 8.6.", "X.Y"),
+    Option("--yes", "run", "flag", "Start without asking (headless).", command="run"),
+    Option("--output-dir", "run", "text", "The run folder itself; new or empty.", "FOLDER"),
+    Option("--name", "run", "text", "Name of the run.", "NAME"),
+    Option(
+        "--resume",
+        "run",
+        "text",
+        "Go on in --output-dir from its newest or this checkpoint.",
+        "[auto|CHECKPOINT]",
+        command="run",
+    ),
+    Option("--dry-run", "run", "flag", "Write the run folder and stop there.", command="run"),
+    Option("--detach", "run", "flag", "Start, print the folder and leave.", command="run"),
+    Option("--json", "run", "flag", "JSON instead of text."),
+    Option("--plain", "run", "flag", "Lines only: no bar, no colour.", command="run"),
+    Option("--force", "run", "flag", "Start in spite of errors in the plan; is recorded.", command="run"),
+    Option("--debug", "run", "flag", "Show the traceback of a failure."),
+    Option("--lang", "run", "one-of", "Language of the texts.", values=LANGUAGES),
+    Option("--smoke", "modes", "flag", "The same run with a tiny model and sample data, here, in a minute."),
+    Option("--dev-run", "modes", "flag", "A few steps of the real model and data."),
+    Option("--overfit", "modes", "integer", "Train on N batches, again and again.", "N"),
+    Option("--trace-steps", "modes", "integer", "Write a profiler trace of N steps.", "N"),
+)
+
+BY_NAME: dict[str, Option] = {option.name: option for option in OPTIONS}

@@ -1,0 +1,97 @@
+"""What the command prints: plain text or JSON, never markup, never a control character of somebody else."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TextIO
+
+from trainwiz.tui.plain import plain_text
+
+if TYPE_CHECKING:
+    from trainwiz.core.findings import Finding
+
+MARKS: dict[str, str] = {"error": "✗", "warning": "!", "note": "·"}
+COLOURS: dict[str, str] = {"error": "31", "warning": "33", "note": "36", "good": "32", "quiet": "2", "strong": "1"}
+
+MAX_WIDTH = 120
+
+
+def is_terminal(stream: TextIO) -> bool:
+    try:
+        return stream.isatty()
+    except ValueError:
+        return False
+
+
+def paint(text: str, style: str, stream: TextIO) -> str:
+    """`text` in a colour, where `stream` is a terminal that wants colours."""
+    if not is_terminal(stream) or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return text
+    return f"\x1b[{COLOURS[style]}m{text}\x1b[0m"
+
+
+def width_of(stream: TextIO) -> int | None:
+    """Columns to wrap at; None when the text goes to a pipe or a file and is left unwrapped."""
+    return min(shutil.get_terminal_size().columns, MAX_WIDTH) if is_terminal(stream) else None
+
+
+def wrapped(text: str, indent: str, stream: TextIO) -> list[str]:
+    """`text` as lines that start with `indent` (the first one does not)."""
+    width = width_of(stream)
+    if width is None or width <= len(indent) + 20:
+        return [text]
+    return textwrap.wrap(
+        text, width - len(indent), break_long_words=False, break_on_hyphens=False, drop_whitespace=True
+    ) or [""]
+
+
+def say(text: str = "", stream: TextIO | None = None) -> None:
+    """One line, flushed, so that a pipe sees it when it happens."""
+    target = stream or sys.stdout
+    target.write(text + "\n")
+    target.flush()
+
+
+def say_json(document: Mapping[str, Any], *, compact: bool = False) -> None:
+    """One JSON document on stdout; `compact` puts it on one line, for JSON-lines output.
+
+    Infinite and not-a-number values become null: they are not JSON.
+    """
+    indent = None if compact else 1
+    say(json.dumps(finite(document), ensure_ascii=False, indent=indent, default=str))
+
+
+def finite(value: Any) -> Any:
+    """`value` with every float that JSON cannot hold replaced by None."""
+    if isinstance(value, float):
+        return value if value - value == 0 else None
+    if isinstance(value, Mapping):
+        return {str(key): finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return value
+
+
+def finding_lines(finding: Finding, stream: TextIO) -> list[str]:
+    """A finding as lines: mark and message, then each remedy with its number and its command."""
+    mark = paint(MARKS[finding.severity], finding.severity, stream)
+    first, *rest = wrapped(plain_text(finding.message), "  ", stream)
+    lines = [f"{mark} {first}", *(f"  {line}" for line in rest)]
+    for number, remedy in enumerate(finding.remedies, start=1):
+        first, *rest = wrapped(plain_text(remedy.text), "    ", stream)
+        lines += [f"  {number} {first}", *(f"    {line}" for line in rest)]
+        if remedy.command:
+            lines.append(f"    {paint(plain_text(remedy.command), 'strong', stream)}")
+    return lines
+
+
+def say_findings(findings: Iterable[Finding], stream: TextIO | None = None) -> None:
+    target = stream or sys.stdout
+    for finding in findings:
+        for line in finding_lines(finding, target):
+            say(line, target)

@@ -1,0 +1,125 @@
+"""`trainwiz profiles ...` and `trainwiz runs ...`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+AsJson = Annotated[bool, typer.Option("--json", help="JSON instead of text.")]
+ProfileName = Annotated[str, typer.Argument(metavar="NAME", help="Name of a profile, or its file.")]
+Run = Annotated[str, typer.Argument(metavar="RUN", help="Name of a run, the start of it, or its folder.")]
+
+SETTINGS = {"add_completion": False, "rich_markup_mode": None, "no_args_is_help": False}
+
+profiles_app = typer.Typer(help="Hardware profiles: tested settings for one kind of machine.", **SETTINGS)  # type: ignore[arg-type]
+runs_app = typer.Typer(help="The runs in ./runs.", **SETTINGS)  # type: ignore[arg-type]
+
+
+@profiles_app.command("list")
+def profiles_list(as_json: AsJson = False) -> int:
+    """List the profiles, and which of them fit this machine."""
+    from trainwiz.tui.commands.profiles import run_list
+
+    return run_list(as_json=as_json)
+
+
+@profiles_app.command("show")
+def profiles_show(name: ProfileName, as_json: AsJson = False) -> int:
+    """Show all values of a profile with their reasons."""
+    from trainwiz.tui.commands.profiles import run_show
+
+    return run_show(name, as_json=as_json)
+
+
+@profiles_app.command("use")
+def profiles_use(name: ProfileName) -> int:
+    """Make a profile the default of later commands in this folder."""
+    from trainwiz.tui.commands.profiles import run_use
+
+    return run_use(name)
+
+
+@profiles_app.command("current")
+def profiles_current(as_json: AsJson = False) -> int:
+    """Show the profile in use in this folder."""
+    from trainwiz.tui.commands.profiles import run_current
+
+    return run_current(as_json=as_json)
+
+
+@profiles_app.command("diff")
+def profiles_diff(
+    first: Annotated[str, typer.Argument(metavar="A", help="A profile.")],
+    second: Annotated[str, typer.Argument(metavar="B", help="Another profile.")],
+    as_json: AsJson = False,
+) -> int:
+    """Show where two profiles differ."""
+    from trainwiz.tui.commands.profiles import run_diff
+
+    return run_diff(first, second, as_json=as_json)
+
+
+@profiles_app.command("validate")
+def profiles_validate(
+    files: Annotated[list[str] | None, typer.Argument(metavar="FILE...", help="Files; none: all profiles.")] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Check profile files; every mistake is named with its file and line."""
+    from trainwiz.tui.commands.profiles import run_validate
+
+    return run_validate(files or [], as_json=as_json)
+
+
+@runs_app.command("list")
+def runs_list(as_json: AsJson = False) -> int:
+    """List the runs in ./runs, newest first."""
+    from trainwiz.tui.commands.runs import run_list
+
+    return run_list(as_json=as_json)
+
+
+@runs_app.command("show")
+def runs_show(run: Run, as_json: AsJson = False) -> int:
+    """Show one run: state, progress, settings, how it ended."""
+    from trainwiz.tui.commands.runs import run_show
+
+    return run_show(run, as_json=as_json)
+
+
+@runs_app.command("stop")
+def runs_stop(
+    run: Run, now: Annotated[bool, typer.Option("--now", help="End at once, without a checkpoint.")] = False
+) -> int:
+    """Finish the step, save a checkpoint and stop."""
+    from trainwiz.tui.commands.runs import run_stop
+
+    return run_stop(run, now=now)
+
+
+@runs_app.command("resume")
+def runs_resume(
+    run: Run, detach: Annotated[bool, typer.Option("--detach", help="Print the folder and leave.")] = False
+) -> int:
+    """Go on from the newest complete checkpoint."""
+    from trainwiz.tui.commands.runs import run_resume
+
+    return run_resume(run, detach=detach)
+
+
+@runs_app.command("compare")
+def runs_compare(
+    runs: Annotated[list[str], typer.Argument(metavar="RUN RUN...", help="Two runs or more.")], as_json: AsJson = False
+) -> int:
+    """Show where runs differ, in settings and in results."""
+    from trainwiz.tui.commands.runs import run_compare
+
+    return run_compare(runs, as_json=as_json)
+
+
+@runs_app.command("remove")
+def runs_remove(run: Run, yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False) -> int:
+    """Delete a run's folder, after asking."""
+    from trainwiz.tui.commands.runs import run_remove
+
+    return run_remove(run, yes=yes)
