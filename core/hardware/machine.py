@@ -25,11 +25,17 @@ class Gpu:
     links: tuple[str, ...] = ()
     """For each other GPU: "GPU1: NVLink x4" or "GPU1: PCIe switch"."""
     visible: bool = True
-    """Selected by CUDA_VISIBLE_DEVICES."""
+    """A program started here can use it: selected by CUDA_VISIBLE_DEVICES and not lost."""
+    cuda_index: int | None = None
+    """N of "cuda:N" in a program started here; None where the card is not visible."""
+    parent_uuid: str | None = None
+    """Of a MIG slice: the card that it is cut from."""
     memory_other_bytes: int | None = None
     """Memory that the desktop or other jobs hold now."""
     catalogue_name: str | None = None
     """Name in the GPU catalogue, where it is known: peak rates come from there."""
+    given_tflops: float | None = None
+    """Dense half-precision TFLOP/s given by hand for a card that is in no catalogue."""
     unavailable: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -65,6 +71,8 @@ class Machine:
     disk_path: str | None = None
     platform: str = "linux"
     accelerator: Accelerator = "cpu"
+    os_version: str | None = None
+    """Kernel release on Linux, "14.5" on macOS."""
     wsl: bool = False
     hypothetical: bool = False
     description: str = ""
@@ -72,12 +80,22 @@ class Machine:
     cpu_model: str | None = None
     shared_memory_bytes: int | None = None
     """Size of /dev/shm."""
+    cuda_driver_version: str | None = None
+    """Newest CUDA that the driver can run, like "12.9"."""
+    torch_cuda: str | None = None
+    """CUDA version that the installed torch was built for; None for a CPU build or no torch, with the reason."""
+    cuda_visible_devices: str | None = None
+    """The variable as it is set; None where it is not."""
+    notes: tuple[str, ...] = ()
+    """One sentence each about what is odd here, for example an entry of CUDA_VISIBLE_DEVICES that is ignored."""
     libraries: Libraries = field(default_factory=Libraries)
     unavailable: dict[str, str] = field(default_factory=dict)
 
     @property
     def visible_gpus(self) -> tuple[Gpu, ...]:
-        return tuple(gpu for gpu in self.gpus if gpu.visible)
+        """In the order of cuda:0, cuda:1, ..."""
+        visible = (gpu for gpu in self.gpus if gpu.visible)
+        return tuple(sorted(visible, key=lambda gpu: gpu.index if gpu.cuda_index is None else gpu.cuda_index))
 
     def to_json(self) -> dict[str, Any]:
         """The document of `trainwiz hardware --json`."""

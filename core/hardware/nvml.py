@@ -1,0 +1,171 @@
+"""NVML as values: one session, and a read that gives back the value or the reason why there is none."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+import pynvml
+
+T = TypeVar("T")
+
+WSL_LIBRARY = Path("/usr/lib/wsl/lib/libnvidia-ml.so.1")
+"""Where Windows puts the driver's library; not every WSL distribution searches there."""
+
+NO_LIBRARY = "no NVIDIA driver is installed: libnvidia-ml.so.1 was not found"
+
+_REASONS: dict[int, str] = {
+    pynvml.NVML_ERROR_UNINITIALIZED: "NVML is not initialised",
+    pynvml.NVML_ERROR_NOT_SUPPORTED: "this GPU does not report it",
+    pynvml.NVML_ERROR_NO_PERMISSION: "the driver does not permit this user to read it",
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "the NVIDIA driver is installed but not loaded",
+    pynvml.NVML_ERROR_TIMEOUT: "the driver did not answer in time",
+    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: NO_LIBRARY,
+    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: "this driver version does not report it",
+    pynvml.NVML_ERROR_GPU_IS_LOST: "the GPU is lost: it fell off the bus, or it needs a reset or a reboot",
+    pynvml.NVML_ERROR_RESET_REQUIRED: "the GPU needs a reset",
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: (
+        "the NVIDIA driver was updated and the old one is still loaded: reboot, or reload the driver"
+    ),
+    pynvml.NVML_ERROR_UNKNOWN: "the driver reports an unknown error",
+}
+
+LOST_CODES = frozenset({pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED})
+"""Errors that concern the whole card, not one sensor."""
+
+PERMANENT_CODES = frozenset({pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND})
+"""Errors that will not go away while the driver stays: there is no use in asking again."""
+
+
+class Unreadable(Exception):
+    """A value that NVML did not give: `code` is NVML's (None for a failure outside it), the text says why."""
+
+    def __init__(self, reason: str, code: int | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.code = code
+
+    @property
+    def lost(self) -> bool:
+        return self.code in LOST_CODES
+
+
+def call(function: str, *arguments: Any) -> Any:
+    """`pynvml.function(*arguments)`; raises Unreadable with a reason in words, and nothing else."""
+    try:
+        value = getattr(pynvml, function)(*arguments)
+    except pynvml.NVMLError as error:
+        code = int(error.value)
+        raise Unreadable(_REASONS.get(code, str(error)), code) from None
+    except AttributeError:
+        raise Unreadable(f"the installed nvidia-ml-py has no {function}") from None
+    except (ValueError, TypeError, OSError) as error:
+        raise Unreadable(f"the driver's answer could not be read ({error})") from None
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+class Reader:
+    """Reads the fields of one thing and keeps the reasons for those that could not be read."""
+
+    def __init__(self) -> None:
+        self.unavailable: dict[str, str] = {}
+        self.lost: str | None = None
+
+    def read(self, field: str, read: Callable[[], T]) -> T | None:
+        """What `read` gives, or None with the reason under `unavailable[field]`."""
+        try:
+            return read()
+        except Unreadable as error:
+            self.unavailable[field] = error.reason
+            if error.lost:
+                self.lost = error.reason
+            return None
+
+
+class NvmlSession:
+    """`with NvmlSession() as nvml`: `nvml.error` is None, or says why there is no NVML here."""
+
+    def __init__(self) -> None:
+        self.error: str | None = "NVML is not initialised"
+
+    def open(self) -> bool:
+        """Initialise NVML; True when it worked. Safe to call again after a failure or a close."""
+        if self.error is None:
+            return True
+        try:
+            call("nvmlInit")
+        except Unreadable as error:
+            if error.code == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND and _load_wsl_library():
+                return self.open()
+            self.error = error.reason
+            return False
+        self.error = None
+        return True
+
+    def close(self) -> None:
+        if self.error is not None:
+            return
+        self.error = "NVML is not initialised"
+        try:
+            call("nvmlShutdown")
+        except Unreadable as error:
+            self.error = error.reason
+
+    def __enter__(self) -> NvmlSession:
+        self.open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+_wsl_library_loaded = False
+
+
+def _load_wsl_library() -> bool:
+    """Load the library that the search path missed; a later load by its plain name then finds it."""
+    global _wsl_library_loaded
+    if _wsl_library_loaded or not WSL_LIBRARY.exists():
+        return False
+    try:
+        ctypes.CDLL(str(WSL_LIBRARY), mode=ctypes.RTLD_GLOBAL)
+    except OSError:
+        return False
+    _wsl_library_loaded = True
+    return True
+
+
+def device_memory(handle: Any) -> tuple[int, int, int]:
+    """(total, free, used) in bytes. Used leaves out what the driver itself reserves, where the driver says it."""
+    try:
+        info = call("nvmlDeviceGetMemoryInfo", handle, pynvml.nvmlMemory_v2)
+    except Unreadable as error:
+        if error.lost:
+            raise
+        info = call("nvmlDeviceGetMemoryInfo", handle)
+    return int(info.total), int(info.free), int(info.used)
+
+
+def mig_handles(card: Any) -> tuple[bool | None, list[Any]]:
+    """(MIG is enabled, the handles of its slices); (None, []) for a card without MIG."""
+    try:
+        current, _ = call("nvmlDeviceGetMigMode", card)
+    except Unreadable as error:
+        if error.lost:
+            raise
+        return None, []
+    if not current:
+        return False, []
+    slices = []
+    for index in range(int(call("nvmlDeviceGetMaxMigDeviceCount", card))):
+        try:
+            slices.append(call("nvmlDeviceGetMigDeviceHandleByIndex", card, index))
+        except Unreadable as error:
+            if error.lost:
+                raise
+    return True, slices
