@@ -1,0 +1,161 @@
+"""Which GPUs a program started here would see, by CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER.
+
+The rules are CUDA's, as torch mirrors them in `torch.cuda._parse_visible_devices`: indexes are read
+like strtoul ("1gpu" is 1); the first entry that names no device ends the list; a device named twice
+hides them all; UUIDs may be shortened as long as they stay unique. With MIG, one process sees one slice
+and no whole card beside it (MIG user guide, "CUDA device enumeration").
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from trainwiz.core.catalog.gpus import spec_of
+from trainwiz.core.hardware.machine import Gpu
+
+Entry = TypeVar("Entry", int, str)
+
+VARIABLE = "CUDA_VISIBLE_DEVICES"
+
+
+def mark_visible(
+    gpus: Sequence[Gpu], environment: Mapping[str, str], old_mig_names: Mapping[str, str] | None = None
+) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
+    """`gpus` (cards in NVML's order, slices after their card) with `visible` and `cuda_index` set, and notes.
+
+    A lost card keeps its place in the numbering and is never visible.
+    """
+    notes: list[str] = []
+    text = environment.get(VARIABLE)
+    cards = _cuda_order([gpu for gpu in gpus if gpu.parent_uuid is None], text, environment, notes)
+    slices = [gpu for gpu in gpus if gpu.parent_uuid is not None]
+    if text is None:
+        chosen = list(cards)
+    elif text.startswith("MIG-"):
+        chosen = _by_name(text, "MIG-", lambda name: _slice(name, slices, old_mig_names or {}), notes)
+    elif text.startswith("GPU-"):
+        chosen = _by_name(text, "GPU-", lambda name: _unique(name, cards), notes)
+    else:
+        chosen = _by_index(text, cards, notes)
+    lost = [gpu for gpu in chosen if "gpu" in gpu.unavailable]
+    if text is not None:
+        notes += [f"{VARIABLE} selects GPU {gpu.index}, but {gpu.unavailable['gpu']}." for gpu in lost]
+    usable = _with_mig([gpu for gpu in chosen if gpu not in lost], slices, notes)
+    return tuple(
+        replace(gpu, visible=gpu in usable, cuda_index=usable.index(gpu) if gpu in usable else None) for gpu in gpus
+    ), tuple(notes)
+
+
+def _cuda_order(cards: list[Gpu], text: str | None, environment: Mapping[str, str], notes: list[str]) -> list[Gpu]:
+    """Cards as CUDA numbers them: fastest first, unless CUDA_DEVICE_ORDER=PCI_BUS_ID."""
+    if environment.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" or len({card.name for card in cards}) < 2:
+        return cards
+    ordered = sorted(cards, key=_slowness)
+    if ordered != cards and (text is None or not text.startswith(("GPU-", "MIG-"))):
+        order = ", ".join(f"GPU {card.index}" for card in ordered)
+        notes.append(
+            f"The cards differ, and CUDA numbers the fastest first (probably {order}): "
+            "set CUDA_DEVICE_ORDER=PCI_BUS_ID, or name cards by UUID."
+        )
+    return ordered
+
+
+def _slowness(card: Gpu) -> tuple[float, float]:
+    """CUDA's own order is a heuristic that it does not publish; peak rate and capability come nearest."""
+    spec = spec_of(card)
+    capability = card.capability or (0, 0)
+    return (-(spec.fp32_flops if spec is not None else 0.0), -(capability[0] + capability[1] / 10))
+
+
+def _by_index(text: str, cards: Sequence[Gpu], notes: list[str]) -> list[Gpu]:
+    numbers: list[int] = []
+    for entry in text.split(","):
+        number = _leading_number(entry.strip())
+        if number in numbers:
+            return _twice(text, entry, notes)
+        if number < 0:
+            if text.strip():
+                _ignored(text, entry, notes)
+            else:
+                notes.append(f"{VARIABLE} is empty: no GPU is visible.")
+            break
+        numbers.append(number)
+    chosen: list[Gpu] = []
+    for number in numbers:
+        if number >= len(cards):
+            _ignored(text, str(number), notes)
+            break
+        chosen.append(cards[number])
+    return chosen
+
+
+def _leading_number(entry: str) -> int:
+    """As strtoul reads it: "2" and "2ampere" are 2; what starts with no number is -1."""
+    match = re.match(r"[+-]?\d+", entry)
+    return int(match.group()) if match else -1
+
+
+def _by_name(text: str, prefix: str, find: Callable[[str], Gpu | None], notes: list[str]) -> list[Gpu]:
+    names: list[str] = []
+    for name in text.split(","):
+        if name in names:
+            return _twice(text, name, notes)
+        if not name.startswith(prefix):
+            _ignored(text, name, notes)
+            break
+        names.append(name)
+    chosen: list[Gpu] = []
+    for name in names:
+        gpu = find(name)
+        if gpu is None:
+            _ignored(text, name, notes)
+            break
+        if gpu in chosen:
+            return _twice(text, name, notes)
+        chosen.append(gpu)
+    return chosen
+
+
+def _unique(name: str, gpus: Sequence[Gpu]) -> Gpu | None:
+    found = [gpu for gpu in gpus if gpu.uuid is not None and gpu.uuid.startswith(name)]
+    return found[0] if len(found) == 1 else None
+
+
+def _slice(name: str, slices: Sequence[Gpu], old_names: Mapping[str, str]) -> Gpu | None:
+    by_old_name = [gpu for gpu in slices if gpu.uuid is not None and old_names.get(gpu.uuid) == name]
+    return by_old_name[0] if by_old_name else _unique(name, slices)
+
+
+def _with_mig(chosen: list[Gpu], slices: Sequence[Gpu], notes: list[str]) -> list[Gpu]:
+    """The one slice that CUDA enumerates, where the choice holds any; else the whole cards."""
+    offered = [
+        part
+        for gpu in chosen
+        for part in ([gpu] if gpu.parent_uuid is not None else [one for one in slices if one.parent_uuid == gpu.uuid])
+    ]
+    whole = [gpu for gpu in chosen if gpu.parent_uuid is None and gpu.mig != "enabled"]
+    notes += [
+        f"GPU {gpu.index} is in MIG mode and has no slice: CUDA cannot use it."
+        for gpu in chosen
+        if gpu.mig == "enabled" and not any(one.parent_uuid == gpu.uuid for one in slices)
+    ]
+    if not offered:
+        return whole
+    if len(offered) > 1 or whole:
+        notes.append(
+            f"A program sees one MIG slice and no other GPU: {offered[0].mig} of GPU {offered[0].index} here. "
+            f"Set {VARIABLE} to the UUID of the one that is wanted."
+        )
+    return offered[:1]
+
+
+def _ignored(text: str, entry: str, notes: list[str]) -> None:
+    notes.append(f'{VARIABLE}="{text}": no GPU here is "{entry}"; CUDA ignores it and all that stand after it.')
+
+
+def _twice(text: str, entry: str, notes: list[str]) -> list[Gpu]:
+    notes.append(f'{VARIABLE}="{text}": "{entry.strip()}" names a GPU twice; CUDA then shows none.')
+    return []
