@@ -1,0 +1,29 @@
+"""Profiles: load, validate, list, compare, switch."""
+
+from trainwiz.core.profile.current import SETTINGS_FILE, current_profile, use_profile
+from trainwiz.core.profile.diff import ProfileChange, diff_profiles
+from trainwiz.core.profile.profile import Profile, ProfileHardware
+from trainwiz.core.profile.store import (
+    list_profiles,
+    load_as_written,
+    load_profile,
+    pick_variant,
+    user_folder,
+    validate_profiles,
+)
+
+__all__ = [
+    "SETTINGS_FILE",
+    "Profile",
+    "ProfileChange",
+    "ProfileHardware",
+    "current_profile",
+    "diff_profiles",
+    "list_profiles",
+    "load_as_written",
+    "load_profile",
+    "pick_variant",
+    "use_profile",
+    "user_folder",
+    "validate_profiles",
+]

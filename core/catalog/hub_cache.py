@@ -1,0 +1,42 @@
+"""The local Hugging Face cache, read without importing huggingface_hub and without a network."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+
+def is_hub_id(name: str) -> bool:
+    """`owner/name`, or one word, in the characters that the hub allows."""
+    return re.fullmatch(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", name) is not None and ".." not in name
+
+
+def hub_cache_folder() -> Path:
+    """Where Hugging Face keeps what it downloaded (HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME, in its own order)."""
+    for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
+        if os.environ.get(variable):
+            return Path(os.environ[variable]).expanduser()
+    home = os.environ.get("HF_HOME")
+    if home:
+        return Path(home).expanduser() / "hub"
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "huggingface" / "hub"
+
+
+def cached_model_folder(hub_id: str) -> Path | None:
+    """The snapshot of a model that has its config.json here: the one of `main`, else the newest."""
+    return _cached_folder("models", hub_id, "config.json")
+
+
+def _cached_folder(kind: str, hub_id: str, marker: str) -> Path | None:
+    if not is_hub_id(hub_id):
+        return None
+    root = hub_cache_folder() / f"{kind}--{hub_id.replace('/', '--')}"
+    try:
+        main = root / "snapshots" / (root / "refs" / "main").read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        main = None
+    if main is not None and (main / marker).is_file():
+        return main
+    snapshots = [path for path in (root / "snapshots").glob("*") if (path / marker).is_file()]
+    return max(snapshots, key=lambda path: path.stat().st_mtime, default=None)

@@ -1,0 +1,192 @@
+"""Profile + the user's values -> RunConfig. Values of the user win; each key keeps who chose it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import yaml
+from pydantic import ValidationError
+from trainwiz.core.config.conflicts import yielding_values
+from trainwiz.core.config.keys import (
+    did_you_mean,
+    is_settable,
+    is_text_list,
+    literals,
+    nearest_keys,
+)
+from trainwiz.core.config.run import Origin, OriginKind, RunConfig, set_path
+from trainwiz.core.errors import UsageError
+from trainwiz.core.findings import Finding
+
+if TYPE_CHECKING:
+    from trainwiz.core.profile.profile import Profile
+
+Where = Callable[[str], str]
+
+
+def build_config(profile: Profile | None, overrides: Mapping[str, Any], name: str | None = None) -> RunConfig:
+    """The request that a plan resolves.
+
+    `overrides` maps key paths to typed values or to strings, which are read as YAML scalars ("4e-4", "null",
+    "[a, b]") and taken as text where the field wants text. Raises UsageError with every bad key and value.
+    """
+    findings: list[Finding] = []
+    yours = {**overrides, **({"name": name} if name is not None else {})}
+    known = {key: value for key, value in yours.items() if _known(key, findings)}
+    start = RunConfig(profile=profile.name, name=profile.name) if profile else RunConfig()
+    base = start.with_values(dict(profile.values), "profile", dict(profile.reasons)) if profile else start
+    typed, problems = check_values(base, known, lambda key: key)
+    findings += problems
+    if findings:
+        raise UsageError(findings)
+    config = _layered(base, profile, typed)
+    if config.training.final_learning_rate > config.training.learning_rate:
+        message = (
+            f"training.final_learning_rate {config.training.final_learning_rate:g} is above the peak "
+            f"training.learning_rate {config.training.learning_rate:g}; make it smaller."
+        )
+        raise UsageError(Finding("bad_value", "error", "training.final_learning_rate", message))
+    return config
+
+
+def _layered(base: RunConfig, profile: Profile | None, yours: dict[str, Any]) -> RunConfig:
+    """The profile's values, what yields to the user's, then the user's; with the origin of each."""
+    yielded = yielding_values({key: base.value(key) for key in (profile.values if profile else ())}, yours)
+    config = base
+    if yielded:
+        values = {key: value for key, (value, _) in yielded.items()}
+        config = base.with_values(values, "solved", {key: reason for key, (_, reason) in yielded.items()})
+        # Left to the plan: what it solves carries its own reason.
+        kept = {key: origin for key, origin in config.origins.items() if values.get(key, ...) is not None}
+        if "data.sources" in kept and "data.sources" in values:
+            kept["data.sources"] = Origin(origin="you")
+        config = config.model_copy(update={"origins": kept})
+    return config.with_values(yours, "you")
+
+
+def check_values(
+    base: RunConfig, values: Mapping[str, Any], where: Where, origin: OriginKind = "you"
+) -> tuple[dict[str, Any], list[Finding]]:
+    """(typed values, findings): `values` checked together on top of `base`, every problem named with its place."""
+    attempt = {key: _first_reading(key, value) for key, value in values.items()}
+    errors = _errors(base, attempt, origin)
+    for key, value in values.items():
+        if isinstance(value, str) and key in errors and attempt[key] != value:
+            attempt[key] = value
+    errors = _errors(base, attempt, origin)
+    good = {key: value for key, value in attempt.items() if key not in errors}
+    findings = [_bad_value(key, values[key], error, where(key)) for key, error in errors.items()]
+    if not findings:
+        checked = base.with_values(good, origin)
+        good = {key: checked.value(key) for key in good}
+    return _plain(good), findings
+
+
+def _plain(values: dict[str, Any]) -> dict[str, Any]:
+    """Sections inside lists as mappings, so that the values are data again."""
+    return {
+        key: [item.model_dump() if hasattr(item, "model_dump") else item for item in value]
+        if isinstance(value, list)
+        else value
+        for key, value in values.items()
+    }
+
+
+def _errors(base: RunConfig, values: Mapping[str, Any], origin: OriginKind) -> dict[str, dict[str, Any]]:
+    """Key of `values` -> what pydantic says about it."""
+    document = base.model_dump(mode="python")
+    found: dict[str, dict[str, Any]] = {}
+    for key, value in values.items():
+        try:
+            set_path(document, key, value)
+        except KeyError:
+            found[key] = {"type": "no_place", "msg": "there is no such entry", "ctx": {}}
+        document["origins"][key] = Origin(origin=origin)
+    try:
+        RunConfig.model_validate(document)
+    except ValidationError as error:
+        for detail in error.errors(include_url=False):
+            path = ".".join(str(part) for part in detail["loc"])
+            owners = [key for key in values if path == key or path.startswith(f"{key}.")]
+            if owners:
+                found.setdefault(max(owners, key=len), {**detail, "path": path})
+    return found
+
+
+def _first_reading(key: str, value: Any) -> Any:
+    """What a value from the command line means before its field is asked."""
+    if is_text_list(key):
+        return _text_list(value)
+    if not isinstance(value, str):
+        return value
+    if key in ("data.sources", "data.validation_sources") and not value.lstrip().startswith("["):
+        return [{"name": value}]
+    try:
+        parsed = yaml.safe_load(value)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return value
+    if isinstance(parsed, bool) and value.strip().lower() not in ("true", "false"):
+        # A column may be called "no"; fields that want a yes or no accept the word itself.
+        return value
+    return value if parsed is None and value.strip().lower() not in ("null", "~") else parsed
+
+
+def _text_list(value: Any) -> Any:
+    if isinstance(value, str):
+        text = value.strip()
+        if text.lower() in ("null", "~"):
+            return None
+        return [part.strip() for part in text.strip("[]").split(",") if part.strip()]
+    if isinstance(value, list | tuple):
+        return [str(item) if isinstance(item, int) else item for item in value]
+    return value
+
+
+def _known(key: str, findings: list[Finding]) -> bool:
+    if is_settable(key):
+        return True
+    findings.append(Finding("unknown_key", "error", key, unknown_key_message(key)))
+    return False
+
+
+def unknown_key_message(key: str) -> str:
+    """One sentence for a key that cannot be set, with the nearest ones."""
+    return f"{key!r} is not a setting.{did_you_mean(nearest_keys(key))}"
+
+
+def _bad_value(key: str, value: Any, error: Mapping[str, Any], where: str) -> Finding:
+    path = str(error.get("path", key))
+    place = f"{where}: " if where != key else ""
+    shown = repr(value) if len(repr(value)) <= 60 else f"{repr(value)[:57]}..."
+    return Finding("bad_value", "error", where, f"{place}{path} cannot be {shown}: {_expectation(path, value, error)}")
+
+
+def _expectation(key: str, value: Any, error: Mapping[str, Any]) -> str:
+    """What the field wants, in words, with its full stop."""
+    kind, context = str(error["type"]), error.get("ctx") or {}
+    choices = literals(key)
+    if choices:
+        near = difflib.get_close_matches(str(value), choices, n=1, cutoff=0.5)
+        return f"it takes {', '.join(choices)}" + (f". Did you mean {near[0]}?" if near else ".")
+    bounds = {
+        "greater_than_equal": "it must be {ge} or more",
+        "greater_than": "it must be above {gt}",
+        "less_than_equal": "it must be {le} or less",
+        "less_than": "it must be below {lt}",
+        "finite_number": "it must be a finite number",
+        "string_too_long": "it has more than {max_length} characters",
+        "string_too_short": "it is empty",
+        "too_short": "it needs at least {min_length} entry",
+        "missing": "this key is missing",
+        "extra_forbidden": "there is no such key",
+        "no_place": "there is no such entry to change",
+    }
+    if kind in bounds:
+        return bounds[kind].format(**context) + "."
+    wants = {"int": "a whole number", "float": "a number", "bool": "true or false", "string": "text", "list": "a list"}
+    for start, words in wants.items():
+        if kind.startswith(start):
+            return f"it must be {words}."
+    return str(error["msg"]).removeprefix("Value error, ").rstrip(".") + "."

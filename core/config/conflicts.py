@@ -1,0 +1,79 @@
+"""What a value of the user does to values of the profile that contradict it: the user's wins, the other is solved anew."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+RESHAPES_THE_BATCH: tuple[str, ...] = (
+    "batch.target_tokens",
+    "batch.target_samples",
+    "batch.micro_batch_size",
+    "batch.sequence_length",
+    "engine.processes",
+    "engine.nodes",
+    "engine.gpus",
+)
+"""A change of one of these makes the profile's accumulation stale, where a target says what it should be."""
+
+SOURCE_KEYS: tuple[str, ...] = ("data.sources.0.name", "data.sources")
+
+
+def yielding_values(profile: Mapping[str, Any], yours: Mapping[str, Any]) -> dict[str, tuple[Any, str]]:
+    """Profile keys that must change because of the user's values: key path -> (new value, reason).
+
+    `profile` and `yours` map key paths to values. `None` as the new value leaves the key to the plan.
+    A key that the user set is never in the answer.
+    """
+    changes: dict[str, tuple[Any, str]] = {}
+    _batch(profile, yours, changes)
+    _length_of_the_run(profile, yours, changes)
+    _learning_rate(profile, yours, changes)
+    _engine(profile, yours, changes)
+    _data_and_model(profile, yours, changes)
+    return {key: change for key, change in changes.items() if key not in yours}
+
+
+def _batch(profile: Mapping[str, Any], yours: Mapping[str, Any], changes: dict[str, tuple[Any, str]]) -> None:
+    asked = [key for key in RESHAPES_THE_BATCH if key in yours]
+    targets = ("batch.target_tokens", "batch.target_samples")
+    has_target = any(yours.get(key, profile.get(key)) is not None for key in targets)
+    if asked and has_target and profile.get("batch.gradient_accumulation_steps") is not None:
+        changes["batch.gradient_accumulation_steps"] = (None, f"solved anew for your {asked[0]}")
+    for target, other in (targets, targets[::-1]):
+        if yours.get(target) is not None and profile.get(other) is not None:
+            changes[other] = (None, f"replaced by your {target}")
+
+
+def _length_of_the_run(
+    profile: Mapping[str, Any], yours: Mapping[str, Any], changes: dict[str, tuple[Any, str]]
+) -> None:
+    if yours.get("training.epochs") is not None and profile.get("training.max_steps") is not None:
+        changes["training.max_steps"] = (None, "your training.epochs says how long the run is")
+
+
+def _learning_rate(profile: Mapping[str, Any], yours: Mapping[str, Any], changes: dict[str, tuple[Any, str]]) -> None:
+    peak, final = profile.get("training.learning_rate"), profile.get("training.final_learning_rate")
+    new = yours.get("training.learning_rate")
+    if isinstance(peak, float) and isinstance(final, float) and isinstance(new, float) and peak > 0 and new != peak:
+        # Kept as a share of the peak: a decay "to a tenth" stays one.
+        changes["training.final_learning_rate"] = (float(f"{new * final / peak:.6g}"), "the same share of your peak")
+
+
+def _engine(profile: Mapping[str, Any], yours: Mapping[str, Any], changes: dict[str, tuple[Any, str]]) -> None:
+    strategy, offload = yours.get("engine.strategy"), yours.get("engine.offload")
+    if strategy in ("single", "ddp") and profile.get("engine.offload", "none") != "none":
+        changes["engine.offload"] = ("none", f"your engine.strategy {strategy} keeps everything on the GPU")
+    if offload in ("optimizer", "all") and profile.get("engine.strategy") in ("single", "ddp"):
+        changes["engine.strategy"] = (None, f"your engine.offload {offload} needs a strategy that can do it")
+
+
+def _data_and_model(profile: Mapping[str, Any], yours: Mapping[str, Any], changes: dict[str, tuple[Any, str]]) -> None:
+    renamed = yours.get("data.sources.0.name")
+    if renamed is not None and "data.sources" not in yours:
+        # Column names and splits belong to the old source.
+        changes["data.sources"] = ([{"name": renamed}], "your data source")
+    if any(key in yours for key in SOURCE_KEYS) and profile.get("data.validation_sources"):
+        changes["data.validation_sources"] = ([], "rows of your data source are held out instead")
+    if yours.get("model.name") not in (None, profile.get("model.name")) and profile.get("model.architecture_overrides"):
+        changes["model.architecture_overrides"] = ({}, "they belong to the profile's model")

@@ -1,0 +1,81 @@
+"""YAML files with the place of each key, so that a wrong value can be named with its line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from trainwiz.core.errors import UsageError, usage_error
+from trainwiz.core.findings import Finding
+
+
+@dataclass(frozen=True, slots=True)
+class YamlDocument:
+    """A mapping read from a file. `lines` maps dotted key paths to their line, from 1."""
+
+    path: Path
+    values: dict[str, Any]
+    lines: dict[str, int]
+
+    def where(self, key: str) -> str:
+        """ "FILE:LINE" of a key, or of the nearest key above it that is in the file."""
+        probe = key
+        while probe:
+            if probe in self.lines:
+                return f"{self.path}:{self.lines[probe]}"
+            probe = probe.rpartition(".")[0]
+        return str(self.path)
+
+
+def read_yaml(path: Path) -> YamlDocument:
+    """Read one mapping. Raises UsageError naming file, line and column of what is wrong."""
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except OSError as error:
+        raise usage_error("unreadable_file", str(path), f"{path} cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError as error:
+        message = f"{path} is not UTF-8 text (byte {error.start}). Save it as UTF-8."
+        raise usage_error("broken_yaml", str(path), message) from None
+    return parse_yaml(text, path)
+
+
+def parse_yaml(text: str, path: Path) -> YamlDocument:
+    """Parse the text of `path`. Raises UsageError as `read_yaml`."""
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        values = yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+        what = " ".join(part for part in (error.context, error.problem) if part)
+        message = f"{path}, line {line}, column {column}: this is not valid YAML ({what})."
+        raise usage_error("broken_yaml", f"{path}:{line}:{column}", message) from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        detail = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise usage_error("broken_yaml", str(path), f"{path} is not valid YAML ({detail}).") from None
+    if values is None:
+        raise usage_error("broken_yaml", str(path), f"{path} is empty; it needs keys such as `description:`.")
+    if not isinstance(values, dict) or not isinstance(node, yaml.MappingNode):
+        raise usage_error("broken_yaml", f"{path}:1", f"{path}, line 1: expected `key: value` lines at the top level.")
+    lines: dict[str, int] = {}
+    twice: list[Finding] = []
+    _collect(node, "", lines, twice, path)
+    if twice:
+        raise UsageError(twice)
+    return YamlDocument(path, values, lines)
+
+
+def _collect(node: yaml.MappingNode, prefix: str, lines: dict[str, int], twice: list[Finding], path: Path) -> None:
+    for key_node, value_node in node.value:
+        if not isinstance(key_node, yaml.ScalarNode) or key_node.tag == "tag:yaml.org,2002:merge":
+            continue
+        key = f"{prefix}{key_node.value}"
+        line = key_node.start_mark.line + 1
+        if key in lines:
+            message = f"{path}, line {line}: `{key}` stands here a second time (first on line {lines[key]}); keep one."
+            twice.append(Finding("broken_yaml", "error", f"{path}:{line}", message))
+        lines[key] = line
+        if isinstance(value_node, yaml.MappingNode):
+            _collect(value_node, f"{key}.", lines, twice, path)

@@ -1,0 +1,173 @@
+"""A profile file -> what stands in it, every mistake named with its line."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from trainwiz.core.config.build import check_values, unknown_key_message
+from trainwiz.core.config.keys import NOT_IN_PROFILES, did_you_mean, flatten, is_settable
+from trainwiz.core.config.run import RunConfig
+from trainwiz.core.config.yaml_text import YamlDocument, read_yaml
+from trainwiz.core.errors import UsageError
+from trainwiz.core.findings import Finding
+from trainwiz.core.profile.size import parse_size
+
+KEYS: tuple[str, ...] = ("name", "description", "extends", "hardware", "values", "reasons", "claims", "variants")
+HARDWARE_KEYS: tuple[str, ...] = ("gpu", "num_gpus", "ram", "cpu_cores")
+CLAIM_KEYS: tuple[str, ...] = ("tokens_per_s", "total_time", "peak_memory", "remedies")
+REMEDY_KEYS: tuple[str, ...] = ("text", "micro_batch", "accumulation", "sequence_length")
+
+
+@dataclass(slots=True)
+class ProfileFile:
+    """One file, not yet merged with what it extends."""
+
+    path: Path
+    origin: Literal["builtin", "user"]
+    name: str
+    description: str = ""
+    extends: str | None = None
+    hardware: dict[str, Any] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
+    claims: dict[str, Any] = field(default_factory=dict)
+    variants: tuple[str, ...] = ()
+    lines: dict[str, int] = field(default_factory=dict)
+
+
+class _Reader:
+    """Takes one document apart and collects what is wrong with it."""
+
+    def __init__(self, document: YamlDocument, origin: Literal["builtin", "user"]) -> None:
+        self.document = document
+        self.findings: list[Finding] = []
+        self.file = ProfileFile(document.path, origin, document.path.stem, lines=document.lines)
+
+    def read(self) -> ProfileFile:
+        for key in self.document.values:
+            if key not in KEYS:
+                self.unknown(str(key), KEYS)
+        self.file.description = str(self.mapped("description", str, "text", ""))
+        self.file.extends = self.mapped("extends", str, "the name of a profile", None)
+        self.name()
+        self.hardware()
+        self.settings()
+        self.claims()
+        variants = self.mapped("variants", list, "a list of profile names", [])
+        self.file.variants = tuple(str(name) for name in variants)
+        if self.findings:
+            raise UsageError(self.findings)
+        return self.file
+
+    def wrong(self, key: str, message: str, code: str = "bad_value") -> None:
+        where = self.document.where(key)
+        self.findings.append(Finding(code, "error", where, f"{where}: {message}"))
+
+    def unknown(self, key: str, known: tuple[str, ...]) -> None:
+        parent, _, last = key.rpartition(".")
+        near = difflib.get_close_matches(last, known, n=1, cutoff=0.5)
+        group = f" in `{parent}`" if parent else ""
+        self.wrong(key, f"`{last}` is not a key of a profile{group}.{did_you_mean(near)}", "unknown_key")
+
+    def mapped(self, key: str, kind: type, words: str, default: Any) -> Any:
+        value = self.document.values.get(key)
+        if value is None:
+            return default
+        if isinstance(value, int | float) and kind is str and not isinstance(value, bool):
+            value = str(value)
+        if not isinstance(value, kind):
+            self.wrong(key, f"`{key}` must be {words}.")
+            return default
+        return value
+
+    def name(self) -> None:
+        name = self.mapped("name", str, "text", self.file.name)
+        if name != self.file.name:
+            self.wrong("name", f"`name: {name}` and the file's name {self.file.path.name} must agree.")
+        try:
+            RunConfig(name=self.file.name)
+        except ValueError:
+            self.wrong("name", f"{self.file.name!r} cannot be a profile's name: use letters, digits, '-', '_' and '.'.")
+
+    def hardware(self) -> None:
+        given = self.mapped("hardware", dict, "a mapping", {})
+        for key, value in given.items():
+            place = f"hardware.{key}"
+            if key not in HARDWARE_KEYS:
+                self.unknown(place, HARDWARE_KEYS)
+            elif key == "gpu" and value is not None and not isinstance(value, str):
+                self.wrong(place, "`gpu` must be a name from the GPU catalogue.")
+            elif key == "ram" and value is not None:
+                size = parse_size(value)
+                if size is None:
+                    self.wrong(place, f"`ram: {value}` is not a size; write it like 64G.")
+                self.file.hardware["ram_bytes"] = size
+            elif (
+                key in ("num_gpus", "cpu_cores")
+                and value is not None
+                and (not isinstance(value, int) or isinstance(value, bool) or value < 1)
+            ):
+                self.wrong(place, f"`{key}` must be a whole number of 1 or more.")
+            else:
+                self.file.hardware["ram_bytes" if key == "ram" else key] = value
+
+    def settings(self) -> None:
+        values = flatten(self.mapped("values", dict, "a mapping of settings", {}))
+        known: dict[str, Any] = {}
+        for key, value in values.items():
+            if key in NOT_IN_PROFILES:
+                self.wrong(f"values.{key}", f"`{key}` belongs to one run; it cannot stand in a profile.", "unknown_key")
+            elif is_settable(key):
+                known[key] = value
+            else:
+                self.wrong(f"values.{key}", unknown_key_message(key), "unknown_key")
+        typed, problems = check_values(RunConfig(), known, lambda key: self.document.where(f"values.{key}"), "profile")
+        self.findings += problems
+        self.file.values = typed
+        for key, reason in flatten(self.mapped("reasons", dict, "a mapping of settings to sentences", {})).items():
+            if not is_settable(key):
+                self.wrong(f"reasons.{key}", unknown_key_message(key), "unknown_key")
+            elif not isinstance(reason, str):
+                self.wrong(f"reasons.{key}", f"the reason for `{key}` must be a sentence.")
+            else:
+                self.file.reasons[key] = reason
+
+    def claims(self) -> None:
+        claims = self.mapped("claims", dict, "a mapping", {})
+        for key, value in claims.items():
+            place = f"claims.{key}"
+            if key not in CLAIM_KEYS:
+                self.unknown(place, CLAIM_KEYS)
+            elif key == "tokens_per_s" and not _is_range(value):
+                self.wrong(place, "`tokens_per_s` must be [lowest, highest], two numbers above 0.")
+            elif key in ("total_time", "peak_memory") and not isinstance(value, str):
+                self.wrong(place, f"`{key}` must be text, as the guide words it.")
+            elif key == "remedies" and not _are_remedies(value):
+                self.wrong(place, f"`remedies` must be a list of mappings with the keys {', '.join(REMEDY_KEYS)}.")
+            else:
+                self.file.claims[key] = value
+
+
+def _is_range(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) == 2
+        and all(isinstance(end, int | float) and not isinstance(end, bool) and end > 0 for end in value)
+        and value[0] <= value[1]
+    )
+
+
+def _are_remedies(value: Any) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(item, Mapping) and set(item) <= set(REMEDY_KEYS) and isinstance(item.get("text"), str)
+        for item in value
+    )
+
+
+def read_profile_file(path: Path, origin: Literal["builtin", "user"]) -> ProfileFile:
+    """Read one file. Raises UsageError with every unknown key and bad value, each with its line."""
+    return _Reader(read_yaml(path), origin).read()
