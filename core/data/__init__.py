@@ -1,0 +1,1 @@
+"""Data: readers, filters and summaries of training rows, without torch or datasets."""

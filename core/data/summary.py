@@ -25,3 +25,5 @@ class DataSummary:
     preview: tuple[tuple[str, ...], ...] = ()
     """First rows, one tuple a row, as text."""
     findings: tuple[Finding, ...] = ()
+    validation_rows: int = 0
+    """Rows of evaluation: held out of the training data (and not counted in `rows`), or of their own sources."""

@@ -1,0 +1,72 @@
+"""From a file to its reader: format by name or content, and what the file is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from trainwiz.core.data.delimited import DelimitedReader
+from trainwiz.core.data.fasta import FastaReader
+from trainwiz.core.data.lines import JsonLinesReader, TextReader
+from trainwiz.core.data.parquet import ParquetReader
+from trainwiz.core.data.reader import GZIP_MAGIC, Reader, unreadable
+
+FORMATS: dict[str, tuple[str, ...]] = {
+    "parquet": (".parquet", ".pq"),
+    "jsonl": (".jsonl", ".ndjson", ".json"),
+    "csv": (".csv",),
+    "tsv": (".tsv", ".tab"),
+    "fasta": (".fasta", ".fa", ".faa", ".fas"),
+    "txt": (".txt", ".text"),
+}
+"""Format -> endings of its files; each may carry a further ".gz" except parquet."""
+
+
+def format_of(path: Path) -> str | None:
+    """The format that the file's name says, or None."""
+    name = path.name.lower().removesuffix(".gz")
+    return next((kind for kind, endings in FORMATS.items() if name.endswith(endings)), None)
+
+
+def open_reader(path: Path, kind: str | None = None, *, by_position: bool = False) -> Reader:
+    """The reader for one file.
+
+    `kind` overrides what the name says. Raises UsageError with one sentence for a file that is
+    empty, missing, a Git LFS pointer, a web page, or of an unknown or damaged format.
+    """
+    where = str(path)
+    try:
+        with path.open("rb") as handle:
+            start = handle.read(512)
+    except OSError as error:
+        raise unreadable(where, f"cannot be read: {error.strerror or error}.") from None
+    if not start:
+        raise unreadable(where, "is empty (0 bytes).")
+    if start.startswith(b"version https://git-lfs"):
+        raise unreadable(where, "is a Git LFS pointer, not the data; run `git lfs pull` where it came from.")
+    if start.lstrip().lower().startswith((b"<!doctype html", b"<html")):
+        raise unreadable(where, "is a web page, not data; download the file itself.")
+    kind = kind or format_of(path) or _format_by_content(start)
+    if kind == "parquet":
+        return ParquetReader(path)
+    if start.startswith(b"PAR1"):
+        raise unreadable(where, f"is a parquet file, not {kind}; rename it or set its format to parquet.")
+    if start.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise unreadable(where, "the text is UTF-16, not UTF-8; convert it, for example with `iconv -t UTF-8`.")
+    if kind == "fasta":
+        return FastaReader(path)
+    if kind in ("csv", "tsv"):
+        return DelimitedReader(path, "," if kind == "csv" else "\t", by_position)
+    if kind == "jsonl":
+        return JsonLinesReader(path)
+    if kind == "txt":
+        return TextReader(path)
+    known = ", ".join(endings[0] for endings in FORMATS.values())
+    raise unreadable(where, f"the format is not known by the name; set it, or use one of the endings {known}.")
+
+
+def _format_by_content(start: bytes) -> str | None:
+    if start.startswith(b"PAR1"):
+        return "parquet"
+    if start.startswith(b">") and not start.startswith(GZIP_MAGIC):
+        return "fasta"
+    return None

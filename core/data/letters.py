@@ -1,0 +1,60 @@
+"""Letters that the protein alphabet does not have: where they stand, in one sentence a file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from trainwiz.core.data.proteins import LETTERS, OUTSIDE, EncodedProteins
+from trainwiz.core.data.rows import KeptRows
+from trainwiz.core.findings import Finding
+
+SHOWN_LETTERS = 5
+
+
+@dataclass(slots=True)
+class _InFile:
+    position: int
+    unit: str
+    letters: set[str] = field(default_factory=set)
+    rows: int = 0
+
+
+@dataclass(slots=True)
+class LetterCheck:
+    """Collects what is outside the alphabet, and how many letters are read as <unk>."""
+
+    unknown: int = 0
+    _files: dict[Path, _InFile] = field(default_factory=dict)
+
+    def add(self, rows: KeptRows, proteins: EncodedProteins) -> None:
+        self.unknown += proteins.unknown_letters()
+        outside = proteins.letters_outside()
+        if len(outside) == 0:
+            return
+        found = self._files.setdefault(rows.path, _InFile(int(rows.positions[outside[0]]), rows.unit))
+        found.rows += len(outside)
+        if len(found.letters) < SHOWN_LETTERS:
+            text = rows.texts[int(outside[0])].as_py()
+            found.letters.update(ch for ch in text if ord(ch) > 127 or LETTERS[ord(ch)] == OUTSIDE)
+
+    def findings(self, key: str) -> list[Finding]:
+        """One error a file; one warning when letters are read as <unk>."""
+        found = []
+        for path, place in self._files.items():
+            letters = ", ".join(repr(letter) for letter in sorted(place.letters)[:SHOWN_LETTERS])
+            more = f" and {place.rows - 1} more rows" if place.rows > 1 else ""
+            found.append(
+                Finding(
+                    "not_protein",
+                    "error",
+                    f"{path}, {place.unit} {place.position}",
+                    f"{path}, {place.unit} {place.position}{more}: letters outside the protein alphabet: {letters}; "
+                    f"choose another column ({key}.text_column) or clean the file.",
+                )
+            )
+        if self.unknown and not found:
+            found.append(
+                Finding("unknown_letters", "warning", key, f"{self.unknown} letters J or j are read as <unk>.")
+            )
+        return found

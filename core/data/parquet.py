@@ -1,0 +1,111 @@
+"""Parquet files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from trainwiz.core.data.reader import BATCH_ROWS, Column, ColumnBatch, Reader, not_utf8, unreadable
+from trainwiz.core.errors import UsageError
+
+SAMPLED_GROUPS = 4
+
+
+class ParquetReader(Reader):
+    """One parquet file; the footer gives rows and columns at once."""
+
+    unit = "row"
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._read = 0
+        try:
+            self._file = pq.ParquetFile(path)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise self._broken(error) from None
+        self.columns = tuple(_column(field) for field in self._file.schema_arrow)
+        self.rows = self._file.metadata.num_rows
+
+    def batches(self, wanted: Sequence[int]) -> Iterator[ColumnBatch]:
+        yield from self._groups(wanted, range(self._file.num_row_groups))
+
+    def sample(self, wanted: Sequence[int], limit: int) -> Iterator[ColumnBatch]:
+        """Rows of up to four row groups spread over the file: sorted files are common."""
+        groups = self._file.num_row_groups
+        if (self.rows or 0) <= limit:
+            chosen = list(range(groups))
+        else:
+            chosen = sorted({round(i * (groups - 1) / (SAMPLED_GROUPS - 1)) for i in range(SAMPLED_GROUPS)})
+        for group in chosen:
+            left = limit // len(chosen) if len(chosen) < groups or (self.rows or 0) > limit else limit
+            for batch in self._groups(wanted, [group]):
+                yield batch
+                left -= len(batch.positions)
+                if left <= 0:
+                    break
+
+    def share_read(self) -> float:
+        return min(1.0, self._read / max(self.rows or 1, 1))
+
+    def head(self, count: int) -> list[tuple[str, ...]]:
+        try:
+            batch = next(self._file.iter_batches(batch_size=count), None)
+        except (pa.ArrowException, OSError) as error:
+            raise self._broken(error) from None
+        if batch is None:
+            return []
+        return [tuple(_shown(cell) for cell in row.values()) for row in batch.to_pylist()]
+
+    def _groups(self, wanted: Sequence[int], groups: Sequence[int]) -> Iterator[ColumnBatch]:
+        names = [self.columns[index].name for index in wanted]
+        for group in groups:
+            row = sum(self._file.metadata.row_group(before).num_rows for before in range(group))
+            try:
+                for batch in self._file.iter_batches(batch_size=BATCH_ROWS, row_groups=[group], columns=names):
+                    positions = np.arange(row + 1, row + 1 + batch.num_rows, dtype=np.int64)
+                    values = tuple(self._texts(batch.column(name), row) for name in names)
+                    row += batch.num_rows
+                    self._read += batch.num_rows
+                    yield ColumnBatch(values, positions)
+            except (pa.ArrowException, OSError) as error:
+                raise self._broken(error, f", row {row + 1} or later") from None
+
+    def _texts(self, values: pa.Array, rows_before: int) -> pa.Array:
+        try:
+            texts = values.cast(pa.large_string())
+            texts.validate(full=True)
+        except pa.ArrowInvalid:
+            raw = values.cast(pa.large_binary()).to_pylist()
+            for offset, value in enumerate(raw):
+                try:
+                    (value or b"").decode("utf-8")
+                except UnicodeDecodeError as error:
+                    raise not_utf8(self.path, self.unit, rows_before + offset + 1, value[error.start]) from None
+            raise
+        return texts
+
+    def _broken(self, error: Exception, place: str = "") -> UsageError:
+        detail = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
+        return unreadable(
+            f"{self.path}{place}",
+            f"is not a complete parquet file ({detail}); a download or copy that was cut short? Get it again.",
+        )
+
+
+def _column(field: Any) -> Column:
+    kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+    is_text = any(
+        check(kind)
+        for check in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_binary)
+    )
+    return Column(field.name, is_text, str(field.type))
+
+
+def _shown(cell: Any) -> str:
+    if isinstance(cell, bytes):
+        return cell.decode("utf-8", "replace")
+    return "" if cell is None else str(cell)

@@ -1,0 +1,99 @@
+"""From a DataSource to its files."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainwiz.core.config import DataSource
+from trainwiz.core.data.formats import FORMATS, format_of
+from trainwiz.core.data.hub import hub_files, looks_like_hub_id
+from trainwiz.core.data.samples import SAMPLES, sample_path
+from trainwiz.core.errors import UsageError, usage_error
+
+FORMATS_OF_PROSE = frozenset({"txt"})
+"""Left aside in a folder that also holds other data: README.txt, LICENSE.txt."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFiles:
+    """The files of one source, all of one format."""
+
+    source: DataSource
+    key: str
+    """Key path of the source in the config, for sentences."""
+    files: tuple[Path, ...]
+    kind: str | None
+    """Format that the user named; None: by each file's name."""
+
+
+def find_files(source: DataSource, key: str, folder: Path) -> SourceFiles:
+    """The files behind a sample name, path, folder or hub id; relative paths are from `folder`.
+
+    Raises UsageError with one sentence when there are none.
+    """
+    sample = sample_path(source.name)
+    if sample is not None:
+        return SourceFiles(source, key, (sample,), None)
+    path = folder / Path(source.name).expanduser()
+    if path.is_dir():
+        return SourceFiles(source, key, _in_folder(path, source, key), source.format)
+    if path.exists():
+        return SourceFiles(source, key, (path,), source.format)
+    if looks_like_hub_id(source.name) and format_of(path) is None and not path.parent.is_dir():
+        return SourceFiles(source, key, tuple(hub_files(source.name, source.split, source.subset, key)), source.format)
+    raise _missing(source.name, path, key)
+
+
+def _in_folder(folder: Path, source: DataSource, key: str) -> tuple[Path, ...]:
+    by_format: dict[str, list[Path]] = {}
+    others: set[str] = set()
+    for path in sorted(folder.rglob("*")):
+        if not path.is_file() or any(part.startswith((".", "_")) for part in path.relative_to(folder).parts):
+            continue
+        kind = format_of(path)
+        if kind is None:
+            others.add(path.suffix or path.name)
+        else:
+            by_format.setdefault(kind, []).append(path)
+    if source.format is not None:
+        files = by_format.get(source.format, [])
+        if not files:
+            raise usage_error(
+                "missing_data", key, f"folder {folder} holds no {source.format} file ({_listed(by_format, others)})."
+            )
+        return tuple(files)
+    real = {kind: files for kind, files in by_format.items() if kind not in FORMATS_OF_PROSE} or by_format
+    if not real:
+        known = ", ".join(endings[0] for endings in FORMATS.values())
+        raise usage_error(
+            "missing_data", key, f"folder {folder} holds no data file ({_listed({}, others)}); known are {known}."
+        )
+    if len(real) > 1:
+        raise usage_error(
+            "mixed_formats",
+            key,
+            f"folder {folder} holds several formats ({_listed(real, set())}); choose one with {key}.format.",
+        )
+    return tuple(next(iter(real.values())))
+
+
+def _listed(by_format: dict[str, list[Path]], others: set[str]) -> str:
+    parts = [f"{len(files)} {kind}" for kind, files in by_format.items()] + sorted(others)[:5]
+    return ", ".join(parts) or "it is empty"
+
+
+def _missing(name: str, path: Path, key: str) -> UsageError:
+    if path.parent.is_dir():
+        beside = [entry.name for entry in path.parent.iterdir()]
+        near = difflib.get_close_matches(path.name, [*beside, *SAMPLES], n=1)
+    else:
+        near = difflib.get_close_matches(name, list(SAMPLES), n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    samples = ", ".join(SAMPLES)
+    return usage_error(
+        "missing_data",
+        key,
+        f"no data at {name!r}: it is no file, no folder, no hub id (OWNER/NAME) and no sample (samples: {samples}).{hint}",
+    )
