@@ -29,11 +29,12 @@ class MetricSummary:
     non_finite: int
 
     def to_json(self) -> dict[str, Any]:
+        """A non-finite last value is null, as JSON has no number for it; `non_finite` tells of it."""
         return {
-            "last": json_number(self.last),
+            "last": finite(self.last),
             "count": self.count,
-            "min": json_number(self.minimum),
-            "max": json_number(self.maximum),
+            "min": finite(self.minimum),
+            "max": finite(self.maximum),
             "non_finite": self.non_finite,
         }
 
@@ -116,6 +117,11 @@ class Metrics:
         series = self.series.get(name)
         return series.curve() if series else EMPTY_CURVE
 
+    def non_finite_steps(self, name: str) -> tuple[float, ...]:
+        """The first steps at which the metric was not a number."""
+        series = self.series.get(name)
+        return series.non_finite_steps if series else ()
+
     def pace(self) -> Pace:
         rows = [row for _, _, row in self._recent]
         timed = [(step, time_s) for step, time_s, _ in self._recent if time_s is not None]
@@ -147,13 +153,6 @@ def finite(value: Any, otherwise: float | None = None) -> float | None:
     """A finite number, or `otherwise`."""
     converted = number(value)
     return otherwise if converted is None or not math.isfinite(converted) else converted
-
-
-def json_number(value: float | None) -> float | str | None:
-    """As JSON can carry it: non-finite numbers become "NaN", "Infinity" or "-Infinity"."""
-    if value is None or math.isfinite(value):
-        return value
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
 def _median(rows: list[Mapping[str, Any]], key: str) -> float | None:

@@ -156,6 +156,11 @@ class Series:
             self.first = None
         self._take_last()
 
+    @property
+    def non_finite_steps(self) -> tuple[float, ...]:
+        """The first MOST_NON_FINITE_STEPS steps whose value is not finite."""
+        return tuple(self._non_finite_steps)
+
     def curve(self) -> Curve:
         """A frozen copy, made by copying memory."""
         return Curve(

@@ -1,0 +1,61 @@
+"""LogLines: the last lines of a log as plain text: no escape codes, progress bars folded."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+
+KEPT_LINES = 1_000
+LONGEST_LINE = 2_000
+
+_ESCAPES = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor movement
+    r"|\x1b[\]PX^_].*?(?:\x07|\x1b\\|$)"  # OSC, DCS and the like, up to their terminator
+    r"|\x1b[ -/]*[0-~]"
+    r"|[\x9b][0-?]*[ -/]*[@-~]",
+    re.DOTALL,
+)
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def plain_text(text: str) -> str:
+    """The text without escape codes, control characters and direction marks; tabs become spaces."""
+    return _CONTROLS.sub("", _ESCAPES.sub("", text)).expandtabs(4)
+
+
+def fold_line(line: str) -> str:
+    """What a terminal shows of a line that was rewritten with carriage returns: its last version."""
+    versions = [version for version in line.split("\r") if version.strip()]
+    return plain_text(versions[-1] if versions else "")[:LONGEST_LINE].rstrip()
+
+
+class LogLines:
+    """The newest KEPT_LINES lines of a log that arrives in pieces. `version` changes with the content."""
+
+    def __init__(self, kept: int = KEPT_LINES) -> None:
+        self._lines: deque[str] = deque(maxlen=kept)
+        self._half = ""
+        self.version = 0
+
+    def feed(self, text: str) -> None:
+        if not text:
+            return
+        self.version += 1
+        *lines, half = (self._half + text).split("\n")
+        # Only the last version of a progress bar can still matter.
+        if len(half) > LONGEST_LINE:
+            half = "\r" + half[-LONGEST_LINE:]
+        self._half = half
+        maxlen = self._lines.maxlen or KEPT_LINES
+        for line in lines[-maxlen:]:
+            self._lines.append(fold_line(line))
+
+    def clear(self) -> None:
+        self._lines.clear()
+        self._half = ""
+        self.version += 1
+
+    def lines(self) -> tuple[str, ...]:
+        """All kept lines, the unfinished last one (a progress bar) included."""
+        half = fold_line(self._half)
+        return (*self._lines, half) if half else tuple(self._lines)

@@ -1,0 +1,225 @@
+"""The processes of a job: its tree, the role of each, their memory and CPU."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from trainwiz.core.run.processid import ProcessId, identify, stat_fields
+
+Role = Literal["supervisor", "guard", "launcher", "trainer", "loader", "helper"]
+
+KEEPER_MODULE = "trainwiz.core.supervise"
+LAUNCHERS = ("accelerate.commands.launch", "torch.distributed.run", "torch/distributed/run.py")
+LAUNCHER_PROGRAMS = frozenset({"accelerate", "torchrun", "deepspeed"})
+HELPERS = ("multiprocessing.resource_tracker", "torch._inductor", "forkserver")
+
+SCAN_AT_MOST_S = 1.0
+SHARE_OF_TIME_FOR_SCANS = 0.002
+SETTLED_AFTER_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One process of a tree."""
+
+    pid: int
+    parent: int
+    started_ticks: int
+    cpu_s: float
+    rss_bytes: int
+    zombie: bool
+
+
+def tree_of(root_pid: int) -> list[Member]:
+    """`root_pid` and all its descendants, parents before children; zombies included."""
+    if sys.platform != "linux":
+        return _tree_with_psutil(root_pid)
+    members: dict[int, Member] = {}
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            member = read_member(int(name))
+            if member is not None:
+                members[member.pid] = member
+                children.setdefault(member.parent, []).append(member.pid)
+    if root_pid not in members:
+        return []
+    order = [root_pid]
+    for pid in order:
+        order.extend(children.get(pid, ()))
+    return [members[pid] for pid in order]
+
+
+def read_member(pid: int) -> Member | None:
+    """One process as /proc/PID/stat shows it (proc(5)); None when it is gone."""
+    fields = stat_fields(pid)
+    if fields is None or len(fields) < 22:
+        return None
+    tick = os.sysconf("SC_CLK_TCK")
+    return Member(
+        pid=pid,
+        parent=int(fields[1]),
+        started_ticks=int(fields[19]),
+        cpu_s=(int(fields[11]) + int(fields[12])) / tick,
+        rss_bytes=int(fields[21]) * os.sysconf("SC_PAGE_SIZE"),
+        zombie=fields[0] in ("Z", "X"),
+    )
+
+
+def _tree_with_psutil(root_pid: int) -> list[Member]:
+    import psutil
+
+    try:
+        root = psutil.Process(root_pid)
+        processes = [root, *root.children(recursive=True)]
+    except psutil.Error:
+        return []
+    found = (_member_with_psutil(process.pid) for process in processes)
+    return [member for member in found if member is not None]
+
+
+def _member_with_psutil(pid: int) -> Member | None:
+    import psutil
+
+    try:
+        process = psutil.Process(pid)
+        with process.oneshot():
+            times = process.cpu_times()
+            return Member(
+                pid=pid,
+                parent=process.ppid(),
+                started_ticks=int(process.create_time() * 100),
+                cpu_s=times.user + times.system,
+                rss_bytes=process.memory_info().rss,
+                zombie=process.status() == psutil.STATUS_ZOMBIE,
+            )
+    except psutil.Error:
+        return None
+
+
+def command_of(pid: int) -> list[str]:
+    """The command line; empty when it cannot be read."""
+    if sys.platform == "linux":
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                return file.read().decode("utf-8", "replace").rstrip("\0").split("\0")
+        except OSError:
+            return []
+    import psutil
+
+    try:
+        return list(psutil.Process(pid).cmdline())
+    except psutil.Error:
+        return []
+
+
+def role_of(command: list[str], parent_role: Role | None, parent_command: list[str]) -> Role:
+    """What a process does in a training job, from its own and its parent's command line.
+
+    The keeper forks its guard and loaders are forked from trainers: a child with the very command of
+    its parent is such a helper. `parent_role` is None for the root of the tree.
+    """
+    joined = " ".join(command)
+    same = bool(command) and command == parent_command
+    if KEEPER_MODULE in joined:
+        return "guard" if parent_role == "supervisor" and same else "supervisor"
+    if any(name in joined for name in HELPERS):
+        return "helper"
+    programs = {os.path.basename(word) for word in command[:2]}  # noqa: PTH119 - foreign text, not a path of ours
+    if any(name in joined for name in LAUNCHERS) or programs & LAUNCHER_PROGRAMS:
+        return "launcher"
+    if parent_role is None or (parent_role == "launcher" and "multiprocessing.spawn" not in joined):
+        return "trainer"
+    if parent_role in ("trainer", "loader") and (same or "multiprocessing.spawn" in joined):
+        return "loader"
+    return "helper"
+
+
+def roles_of(members: list[Member]) -> dict[int, Role]:
+    """The role of each member of a tree (parents before children)."""
+    commands = {member.pid: command_of(member.pid) for member in members}
+    roles: dict[int, Role] = {}
+    for member in members:
+        roles[member.pid] = role_of(
+            commands[member.pid], roles.get(member.parent), commands.get(member.parent, [])
+        )
+    return roles
+
+
+class ProcessSampler:
+    """Samples the tree below one process again and again, at little cost.
+
+    Looking for new processes means reading all of /proc; it is done as often as keeps it below
+    SHARE_OF_TIME_FOR_SCANS of the time. In between only the known members are read.
+    """
+
+    def __init__(self, root_pid: int) -> None:
+        self.root_pid = root_pid
+        self._members: list[Member] = []
+        self._roles: dict[tuple[int, int], Role] = {}
+        self._cpu: dict[tuple[int, int], tuple[float, float]] = {}
+        self._first_seen: dict[tuple[int, int], float] = {}
+        self._next_scan = 0.0
+
+    def sample(self) -> list[dict[str, Any]]:
+        """[{pid, role, rss_bytes, cpu_percent}]; CPU since the last sample, None in a process's first."""
+        now = time.monotonic()
+        if now >= self._next_scan:
+            self._scan(now)
+        else:
+            self._members = [member for member in map(self._again, self._members) if member is not None]
+        rows = []
+        cpu: dict[tuple[int, int], tuple[float, float]] = {}
+        for member in self._members:
+            if member.zombie:
+                continue
+            key = (member.pid, member.started_ticks)
+            before = self._cpu.get(key)
+            cpu[key] = (now, member.cpu_s)
+            percent = None
+            if before is not None and now > before[0]:
+                percent = round(max(0.0, member.cpu_s - before[1]) / (now - before[0]) * 100, 1)
+            role = self._roles.get(key, "helper")
+            rows.append({"pid": member.pid, "role": role, "rss_bytes": member.rss_bytes, "cpu_percent": percent})
+        self._cpu = cpu
+        return rows
+
+    def _scan(self, now: float) -> None:
+        started = time.perf_counter()
+        self._members = tree_of(self.root_pid)
+        keys = {(member.pid, member.started_ticks) for member in self._members}
+        self._first_seen = {key: self._first_seen.get(key, now) for key in keys}
+        # Between fork and exec a child shows its parent's command: young processes are asked again.
+        if any(key not in self._roles or now - self._first_seen[key] < SETTLED_AFTER_S for key in keys):
+            roles = roles_of(self._members)
+            self._roles = {(member.pid, member.started_ticks): roles[member.pid] for member in self._members}
+        cost = time.perf_counter() - started
+        self._next_scan = now + max(SCAN_AT_MOST_S, cost / SHARE_OF_TIME_FOR_SCANS)
+
+    @staticmethod
+    def _again(member: Member) -> Member | None:
+        found = read_member(member.pid) if sys.platform == "linux" else _member_with_psutil(member.pid)
+        return found if found is not None and found.started_ticks == member.started_ticks else None
+
+
+_samplers: dict[int, ProcessSampler] = {}
+
+
+def sample_processes(root_pid: int) -> list[dict[str, Any]]:
+    """One sample of the tree below `root_pid`, as in system.jsonl; see ProcessSampler.sample."""
+    rows = _samplers.setdefault(root_pid, ProcessSampler(root_pid)).sample()
+    if not rows:
+        _samplers.pop(root_pid, None)
+    return rows
+
+
+def trainers_below(root_pid: int) -> list[ProcessId]:
+    """The training processes (ranks) of the tree: those that may be asked to stop."""
+    members = [member for member in tree_of(root_pid) if not member.zombie]
+    roles = roles_of(members)
+    found = (identify(member.pid) for member in members if roles[member.pid] == "trainer")
+    return [process for process in found if process is not None]

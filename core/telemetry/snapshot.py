@@ -1,0 +1,177 @@
+"""Snapshot: all that one look at a run shows, frozen. Its JSON is `monitor --once --json`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from trainwiz.core.telemetry.metrics import MetricSummary, Pace
+from trainwiz.core.telemetry.series import EMPTY_CURVE, Curve
+
+SourceKind = Literal["run", "trainer", "tensorboard", "process"]
+AdviceLevel = Literal["ok", "note", "warning", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class GpuReading:
+    """The newest sample of one GPU, with its recent past for small charts. None is what could not be read."""
+
+    index: int
+    name: str
+    uuid: str | None
+    utilization_percent: float | None
+    memory_used_bytes: int | None
+    memory_total_bytes: int | None
+    temperature_c: float | None
+    power_w: float | None
+    power_limit_w: float | None
+    throttle_reasons: tuple[str, ...]
+    job_memory_bytes: int | None
+    """What the processes of this run hold of it."""
+    problem: str | None
+    """Why the card could not be read at all."""
+    utilization_history: tuple[float | None, ...] = ()
+    temperature_history: tuple[float | None, ...] = ()
+    power_history: tuple[float | None, ...] = ()
+    throttled_since_s: float | None = None
+    """Unix time at which the present throttling began."""
+    sample: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class HostReading:
+    """The machine. Bytes, percent of all cores, seconds."""
+
+    ram_used_bytes: int | None = None
+    ram_total_bytes: int | None = None
+    cpu_percent: float | None = None
+    disk_free_bytes: int | None = None
+    disk_lasts_s: float | None = None
+    """How long the free disk lasts at the pace of the last samples; None where it does not shrink."""
+    cpu_history: tuple[float | None, ...] = ()
+    sample: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessReading:
+    """One process of the run. `cpu_percent` is of one core."""
+
+    pid: int | None
+    role: str
+    rss_bytes: int | None
+    cpu_percent: float | None
+    sample: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What plan.json predicted, as far as the monitor compares it."""
+
+    memory_bytes: int | None = None
+    """Peak use of the device as nvidia-smi would show it."""
+    memory_low_bytes: int | None = None
+    memory_high_bytes: int | None = None
+    host_ram_bytes: int | None = None
+    step_s: float | None = None
+    step_low_s: float | None = None
+    step_high_s: float | None = None
+    total_s: float | None = None
+    steps: int | None = None
+    effective_samples: int | None = None
+    effective_tokens: int | None = None
+    model: str | None = None
+    device: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """One line of the advice panel."""
+
+    code: str
+    level: AdviceLevel
+    text: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {"code": self.code, "severity": self.level, "text": self.text}
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a run ended, in one sentence, with what to do next."""
+
+    text: str
+    remedy: str | None = None
+    command: str | None = None
+    cause: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One look at a run."""
+
+    source: SourceKind
+    path: str
+    name: str
+    status: str
+    time_s: float
+    """When the look was taken (Unix time)."""
+    step: int | None = None
+    max_steps: int | None = None
+    epoch: float | None = None
+    eta_s: float | None = None
+    started_s: float | None = None
+    ended_s: float | None = None
+    pace: Pace = field(default_factory=lambda: Pace(None, None, None, None, None))
+    metrics: Mapping[str, MetricSummary] = field(default_factory=dict)
+    curves: Mapping[str, Curve] = field(default_factory=dict)
+    """Curves of the metrics that were asked for."""
+    gpus: tuple[GpuReading, ...] = ()
+    host: HostReading = field(default_factory=HostReading)
+    processes: tuple[ProcessReading, ...] = ()
+    job_cpu_history: tuple[float | None, ...] = ()
+    """CPU of all processes of the run together, percent of one core."""
+    unavailable: Mapping[str, str] = field(default_factory=dict)
+    planned: Planned = field(default_factory=Planned)
+    engine: Mapping[str, Any] = field(default_factory=dict)
+    ending: Ending | None = None
+    advice: tuple[Advice, ...] = ()
+    log: tuple[str, ...] = ()
+    log_version: int = 0
+    problems: tuple[str, ...] = ()
+    """Files that are there and could not be read, one sentence each."""
+    behind: bool = False
+    """True while older lines are still being read."""
+
+    @property
+    def job_rss_bytes(self) -> int | None:
+        sizes = [process.rss_bytes for process in self.processes if process.rss_bytes is not None]
+        return sum(sizes) if sizes else None
+
+    def curve(self, name: str) -> Curve:
+        return self.curves.get(name, EMPTY_CURVE)
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of `trainwiz monitor --once --json`."""
+        return {
+            "source": self.source,
+            "path": self.path,
+            "name": self.name,
+            "status": self.status,
+            "step": self.step,
+            "max_steps": self.max_steps,
+            "epoch": self.epoch,
+            "eta_s": self.eta_s,
+            "step_s": self.pace.step_s,
+            "metrics": {name: summary.to_json() for name, summary in self.metrics.items()},
+            "gpus": [dict(gpu.sample) for gpu in self.gpus],
+            "host": dict(self.host.sample),
+            "processes": [dict(process.sample) for process in self.processes],
+            "unavailable": dict(self.unavailable),
+            "engine": dict(self.engine),
+            "exit": None
+            if self.ending is None
+            else {"cause": self.ending.cause, "message": self.ending.text, "remedy": self.ending.remedy},
+            "advice": [advice.to_json() for advice in self.advice],
+            "problems": list(self.problems),
+        }
