@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,14 +12,12 @@ from typing import Any
 from trainwiz.core.errors import UsageError
 from trainwiz.core.findings import Finding
 from trainwiz.core.plan.request import PlanRequest, RunMode
+from trainwiz.core.profile.size import parse_size
 from trainwiz.tui.figures import parse_number, parse_whole_number
 from trainwiz.tui.options import BY_NAME, OPTIONS, Option
 from trainwiz.tui.plain import plain_text
 
 DEFAULT_PROFILE = "cpu-demo"
-
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?", re.IGNORECASE)
-_SIZE_POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +34,8 @@ class Choices:
     """None, "auto" (the newest complete checkpoint) or the name or path of a checkpoint."""
     given: tuple[str, ...] = ()
     """The options that were written, as flags."""
+    words: tuple[str, ...] = ()
+    """What was asked for, as arguments that can be pasted; how it is started and shown is left out."""
 
     @property
     def headless(self) -> bool:
@@ -48,7 +47,7 @@ def parse_choices(values: Mapping[str, Any]) -> Choices:
 
     Raises UsageError with one finding for every wrong value.
     """
-    given = {name: value for name, value in values.items() if value not in (None, False, [], ())}
+    given = {name: value for name, value in values.items() if is_given(BY_NAME[name], value)}
     findings: list[Finding] = []
     parsed: dict[str, Any] = {}
     for name, value in given.items():
@@ -56,8 +55,6 @@ def parse_choices(values: Mapping[str, Any]) -> Choices:
             parsed[name] = parse_value(BY_NAME[name], value)
         except ValueError as error:
             findings.append(wrong(BY_NAME[name].flag, f"{error}"))
-    if values.get("checkpointing") is False:
-        parsed["checkpointing"] = False
     overrides = overrides_from(parsed, findings)
     findings += contradictions(parsed)
     if findings:
@@ -71,7 +68,28 @@ def parse_choices(values: Mapping[str, Any]) -> Choices:
         plain=parsed.get("plain", False),
         resume=parsed.get("resume"),
         given=tuple(option.flag for option in OPTIONS if option.name in parsed),
+        words=words_of(given),
     )
+
+
+def is_given(option: Option, value: Any) -> bool:
+    """Whether the user wrote it; `--no-...` of a switch counts, an absent flag does not."""
+    return value is not None and value != [] and not (option.kind == "flag" and value is False)
+
+
+def words_of(given: Mapping[str, Any]) -> tuple[str, ...]:
+    """The choices of what, how, where and which mode, as command-line arguments."""
+    words: list[str] = []
+    for option in OPTIONS:
+        if option.group == "run" or option.name not in given:
+            continue
+        value = given[option.name]
+        for one in value if isinstance(value, list) else [value]:
+            if isinstance(one, bool):
+                words.append(option.flag if one else f"--no-{option.flag.removeprefix('--')}")
+            else:
+                words += [option.flag, str(one)]
+    return tuple(words)
 
 
 def parse_value(option: Option, value: Any) -> Any:
@@ -94,7 +112,10 @@ def parse_amount(option: Option, text: str) -> int | float:
     """A positive number of the kind that `option` takes."""
     shown = plain_text(text, 40)
     if option.kind == "size":
-        return parse_size(text)
+        bytes_ = parse_size(text)
+        if bytes_ is None:
+            raise ValueError(f"{shown!r} is not a size, write it like 64G or 512M")
+        return bytes_
     try:
         value = parse_number(text) if option.kind == "number" else parse_whole_number(text)
     except ValueError:
@@ -113,14 +134,6 @@ def one_of(text: str, values: tuple[str, ...]) -> str:
     raise ValueError(f"there is no {plain_text(text, 40)!r}, choose {' or '.join(values)}{meant}")
 
 
-def parse_size(text: str) -> int:
-    """ "64G", "64 GiB" and "64GB" are 64 x 2^30 bytes: memory is sold in those. ValueError otherwise."""
-    match = _SIZE.fullmatch(text.strip())
-    if match is None or float(match[1]) <= 0:
-        raise ValueError(f"{plain_text(text, 40)!r} is not a size, write it like 64G or 512M")
-    return int(float(match[1]) * 1024 ** _SIZE_POWERS[match[2].upper()])
-
-
 def overrides_from(parsed: Mapping[str, Any], findings: list[Finding]) -> dict[str, Any]:
     """RunConfig key path -> value; adds a finding for each --set that cannot be read."""
     overrides: dict[str, Any] = {}
@@ -128,16 +141,6 @@ def overrides_from(parsed: Mapping[str, Any], findings: list[Finding]) -> dict[s
         key = BY_NAME[name].key
         if key is not None:
             overrides[key] = None if value == "auto" and "auto" in BY_NAME[name].values else value
-    if "dataset" in parsed:
-        # The whole list: columns and filters of a profile's own source mean nothing for another one.
-        overrides["data.sources"] = [{"name": parsed["dataset"]}]
-    # A limit or a target of the profile must not win over the one that was asked for.
-    if "epochs" in parsed and "max_steps" not in parsed:
-        overrides["training.max_steps"] = None
-    if "target_tokens" in parsed:
-        overrides["batch.target_samples"] = None
-    if "target_samples" in parsed:
-        overrides["batch.target_tokens"] = None
     for assignment in parsed.get("set", ()):
         key, equals, value = assignment.partition("=")
         key = key.strip()

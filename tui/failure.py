@@ -101,9 +101,13 @@ def usage_sentence(error: BaseException, arguments: Sequence[str]) -> str:
 
 def near_command(wanted: str, names: Sequence[str], path: str) -> str:
     """The nearest command; or, for the name of a profile, how to use it."""
-    if path == "trainwiz" and wanted in profile_names():
-        return f"; it is a profile: trainwiz --profile {wanted} --yes"
-    return nearest(wanted, names) or f"; there are {', '.join(names)}."
+    close = nearest(wanted, names)
+    if close:
+        return close
+    profiles = difflib.get_close_matches(wanted, profile_names(), n=1, cutoff=0.7) if path == "trainwiz" else []
+    if profiles:
+        return f"; for the profile write: trainwiz --profile {profiles[0]} --yes"
+    return f"; there are {', '.join(names)}."
 
 
 def profile_names() -> list[str]:

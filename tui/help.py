@@ -48,6 +48,7 @@ def plan_help() -> str:
     own = help_lines("--verbose", "All choices with their reasons.")
     return "\n".join([PLAN_USAGE, help_for(PLAN_OPTIONS), "", *own])
 
+
 def help_for(options: tuple[Option, ...]) -> str:
     """The choices in groups, one line each."""
     lines: list[str] = []

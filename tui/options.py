@@ -57,7 +57,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "--model", "what", "text", "Catalogue name, hub id, model folder or config.json.", "MODEL", key="model.name"
     ),
-    Option("--dataset", "what", "text", "Sample name, file, folder or hub id.", "DATA", key="data.sources"),
+    Option("--dataset", "what", "text", "Sample name, file, folder or hub id.", "DATA", key="data.sources.0.name"),
     Option("--task", "what", "one-of", "What the model learns to do.", key="task", values=TASKS),
     Option("--length", "what", "count", "Longest input in tokens.", "TOKENS", key="batch.sequence_length"),
     Option(
@@ -68,7 +68,9 @@ OPTIONS: tuple[Option, ...] = (
     Option("--target-tokens", "what", "count", "Tokens a step to aim at, like 2M.", "N", key="batch.target_tokens"),
     Option("--target-samples", "what", "count", "Sequences a step to aim at.", "N", key="batch.target_samples"),
     Option("--learning-rate", "what", "number", "Peak learning rate.", "RATE", key="training.learning_rate"),
-    Option("--peft", "what", "one-of", "Train adapters instead of all weights.", key="peft.method", values=("none", "lora")),
+    Option(
+        "--peft", "what", "one-of", "Train adapters instead of all weights.", key="peft.method", values=("none", "lora")
+    ),
     Option("--lora-rank", "what", "integer", "Rank of the LoRA adapters.", "N", key="peft.rank"),
     Option("--lora-targets", "what", "list", "Modules that get an adapter.", "A,B,...", key="peft.targets"),
     Option("--set", "what", "repeated", "Any other value, by its key; may be repeated.", "KEY=VALUE"),
@@ -96,7 +98,9 @@ OPTIONS: tuple[Option, ...] = (
     Option("--optimizer", "how", "one-of", "Optimizer.", key="engine.optimizer", values=OPTIMIZERS),
     Option("--strategy", "how", "one-of", "How processes share the work.", key="engine.strategy", values=STRATEGIES),
     Option("--offload", "how", "one-of", "What is kept in host RAM.", key="engine.offload", values=OFFLOADS),
-    Option("--deepspeed", "how", "text", "Your own DeepSpeed JSON, used as it is.", "FILE", key="engine.deepspeed_file"),
+    Option(
+        "--deepspeed", "how", "text", "Your own DeepSpeed JSON, used as it is.", "FILE", key="engine.deepspeed_file"
+    ),
     Option("--loss-chunk", "how", "count", "Compute the loss in slices of N tokens.", "N", key="training.loss_chunk"),
     Option("--report-to", "how", "list", "tensorboard, wandb, none, ...", "A,B,...", key="logging.report_to"),
     Option("--gpus", "where", "list", "GPUs of this machine, like 0,1.", "LIST", key="engine.gpus"),

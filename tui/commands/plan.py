@@ -1,0 +1,116 @@
+"""`trainwiz plan`: the preview alone, as text or as JSON. Writes nothing."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from trainwiz.core.config import OriginKind
+from trainwiz.core.errors import EXIT_FINISHED
+from trainwiz.core.findings import sort_findings
+from trainwiz.core.plan.gather import plan_run
+from trainwiz.core.plan.result import Choice, Plan
+from trainwiz.tui.choices import parse_choices
+from trainwiz.tui.figures import count, duration_range, gib, percent, size
+from trainwiz.tui.headless.plan_text import batch_text, data_text, labelled, model_text, time_text, verdict
+from trainwiz.tui.headless.waiting import Waiting
+from trainwiz.tui.output import paint, say, say_findings, say_json
+from trainwiz.tui.plain import plain_text
+
+ORIGIN_WORDS: dict[OriginKind, str] = {
+    "detected": "detected",
+    "profile": "profile",
+    "you": "you",
+    "solved": "solved",
+}
+SMALL_PART = 0.005
+
+
+def run_plan(values: Mapping[str, Any], *, verbose: bool) -> int:
+    """`values` are the choices as typer read them. Errors in the plan are shown and are not an exit code."""
+    choices = parse_choices(values)
+    with Waiting("reading machine, model and data"):
+        plan = plan_run(choices.request)
+    if choices.json:
+        say_json(plan.to_json())
+        return EXIT_FINISHED
+    for line in [*number_lines(plan), *choice_lines(plan, verbose=verbose)]:
+        say(line)
+    findings = sort_findings(plan.findings)
+    if findings:
+        say()
+        say_findings(findings)
+    return EXIT_FINISHED
+
+
+def number_lines(plan: Plan) -> list[str]:
+    """What the run would be, one subject a line."""
+    memory, time = plan.memory, plan.time
+    lines = [
+        labelled("Profile", plain_text(plan.profile or "none")),
+        labelled("Machine", machine_text(plan)),
+        labelled("Plan", f"{model_text(plan)} · {data_text(plan)}"),
+        labelled("Batch", batch_text(plan)),
+    ]
+    if plan.batch.real_tokens is not None and plan.batch.effective_tokens:
+        share = percent(plan.batch.real_tokens / plan.batch.effective_tokens)
+        lines.append(labelled("", f"of them real {count(plan.batch.real_tokens)} ({share})"))
+    capacity = f" of {gib(memory.capacity_bytes)}" if memory.capacity_bytes is not None else ""
+    spread = f"between {gib(memory.low_bytes)} and {gib(memory.high_bytes)}, {memory.tier}"
+    lines += [
+        labelled(
+            "Memory", f"{gib(memory.device_used_bytes)}{capacity} GiB {memory.device}   {verdict(plan, sys.stdout)}"
+        ),
+        labelled("", f"{spread}; peak: {plain_text(memory.peak_moment)}"),
+        labelled("", parts_text(memory.breakdown)),
+        labelled("Host RAM", of_capacity(memory.host_ram_bytes, memory.host_ram_capacity_bytes)),
+        labelled("Disk", of_capacity(memory.disk_bytes, memory.disk_capacity_bytes)),
+        labelled("Time", time_text(plan)),
+    ]
+    if time.steps is not None and time.step_low_s is not None:
+        pace = f"{count(time.steps)} steps × {duration_range(time.step_low_s, time.step_high_s)}"
+        peak = f", {percent(time.fraction_of_peak)} of the peak" if time.fraction_of_peak is not None else ""
+        lines.append(labelled("", f"{pace}{peak}, by {time.basis}"))
+    return lines
+
+
+def machine_text(plan: Plan) -> str:
+    machine = plan.machine
+    note = " (from the catalogue, not this machine)" if machine.hypothetical else ""
+    return plain_text(machine.description or f"{machine.cpu_cores} cores") + note
+
+
+def parts_text(breakdown: Mapping[str, int]) -> str:
+    """The largest parts of the peak: "weights 1.2, activations 2.9"."""
+    total = sum(breakdown.values())
+    parts = sorted(breakdown.items(), key=lambda part: -part[1])
+    return ", ".join(f"{plain_text(name)} {size(amount)}" for name, amount in parts if amount > SMALL_PART * total)
+
+
+def of_capacity(needed: int, capacity: int | None) -> str:
+    if capacity is None:
+        return f"{size(needed)}, free space unknown"
+    mark = paint("✓ fits", "good", sys.stdout) if needed <= capacity else paint("✗ too little", "error", sys.stdout)
+    return f"{size(needed)} of {size(capacity)}   {mark}"
+
+
+def choice_lines(plan: Plan, *, verbose: bool) -> list[str]:
+    """The choices with who made them; all of them with `verbose`, else those that were not simply given."""
+    shown = [choice for choice in plan.choices if verbose or choice.origin in ("detected", "solved", "you")]
+    if not shown:
+        return []
+    keys = max(len(choice.key) for choice in shown)
+    lines = ["", "Choices"]
+    lines += [choice_line(choice, keys) for choice in shown]
+    hidden = len(plan.choices) - len(shown)
+    if hidden:
+        lines.append(f"  {hidden} more from the profile: --verbose")
+    return lines
+
+
+def choice_line(choice: Choice, width: int) -> str:
+    value = plain_text(choice.value if isinstance(choice.value, str) else json.dumps(choice.value, default=str), 60)
+    reason = plain_text(choice.reason)
+    return f"  {choice.key:<{width}}  {value:<14} {ORIGIN_WORDS[choice.origin]:<9} {reason}".rstrip()

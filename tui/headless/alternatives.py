@@ -1,0 +1,30 @@
+"""What works here when a run cannot be started: whole commands, each with what it does."""
+
+from __future__ import annotations
+
+import shlex
+
+from trainwiz.core.plan.result import Plan
+from trainwiz.tui.choices import DEFAULT_PROFILE, Choices
+
+GUIDE_SUFFIX = "-guide"
+
+
+def commands_that_work(choices: Choices, plan: Plan) -> list[tuple[str, str]]:
+    """(command, what it does), the nearest to what was asked first."""
+    asked = shlex.join(choices.words)
+    profile = choices.request.profile
+    commands: list[tuple[str, str]] = []
+    if profile and profile.endswith(GUIDE_SUFFIX):
+        fitting = profile.removesuffix(GUIDE_SUFFIX)
+        commands.append((f"trainwiz plan --profile {shlex.quote(fitting)}", "the plan that fits this card"))
+    if choices.request.mode != "smoke":
+        named = f" --profile {shlex.quote(profile)}" if profile else ""
+        commands.append((f"trainwiz{named} --smoke --yes", "the same engine with a tiny model, here and now"))
+    commands.append((f"trainwiz {asked} --dry-run".replace("  ", " "), "write the folder, for the machine that can"))
+    gpu = next((gpu.catalogue_name for gpu in plan.machine.gpus if gpu.catalogue_name), None)
+    if gpu is not None and choices.request.gpu is None:
+        commands.append((f"trainwiz plan {asked} --gpu {shlex.quote(gpu)}".replace("  ", " "), "look at the plan"))
+    if profile != DEFAULT_PROFILE:
+        commands.append((f"trainwiz --profile {DEFAULT_PROFILE} --yes", "the demo, which runs on any machine"))
+    return commands

@@ -1,0 +1,84 @@
+"""BarReporter: the plan as text, then one live line with a bar."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.progress import BarColumn, ProgressColumn, Task
+from rich.progress import Progress as RichProgress
+from rich.table import Column
+from rich.text import Text
+from trainwiz.tui.headless.ending import Ending
+from trainwiz.tui.headless.progress import Progress
+from trainwiz.tui.headless.reporters import (
+    QUIET_STEP_S,
+    PlainReporter,
+    clock,
+    numbers_text,
+    waiting_for,
+)
+
+REFRESH_PER_SECOND = 5
+
+
+class Numbers(ProgressColumn):
+    """The text beside the bar, cut where the terminal ends."""
+
+    def render(self, task: Task) -> Text:
+        return Text(str(task.fields.get("text", "")), no_wrap=True, overflow="ellipsis")
+
+
+class BarReporter(PlainReporter):
+    """For terminals. Lines that are not progress are printed above the bar."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._console = Console(markup=False, highlight=False, emoji=False)
+        self._bar: RichProgress | None = None
+        self._task: int | None = None
+
+    def progress(self, progress: Progress) -> None:
+        if not progress.state.is_active and self._bar is None:
+            return
+        bar = self._started()
+        waiting = progress.step is None or progress.phase != "training"
+        bar.update(
+            self._task,  # type: ignore[arg-type]
+            total=None if progress.step is None else progress.max_steps,
+            completed=progress.step or 0,
+            text=f"{progress.phase} · {clock(progress.phase_s)}" if waiting else training_text(progress),
+            refresh=True,
+        )
+
+    def note(self, text: str) -> None:
+        if self._bar is None:
+            super().note(text)
+        else:
+            self._bar.console.print(Text(text))
+
+    def end(self, ending: Ending) -> None:
+        self.close()
+        super().end(ending)
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+    def _started(self) -> RichProgress:
+        if self._bar is None:
+            self._bar = RichProgress(
+                BarColumn(bar_width=None, table_column=Column(ratio=1, min_width=4)),
+                Numbers(table_column=Column(no_wrap=True, overflow="ellipsis")),
+                console=self._console,
+                expand=True,
+                refresh_per_second=REFRESH_PER_SECOND,
+            )
+            self._task = self._bar.add_task("", total=None, text="")
+            self._bar.start()
+        return self._bar
+
+
+def training_text(progress: Progress) -> str:
+    """The numbers; when the last step was long ago, since when the next one is awaited."""
+    text = numbers_text(progress)
+    return text if progress.phase_s < QUIET_STEP_S else f"{text}   {waiting_for(progress)} · {clock(progress.phase_s)}"

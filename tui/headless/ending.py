@@ -1,0 +1,126 @@
+"""How a followed run ended: one line for people, one document for programs, one exit code."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, EXIT_TRAINING_FAILED
+from trainwiz.core.run.checkpoints import newest_complete
+from trainwiz.core.run.folder import RunFolder, read_json
+from trainwiz.core.run.state import RunState
+from trainwiz.tui.figures import duration, duration_range
+from trainwiz.tui.plain import plain_text
+
+LABEL_WIDTH = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """The end of a run, as its folder tells it."""
+
+    status: str
+    exit_code: int
+    run: str
+    model: str | None
+    checkpoint: str | None
+    step: int | None
+    max_steps: int | None
+    first_loss: float | None
+    last_loss: float | None
+    seconds: float | None
+    planned_low_s: float | None
+    planned_high_s: float | None
+    cause: str | None
+    message: str | None
+    remedy: str | None
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def ending_of(folder: RunFolder, state: RunState) -> Ending:
+    """Read what the run left behind."""
+    outcome = state.outcome or {}
+    plan = read_json(folder.plan_json) or {}
+    planned = plan.get("time") if isinstance(plan.get("time"), dict) else {}
+    model = folder.final_model if state.status == "finished" and folder.final_model.is_dir() else None
+    checkpoint = newest_complete(folder) if state.status != "finished" else None
+    return Ending(
+        status=state.status,
+        exit_code=exit_code_of(state),
+        run=shown_path(folder.path),
+        model=shown_path(model) if model else None,
+        checkpoint=checkpoint.name if checkpoint else None,
+        step=outcome.get("step"),
+        max_steps=outcome.get("max_steps") or state.max_steps,
+        first_loss=outcome.get("first_loss"),
+        last_loss=outcome.get("last_loss"),
+        seconds=seconds_of(state),
+        planned_low_s=planned.get("total_low_s") if planned else None,
+        planned_high_s=planned.get("total_high_s") if planned else None,
+        cause=state.exit.cause if state.exit else None,
+        message=state.exit.message if state.exit else None,
+        remedy=state.exit.remedy if state.exit else None,
+    )
+
+
+def exit_code_of(state: RunState) -> int:
+    """0 finished, 130 stopped by the user, 1 for everything else."""
+    if state.status == "finished":
+        return EXIT_FINISHED
+    return EXIT_STOPPED if state.status == "stopped" else EXIT_TRAINING_FAILED
+
+
+def seconds_of(state: RunState) -> float | None:
+    """Length of the last attempt."""
+    began = state.attempts[-1].started_s if state.attempts else state.started_s
+    return None if began is None or state.ended_s is None else max(0.0, state.ended_s - began)
+
+
+def shown_path(path: Path) -> str:
+    """Relative to the current folder where it is below it: short, and it can be pasted."""
+    try:
+        return str(path.resolve().relative_to(Path.cwd()))
+    except (ValueError, OSError):
+        return os.fspath(path)
+
+
+def ending_lines(ending: Ending) -> list[str]:
+    """The last words of the headless run."""
+    run = plain_text(ending.run)
+    if ending.status == "finished":
+        return [
+            labelled("Finished", f"{loss_text(ending)}{time_text(ending)}. Model: {plain_text(ending.model or run)}")
+        ]
+    if ending.status == "stopped":
+        where = f"at step {ending.step}" if ending.step is not None else "before the first step"
+        kept = f", saved as {ending.checkpoint}" if ending.checkpoint else ", no checkpoint yet"
+        go_on = f" Go on: trainwiz --resume --output-dir {run}" if ending.checkpoint else ""
+        return [labelled("Stopped", f"{where}{kept}.{go_on}")]
+    lines = [labelled(ending.status.capitalize(), plain_text(ending.message or "The run ended without a last word."))]
+    if ending.remedy:
+        lines.append(labelled("", plain_text(ending.remedy)))
+    lines.append(labelled("Log", f"{run}/train.log"))
+    if ending.checkpoint:
+        lines.append(labelled("Kept", f"{ending.checkpoint}. Go on: trainwiz --resume --output-dir {run}"))
+    return lines
+
+
+def loss_text(ending: Ending) -> str:
+    if ending.first_loss is None or ending.last_loss is None:
+        return "in "
+    return f"loss {ending.first_loss:.2f} → {ending.last_loss:.2f} in "
+
+
+def time_text(ending: Ending) -> str:
+    planned = ""
+    if ending.planned_low_s is not None and ending.planned_high_s is not None:
+        planned = f" (planned {duration_range(ending.planned_low_s, ending.planned_high_s)})"
+    return duration(ending.seconds) + planned
+
+
+def labelled(label: str, text: str) -> str:
+    return f"{label:<{LABEL_WIDTH}}{text}"

@@ -1,0 +1,128 @@
+"""Progress: a run as one reading of its folder, for whoever follows it."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.run.state import RunState, read_state
+from trainwiz.core.telemetry.tail import JsonLinesTail
+
+PACE_ROWS = 20
+SYSTEM_WINDOW_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a follower shows. Absent numbers are None."""
+
+    state: RunState
+    phase: str
+    """What is being done now: "starting accelerate", "training", "stopping", ..."""
+    phase_s: float
+    """Seconds since this phase began; while training, since the last logged step."""
+    step: int | None
+    max_steps: int | None
+    loss: float | None
+    tokens_per_s: float | None
+    """Real tokens, padding not counted."""
+    memory_bytes: int | None
+    """Of the fullest GPU, or of the run's processes where there is none."""
+    left_s: float | None
+    new_rows: tuple[dict[str, Any], ...] = field(default=())
+    """Lines of metrics.jsonl that came since the last reading."""
+
+
+class ProgressReader:
+    """Reads a run folder again and again; each `read` costs what is new."""
+
+    def __init__(self, folder: RunFolder, *, resumed: bool = False) -> None:
+        self.folder = folder
+        self._metrics = JsonLinesTail(folder.metrics_jsonl)
+        self._system = JsonLinesTail(folder.system_jsonl, window_bytes=SYSTEM_WINDOW_BYTES)
+        self._pace: deque[tuple[float, int]] = deque(maxlen=PACE_ROWS)
+        self._row: dict[str, Any] = {}
+        self._memory: int | None = None
+        self._phase = ""
+        self._phase_began = time.monotonic()
+        if resumed:
+            # Rows of earlier attempts are history: they say nothing about the pace of this one.
+            self._new_rows()
+
+    def read(self) -> Progress:
+        state = read_state(self.folder)
+        rows = self._new_rows()
+        for row in rows:
+            self._take(row)
+        for line in self._system.read_new():
+            self._memory = memory_of(line) or self._memory
+        self._enter(self._phase_of(state), restart=bool(rows))
+        step = number(self._row, "step")
+        max_steps = state.max_steps
+        return Progress(
+            state=state,
+            phase=self._phase,
+            phase_s=time.monotonic() - self._phase_began,
+            step=None if step is None else int(step),
+            max_steps=max_steps,
+            loss=number(self._row, "loss"),
+            tokens_per_s=number(self._row, "real_tokens_per_s"),
+            memory_bytes=self._memory,
+            left_s=self._left_s(step, max_steps),
+            new_rows=tuple(rows),
+        )
+
+    def _new_rows(self) -> list[dict[str, Any]]:
+        rows = self._metrics.read_new()
+        while self._metrics.behind:
+            rows += self._metrics.read_new()
+        return rows
+
+    def _take(self, row: dict[str, Any]) -> None:
+        self._row.update({key: value for key, value in row.items() if value is not None})
+        time_s, step = number(row, "time_s"), number(row, "step")
+        if time_s is not None and step is not None and number(row, "loss") is not None:
+            self._pace.append((time_s, int(step)))
+
+    def _left_s(self, step: float | None, max_steps: int | None) -> float | None:
+        """Steps that are left at the pace of the last logged ones."""
+        if step is None or max_steps is None or len(self._pace) < 2:
+            return None
+        (first_s, first_step), (last_s, last_step) = self._pace[0], self._pace[-1]
+        if last_step <= first_step or last_s <= first_s:
+            return None
+        return max(0.0, max_steps - step) * (last_s - first_s) / (last_step - first_step)
+
+    def _phase_of(self, state: RunState) -> str:
+        if state.status in ("prepared", "starting"):
+            return "starting accelerate" if state.launcher else "starting"
+        if state.status == "running":
+            if self._pace:
+                return "training"
+            return "first step" if self.folder.engine_json.exists() else "loading model and data"
+        if state.status == "stopping":
+            return "stopping"
+        return state.status
+
+    def _enter(self, phase: str, *, restart: bool) -> None:
+        if phase != self._phase or restart:
+            self._phase = phase
+            self._phase_began = time.monotonic()
+
+
+def number(row: dict[str, Any], key: str) -> float | None:
+    value = row.get(key)
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def memory_of(line: dict[str, Any]) -> int | None:
+    """Bytes in use by a line of system.jsonl: the fullest GPU of the run, else its processes together."""
+    used = [gpu.get("memory_used_bytes") for gpu in line.get("gpus") or () if isinstance(gpu, dict)]
+    known = [int(value) for value in used if isinstance(value, int | float)]
+    if known:
+        return max(known)
+    resident = [process.get("rss_bytes") for process in line.get("processes") or () if isinstance(process, dict)]
+    return sum(int(value) for value in resident if isinstance(value, int | float)) or None

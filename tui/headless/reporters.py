@@ -1,0 +1,195 @@
+"""Reporters: how a followed run is shown. A bar for terminals, lines for pipes, JSON lines for programs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any, Protocol
+
+from trainwiz.core.findings import Finding
+from trainwiz.core.plan.result import Plan
+from trainwiz.core.run.folder import RunFolder
+from trainwiz.tui.figures import count, size
+from trainwiz.tui.headless.ending import Ending, ending_lines, labelled, shown_path
+from trainwiz.tui.headless.plan_text import plan_lines
+from trainwiz.tui.headless.progress import Progress
+from trainwiz.tui.output import is_terminal, say, say_findings, say_json
+
+WAIT_LINE_EVERY_S = 10.0
+QUIET_STEP_S = 5.0
+"""After this long without a logged step, the line says since when."""
+
+
+class Reporter(Protocol):
+    """What the headless run tells, in order."""
+
+    def plan(self, plan: Plan, findings: tuple[Finding, ...]) -> None: ...
+
+    def prepared(self, folder: RunFolder, files: list[str]) -> None: ...
+
+    def progress(self, progress: Progress) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+    def refused(self, findings: tuple[Finding, ...], commands: list[tuple[str, str]], exit_code: int) -> None: ...
+
+    def end(self, ending: Ending) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def new_reporter(*, as_json: bool, plain: bool) -> Reporter:
+    """The bar needs a terminal; anything else gets lines."""
+    if as_json:
+        return JsonReporter()
+    if plain or not is_terminal(sys.stdout):
+        return PlainReporter()
+    from trainwiz.tui.headless.bar import BarReporter
+
+    return BarReporter()
+
+
+class PlainReporter:
+    """One line for each thing that happens: for pipes, logs and screen readers."""
+
+    def __init__(self) -> None:
+        self._phase = ""
+        self._waited_s = 0.0
+
+    def plan(self, plan: Plan, findings: tuple[Finding, ...]) -> None:
+        for line in plan_lines(plan):
+            say(line)
+        say_findings(findings)
+
+    def prepared(self, folder: RunFolder, files: list[str]) -> None:
+        say(labelled("Run", shown_path(folder.path)))
+        if files:
+            say(labelled("Written", ", ".join(files)))
+
+    def progress(self, progress: Progress) -> None:
+        for row in progress.new_rows:
+            text = row_text(row, progress)
+            if text:
+                say(text)
+        if progress.new_rows or progress.phase != self._phase:
+            self._waited_s = 0.0
+        if progress.phase != self._phase:
+            self._phase = progress.phase
+            if progress.phase not in ("training", "finished", "failed", "stopped", "lost"):
+                say(labelled("", progress.phase))
+        elif progress.phase_s - self._waited_s >= WAIT_LINE_EVERY_S and progress.state.is_active:
+            self._waited_s = progress.phase_s
+            say(labelled("", f"{waiting_for(progress)} · {progress.phase_s:.0f} s"))
+
+    def note(self, text: str) -> None:
+        say(text)
+
+    def refused(self, findings: tuple[Finding, ...], commands: list[tuple[str, str]], exit_code: int) -> None:
+        say_findings(findings, sys.stderr)
+        say_commands(commands)
+
+    def end(self, ending: Ending) -> None:
+        for line in ending_lines(ending):
+            say(line)
+
+    def close(self) -> None:
+        return
+
+
+class JsonReporter:
+    """One JSON object on each line; the last one has the event "end" or "refused"."""
+
+    def __init__(self) -> None:
+        self._said: tuple[str, str] | None = None
+
+    def plan(self, plan: Plan, findings: tuple[Finding, ...]) -> None:
+        say_json({"event": "plan", "plan": plan.to_json()}, compact=True)
+
+    def prepared(self, folder: RunFolder, files: list[str]) -> None:
+        say_json({"event": "prepared", "run": str(folder.path), "files": files}, compact=True)
+
+    def progress(self, progress: Progress) -> None:
+        for row in progress.new_rows:
+            say_json({"event": "metrics", **row}, compact=True)
+        now = (progress.state.status, progress.phase)
+        if now != self._said:
+            self._said = now
+            say_json({"event": "status", "status": now[0], "phase": now[1]}, compact=True)
+
+    def note(self, text: str) -> None:
+        say_json({"event": "note", "message": text}, compact=True)
+
+    def refused(self, findings: tuple[Finding, ...], commands: list[tuple[str, str]], exit_code: int) -> None:
+        document: dict[str, Any] = {
+            "event": "refused",
+            "exit_code": exit_code,
+            "findings": [finding.to_json() for finding in findings],
+            "commands": [{"command": command, "text": text} for command, text in commands],
+        }
+        say_json(document, compact=True)
+
+    def end(self, ending: Ending) -> None:
+        say_json({"event": "end", **ending.to_json()}, compact=True)
+
+    def close(self) -> None:
+        return
+
+
+def say_commands(commands: list[tuple[str, str]]) -> None:
+    """What works instead, as lines that can be pasted."""
+    say("What works here:", sys.stderr)
+    width = max((len(command) for command, _ in commands), default=0)
+    for command, text in commands:
+        say(f"  {command:<{width}}   {text}", sys.stderr)
+
+
+def step_text(step: int | None, max_steps: int | None) -> str:
+    if step is None:
+        return "step -"
+    return f"step {count(step)}/{count(max_steps)}" if max_steps else f"step {count(step)}"
+
+
+def numbers_text(progress: Progress) -> str:
+    """ "step 71/120   loss 2.71   18,900 tokens/s   0.6 GiB   0:21 left"."""
+    parts = [step_text(progress.step, progress.max_steps)]
+    if progress.loss is not None:
+        parts.append(f"loss {progress.loss:.3g}" if progress.loss < 0.1 else f"loss {progress.loss:.2f}")
+    if progress.tokens_per_s is not None:
+        parts.append(f"{count(progress.tokens_per_s)} tokens/s")
+    if progress.memory_bytes is not None:
+        parts.append(size(progress.memory_bytes))
+    if progress.left_s is not None:
+        parts.append(f"{clock(progress.left_s)} left")
+    return "   ".join(parts)
+
+
+def row_text(row: dict[str, Any], progress: Progress) -> str:
+    """One logged line; evaluations carry their own names."""
+    step = row.get("step")
+    at = labelled("", step_text(step if isinstance(step, int) else None, progress.max_steps))
+    if "eval_loss" in row and row["eval_loss"] is not None:
+        return f"{at}   evaluation loss {row['eval_loss']:.2f}"
+    if row.get("loss") is None:
+        return ""
+    return labelled("", numbers_text(progress)) if row is progress.new_rows[-1] else f"{at}   loss {row['loss']:.2f}"
+
+
+def waiting_for(progress: Progress) -> str:
+    """What a silent moment is spent on."""
+    if progress.phase == "training" and progress.step is not None:
+        return f"working on the steps after {count(progress.step)}"
+    return progress.phase
+
+
+def clock(seconds: float) -> str:
+    """21 -> "0:21"; 4000 -> "1:06:40"; 200000 -> "2 days 7 h"."""
+    whole = int(seconds)
+    days, hours, minutes = whole // 86400, whole // 3600, whole // 60
+    if days >= 2:
+        return f"{days:,} days {hours % 24} h"
+    return f"{hours}:{minutes % 60:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
+
+
+def written_files(folder: RunFolder) -> list[str]:
+    """Names of the files in a new run folder."""
+    return sorted(path.name for path in Path(folder.path).iterdir() if path.is_file())

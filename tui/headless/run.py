@@ -1,0 +1,89 @@
+"""`trainwiz --yes`: plan, write, start, follow. Never asks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from trainwiz.core.errors import EXIT_CANNOT_RUN, EXIT_FINISHED, UsageError, usage_error
+from trainwiz.core.findings import sort_findings
+from trainwiz.core.launch.prepare import prepare_run
+from trainwiz.core.launch.start import start_run
+from trainwiz.core.plan.gather import plan_run
+from trainwiz.core.plan.result import Plan
+from trainwiz.core.run.folder import RunFolder
+from trainwiz.tui.choices import Choices, wrong
+from trainwiz.tui.headless.alternatives import commands_that_work
+from trainwiz.tui.headless.follow import follow
+from trainwiz.tui.headless.reporters import Reporter, new_reporter, written_files
+from trainwiz.tui.headless.signals import StopSignals
+from trainwiz.tui.headless.waiting import Waiting
+
+RESUME_CHOICES = frozenset(
+    {"--resume", "--output-dir", "--profile", "--yes", "--detach", "--json", "--plain", "--debug", "--lang"}
+)
+
+
+def run_headless(choices: Choices) -> int:
+    """The whole run; returns the exit code of the command.
+
+    Raises TrainwizError for what is asked wrongly and for what cannot be written or started.
+    """
+    reporter = new_reporter(as_json=choices.json, plain=choices.plain)
+    try:
+        if choices.resume is not None:
+            return resume(choices, reporter)
+        return new_run(choices, reporter)
+    finally:
+        reporter.close()
+
+
+def new_run(choices: Choices, reporter: Reporter) -> int:
+    """Plan a run and start it, or only write it."""
+    request = choices.request
+    if request.gpu is not None and not choices.dry_run:
+        raise UsageError(wrong("--gpu", "it plans for another machine; use it with `trainwiz plan` or --dry-run"))
+    with Waiting("reading machine, model and data"):
+        plan = plan_run(request)
+    findings = sort_findings(plan.findings)
+    if plan.errors and not (choices.dry_run or request.force):
+        reporter.refused(findings, commands_that_work(choices, plan), EXIT_CANNOT_RUN)
+        return EXIT_CANNOT_RUN
+    reporter.plan(plan, findings)
+    folder = write(plan, request.output_dir)
+    if choices.dry_run:
+        reporter.prepared(folder, written_files(folder))
+        return EXIT_FINISHED
+    reporter.prepared(folder, [])
+    return start_and_follow(folder, reporter, detach=choices.detach)
+
+
+def write(plan: Plan, output_dir: str | None) -> RunFolder:
+    with Waiting("writing the run folder"):
+        return prepare_run(plan, None if output_dir is None else Path(output_dir))
+
+
+def resume(choices: Choices, reporter: Reporter) -> int:
+    """Go on in the folder of a run, from its newest complete checkpoint or the one that is named."""
+    others = [flag for flag in choices.given if flag not in RESUME_CHOICES]
+    if others:
+        raise UsageError(
+            [wrong(flag, "a resumed run keeps the settings of its run.yaml; leave this out") for flag in others]
+        )
+    path = Path(choices.request.output_dir or ".")
+    folder = RunFolder(path)
+    if not folder.is_run():
+        what = "there is no such folder" if not path.exists() else "it holds no run.yaml"
+        raise usage_error("not_a_run", str(path), f"{path} is not a run to resume: {what}. `trainwiz runs list`.")
+    reporter.prepared(folder, [])
+    return start_and_follow(folder, reporter, detach=choices.detach, checkpoint=choices.resume)
+
+
+def start_and_follow(folder: RunFolder, reporter: Reporter, *, detach: bool, checkpoint: str | None = None) -> int:
+    """Start the keeper of the run; then leave, or stay until the end."""
+    with StopSignals() as signals:
+        with Waiting("starting the run"):
+            start_run(folder, resume=checkpoint)
+        if detach:
+            reporter.note(f"Started. Watch it: trainwiz monitor {folder.path}")
+            return EXIT_FINISHED
+        return follow(folder, reporter, signals, resumed=checkpoint is not None)
