@@ -11,7 +11,6 @@ from types import MappingProxyType
 from typing import Any
 
 import yaml
-
 from trainwiz.core.catalog.gpu import GpuSpec
 from trainwiz.core.hardware.machine import Gpu
 

@@ -102,7 +102,7 @@ def _read_slices(card: Gpu, handle: Any, old_names: dict[str, str]) -> list[Gpu]
     for position, slice_handle in enumerate(slices):
         found.append(_read_slice(card, slice_handle, position))
         uuid = found[-1].uuid
-        ids = reader.read("ids", lambda slice_handle=slice_handle: _instance_ids(slice_handle))
+        ids = _instance_ids(slice_handle)
         if uuid is not None and ids is not None:
             old_names[uuid] = f"MIG-{card.uuid}/{ids[0]}/{ids[1]}"
     return found
@@ -166,5 +166,8 @@ def _cuda_version(number: int) -> str:
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
-def _instance_ids(handle: Any) -> tuple[int, int]:
-    return int(call("nvmlDeviceGetGpuInstanceId", handle)), int(call("nvmlDeviceGetComputeInstanceId", handle))
+def _instance_ids(handle: Any) -> tuple[int, int] | None:
+    try:
+        return int(call("nvmlDeviceGetGpuInstanceId", handle)), int(call("nvmlDeviceGetComputeInstanceId", handle))
+    except Unreadable:
+        return None

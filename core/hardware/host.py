@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import platform
 import shutil
+import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
-
 from trainwiz.core.hardware.cgroup import read_limits
 
 SHARED_MEMORY = Path("/dev/shm")
@@ -39,10 +39,7 @@ def read_memory(root: Path = Path("/")) -> Memory:
 
 def count_cores(root: Path = Path("/")) -> int:
     """Cores that this process may use: its affinity and the cgroup's quota respected, at least 1."""
-    if hasattr(os, "sched_getaffinity"):
-        cores = len(os.sched_getaffinity(0))
-    else:
-        cores = psutil.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else psutil.cpu_count() or 1
     quota = read_limits(root).cpu_cores
     return max(1, cores if quota is None else min(cores, int(quota)))
 
@@ -77,12 +74,24 @@ def is_wsl(root: Path = Path("/")) -> bool:
 
 def cpu_model(root: Path = Path("/")) -> str | None:
     """Name of the processor, or None where the system does not say it."""
+    if sys.platform == "darwin":
+        return _mac_processor()
     try:
         lines = (root / "proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return platform.processor() or None
     names = [line.partition(":")[2].strip() for line in lines if line.lower().startswith("model name")]
     return names[0] if names and names[0] else platform.processor() or None
+
+
+def _mac_processor() -> str | None:
+    try:
+        asked = subprocess.run(
+            ["sysctl", "-n", "machdep.cpu.brand_string"], capture_output=True, text=True, timeout=5, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return asked.stdout.strip() or None
 
 
 def os_version() -> str:

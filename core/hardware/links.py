@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import pynvml
-
 from trainwiz.core.hardware.nvml import Unreadable, call
 
 _LEVELS: dict[int, str] = {

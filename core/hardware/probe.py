@@ -36,9 +36,10 @@ def probe_machine(disk_path: Path | None = None, environment: Mapping[str, str] 
         notes.append("RAM is limited by a cgroup (a container or batch job), below what the machine has.")
     disk_path = Path.cwd() if disk_path is None else disk_path
     model = host.cpu_model()
+    accelerator: Accelerator
     if sys.platform == "darwin":
         gpus, reading = _apple(model, memory, unavailable), GpuReading()
-        accelerator: Accelerator = "mps" if gpus else "cpu"
+        accelerator = "mps" if gpus else "cpu"
     else:
         reading = read_gpus()
         gpus, cuda_notes = mark_visible(reading.gpus, environment, reading.old_mig_names)
@@ -75,9 +76,7 @@ def probe_machine(disk_path: Path | None = None, environment: Mapping[str, str] 
 
 
 def _apple(model: str | None, memory: host.Memory, unavailable: dict[str, str]) -> tuple[Gpu, ...]:
-    gpu, reason = apple_gpu(
-        platform.machine(), host.os_version(), model, memory.total_bytes, memory.available_bytes
-    )
+    gpu, reason = apple_gpu(platform.machine(), host.os_version(), model, memory.total_bytes, memory.available_bytes)
     if gpu is None:
         unavailable["gpus"] = reason or "no Apple GPU"
         return ()
