@@ -129,7 +129,7 @@ def parse_amount(option: Option, text: str) -> int | float:
 def one_of(text: str, values: tuple[str, ...]) -> str:
     if text in values:
         return text
-    close = difflib.get_close_matches(text.lower(), values, n=1, cutoff=0.4)
+    close = difflib.get_close_matches(text.lower(), values, n=1, cutoff=0.7)
     meant = f"; did you mean {close[0]}?" if close else ""
     raise ValueError(f"there is no {plain_text(text, 40)!r}, choose {' or '.join(values)}{meant}")
 

@@ -58,15 +58,17 @@ def takes_choices(options: Sequence[Option]) -> Callable[[Callable[..., Any]], C
 
 def choice_parameter(option: Option) -> inspect.Parameter:
     """The typer parameter of one choice; absent values are None."""
+    default: Any
+    annotation: Any
     if option.kind == "flag":
-        default, annotation = typer.Option(False, option.flag, help=option.help), bool
+        default, annotation = typer.Option(False, option.flag), bool
     elif option.kind == "switch":
         both = f"{option.flag}/--no-{option.flag.removeprefix('--')}"
-        default, annotation = typer.Option(None, both, help=option.help), bool | None
+        default, annotation = typer.Option(None, both), bool | None
     elif option.kind == "repeated":
-        default, annotation = typer.Option([], option.flag, help=option.help), list[str]
+        default, annotation = typer.Option([], option.flag), list[str]
     else:
-        default, annotation = typer.Option(None, option.flag, help=option.help), str | None
+        default, annotation = typer.Option(None, option.flag), str | None
     return inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 

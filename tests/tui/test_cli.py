@@ -1,0 +1,196 @@
+"""The command line: help, every wrong option in one sentence, exit codes. Through `main`, as the shell calls it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from trainwiz.tui.cli import main
+from trainwiz.tui.help import PLAN_OPTIONS, plan_help, root_help
+from trainwiz.tui.options import OPTIONS
+
+
+@pytest.fixture(autouse=True)
+def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = main(arguments)
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_help_without_and_with_typer_is_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    quick = run(capsys, "--help")
+    by_typer = run(capsys, "--yes", "--help")
+    assert quick == by_typer
+    assert quick[0] == 0
+    for option in OPTIONS:
+        assert option.flag in quick[1]
+        assert option.help in quick[1]
+
+
+def test_help_groups_come_in_order() -> None:
+    text = root_help()
+    titles = ["What is trained:", "How it is computed:", "Where it runs:", "The run:", "Modes:"]
+    places = [text.index(title) for title in titles]
+    assert places == sorted(places)
+
+
+def test_plan_help_leaves_out_what_only_starts_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "plan", "--help")
+    assert code == 0
+    assert out.strip() == plan_help().strip()
+    for flag in ("--yes", "--detach", "--resume", "--dry-run", "--force"):
+        assert f"  {flag}" not in out
+    assert "--gpu NAME" in out
+
+
+@pytest.mark.parametrize("arguments", [("runs", "--help"), ("profiles", "--help"), ("monitor", "--help")])
+def test_help_of_the_other_commands(capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]) -> None:
+    code, out, _ = run(capsys, *arguments)
+    assert code == 0
+    assert "Usage: trainwiz" in out
+
+
+def test_help_lists_only_commands_that_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    from trainwiz.tui.command import app
+    from trainwiz.tui.help import COMMANDS
+    from typer.main import get_command
+
+    assert set(COMMANDS) == set(get_command(app).commands)  # type: ignore[attr-defined]
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "--version")
+    assert code == 0
+    assert out.startswith("trainwiz 0.")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--micro-bacth", "3"), "did you mean --micro-batch?"),
+        (("plan", "--epoch", "3"), "did you mean --epochs?"),
+        (("plna",), "did you mean plan?"),
+        (("profiles", "lst"), "did you mean list?"),
+        (("2080super",), "trainwiz --profile 2080super --yes"),
+        (("profiles",), "needs a command: list, show"),
+        (("--profile",), "requires an argument"),
+        (("plan", "extra"), "extra"),
+        (("runs", "show"), "RUN"),
+        (("monitor", "--interval", "soon"), "--interval"),
+        (("--micro-batch", "3", "runs", "list"), "Write --micro-batch after the command"),
+        (("--micro-batch", "six", "--yes"), "--micro-batch: 'six' is not a whole number."),
+        (("--micro-batch", "0", "--yes"), "--micro-batch: 0 must be above 0."),
+        (("--epochs", "-1", "--yes"), "--epochs: -1 must be above 0."),
+        (("--target-tokens", "2.5", "--yes"), "is not a whole number"),
+        (("--precision", "fp8", "--yes"), "there is no 'fp8', choose fp32 or tf32 or fp16"),
+        (("--precision", "bf_16", "--yes"), "did you mean bf16?"),
+        (("--strategy", "zero9", "--yes"), "--strategy: there is no 'zero9'"),
+        (("--task", "masked", "--yes"), "did you mean masked-lm?"),
+        (("--ram", "lots", "--yes"), "--ram: 'lots' is not a size, write it like 64G or 512M."),
+        (("--set", "training.seed", "--yes"), "has no key=value"),
+        (("--seed", "3"), "There is no option --seed"),
+        (("--model", "", "--yes"), "--model: give a value"),
+        (("--smoke", "--dev-run", "--yes"), "--smoke and --dev-run are different modes"),
+        (("--target-tokens", "2M", "--target-samples", "64", "--yes"), "keep one of the two targets"),
+        (("--micro-batch", "4", "--set", "batch.micro_batch_size=8", "--yes"), "also set by its own option"),
+        (("--gpu", "H100", "--gpus", "0", "--yes"), "keep one"),
+        (("--resume", "--yes"), "name the run folder"),
+        (("--resume", "--dry-run", "--output-dir", "x"), "keep one"),
+        (("--detach", "--dry-run"), "starts nothing"),
+        (("--lang", "zh", "--yes"), "English only"),
+        (("--json",), "add --yes"),
+        (("--detach",), "add --yes"),
+    ],
+)
+def test_wrong_command_lines(capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], words: str) -> None:
+    code, out, err = run(capsys, *arguments)
+    text = out + err
+    assert code == 2, text
+    assert words in text
+    assert "Traceback" not in text
+    assert not list(Path.cwd().iterdir())
+
+
+def test_all_wrong_values_are_named_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "--micro-batch", "six", "--precision", "fp8", "--ram", "lots", "--set", "x", "--yes")
+    assert code == 2
+    assert len(err.strip().splitlines()) == 4
+
+
+def test_errors_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "plan", "--micro-batch", "six", "--json")
+    document = json.loads(out)
+    assert code == document["exit_code"] == 2
+    assert document["findings"][0]["where"] == "--micro-batch"
+    assert not err
+
+
+def test_no_terminal_names_the_headless_form(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "--profile", "2080super")
+    assert code == 2
+    assert "trainwiz --profile 2080super --yes" in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_escape_codes_of_arguments_do_not_reach_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (("\x1b[31mred",), ("--\x1b[2Jx",), ("--precision", "\x1b[31mfp8", "--yes")):
+        code, out, err = run(capsys, *arguments)
+        assert code == 2
+        assert "\x1b" not in out + err
+
+
+def test_unforeseen_failure_is_one_sentence(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A file where the settings of this folder are expected is a folder: nobody foresaw that.
+    import trainwiz.core.profile as profiles
+
+    def broken(folder: Path) -> None:
+        raise RuntimeError("the [bold]sky\x1b[31m fell\non us")
+
+    monkeypatch.setattr(profiles, "current_profile", broken)
+    code, _, err = run(capsys, "--yes")
+    assert code == 1
+    assert err.strip() == (
+        "✗ RuntimeError: the [bold]sky fell on us. Run the same command with --debug to see where it happened."
+    )
+    code, _, err = run(capsys, "--yes", "--debug")
+    assert code == 1
+    assert "Traceback" in err
+
+
+def test_a_closed_pipe_is_quiet() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-m", "trainwiz.tui.cli", "--help"],
+        stdout=write,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=30,
+    )
+    os.close(write)
+    assert done.stderr == ""
+    assert done.returncode == 141
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys, trainwiz.tui.cli as cli; cli.main(['--help']);"
+        "heavy = {'typer', 'rich', 'pydantic', 'yaml', 'textual', 'torch', 'psutil'} & set(sys.modules);"
+        "sys.exit(f'imported {heavy}' if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+    assert done.returncode == 0, done.stderr
+
+
+def test_plan_options_are_a_part_of_all_options() -> None:
+    assert set(PLAN_OPTIONS) < set(OPTIONS)
