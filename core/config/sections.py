@@ -152,6 +152,9 @@ class EngineSection(Section):
     gpus: list[str] | None = Field(None, description="GPUs by index or UUID; none means all visible ones.")
     processes: int | None = Field(None, ge=1, le=4096, description="Training processes on this node: one for each GPU.")
     nodes: int = Field(1, ge=1, le=1024, description="Machines that train together.")
+    cpu_threads: int | None = Field(
+        None, ge=1, le=1024, description="CPU threads of each training process; none shares the cores among them."
+    )
 
 
 class PeftSection(Section):

@@ -141,7 +141,7 @@ def pick_variant(profile: Profile, machine: Machine | None = None) -> str:
     sizes: list[tuple[int, str]] = []
     for name in profile.variants:
         gpu = _load(name, (profile.name,)).hardware.gpu
-        sizes.append((catalogue[gpu].memory_bytes if gpu in catalogue else 0, name))
+        sizes.append((catalogue[gpu].memory_bytes if gpu is not None and gpu in catalogue else 0, name))
     # What drivers report is a few per cent below the nominal size.
     memory = max((gpu.memory_total_bytes or 0 for gpu in machine.visible_gpus), default=0) * 1.1
     fitting = [entry for entry in sizes if entry[0] <= memory]

@@ -1,0 +1,27 @@
+"""All files that a RunConfig stands for, as text."""
+
+from __future__ import annotations
+
+import json
+
+from trainwiz.core.config.run import RunConfig
+from trainwiz.core.export.accelerate import accelerate_yaml
+from trainwiz.core.export.deepspeed import deepspeed_config
+from trainwiz.core.export.deepspeed_file import checked_deepspeed_file
+from trainwiz.core.export.launch_script import launch_script
+from trainwiz.core.run.folder import ACCELERATE_YAML, DEEPSPEED_JSON, LAUNCH_SH
+
+EXECUTABLE: frozenset[str] = frozenset({LAUNCH_SH})
+"""Files to be written with the execute bit."""
+
+
+def export_files(config: RunConfig) -> dict[str, str]:
+    """File name -> text: accelerate.yaml, launch.sh and, with DeepSpeed, deepspeed.json.
+
+    Raises UsageError for a DeepSpeed file of the user's that contradicts the run.
+    """
+    files = {ACCELERATE_YAML: accelerate_yaml(config), LAUNCH_SH: launch_script(config)}
+    document = checked_deepspeed_file(config) or deepspeed_config(config)
+    if document is not None:
+        files[DEEPSPEED_JSON] = json.dumps(document, indent=2) + "\n"
+    return files
