@@ -85,6 +85,7 @@ class PlainReporter:
         say(text)
 
     def refused(self, findings: tuple[Finding, ...], commands: list[tuple[str, str]], exit_code: int) -> None:
+        say("This cannot run here; nothing was written.", sys.stderr)
         say_findings(findings, sys.stderr)
         say_commands(commands)
 
