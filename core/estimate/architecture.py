@@ -1,0 +1,152 @@
+"""Architecture: one value for every transformer that trainwiz can plan, with exact parameter counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["encoder", "decoder", "encoder-decoder"]
+Activation = Literal["fused", "relu", "erf_unfused", "tanh_unfused"]
+"""How many copies of its input an activation function keeps for the backward pass:
+
+- `fused`: one kernel (gelu, silu): the input and the result.
+- `relu`: the result only.
+- `erf_unfused`: ESM's own gelu, written as separate operations.
+- `tanh_unfused`: "gelu_new" of GPT-2 and T5 v1.1, written as separate operations.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One kind of transformer block, repeated `layers` times."""
+
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ffn: int
+    activation: Activation = "fused"
+    gated: bool = False
+    cross_attention: bool = False
+    """Also attends to the encoder's output."""
+    causal: bool = False
+    norm: Literal["layer", "rms", "t5"] = "layer"
+    post_norm: bool = False
+    """The norm follows the residual sum (BERT, Marian) instead of preceding the sublayer."""
+    rotary: bool = False
+    fp32_softmax: bool = False
+    """Eager attention takes its softmax in fp32 whatever the format of the rest (Llama and its kin)."""
+    fused_qkv: bool = False
+    """One matrix product makes queries, keys and values."""
+    position_bias: bool = False
+    """Attention adds a learned bias to its scores (T5), which keeps a score-sized tensor."""
+    hidden_dropout: bool = False
+    attention_dropout: bool = False
+    ffn_dropout: bool = False
+    linear_parameters: int = 0
+    """Weights of the matrix products of one block: what autocast keeps a half-precision copy of."""
+    other_parameters: int = 0
+    """Biases, norms and position tables of one block."""
+    linears: tuple[tuple[str, int, int], ...] = ()
+    """(module name, inputs, outputs) of each matrix product, for LoRA."""
+
+    @property
+    def parameters(self) -> int:
+        """Of one block."""
+        return self.linear_parameters + self.other_parameters
+
+    @property
+    def attention_width(self) -> int:
+        return self.heads * self.head_dim
+
+    @property
+    def kv_width(self) -> int:
+        return self.kv_heads * self.head_dim
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """A model as memory and time see it. Counts are of parameters, tied ones once."""
+
+    model_type: str
+    kind: Kind
+    vocabulary: int
+    hidden: int
+    blocks: tuple[Block, ...]
+    """Encoder first, then decoder."""
+    embedding_parameters: int
+    """Token, position and type tables with their norm."""
+    head_linear_parameters: int
+    """Matrix products of the head, the tied vocabulary projection not counted."""
+    head_other_parameters: int
+    tied: bool
+    """The vocabulary projection is the token table."""
+    transform_head: bool = False
+    """Dense, activation and norm before the vocabulary projection (BERT, ESM)."""
+    frozen_parameters: int = 0
+    """Parameters that are never trained (sinusoidal position tables)."""
+    max_positions: int | None = None
+    rotary: bool = False
+    embedding_temporaries: int = 0
+    """Hidden-sized tensors that the embedding keeps beside its result (ESM's token dropout)."""
+
+    @property
+    def parameters(self) -> int:
+        """All parameters, as `sum(p.numel() for p in model.parameters())` counts them."""
+        return (
+            sum(block.layers * block.parameters for block in self.blocks)
+            + self.embedding_parameters
+            + self.head_linear_parameters
+            + self.head_other_parameters
+        )
+
+    @property
+    def trainable_parameters(self) -> int:
+        return self.parameters - self.frozen_parameters
+
+    @property
+    def vocabulary_parameters(self) -> int:
+        """Elements of the vocabulary projection (tied or not)."""
+        return self.vocabulary * self.hidden
+
+    @property
+    def linear_parameters(self) -> int:
+        """Weights of all matrix products, the vocabulary projection included even where it is tied."""
+        blocks = sum(block.layers * block.linear_parameters for block in self.blocks)
+        return blocks + self.head_linear_parameters + (self.vocabulary_parameters if self.tied else 0)
+
+    @property
+    def layers(self) -> int:
+        return sum(block.layers for block in self.blocks)
+
+    def linear_names(self) -> tuple[str, ...]:
+        """Module names that LoRA can target, in the model's order."""
+        return tuple(dict.fromkeys(name for block in self.blocks for name, _, _ in block.linears))
+
+
+def lora_parameters(architecture: Architecture, rank: int, targets: tuple[str, ...]) -> int:
+    """Trainable parameters of LoRA: rank x (inputs + outputs) for each adapted matrix (Hu et al. 2021)."""
+    return sum(
+        block.layers * rank * (inputs + outputs)
+        for block in architecture.blocks
+        for name, inputs, outputs in block.linears
+        if name in targets or name.rsplit(".", 1)[-1] in targets
+    )
+
+
+def default_lora_targets(architecture: Architecture) -> tuple[str, ...]:
+    """The attention projections, as `peft.targets: []` stands for."""
+    attention = (
+        "q_proj",
+        "k_proj",
+        "v_proj",
+        "o_proj",
+        "out_proj",
+        "query",
+        "key",
+        "value",
+        "c_attn",
+        "query_key_value",
+    )
+    return tuple(name for name in architecture.linear_names() if name in (*attention, "q", "k", "v", "o"))

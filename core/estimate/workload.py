@@ -1,0 +1,115 @@
+"""Workload: what one training process computes, as the memory and time formulas need it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from trainwiz.core.config import RunConfig
+from trainwiz.core.estimate.architecture import Architecture, default_lora_targets, lora_parameters
+
+HALF = 2
+SINGLE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Formats:
+    """Bytes of one element of each kind of tensor.
+
+    Autocast keeps fp32 weights and an fp32 residual stream and computes matrix products in half
+    precision; DeepSpeed and `bf16-true` hold the weights themselves in half precision.
+    """
+
+    weights: int
+    compute: int
+    autocast: bool
+
+    @property
+    def residual(self) -> int:
+        """The stream between the blocks: half + fp32 is fp32 under autocast."""
+        return SINGLE if self.autocast else self.compute
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One process of one run. Everything is resolved; lengths are in tokens."""
+
+    architecture: Architecture
+    micro_batch: int
+    length: int
+    target_length: int
+    accumulation: int = 1
+    world_size: int = 1
+    precision: str = "fp32"
+    attention: str = "sdpa"
+    checkpointing: bool = False
+    optimizer: str = "adamw_torch_fused"
+    strategy: str = "single"
+    offload: str = "none"
+    lora_rank: int = 0
+    lora_targets: tuple[str, ...] = ()
+    loss_chunk: int | None = None
+    device: str = "cuda"
+
+    @property
+    def deepspeed(self) -> bool:
+        return self.strategy.startswith("zero")
+
+    @property
+    def formats(self) -> Formats:
+        if self.precision in ("fp32", "tf32"):
+            return Formats(SINGLE, SINGLE, autocast=False)
+        if self.precision == "bf16-true" or self.deepspeed:
+            return Formats(HALF, HALF, autocast=False)
+        return Formats(SINGLE, HALF, autocast=True)
+
+    @property
+    def lora(self) -> bool:
+        return self.lora_rank > 0
+
+    @property
+    def adapter_parameters(self) -> int:
+        return lora_parameters(self.architecture, self.lora_rank, self.lora_targets) if self.lora else 0
+
+    @property
+    def trainable_parameters(self) -> int:
+        return self.adapter_parameters if self.lora else self.architecture.trainable_parameters
+
+    @property
+    def decoded_length(self) -> int:
+        """Positions that get logits: targets for an encoder-decoder, else the input."""
+        return self.target_length if self.architecture.kind == "encoder-decoder" else self.length
+
+    @property
+    def tokens(self) -> int:
+        """Input tokens of one micro-batch on one process, padding included."""
+        return self.micro_batch * self.length
+
+    def with_micro_batch(self, micro_batch: int, accumulation: int | None = None) -> Workload:
+        return replace(
+            self, micro_batch=micro_batch, accumulation=self.accumulation if accumulation is None else accumulation
+        )
+
+
+def workload_of(config: RunConfig, architecture: Architecture, world_size: int, longest: int | None = None) -> Workload:
+    """The Workload of a resolved config. `longest` caps the input length: no row of the data is longer."""
+    batch, engine = config.batch, config.engine
+    length = batch.sequence_length if longest is None else max(1, min(batch.sequence_length, longest))
+    rank = config.peft.rank if config.peft.method == "lora" else 0
+    return Workload(
+        architecture=architecture,
+        micro_batch=batch.micro_batch_size or 1,
+        length=length,
+        target_length=batch.target_length or batch.sequence_length,
+        accumulation=batch.gradient_accumulation_steps or 1,
+        world_size=world_size,
+        precision=engine.precision or "fp32",
+        attention=engine.attention or "sdpa",
+        checkpointing=bool(engine.checkpointing),
+        optimizer=engine.optimizer or "adamw_torch",
+        strategy=engine.strategy or "single",
+        offload=engine.offload,
+        lora_rank=rank,
+        lora_targets=(tuple(config.peft.targets) or default_lora_targets(architecture)) if rank else (),
+        loss_chunk=config.training.loss_chunk,
+        device=engine.device or "cpu",
+    )
