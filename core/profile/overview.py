@@ -1,0 +1,83 @@
+"""All profiles as rows of a list: what each trains, at which batch, and whether it fits this machine."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from trainwiz.core.catalog.models import resolve_model
+from trainwiz.core.config.build import build_config
+from trainwiz.core.errors import TrainwizError
+from trainwiz.core.hardware.hypothetical import catalogue_machine
+from trainwiz.core.hardware.machine import Machine
+from trainwiz.core.profile.profile import Profile
+from trainwiz.core.profile.store import list_profiles, load_profile
+
+if TYPE_CHECKING:
+    from trainwiz.core.plan.result import Plan
+
+NOT_ABOUT_FIT: frozenset[str] = frozenset({"missing_data", "missing_model"})
+"""Errors that a download cures; they say nothing about the machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileRow:
+    """One row of `trainwiz profiles list`; its JSON keys are stable."""
+
+    name: str
+    gpu: str | None
+    model: str
+    task: str
+    effective_samples: int | None
+    effective_tokens: int | None
+    fits_here: bool
+    origin: str
+    description: str
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def profile_rows(machine: Machine) -> list[ProfileRow]:
+    """A row for each profile that loads. Reads profiles and catalogues only: no data, no weights, no network."""
+    return [_row(profile, machine) for profile in list_profiles()]
+
+
+def _row(written: Profile, machine: Machine) -> ProfileRow:
+    profile = load_profile(written.name, machine) if written.variants else written
+    config = build_config(profile, {})
+    has_gpu = any(gpu.memory_total_bytes for gpu in machine.visible_gpus)
+    plan = _plan(profile, machine if has_gpu or profile.hardware.gpu is None else _own_machine(profile))
+    return ProfileRow(
+        name=written.name,
+        gpu=profile.hardware.gpu,
+        model=config.model.name,
+        task=config.task,
+        effective_samples=plan.batch.effective_samples if plan else None,
+        effective_tokens=plan.batch.effective_tokens if plan else None,
+        fits_here=plan is not None and not plan.machine.hypothetical and _works(plan),
+        origin=written.origin,
+        description=written.description,
+    )
+
+
+def _own_machine(profile: Profile) -> Machine:
+    hardware = profile.hardware
+    return catalogue_machine(
+        gpu=hardware.gpu, num_gpus=hardware.num_gpus, ram_bytes=hardware.ram_bytes, cpu_cores=hardware.cpu_cores
+    )
+
+
+def _plan(profile: Profile, machine: Machine) -> Plan | None:
+    from trainwiz.core.plan.make import make_plan
+
+    config = build_config(profile, {})
+    try:
+        model, findings = resolve_model(config.model)
+        return make_plan(machine, config, model=model, data=None, profile=profile, findings=findings)
+    except TrainwizError:
+        return None
+
+
+def _works(plan: Plan) -> bool:
+    return plan.memory.verdict != "does_not_fit" and all(error.code in NOT_ABOUT_FIT for error in plan.errors)

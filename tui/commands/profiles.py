@@ -1,0 +1,188 @@
+"""`trainwiz profiles ...`: list, show, use, current, diff, validate."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from trainwiz.core.errors import EXIT_FINISHED, EXIT_USAGE
+from trainwiz.core.profile import (
+    Profile,
+    current_profile,
+    diff_profiles,
+    load_as_written,
+    load_profile,
+    use_profile,
+    validate_profiles,
+)
+from trainwiz.tui.figures import count, number, size
+from trainwiz.tui.output import finite, paint, say, say_findings, say_json, wrapped
+from trainwiz.tui.plain import plain_text
+
+
+def run_list(*, as_json: bool) -> int:
+    """The list, with what fits this machine."""
+    from trainwiz.core.hardware.probe import probe_machine
+    from trainwiz.core.profile.overview import profile_rows
+
+    rows = profile_rows(probe_machine())
+    if as_json:
+        say(json.dumps([row.to_json() for row in rows], ensure_ascii=False, indent=1))
+        return EXIT_FINISHED
+    current = current_profile(Path.cwd())
+    table = [["", "profile", "GPU", "model", "sequences", "tokens a step", "fits here", "from"]]
+    table += [
+        [
+            "▸" if row.name == current else "",
+            plain_text(row.name),
+            plain_text(row.gpu or "any"),
+            plain_text(row.model),
+            count(row.effective_samples),
+            count(row.effective_tokens),
+            "✓ yes" if row.fits_here else "✗ no",
+            "trainwiz" if row.origin == "builtin" else "you",
+        ]
+        for row in rows
+    ]
+    _say_table(table, right=frozenset({4, 5}))
+    broken = {finding.where.partition(":")[0] for finding in validate_profiles() if finding.severity == "error"}
+    if broken:
+        say(f"! {len(broken)} profile files have mistakes: trainwiz profiles validate")
+    return EXIT_FINISHED
+
+
+def run_show(name: str, *, as_json: bool) -> int:
+    """All values of one profile with their reasons, and what its guide claims."""
+    profile = load_as_written(name)
+    if as_json:
+        say_json(profile.to_json())
+        return EXIT_FINISHED
+    say(f"{paint(plain_text(profile.name), 'strong', sys.stdout)}  {plain_text(profile.description)}")
+    if profile.variants:
+        say(f"  stands for {' or '.join(profile.variants)}; here for {load_profile(name).name}")
+        return EXIT_FINISHED
+    say(f"  file      {plain_text(profile.file)}")
+    if profile.extends:
+        say(f"  extends   {plain_text(profile.extends)}")
+    say(f"  machine   {_machine(profile)}")
+    say()
+    _say_values(profile)
+    _say_claims(profile)
+    return EXIT_FINISHED
+
+
+def run_use(name: str) -> int:
+    """Write `profile:` into .trainwiz.yaml of the current folder."""
+    path = use_profile(name, Path.cwd())
+    say(f"{plain_text(name)} is now the profile of this folder ({path.name}).")
+    return EXIT_FINISHED
+
+
+def run_current(*, as_json: bool) -> int:
+    """The profile of the current folder."""
+    name = current_profile(Path.cwd())
+    if as_json:
+        say_json({"profile": name})
+    elif name is None:
+        say("No profile is in use here; the default is cpu-demo. Choose one: trainwiz profiles use NAME")
+    else:
+        say(f"{plain_text(name)}  {plain_text(load_as_written(name).description)}")
+    return EXIT_FINISHED
+
+
+def run_diff(a: str, b: str, *, as_json: bool) -> int:
+    """Where two profiles differ, with the reasons."""
+    first, second = load_profile(a), load_profile(b)
+    changes = diff_profiles(first, second)
+    if as_json:
+        say_json({"first": first.name, "second": second.name, "changes": [change.to_json() for change in changes]})
+        return EXIT_FINISHED
+    if not changes:
+        say(f"{plain_text(first.name)} and {plain_text(second.name)} have the same values.")
+        return EXIT_FINISHED
+    _say_table([["key", first.name, second.name, "why"], *[_change_cells(change.to_json()) for change in changes]])
+    return EXIT_FINISHED
+
+
+def run_validate(files: Sequence[str], *, as_json: bool) -> int:
+    """Every mistake in these files (all profiles when none is named); exit 2 when there is one."""
+    findings = validate_profiles(files)
+    errors = any(finding.severity == "error" for finding in findings)
+    if as_json:
+        say_json({"valid": not errors, "findings": [finding.to_json() for finding in findings]})
+    elif findings:
+        say_findings(findings)
+    else:
+        from trainwiz.core.profile.store import profile_files
+
+        checked = len(files) or len(profile_files())
+        say(f"✓ {checked} {'profile is' if checked == 1 else 'profiles are'} valid.")
+    return EXIT_USAGE if errors else EXIT_FINISHED
+
+
+def _machine(profile: Profile) -> str:
+    hardware = profile.hardware
+    if hardware.gpu is None:
+        return "any"
+    parts = [f"{hardware.num_gpus} × {plain_text(hardware.gpu)}"]
+    if hardware.cpu_cores:
+        parts.append(f"{hardware.cpu_cores} cores")
+    if hardware.ram_bytes:
+        parts.append(f"{size(hardware.ram_bytes)} RAM")
+    return ", ".join(parts)
+
+
+def _say_values(profile: Profile) -> None:
+    rows = [
+        [f"  {key}", _value(value), plain_text(profile.reasons.get(key, ""))] for key, value in profile.values.items()
+    ]
+    _say_table(rows, head=False)
+
+
+def _say_claims(profile: Profile) -> None:
+    if not profile.claims:
+        return
+    say()
+    say("  The guide claims (the plan checks it):")
+    if "tokens_per_s" in profile.claims:
+        low, high = profile.claims["tokens_per_s"]
+        say(f"    {number(low)} to {number(high)} tokens/s")
+    for key, words in (("peak_memory", "peak memory"), ("total_time", "total time")):
+        if key in profile.claims:
+            say(f"    {words} {plain_text(profile.claims[key])}")
+    for remedy in profile.claims.get("remedies", ()):
+        say(f"    {plain_text(remedy['text'])}")
+
+
+def _change_cells(change: dict[str, Any]) -> list[str]:
+    return [plain_text(change["key"]), _value(change["first"]), _value(change["second"]), plain_text(change["reason"])]
+
+
+def _value(value: Any) -> str:
+    """A setting as text: numbers short and exact, data sources by name, None as what it means."""
+    if value is None:
+        return "solved"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, int | float):
+        return number(value)
+    if isinstance(value, list):
+        return ", ".join(_value(item["name"] if isinstance(item, dict) and "name" in item else item) for item in value)
+    return plain_text(json.dumps(finite(value)) if isinstance(value, dict) else value)
+
+
+def _say_table(rows: Sequence[Sequence[str]], right: frozenset[int] = frozenset(), *, head: bool = True) -> None:
+    """Columns of text. The last column wraps under itself on a terminal; `head` makes the first row quiet."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
+    for position, row in enumerate(rows):
+        cells = [
+            row[column].rjust(width) if column in right else row[column].ljust(width)
+            for column, width in enumerate(widths)
+        ]
+        start = "  ".join([*cells, ""])
+        first, *rest = wrapped(row[-1], " " * len(start), sys.stdout)
+        for line in [f"{start}{first}", *(" " * len(start) + more for more in rest)]:
+            say(paint(line.rstrip(), "quiet", sys.stdout) if head and position == 0 else line.rstrip())
