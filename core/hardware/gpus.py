@@ -125,14 +125,14 @@ def _read_slice(card: Gpu, handle: Any, position: int) -> Gpu:
         memory_other_bytes=used,
         compute_capability=card.compute_capability,
         driver=card.driver,
-        mig=_slice_name(name, handle) or f"slice {position}",
+        mig=slice_profile(name, handle) or f"slice {position}",
         parent_uuid=card.uuid,
         unavailable=reasons,
     )
 
 
-def _slice_name(name: str | None, handle: Any) -> str | None:
-    """The profile, "1g.10gb" or "1c.3g.20gb": in the name with newer drivers, else from the slice counts."""
+def slice_profile(name: str | None, handle: Any) -> str | None:
+    """The profile of a MIG slice, "1g.10gb" or "1c.3g.20gb": in the name with newer drivers, else from the slice counts."""
     match = re.search(r"\bMIG\s+(\S+)", name or "")
     if match:
         return match.group(1)

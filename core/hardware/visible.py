@@ -51,7 +51,8 @@ def mark_visible(
 
 def _cuda_order(cards: list[Gpu], text: str | None, environment: Mapping[str, str], notes: list[str]) -> list[Gpu]:
     """Cards as CUDA numbers them: fastest first, unless CUDA_DEVICE_ORDER=PCI_BUS_ID."""
-    if environment.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" or len({card.name for card in cards}) < 2:
+    kinds = {card.name for card in cards if "gpu" not in card.unavailable}
+    if environment.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" or len(kinds) < 2:
         return cards
     ordered = sorted(cards, key=_slowness)
     if ordered != cards and (text is None or not text.startswith(("GPU-", "MIG-"))):

@@ -9,6 +9,7 @@ from typing import Any
 
 import psutil
 import pynvml
+from trainwiz.core.hardware.gpus import slice_profile
 from trainwiz.core.hardware.nvml import (
     PERMANENT_CODES,
     NvmlSession,
@@ -55,6 +56,7 @@ class _Device:
     uuid: str | None = None
     name: str | None = None
     mig: str | None = None
+    is_slice: bool = False
     permanent: dict[str, str] = field(default_factory=dict)
     """Sensors that this card will never report, with the reason: not asked again."""
 
@@ -114,7 +116,7 @@ class GpuSampler:
         except Unreadable as error:
             self._count = None
             return error.reason
-        if count != self._count:
+        if count != self._count or any(device.handle is None for device in self._devices):
             self._count = count
             self._devices = [device for index in range(count) for device in self._open_device(index)]
         return None if count else "the NVIDIA driver works and finds no GPU"
@@ -128,18 +130,21 @@ class GpuSampler:
             device.name = str(call("nvmlDeviceGetName", device.handle))
             self._known[index] = device.uuid, device.name
             enabled, slices = mig_handles(device.handle)
-        except Unreadable:
+        except Unreadable as error:
+            device.handle = None
+            device.permanent["gpu"] = error.reason
             return [device]
         device.mig = {None: None, True: "enabled", False: "disabled"}[enabled]
         return [device, *(self._open_slice(device, handle) for handle in slices)]
 
     def _open_slice(self, card: _Device, handle: Any) -> _Device:
-        one = _Device(card.index, handle, name=card.name, mig="slice")
+        one = _Device(card.index, handle, name=card.name, is_slice=True)
         try:
             one.uuid = str(call("nvmlDeviceGetUUID", handle))
             one.name = str(call("nvmlDeviceGetName", handle))
         except Unreadable as error:
             one.permanent["name"] = error.reason
+        one.mig = slice_profile(one.name, handle)
         return one
 
     def _sample_device(self, device: _Device, unavailable: dict[str, str]) -> dict[str, Any]:
@@ -149,10 +154,10 @@ class GpuSampler:
             "name": device.name,
             "mig": device.mig,
         } | dict.fromkeys(SENSORS)
-        where = f"gpus.{device.index}" + (f".{device.uuid}" if device.mig == "slice" else "")
+        where = f"gpus.{device.index}" + (f".{device.uuid}" if device.is_slice else "")
         try:
             if device.handle is None:
-                device.handle = call("nvmlDeviceGetHandleByIndex", device.index)
+                raise Unreadable(device.permanent["gpu"])
             for sensors, read in self._reads(device):
                 self._read_into(line, device, sensors, read, unavailable, where)
         except Unreadable as error:

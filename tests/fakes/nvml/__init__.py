@@ -1,0 +1,181 @@
+"""A fake NVIDIA driver for tests: a real libnvidia-ml.so.1 in C under the real nvidia-ml-py.
+
+Use in a test module or conftest:
+
+    from tests.fakes.nvml import FakeGpu, FakeNvml
+    from tests.fakes.nvml.fixtures import fake_nvml, fake_nvml_library  # noqa: F401
+
+    def test_something(fake_nvml: FakeNvml) -> None:
+        fake_nvml.write([FakeGpu(name="NVIDIA GeForce RTX 3090", memory_total=24 * GIB)])
+        done = fake_nvml.run_python("...")                 # a child process with this driver
+        subprocess.run([...], env=fake_nvml.environment())  # the same by hand, for example the whole CLI
+
+    def test_in_this_process(fake_nvml: FakeNvml, monkeypatch) -> None:
+        fake_nvml.load_here(monkeypatch)                   # for Textual pilots: this process's NVML is the fake one
+
+`write` may be called again while the program runs: a card that is lost, gets hot, or comes late.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).with_name("fake_nvml.c")
+LIBRARY = "libnvidia-ml.so.1"
+REPOSITORY = Path(__file__).resolve().parents[3]
+
+MIB = 1024**2
+GIB = 1024**3
+
+DRIVER_NOT_LOADED = 9
+NO_PERMISSION = 4
+VERSION_MISMATCH = 18
+
+
+@dataclass(frozen=True)
+class FakeMig:
+    """One slice of a MIG card."""
+
+    uuid: str
+    name: str = "NVIDIA A100-SXM4-40GB MIG 1g.5gb"
+    memory_total: int = 4864 * MIB
+    memory_used: int = 0
+    gpu_instance: int = 1
+    compute_instance: int = 0
+    graphics_slices: int = 1
+    compute_slices: int = 1
+
+
+@dataclass(frozen=True)
+class FakeGpu:
+    """One card; memory in bytes, power in watts. `unsupported` names sensors as fake_nvml.c lists them."""
+
+    name: str = "NVIDIA GeForce RTX 3080"
+    uuid: str | None = None
+    memory_total: int = 10 * GIB
+    memory_used: int = 0
+    memory_reserved: int = 0
+    compute_capability: str = "8.6"
+    utilization: int = 0
+    temperature: int = 40
+    power: float = 30.0
+    power_limit: float = 320.0
+    throttle: int = 0
+    processes: Mapping[int, int] = field(default_factory=dict)
+    """pid -> bytes."""
+    graphics: Mapping[int, int] = field(default_factory=dict)
+    nvlinks: Mapping[int | str, int] = field(default_factory=dict)
+    """Card or "switch" -> number of links."""
+    socket: int = 0
+    mig: bool | None = None
+    slices: Sequence[FakeMig] = ()
+    lost: bool = False
+    unsupported: Sequence[str] = ()
+
+    def lines(self) -> list[str]:
+        lines = ["[gpu]", f"name={self.name}", f"cc={self.compute_capability}"]
+        if self.uuid is not None:
+            lines.append(f"uuid={self.uuid}")
+        lines += [
+            f"mem_total={self.memory_total}",
+            f"mem_used={self.memory_used}",
+            f"mem_reserved={self.memory_reserved}",
+            f"util={self.utilization}",
+            f"temp={self.temperature}",
+            f"power={round(self.power * 1000)}",
+            f"limit={round(self.power_limit * 1000)}",
+            f"throttle={self.throttle}",
+            f"socket={self.socket}",
+            f"lost={int(self.lost)}",
+        ]
+        if self.mig is not None:
+            lines.append(f"mig={int(self.mig)}")
+        if self.unsupported:
+            lines.append(f"unsupported={','.join(self.unsupported)}")
+        lines += [f"proc={pid}:{used}" for pid, used in self.processes.items()]
+        lines += [f"graphics={pid}:{used}" for pid, used in self.graphics.items()]
+        lines += [f"nvlink={to}:{count}" for to, count in self.nvlinks.items()]
+        for one in self.slices:
+            lines += [
+                "[mig]",
+                f"name={one.name}",
+                f"uuid={one.uuid}",
+                f"cc={self.compute_capability}",
+                f"mem_total={one.memory_total}",
+                f"mem_used={one.memory_used}",
+                f"gi={one.gpu_instance}",
+                f"ci={one.compute_instance}",
+                f"gslices={one.graphics_slices}",
+                f"cslices={one.compute_slices}",
+            ]
+        return lines
+
+
+class FakeNvml:
+    """The built library and its state file."""
+
+    def __init__(self, library_folder: Path, state_file: Path) -> None:
+        self.library_folder = library_folder
+        self.state_file = state_file
+
+    def write(
+        self, gpus: Sequence[FakeGpu] = (), *, driver: str = "575.51.03", cuda: int = 12090, init_error: int = 0
+    ) -> None:
+        """Replace the state in one step: a program that reads it meanwhile sees the old one or the new one."""
+        lines = [f"driver={driver}", f"cuda={cuda}", f"init_error={init_error}"]
+        for gpu in gpus:
+            lines += gpu.lines()
+        fresh = self.state_file.with_suffix(".new")
+        fresh.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        fresh.replace(self.state_file)
+
+    def environment(self, **extra: str) -> dict[str, str]:
+        """This process's environment with the fake driver; CUDA_VISIBLE_DEVICES only if it is in `extra`."""
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("CUDA_")}
+        search = os.pathsep.join(filter(None, [str(self.library_folder), kept.get("LD_LIBRARY_PATH")]))
+        return kept | {"LD_LIBRARY_PATH": search, "FAKE_NVML_FILE": str(self.state_file)} | extra
+
+    def run_python(self, code: str, **extra: str) -> subprocess.CompletedProcess[str]:
+        """Run `code` in a fresh interpreter that has this driver; fails the test when it fails."""
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env=self.environment(**extra),
+            cwd=REPOSITORY,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done
+
+    def load_here(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Make this process's NVML the fake one. It stays loaded; after the test it says "driver not loaded"."""
+        monkeypatch.setenv("FAKE_NVML_FILE", str(self.state_file))
+        ctypes.CDLL(str(self.library_folder / LIBRARY), mode=ctypes.RTLD_GLOBAL)
+
+
+def build_library(folder: Path) -> Path:
+    """Compile the library into `folder`; skips the test where there is no C compiler or no Linux."""
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no gcc: the fake NVML library cannot be built")
+    if sys.platform != "linux":
+        pytest.skip("the fake NVML library is for Linux")
+    built = subprocess.run(
+        [compiler, "-shared", "-fPIC", "-O1", f"-Wl,-soname,{LIBRARY}", "-o", str(folder / LIBRARY), str(SOURCE)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert built.returncode == 0, built.stderr
+    return folder
