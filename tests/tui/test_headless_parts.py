@@ -45,10 +45,10 @@ def row(step: int, loss: float = 3.0, **more: Any) -> dict[str, Any]:
 def test_phases_before_the_first_step(folder: RunFolder) -> None:
     set_state(folder, status="starting")
     reader = ProgressReader(folder)
-    assert reader.read().phase == "starting"
+    assert reader.read().phase == "starting accelerate"
+    set_state(folder, status="starting", workers=[identify(os.getpid())])
+    assert reader.read().phase == "loading libraries, model and data"
     set_state(folder, status="running")
-    assert reader.read().phase == "loading model and data"
-    folder.engine_json.write_text("{}")
     first = reader.read()
     assert (first.phase, first.step, first.left_s) == ("first step", None, None)
 
@@ -118,7 +118,7 @@ def test_plain_lines_and_their_escape_free_text(folder: RunFolder, capsys: pytes
     reporter.progress(reader.read())
     lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
     assert lines == [
-        "loading model and data",
+        "first step",
         "step 1/100   loss 3.00",
         "step 2/100   loss 2.90",
         "step 2/100   evaluation loss 2.75",

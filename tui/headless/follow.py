@@ -6,10 +6,12 @@ import time
 
 from trainwiz.core.launch.stop import stop_run
 from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.run.state import read_state
 from trainwiz.tui.headless.ending import ending_of
 from trainwiz.tui.headless.progress import ProgressReader
 from trainwiz.tui.headless.reporters import Reporter
 from trainwiz.tui.headless.signals import StopSignals
+from trainwiz.tui.plain import plain_text
 
 POLL_S = 0.2
 EXIT_HUNG_UP = 129
@@ -22,6 +24,8 @@ def follow(folder: RunFolder, reporter: Reporter, signals: StopSignals, *, resum
     """Show the run until it has ended; returns its exit code (129 when the terminal went away)."""
     reader = ProgressReader(folder, resumed=resumed)
     asked = 0
+    for sentence in set_aside(folder):
+        reporter.note(sentence)
     while True:
         progress = reader.read()
         reporter.progress(progress)
@@ -30,9 +34,16 @@ def follow(folder: RunFolder, reporter: Reporter, signals: StopSignals, *, resum
             reporter.end(ending)
             return ending.exit_code
         if signals.hung_up:
+            stop_run(folder, wait_s=0.0)
             return EXIT_HUNG_UP
         if signals.stops > asked:
-            asked = min(signals.stops, 2) if asked < 2 else signals.stops
+            asked = signals.stops
             reporter.note(STOPPING if asked == 1 else STOPPING_NOW)
             stop_run(folder, now=asked > 1, wait_s=0.0)
         time.sleep(POLL_S)
+
+
+def set_aside(folder: RunFolder) -> list[str]:
+    """What the keeper said about checkpoints that it renamed before this start."""
+    attempts = read_state(folder).attempts
+    return [plain_text(sentence) for sentence in attempts[-1].set_aside] if attempts else []

@@ -97,14 +97,10 @@ class ProgressReader:
         return max(0.0, max_steps - step) * (last_s - first_s) / (last_step - first_step)
 
     def _phase_of(self, state: RunState) -> str:
-        if state.status in ("prepared", "starting"):
-            return "starting accelerate" if state.launcher else "starting"
+        if state.status == "starting":
+            return "loading libraries, model and data" if state.workers else "starting accelerate"
         if state.status == "running":
-            if self._pace:
-                return "training"
-            return "first step" if self.folder.engine_json.exists() else "loading model and data"
-        if state.status == "stopping":
-            return "stopping"
+            return "training" if self._pace else "first step"
         return state.status
 
     def _enter(self, phase: str, *, restart: bool) -> None:

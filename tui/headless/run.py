@@ -79,10 +79,14 @@ def resume(choices: Choices, reporter: Reporter) -> int:
 
 
 def start_and_follow(folder: RunFolder, reporter: Reporter, *, detach: bool, checkpoint: str | None = None) -> int:
-    """Start the keeper of the run; then leave, or stay until the end."""
+    """Start the keeper of the run; then leave, or stay until the end.
+
+    A run that is followed belongs to this command: were it to vanish (killed, terminal closed), the
+    keeper saves a checkpoint and stops. `detach` is for runs that outlive it.
+    """
     with StopSignals() as signals:
         with Waiting("starting the run"):
-            start_run(folder, resume=checkpoint)
+            start_run(folder, resume=checkpoint, tied_to_caller=not detach)
         if detach:
             reporter.note(f"Started. Watch it: trainwiz monitor {folder.path}")
             return EXIT_FINISHED

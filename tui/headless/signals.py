@@ -14,7 +14,7 @@ class StopSignals:
     """Counts instead of interrupting: the follower acts on them between two readings.
 
     SIGINT (Ctrl-C) and SIGTERM ask for a stop: once with a checkpoint, twice at once. SIGHUP (the
-    terminal is gone) ends only the follower; the run is a process of its own and goes on.
+    terminal is gone) asks for the stop with a checkpoint, and nobody is left to be told.
     """
 
     def __init__(self) -> None:
