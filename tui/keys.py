@@ -11,7 +11,7 @@ from typing import Literal
 
 from textual.binding import Binding
 
-ScreenName = Literal["app", "plan", "edit", "monitor", "dialog"]
+ScreenName = Literal["app", "plan", "edit", "files", "monitor", "dialog", "list"]
 
 STOLEN_KEYS: frozenset[str] = frozenset(f"ctrl+{letter}" for letter in "sbaojhm")
 
@@ -91,6 +91,8 @@ KEYS: tuple[KeyBinding, ...] = (
     KeyBinding(
         "edit.cancel", "escape", "cancel", "cancel", "Leave the field as it was.", "edit", rank=0, priority=True
     ),
+    KeyBinding("files.down", "down", "move_file(1)", "next file", "Show the next file.", "files", rank=9),
+    KeyBinding("files.up", "up", "move_file(-1)", "file above", "Show the file above.", "files", rank=9),
     KeyBinding("monitor.stop", "s", "stop", "stop", "Stop the run with a checkpoint; asks once.", "monitor", rank=0),
     KeyBinding("monitor.log", "l", "show_log", "log", "Show the whole log.", "monitor"),
     KeyBinding("monitor.metric", "m", "next_metric", "metric", "Plot the next metric.", "monitor"),
@@ -98,6 +100,10 @@ KEYS: tuple[KeyBinding, ...] = (
     KeyBinding("monitor.scale", "e", "log_scale", "log scale", "Switch the logarithmic scale.", "monitor", rank=3),
     KeyBinding("monitor.plan", "p", "show_plan", "plan", "Show the plan that this run was started from.", "monitor"),
     KeyBinding("dialog.close", "escape", "close", "close", "Close this window; nothing changes.", "dialog", rank=0),
+    KeyBinding("dialog.done", "enter,f1,q", "close", "close", "Close this window.", "dialog", rank=9),
+    KeyBinding("list.close", "escape", "close", "close", "Close the list; nothing changes.", "list", rank=0),
+    KeyBinding("list.down", "down", "move(1)", "next entry", "Go to the next entry.", "list", rank=9),
+    KeyBinding("list.up", "up", "move(-1)", "entry above", "Go to the entry above.", "list", rank=9),
 )
 
 

@@ -170,6 +170,7 @@ class Marks:
     here: str = "▸"
     changed: str = "●"
     menu: str = "▾"
+    more: str = "›"
     times: str = "×"
     dot: str = "·"
     ellipsis: str = "…"
@@ -188,6 +189,7 @@ ASCII_MARKS = Marks(
     here=">",
     changed="*",
     menu="v",
+    more=">",
     times="x",
     dot="-",
     ellipsis="...",

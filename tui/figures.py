@@ -1,0 +1,136 @@
+"""Numbers as people read them: sizes in GiB, times in the unit that fits, counts with commas."""
+
+from __future__ import annotations
+
+import math
+import re
+
+GIB = 1024**3
+MIB = 1024**2
+
+_UNITS: tuple[tuple[float, float, str], ...] = (
+    # Below this many seconds, seconds in one unit, its name.
+    (120.0, 1.0, "s"),
+    (120 * 60.0, 60.0, "min"),
+    (48 * 3600.0, 3600.0, "h"),
+    (730 * 86400.0, 86400.0, "days"),
+    (math.inf, 365.25 * 86400.0, "years"),
+)
+
+_SUFFIXES = {"k": 1_000, "m": 1_000_000, "b": 1_000_000_000, "g": 1_000_000_000, "t": 1_000_000_000_000}
+
+
+def count(value: float | None) -> str:
+    """1999872 -> "1,999,872"; None -> "unknown"."""
+    return "unknown" if value is None else f"{value:,.0f}"
+
+
+def short_count(value: float | None) -> str:
+    """651000000 -> "651M"; 900000 -> "0.9M"; None -> "unknown"."""
+    if value is None:
+        return "unknown"
+    for size, letter in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if value >= 0.1 * size and size > 1e3 or value >= 10 * size:
+            scaled = value / size
+            return f"{scaled:.1f}{letter}" if scaled < 100 else f"{scaled:.0f}{letter}"
+    return f"{value:.0f}"
+
+
+def gib(value: float | None) -> str:
+    """Bytes as GiB with one decimal and no unit, for columns: "5.4"; two decimals below 0.1."""
+    if value is None:
+        return "?"
+    amount = value / GIB
+    return f"{amount:.2f}" if amount < 0.1 else f"{amount:.1f}"
+
+
+def size(value: float | None) -> str:
+    """Bytes with the unit that fits: "24 MiB", "5.4 GiB"."""
+    if value is None:
+        return "unknown"
+    if value < 1000:
+        return f"{value:.0f} B"
+    if value < 1000 * 1024:
+        return f"{value / 1024:.1f} KiB"
+    if value < 1000 * MIB:
+        return f"{value / MIB:.0f} MiB"
+    return f"{value / GIB:.1f} GiB"
+
+
+def duration(seconds: float | None) -> str:
+    """One time in the unit that fits: "40 s", "7.4 h"."""
+    if seconds is None:
+        return "unknown"
+    limit_unit = _unit(seconds)
+    return f"{_digits(seconds / limit_unit[0])} {limit_unit[1]}"
+
+
+def duration_range(low: float | None, high: float | None) -> str:
+    """Two times in one unit: "40 to 70 s", "7 to 18 years"."""
+    if low is None or high is None:
+        return "unknown"
+    seconds, name = _unit(high)
+    first, second = _digits(low / seconds), _digits(high / seconds)
+    return f"{second} {name}" if first == second else f"{first} to {second} {name}"
+
+
+def percent(share: float | None) -> str:
+    """0.57 -> "57 %"."""
+    return "unknown" if share is None else f"{_digits(share * 100)} %"
+
+
+def deviation(share: float | None, minus: str = "−") -> str:
+    """Signed: -0.0001 -> "−0.01 %"; 0 -> "exact"."""
+    if share is None:
+        return ""
+    if share == 0:
+        return "exact"
+    amount = abs(share) * 100
+    text = f"{amount:.2f}" if amount < 10 else f"{amount:.0f}"
+    return f"{'+' if share > 0 else minus}{text} %"
+
+
+def number(value: float) -> str:
+    """A setting as short as it is exact: 0.0004 -> "4e-4", 512.0 -> "512", 0.9 -> "0.9"."""
+    if isinstance(value, int) or float(value).is_integer():
+        return f"{int(value):,}"
+    if 0 < abs(value) < 1e-2:
+        text = f"{value:.6e}"
+        mantissa, _, exponent = text.partition("e")
+        return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
+    return f"{value:.10g}"
+
+
+def parse_number(text: str) -> float:
+    """Reads "2,000,000", "2M", "1.5k", "4e-4". Raises ValueError with a sentence for anything else."""
+    cleaned = text.strip().replace(",", "").replace("_", "").replace(" ", "")
+    match = re.fullmatch(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)([kmbgt]?)", cleaned.lower())
+    if match is None:
+        raise ValueError("Type a number, for example 512, 2M or 4e-4.")
+    value = float(match.group(1)) * _SUFFIXES.get(match.group(2), 1)
+    if not math.isfinite(value):
+        raise ValueError("This number is too large.")
+    return value
+
+
+def parse_whole_number(text: str) -> int:
+    """Like `parse_number`, for whole numbers only."""
+    value = parse_number(text)
+    if not value.is_integer():
+        raise ValueError("Type a whole number.")
+    return int(value)
+
+
+def _unit(seconds: float) -> tuple[float, str]:
+    return next((length, name) for limit, length, name in _UNITS if seconds < limit or limit == math.inf)
+
+
+def _digits(value: float) -> str:
+    """Two significant digits, whole numbers from 10 up."""
+    if value >= 10:
+        return f"{value:,.0f}"
+    if value >= 1:
+        return f"{value:.1f}".removesuffix(".0")
+    if value <= 0:
+        return "0"
+    return f"{value:.2g}" if value >= 0.001 else "under 0.001"
