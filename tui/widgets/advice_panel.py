@@ -1,0 +1,40 @@
+"""AdvicePanel: what the figures have to say, worst first, each with a mark and words."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING
+
+from textual.content import Content
+from trainwiz.tui.plain import plain_text
+from trainwiz.tui.widgets.monitor_panel import MonitorPanel
+
+if TYPE_CHECKING:
+    from trainwiz.core.telemetry.snapshot import Advice, Snapshot
+
+STYLES = {"error": "$error", "warning": "$warning", "note": "$muted", "ok": "$success"}
+
+
+class AdvicePanel(MonitorPanel):
+    help_text = (
+        "What stands out: heat, memory against the plan, waiting for data, a disk that fills up, a loss that is not "
+        "a number. Marks: ✗ needs you now, ! is worth a look, ✓ is as it should be."
+    )
+
+    def lines(self, snapshot: Snapshot, width: int, height: int) -> list[Content]:
+        lines: list[Content] = []
+        for sentence in snapshot.problems:
+            lines += self._wrapped("warning", sentence, width)
+        for advice in snapshot.advice:
+            lines += self._wrapped(advice.level, advice.text, width)
+        return lines or [Content.styled("Nothing to say yet.", "$muted")]
+
+    def _wrapped(self, level: str, text: str, width: int) -> list[Content]:
+        mark = {"error": self.marks.bad, "warning": self.marks.tight, "ok": self.marks.ok}.get(level, self.marks.dot)
+        first, *rest = textwrap.wrap(plain_text(text, 400), max(10, width - 2)) or [""]
+        return [Content.assemble((mark, STYLES[level]), " ", first), *(Content(f"  {line}") for line in rest)]
+
+
+def advice_line(advice: Advice, mark: str) -> Content:
+    """One piece of advice in one line, for small terminals."""
+    return Content.assemble((mark, STYLES[advice.level]), " ", plain_text(advice.text))

@@ -1,0 +1,123 @@
+"""Axes: round ticks and short labels for linear and logarithmic scales."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+
+LARGE_UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k"))
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Maps values to dot rows; `low` and `high` are the values at the bottom and at the top."""
+
+    low: float
+    high: float
+    logarithmic: bool = False
+
+    def share(self, value: float) -> float:
+        """0 at the bottom, 1 at the top; outside of [0, 1] for values outside."""
+        if self.logarithmic:
+            return (math.log10(value) - math.log10(self.low)) / (math.log10(self.high) - math.log10(self.low))
+        return (value - self.low) / (self.high - self.low)
+
+
+def make_scale(low: float, high: float, logarithmic: bool) -> Scale:
+    """A scale that shows [low, high] with a little air; a flat curve gets room on both sides.
+
+    Logarithmic only for positive values: with others it is linear.
+    """
+    if logarithmic and low > 0:
+        if high / low < 1.001:
+            return Scale(low / 1.1, high * 1.1, True)
+        return Scale(low, high, True)
+    span = high - low
+    if span <= max(abs(low), abs(high)) * 1e-9:
+        room = abs(high) * 0.05 or 1.0
+        return Scale(low - room, high + room)
+    return Scale(low, high)
+
+
+def round_step(span: float, count: int) -> float:
+    """The smallest of 1, 2, 5 x 10^n that cuts `span` into at most `count` parts."""
+    rough = span / max(1, count)
+    power = 10.0 ** math.floor(math.log10(rough))
+    for factor in (1.0, 2.0, 5.0, 10.0):
+        if factor * power >= rough * (1 - 1e-9):
+            return factor * power
+    return 10.0 * power
+
+
+def linear_ticks(low: float, high: float, count: int) -> list[float]:
+    """Round values inside [low, high], at most about `count`."""
+    if not (math.isfinite(low) and math.isfinite(high)) or high <= low:
+        return [low]
+    step = round_step(high - low, count)
+    first = math.ceil(low / step - 1e-9)
+    last = math.floor(high / step + 1e-9)
+    return [index * step for index in range(first, min(last, first + 4 * count) + 1)]
+
+
+def log_ticks(low: float, high: float, count: int) -> list[float]:
+    """Powers of ten inside [low, high], with 2 and 5 between them where there is room; few decades give linear ticks."""
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    for factors in ((1, 2, 5), (1,)):
+        ticks = [factor * 10.0**power for power in range(first, last + 1) for factor in factors]
+        ticks = [tick for tick in ticks if low * 0.999 <= tick <= high * 1.001]
+        if 2 <= len(ticks) <= count + 1:
+            return ticks
+    if len(ticks) < 2:
+        return linear_ticks(low, high, count)
+    stride = math.ceil(len(ticks) / count)
+    return ticks[::stride]
+
+
+def tick_labels(ticks: list[float]) -> list[str]:
+    """The ticks as text, all with the same number of decimals."""
+    if not ticks:
+        return []
+    largest = max(abs(tick) for tick in ticks)
+    gaps = [b - a for a, b in pairwise(ticks) if b > a]
+    gap = min(gaps, default=largest or 1.0)
+    if largest >= 1e4:
+        size, unit = next((size, unit) for size, unit in LARGE_UNITS if largest >= size)
+        if largest < 1e15:
+            return ["0" if tick == 0 else f"{tick / size:.{_decimals(gap / size)}f}{unit}" for tick in ticks]
+        return [f"{tick:.0e}" for tick in ticks]
+    if largest < 1e-2:
+        return ["0" if tick == 0 else short_exponent(f"{tick:.{_digits(tick, gap)}e}") for tick in ticks]
+    return [f"{tick:.{_decimals(gap)}f}" for tick in ticks]
+
+
+def short_exponent(text: str) -> str:
+    """ "2.4e-04" as "2.4e-4"."""
+    mantissa, _, exponent = text.partition("e")
+    return f"{mantissa}e{int(exponent)}" if exponent else text
+
+
+def value_label(value: float) -> str:
+    """One value, short: four significant digits."""
+    if value != value:
+        return "NaN"
+    if math.isinf(value):
+        return "infinite" if value > 0 else "−infinite"
+    size = abs(value)
+    if size >= 1e4:
+        for unit_size, unit in LARGE_UNITS:
+            if size >= unit_size:
+                return f"{value / unit_size:.2f}{unit}" if size < 1e15 else short_exponent(f"{value:.2e}")
+    if 0 < size < 1e-2:
+        return short_exponent(f"{value:.1e}")
+    if value == int(value) and size >= 10:
+        return f"{value:,.0f}"
+    return f"{value:.4g}" if size >= 1 else f"{value:.3f}"
+
+
+def _decimals(gap: float) -> int:
+    return max(0, min(8, -math.floor(math.log10(gap) + 1e-9)))
+
+
+def _digits(tick: float, gap: float) -> int:
+    return max(0, min(4, math.floor(math.log10(abs(tick)) + 1e-9) - math.floor(math.log10(gap) + 1e-9)))

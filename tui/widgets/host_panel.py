@@ -1,0 +1,92 @@
+"""HostPanel: RAM of the run by the role of its processes, RAM of the machine, and the disk."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from textual.content import Content
+from trainwiz.tui.figures import GIB, duration, gib, size
+from trainwiz.tui.plain import plain_text
+from trainwiz.tui.widgets.meters import bar_meter, join_fitting, spread
+from trainwiz.tui.widgets.monitor_panel import MonitorPanel
+
+if TYPE_CHECKING:
+    from trainwiz.core.telemetry.snapshot import Snapshot
+
+ROLE_NAMES = {
+    "trainer": ("trainer", "trainers"),
+    "loader": ("worker", "workers"),
+    "launcher": ("launcher", "launchers"),
+    "supervisor": ("supervisor", "supervisors"),
+    "guard": ("supervisor", "supervisors"),
+}
+SMALL_BYTES = 0.3 * GIB
+LEAST_BYTES = 16 * 1024**2
+DISK_WORTH_SAYING_S = 30 * 86400.0
+
+
+class HostPanel(MonitorPanel):
+    help_text = (
+        "Memory of the processes of this run by what they do: trainers compute, workers read data, the supervisor "
+        "keeps the run. Below it the whole machine, and the free disk; where the disk shrinks, how long it lasts."
+    )
+
+    def lines(self, snapshot: Snapshot, width: int, height: int) -> list[Content]:
+        parts = role_parts(snapshot, self.marks.times)
+        if parts:
+            roles = spread(join_fitting(parts, width - 5), Content.styled("GiB", "$muted"), width)
+        else:
+            roles = Content.styled("The run has no processes now.", "$muted")
+        host = snapshot.host
+        machine = bar_meter(
+            "machine",
+            host.ram_used_bytes / host.ram_total_bytes if host.ram_used_bytes and host.ram_total_bytes else None,
+            Content(f"{gib(host.ram_used_bytes)} of {gib(host.ram_total_bytes)} GiB"),
+            width,
+            self.marks,
+        )
+        disk = disk_content(snapshot)
+        if height >= 3:
+            return [roles, machine, disk]
+        short = Content(f"machine {gib(host.ram_used_bytes)} of {gib(host.ram_total_bytes)} GiB")
+        return [roles, spread(short, disk, width)]
+
+
+def role_parts(snapshot: Snapshot, times: str) -> list[Content]:
+    """ "trainer 9.8", "workers 12 × 0.7", ...: GiB by role, the largest first."""
+    groups: dict[str, list[int]] = {}
+    for process in snapshot.processes:
+        if process.rss_bytes is not None:
+            role = "supervisor" if process.role == "guard" else process.role
+            groups.setdefault(role, []).append(process.rss_bytes)
+    groups = {role: sizes for role, sizes in groups.items() if sum(sizes) >= LEAST_BYTES}
+    parts = []
+    for role, sizes in sorted(groups.items(), key=lambda item: -sum(item[1])):
+        one, many = ROLE_NAMES.get(role, (plain_text(role, 16), plain_text(role, 16)))
+        alike = len(sizes) > 1 and role != "supervisor"
+        amount = f"{len(sizes)} {times} {_gib(sum(sizes) / len(sizes))}" if alike else _gib(sum(sizes))
+        parts.append(Content.assemble((f"{many if alike else one} ", "$muted"), amount))
+    return parts
+
+
+def disk_content(snapshot: Snapshot) -> Content:
+    host = snapshot.host
+    if host.disk_lasts_s is not None and host.disk_lasts_s < DISK_WORTH_SAYING_S:
+        return Content.assemble(("disk ", "$muted"), f"{duration(host.disk_lasts_s)} at this pace")
+    free = "unknown" if host.disk_free_bytes is None else f"{size(host.disk_free_bytes)} free"
+    return Content.assemble(("disk ", "$muted"), free)
+
+
+def _gib(amount: float) -> str:
+    return f"{amount / GIB:.2f}" if amount < SMALL_BYTES else f"{amount / GIB:.1f}"
+
+
+def host_line(snapshot: Snapshot) -> Content:
+    """The host in one line, for small terminals."""
+    job = snapshot.job_rss_bytes
+    own = "" if job is None else f"{gib(job)} GiB of this run, "
+    return Content.assemble(
+        ("RAM  ", "$muted"),
+        f"{own}{gib(snapshot.host.ram_used_bytes)} of {gib(snapshot.host.ram_total_bytes)} in use   ",
+        disk_content(snapshot),
+    )

@@ -1,0 +1,69 @@
+"""LogView: lines of plain text that follow their end until the reader scrolls up."""
+
+from __future__ import annotations
+
+import textwrap
+
+from rich.segment import Segment
+from textual.events import Resize
+from textual.geometry import Size
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+
+class LogView(ScrollView, can_focus=True):
+    """Draws only the lines that can be seen, whatever their number. Text is never markup."""
+
+    DEFAULT_CSS = """
+    LogView { scrollbar-size-vertical: 1; scrollbar-size-horizontal: 0; color: $foreground; background: $background; }
+    """
+
+    def __init__(self, *, wrap: bool = False, empty_text: str = "", id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._wrap = wrap
+        self._empty_text = empty_text
+        self._lines: tuple[str, ...] = ()
+        self._shown: list[str] = []
+
+    def show(self, lines: tuple[str, ...]) -> None:
+        """Show these lines from now on; unchanged lines cost nothing."""
+        if lines == self._lines and self._shown:
+            return
+        self._lines = lines
+        self._lay_out()
+
+    @property
+    def shown_lines(self) -> list[str]:
+        """The lines as laid out, one for each row."""
+        return self._shown
+
+    def on_resize(self, event: Resize) -> None:
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        width = max(1, self.scrollable_content_region.width)
+        follows = self.scroll_offset.y >= self.max_scroll_y - 1
+        lines = self._lines or ((self._empty_text,) if self._empty_text else ())
+        if self._wrap:
+            self._shown = [part for line in lines for part in _wrapped(line, width)]
+        else:
+            self._shown = list(lines)
+        self.virtual_size = Size(width, len(self._shown))
+        if follows:
+            self.scroll_end(animate=False, immediate=True)
+        self.refresh()
+
+    def render_line(self, y: int) -> Strip:
+        width = self.size.width
+        row = self.scroll_offset.y + y
+        if row >= len(self._shown):
+            return Strip.blank(width, self.rich_style)
+        return Strip([Segment(self._shown[row], self.rich_style)]).adjust_cell_length(width, self.rich_style)
+
+
+def _wrapped(line: str, width: int) -> list[str]:
+    if len(line) <= width:
+        return [line]
+    return textwrap.wrap(
+        line, width, subsequent_indent="  ", replace_whitespace=False, drop_whitespace=False, break_on_hyphens=False
+    ) or [""]

@@ -1,0 +1,59 @@
+"""MonitorPanel: a framed part of the monitor that draws itself from a snapshot in the room it has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from textual.app import RenderResult
+from textual.content import Content
+from textual.markup import escape
+from textual.widget import Widget
+from trainwiz.tui.theme import UNICODE_MARKS, Marks
+
+if TYPE_CHECKING:
+    from trainwiz.core.telemetry.snapshot import Snapshot
+
+
+class MonitorPanel(Widget, can_focus=True):
+    """A panel says in `lines` what it shows; `title` goes into its frame. `help_text` explains it to F1."""
+
+    help_text = ""
+
+    DEFAULT_CSS = """
+    MonitorPanel {
+        border: round $line; border-title-color: $muted; border-title-style: none;
+        padding: 0 1; color: $foreground; height: auto;
+    }
+    MonitorPanel:focus { border: round $accent; border-title-color: $accent; }
+    """
+
+    def __init__(self, title: str, *, marks: Marks = UNICODE_MARKS, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.marks = marks
+        self.snapshot: Snapshot | None = None
+        self.title = title
+        self.border_title = escape(title)
+
+    def show(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        self.border_title = escape(self.title_of(snapshot))
+        self.refresh()
+
+    def title_of(self, snapshot: Snapshot) -> str:
+        """What stands in the frame."""
+        return self.title
+
+    def lines(self, snapshot: Snapshot, width: int, height: int) -> list[Content]:
+        """At most `height` lines of at most `width` cells, the most important ones first."""
+        return []
+
+    def render(self) -> RenderResult:
+        return self.content()
+
+    def content(self) -> Content:
+        """What is shown now."""
+        width, height = self.content_size
+        if self.snapshot is None or width <= 0:
+            return Content()
+        lines = self.lines(self.snapshot, width, height)[:height]
+        return Content("\n").join([line.truncate(width, ellipsis=True) for line in lines])

@@ -1,0 +1,136 @@
+"""RunHeader: name, status, step, epoch and finish in one line; progress below it; the end as a sentence."""
+
+from __future__ import annotations
+
+import textwrap
+import time
+from typing import TYPE_CHECKING
+
+from textual.app import RenderResult
+from textual.content import Content
+from textual.widget import Widget
+from trainwiz.tui.figures import duration
+from trainwiz.tui.plain import plain_text
+from trainwiz.tui.theme import UNICODE_MARKS, Marks
+from trainwiz.tui.widgets.meters import bar
+from trainwiz.tui.widgets.pace_panel import step_seconds
+
+if TYPE_CHECKING:
+    from trainwiz.core.telemetry.snapshot import Snapshot
+
+STATUS_STYLES = {
+    "prepared": "$muted",
+    "starting": "$accent",
+    "running": "$accent",
+    "stopping": "$warning",
+    "finished": "$success",
+    "failed": "$error",
+    "stopped": "$warning",
+    "lost": "$error",
+}
+SOON_S = 20 * 3600.0
+
+
+def status_mark(status: str, marks: Marks) -> str:
+    if marks != UNICODE_MARKS:
+        return {"finished": "+", "failed": "x", "stopped": "#", "lost": "?"}.get(status, "*")
+    return {"prepared": "○", "starting": "◌", "finished": "✓", "failed": "✗", "stopped": "■", "lost": "?"}.get(
+        status, "●"
+    )
+
+
+class RunHeader(Widget):
+    """Two lines; after the end one to three more with the sentence and what to do next."""
+
+    DEFAULT_CSS = """
+    RunHeader { height: auto; padding: 0 1; color: $foreground; }
+    """
+
+    def __init__(self, name: str, *, marks: Marks = UNICODE_MARKS, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.marks = marks
+        self._name = plain_text(name)
+        self.snapshot: Snapshot | None = None
+
+    def show(self, snapshot: Snapshot) -> None:
+        had_ending = self.snapshot is not None and self.snapshot.ending is not None
+        self.snapshot = snapshot
+        self.refresh(layout=had_ending != (snapshot.ending is not None))
+
+    def render(self) -> RenderResult:
+        return self.content(max(1, self.content_size.width or self.app.size.width - 2))
+
+    def content(self, width: int) -> Content:
+        """The lines for this width."""
+        snapshot = self.snapshot
+        if snapshot is None:
+            return Content.assemble(("trainwiz ", "$muted"), (f"{self.marks.dot} {self._name}", ""), "\n ")
+        lines = [self._first_line(snapshot, width), self._progress(snapshot, width)]
+        if snapshot.ending is not None:
+            lines += self._ending(snapshot, width)
+        return Content("\n").join(lines)
+
+    def _first_line(self, snapshot: Snapshot, width: int) -> Content:
+        dot = self.marks.dot
+        status = Content.styled(
+            f"{status_mark(snapshot.status, self.marks)} {snapshot.status}", STATUS_STYLES.get(snapshot.status, "")
+        )
+        facts = [status, *(Content(text) for text in self._facts(snapshot))]
+        brand = Content.styled(f"trainwiz {dot} ", "$muted")
+        name = Content.styled(self._name, "bold")
+        while True:
+            right = Content(f" {dot} ").join(facts)
+            for left in (Content.assemble(brand, name), name):
+                gap = width - left.cell_length - right.cell_length
+                if gap >= 2:
+                    return Content.assemble(left, " " * gap, right)
+            if len(facts) == 1:
+                return Content.assemble(
+                    name.truncate(max(4, width - status.cell_length - 2), ellipsis=True), "  ", status
+                )
+            # The epoch goes first, then the finish, then the step.
+            facts.pop(2 if len(facts) > 3 else len(facts) - 1)
+
+    def _facts(self, snapshot: Snapshot) -> list[str]:
+        facts = []
+        if snapshot.step is not None:
+            of = f" of {snapshot.max_steps:,}" if snapshot.max_steps else ""
+            facts.append(f"step {snapshot.step:,}{of}")
+            if snapshot.epoch is not None:
+                facts.append(f"epoch {snapshot.epoch:.3g}")
+        if snapshot.eta_s is not None and snapshot.ending is None:
+            facts.append(f"finishes in {duration(snapshot.eta_s)}{self._at(snapshot)}")
+        elif snapshot.started_s is not None and snapshot.ended_s is not None:
+            facts.append(f"took {duration(max(0.0, snapshot.ended_s - snapshot.started_s))}")
+        return facts
+
+    def _at(self, snapshot: Snapshot) -> str:
+        if snapshot.eta_s is None or not 120 <= snapshot.eta_s < SOON_S:
+            return ""
+        return f", at {time.strftime('%H:%M', time.localtime(snapshot.time_s + snapshot.eta_s))}"
+
+    def _progress(self, snapshot: Snapshot, width: int) -> Content:
+        share = snapshot.step / snapshot.max_steps if snapshot.step is not None and snapshot.max_steps else 0.0
+        words = []
+        if snapshot.step is not None and snapshot.max_steps:
+            words.append(f"{min(1.0, share) * 100:.{1 if share < 0.1 else 0}f} %")
+        if snapshot.pace.step_s is not None:
+            words.append(f"{step_seconds(snapshot.pace.step_s)} s a step")
+        if snapshot.behind:
+            words.insert(0, "still reading")
+        text = f" {self.marks.dot} ".join(words)
+        room = max(0, width - len(text) - (2 if text else 0))
+        style = STATUS_STYLES.get(snapshot.status, "$accent")
+        return Content.assemble(bar(share, room, self.marks, style=style), "  " if text else "", (text, "$muted"))
+
+    def _ending(self, snapshot: Snapshot, width: int) -> list[Content]:
+        ending = snapshot.ending
+        if ending is None:
+            return []
+        lines = [Content(line) for line in textwrap.wrap(plain_text(ending.text, 600), width)[:3]]
+        if ending.remedy:
+            text = plain_text(ending.remedy, 300)
+            first, *rest = textwrap.wrap(text, max(10, width - 6)) or [""]
+            lines.append(Content.assemble(("next  ", "$muted"), (first, "$accent")))
+            lines += [Content.styled(f"      {line}", "$accent") for line in rest[:1]]
+        return lines
