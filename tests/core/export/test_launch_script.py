@@ -1,0 +1,111 @@
+"""launch.sh: runs in its own folder with the exact command, and quotes what it did not write itself."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.core.export.solved_config import solved_config
+from trainwiz.core.export.files import export_files
+from trainwiz.core.export.launch_script import launch_command, launch_environment, launch_script
+
+ECHO = """#!/bin/sh
+for word in "$@"; do echo "word:$word"; done
+pwd
+echo "cuda:${CUDA_VISIBLE_DEVICES-unset}"
+echo "order:$CUDA_DEVICE_ORDER logs:$TENSORBOARD_LOGGING_DIR ds:${DS_ACCELERATOR-}"
+"""
+
+
+def run_script(folder: Path, text: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run launch.sh from elsewhere, with an `accelerate` on PATH that tells what it was given."""
+    tools = folder / "tools"
+    tools.mkdir(exist_ok=True)
+    (tools / "accelerate").write_text(ECHO)
+    (tools / "accelerate").chmod(0o755)
+    run = folder / "a run with spaces; $(touch pwned)"
+    run.mkdir(exist_ok=True)
+    (run / "launch.sh").write_text(text)
+    (run / "launch.sh").chmod(0o755)
+    path = f"{tools}:{os.environ['PATH']}"
+    clean = {key: value for key, value in os.environ.items() if key != "CUDA_VISIBLE_DEVICES"}
+    return subprocess.run(
+        [str(run / "launch.sh"), *arguments],
+        cwd="/",
+        env={**clean, "PATH": path, **environment},
+        capture_output=True,
+        text=True,
+        timeout=20,
+    )
+
+
+def test_runs_the_exact_command_in_its_own_folder(tmp_path: Path) -> None:
+    config = solved_config("cpu-demo", engine__cpu_threads=2)
+    result = run_script(tmp_path, launch_script(config), "--resume", "checkpoint 5")
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert [line.removeprefix("word:") for line in lines if line.startswith("word:")] == [
+        *launch_command(config)[1:],
+        "--resume",
+        "checkpoint 5",
+    ]
+    assert any(line.endswith("a run with spaces; $(touch pwned)") for line in lines)
+    assert "order:PCI_BUS_ID logs:logs ds:" in lines
+    assert not list(tmp_path.rglob("pwned"))
+
+
+def test_the_command() -> None:
+    config = solved_config("cpu-demo", engine__cpu_threads=2)
+    assert launch_command(config) == (
+        "accelerate launch --config_file accelerate.yaml --main_process_port 0 "
+        "--num_cpu_threads_per_process 2 -m trainwiz.core.training ."
+    ).split(" ")
+
+
+def test_without_accelerate_it_says_so(tmp_path: Path) -> None:
+    shell = tmp_path / "bin"
+    shell.mkdir()
+    for tool in ("sh", "dirname"):
+        found = shutil.which(tool)
+        assert found is not None
+        (shell / tool).symlink_to(found)
+    script = tmp_path / "launch.sh"
+    script.write_text(launch_script(solved_config("cpu-demo")))
+    result = subprocess.run(
+        ["/bin/sh", str(script)], env={"PATH": str(shell)}, capture_output=True, text=True, timeout=20
+    )
+    assert result.returncode == 127
+    assert "accelerate is not on PATH" in result.stderr
+
+
+def test_gpus_of_the_caller_win(tmp_path: Path) -> None:
+    config = solved_config("3080-10g-guide", engine__device="cuda", engine__gpus=["GPU-12ab-34"])
+    script = launch_script(config)
+    assert "cuda:GPU-12ab-34" in run_script(tmp_path, script).stdout
+    assert "cuda:3" in run_script(tmp_path, script, CUDA_VISIBLE_DEVICES="3").stdout
+
+
+def test_gpu_names_are_not_run_by_the_shell(tmp_path: Path) -> None:
+    config = solved_config("3080-10g-guide", engine__device="cuda", engine__gpus=["$(touch /tmp/trainwiz-pwned)"])
+    result = run_script(tmp_path, launch_script(config))
+    assert result.returncode == 0 and "cuda:0" in result.stdout
+    assert not Path("/tmp/trainwiz-pwned").exists()
+
+
+def test_environment() -> None:
+    assert launch_environment(solved_config("cpu-demo"))["CUDA_VISIBLE_DEVICES"] == ""
+    on_gpu = launch_environment(solved_config("2080super", engine__device="cuda"))
+    # One process on a machine with several GPUs must see one: the Trainer would wrap it in DataParallel.
+    assert on_gpu["CUDA_VISIBLE_DEVICES"] == "0" and "DS_ACCELERATOR" not in on_gpu
+    assert launch_environment(solved_config("cpu-demo", engine__strategy="zero2"))["DS_ACCELERATOR"] == "cpu"
+    several = solved_config(engine__device="cuda", engine__processes=2, engine__strategy="ddp")
+    assert "CUDA_VISIBLE_DEVICES" not in launch_environment(several)
+
+
+@pytest.mark.parametrize("profile", ["cpu-demo", "2080super", "3080-12g"])
+def test_no_path_of_this_machine_is_in_any_file(profile: str) -> None:
+    for name, text in export_files(solved_config(profile)).items():
+        assert str(Path.cwd()) not in text and str(Path.home()) not in text, name
