@@ -1,0 +1,1 @@
+"""Prepare, start and stop a run."""

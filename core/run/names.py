@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from pathlib import Path
 
@@ -40,3 +41,8 @@ def new_run_folder(root: Path, name: str, now_s: float | None = None) -> Path:
         candidate = root / f"{stamp}-{short}-{number}"
         number += 1
     return candidate
+
+
+def name_for_commands(folder: Path) -> str:
+    """What a user types after `trainwiz runs resume`: the name below runs/, else the path, quoted for a shell."""
+    return shlex.quote(folder.name if folder.parent.name == DEFAULT_ROOT.name else str(folder))

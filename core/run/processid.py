@@ -71,6 +71,16 @@ def stat_fields(pid: int) -> list[str] | None:
         return None
 
 
+def all_pids() -> list[int]:
+    """Every process of this system that can be seen."""
+    if sys.platform == "linux":
+        with os.scandir("/proc") as entries:
+            return [int(entry.name) for entry in entries if entry.name.isdigit()]
+    import psutil
+
+    return list(psutil.pids())
+
+
 def _identify_with_psutil(pid: int) -> ProcessId | None:
     import psutil
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, cast, get_args
 
 from trainwiz.core.run.folder import RunFolder, read_json, write_json_atomic
+from trainwiz.core.run.names import name_for_commands
 from trainwiz.core.run.processid import ProcessId, machine_identity
 from trainwiz.core.run.status import ACTIVE, ENDED, RunStatus
 
@@ -191,7 +192,7 @@ def _as_lost(state: RunState, run: RunFolder) -> RunState:
         last = f"last heartbeat {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(state.heartbeat_s))}"
     elsewhere = f" on {state.host}" if state.host and state.host != platform.node() else ""
     message = f"The process that kept this run{elsewhere} is gone without a last word ({last})."
-    remedy = f"trainwiz runs resume {run.path.name}"
+    remedy = f"trainwiz runs resume {name_for_commands(run.path)}"
     exit_ = RunExit(code=1, cause="unknown", message=message, remedy=remedy)
     return dataclasses.replace(state, status="lost", ended_s=state.heartbeat_s, exit=exit_)
 

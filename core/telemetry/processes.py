@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from trainwiz.core.run.processid import ProcessId, identify, stat_fields
+from trainwiz.core.run.processid import ProcessId, all_pids, identify, stat_fields
 
 Role = Literal["supervisor", "guard", "launcher", "trainer", "loader", "helper"]
 
@@ -40,12 +40,11 @@ def tree_of(root_pid: int) -> list[Member]:
         return _tree_with_psutil(root_pid)
     members: dict[int, Member] = {}
     children: dict[int, list[int]] = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            member = read_member(int(name))
-            if member is not None:
-                members[member.pid] = member
-                children.setdefault(member.parent, []).append(member.pid)
+    for pid in all_pids():
+        member = read_member(pid)
+        if member is not None:
+            members[member.pid] = member
+            children.setdefault(member.parent, []).append(member.pid)
     if root_pid not in members:
         return []
     order = [root_pid]
@@ -140,13 +139,29 @@ def role_of(command: list[str], parent_role: Role | None, parent_command: list[s
 
 
 def roles_of(members: list[Member]) -> dict[int, Role]:
-    """The role of each member of a tree (parents before children)."""
+    """The role of each member of a tree (parents before children).
+
+    The first child of a keeper that is not its guard is the launcher, whatever it is called; later
+    ones are orphans that came to the keeper.
+    """
     commands = {member.pid: command_of(member.pid) for member in members}
     roles: dict[int, Role] = {}
+    launched: dict[int, Member] = {}
     for member in members:
-        roles[member.pid] = role_of(
-            commands[member.pid], roles.get(member.parent), commands.get(member.parent, [])
-        )
+        role = role_of(commands[member.pid], roles.get(member.parent), commands.get(member.parent, []))
+        roles[member.pid] = role
+        if roles.get(member.parent) == "supervisor" and role != "guard":
+            first = launched.setdefault(member.parent, member)
+            if (member.started_ticks, member.pid) < (first.started_ticks, first.pid):
+                launched[member.parent] = member
+            roles[member.pid] = "helper"
+    if not launched:
+        return roles
+    # Their roles decide those of their children.
+    roles |= {member.pid: "launcher" for member in launched.values()}
+    for member in members:
+        if roles.get(member.parent) not in (None, "supervisor"):
+            roles[member.pid] = role_of(commands[member.pid], roles[member.parent], commands[member.parent])
     return roles
 
 

@@ -1,0 +1,109 @@
+"""prepare_run: from a plan to a run folder with every file in it."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import yaml
+from trainwiz.core.config import RunConfig
+from trainwiz.core.errors import CannotRunError
+from trainwiz.core.export.files import export_files
+from trainwiz.core.findings import Finding
+from trainwiz.core.launch.portable import relative_to_folder
+from trainwiz.core.launch.target import claim_folder, release_folder
+from trainwiz.core.plan.result import Plan, TimePlan
+from trainwiz.core.run.folder import LAUNCH_SH, PLAN_JSON, RunFolder, write_atomic
+from trainwiz.core.run.names import DEFAULT_ROOT, check_name, new_run_folder
+from trainwiz.core.run.state import RunState, write_state
+
+SHORTEST_GRACE_S = 60.0
+LONGEST_GRACE_S = 4 * 3600.0
+
+
+def prepare_run(plan: Plan, folder: Path | None = None) -> RunFolder:
+    """Write run.yaml, plan.json, the exported files and the state `prepared`; starts nothing.
+
+    `folder` None makes `runs/<time>-<name>`. Raises UsageError when the folder is not empty and
+    CannotRunError when it cannot be written or its disk is too small; nothing is written then.
+    """
+    check_name(plan.config.name)
+    path = folder if folder is not None else new_run_folder(DEFAULT_ROOT, plan.config.name)
+    run = RunFolder(path)
+    made = claim_folder(path, plan.memory.disk_bytes, forced=plan.config.forced)
+    written: list[Path] = []
+    try:
+        config = relative_to_folder(plan.config, path)
+        plan_text = json.dumps(_finite(plan.to_json()), ensure_ascii=False, indent=1, default=str) + "\n"
+        for name, text in {**export_files(plan.config), PLAN_JSON: plan_text}.items():
+            written.append(run.file(name))
+            write_atomic(run.file(name), text)
+        run.file(LAUNCH_SH).chmod(0o755)
+        written.append(run.state_json)
+        write_state(run, _first_state(plan, config, run))
+        # Last: a folder with a run.yaml is a run, and this one is whole now.
+        written.append(run.run_yaml)
+        write_atomic(run.run_yaml, run_yaml_text(config))
+    except OSError as error:
+        release_folder(path, written, made)
+        message = f"The run folder {path} could not be written: {error.strerror or error}."
+        raise CannotRunError(Finding("output_not_writable", "error", str(path), message)) from error
+    except BaseException:
+        release_folder(path, written, made)
+        raise
+    return run
+
+
+def run_yaml_text(config: RunConfig) -> str:
+    """The complete RunConfig as YAML, in the order of its sections."""
+    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=120)
+
+
+def _first_state(plan: Plan, config: RunConfig, run: RunFolder) -> RunState:
+    return RunState(
+        status="prepared",
+        name=run.path.name,
+        profile=plan.profile,
+        model=config.model.name,
+        task=config.task,
+        max_steps=plan.time.steps or config.training.max_steps,
+        created_s=time.time(),
+        grace_s=grace_s(plan.time),
+        engine={"planned": engine_word(config), "actual": None, "planned_values": planned_engine(plan)},
+    )
+
+
+def engine_word(config: RunConfig) -> str:
+    """The engine in one word: "single", "ddp", "zero2+offload", ..."""
+    strategy = config.engine.strategy or "single"
+    return strategy if config.engine.offload == "none" else f"{strategy}+offload"
+
+
+def planned_engine(plan: Plan) -> dict[str, Any]:
+    engine = plan.config.engine
+    return {
+        "device": engine.device,
+        "precision": engine.precision,
+        "optimizer": engine.optimizer,
+        "attention": engine.attention,
+        "world_size": plan.batch.world_size,
+    }
+
+
+def grace_s(time_plan: TimePlan) -> float:
+    """How long a graceful stop may take: the rest of a step, an evaluation and a save, at their slowest, in seconds."""
+    parts = (2.0 * (time_plan.step_high_s or 0.0), time_plan.evaluation_s or 0.0, 3.0 * (time_plan.saving_s or 0.0))
+    return min(LONGEST_GRACE_S, SHORTEST_GRACE_S + sum(parts))
+
+
+def _finite(value: Any) -> Any:
+    """JSON knows no infinity and no NaN: they become null."""
+    if isinstance(value, float):
+        return value if value - value == 0 else None
+    if isinstance(value, dict):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value

@@ -1,0 +1,136 @@
+"""start_run: hand a run folder to a detached keeper."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pydantic
+import yaml
+from trainwiz.core.config import RunConfig
+from trainwiz.core.diagnose import clean
+from trainwiz.core.errors import CannotRunError, UsageError, usage_error
+from trainwiz.core.export.launch_script import launch_command, launch_environment
+from trainwiz.core.findings import Finding
+from trainwiz.core.run.folder import RUN_MARK_VARIABLE, SUPERVISOR_LOG, RunFolder
+from trainwiz.core.run.processid import this_process
+from trainwiz.core.supervise.order import StartOrder
+
+REFUSED_AS_USAGE = frozenset({"run_is_active", "cannot_resume"})
+
+
+def start_run(folder: RunFolder, *, resume: str | None = None, tied_to_caller: bool = False) -> None:
+    """Start the training of a prepared folder, or go on with one that has ended, in a process of its own.
+
+    `resume`: None for a first start, "auto" for the newest complete checkpoint, else a checkpoint's
+    name. `tied_to_caller` stops the run (with a checkpoint) when the calling process is gone, however
+    it ended; without it the run goes on alone. Returns when the state is `starting`.
+
+    Raises UsageError when the run is active, was started before, or the checkpoint is not complete;
+    CannotRunError when the keeper could not start.
+    """
+    config = read_run_config(folder)
+    order = StartOrder(
+        command=own_launcher(launch_command(config)),
+        mark=uuid.uuid4().hex,
+        environment=training_variables(config, os.environ),
+        system_every_s=config.logging.system_every_s,
+        resume=resume,
+        owner=this_process() if tied_to_caller else None,
+    )
+    answer = start_keeper(folder, order)
+    if answer.get("ok"):
+        return
+    finding = Finding(str(answer.get("error")), "error", str(folder.path), str(answer.get("message")))
+    raise UsageError(finding) if finding.code in REFUSED_AS_USAGE else CannotRunError(finding)
+
+
+def training_variables(config: RunConfig, callers: Mapping[str, str]) -> dict[str, str]:
+    """The run's environment variables. Without a choice of GPUs in the run, the caller's CUDA_VISIBLE_DEVICES
+    says which ones; a run takes as many of them as it has processes."""
+    variables = launch_environment(config)
+    visible = callers.get("CUDA_VISIBLE_DEVICES", "")
+    if config.engine.device == "cuda" and not config.engine.gpus and visible:
+        variables["CUDA_VISIBLE_DEVICES"] = ",".join(visible.split(",")[: config.engine.processes or 1])
+    return variables
+
+
+def own_launcher(command: list[str]) -> list[str]:
+    """The exported launch command with this interpreter's accelerate in place of the one that PATH would give."""
+    own = [sys.executable, "-m", "accelerate.commands.launch"]
+    if command[:2] == ["accelerate", "launch"]:
+        return own + command[2:]
+    if len(command) > 3 and command[1:3] == ["-m", "accelerate.commands.launch"]:
+        return own + command[3:]
+    return list(command)
+
+
+def read_run_config(folder: RunFolder) -> RunConfig:
+    """run.yaml as RunConfig. Raises UsageError with line or key when it was broken by hand."""
+    path = folder.run_yaml
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return RunConfig.model_validate(document)
+    except FileNotFoundError:
+        raise usage_error("not_a_run", str(folder.path), f"{folder.path} is not a run: it holds no run.yaml.") from None
+    except OSError as error:
+        raise usage_error("broken_run_yaml", str(path), f"{path} cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise usage_error("broken_run_yaml", str(path), f"{path} is not UTF-8 text.") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "its text"
+        reason = getattr(error, "problem", None) or "it is not YAML"
+        raise usage_error("broken_run_yaml", str(path), f"{path} is broken at {where}: {reason}.") from None
+    except pydantic.ValidationError as error:
+        findings = [
+            Finding("broken_run_yaml", "error", _key(item["loc"]), f"{path}, {_key(item['loc'])}: {item['msg']}.")
+            for item in error.errors()
+        ]
+        raise UsageError(findings) from None
+
+
+def _key(location: tuple[int | str, ...]) -> str:
+    return ".".join(map(str, location)) or "the document"
+
+
+def start_keeper(folder: RunFolder, order: StartOrder) -> dict[str, Any]:
+    """Start `python -m trainwiz.core.supervise` in a session of its own and read its answer."""
+    path = folder.path.resolve()
+    log_path = folder.file(SUPERVISOR_LOG)
+    environment = {**os.environ, RUN_MARK_VARIABLE: order.mark}
+    try:
+        with log_path.open("ab") as log:
+            keeper = subprocess.Popen(
+                # -P: a file of the user's in the working folder never stands in for a library.
+                [sys.executable, "-P", "-m", "trainwiz.core.supervise", str(path)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=environment,
+                start_new_session=True,
+            )
+    except OSError as error:
+        return {"error": "keeper_failed", "message": f"The run could not be started: {error}."}
+    said, _ = keeper.communicate(order.to_text().encode())
+    try:
+        answer = json.loads(said)
+        return answer if isinstance(answer, dict) else {}
+    except ValueError:
+        last = _last_line(log_path)
+        message = f"The keeper of the run did not start ({last or 'it said nothing'}). See {log_path}."
+        return {"error": "keeper_failed", "message": message}
+
+
+def _last_line(path: Path) -> str:
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    except OSError:
+        return ""
+    return clean(lines[-1]) if lines else ""

@@ -1,0 +1,129 @@
+"""The folder that a run will be written to: may it be, can it be, does it have room?"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from pathlib import Path
+
+from trainwiz.core.errors import CannotRunError, TrainwizError, UsageError
+from trainwiz.core.findings import Finding, Remedy
+from trainwiz.core.run.lock import LOCK_FILE
+
+ELSEWHERE = Remedy("Choose a folder on another disk with --output-dir.")
+IGNORED = frozenset({"lost+found"})
+"""What a file system puts into its own top folder."""
+
+
+def claim_folder(folder: Path, needed_bytes: int, forced: bool = False) -> bool:
+    """Make `folder` and take it for one run; True when it had to be made.
+
+    Raises UsageError when it is not empty, is no folder, or is taken by another start in the same
+    moment; CannotRunError when it cannot be written or its disk has fewer than `needed_bytes` free
+    (`forced` lets the last one pass). Nothing is left behind then.
+    """
+    _refuse_what_is_there(folder)
+    shortage = _shortage(folder, needed_bytes)
+    if shortage is not None and not forced:
+        raise CannotRunError(shortage)
+    made: list[Path] = []
+    try:
+        for path in reversed([path for path in (folder, *folder.parents) if not path.exists()]):
+            path.mkdir()
+            made.append(path)
+        _write_probe(folder)
+        # Two commands in the same moment: exactly one of them makes this file.
+        os.close(os.open(folder / LOCK_FILE, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644))
+    except OSError as error:
+        for path in reversed(made):
+            _remove_if_empty(path)
+        raise _refusal(folder, error) from None
+    return folder in made
+
+
+def release_folder(folder: Path, files: list[Path], made: bool) -> None:
+    """Take back a claim after a failure: only what this start has written goes."""
+    for path in [*files, folder / LOCK_FILE]:
+        path.unlink(missing_ok=True)
+    if made:
+        _remove_if_empty(folder)
+
+
+def _refuse_what_is_there(folder: Path) -> None:
+    try:
+        entries = {path.name for path in folder.iterdir()} - IGNORED
+    except FileNotFoundError:
+        return
+    except NotADirectoryError:
+        blocker = next((path for path in (folder, *folder.parents) if path.exists()), folder)
+        raise _usage("output_not_a_folder", folder, f"{blocker} is a file; a run needs a folder.") from None
+    except PermissionError:
+        raise CannotRunError(_finding("output_not_writable", folder, f"{folder} may not be read by you.")) from None
+    if "run.yaml" in entries:
+        message = f"{folder} holds a run already. Go on with it: trainwiz --resume --output-dir {folder}"
+        raise _usage("output_not_empty", folder, message)
+    if entries:
+        raise _usage("output_not_empty", folder, f"{folder} is not empty; nothing is ever overwritten. Name a new one.")
+
+
+def _shortage(folder: Path, needed_bytes: int) -> Finding | None:
+    place = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    try:
+        free = shutil.disk_usage(place).free
+    except OSError:
+        return None
+    if free >= needed_bytes:
+        return None
+    message = (
+        f"The disk of {place} has {_gib(free)} free; the run needs {_gib(needed_bytes)} for checkpoints and model."
+    )
+    keep = Remedy("Keep fewer checkpoints.", changes={"checkpoint.keep": 1})
+    return Finding("disk_too_small", "error", str(folder), message, (ELSEWHERE, keep))
+
+
+def _write_probe(folder: Path) -> None:
+    # Permission bits say little (root, network disks, quotas): only a real file proves it.
+    probe = folder / f".probe-{os.getpid()}"
+    try:
+        with probe.open("xb") as file:
+            file.write(b"\0" * 65_536)
+            file.flush()
+            os.fsync(file.fileno())
+    finally:
+        probe.unlink(missing_ok=True)
+
+
+def _refusal(folder: Path, error: OSError) -> TrainwizError:
+    if error.errno == errno.EEXIST:
+        return _usage("output_taken", folder, f"Another start has just taken {folder}. Name a new folder.")
+    if error.errno in (errno.ENOTDIR, errno.ENAMETOOLONG):
+        return _usage("output_not_a_folder", folder, f"{folder} cannot be a folder: {error.strerror}.")
+    reasons = {
+        errno.EROFS: ("output_read_only", "its disk is read-only"),
+        errno.EACCES: ("output_not_writable", "you may not write there"),
+        errno.EPERM: ("output_not_writable", "you may not write there"),
+        errno.ENOSPC: ("disk_full", "its disk is full"),
+        errno.EDQUOT: ("disk_full", "your disk quota is used up"),
+    }
+    code, reason = reasons.get(error.errno or 0, ("output_not_writable", error.strerror or str(error)))
+    return CannotRunError(_finding(code, folder, f"The run folder {folder} cannot be written: {reason}."))
+
+
+def _finding(code: str, folder: Path, message: str) -> Finding:
+    return Finding(code, "error", str(folder), message, (ELSEWHERE,))
+
+
+def _usage(code: str, folder: Path, message: str) -> UsageError:
+    return UsageError(Finding(code, "error", str(folder), message))
+
+
+def _remove_if_empty(path: Path) -> None:
+    try:
+        path.rmdir()
+    except OSError:
+        return
+
+
+def _gib(count: int) -> str:
+    return f"{count / 2**30:,.1f} GiB" if count >= 2**29 else f"{count / 2**20:,.1f} MiB"

@@ -1,0 +1,80 @@
+"""`python -m trainwiz.core.supervise FOLDER`, with a StartOrder on stdin: becomes the keeper of the run.
+
+It detaches, takes the run's lock, answers with one line of JSON on stdout ({"ok": true} or {"error",
+"message"}), closes stdout, and stays until the run has ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from pathlib import Path
+
+from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.run.lock import RunLock
+from trainwiz.core.run.state import read_state
+from trainwiz.core.supervise.attempt import CannotResume
+from trainwiz.core.supervise.keeper import Keeper
+from trainwiz.core.supervise.order import StartOrder
+
+LOCK_PATIENCE_S = 10.0
+
+
+def main() -> int:
+    run = RunFolder(Path(sys.argv[1]).resolve())
+    order = StartOrder.from_text(sys.stdin.read())
+    # The front end waits for its child: a grandchild is never its zombie.
+    if os.fork():
+        os._exit(0)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    os.chdir("/")
+    try:
+        keeper = _take_over(run, order)
+    except CannotResume as error:
+        return _answer("cannot_resume", str(error))
+    except OSError as error:
+        return _answer("folder_not_usable", f"The run folder {run.path} cannot be used: {error.strerror}.")
+    if isinstance(keeper, str):
+        return _answer("run_is_active", keeper)
+    _answer(None, "")
+    keeper.keep()
+    return 0
+
+
+def _take_over(run: RunFolder, order: StartOrder) -> Keeper | str:
+    """The keeper with its folder prepared, or the sentence that refuses. The lock is held until this process ends."""
+    name = run.path.name
+    state = read_state(run)
+    # A run that is active keeps its lock; one that was just killed gives it back when all is cleared up.
+    lock = RunLock.take(run.path, 0.0 if state.is_active else LOCK_PATIENCE_S)
+    if lock is None:
+        return f"{name} runs already. Watch it with: trainwiz monitor {name}"
+    state = read_state(run)
+    if state.is_active:
+        return f"{name} runs already on {state.host}. Watch it with: trainwiz monitor {name}"
+    if order.resume is None and state.status != "prepared":
+        return f"{name} was started before ({state.status}). Go on with: trainwiz runs resume {name}"
+    if order.resume is not None and state.status == "finished":
+        return f"{name} has finished; there is nothing to resume."
+    if lock.note:
+        state.notes.append(lock.note)
+    keeper = Keeper(run, order, state)
+    keeper.begin()
+    return keeper
+
+
+def _answer(code: str | None, message: str) -> int:
+    """Tell the front end and let go of its pipe."""
+    document = {"ok": True, "pid": os.getpid()} if code is None else {"error": code, "message": message}
+    with contextlib.suppress(OSError):
+        os.write(1, (json.dumps(document) + "\n").encode())
+    os.dup2(2, 1)
+    return 0 if code is None else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,67 @@
+"""What happens to the run folder before each start of the training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from trainwiz.core.run.checkpoints import Checkpoint, inspect_checkpoint, list_checkpoints, set_aside
+from trainwiz.core.run.folder import RunFolder
+
+OUTCOME_JSON = "outcome.json"
+ATTEMPTS = "attempts"
+
+
+class CannotResume(Exception):
+    """One sentence for the user."""
+
+
+def choose_checkpoint(run: RunFolder, resume: str | None) -> tuple[Checkpoint | None, list[str]]:
+    """The checkpoint to start from, and a sentence for each one that was renamed out of the way.
+
+    Broken ones become `broken-checkpoint-N`. When an older one is asked for, those after it become
+    `later-checkpoint-N`, because the new training would write over them. Raises CannotResume.
+    """
+    if resume is None:
+        return None, []
+    checkpoints = list_checkpoints(run)
+    complete = [found for found in checkpoints if found.problem is None]
+    chosen: Checkpoint | None = complete[-1] if complete else None
+    if resume != "auto":
+        chosen = _named(run, resume, complete)
+    said = []
+    for found in checkpoints:
+        if found.problem is not None:
+            new = set_aside(found, "broken")
+            said.append(f"{found.path.name} is not complete ({found.problem}); it is now {new.name}.")
+        elif chosen is not None and found.step > chosen.step:
+            new = set_aside(found, "later")
+            said.append(f"{found.path.name} comes after the one to resume from; it is now {new.name}.")
+    if chosen is None:
+        said.append("There is no complete checkpoint: the training starts from the beginning.")
+    return chosen, said
+
+
+def _named(run: RunFolder, resume: str, complete: list[Checkpoint]) -> Checkpoint:
+    path = run.path / Path(resume).name if not Path(resume).is_absolute() else Path(resume)
+    have = ", ".join(found.path.name for found in complete) or "none"
+    if not path.is_dir():
+        raise CannotResume(f"There is no checkpoint {resume!r} in {run.path}; complete ones: {have}.")
+    found = inspect_checkpoint(path)
+    if found.problem is not None:
+        raise CannotResume(f"{path.name} is not complete ({found.problem}); complete ones: {have}.")
+    return found
+
+
+def put_away_last_attempt(run: RunFolder, number: int) -> None:
+    """Move what the last attempt said about itself to `attempts/<number>/`, so that it is not taken for news."""
+    files = [run.engine_json, run.file(OUTCOME_JSON), *sorted(run.path.glob("failure-rank*.json"))]
+    present = [path for path in files if path.is_file()]
+    if not present:
+        return
+    folder = run.path / ATTEMPTS / str(number)
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in present:
+        target, again = folder / path.name, 2
+        while target.exists():
+            target, again = folder / f"{path.stem}-{again}{path.suffix}", again + 1
+        path.rename(target)

@@ -1,0 +1,132 @@
+"""How a run ended: from outcome, failure files, exit status and log to the last word of state.json."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainwiz.core.diagnose import Evidence, Failure, diagnose_end, earliest
+from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, EXIT_TRAINING_FAILED
+from trainwiz.core.run.checkpoints import newest_complete
+from trainwiz.core.run.folder import RunFolder, read_json
+from trainwiz.core.run.names import name_for_commands
+from trainwiz.core.run.state import RunExit
+from trainwiz.core.run.status import RunStatus
+from trainwiz.core.supervise.attempt import OUTCOME_JSON
+
+LOG_TAIL_BYTES = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the keeper alone knows about the end."""
+
+    launcher_exit_code: int | None
+    stop_reason: str | None
+    """Who asked for the stop; None when nobody did."""
+    stop_requested_s: float | None
+    killed: bool
+    """The keeper had to kill what did not end in time, or was told not to wait."""
+    now: bool
+    begun: bool
+    """The training itself has said something."""
+    log_offset: int
+    oom_kills: int
+
+
+def last_word(run: RunFolder, facts: Facts) -> tuple[RunStatus, RunExit]:
+    """The final status of the attempt, and one sentence about it."""
+    outcome = read_json(run.file(OUTCOME_JSON)) or {}
+    said = outcome.get("outcome")
+    if said == "finished" and facts.launcher_exit_code == 0:
+        return "finished", RunExit(EXIT_FINISHED, None, _finished(outcome))
+    failures = read_failures(run)
+    if _failed_before_stop(failures, facts):
+        return "failed", _failed(run, facts, failures)
+    if facts.stop_reason is not None or said == "stopped":
+        return "stopped", _stopped(run, facts, outcome)
+    return "failed", _failed(run, facts, failures)
+
+
+def read_failures(run: RunFolder) -> tuple[Failure, ...]:
+    documents = (read_json(path) for path in sorted(run.path.glob("failure-rank*.json")))
+    return tuple(Failure.from_json(document) for document in documents if document is not None)
+
+
+def _failed_before_stop(failures: tuple[Failure, ...], facts: Facts) -> bool:
+    # What goes wrong after the stop was asked for is a consequence of stopping.
+    first = earliest(failures)
+    if first is None:
+        return False
+    return facts.stop_requested_s is None or first.time_s < facts.stop_requested_s
+
+
+def _finished(outcome: dict[str, Any]) -> str:
+    step, first, last = outcome.get("step"), outcome.get("first_loss"), outcome.get("last_loss")
+    losses = ""
+    if isinstance(first, int | float) and isinstance(last, int | float):
+        losses = f", loss {first:.2f} → {last:.2f}"
+    return f"Finished after {step:,} steps{losses}." if isinstance(step, int) else f"Finished{losses}."
+
+
+def _stopped(run: RunFolder, facts: Facts, outcome: dict[str, Any]) -> RunExit:
+    newest = newest_complete(run)
+    step = outcome.get("step")
+    at = f" at step {step:,}" if isinstance(step, int) else ""
+    by = f" by {facts.stop_reason or 'a signal from outside trainwiz'}"
+    kept = f"{newest.name} is the newest complete checkpoint." if newest else "There is no checkpoint yet."
+    how = ""
+    if facts.killed:
+        how = " at once, without a checkpoint" if facts.now else "; it did not end in time and was killed"
+        how = how if facts.begun else " before the training began"
+    return RunExit(
+        code=EXIT_STOPPED,
+        cause="user_stop",
+        message=f"Stopped{by}{at}{how}. {kept}",
+        remedy=f"trainwiz runs resume {name_for_commands(run.path)}",
+    )
+
+
+def _failed(run: RunFolder, facts: Facts, failures: tuple[Failure, ...]) -> RunExit:
+    diagnosis = diagnose_end(
+        Evidence(
+            run=name_for_commands(run.path),
+            exit_code=facts.launcher_exit_code,
+            failures=failures,
+            log_tail=_log_tail(run.train_log, facts.log_offset),
+            oom_kills=facts.oom_kills,
+            disk_free_bytes=_disk_free_bytes(run.path),
+        )
+    )
+    return RunExit(EXIT_TRAINING_FAILED, diagnosis.cause, diagnosis.message, diagnosis.remedy, diagnosis.evidence)
+
+
+def _log_tail(path: Path, offset: int) -> str:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(offset, path.stat().st_size - LOG_TAIL_BYTES))
+            return file.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def _disk_free_bytes(path: Path) -> int | None:
+    try:
+        return shutil.disk_usage(path).free
+    except OSError:
+        return None
+
+
+def kernel_oom_kills() -> int:
+    """Processes that the kernel has killed for memory in this control group so far; 0 where it does not tell.
+
+    cgroup v2: memory.events, key oom_kill (https://docs.kernel.org/admin-guide/cgroup-v2.html).
+    """
+    try:
+        own = Path("/proc/self/cgroup").read_text(encoding="ascii").strip().rpartition("::")[2]
+        text = Path(f"/sys/fs/cgroup{own}/memory.events").read_text(encoding="ascii")
+        return next(int(line.split()[1]) for line in text.splitlines() if line.startswith("oom_kill "))
+    except (OSError, ValueError, StopIteration, UnicodeDecodeError):
+        return 0

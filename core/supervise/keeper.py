@@ -1,0 +1,222 @@
+"""The keeper: owns one run from its start to its last word. The only writer of state.json while it lives."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import select
+import subprocess
+import sys
+import time
+import traceback
+from pathlib import Path
+
+from trainwiz.core.errors import EXIT_TRAINING_FAILED
+from trainwiz.core.run.folder import RunFolder, read_json
+from trainwiz.core.run.processid import identify, machine_identity, this_process
+from trainwiz.core.run.state import HEARTBEAT_EVERY_S, Attempt, RunExit, RunState, write_state
+from trainwiz.core.supervise.attempt import OUTCOME_JSON, choose_checkpoint, put_away_last_attempt
+from trainwiz.core.supervise.ending import Facts, kernel_oom_kills, last_word
+from trainwiz.core.supervise.guard import Guard
+from trainwiz.core.supervise.linux import become_subreaper
+from trainwiz.core.supervise.marks import kill_marked, marked_processes, reap
+from trainwiz.core.supervise.order import StartOrder
+from trainwiz.core.supervise.recorder import Recorder
+from trainwiz.core.supervise.spawn import mark_log, spawn_launcher
+from trainwiz.core.supervise.stopping import Stopping
+from trainwiz.core.telemetry.processes import trainers_below
+
+LOOK_EVERY_S = 0.5
+KILL_PATIENCE_S = 15.0
+LEFTOVERS_MAY_TAKE_S = 5.0
+LAST_WRITES = 5
+
+
+class Keeper:
+    """One attempt of one run, in this order: `begin`, then `keep`."""
+
+    def __init__(self, run: RunFolder, order: StartOrder, state: RunState) -> None:
+        self.run = run
+        self.order = order
+        self.state = state
+        self.checkpoint: Path | None = None
+        self.stopping = Stopping(order.owner)
+        self.launcher: subprocess.Popen[bytes] | None = None
+        self.launcher_exit_code: int | None = None
+        self._guard: Guard | None = None
+        self._wakeup: int = -1
+        self._next_beat = 0.0
+        self._metrics_bytes = _size(run.metrics_jsonl)
+        self._oom_kills = kernel_oom_kills()
+
+    def begin(self) -> None:
+        """Prepare the folder and say `starting`. Raises CannotResume and OSError; nothing runs yet."""
+        self._wakeup = self.stopping.listen()
+        state, number = self.state, len(self.state.attempts) + 1
+        for attempt in state.attempts:
+            attempt.status = attempt.status or "lost"
+        chosen, said = choose_checkpoint(self.run, self.order.resume)
+        self.checkpoint = chosen.path if chosen else None
+        put_away_last_attempt(self.run, number - 1)
+        now = time.time()
+        offset = mark_log(self.run, number, self.checkpoint)
+        name = self.checkpoint.name if self.checkpoint else None
+        state.attempts.append(Attempt(number, now, resume=name, set_aside=said, log_offset=offset))
+        state.status = "starting"
+        state.started_s = state.started_s or now
+        state.ended_s = state.exit = state.stop = state.outcome = state.launcher = None
+        state.workers = []
+        state.engine = {key: value for key, value in state.engine.items() if key.startswith("planned")}
+        state.engine["actual"] = None
+        state.host, state.machine, state.mark = platform.node(), machine_identity(), self.order.mark
+        state.supervisor = this_process()
+        state.heartbeat_s = now
+        write_state(self.run, state)
+
+    def keep(self) -> None:
+        """Start the training, stay with it to its end, clear up, and write the last word."""
+        recorder = Recorder(self.run, self.order.system_every_s)
+        try:
+            become_subreaper()
+            self._guard = Guard(self.order.mark)
+            self.launcher = spawn_launcher(self.run, self.order, self.checkpoint)
+            self.state.launcher = identify(self.launcher.pid)
+            recorder.start()
+            self._watch()
+            self._clear_up(gently=self.launcher_exit_code == 0)
+            self._write_last_word()
+        except OSError as error:
+            self._end_with(f"The training could not be started: {error}.")
+        except Exception as error:  # noqa: BLE001 - whatever happens here, nothing may be left running
+            traceback.print_exc()
+            self._end_with(f"The keeper of the run failed: {type(error).__name__}: {error}. See supervisor.log.")
+        finally:
+            recorder.stop()
+            if self._guard:
+                self._guard.dismiss()
+
+    def _watch(self) -> None:
+        while self.launcher_exit_code is None:
+            select.select([self._wakeup], [], [], LOOK_EVERY_S)
+            self.stopping.drain()
+            self._collect()
+            if self.launcher_exit_code is not None:
+                return
+            if not self.run.path.is_dir():
+                self.stopping.ask("the removal of its folder", now=True)
+            asked_before = self.state.status == "stopping"
+            if self.stopping.heed(os.getpid(), self.state.status == "starting", self.state.grace_s) == "kill":
+                self._kill()
+            if self.stopping.reason is not None and not asked_before:
+                self.state.status = "stopping"
+                self._next_beat = 0.0
+            self.state.stop = self.stopping.to_json()
+            if time.monotonic() >= self._next_beat:
+                self._beat()
+
+    def _collect(self) -> None:
+        """Reap what has ended: the launcher, the guard (which is replaced), orphans that came to us."""
+        ended = reap()
+        if self.launcher and self.launcher.pid in ended:
+            self.launcher_exit_code = self.launcher.returncode = ended[self.launcher.pid]
+        if self._guard and not self._guard.is_alive(ended):
+            self._guard.replace()
+
+    def _beat(self) -> None:
+        started = time.perf_counter()
+        self.state.workers = trainers_below(os.getpid())
+        if self.state.engine.get("actual") is None:
+            self._read_engine()
+        if self.state.status == "starting" and self._training_speaks():
+            self.state.status = "running"
+        self._write()
+        cost_s = time.perf_counter() - started
+        self._next_beat = time.monotonic() + max(HEARTBEAT_EVERY_S, cost_s * 300)
+
+    def _training_speaks(self) -> bool:
+        return self.run.engine_json.exists() or _size(self.run.metrics_jsonl) > self._metrics_bytes
+
+    def _read_engine(self) -> None:
+        engine = read_json(self.run.engine_json)
+        if engine is not None:
+            self.state.engine.update({key: value for key, value in engine.items() if not key.startswith("planned")})
+
+    def _write(self) -> bool:
+        self.state.heartbeat_s = time.time()
+        try:
+            write_state(self.run, self.state)
+            return True
+        except OSError as error:
+            # A full disk must not end the keeper: the next heartbeat tries again.
+            print(f"state.json could not be written: {error}", file=sys.stderr, flush=True)
+            return False
+
+    def _spared(self) -> set[int]:
+        return {os.getpid(), self._guard.pid if self._guard else os.getpid()}
+
+    def _kill(self) -> None:
+        left = kill_marked(self.order.mark, self._spared(), KILL_PATIENCE_S)
+        if left:
+            self.state.notes.append(f"These processes would not end: {', '.join(map(str, left))}.")
+
+    def _clear_up(self, gently: bool) -> None:
+        """After the launcher: nothing that carries the mark stays. Helpers of a good end get some seconds."""
+        deadline = time.monotonic() + (LEFTOVERS_MAY_TAKE_S if gently else 0.0)
+        while time.monotonic() < deadline:
+            reap()
+            if not set(marked_processes(self.order.mark)) - self._spared():
+                return
+            time.sleep(0.1)
+        self._kill()
+
+    def _write_last_word(self) -> None:
+        self._read_engine()
+        facts = Facts(
+            launcher_exit_code=self.launcher_exit_code,
+            stop_reason=self.stopping.reason,
+            stop_requested_s=self.stopping.requested_s,
+            killed=self.stopping.killed,
+            now=self.stopping.now,
+            begun=self.state.engine.get("actual") is not None or self._training_speaks(),
+            log_offset=self.state.attempts[-1].log_offset,
+            oom_kills=kernel_oom_kills() - self._oom_kills,
+        )
+        status, exit_ = last_word(self.run, facts)
+        self.state.outcome = read_json(self.run.file(OUTCOME_JSON))
+        self.state.status, self.state.exit = status, exit_
+        self._close()
+
+    def _end_with(self, message: str) -> None:
+        self._kill()
+        self.state.status = "failed"
+        self.state.exit = RunExit(EXIT_TRAINING_FAILED, "unknown", message, "Look into supervisor.log.")
+        self._close()
+
+    def _close(self) -> None:
+        state, attempt = self.state, self.state.attempts[-1]
+        state.ended_s = attempt.ended_s = time.time()
+        state.stop = self.stopping.to_json()
+        state.workers = []
+        attempt.launcher_exit_code = self.launcher_exit_code
+        attempt.status = state.status
+        if state.exit is not None:
+            attempt.exit = {"code": state.exit.code, "cause": state.exit.cause, "message": state.exit.message}
+        for _ in range(LAST_WRITES):
+            if self._write():
+                return
+            time.sleep(1.0)
+        # The disk is full and stays so: the blocks that the file has already can still be written.
+        try:
+            with self.run.state_json.open("r+", encoding="utf-8") as file:
+                file.write(json.dumps(state.to_json()))
+                file.truncate()
+        except OSError as error:
+            print(f"The last state could not be written: {error}", file=sys.stderr, flush=True)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

@@ -1,0 +1,105 @@
+"""Stopping: who asked, how patiently, and what is done about it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from types import FrameType
+from typing import Any, Literal
+
+from trainwiz.core.run.processid import ProcessId
+from trainwiz.core.supervise.marks import send
+from trainwiz.core.telemetry.processes import trainers_below
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+NOW_SIGNAL = signal.SIGUSR1
+"""Ends at once, like a second stop signal. Two equal signals in one moment count as one, this one never."""
+
+EXEC_TAKES_AT_MOST_S = 0.3
+LAUNCHER_MAY_LINGER_S = 10.0
+
+
+class Stopping:
+    """The state of a stop.
+
+    The first stop signal asks every training process (all ranks, for the others would wait for one
+    that stopped alone) for a checkpoint and its end. A second one, NOW_SIGNAL, or the end of the
+    grace period ends everything at once.
+    """
+
+    def __init__(self, owner: ProcessId | None = None) -> None:
+        self.owner = owner
+        self.reason: str | None = None
+        self.requested_s: float | None = None
+        """Seconds since the epoch."""
+        self.now = False
+        self.killed = False
+        self._asked_at: float | None = None
+        self._told: set[tuple[int, float]] = set()
+        self._seen: dict[tuple[int, float], float] = {}
+        self._last_trainer = time.monotonic()
+        self._pipe = -1
+
+    def listen(self) -> int:
+        """Take over the signals; returns a descriptor that becomes readable with each, child exits included."""
+        self._pipe, write_end = os.pipe()
+        os.set_blocking(self._pipe, False)
+        os.set_blocking(write_end, False)
+        signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+        for number in STOP_SIGNALS:
+            signal.signal(number, self._on_stop)
+        signal.signal(NOW_SIGNAL, self._on_now)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        return self._pipe
+
+    def drain(self) -> None:
+        """Forget the wake-ups so far."""
+        try:
+            while os.read(self._pipe, 4096):
+                pass
+        except BlockingIOError:
+            return
+
+    def _on_stop(self, number: int, frame: FrameType | None) -> None:
+        self.ask("you" if number == signal.SIGTERM else signal.Signals(number).name, now=self.reason is not None)
+
+    def _on_now(self, number: int, frame: FrameType | None) -> None:
+        self.ask("you", now=True)
+
+    def ask(self, reason: str, now: bool = False) -> None:
+        """Note the request; `heed` acts on it."""
+        if self.reason is None:
+            self.reason, self.requested_s, self._asked_at = reason, time.time(), time.monotonic()
+        self.now = self.now or now
+
+    def heed(self, keeper_pid: int, starting: bool, grace_s: float) -> Literal["wait", "kill"]:
+        """Do what the request asks for at this moment; "kill" when the patience is over.
+
+        `starting`: no training process has said yet that it trains, so there is nothing to save.
+        """
+        if self.reason is None and self.owner is not None and not self.owner.is_alive():
+            self.ask("the end of the command that started it")
+        if self._asked_at is None:
+            return "wait"
+        now = time.monotonic()
+        if self.now or now - self._asked_at > grace_s:
+            self.killed = True
+            return "kill"
+        trainers = trainers_below(keeper_pid)
+        for process in trainers:
+            self._last_trainer = now
+            # A child that is between fork and exec would lose the signal.
+            key = (process.pid, process.start_ticks or process.create_time)
+            if key not in self._told and now - self._seen.setdefault(key, now) >= EXEC_TAKES_AT_MOST_S:
+                send(process.pid, signal.SIGTERM)
+                self._told.add(key)
+        nothing_to_save = starting and not self._told
+        if not trainers and (nothing_to_save or now - self._last_trainer > LAUNCHER_MAY_LINGER_S):
+            return "kill"
+        return "wait"
+
+    def to_json(self) -> dict[str, Any] | None:
+        if self.reason is None:
+            return None
+        return {"requested_s": self.requested_s, "reason": self.reason, "now": self.now}

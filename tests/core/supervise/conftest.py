@@ -1,0 +1,141 @@
+"""Runs of the stand-in training under the real keeper, and under the real accelerate where a test asks for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.fakes.marked import marked_pids
+from trainwiz.core.launch.start import start_keeper
+from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.run.processid import ProcessId
+from trainwiz.core.run.state import RunState, read_state, write_state
+from trainwiz.core.supervise.order import StartOrder
+
+WORKER = Path(__file__).parent / "worker.py"
+
+# What `accelerate launch` does for one process, without its three seconds of imports: a parent that waits.
+LIGHT_LAUNCHER = """
+import subprocess, sys
+child = subprocess.Popen([sys.executable, *sys.argv[1:]])
+if child.wait():
+    raise subprocess.CalledProcessError(child.returncode, child.args)
+"""
+
+ACCELERATE_YAML = """\
+compute_environment: LOCAL_MACHINE
+distributed_type: {kind}
+use_cpu: true
+num_processes: {processes}
+num_machines: 1
+machine_rank: 0
+"""
+
+
+@dataclass
+class Started:
+    """A run and what the test wants to know of it."""
+
+    run: RunFolder
+    mark: str
+
+    def state(self) -> RunState:
+        return read_state(self.run)
+
+    def wait(self, good: Callable[[RunState], bool], patience_s: float = 20.0) -> RunState:
+        deadline = time.monotonic() + patience_s
+        while time.monotonic() < deadline:
+            state = self.state()
+            if good(state):
+                return state
+            time.sleep(0.05)
+        log = self.run.train_log.read_text(errors="replace") if self.run.train_log.exists() else ""
+        raise AssertionError(f"waited in vain: {self.state()}\n{log[-3000:]}")
+
+    def wait_for_steps(self, count: int, patience_s: float = 30.0) -> None:
+        self.wait(lambda state: _lines(self.run.metrics_jsonl) >= count or state.has_ended, patience_s)
+        assert _lines(self.run.metrics_jsonl) >= count, self.state()
+
+    def supervisor(self) -> int:
+        found = self.state().supervisor
+        assert found is not None
+        return found.pid
+
+    def launcher(self) -> int:
+        found = self.wait(lambda state: state.launcher is not None).launcher
+        assert found is not None
+        return found.pid
+
+
+def _lines(path: Path) -> int:
+    return len(path.read_bytes().splitlines()) if path.exists() else 0
+
+
+class Starter:
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.started: list[Started] = []
+
+    def folder(self, name: str = "one") -> RunFolder:
+        run = RunFolder(self.root / "runs" / name)
+        run.path.mkdir(parents=True)
+        run.run_yaml.write_text("name: one\n")
+        write_state(run, RunState(status="prepared", name=name, created_s=time.time(), grace_s=20.0))
+        return run
+
+    def __call__(
+        self,
+        run: RunFolder | None = None,
+        *,
+        processes: int | None = None,
+        resume: str | None = None,
+        owner: ProcessId | None = None,
+        command: list[str] | None = None,
+        expect: str | None = None,
+        **variables: Any,
+    ) -> Started:
+        """`processes` None: the light launcher; 1 or 2: real accelerate. `expect`: the code of a refusal."""
+        run = run or self.folder()
+        order = StartOrder(
+            command=command or self._command(run, processes),
+            mark=uuid.uuid4().hex,
+            environment={key: str(value) for key, value in variables.items()},
+            system_every_s=0.5,
+            resume=resume,
+            owner=owner,
+        )
+        started = Started(run, order.mark)
+        self.started.append(started)
+        answer = start_keeper(run, order)
+        assert answer.get("error") == expect, answer
+        return started
+
+    def _command(self, run: RunFolder, processes: int | None) -> list[str]:
+        if processes is None:
+            return [sys.executable, "-c", LIGHT_LAUNCHER, str(WORKER), "."]
+        kind = "'NO'" if processes == 1 else "MULTI_GPU"
+        run.file("accelerate.yaml").write_text(ACCELERATE_YAML.format(kind=kind, processes=processes))
+        launch = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", "accelerate.yaml"]
+        return [*launch, "--main_process_port", "0", "--num_cpu_threads_per_process", "1", str(WORKER), "."]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Starter]:
+    starter = Starter(tmp_path)
+    yield starter
+    for started in starter.started:
+        for pid in marked_pids(started.mark):
+            os.kill(pid, signal.SIGKILL)
+
+
+def system_lines(run: RunFolder) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in run.system_jsonl.read_text().splitlines()]

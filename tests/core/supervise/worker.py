@@ -1,0 +1,105 @@
+"""A stand-in for the training: what the keeper can see of one, without torch. Started by a real accelerate.
+
+Environment: STEPS, STEP_S, FAIL_AT (step of an exception), IGNORE_STOP, EXTRA (start children that hold to nothing).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+import traceback
+import zipfile
+from pathlib import Path
+
+from trainwiz.core.run.folder import write_json_atomic
+from trainwiz.core.supervise.lifeline import hold_to_parent
+
+RANK = int(os.environ.get("RANK", "0"))
+stop_asked = False
+
+
+def on_stop(number: int, frame: object) -> None:
+    global stop_asked
+    if stop_asked:
+        os._exit(1)
+    stop_asked = True
+
+
+def save(step: int) -> str:
+    """A whole checkpoint, its record last, as the Trainer writes it."""
+    folder = Path(f"checkpoint-{step}")
+    folder.mkdir()
+    header = json.dumps({"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}).encode()
+    (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + b"\0" * 8)
+    for name in ("optimizer.pt", "scheduler.pt", "rng_state.pth"):
+        with zipfile.ZipFile(folder / name, "w") as archive:
+            archive.writestr("data.pkl", str(step))
+    (folder / "trainer_state.json").write_text(json.dumps({"global_step": step}))
+    return folder.name
+
+
+def train(first: int, steps: int) -> None:
+    for step in range(first + 1, steps + 1):
+        if step == int(os.environ.get("FAIL_AT", "-1")):
+            raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        time.sleep(float(os.environ.get("STEP_S", "0.05")))
+        if RANK == 0:
+            with open("metrics.jsonl", "a") as file:
+                file.write(json.dumps({"time_s": time.time(), "step": step, "loss": 3.0 - step / steps}) + "\n")
+            if step % 10 == 0:
+                save(step)
+        if stop_asked:
+            end("stopped", step, steps)
+            return
+    end("finished", steps, steps)
+
+
+def end(outcome: str, step: int, steps: int) -> None:
+    if RANK == 0:
+        if not Path(f"checkpoint-{step}").exists():
+            save(step)
+        document = {"outcome": outcome, "step": step, "max_steps": steps, "first_loss": 3.0, "last_loss": 2.0}
+        write_json_atomic(Path("outcome.json"), document)
+
+
+def main() -> int:
+    if os.environ.get("EXTRA"):
+        subprocess.Popen(["sleep", "600"], start_new_session=True)
+        multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,), daemon=True).start()
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder")
+    parser.add_argument("--resume")
+    arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN if os.environ.get("IGNORE_STOP") else on_stop)
+    first = 0
+    if arguments.resume:
+        first = json.loads((Path(arguments.resume) / "trainer_state.json").read_text())["global_step"]
+    if RANK == 0:
+        engine = {"actual": "single", "precision": "fp32", "world_size": int(os.environ.get("WORLD_SIZE", "1"))}
+        write_json_atomic(Path("engine.json"), engine)
+    print(f"rank {RANK} trains from {first}", flush=True)
+    try:
+        train(first, int(os.environ.get("STEPS", "100000")))
+    except Exception as error:  # noqa: BLE001
+        document = {
+            "type": type(error).__name__,
+            "message": str(error),
+            "traceback": traceback.format_exc(),
+            "time_s": time.time(),
+            "step": int(os.environ.get("FAIL_AT", "-1")),
+            "rank": RANK,
+        }
+        write_json_atomic(Path(f"failure-rank{RANK}.json"), document)
+        raise
+    return 0
+
+
+if __name__ == "__main__":
+    hold_to_parent()
+    sys.exit(main())
