@@ -9,7 +9,7 @@ from typing import Any
 from trainwiz.core.catalog.gpus import find_gpu
 from trainwiz.core.hardware.links import read_links
 from trainwiz.core.hardware.machine import Gpu
-from trainwiz.core.hardware.nvml import NvmlSession, Reader, Unreadable, call, device_memory, mig_handles
+from trainwiz.core.hardware.nvml import NO_GPU, NvmlSession, Reader, Unreadable, call, device_memory, mig_handles
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ def read_gpus() -> GpuReading:
         cuda = reader.read("cuda_driver_version", lambda: _cuda_version(call("nvmlSystemGetCudaDriverVersion")))
         count = reader.read("gpus", lambda: int(call("nvmlDeviceGetCount"))) or 0
         if count == 0 and "gpus" not in reader.unavailable:
-            reader.unavailable["gpus"] = "the NVIDIA driver works and finds no GPU"
+            reader.unavailable["gpus"] = NO_GPU
         gpus: list[Gpu] = []
         handles: dict[int, Any] = {}
         old_names: dict[str, str] = {}

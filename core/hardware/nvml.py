@@ -16,20 +16,21 @@ WSL_LIBRARY = Path("/usr/lib/wsl/lib/libnvidia-ml.so.1")
 """Where Windows puts the driver's library; not every WSL distribution searches there."""
 
 NO_LIBRARY = "no NVIDIA driver is installed: libnvidia-ml.so.1 was not found"
+NOT_LOADED = "the NVIDIA driver is installed but not loaded"
+DRIVER_UPDATED = "the NVIDIA driver was updated and the old one is still loaded: reboot, or reload the driver"
+NO_GPU = "the NVIDIA driver works and finds no GPU"
 
 _REASONS: dict[int, str] = {
     pynvml.NVML_ERROR_UNINITIALIZED: "NVML is not initialised",
     pynvml.NVML_ERROR_NOT_SUPPORTED: "this GPU does not report it",
     pynvml.NVML_ERROR_NO_PERMISSION: "the driver does not permit this user to read it",
-    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "the NVIDIA driver is installed but not loaded",
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: NOT_LOADED,
     pynvml.NVML_ERROR_TIMEOUT: "the driver did not answer in time",
     pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: NO_LIBRARY,
     pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: "this driver version does not report it",
     pynvml.NVML_ERROR_GPU_IS_LOST: "the GPU is lost: it fell off the bus, or it needs a reset or a reboot",
     pynvml.NVML_ERROR_RESET_REQUIRED: "the GPU needs a reset",
-    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: (
-        "the NVIDIA driver was updated and the old one is still loaded: reboot, or reload the driver"
-    ),
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: DRIVER_UPDATED,
     pynvml.NVML_ERROR_UNKNOWN: "the driver reports an unknown error",
 }
 

@@ -11,6 +11,7 @@ import psutil
 import pynvml
 from trainwiz.core.hardware.gpus import slice_profile
 from trainwiz.core.hardware.nvml import (
+    NO_GPU,
     PERMANENT_CODES,
     NvmlSession,
     Unreadable,
@@ -119,7 +120,7 @@ class GpuSampler:
         if count != self._count or any(device.handle is None for device in self._devices):
             self._count = count
             self._devices = [device for index in range(count) for device in self._open_device(index)]
-        return None if count else "the NVIDIA driver works and finds no GPU"
+        return None if count else NO_GPU
 
     def _open_device(self, index: int) -> list[_Device]:
         uuid, name = self._known.get(index, (None, None))

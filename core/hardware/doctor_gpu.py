@@ -1,0 +1,185 @@
+"""The checks that concern the GPU: driver, cards, torch's build, bf16, TF32, FlashAttention."""
+
+from __future__ import annotations
+
+import re
+
+from trainwiz.core.hardware.checkup import Check
+from trainwiz.core.hardware.choices import AMPERE, choose_attention, choose_precision, choose_tf32, weakest_gpu
+from trainwiz.core.hardware.describe import describe_gpus
+from trainwiz.core.hardware.machine import Machine
+from trainwiz.core.hardware.nvml import DRIVER_UPDATED, NO_LIBRARY, NOT_LOADED
+from trainwiz.core.hardware.tools import Tools
+
+OLD_CARD_INDEX = "https://download.pytorch.org/whl/cu126"
+"""PyTorch's builds for CUDA 12.6: the only ones of 2.11 to 2.14 that still hold Pascal and Volta."""
+
+ONLY_WITH_CARD = "Needed only with an NVIDIA GPU; this machine trains without."
+
+
+def check_gpu_features(machine: Machine, tools: Tools) -> tuple[Check, ...]:
+    if machine.platform == "darwin":
+        return (_mps(machine), _bf16(machine))
+    return (
+        _driver(machine, tools),
+        *_gpus(machine),
+        _torch_cuda(machine, tools),
+        _bf16(machine),
+        _tf32(machine),
+        _flash_attention(machine, tools),
+    )
+
+
+def _mps(machine: Machine) -> Check:
+    title = "Apple GPU (MPS)"
+    if machine.accelerator == "mps":
+        return Check("mps", title, "ok", describe_gpus(machine.visible_gpus))
+    reason = machine.unavailable.get("gpus", "no Apple GPU")
+    return Check("mps", title, "missing", reason, "Install a Python built for arm64, or update macOS.")
+
+
+def _driver(machine: Machine, tools: Tools) -> Check:
+    title = "NVIDIA driver"
+    drivers = [gpu.driver for gpu in machine.gpus if gpu.driver is not None]
+    problem = machine.unavailable.get("gpus")
+    if drivers and problem is None:
+        return Check("driver", title, "ok", f"version {drivers[0]}, CUDA up to {machine.cuda_driver_version}")
+    reason = problem or "the driver does not say its version"
+    if problem == NO_LIBRARY and not tools.nvidia_cards and not machine.wsl:
+        return Check("driver", title, "missing", f"{reason}; no NVIDIA card is on the PCI bus", ONLY_WITH_CARD)
+    if machine.wsl:
+        remedy = "Install NVIDIA's driver in Windows (not inside WSL), then restart WSL."
+        return Check("driver", title, "missing", reason, remedy, "wsl.exe --shutdown")
+    if problem == DRIVER_UPDATED:
+        return Check("driver", title, "missing", reason, "Reboot.", "sudo reboot")
+    if problem == NOT_LOADED:
+        return Check(
+            "driver", title, "missing", reason, "Load it; if that fails, install it again.", "sudo modprobe nvidia"
+        )
+    if tools.container:
+        remedy = "Start the container with its GPUs (NVIDIA Container Toolkit)."
+        return Check("driver", title, "missing", reason, remedy, "docker run --gpus all ...")
+    if problem == NO_LIBRARY:
+        command = "sudo ubuntu-drivers install"
+        if tools.distribution != "ubuntu":
+            command = tools.install("nvidia-driver", "akmod-nvidia", "nvidia")
+        cards = f"{tools.nvidia_cards} NVIDIA card" + ("" if tools.nvidia_cards == 1 else "s")
+        return Check(
+            "driver", title, "missing", f"{reason}; {cards} on the PCI bus", "Install it, then reboot.", command
+        )
+    return Check("driver", title, "missing", reason, "Ask the driver what it sees.", "nvidia-smi")
+
+
+def _gpus(machine: Machine) -> tuple[Check, ...]:
+    """One check for what is visible, and one for each card that does not answer."""
+    if not machine.gpus:
+        return ()
+    lost = tuple(
+        Check(
+            f"gpu_{gpu.index}",
+            f"GPU {gpu.index}",
+            "missing",
+            gpu.unavailable["gpu"],
+            "Reset it with no program on it; if that fails, reboot.",
+            f"sudo nvidia-smi --gpu-reset -i {gpu.index}",
+        )
+        for gpu in machine.gpus
+        if "gpu" in gpu.unavailable
+    )
+    if machine.visible_gpus:
+        visible = Check("gpus", "GPUs", "ok", describe_gpus(machine.visible_gpus))
+    elif machine.cuda_visible_devices is not None:
+        reason = " ".join(machine.notes) or "CUDA_VISIBLE_DEVICES hides every GPU"
+        visible = Check("gpus", "GPUs", "missing", reason, "Let programs see the GPUs.", "unset CUDA_VISIBLE_DEVICES")
+    else:
+        reason = " ".join(machine.notes) or "no card can be used"
+        visible = Check("gpus", "GPUs", "missing", reason, "See the lines below.")
+    return (visible, *lost)
+
+
+def _torch_cuda(machine: Machine, tools: Tools) -> Check:
+    title = "CUDA build of torch"
+    if machine.torch_cuda is None:
+        reason = machine.unavailable.get("torch_cuda", "torch is not installed")
+        if not machine.gpus and not tools.nvidia_cards:
+            return Check("torch_cuda", title, "missing", reason, ONLY_WITH_CARD)
+        remedy = "Until then training runs on the CPU: install the CUDA build (some gigabytes)."
+        return Check("torch_cuda", title, "missing", reason, remedy, _install_torch(machine, tools))
+    reason = f"built for CUDA {machine.torch_cuda}"
+    gpu = weakest_gpu(machine)
+    if gpu is not None and gpu.capability is not None:
+        problem = _not_built_for(gpu.capability, machine.torch_cuda, machine.libraries.versions.get("torch"))
+        if problem is not None:
+            remedy = "Install a build that knows this card."
+            return Check("torch_cuda", title, "missing", f"{reason}: {problem}", remedy, _install_torch(machine, tools))
+    driver = machine.cuda_driver_version
+    if driver is not None and _numbers(machine.torch_cuda)[0] > _numbers(driver)[0]:
+        reason += f", but the driver runs CUDA {driver} at most"
+        remedy = "Install a build for the driver's CUDA, or update the driver."
+        return Check("torch_cuda", title, "missing", reason, remedy, _install_torch(machine, tools))
+    return Check("torch_cuda", title, "ok", reason)
+
+
+def _install_torch(machine: Machine, tools: Tools) -> str:
+    """PyPI's own build is for CUDA 13, which needs a driver for it and a card from Turing on."""
+    command = f"{tools.pip} install --force-reinstall torch"
+    gpu = weakest_gpu(machine)
+    capability = (8, 0) if gpu is None or gpu.capability is None else gpu.capability
+    driver = _numbers(machine.cuda_driver_version or "13.0")
+    if capability < (7, 5) or (driver < (13, 0) and capability < (10, 0)):
+        return f"{command} --index-url {OLD_CARD_INDEX}"
+    version = (machine.libraries.versions.get("torch") or "").partition("+")[0]
+    return f"{command}=={version}" if version[:1].isdigit() else command
+
+
+def _not_built_for(capability: tuple[int, int], cuda: str, torch: str | None) -> str | None:
+    """Why torch's wheels for `cuda` cannot use the card, or None.
+
+    Source: PyTorch's RELEASE.md, "CUDA support matrix": Pascal left the wheels for CUDA 12.8 with 2.8, Volta
+    with 2.11; CUDA 13 has neither; Blackwell came with CUDA 12.8.
+    """
+    sm = f"sm {capability[0]}.{capability[1]}"
+    built = _numbers(cuda)
+    volta_gone = _numbers(torch or "") >= (2, 11)
+    if capability < (7, 5) and (built >= (13, 0) or (built >= (12, 8) and (capability < (7, 0) or volta_gone))):
+        return f"these builds leave out {sm}"
+    if capability >= (10, 0) and built < (12, 8):
+        return f"{sm} needs CUDA 12.8 or later"
+    return None
+
+
+def _bf16(machine: Machine) -> Check:
+    value, reason = choose_precision(machine)
+    if value == "bf16":
+        return Check("bf16", "bf16", "ok", reason)
+    return Check("bf16", "bf16", "missing", reason, f"Training uses {value}.")
+
+
+def _tf32(machine: Machine) -> Check:
+    value, reason = choose_tf32(machine)
+    return (
+        Check("tf32", "TF32", "ok", reason)
+        if value
+        else Check("tf32", "TF32", "missing", reason, "What is computed in fp32 stays full fp32.")
+    )
+
+
+def _flash_attention(machine: Machine, tools: Tools) -> Check:
+    title = "FlashAttention-2"
+    value, reason = choose_attention(machine)
+    if value == "flash_attention_2":
+        return Check("flash_attention", title, "ok", reason)
+    gpu = weakest_gpu(machine)
+    if gpu is None or gpu.capability is None or gpu.capability < AMPERE:
+        return Check("flash_attention", title, "missing", reason, "Attention uses sdpa.")
+    remedy = "Attention uses sdpa until flash-attn is installed (its build needs nvcc and half an hour)."
+    if machine.torch_cuda is None:
+        remedy += " It needs the CUDA build of torch first."
+    command = f"{tools.pip} install flash-attn --no-build-isolation"
+    return Check("flash_attention", title, "missing", reason, remedy, command)
+
+
+def _numbers(version: str) -> tuple[int, int]:
+    """ "12.8.1" -> (12, 8); (0, 0) where there is none."""
+    found = [int(part) for part in re.findall(r"\d+", version)[:2]]
+    return (found + [0, 0])[0], (found + [0, 0])[1]
