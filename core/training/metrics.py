@@ -1,0 +1,157 @@
+"""metrics.jsonl: one line for each logged step and each evaluation, written by rank 0."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from trainwiz.core.run.folder import RunFolder, read_json, write_json_atomic
+from trainwiz.core.training.failure import note_step
+from trainwiz.core.training.meter import StepMeter
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+PROGRESS_JSON = "progress.json"
+"""In each checkpoint: the counts that a resumed run goes on from."""
+
+
+def json_number(value: Any) -> Any:
+    """Numbers that JSON has; the others as the strings "NaN", "Infinity" and "-Infinity"."""
+    if isinstance(value, torch.Tensor):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
+    return value
+
+
+class MetricsCallback(TrainerCallback):
+    """Writes the lines and remembers the first and the last loss.
+
+    Keys of a training line: time_s (Unix seconds), step, epoch, loss (mean nats a labelled token
+    since the line before), learning_rate, grad_norm, tokens and real_tokens (all processes, since
+    the start of the run, with and without padding), tokens_per_s, real_tokens_per_s, step_s,
+    data_wait_s (means since the line before, this process), peak_allocated_bytes and
+    peak_reserved_bytes (the fullest device; null without CUDA). An evaluation line: time_s, step,
+    epoch and names that begin with eval_. A line {"resumed_from": step} takes back the lines
+    before it with a higher step.
+    """
+
+    def __init__(self, folder: RunFolder, meter: StepMeter, accelerator: Accelerator) -> None:
+        self.first_loss: float | None = None
+        self.last_loss: float | None = None
+        self.last_evaluation: dict[str, Any] = {}
+        self._path = folder.metrics_jsonl
+        self._meter = meter
+        self._accelerator = accelerator
+        self._before = {"tokens": 0, "real_tokens": 0}
+        self._last = (0, 0)
+
+    def resume(self, checkpoint: Path, step: int) -> None:
+        """Go on from the counts that a checkpoint holds."""
+        progress = read_json(checkpoint / PROGRESS_JSON) or {}
+        self._before = {key: int(progress.get(key) or 0) for key in self._before}
+        self._last = (self._before["tokens"], self._before["real_tokens"])
+        self.first_loss = progress.get("first_loss")
+        self.last_loss = progress.get("last_loss")
+        if self._accelerator.is_main_process:
+            self._write({"time_s": time.time(), "resumed_from": step})
+
+    def save_progress(self, checkpoint: Path) -> None:
+        """Write the counts into a checkpoint; every process must call it."""
+        tokens, real_tokens, *_ = self._totals()
+        if self._accelerator.is_main_process:
+            checkpoint.mkdir(parents=True, exist_ok=True)
+            losses = {"first_loss": json_number(self.first_loss), "last_loss": json_number(self.last_loss)}
+            write_json_atomic(checkpoint / PROGRESS_JSON, {"tokens": tokens, "real_tokens": real_tokens, **losses})
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        self._meter.step_done()
+        note_step(state.global_step)
+        if state.global_step >= state.max_steps:
+            control.should_log = True
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        logs = logs or {}
+        head = {"time_s": time.time(), "step": state.global_step, "epoch": state.epoch}
+        if "loss" in logs:
+            line = {**head, **self._training_line(logs)}
+        elif any(name.startswith("eval_") for name in logs):
+            self.last_evaluation = {name: value for name, value in logs.items() if name.startswith("eval_")}
+            line = {**head, **self.last_evaluation}
+        else:
+            return
+        if self._accelerator.is_main_process:
+            self._write({name: json_number(value) for name, value in line.items()})
+            print(_shown(line, state.max_steps), flush=True)
+
+    def _training_line(self, logs: dict[str, Any]) -> dict[str, Any]:
+        self.last_loss = logs["loss"]
+        if self.first_loss is None:
+            self.first_loss = logs["loss"]
+        tokens, real_tokens, allocated, reserved = self._totals()
+        pace = self._meter.read_pace()
+        seconds = pace.step_s * pace.steps
+        line = {
+            "loss": logs["loss"],
+            "learning_rate": logs.get("learning_rate"),
+            "grad_norm": logs.get("grad_norm"),
+            "tokens": tokens,
+            "real_tokens": real_tokens,
+            "tokens_per_s": (tokens - self._last[0]) / seconds if seconds > 0 else None,
+            "real_tokens_per_s": (real_tokens - self._last[1]) / seconds if seconds > 0 else None,
+            "step_s": pace.step_s if pace.steps else None,
+            "data_wait_s": pace.data_wait_s if pace.steps else None,
+            "peak_allocated_bytes": allocated,
+            "peak_reserved_bytes": reserved,
+        }
+        self._last = (tokens, real_tokens)
+        return line
+
+    def _totals(self) -> tuple[int, int, int | None, int | None]:
+        """tokens, real tokens, peak allocated and reserved bytes over all processes."""
+        cuda = self._accelerator.device.type == "cuda"
+        mine = torch.tensor(
+            [
+                self._meter.tokens,
+                self._meter.real_tokens,
+                torch.cuda.max_memory_allocated() if cuda else 0,
+                torch.cuda.max_memory_reserved() if cuda else 0,
+            ],
+            dtype=torch.int64,
+            device=self._accelerator.device,
+        )
+        every = self._accelerator.gather(mine).reshape(-1, 4).cpu()
+        tokens, real_tokens = (int(count) for count in every[:, :2].sum(dim=0))
+        peaks = every[:, 2:].max(dim=0).values
+        return (
+            self._before["tokens"] + tokens,
+            self._before["real_tokens"] + real_tokens,
+            int(peaks[0]) if cuda else None,
+            int(peaks[1]) if cuda else None,
+        )
+
+    def _write(self, line: dict[str, Any]) -> None:
+        with self._path.open("a", encoding="utf-8") as lines:
+            lines.write(json.dumps(line, allow_nan=False) + "\n")
+
+
+def _shown(line: dict[str, Any], max_steps: int) -> str:
+    """The line of the log for people."""
+    place = f"step {line['step']}/{max_steps}"
+    if "loss" in line:
+        rate = line["real_tokens_per_s"]
+        speed = f"  {rate:,.0f} real tokens/s" if rate else ""
+        return f"{place}  loss {line['loss']:.4f}  learning rate {line['learning_rate']:.3g}{speed}"
+    loss = line.get("eval_loss")
+    return f"{place}  evaluation" + (f": loss {loss:.4f}" if isinstance(loss, float) else "")

@@ -1,0 +1,60 @@
+"""In which order rows are seen. A sampler hands out (epoch, row) pairs, so that a row knows its epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from torch.utils.data import Sampler
+from trainwiz.core.training.masking import EVALUATION_EPOCH
+
+RowKey = tuple[int, int]
+"""(epoch, row); row -1 fills up the last batch and counts for nothing."""
+FILLER = -1
+
+
+class EpochSampler(Sampler[RowKey]):
+    """All training rows in an order that is a function of (seed, epoch).
+
+    `repeat_first_epoch` gives epoch 0 again and again: the same batches with the same masks.
+    """
+
+    def __init__(self, rows: int, seed: int, *, repeat_first_epoch: bool = False) -> None:
+        self._rows = rows
+        self._seed = seed
+        self._repeat = repeat_first_epoch
+        self._epoch = 0
+
+    def start_epoch(self, epoch: int) -> None:
+        """Called by the Trainer's epoch callback. Not named `set_epoch`: accelerate would call that
+        with its own count, which a resumed run does not share."""
+        self._epoch = 0 if self._repeat else epoch
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def __iter__(self) -> Iterator[RowKey]:
+        epoch = self._epoch
+        order = np.random.Generator(np.random.Philox(key=[self._seed, epoch], counter=[0, 0, 1, 0])).permutation(
+            self._rows
+        )
+        return ((epoch, int(row)) for row in order)
+
+
+class EvaluationSampler(Sampler[RowKey]):
+    """All held-out rows in order, filled up to whole batches on every process.
+
+    Without the fillers accelerate would repeat rows to make the processes even, and the mean
+    would count them twice.
+    """
+
+    def __init__(self, rows: int, rows_of_all_processes: int) -> None:
+        self._rows = rows
+        self._length = -(-rows // rows_of_all_processes) * rows_of_all_processes
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[RowKey]:
+        for row in range(self._length):
+            yield EVALUATION_EPOCH, row if row < self._rows else FILLER

@@ -1,0 +1,124 @@
+"""TrainingSession: one process of a run, from run.yaml to outcome.json."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+from trainwiz.core.config import RunConfig
+from trainwiz.core.errors import usage_error
+from trainwiz.core.export.training_arguments import training_arguments
+from trainwiz.core.run.folder import TENSORBOARD_LOGS, RunFolder, read_json, write_json_atomic
+from trainwiz.core.training.callbacks import EngineCallback, EpochCallback, StopCallback
+from trainwiz.core.training.meter import StepMeter
+from trainwiz.core.training.metrics import MetricsCallback, json_number
+from trainwiz.core.training.parts import TaskParts
+from trainwiz.core.training.stop import StopRequest
+from trainwiz.core.training.tasks import build_task
+from trainwiz.core.training.trainer import RunTrainer
+from transformers import PrinterCallback, ProgressCallback, TrainingArguments, set_seed
+
+OUTCOME_JSON = "outcome.json"
+
+
+class TrainingSession:
+    """Trains the run in `folder`; with `checkpoint`, goes on from it."""
+
+    def __init__(self, folder: Path, checkpoint: Path | None, stop: StopRequest) -> None:
+        self.folder = RunFolder(folder)
+        self.checkpoint = checkpoint
+        self.stop = stop
+
+    def run(self) -> None:
+        """Train, then write final_model and outcome.json. Raises UsageError for what is wrong with the run."""
+        config = read_config(self.folder)
+        os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(self.folder.file(TENSORBOARD_LOGS)))
+        set_seed(config.training.seed)
+        arguments = training_arguments(config)
+        # Made first: it starts the process group and DeepSpeed, which the model's weights depend on.
+        args = TrainingArguments(**arguments)
+        parts = build_task(config, self.folder.path, self.checkpoint, args.world_size)
+        if parts.evaluation is None:
+            args.eval_strategy = "no"
+            args.metric_for_best_model = None
+        self._train(args, parts)
+
+    def _train(self, args: TrainingArguments, parts: TaskParts) -> None:
+        meter = StepMeter()
+        trainer = RunTrainer(args, parts, meter, self.checkpoint)
+        for printing in (PrinterCallback, ProgressCallback):
+            trainer.remove_callback(printing)
+        metrics = MetricsCallback(self.folder, meter, trainer.accelerator)
+        engine = EngineCallback(self.folder)
+        engine.trainer = trainer
+        stopping = StopCallback(self.stop, trainer.accelerator, trainer.saved_steps)
+        trainer.metrics_callback = metrics
+        for callback in (EpochCallback(parts.sampler), engine, metrics, stopping):
+            trainer.add_callback(callback)
+        if self.checkpoint is not None:
+            step = int((read_json(self.checkpoint / "trainer_state.json") or {}).get("global_step") or 0)
+            metrics.resume(self.checkpoint, step)
+            trainer.saved_steps.add(step)
+        if stopping.agreed():
+            self._write_outcome(trainer, metrics, "stopped")
+            return
+        trainer.train(resume_from_checkpoint=str(self.checkpoint) if self.checkpoint else None)
+        if not stopping.stopped:
+            self._save_final_model(trainer)
+        self._write_outcome(trainer, metrics, "stopped" if stopping.stopped else "finished")
+
+    def _save_final_model(self, trainer: RunTrainer) -> None:
+        """Save beside the place and rename: final_model is complete or not there."""
+        final = self.folder.final_model
+        partial = final.with_name(f"{final.name}.partial")
+        trainer.save_model(str(partial))
+        trainer.accelerator.wait_for_everyone()
+        if trainer.is_world_process_zero():
+            if final.exists():
+                final.rename(_free_name(final))
+            partial.rename(final)
+            print(f"model saved in {final}", flush=True)
+
+    def _write_outcome(self, trainer: RunTrainer, metrics: MetricsCallback, outcome: str) -> None:
+        if not trainer.is_world_process_zero():
+            return
+        step = trainer.state.global_step
+        if step == 0 and self.checkpoint is not None:
+            step = max(trainer.saved_steps, default=0)
+        max_steps = trainer.state.max_steps or max(trainer.args.max_steps, 0)
+        document = {
+            "outcome": outcome,
+            "step": step,
+            "max_steps": max_steps,
+            "first_loss": metrics.first_loss,
+            "last_loss": metrics.last_loss,
+            **metrics.last_evaluation,
+        }
+        write_json_atomic(self.folder.file(OUTCOME_JSON), {key: json_number(value) for key, value in document.items()})
+        word = "finished" if outcome == "finished" else "stopped; it can be resumed"
+        print(f"{word} at step {step} of {max_steps}", flush=True)
+
+
+def read_config(folder: RunFolder) -> RunConfig:
+    """The RunConfig of run.yaml; UsageError when it is missing or not one."""
+    try:
+        document: Any = yaml.safe_load(folder.run_yaml.read_text(encoding="utf-8"))
+        return RunConfig.model_validate(document)
+    except OSError as error:
+        message = f"{folder.run_yaml} cannot be read: {error.strerror}; give a run folder."
+    except yaml.YAMLError as error:
+        message = f"{folder.run_yaml} is not valid YAML: {' '.join(str(error).split())}."
+    except ValidationError as error:
+        wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+        message = f"{folder.run_yaml} is not a run configuration: {wrong}."
+    raise usage_error("bad_run", str(folder.run_yaml), message)
+
+
+def _free_name(path: Path) -> Path:
+    number = 1
+    while path.with_name(f"{path.name}.old-{number}").exists():
+        number += 1
+    return path.with_name(f"{path.name}.old-{number}")
