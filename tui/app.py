@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import PurePath
 from typing import Any, ClassVar
 
 from textual.app import App
@@ -21,12 +22,14 @@ class TrainwizApp(App[int]):
 
     TITLE = "trainwiz"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("app")]
-    CSS_PATH = "trainwiz.tcss"
+    CSS_PATH: ClassVar[list[str | PurePath]] = ["trainwiz.tcss", "screens/plan.tcss"]
 
     def __init__(self, first_screen: Callable[[], Screen[Any]], *, ascii_only: bool | None = None) -> None:
         super().__init__()
         self._first_screen = first_screen
         self.ascii_only = wants_ascii() if ascii_only is None else ascii_only
+        self.farewell = ""
+        """What the command prints after the screen is gone."""
         for theme in THEMES:
             self.register_theme(theme)
         self.theme = default_theme_name()
@@ -43,6 +46,11 @@ class TrainwizApp(App[int]):
 
     def action_leave(self) -> None:
         """Leave with exit code 0; the run of a monitor goes on."""
+        self.exit(0)
+
+    def leave_with(self, words: str) -> None:
+        """Leave with exit code 0 and say something in the terminal."""
+        self.farewell = words
         self.exit(0)
 
     def action_next_theme(self) -> None:

@@ -1,0 +1,66 @@
+"""The command that does without a screen what the wizard is about to do."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import Any
+
+from trainwiz.core.plan.request import PlanRequest
+from trainwiz.tui.options import OPTIONS
+
+_FLAGS = {option.key: option for option in OPTIONS if option.key}
+
+
+def command_line(request: PlanRequest) -> str:
+    """One line for a shell; every value of the request is in it."""
+    words = ["trainwiz"]
+    if request.profile is not None:
+        words += ["--profile", request.profile]
+    for key, value in request.overrides.items():
+        words += _choice(key, value)
+    words += _mode(request)
+    for flag, setting in (
+        ("--gpu", request.gpu),
+        ("--num-gpus", request.num_gpus),
+        ("--ram", request.ram_bytes),
+        ("--gpu-memory", request.gpu_memory_bytes),
+        ("--tflops", request.tflops),
+        ("--capability", request.capability),
+        ("--output-dir", request.output_dir),
+        ("--name", request.name),
+    ):
+        if setting is not None:
+            words += [flag, str(setting)]
+    if request.force:
+        words.append("--force")
+    return shlex.join([*words, "--yes"])
+
+
+def _choice(key: str, value: Any) -> list[str]:
+    if key == "data.sources" and isinstance(value, list) and len(value) == 1 and set(value[0]) == {"name"}:
+        return ["--dataset", str(value[0]["name"])]
+    option = _FLAGS.get(key)
+    if option is None or value is None or isinstance(value, list | dict):
+        return ["--set", f"{key}={_scalar(value)}"]
+    if option.kind == "switch":
+        return [option.flag if value else f"--no-{option.flag.removeprefix('--')}"]
+    return [option.flag, _scalar(value)]
+
+
+def _scalar(value: Any) -> str:
+    """A value as YAML reads it back."""
+    if value is None:
+        return "null"
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _mode(request: PlanRequest) -> list[str]:
+    words: list[str] = []
+    if request.mode == "overfit":
+        words += ["--overfit", str(request.overfit_batches or 1)]
+    elif request.mode != "train":
+        words.append(f"--{request.mode}")
+    if request.trace_steps is not None:
+        words += ["--trace-steps", str(request.trace_steps)]
+    return words

@@ -1,0 +1,107 @@
+"""PlanLayout: where the parts of the plan screen stand, and how a PlanState is drawn into them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from textual.app import ComposeResult
+from textual.containers import Container, VerticalScroll
+from textual.screen import Screen
+from trainwiz.tui.keys import KeyBinding, keys_of
+from trainwiz.tui.screens.plan_field_table import fields_of
+from trainwiz.tui.screens.plan_fields import REVIEW, FieldSpec
+from trainwiz.tui.screens.plan_state import PlanState, is_changed
+from trainwiz.tui.screens.plan_views import relabel
+from trainwiz.tui.widgets.field_row import FieldInput, FieldRow
+from trainwiz.tui.widgets.head_line import HeadLine
+from trainwiz.tui.widgets.key_bar import KeyBar
+from trainwiz.tui.widgets.plan_panel import numbered_remedies
+from trainwiz.tui.widgets.plan_views import PlanPanel, PlanStrip, state_findings
+from trainwiz.tui.widgets.rail import StepRail
+from trainwiz.tui.widgets.step_form import StepForm
+
+if TYPE_CHECKING:
+    from trainwiz.tui.app import TrainwizApp
+
+
+class FormScroll(VerticalScroll, can_focus=False, inherit_bindings=False):
+    """Scrolls with the focus and the wheel; the arrow keys move the focus."""
+
+
+class PlanLayout(Screen[None]):
+    """Rail, form, plan, key bar; folded on narrow and low terminals. Draws `state`, changes nothing in it."""
+
+    HORIZONTAL_BREAKPOINTS = [(0, "-slim"), (70, "-middle"), (110, "-wide")]
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (16, "-short"), (30, "-tall")]
+
+    def __init__(self, state: PlanState) -> None:
+        super().__init__()
+        self.state = state
+
+    @property
+    def _wizard(self) -> TrainwizApp:
+        return cast("TrainwizApp", self.app)
+
+    def compose(self) -> ComposeResult:
+        marks = self._wizard.marks
+        yield HeadLine(marks)
+        with Container(id="body"):
+            yield StepRail(marks, id="rail")
+            yield FormScroll(StepForm(self.state.step, marks, more=False), id="form")
+            yield PlanPanel(marks, id="panel")
+        yield PlanStrip(marks, id="strip")
+        yield KeyBar(self._keys)
+
+    def on_mount(self) -> None:
+        self._draw()
+        self._focus_step()
+
+    def _draw(self) -> None:
+        for widget in self.query("HeadLine, StepRail, PlanPanel, PlanStrip"):
+            cast(HeadLine, widget).show(self.state)
+        for form in self.query(StepForm):
+            if form.step == self.state.step:
+                form.show(self.state)
+        self.query_one(KeyBar).refresh()
+
+    async def _show_step(self) -> None:
+        """The rows of a step are made when it is first seen, and kept."""
+        step, more, holder = self.state.step, self.state.more, self.query_one(FormScroll)
+        focused = self.focused.spec.id if isinstance(self.focused, FieldRow) else ""
+        for form in self.query(StepForm):
+            form.display = form.step == step
+            if form.step == step and form.more != more:
+                await form.remove()
+        if not self.query(f"#step-{step}"):
+            await holder.mount(StepForm(step, self._wizard.marks, more=more))
+        holder.scroll_home(animate=False)
+        self._draw()
+        self._focus_step(focused)
+
+    def _focus_step(self, field_id: str = "") -> None:
+        """The field named, else the first one of the step; on the last step the start button."""
+        names = [spec.id for spec in fields_of(self.state.step, self.state.more)]
+        if self.state.step == REVIEW and field_id not in names:
+            target = f"#step-{REVIEW} #button-start"
+        else:
+            target = f"#field-{field_id if field_id in names else names[0]}"
+        for widget in self.query(target):
+            widget.focus()
+
+    @property
+    def _spec(self) -> FieldSpec | None:
+        return self.focused.spec if isinstance(self.focused, FieldRow) else None
+
+    def _keys(self) -> tuple[KeyBinding, ...]:
+        """The keys that do something now."""
+        if isinstance(self.focused, FieldInput):
+            return keys_of("edit")
+        remedies = len(numbered_remedies(state_findings(self.state)))
+        hidden = set() if remedies else {"plan.remedy_1"}
+        if self._spec is None or not is_changed(self.state, self._spec):
+            hidden.add("plan.reset")
+        rows = keys_of("plan", "app")
+        return tuple(relabel(row, remedies, self.state.step) for row in rows if row.id not in hidden)
+
+    def on_descendant_focus(self) -> None:
+        self.query_one(KeyBar).refresh()

@@ -1,0 +1,181 @@
+"""PlanState: everything the wizard knows, as one frozen value, and the functions that give the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from trainwiz.core.findings import Finding
+from trainwiz.core.plan.request import PlanRequest
+from trainwiz.tui.screens.plan_fields import OUTPUT_DIR, PROFILE, REVIEW, STEPS, FieldSpec
+
+if TYPE_CHECKING:
+    from trainwiz.core.catalog.model import ModelSpec
+    from trainwiz.core.data.summary import DataSummary
+    from trainwiz.core.hardware import Machine
+    from trainwiz.core.plan.result import Plan
+
+SOURCES = "data.sources"
+FIRST_SOURCE = "data.sources.0."
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """One entry of a list to choose from."""
+
+    value: str
+    label: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a worker read from the world for one request. What is not read yet is None."""
+
+    machine: Machine | None = None
+    model: ModelSpec | None = None
+    data: DataSummary | None = None
+    plan: Plan | None = None
+    profiles: tuple[Offer, ...] = ()
+    models: tuple[Offer, ...] = ()
+    samples: tuple[Offer, ...] = ()
+    files: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """File name -> text, as a start would write them."""
+    folder: str = ""
+    findings: tuple[Finding, ...] = ()
+    """Why there is no plan for the request; empty when there is one."""
+    waits_for: str = ""
+    """What is still being read; empty when the reading is complete."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanState:
+    """The wizard. `reading` belongs to an earlier request while `updating` is true."""
+
+    request: PlanRequest
+    step: int = 0
+    reached: int = 0
+    reading: Reading = Reading(waits_for="reading this machine")
+    updating: bool = True
+    slow: bool = False
+    """The update takes long enough to be seen: the old values are dimmed."""
+    invalid: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Field id -> why the text in it cannot be read."""
+    more: bool = False
+    """The rarely changed fields are shown."""
+    wanted_start: str = ""
+    """ "start" or "detached" while the plan of a start is still being made."""
+    busy: str = ""
+    """What a start is doing now."""
+    problem: str = ""
+    """Why the last start did not work."""
+
+    @property
+    def plan(self) -> Plan | None:
+        return self.reading.plan
+
+    @property
+    def changed(self) -> int:
+        """How many values the user chose."""
+        return len(self.request.overrides) + (self.request.output_dir is not None)
+
+
+def go_to(state: PlanState, step: int) -> PlanState:
+    """Another step; every step up to the furthest one counts as visited."""
+    step = max(0, min(step, len(STEPS) - 1))
+    return replace(state, step=step, reached=max(state.reached, step), problem="", wanted_start="")
+
+
+def is_changed(state: PlanState, spec: FieldSpec) -> bool:
+    """True where the user chose the value of this field."""
+    if spec.keys == (PROFILE,):
+        return False
+    if spec.keys == (OUTPUT_DIR,):
+        return state.request.output_dir is not None
+    overrides = state.request.overrides
+    if spec.id == "data":
+        return SOURCES in overrides or f"{FIRST_SOURCE}name" in overrides
+    return any(key in overrides for key in spec.keys)
+
+
+def with_values(request: PlanRequest, spec: FieldSpec, values: Mapping[str, Any]) -> PlanRequest:
+    """The request with the values of one field; an empty mapping takes the user's choice back.
+
+    A new data source takes the columns of the old one with it.
+    """
+    if spec.keys == (PROFILE,):
+        return replace(request, profile=values.get(PROFILE) or None)
+    if spec.keys == (OUTPUT_DIR,):
+        return replace(request, output_dir=values.get(OUTPUT_DIR) or None)
+    overrides = dict(request.overrides)
+    for key in spec.keys:
+        overrides.pop(key, None)
+    if spec.id == "data":
+        overrides = {
+            key: value for key, value in overrides.items() if key != SOURCES and not key.startswith(FIRST_SOURCE)
+        }
+        if values:
+            overrides = {SOURCES: [{"name": values[spec.keys[0]]}], **overrides}
+    else:
+        overrides.update(values)
+    return replace(request, overrides=overrides)
+
+
+def with_changes(request: PlanRequest, changes: Mapping[str, Any]) -> PlanRequest:
+    """The request after a remedy: key path -> value, where `profile` and `output_dir` are the request's own."""
+    overrides = dict(request.overrides)
+    for key, value in changes.items():
+        if key == PROFILE:
+            request = replace(request, profile=value)
+        elif key == OUTPUT_DIR:
+            request = replace(request, output_dir=value)
+        else:
+            overrides[key] = value
+    return replace(request, overrides=overrides)
+
+
+def with_invalid(state: PlanState, field_id: str, reason: str) -> PlanState:
+    """Note or (with an empty reason) clear why a field's text cannot be used."""
+    invalid = {key: value for key, value in state.invalid.items() if key != field_id}
+    if reason:
+        invalid[field_id] = reason
+    return replace(state, invalid=MappingProxyType(invalid))
+
+
+def field_problem(state: PlanState, spec: FieldSpec) -> str:
+    """Why the value of a field cannot stay as it is; empty when it can."""
+    if spec.id in state.invalid:
+        return state.invalid[spec.id]
+    findings = state.reading.findings or (state.plan.errors if state.plan is not None else ())
+    places = {*spec.keys, *((SOURCES, FIRST_SOURCE.rstrip(".")) if spec.id == "data" else ())}
+    return next((finding.message for finding in findings if finding.where in places), "")
+
+
+def start_obstacle(state: PlanState, kind: str = "start") -> str:
+    """Why a start is not possible now, in one sentence; empty when it is. Errors in a plan do not hinder writing."""
+    if state.busy:
+        return state.busy
+    if state.invalid:
+        return next(iter(state.invalid.values()))
+    if state.reading.findings:
+        return state.reading.findings[0].message
+    if state.plan is None or state.updating or state.reading.waits_for:
+        return ""
+    errors = state.plan.errors
+    if errors and kind != "write" and not state.request.force:
+        rest = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+        return errors[0].message + rest
+    return ""
+
+
+def is_ready(state: PlanState) -> bool:
+    """The plan belongs to the request as it stands, and everything for it was read."""
+    return state.plan is not None and not state.updating and not state.reading.waits_for
+
+
+def first_state(request: PlanRequest, *, at_review: bool) -> PlanState:
+    """The wizard as it opens."""
+    step = REVIEW if at_review else 0
+    return PlanState(request=request, step=step, reached=step)

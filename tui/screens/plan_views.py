@@ -1,0 +1,116 @@
+"""What each row shows: a pure function of the state."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from trainwiz.tui.keys import KeyBinding
+from trainwiz.tui.screens.plan_fields import OUTPUT_DIR, PROFILE, REVIEW, FieldSpec, shown_key, shown_value, word_for
+from trainwiz.tui.screens.plan_state import Offer, PlanState, field_problem, is_changed
+from trainwiz.tui.theme import Marks
+from trainwiz.tui.widgets.field_row import FieldView
+
+
+def field_view(state: PlanState, spec: FieldSpec, marks: Marks, *, typing: bool = False) -> FieldView:
+    """The row of a field. Without a plan the value is a placeholder, or what the user chose."""
+    invalid = field_problem(state, spec)
+    has_list = spec.opens_a_list
+    if spec.keys == (PROFILE,):
+        name = state.request.profile or "none"
+        note = next((offer.note for offer in state.reading.profiles if offer.value == name), "")
+        return FieldView(spec.label, name, "", note, invalid, has_list=has_list)
+    if spec.keys == (OUTPUT_DIR,):
+        folder = state.request.output_dir
+        value = folder or state.reading.folder or marks.ellipsis
+        origin = "you" if folder else "solved"
+        return FieldView(spec.label, value, origin, "", invalid, folder is not None)
+    changed = is_changed(state, spec)
+    plan = state.plan
+    if plan is None:
+        chosen = [word_for(key, state.request.overrides[key]) for key in spec.keys if key in state.request.overrides]
+        value = chosen[0] if chosen else marks.ellipsis
+        return FieldView(spec.label, value, "you" if changed else "", "", invalid, changed, has_list)
+    key = shown_key(spec, plan.config)
+    origin = plan.config.origin(key)
+    name, reason = origin.origin, origin.reason
+    if spec.id in {"data", "column"} and key not in plan.config.origins:
+        parent = plan.config.origins.get("data.sources")
+        if parent is not None and (spec.id == "data" or shown_value(spec, plan.config)):
+            name, reason = parent.origin, parent.reason
+    is_default = name == "solved" and reason == "default"
+    shown = shown_value(spec, plan.config)
+    return FieldView(
+        label=spec.label,
+        value=shown or empty_word(spec),
+        origin="you" if changed else "default" if is_default else name,
+        reason="" if changed or is_default else reason,
+        invalid=invalid,
+        changed=changed,
+        has_list=has_list,
+        dimmed=state.slow and not typing,
+    )
+
+
+def empty_word(spec: FieldSpec) -> str:
+    """How a field without a value reads."""
+    return {"max_rows": "all rows", "column": "found by name", "target": "no target"}.get(spec.id, "not set")
+
+
+def offers(state: PlanState, spec: FieldSpec) -> tuple[Offer, ...]:
+    """What a field can be chosen from."""
+    reading = state.reading
+    if spec.keys == (PROFILE,):
+        return reading.profiles
+    if spec.id == "model":
+        return reading.models
+    if spec.id == "data":
+        return reading.samples
+    if spec.id == "column":
+        return tuple(Offer(name) for name in (reading.data.columns if reading.data is not None else ()))
+    return tuple(Offer(choice, word_for(spec.keys[0], _typed(choice))) for choice in spec.choices)
+
+
+def _typed(choice: str) -> object:
+    return {"on": True, "off": False}.get(choice, choice)
+
+
+def current_offer(state: PlanState, spec: FieldSpec) -> str:
+    """The value of the field as the list of offers writes it."""
+    if spec.keys == (PROFILE,):
+        return state.request.profile or ""
+    if state.plan is None:
+        return ""
+    try:
+        value = state.plan.config.value(shown_key(spec, state.plan.config))
+    except KeyError:
+        return ""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return "" if value is None else str(value)
+
+
+def free_text_hint(spec: FieldSpec) -> str:
+    """What may be typed into the list of a field; empty when only its entries count."""
+    if not spec.free_text:
+        return ""
+    return {
+        "model": "search, or type a hub id, a folder or a config.json",
+        "data": "search, or type the path of a file or folder",
+        "column": "type a column's name or its position",
+    }.get(spec.id, "")
+
+
+def edit_text(state: PlanState, spec: FieldSpec) -> str:
+    """What stands in the editor of a field when it opens."""
+    if spec.keys == (OUTPUT_DIR,):
+        return state.request.output_dir or state.reading.folder
+    return shown_value(spec, state.plan.config) if state.plan is not None else ""
+
+
+def relabel(row: KeyBinding, remedies: int, step: int) -> KeyBinding:
+    """The key bar says how many remedies there are, and what enter does on the last step."""
+    if row.id == "plan.remedy_1" and remedies > 0:
+        return replace(row, label=f"1-{remedies}" if remedies > 1 else "1")
+    if row.id == "plan.next" and step == REVIEW:
+        return replace(row, description="press")
+    return row

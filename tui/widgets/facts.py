@@ -1,0 +1,170 @@
+"""What was found, beneath the fields of a step: the machine, the model, the first rows of the data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from textual.app import RenderResult
+from textual.content import Content
+from textual.geometry import Size
+from textual.widget import Widget
+from trainwiz.tui.figures import count, gib, percent, short_count, size
+from trainwiz.tui.plain import plain_text
+from trainwiz.tui.screens.plan_fields import DATA, HARDWARE, MODEL
+from trainwiz.tui.theme import Marks
+
+if TYPE_CHECKING:
+    from trainwiz.core.data.summary import DataSummary
+    from trainwiz.core.hardware import Gpu, Machine
+    from trainwiz.tui.screens.plan_state import PlanState
+
+LABEL = 18
+
+
+class FactsView(Widget):
+    """The facts of one step."""
+
+    DEFAULT_CSS = """
+    FactsView { height: auto; }
+    """
+
+    def __init__(self, step: int, marks: Marks) -> None:
+        super().__init__()
+        self._step = step
+        self._marks = marks
+        self._state: PlanState | None = None
+
+    def show(self, state: PlanState) -> None:
+        self._state = state
+        self.refresh(layout=True)
+
+    def _content(self, width: int) -> Content:
+        return Content() if self._state is None else facts_content(self._state, self._step, width, self._marks)
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        return str(self._content(width)).count("\n") + 1
+
+    def render(self) -> RenderResult:
+        return self._content(self.content_size.width)
+
+
+def facts_content(state: PlanState, step: int, width: int, marks: Marks) -> Content:
+    """The facts of a step in `width` cells; says what is being read while it is."""
+    reading = state.reading
+    if step == HARDWARE:
+        if reading.machine is None:
+            return _waiting(reading.waits_for or "reading this machine", marks)
+        return Content("\n").join(_machine(reading.machine, width, marks))
+    if step == MODEL:
+        if state.plan is None:
+            return _waiting(reading.waits_for or "reading the model", marks) if not reading.findings else Content()
+        return Content("\n").join(_model(state, width))
+    if step == DATA:
+        if reading.data is None:
+            return _waiting(reading.waits_for or "reading the data", marks) if not reading.findings else Content()
+        return Content("\n").join(_data(state, reading.data, width, marks))
+    return Content()
+
+
+def _waiting(what: str, marks: Marks) -> Content:
+    return Content.styled(f"  {plain_text(what)} {marks.ellipsis}", "$muted")
+
+
+def _line(label: str, value: str, note: str = "", width: int = 200) -> Content:
+    value = plain_text(value, max(8, width - LABEL - 3))
+    room = width - LABEL - 3 - len(value) - 2
+    note = f"  {plain_text(note, room)}" if note and room > 6 else ""
+    return Content.assemble("  ", (f"{label:<{LABEL}}", "$muted"), value, (note, "$muted"))
+
+
+def _wrapped(label: str, text: str, width: int) -> Iterator[Content]:
+    """A label with a text that hangs beneath it over several lines."""
+    lines = Content(plain_text(text)).wrap(max(10, width - LABEL - 3))
+    for index, line in enumerate(lines):
+        yield Content.assemble("  ", (f"{label if index == 0 else '':<{LABEL}}", "$muted"), line.plain.rstrip())
+
+
+def _machine(machine: Machine, width: int, marks: Marks) -> Iterator[Content]:
+    yield Content()
+    yield Content.styled(
+        "This machine" if not machine.hypothetical else "The machine that is planned for", "bold $muted"
+    )
+    for gpu in machine.gpus:
+        yield from _gpu(gpu, width, marks)
+    if not machine.gpus:
+        yield _line("GPU", "none", "", width)
+        for reason in list(machine.unavailable.values())[:2]:
+            yield from _wrapped("", reason, width)
+    yield _line("CPU", f"{machine.cpu_cores} cores", machine.cpu_model or "", width)
+    yield _line("RAM", f"{gib(machine.ram_available_bytes)} of {gib(machine.ram_total_bytes)} GiB free", "", width)
+    if machine.disk_free_bytes is not None:
+        yield _line("Disk", f"{gib(machine.disk_free_bytes)} GiB free", machine.disk_path or "", width)
+    found = [f"{name} {version}" for name, version in machine.libraries.versions.items() if version]
+    if found:
+        yield from _wrapped("Libraries", ", ".join(found[:8]), width)
+
+
+def _gpu(gpu: Gpu, width: int, marks: Marks) -> Iterator[Content]:
+    name = (gpu.name or "unknown").removeprefix("NVIDIA ")
+    yield _line(f"GPU {gpu.index}", name, "" if gpu.visible else "not visible to this process", width)
+    parts = [
+        f"{gib(gpu.memory_free_bytes)} of {gib(gpu.memory_total_bytes)} GiB free",
+        f"sm {gpu.compute_capability}" if gpu.compute_capability else "",
+        f"driver {gpu.driver}" if gpu.driver else "",
+    ]
+    yield _line("", f" {marks.dot} ".join(part for part in parts if part), "", width)
+    for what, reason in list(gpu.unavailable.items())[:2]:
+        yield from _wrapped("", f"{what}: {reason}", width)
+
+
+def _model(state: PlanState, width: int) -> Iterator[Content]:
+    plan, model = state.plan, state.reading.model
+    assert plan is not None
+    yield Content()
+    yield Content.styled("What it is", "bold $muted")
+    parameters = short_count(plan.model.parameters)
+    note = ""
+    if plan.model.trainable_parameters not in (None, plan.model.parameters):
+        note = f"{short_count(plan.model.trainable_parameters)} of them trained"
+    yield _line("Parameters", parameters, note, width)
+    yield _line("Architecture", plan.model.architecture or "unknown", "", width)
+    yield _line("Task", plan.task, "", width)
+    if model is None:
+        return
+    config = model.architecture
+    shape = [
+        f"{config[key]} {word}"
+        for key, word in (("num_hidden_layers", "layers"), ("hidden_size", "wide"), ("num_attention_heads", "heads"))
+        if key in config
+    ]
+    if shape:
+        yield _line("Shape", ", ".join(shape), "", width)
+    weights = "on this machine" if model.has_weights else "not on this machine"
+    yield _line("Weights", weights, model.hub_id or "", width)
+
+
+def _data(state: PlanState, data: DataSummary, width: int, marks: Marks) -> Iterator[Content]:
+    about = "" if data.rows_exact else "about "
+    yield Content()
+    yield Content.styled("What is in it", "bold $muted")
+    yield _line("Rows", f"{about}{count(data.rows)}", size(data.bytes_on_disk), width)
+    if data.columns:
+        yield from _wrapped("Columns", ", ".join(data.columns), width)
+    if data.lengths:
+        lengths = sorted(data.lengths)
+        middle, largest = lengths[len(lengths) // 2], lengths[-1]
+        yield _line("Length", f"median {count(middle)}, longest {count(largest)}", data.length_unit, width)
+        if state.plan is not None:
+            limit = state.plan.batch.sequence_length
+            cut = sum(length > limit for length in lengths) / len(lengths)
+            yield _line("Cut", f"{percent(cut)} of rows, at {count(limit)} tokens", "", width)
+    for finding in data.findings[:3]:
+        mark = marks.bad if finding.severity == "error" else marks.tight
+        yield from _wrapped(mark, finding.message, width)
+    if data.preview:
+        yield Content()
+        yield Content.styled("First rows", "bold $muted")
+        for row in data.preview[:5]:
+            text = plain_text("  ".join(row), max(8, width - 3))
+            yield Content.styled(f"  {text}", "$muted")

@@ -1,0 +1,216 @@
+"""FieldRow: one field of a form as a quiet line, with its origin, its reason and, when asked, an editor in place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from textual import events, on
+from textual.app import RenderResult
+from textual.binding import BindingType
+from textual.content import Content
+from textual.geometry import Size
+from textual.message import Message
+from textual.widget import Widget
+from textual.widgets import Input
+from trainwiz.tui.keys import bindings
+from trainwiz.tui.plain import plain_text
+from trainwiz.tui.screens.plan_fields import FieldSpec
+from trainwiz.tui.theme import Marks
+
+LONGEST_INPUT = 4096
+REASON_INDENT = 4
+
+
+@dataclass(frozen=True, slots=True)
+class FieldView:
+    """What a row shows. Everything here is plain text."""
+
+    label: str
+    value: str
+    origin: str = ""
+    reason: str = ""
+    invalid: str = ""
+    changed: bool = False
+    has_list: bool = False
+    dimmed: bool = False
+
+
+def wrap(text: str, width: int) -> list[str]:
+    """Lines of at most `width` cells, broken at spaces where there are any."""
+    width = max(width, 8)
+    return [line.plain.rstrip() for line in Content(text).wrap(width)] if text else []
+
+
+def row_lines(view: FieldView, width: int, marks: Marks, *, focused: bool, roomy: bool, editing: bool) -> list[Content]:
+    """The lines of a row in `width` cells. `roomy` shows reasons of rows without focus, in one line."""
+    lines: list[Content] = []
+    label_width = label_cells(width)
+    origin = f"{marks.changed} {view.origin}" if view.changed else view.origin
+    label = plain_text(view.label, label_width - 1)
+    menu = f" {marks.menu}" if view.has_list else ""
+    room = max(4, width - label_width - 4 - len(origin) - len(menu))
+    value = plain_text(view.value, room)
+    pad = " " * max(1, width - label_width - 2 - Content(value).cell_length - len(menu) - len(origin) - 1)
+    value_style = "$muted" if view.dimmed else "$foreground"
+    lines.append(
+        Content.assemble(
+            (f"{marks.here} " if focused else "  ", "$accent"),
+            (label.ljust(label_width), "$foreground" if focused else "$muted"),
+            ("", "") if editing else (value, value_style),
+            ("", "") if editing else (menu, "$muted"),
+            ("", "") if editing else (pad, ""),
+            ("", "") if editing else (origin, "$accent" if view.changed else "$muted"),
+        )
+    )
+    room = width - REASON_INDENT - 1
+    if view.invalid:
+        lines += [
+            Content.styled(" " * REASON_INDENT + line, "$error")
+            for line in wrap(f"{marks.bad} {plain_text(view.invalid, 400)}", room)
+        ]
+    elif view.reason and focused:
+        lines += [Content.styled(" " * REASON_INDENT + line, "$muted") for line in wrap(plain_text(view.reason), room)]
+    elif view.reason and roomy:
+        lines.append(Content.styled(" " * REASON_INDENT + plain_text(view.reason, room), "$muted"))
+    return lines
+
+
+def label_cells(width: int) -> int:
+    """Width of the label column."""
+    return 20 if width >= 48 else 16
+
+
+class FieldInput(Input):
+    """The editor in a row. Enter keeps the text, escape leaves it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("edit")]
+
+    class Left(Message):
+        """The editor is done."""
+
+        def __init__(self, keep: bool) -> None:
+            super().__init__()
+            self.keep = keep
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, compact=True, max_length=LONGEST_INPUT, select_on_focus=True)
+        self.cursor_blink = False
+
+    def action_accept(self) -> None:
+        self.post_message(self.Left(keep=True))
+
+    def action_cancel(self) -> None:
+        self.post_message(self.Left(keep=False))
+
+    def on_blur(self) -> None:
+        self.post_message(self.Left(keep=True))
+
+
+class FieldRow(Widget, can_focus=True):
+    """Shows a FieldView; posts what the user types. It holds no value of its own."""
+
+    class Typed(Message):
+        """The text in the editor changed."""
+
+        def __init__(self, row: FieldRow, text: str, is_first: bool) -> None:
+            super().__init__()
+            self.row = row
+            self.text = text
+            self.is_first = is_first
+            """The text is the one that the editor was opened with."""
+
+    class Done(Message):
+        """The editor closed; `keep` is False when the old value should come back."""
+
+        def __init__(self, row: FieldRow, keep: bool) -> None:
+            super().__init__()
+            self.row = row
+            self.keep = keep
+
+    class Clicked(Message):
+        """The row was clicked while it had the focus."""
+
+        def __init__(self, row: FieldRow) -> None:
+            super().__init__()
+            self.row = row
+
+    def __init__(self, spec: FieldSpec, marks: Marks) -> None:
+        super().__init__(id=f"field-{spec.id}")
+        self.spec = spec
+        self._marks = marks
+        self._view = FieldView(label=spec.label, value=marks.ellipsis, has_list=spec.opens_a_list)
+        self._editor: FieldInput | None = None
+        self._first_text = ""
+        self._last_text = ""
+
+    @property
+    def view(self) -> FieldView:
+        return self._view
+
+    @property
+    def editing(self) -> bool:
+        return self._editor is not None
+
+    @property
+    def editor_has_focus(self) -> bool:
+        return self._editor is not None and self._editor.has_focus
+
+    def show(self, view: FieldView) -> None:
+        if view != self._view:
+            self._view = view
+            self.refresh(layout=True)
+
+    def begin_edit(self, text: str) -> None:
+        """Open the editor on `text`, all of it selected: typing replaces it."""
+        if self._editor is not None:
+            return
+        self._editor = FieldInput(text)
+        self._first_text = self._last_text = self._editor.value
+        left = label_cells(self.content_size.width) + 2
+        self._editor.styles.offset = (left, 0)
+        self._editor.styles.width = max(8, self.content_size.width - left - 1)
+        self.mount(self._editor)
+        self._editor.focus()
+        self.refresh(layout=True)
+
+    async def end_edit(self) -> None:
+        editor, self._editor = self._editor, None
+        if editor is not None:
+            await editor.remove()
+            self.refresh(layout=True)
+
+    def _lines(self, width: int) -> Iterable[Content]:
+        focused = self.has_focus or self.editing
+        roomy = not (self.screen.has_class("-short") or self.screen.has_class("-slim"))
+        return row_lines(self._view, width, self._marks, focused=focused, roomy=roomy, editing=self.editing)
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        return len(list(self._lines(width)))
+
+    def render(self) -> RenderResult:
+        return Content("\n").join(self._lines(self.content_size.width))
+
+    def on_focus(self) -> None:
+        self.refresh(layout=True)
+
+    def on_blur(self) -> None:
+        self.refresh(layout=True)
+
+    def on_click(self, event: events.Click) -> None:
+        event.stop()
+        self.post_message(self.Clicked(self))
+
+    @on(Input.Changed)
+    def _typed(self, event: Input.Changed) -> None:
+        event.stop()
+        if self._editor is not None and event.value != self._last_text:
+            self._last_text = event.value
+            self.post_message(self.Typed(self, event.value, event.value == self._first_text))
+
+    @on(FieldInput.Left)
+    def _left(self, event: FieldInput.Left) -> None:
+        event.stop()
+        if self._editor is not None:
+            self.post_message(self.Done(self, event.keep))

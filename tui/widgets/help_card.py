@@ -1,0 +1,48 @@
+"""HelpCard: what the focused thing is, why it matters, a safe choice, its cost; and the keys of the screen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Static
+from trainwiz.tui.keys import KeyBinding, bindings
+from trainwiz.tui.plain import plain_text
+
+
+class HelpCard(ModalScreen[None]):
+    """`parts` are (heading, text) pairs; `rows` are the keys to list."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("dialog")]
+
+    DEFAULT_CSS = """
+    HelpCard { align: center middle; background: $background 60%; }
+    HelpCard > VerticalScroll {
+        width: 84; max-width: 96%; height: auto; max-height: 90%;
+        background: $surface; border: round $accent; padding: 0 1;
+    }
+    HelpCard Static { height: auto; }
+    """
+
+    def __init__(self, title: str, parts: Sequence[tuple[str, str]], rows: Sequence[KeyBinding]) -> None:
+        super().__init__()
+        self._title = title
+        self._parts = tuple(parts)
+        self._rows = tuple(rows)
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll():
+            yield Static(Content.styled(plain_text(self._title), "bold"), markup=False)
+            for heading, text in self._parts:
+                if text:
+                    yield Static(Content.assemble("\n", (heading, "$accent"), "\n", plain_text(text)), markup=False)
+            lines = [Content.assemble(f"  {row.shown_key:<9}", (row.tooltip, "$muted")) for row in self._rows]
+            yield Static(Content.assemble("\n", ("Keys", "$accent"), "\n", Content("\n").join(lines)), markup=False)
+
+    def action_close(self) -> None:
+        self.dismiss(None)

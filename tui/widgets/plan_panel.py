@@ -1,0 +1,172 @@
+"""The plan beside the form: batch, memory, host RAM, disk, time and findings, as text with few colours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from textual.content import Content
+from trainwiz.tui.figures import GIB, count, deviation, duration_range, gib, percent
+from trainwiz.tui.plain import plain_text
+from trainwiz.tui.theme import Marks
+
+if TYPE_CHECKING:  # the plan's own module loads pydantic, which waits until the first frame is drawn
+    from trainwiz.core.findings import Finding, Remedy
+    from trainwiz.core.plan.result import Plan
+
+INDENT = "  "
+MAX_REMEDIES = 9
+
+SEVERITY_STYLES = {"error": "$error", "warning": "$warning", "note": "$muted"}
+
+
+def numbered_remedies(findings: tuple[Finding, ...]) -> list[Remedy]:
+    """The remedies that a digit applies: number 1 is the first of the list. At most nine."""
+    return [remedy for finding in findings for remedy in finding.remedies if remedy.changes][:MAX_REMEDIES]
+
+
+def severity_mark(severity: str, marks: Marks) -> str:
+    return {"error": marks.bad, "warning": marks.tight}.get(severity, marks.dot)
+
+
+def memory_verdict(plan: Plan, marks: Marks) -> Content:
+    """Mark and words, coloured: "✓ fits"."""
+    words = {
+        "fits": (marks.ok, "fits", "$success"),
+        "tight": (marks.tight, "tight", "$warning"),
+        "does_not_fit": (marks.bad, "does not fit", "$error"),
+    }
+    if plan.memory.verdict is None:
+        return Content.styled("capacity unknown", "$muted")
+    mark, word, style = words[plan.memory.verdict]
+    return Content.styled(f"{mark} {word}", style)
+
+
+def time_verdict_style(plan: Plan) -> tuple[str, str]:
+    """(mark name's text kind, style) for the time: warnings for what will not end soon."""
+    if plan.time.verdict in {"implausible", "impossible"}:
+        return "!", "$warning"
+    return "", "$foreground"
+
+
+def batch_product(plan: Plan, marks: Marks) -> str:
+    batch = plan.batch
+    processes = "process" if batch.world_size == 1 else "processes"
+    return (
+        f"{count(batch.micro_batch)} {marks.times} {count(batch.accumulation)} {marks.times} "
+        f"{batch.world_size} {processes}  =  {count(batch.effective_samples)} sequences"
+    )
+
+
+def memory_bar(plan: Plan, width: int, marks: Marks) -> Content:
+    """The capacity as a bar: filled up to the low estimate, hatched up to the high one."""
+    memory = plan.memory
+    capacity = memory.capacity_bytes
+    if not capacity:
+        return Content.styled(marks.empty * width, "$track")
+    low = min(width, round(width * memory.low_bytes / capacity))
+    high = min(width, max(low, round(width * memory.high_bytes / capacity)))
+    if memory.high_bytes > 0:
+        low, high = max(low, 1), max(high, 1)
+    colour = {"fits": "$accent", "tight": "$warning", "does_not_fit": "$error"}.get(memory.verdict or "", "$accent")
+    return Content.assemble(
+        (marks.full * low, colour), (marks.range * (high - low), colour), (marks.empty * (width - high), "$track")
+    )
+
+
+def panel_content(plan: Plan, width: int, marks: Marks) -> Content:
+    """The whole panel, wrapped by the widget that shows it; `width` in cells sets the bar."""
+    return Content("\n").join([*_batch(plan, marks), *_memory(plan, width, marks), *_time(plan, marks)])
+
+
+def _heading(text: str, note: str = "") -> Content:
+    return Content.assemble((text, "bold"), (note, "$muted"))
+
+
+def _batch(plan: Plan, marks: Marks) -> Iterator[Content]:
+    batch = plan.batch
+    yield _heading("Batch")
+    yield Content(INDENT + batch_product(plan, marks))
+    off = deviation(batch.deviation, marks.minus)
+    target = off if off == "exact" or not off else f"{off} of target"
+    yield Content.assemble(f"{INDENT}{count(batch.effective_tokens)} tokens a step", (f"   {target}", "$muted"))
+    if batch.real_tokens is not None and batch.effective_tokens:
+        share = percent(batch.real_tokens / batch.effective_tokens)
+        yield Content.assemble((f"{INDENT}of them real {count(batch.real_tokens)}   {share}", "$muted"))
+    yield Content()
+
+
+def _memory(plan: Plan, width: int, marks: Marks) -> Iterator[Content]:
+    memory = plan.memory
+    capacity = "" if memory.capacity_bytes is None else f" {marks.dot} {gib(memory.capacity_bytes)} GiB"
+    yield _heading("Memory", f" {marks.dot} {plain_text(memory.device)}{capacity}")
+    verdict = memory_verdict(plan, marks)
+    bar = memory_bar(plan, max(8, width - len(INDENT) - verdict.cell_length - 2), marks)
+    yield Content.assemble(INDENT, bar, "  ", verdict)
+    yield Content.assemble(
+        f"{INDENT}{gib(memory.device_used_bytes)} GiB",
+        (f"   between {gib(memory.low_bytes)} and {gib(memory.high_bytes)}   {memory.tier}", "$muted"),
+    )
+    yield Content.styled(f"{INDENT}peak: {plain_text(memory.peak_moment)}", "$muted")
+    parts = sorted(memory.breakdown.items(), key=lambda part: -part[1])
+    shown = [f"{plain_text(name)} {gib(amount)}" for name, amount in parts if amount >= 0.005 * GIB]
+    while len("  ".join(shown)) > width - len(INDENT):
+        shown.pop()
+    if shown:
+        yield Content.styled(INDENT + "  ".join(shown), "$muted")
+    yield Content()
+    yield _capacity_line("Host RAM", memory.host_ram_bytes, memory.host_ram_capacity_bytes, marks)
+    yield _capacity_line("Disk", memory.disk_bytes, memory.disk_capacity_bytes, marks)
+    yield Content()
+
+
+def _capacity_line(label: str, needed: int, capacity: int | None, marks: Marks) -> Content:
+    if capacity is None:
+        return Content.assemble((f"{label:<9}", "bold"), f"{gib(needed):>7} GiB", ("   free space unknown", "$muted"))
+    fits = needed <= capacity
+    verdict = (f"{marks.ok} fits", "$success") if fits else (f"{marks.bad} too little", "$error")
+    return Content.assemble((f"{label:<9}", "bold"), f"{gib(needed):>7} of {gib(capacity):>7} GiB   ", verdict)
+
+
+def time_line(plan: Plan) -> Content:
+    """The total as a range; a mark and a word where it is not plausible."""
+    mark, style = time_verdict_style(plan)
+    total = duration_range(plan.time.total_low_s, plan.time.total_high_s)
+    word = {"implausible": ", implausible", "impossible": ", impossible"}.get(plan.time.verdict or "", "")
+    return Content.styled(f"{mark} {total}{word}".strip(), style)
+
+
+def _time(plan: Plan, marks: Marks) -> Iterator[Content]:
+    time = plan.time
+    yield _heading("Time")
+    if time.total_low_s is None:
+        yield Content.styled(f"{INDENT}unknown: the rate of this device is not known", "$muted")
+        yield Content()
+        return
+    yield Content.assemble(INDENT, time_line(plan))
+    step = duration_range(time.step_low_s, time.step_high_s)
+    yield Content.styled(f"{INDENT}{count(time.steps)} steps {marks.times} {step}", "$muted")
+    if time.fraction_of_peak is not None:
+        yield Content.styled(
+            f"{INDENT}{percent(time.fraction_of_peak)} of the device's peak, by {time.basis}", "$muted"
+        )
+    yield Content()
+
+
+def finding_lines(findings: tuple[Finding, ...], marks: Marks) -> list[tuple[int, Content]]:
+    """Findings with their numbered remedies: (cells of hanging indent, text) for each paragraph."""
+    if not findings:
+        return [(0, Content.assemble((f"{marks.ok} ", "$success"), ("nothing stands against this plan", "$muted")))]
+    noun = "finding" if len(findings) == 1 else "findings"
+    lines: list[tuple[int, Content]] = [(0, Content.styled(f"{len(findings)} {noun}", "bold"))]
+    number = 0
+    for finding in findings:
+        mark = severity_mark(finding.severity, marks)
+        style = SEVERITY_STYLES[finding.severity]
+        lines.append((4, Content.assemble(INDENT, (mark, style), " ", plain_text(finding.message))))
+        for remedy in finding.remedies:
+            numbered = bool(remedy.changes) and number < MAX_REMEDIES
+            number += numbered
+            key = (f"{number}  ", "$accent") if numbered else (f"{marks.dot}  ", "$muted")
+            lines.append((7, Content.assemble("    ", key, (plain_text(remedy.text), "$muted"))))
+    return lines

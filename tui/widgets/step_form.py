@@ -1,0 +1,86 @@
+"""StepForm: the fields of one step, what was found beneath them, and on the last step the review."""
+
+from __future__ import annotations
+
+from textual import events
+from textual.app import ComposeResult, RenderResult
+from textual.containers import Vertical
+from textual.content import Content
+from textual.message import Message
+from textual.widget import Widget
+from textual.widgets import Static
+from trainwiz.tui.screens.plan_field_table import FIELDS, fields_of
+from trainwiz.tui.screens.plan_fields import REVIEW, STEPS, TRAINING
+from trainwiz.tui.screens.plan_state import PlanState
+from trainwiz.tui.screens.plan_views import field_view
+from trainwiz.tui.theme import Marks
+from trainwiz.tui.widgets.facts import FactsView
+from trainwiz.tui.widgets.field_row import FieldRow
+from trainwiz.tui.widgets.review import Review
+
+
+class MoreRow(Widget, can_focus=True):
+    """Opens and closes the rarely changed fields."""
+
+    DEFAULT_CSS = """
+    MoreRow { height: 2; color: $muted; }
+    MoreRow:focus { color: $accent; }
+    """
+
+    class Toggled(Message):
+        """Space or a click on the row."""
+
+    def __init__(self, marks: Marks, hidden: int, *, is_open: bool) -> None:
+        super().__init__()
+        self._marks = marks
+        self._hidden = hidden
+        self._open = is_open
+
+    def render(self) -> RenderResult:
+        text = "fewer" if self._open else f"{self._hidden} more, rarely changed"
+        return Content(f"\n  {self._marks.more if not self._open else self._marks.menu} {text}")
+
+    def on_click(self, event: events.Click) -> None:
+        event.stop()
+        self.post_message(self.Toggled())
+
+
+class StepForm(Vertical):
+    """Rows are made once; `show` draws a state into them."""
+
+    DEFAULT_CSS = """
+    StepForm { height: auto; }
+    StepForm > .step-title { text-style: bold; height: 1; margin: 0 0 1 0; }
+    StepForm > .group { text-style: bold; height: 1; margin: 1 0 0 0; color: $muted; }
+    StepForm > .-before-group { margin: 0; }
+    """
+
+    def __init__(self, step: int, marks: Marks, *, more: bool) -> None:
+        super().__init__(id=f"step-{step}")
+        self.step = step
+        self.more = more
+        self._marks = marks
+
+    def compose(self) -> ComposeResult:
+        specs = fields_of(self.step, self.more)
+        title = "step-title -before-group" if specs[0].group else "step-title"
+        yield Static(STEPS[self.step], classes=title, markup=False)
+        for spec in specs:
+            if spec.group:
+                yield Static(spec.group, classes="group", markup=False)
+            yield FieldRow(spec, self._marks)
+        hidden = sum(spec.rare and spec.step == self.step for spec in FIELDS)
+        if hidden:
+            yield MoreRow(self._marks, hidden, is_open=self.more)
+        if self.step == REVIEW:
+            yield Review(self._marks)
+        elif self.step != TRAINING:
+            yield FactsView(self.step, self._marks)
+
+    def show(self, state: PlanState) -> None:
+        for row in self.query(FieldRow):
+            row.show(field_view(state, row.spec, self._marks, typing=row.editing))
+        for facts in self.query(FactsView):
+            facts.show(state)
+        for review in self.query(Review):
+            review.show(state)
