@@ -29,9 +29,9 @@ def short_count(value: float | None) -> str:
     """651000000 -> "651M"; 900000 -> "0.9M"; None -> "unknown"."""
     if value is None:
         return "unknown"
-    for size, letter in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
-        if value >= 0.1 * size and size > 1e3 or value >= 10 * size:
-            scaled = value / size
+    for least, unit, letter in ((1e9, 1e9, "B"), (1e5, 1e6, "M"), (1e4, 1e3, "k")):
+        if value >= least:
+            scaled = value / unit
             return f"{scaled:.1f}{letter}" if scaled < 100 else f"{scaled:.0f}{letter}"
     return f"{value:.0f}"
 

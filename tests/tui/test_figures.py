@@ -1,0 +1,85 @@
+"""Figures and plain text: what numbers and foreign texts look like."""
+
+from __future__ import annotations
+
+import pytest
+from trainwiz.tui import figures
+from trainwiz.tui.plain import plain_text
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [
+        (40, 70, "40 to 70 s"),
+        (0.0004, 0.002, "under 0.001 to 0.002 s"),
+        (6.9 * 31557600, 18.2 * 31557600, "6.9 to 18 years"),
+        (3600 * 5, 3600 * 9, "5 to 9 h"),
+        (10, 10, "10 s"),
+        (1, 600, "0.017 to 10 min"),
+        (None, 5, "unknown"),
+    ],
+)
+def test_duration_range(low, high, text):
+    assert figures.duration_range(low, high) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0, "0 B"), (999, "999 B"), (24 * 2**20, "24 MiB"), (5.4 * 2**30, "5.4 GiB"), (None, "unknown")]
+)
+def test_size(value, text):
+    assert figures.size(value) == text
+
+
+@pytest.mark.parametrize(
+    ("share", "text"), [(0, "exact"), (-0.000064, "−0.01 %"), (0.03, "+3.00 %"), (0.5, "+50 %"), (None, "")]
+)
+def test_deviation(share, text):
+    assert figures.deviation(share) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(4e-4, "4e-4"), (1.5e-5, "1.5e-5"), (0.9, "0.9"), (512, "512"), (2_000_000, "2,000,000"), (0.0, "0")],
+)
+def test_number_is_short_and_reads_back(value, text):
+    assert figures.number(value) == text
+    assert figures.parse_number(text) == value
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(651e6, "651M"), (0.9e6, "0.9M"), (7.5e6, "7.5M"), (500, "500"), (35_000, "35.0k"), (None, "unknown")],
+)
+def test_short_count(value, text):
+    assert figures.short_count(value) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("2M", 2e6), ("1.5k", 1500), ("4e-4", 4e-4), (" 2 000 000 ", 2e6), ("-3", -3)]
+)
+def test_parse_number(text, value):
+    assert figures.parse_number(text) == value
+
+
+@pytest.mark.parametrize("text", ["", "abc", "1e999", "nan", "1/2", "2MM", "--3"])
+def test_what_is_no_number_is_a_sentence(text):
+    with pytest.raises(ValueError, match=r"^[A-Z].*\.$"):
+        figures.parse_number(text)
+
+
+def test_whole_numbers_only():
+    assert figures.parse_whole_number("1.5k") == 1500
+    with pytest.raises(ValueError, match="whole"):
+        figures.parse_whole_number("1.5")
+
+
+def test_plain_text_keeps_words_and_loses_commands():
+    hostile = (
+        "\x1b[31mred\x1b[0m \x1b]8;;http://x\x07link\x1b]8;;\x07 a\tb\nc\x00\x08 \u202egnp.exe [bold]x[/bold] 中文"
+    )
+    assert plain_text(hostile) == "red link a b c gnp.exe [bold]x[/bold] 中文"
+
+
+def test_plain_text_shortens():
+    assert plain_text("abcdef", 4) == "abc…"
+    assert plain_text("x" * 10_000_000, 10) == "xxxxxxxxx…"

@@ -1,0 +1,83 @@
+"""The key table: complete, without stolen keys, and all of it bound to actions that exist."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import pytest
+from trainwiz.tui.app import TrainwizApp
+from trainwiz.tui.keys import KEYS, STOLEN_KEYS, bindings, keys_of
+from trainwiz.tui.screens.monitor import MonitorScreen
+from trainwiz.tui.screens.plan import PlanScreen
+from trainwiz.tui.widgets.chooser import Chooser
+from trainwiz.tui.widgets.field_row import FieldInput
+from trainwiz.tui.widgets.help_card import HelpCard
+from trainwiz.tui.widgets.key_bar import fitting_keys
+from trainwiz.tui.widgets.review import FileList
+
+OWNERS = {
+    "app": TrainwizApp,
+    "plan": PlanScreen,
+    "edit": FieldInput,
+    "files": FileList,
+    "monitor": MonitorScreen,
+    "dialog": HelpCard,
+    "list": Chooser,
+}
+
+
+@pytest.mark.parametrize("row", KEYS, ids=lambda row: row.id)
+def test_every_binding_explains_itself(row):
+    assert re.fullmatch(r"[a-z]+\.[a-z_0-9]+", row.id)
+    assert row.id.startswith(f"{row.screen}.")
+    assert row.description and len(row.description) <= 16
+    assert row.tooltip.endswith(".") and row.tooltip[0].isupper()
+
+
+def test_ids_are_unique():
+    assert [name for name, times in Counter(row.id for row in KEYS).items() if times > 1] == []
+
+
+def test_no_key_is_taken_from_tmux_editors_or_flow_control():
+    used = {key for row in KEYS for key in row.key.split(",")}
+    assert {"ctrl+s", "ctrl+b", "ctrl+a", "ctrl+o", "ctrl+j", "ctrl+h", "ctrl+m"} == STOLEN_KEYS
+    assert not used & STOLEN_KEYS
+
+
+@pytest.mark.parametrize("screen", ["app", "plan", "monitor", "edit", "files", "dialog", "list"])
+def test_one_key_does_one_thing_on_a_screen(screen):
+    used = Counter(key for row in keys_of(screen) for key in row.key.split(","))
+    assert [key for key, times in used.items() if times > 1] == []
+
+
+@pytest.mark.parametrize("screen", ["plan", "monitor"])
+def test_screens_leave_the_keys_of_the_app_alone(screen):
+    own = {key for row in keys_of(screen) for key in row.key.split(",")}
+    assert not own & {key for row in keys_of("app") for key in row.key.split(",")}
+
+
+@pytest.mark.parametrize("row", KEYS, ids=lambda row: row.id)
+def test_every_action_exists(row):
+    name = row.action.partition("(")[0]
+    assert hasattr(OWNERS[row.screen], f"action_{name}")
+
+
+def test_quit_has_two_ways_beside_ctrl_q():
+    assert len(next(row for row in KEYS if row.id == "app.quit").key.split(",")) >= 2
+
+
+def test_textual_gets_the_whole_row():
+    binding = bindings("plan")[0]
+    row = keys_of("plan")[0]
+    assert (binding.id, binding.key, binding.action) == (row.id, row.key, row.action)
+    assert (binding.description, binding.tooltip) == (row.description, row.tooltip)
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 80, 120])
+def test_key_bar_keeps_what_matters_most(width):
+    rows = fitting_keys(keys_of("plan", "app"), width)
+    kept = {row.id for row in rows}
+    assert {"plan.next", "plan.back", "app.quit"} <= kept
+    length = sum(len(row.shown_key) + 1 + len(row.description) + 3 for row in rows) - 3
+    assert length <= width or all(row.rank == 0 for row in rows)

@@ -1,0 +1,111 @@
+"""Themes: readable in every pair of text and ground, and chosen as the environment says."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from textual.color import Color
+from textual.screen import Screen
+from textual.widgets import Static
+from trainwiz.tui.app import TrainwizApp
+from trainwiz.tui.theme import (
+    ASCII_MARKS,
+    GROUND_COLOURS,
+    PALETTES,
+    TEXT_COLOURS,
+    UNICODE_MARKS,
+    contrast_ratio,
+    default_theme_name,
+    wants_ascii,
+)
+
+
+def test_contrast_ratio_is_the_one_of_wcag():
+    assert contrast_ratio("#000000", "#ffffff") == pytest.approx(21)
+    assert contrast_ratio("#777777", "#ffffff") == pytest.approx(4.478, abs=1e-3)
+
+
+@pytest.mark.parametrize("palette", PALETTES, ids=lambda palette: palette.name)
+@pytest.mark.parametrize(("text", "ground"), itertools.product(TEXT_COLOURS, GROUND_COLOURS))
+def test_text_is_readable(palette, text, ground):
+    assert contrast_ratio(getattr(palette, text), getattr(palette, ground)) >= 4.5
+
+
+@pytest.mark.parametrize("palette", PALETTES, ids=lambda palette: palette.name)
+def test_inverted_text_is_readable(palette):
+    """The focused button and the cursor of a list: ground colour on accent."""
+    assert contrast_ratio(palette.background, palette.accent) >= 4.5
+    assert contrast_ratio(palette.background, palette.foreground) >= 4.5
+
+
+class _Blank(Screen[None]):
+    def compose(self):
+        yield Static("text")
+
+
+async def test_only_our_themes_are_offered_and_f2_goes_through_them():
+    app = TrainwizApp(_Blank)
+    async with app.run_test() as pilot:
+        names = [palette.name for palette in PALETTES]
+        assert set(app.available_themes) == set(names)
+        seen = [app.theme]
+        for _ in names:
+            await pilot.press("f2")
+            seen.append(app.theme)
+            assert app.get_css_variables()["muted"] == next(p.muted for p in PALETTES if p.name == app.theme)
+        assert set(seen) == set(names) and seen[0] == seen[-1]
+
+
+async def test_no_color_draws_grey_only(monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    app = TrainwizApp(_Blank)
+    async with app.run_test() as pilot:
+        await pilot.pause()
+        colours = set()
+        for strip in app.screen._compositor.render_strips():
+            for segment in strip:
+                style = segment.style
+                for filter_ in app._filters:
+                    if filter_.enabled:
+                        style = filter_.apply([segment], Color(0, 0, 0))[0].style
+                for colour in (style.color, style.bgcolor) if style else ():
+                    if colour is not None and colour.triplet is not None:
+                        colours.add(tuple(colour.triplet))
+        assert colours
+        assert all(red == green == blue for red, green, blue in colours)
+
+
+@pytest.mark.parametrize(
+    ("environment", "name"),
+    [
+        ({}, "dark"),
+        ({"TRAINWIZ_THEME": "light"}, "light"),
+        ({"TRAINWIZ_THEME": "High-Contrast"}, "high-contrast"),
+        ({"TRAINWIZ_THEME": "nonsense"}, "dark"),
+        ({"COLORFGBG": "0;15"}, "light"),
+        ({"COLORFGBG": "15;0"}, "dark"),
+        ({"COLORFGBG": "0;15", "TRAINWIZ_THEME": "dark"}, "dark"),
+    ],
+)
+def test_theme_follows_the_environment(environment, name):
+    assert default_theme_name(environment) == name
+
+
+@pytest.mark.parametrize(
+    ("environment", "encoding", "ascii_only"),
+    [
+        ({}, "UTF-8", False),
+        ({}, "ANSI_X3.4-1968", True),
+        ({"TRAINWIZ_ASCII": "1"}, "UTF-8", True),
+        ({"TRAINWIZ_ASCII": "0"}, "latin-1", False),
+    ],
+)
+def test_ascii_follows_the_environment(environment, encoding, ascii_only):
+    assert wants_ascii(environment, encoding) is ascii_only
+
+
+def test_ascii_marks_are_ascii_and_complete():
+    for name in UNICODE_MARKS.__slots__:
+        assert getattr(ASCII_MARKS, name).isascii() and getattr(ASCII_MARKS, name)
+        assert getattr(UNICODE_MARKS, name)
