@@ -77,10 +77,9 @@ def _stopped(run: RunFolder, facts: Facts, outcome: dict[str, Any]) -> RunExit:
     at = f" at step {step:,}" if isinstance(step, int) else ""
     by = f" by {facts.stop_reason or 'a signal from outside trainwiz'}"
     kept = f"{newest.name} is the newest complete checkpoint." if newest else "There is no checkpoint yet."
-    how = ""
-    if facts.killed:
+    how = "" if facts.begun else " before the training began"
+    if facts.killed and facts.begun:
         how = " at once, without a checkpoint" if facts.now else "; it did not end in time and was killed"
-        how = how if facts.begun else " before the training began"
     return RunExit(
         code=EXIT_STOPPED,
         cause="user_stop",

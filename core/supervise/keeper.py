@@ -29,8 +29,9 @@ from trainwiz.core.telemetry.processes import trainers_below
 
 LOOK_EVERY_S = 0.5
 KILL_PATIENCE_S = 15.0
-LEFTOVERS_MAY_TAKE_S = 5.0
+LEFTOVERS_MAY_TAKE_S = 3.0
 LAST_WRITES = 5
+SHARE_OF_A_CORE = 0.003
 
 
 class Keeper:
@@ -124,15 +125,15 @@ class Keeper:
             self._guard.replace()
 
     def _beat(self) -> None:
-        started = time.perf_counter()
+        started_s = time.thread_time()
         self.state.workers = trainers_below(os.getpid())
         if self.state.engine.get("actual") is None:
             self._read_engine()
         if self.state.status == "starting" and self._training_speaks():
             self.state.status = "running"
         self._write()
-        cost_s = time.perf_counter() - started
-        self._next_beat = time.monotonic() + max(HEARTBEAT_EVERY_S, cost_s * 300)
+        cost_s = time.thread_time() - started_s
+        self._next_beat = time.monotonic() + max(HEARTBEAT_EVERY_S, cost_s / SHARE_OF_A_CORE)
 
     def _training_speaks(self) -> bool:
         return self.run.engine_json.exists() or _size(self.run.metrics_jsonl) > self._metrics_bytes

@@ -17,8 +17,11 @@ LAUNCHERS = ("accelerate.commands.launch", "torch.distributed.run", "torch/distr
 LAUNCHER_PROGRAMS = frozenset({"accelerate", "torchrun", "deepspeed"})
 HELPERS = ("multiprocessing.resource_tracker", "torch._inductor", "forkserver")
 
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
 SCAN_AT_MOST_S = 1.0
-SHARE_OF_TIME_FOR_SCANS = 0.002
+SHARE_OF_A_CORE_FOR_SCANS = 0.003
 SETTLED_AFTER_S = 3.0
 
 
@@ -58,13 +61,12 @@ def read_member(pid: int) -> Member | None:
     fields = stat_fields(pid)
     if fields is None or len(fields) < 22:
         return None
-    tick = os.sysconf("SC_CLK_TCK")
     return Member(
         pid=pid,
         parent=int(fields[1]),
         started_ticks=int(fields[19]),
-        cpu_s=(int(fields[11]) + int(fields[12])) / tick,
-        rss_bytes=int(fields[21]) * os.sysconf("SC_PAGE_SIZE"),
+        cpu_s=(int(fields[11]) + int(fields[12])) / TICKS_PER_S,
+        rss_bytes=int(fields[21]) * PAGE_BYTES,
         zombie=fields[0] in ("Z", "X"),
     )
 
@@ -169,7 +171,7 @@ class ProcessSampler:
     """Samples the tree below one process again and again, at little cost.
 
     Looking for new processes means reading all of /proc; it is done as often as keeps it below
-    SHARE_OF_TIME_FOR_SCANS of the time. In between only the known members are read.
+    SHARE_OF_A_CORE_FOR_SCANS. In between only the known members are read.
     """
 
     def __init__(self, root_pid: int) -> None:
@@ -204,7 +206,7 @@ class ProcessSampler:
         return rows
 
     def _scan(self, now: float) -> None:
-        started = time.perf_counter()
+        started = time.thread_time()
         self._members = tree_of(self.root_pid)
         keys = {(member.pid, member.started_ticks) for member in self._members}
         self._first_seen = {key: self._first_seen.get(key, now) for key in keys}
@@ -212,8 +214,8 @@ class ProcessSampler:
         if any(key not in self._roles or now - self._first_seen[key] < SETTLED_AFTER_S for key in keys):
             roles = roles_of(self._members)
             self._roles = {(member.pid, member.started_ticks): roles[member.pid] for member in self._members}
-        cost = time.perf_counter() - started
-        self._next_scan = now + max(SCAN_AT_MOST_S, cost / SHARE_OF_TIME_FOR_SCANS)
+        cost_s = time.thread_time() - started
+        self._next_scan = now + max(SCAN_AT_MOST_S, cost_s / SHARE_OF_A_CORE_FOR_SCANS)
 
     @staticmethod
     def _again(member: Member) -> Member | None:

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.fakes.marked import marked_pids
 from trainwiz.core.launch.start import start_keeper
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.processid import ProcessId
 from trainwiz.core.run.state import RunState, read_state, write_state
 from trainwiz.core.supervise.order import StartOrder
+
+from tests.fakes.marked import marked_pids
 
 WORKER = Path(__file__).parent / "worker.py"
 
@@ -138,4 +139,7 @@ def start(tmp_path: Path) -> Iterator[Starter]:
 
 
 def system_lines(run: RunFolder) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in run.system_jsonl.read_text().splitlines()]
+    """All samples so far; none before the first."""
+    if not run.system_jsonl.exists():
+        return []
+    return [json.loads(line) for line in run.system_jsonl.read_text().splitlines(keepends=True) if line.endswith("\n")]

@@ -8,14 +8,16 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
-from tests.core.supervise.conftest import Starter, system_lines
-from tests.fakes.marked import describe, marked_pids, wait_until_gone
 from trainwiz.core.launch.stop import stop_run
 from trainwiz.core.run.checkpoints import newest_complete
 from trainwiz.core.run.processid import identify
 from trainwiz.core.run.state import read_state
+
+from tests.core.supervise.conftest import Starter, system_lines
+from tests.fakes.marked import describe, marked_pids, wait_until_gone
 
 
 def test_a_run_finishes_and_says_so(start: Starter) -> None:
@@ -39,7 +41,7 @@ def test_it_is_seen_running_with_its_processes(start: Starter) -> None:
     assert state.supervisor.is_alive()
     # One training process and no loader or helper among the workers.
     assert len(state.workers) == 1
-    one.wait(lambda state: one.run.system_jsonl.exists() and len(system_lines(one.run)) > 5)
+    one.wait(lambda state: any(len(line["processes"]) == 6 for line in system_lines(one.run)))
     line = system_lines(one.run)[-1]
     roles = sorted(row["role"] for row in line["processes"])
     assert roles == ["guard", "helper", "launcher", "loader", "supervisor", "trainer"]
@@ -116,7 +118,7 @@ def test_a_training_that_does_not_stop_is_killed_after_its_grace(start: Starter)
     assert state.status == "stopped"
     assert state.exit is not None
     assert "was killed" in state.exit.message
-    assert "checkpoint-10 is the newest" in state.exit.message
+    assert f"{newest_complete(run).name} is the newest" in state.exit.message
     assert wait_until_gone(one.mark, 3.0) == []
 
 
@@ -154,7 +156,7 @@ def test_a_second_start_is_refused(start: Starter) -> None:
     one.wait(lambda state: state.status == "running")
     second = start(one.run, expect="run_is_active")
     third = start(one.run, resume="auto", expect="run_is_active")
-    assert marked_pids(second.mark) == marked_pids(third.mark) == []
+    assert wait_until_gone(second.mark, 3.0) == wait_until_gone(third.mark, 3.0) == []
     assert one.state().status == "running"
     assert len(one.state().attempts) == 1
 
@@ -260,7 +262,7 @@ def test_the_keeper_is_light(start: Starter) -> None:
     # Two samples a second here, one in a real run.
     assert share < 0.02, f"{share:.2%} of a core"
     assert resident_kib < 60 * 1024, f"{resident_kib / 1024:.0f} MiB"
-    libraries = open(f"/proc/{pid}/maps").read()
+    libraries = Path(f"/proc/{pid}/maps").read_text()
     assert "libtorch" not in libraries
     assert "pydantic_core" not in libraries
 

@@ -86,7 +86,7 @@ def main() -> int:
     print(f"rank {RANK} trains from {first}", flush=True)
     try:
         train(first, int(os.environ.get("STEPS", "100000")))
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:
         document = {
             "type": type(error).__name__,
             "message": str(error),

@@ -1,0 +1,85 @@
+"""Comparing runs: where their settings differ, and what came out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+from trainwiz.core.errors import usage_error
+from trainwiz.core.run.folder import RunFolder, read_json
+from trainwiz.core.run.listing import summarize_run
+from trainwiz.core.run.state import read_state
+
+LEFT_OUT = ("origins", "name", "schema_version")
+ABSENT = None
+
+RESULTS: tuple[tuple[str, str], ...] = (
+    ("status", "status"),
+    ("step", "step"),
+    ("max_steps", "of steps"),
+    ("first_loss", "first loss"),
+    ("last_loss", "last loss"),
+    ("eval_loss", "evaluation loss"),
+    ("duration_s", "seconds"),
+    ("engine", "engine"),
+)
+
+
+def compare_runs(folders: list[RunFolder]) -> dict[str, Any]:
+    """{runs: [names], settings: {key path: [value of each]} where they differ, results: {name: [value of each]}}.
+
+    Raises UsageError for fewer than two runs and for a run.yaml that cannot be read.
+    """
+    if len(folders) < 2:
+        raise usage_error("too_few_runs", "runs", "Name two runs or more to compare.")
+    settings = [_settings(folder) for folder in folders]
+    keys = list(dict.fromkeys(key for one in settings for key in one))
+    rows = {key: [one.get(key, ABSENT) for one in settings] for key in keys}
+    results = [_results(folder) for folder in folders]
+    return {
+        "runs": [folder.path.name for folder in folders],
+        "settings": {key: values for key, values in rows.items() if any(value != values[0] for value in values[1:])},
+        "results": {key: [one[key] for one in results] for key, _ in RESULTS},
+    }
+
+
+def _settings(folder: RunFolder) -> dict[str, Any]:
+    try:
+        document = yaml.safe_load(folder.run_yaml.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        document = None
+    if not isinstance(document, dict):
+        raise usage_error("broken_run_yaml", str(folder.run_yaml), f"{folder.run_yaml} cannot be read as YAML.")
+    return _flat({key: value for key, value in document.items() if key not in LEFT_OUT}, "")
+
+
+def _flat(node: Any, path: str) -> dict[str, Any]:
+    children: list[tuple[str, Any]]
+    if isinstance(node, dict) and node:
+        children = [(str(key), value) for key, value in node.items()]
+    elif isinstance(node, list) and any(isinstance(item, dict) for item in node):
+        children = [(str(number), value) for number, value in enumerate(node)]
+    else:
+        return {path: node}
+    found: dict[str, Any] = {}
+    for key, value in children:
+        found |= _flat(value, f"{path}.{key}" if path else key)
+    return found
+
+
+def _results(folder: RunFolder) -> dict[str, Any]:
+    state, summary = read_state(folder), summarize_run(folder)
+    outcome = state.outcome or read_json(folder.file("outcome.json")) or {}
+    duration_s = None
+    if state.started_s is not None and state.ended_s is not None:
+        duration_s = round(sum((a.ended_s or a.started_s) - a.started_s for a in state.attempts), 1)
+    return {
+        "status": state.status,
+        "step": summary.step,
+        "max_steps": summary.max_steps,
+        "first_loss": outcome.get("first_loss"),
+        "last_loss": outcome.get("last_loss", summary.loss),
+        "eval_loss": outcome.get("eval_loss"),
+        "duration_s": duration_s,
+        "engine": state.engine.get("actual"),
+    }

@@ -1,0 +1,62 @@
+"""Removing a run: the only place of the product that deletes what it did not just make."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from trainwiz.core.errors import CannotRunError, usage_error
+from trainwiz.core.findings import Finding
+from trainwiz.core.run.folder import LAUNCH_SH, PLAN_JSON, RunFolder
+from trainwiz.core.run.lock import RunLock
+from trainwiz.core.run.state import read_state
+
+
+def check_removable(folder: RunFolder) -> None:
+    """Raises UsageError when the folder is no run, is active, or holds the place that the user works in."""
+    path = folder.path
+    signs = [folder.run_yaml, folder.state_json, folder.file(PLAN_JSON), folder.file(LAUNCH_SH)]
+    if path.is_symlink() or not all(sign.is_file() for sign in signs[:2]) or not any(s.is_file() for s in signs[2:]):
+        raise usage_error("not_a_run", str(path), f"{path} is not removed: it is not a run folder of trainwiz.")
+    real = path.resolve()
+    for place, what in ((Path.cwd(), "the folder you work in"), (Path.home(), "your home folder")):
+        if place.resolve().is_relative_to(real):
+            raise usage_error("not_removable", str(path), f"{path} is not removed: {what} is inside it.")
+    state = read_state(folder)
+    if state.is_active:
+        message = f"{path.name} is {state.status}; stop it first: trainwiz runs stop {path.name}"
+        raise usage_error("run_is_active", str(path), message)
+
+
+def remove_run(folder: RunFolder) -> None:
+    """Delete the folder of a run with all that is in it; follows no link out of it.
+
+    Raises UsageError as check_removable does, and when it is being started at this moment;
+    CannotRunError when it cannot be deleted whole.
+    """
+    check_removable(folder)
+    path = folder.path
+    try:
+        lock = RunLock.take(path)
+        if lock is None:
+            raise usage_error("run_is_active", str(path), f"{path.name} is being started or cleared up; try again.")
+        try:
+            shutil.rmtree(path)
+        finally:
+            lock.release()
+    except OSError as error:
+        message = f"{path} could not be removed whole: {error.strerror or error}."
+        raise CannotRunError(Finding("not_removable", "error", str(path), message)) from None
+
+
+def size_bytes(path: Path) -> int:
+    """Bytes that the files below `path` take on the disk; links are not followed."""
+    total = 0
+    for folder, _, files in os.walk(path):
+        for name in files:
+            try:
+                total += os.lstat(os.path.join(folder, name)).st_blocks * 512  # noqa: PTH116, PTH118 - half the time
+            except OSError:
+                continue
+    return total

@@ -1,0 +1,65 @@
+"""The keeper above the real `accelerate launch`: one process, and two under its torchrun."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from tests.core.supervise.conftest import Starter
+from tests.fakes.marked import describe, marked_pids, wait_until_gone
+from trainwiz.core.run.checkpoints import newest_complete
+
+pytestmark = pytest.mark.real
+
+START_TAKES_S = 90.0
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_stop_reaches_every_rank(start: Starter, processes: int) -> None:
+    one = start(processes=processes, EXTRA=1)
+    one.wait_for_steps(5, START_TAKES_S)
+    state = one.wait(lambda state: len(state.workers) == processes)
+    os.kill(one.supervisor(), signal.SIGTERM)
+    state = one.wait(lambda state: state.has_ended, START_TAKES_S)
+    assert state.status == "stopped"
+    assert state.attempts[0].launcher_exit_code == 0
+    newest = newest_complete(one.run)
+    assert newest is not None
+    assert state.outcome is not None
+    assert newest.name == f"checkpoint-{state.outcome['step']}"
+    assert wait_until_gone(one.mark, 3.0) == [], describe(marked_pids(one.mark))
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("victim", ["supervisor", "launcher"])
+def test_sigkill_leaves_no_rank_behind(start: Starter, processes: int, victim: str) -> None:
+    one = start(processes=processes, EXTRA=1)
+    one.wait_for_steps(12, START_TAKES_S)
+    os.kill(one.supervisor() if victim == "supervisor" else one.launcher(), signal.SIGKILL)
+    assert wait_until_gone(one.mark, 6.0) == [], describe(marked_pids(one.mark))
+    assert one.state().status == ("lost" if victim == "supervisor" else "failed")
+    assert newest_complete(one.run) is not None
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_to_torchrun_leaves_no_rank_behind(start: Starter, number: signal.Signals) -> None:
+    one = start(processes=2)
+    one.wait_for_steps(12, START_TAKES_S)
+    os.kill(one.launcher(), number)
+    state = one.wait(lambda state: state.has_ended, START_TAKES_S)
+    assert state.status in ("stopped", "failed")
+    assert state.exit is not None
+    assert "resume" in (state.exit.remedy or "")
+    assert wait_until_gone(one.mark, 6.0) == [], describe(marked_pids(one.mark))
+    assert newest_complete(one.run) is not None
+
+
+def test_the_first_failure_of_two_ranks_is_the_cause(start: Starter) -> None:
+    one = start(processes=2, FAIL_AT=4)
+    state = one.wait(lambda state: state.has_ended, START_TAKES_S)
+    assert state.status == "failed"
+    assert state.exit is not None
+    assert state.exit.cause == "cuda_oom"
+    assert wait_until_gone(one.mark, 3.0) == []

@@ -1,0 +1,241 @@
+"""`trainwiz runs list|show|stop|resume|compare|remove`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import asdict
+from typing import Any
+
+from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, usage_error
+from trainwiz.core.run.checkpoints import list_checkpoints
+from trainwiz.core.run.compare import RESULTS, compare_runs
+from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.run.listing import RunSummary, find_run, list_runs, summarize_run
+from trainwiz.core.run.names import DEFAULT_ROOT, name_for_commands
+from trainwiz.core.run.remove import check_removable, remove_run, size_bytes
+from trainwiz.core.run.state import RunState, read_state
+from trainwiz.tui.figures import count, duration, size
+from trainwiz.tui.output import is_terminal, paint, say, say_json
+from trainwiz.tui.plain import plain_text
+
+MARKS: dict[str, tuple[str, str]] = {
+    "prepared": ("·", "quiet"),
+    "starting": ("●", "note"),
+    "running": ("●", "note"),
+    "stopping": ("●", "warning"),
+    "finished": ("✓", "good"),
+    "stopped": ("!", "warning"),
+    "failed": ("✗", "error"),
+    "lost": ("✗", "error"),
+}
+WIDEST_NAME = 48
+WIDEST_VALUE = 36
+LABEL_WIDTH = 12
+
+
+def run_list(*, as_json: bool) -> int:
+    """All runs in ./runs, the newest first."""
+    runs = list_runs(DEFAULT_ROOT)
+    if as_json:
+        say_json({"runs": [run.to_json() for run in runs]})
+        return EXIT_FINISHED
+    if not runs:
+        say("There are no runs in runs/ yet. `trainwiz --profile cpu-demo --yes` makes one.")
+        return EXIT_FINISHED
+    rows = [("name", "status", "step", "loss", "model", "started")]
+    rows += [_row(run) for run in runs]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for number, row in enumerate(rows):
+        cells = [
+            text.rjust(width) if c in (2, 3) else text.ljust(width)
+            for c, (text, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        if number:
+            mark, style = MARKS[runs[number - 1].status]
+            cells[1] = paint(f"{mark} {cells[1]}", style, sys.stdout)
+        else:
+            cells[1] = f"  {cells[1]}"
+        say("  ".join(cells).rstrip())
+    return EXIT_FINISHED
+
+
+def _row(run: RunSummary) -> tuple[str, str, str, str, str, str]:
+    return (
+        plain_text(run.name, WIDEST_NAME),
+        run.status,
+        _steps(run),
+        "-" if run.loss is None else f"{run.loss:.3f}",
+        plain_text(run.model or "-", WIDEST_VALUE),
+        _moment(run.started_s),
+    )
+
+
+def _steps(run: RunSummary) -> str:
+    if run.step is None:
+        return "-"
+    return f"{count(run.step)} of {count(run.max_steps)}" if run.max_steps else count(run.step)
+
+
+def _moment(time_s: float | None) -> str:
+    return "-" if time_s is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(time_s))
+
+
+def run_show(run: str, *, as_json: bool) -> int:
+    """One run: state, progress, attempts, checkpoints, how it ended."""
+    folder = find_run(run)
+    state, summary, checkpoints = read_state(folder), summarize_run(folder), list_checkpoints(folder)
+    if as_json:
+        listed = [{**asdict(found), "path": found.path.name} for found in checkpoints]
+        say_json({**summary.to_json(), "state": state.to_json(), "checkpoints": listed})
+        return EXIT_FINISHED
+    mark, style = MARKS[state.status]
+    _label("Run", plain_text(summary.name))
+    _label("State", f"{paint(f'{mark} {state.status}', style, sys.stdout)}   {_steps(summary)} steps")
+    if state.exit is not None:
+        _label("", plain_text(state.exit.message))
+        for line in state.exit.evidence[:3]:
+            _label("", plain_text(line))
+        if state.exit.remedy:
+            _label("Next", plain_text(state.exit.remedy))
+    _label("Model", f"{plain_text(state.model or 'unknown')} · profile {plain_text(state.profile or 'none')}")
+    _label("Engine", _engine(state))
+    if summary.loss is not None:
+        _label("Loss", f"{summary.loss:.4g}")
+    for attempt in state.attempts:
+        ended = attempt.ended_s or (time.time() if state.is_active else attempt.started_s)
+        origin = plain_text(attempt.resume or "the beginning")
+        took = duration(ended - attempt.started_s)
+        _label(
+            f"Attempt {attempt.number}",
+            f"{_moment(attempt.started_s)}, from {origin}, {took}: {attempt.status or state.status}",
+        )
+        for sentence in attempt.set_aside:
+            _label("", plain_text(sentence))
+    for found in checkpoints:
+        good = "complete" if found.problem is None else plain_text(f"broken: {found.problem}")
+        _label("Checkpoint", f"{found.path.name}   {good}")
+    for note in state.notes:
+        _label("Note", plain_text(note))
+    if folder.final_model.is_dir():
+        _label("Model lies", plain_text(folder.final_model))
+    _label("Folder", plain_text(folder.path))
+    return EXIT_FINISHED
+
+
+def _label(name: str, text: str) -> None:
+    say(f"{name:<{LABEL_WIDTH}}{text}")
+
+
+def _engine(state: RunState) -> str:
+    planned, actual = state.engine.get("planned"), state.engine.get("actual")
+    if actual is None:
+        return f"{plain_text(planned or 'unknown')} planned"
+    return (
+        plain_text(actual) if planned in (actual, None) else f"{plain_text(actual)}, planned was {plain_text(planned)}"
+    )
+
+
+def run_stop(run: str, *, now: bool) -> int:
+    """Stop a run and wait for its end; Ctrl-C leaves the wait, not the stop."""
+    from trainwiz.core.launch.stop import stop_run
+    from trainwiz.tui.headless.waiting import Waiting
+
+    folder = find_run(run)
+    state = read_state(folder)
+    name = plain_text(folder.path.name)
+    if not state.is_active:
+        say(f"{name} is not running: it is {state.status}.")
+        return EXIT_FINISHED
+    try:
+        with Waiting("ending it at once" if now else "finishing the step and saving a checkpoint"):
+            state = stop_run(folder, now=now)
+    except KeyboardInterrupt:
+        say(f"{name} goes on stopping. To end it at once: trainwiz runs stop {name_for_commands(folder.path)} --now")
+        return EXIT_STOPPED
+    if not state.has_ended:
+        say(
+            f"{name} is still {state.status}. To end it at once: trainwiz runs stop {name_for_commands(folder.path)} --now"
+        )
+        return EXIT_STOPPED
+    _say_end(state)
+    return EXIT_FINISHED
+
+
+def _say_end(state: RunState) -> None:
+    mark, style = MARKS[state.status]
+    message = state.exit.message if state.exit else state.status
+    say(f"{paint(mark, style, sys.stdout)} {plain_text(message)}")
+    if state.exit and state.exit.remedy:
+        say(f"  {plain_text(state.exit.remedy)}")
+
+
+def run_resume(run: str, *, detach: bool) -> int:
+    """Go on from the newest complete checkpoint, followed like a new run."""
+    from trainwiz.tui.headless.reporters import new_reporter
+    from trainwiz.tui.headless.run import start_and_follow
+
+    folder = find_run(run)
+    reporter = new_reporter(as_json=False, plain=False)
+    try:
+        reporter.prepared(folder, [])
+        return start_and_follow(folder, reporter, detach=detach, checkpoint="auto")
+    finally:
+        reporter.close()
+
+
+def run_compare(runs: list[str], *, as_json: bool) -> int:
+    """Settings that differ, and results, side by side."""
+    document = compare_runs([find_run(run) for run in runs])
+    if as_json:
+        say_json(document)
+        return EXIT_FINISHED
+    rows: list[list[str]] = [["", *(plain_text(name, WIDEST_VALUE) for name in document["runs"])]]
+    rows += [[plain_text(key), *map(_value, values)] for key, values in document["settings"].items()]
+    if len(rows) == 1:
+        rows.append(["settings", *("the same" for _ in document["runs"])])
+    split = len(rows)
+    rows += [[label, *map(_value, document["results"][key])] for key, label in RESULTS]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for number, row in enumerate(rows):
+        if number == split:
+            say()
+        say("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+    return EXIT_FINISHED
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return "-"
+    return plain_text(f"{value:.6g}" if isinstance(value, float) else value, WIDEST_VALUE)
+
+
+def run_remove(run: str, *, yes: bool) -> int:
+    """Delete a run's folder, after asking; `--yes` answers."""
+    folder = find_run(run)
+    check_removable(folder)
+    what = _what_goes(folder)
+    if not yes:
+        if not is_terminal(sys.stdin):
+            raise usage_error("needs_answer", "--yes", f"Removing {what} needs an answer; add --yes.")
+        try:
+            answer = input(f"Remove {what} for good? [y/N] ")
+        except (EOFError, KeyboardInterrupt):
+            answer = ""
+            say()
+        if answer.strip().lower() not in ("y", "yes"):
+            say("Nothing was removed.")
+            return EXIT_FINISHED
+    remove_run(folder)
+    say(f"Removed {what}.")
+    return EXIT_FINISHED
+
+
+def _what_goes(folder: RunFolder) -> str:
+    checkpoints = len(list_checkpoints(folder))
+    parts = [size(size_bytes(folder.path))]
+    if checkpoints:
+        parts.append(f"{checkpoints} checkpoint{'s' if checkpoints > 1 else ''}")
+    if folder.final_model.is_dir():
+        parts.append("the final model")
+    return f"{plain_text(folder.path)} ({', '.join(parts)})"
