@@ -31,7 +31,7 @@ def read_engine(trainer: Trainer) -> dict[str, Any]:
         "zero_stage": stage,
         "offload": offload,
         "weights_dtype": str(next(inner.parameters()).dtype).removeprefix("torch."),
-        "activation_checkpointing": bool(getattr(inner, "is_gradient_checkpointing", False)),
+        "activation_checkpointing": bool(getattr(inner, "is_activation_checkpointing", False)),
         "micro_batch_size": trainer.args.per_device_train_batch_size,
         "gradient_accumulation_steps": trainer.args.gradient_accumulation_steps,
         "parameters": sum(parameter.numel() for parameter in inner.parameters()),
@@ -67,7 +67,7 @@ def _name(trainer: Trainer, wrapped: Any, stage: int | None, offload: str | None
 
 
 def _precision(trainer: Trainer, inner: torch.nn.Module) -> str:
-    wrapped = trainer.model_wrapped
+    wrapped: Any = trainer.model_wrapped
     if hasattr(wrapped, "fp16_enabled") and hasattr(wrapped, "bfloat16_enabled"):
         mixed = "fp16" if wrapped.fp16_enabled() else "bf16" if wrapped.bfloat16_enabled() else "no"
     else:

@@ -29,7 +29,7 @@ def token_loss(logits: torch.Tensor, labels: torch.Tensor, smoothing: float, chu
     if chunk is None or len(targets) <= chunk:
         return summed(logits, targets)
     total = logits.new_zeros((), dtype=torch.float32)
-    for some, their in zip(logits.split(chunk), targets.split(chunk), strict=True):
+    for some, their in zip(torch.split(logits, chunk), torch.split(targets, chunk), strict=True):
         total = total + checkpoint(summed, some, their, use_reentrant=False)
     return total
 

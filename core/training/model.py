@@ -31,7 +31,7 @@ def build_esm(config: RunConfig, checkpoint: Path | None) -> PreTrainedModel:
         return _from_folder(str(checkpoint), loading, config, "the checkpoint")
     if config.model.init == "pretrained":
         return _from_folder(_weights_of(config), loading, config, "the model")
-    model: PreTrainedModel = AutoModelForMaskedLM.from_config(_architecture(config), **loading)
+    model: PreTrainedModel = AutoModelForMaskedLM.from_config(_architecture(config), **loading)  # type: ignore[no-untyped-call]
     return model
 
 
@@ -40,7 +40,7 @@ def esm_tokenizer() -> EsmTokenizer:
     with tempfile.TemporaryDirectory() as folder:
         vocabulary = Path(folder) / "vocab.txt"
         vocabulary.write_text("\n".join(ESM_VOCABULARY), encoding="utf-8")
-        return EsmTokenizer(str(vocabulary))
+        return EsmTokenizer(str(vocabulary))  # type: ignore[no-untyped-call]
 
 
 def _architecture(config: RunConfig) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 from trainwiz.core.training.loss import token_loss
@@ -70,7 +71,7 @@ class RunTrainer(Trainer):
 
         The Trainer's own loop averages the means of batches, which weighs short batches too much.
         """
-        model = self.model
+        model: Any = self.model
         model.eval()
         device = self.args.device
         sums = torch.zeros(3, dtype=torch.float64, device="cpu" if device.type == "mps" else device)
@@ -90,7 +91,7 @@ class RunTrainer(Trainer):
             f"{metric_key_prefix}_labelled_tokens": int(count),
         }
         rows = len(self._parts.evaluation) if self._parts.evaluation is not None else 0  # type: ignore[arg-type]
-        return EvalLoopOutput(predictions=None, label_ids=None, metrics=metrics, num_samples=rows)
+        return EvalLoopOutput(predictions=np.empty(0), label_ids=None, metrics=metrics, num_samples=rows)
 
     def _get_train_sampler(self, train_dataset: Dataset[Any] | None = None) -> Sampler[Any]:
         return self._parts.sampler
@@ -103,7 +104,7 @@ class RunTrainer(Trainer):
         step = self.state.global_step
         with self._meter.paused():
             if self.metrics_callback is not None:
-                self.metrics_callback.save_progress(Path(self.args.output_dir) / f"checkpoint-{step}")
+                self.metrics_callback.save_progress(Path(self.args.output_dir or ".") / f"checkpoint-{step}")
             started = time.perf_counter()
             super()._save_checkpoint(model, trial)
             self.saved_steps.add(step)
