@@ -101,7 +101,7 @@ def _torch_cuda(machine: Machine, tools: Tools) -> Check:
     title = "CUDA build of torch"
     if machine.torch_cuda is None:
         reason = machine.unavailable.get("torch_cuda", "torch is not installed")
-        if not machine.gpus and not tools.nvidia_cards:
+        if not _may_have_card(machine, tools):
             return Check("torch_cuda", title, "missing", reason, ONLY_WITH_CARD)
         remedy = "Until then training runs on the CPU: install the CUDA build (some gigabytes)."
         return Check("torch_cuda", title, "missing", reason, remedy, _install_torch(machine, tools))
@@ -118,6 +118,12 @@ def _torch_cuda(machine: Machine, tools: Tools) -> Check:
         remedy = "Install a build for the driver's CUDA, or update the driver."
         return Check("torch_cuda", title, "missing", reason, remedy, _install_torch(machine, tools))
     return Check("torch_cuda", title, "ok", reason)
+
+
+def _may_have_card(machine: Machine, tools: Tools) -> bool:
+    """A card is seen, or a driver that cannot show it: WSL and some containers list no PCI devices."""
+    driver = machine.unavailable.get("gpus") in {NOT_LOADED, DRIVER_UPDATED}
+    return bool(machine.gpus) or bool(tools.nvidia_cards) or driver
 
 
 def _install_torch(machine: Machine, tools: Tools) -> str:
@@ -181,5 +187,5 @@ def _flash_attention(machine: Machine, tools: Tools) -> Check:
 
 def _numbers(version: str) -> tuple[int, int]:
     """ "12.8.1" -> (12, 8); (0, 0) where there is none."""
-    found = [int(part) for part in re.findall(r"\d+", version)[:2]]
-    return (found + [0, 0])[0], (found + [0, 0])[1]
+    major, minor, *_ = [*(int(part) for part in re.findall(r"\d+", version)), 0, 0]
+    return major, minor

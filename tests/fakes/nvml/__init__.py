@@ -1,9 +1,12 @@
 """A fake NVIDIA driver for tests: a real libnvidia-ml.so.1 in C under the real nvidia-ml-py.
 
-Use in a test module or conftest:
+In the conftest.py of a folder of tests:
 
-    from tests.fakes.nvml import FakeGpu, FakeNvml
     from tests.fakes.nvml.fixtures import fake_nvml, fake_nvml_library  # noqa: F401
+
+and in its tests:
+
+    from tests.fakes.nvml import GIB, FakeGpu, FakeNvml
 
     def test_something(fake_nvml: FakeNvml) -> None:
         fake_nvml.write([FakeGpu(name="NVIDIA GeForce RTX 3090", memory_total=24 * GIB)])
@@ -18,6 +21,7 @@ Use in a test module or conftest:
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import shutil
@@ -27,6 +31,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pynvml
 import pytest
 
 SOURCE = Path(__file__).with_name("fake_nvml.c")
@@ -159,9 +164,14 @@ class FakeNvml:
         return done
 
     def load_here(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Make this process's NVML the fake one. It stays loaded; after the test it says "driver not loaded"."""
+        """Make nvidia-ml-py in this process talk to the fake library until the test ends."""
+        # A real library must be loaded first, or a later load by its plain name would find the fake one.
+        with contextlib.suppress(pynvml.NVMLError):
+            pynvml.nvmlInit()
+            pynvml.nvmlShutdown()
         monkeypatch.setenv("FAKE_NVML_FILE", str(self.state_file))
-        ctypes.CDLL(str(self.library_folder / LIBRARY), mode=ctypes.RTLD_GLOBAL)
+        monkeypatch.setattr(pynvml, "nvmlLib", ctypes.CDLL(str(self.library_folder / LIBRARY)))
+        monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
 
 
 def build_library(folder: Path) -> Path:

@@ -1,4 +1,4 @@
-"""The fixtures of the fake driver; import both names where they are used."""
+"""The fixtures of the fake driver; import both names into the conftest.py of the folder that uses them."""
 
 from __future__ import annotations
 

@@ -1,0 +1,146 @@
+"""The GPU catalogue: complete, marked where unsure, and never one card for another."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+from trainwiz.core.catalog.gpus import GIB, find_gpu, load_gpus, near_gpus, spec_of
+from trainwiz.core.hardware.machine import Gpu
+
+
+@pytest.mark.parametrize(
+    ("name", "memory_gib", "expected"),
+    [
+        ("NVIDIA GeForce RTX 3080", 9.8, "RTX 3080 10GB"),
+        ("NVIDIA GeForce RTX 3080", 10.0, "RTX 3080 10GB"),
+        ("NVIDIA GeForce RTX 3080", 12.0, "RTX 3080 12GB"),
+        ("NVIDIA GeForce RTX 3080", 20.0, "RTX 3080 20GB"),
+        ("NVIDIA GeForce RTX 3080", 16.0, None),
+        ("NVIDIA GeForce RTX 3080", None, None),
+        ("NVIDIA GeForce RTX 3080 Laptop GPU", 10.0, None),
+        ("NVIDIA GeForce RTX 3080 Ti", 12.0, None),
+        ("NVIDIA GeForce RTX 3090 Ti", 24.0, None),
+        ("NVIDIA GeForce RTX 4090 D", 24.0, None),
+        ("NVIDIA GeForce RTX 4060 Ti", 8.0, None),
+        ("NVIDIA GeForce RTX 4060 Ti", 16.0, "RTX 4060 Ti 16GB"),
+        ("GeForce RTX 2080 SUPER", 7.8, "RTX 2080 Super"),
+        ("NVIDIA GeForce RTX 2080 Super with Max-Q Design", 8.0, None),
+        ("Tesla V100-SXM2-32GB", 31.7, "V100 SXM2 32GB"),
+        ("Tesla V100-PCIE-16GB", 15.8, "V100 PCIe 16GB"),
+        ("NVIDIA A100-SXM4-40GB", 39.6, "A100 40GB SXM"),
+        ("NVIDIA A100 80GB PCIe", 80.0, "A100 80GB PCIe"),
+        ("NVIDIA H100 80GB HBM3", 79.65, "H100 SXM"),
+        ("NVIDIA H100 PCIe", 79.65, "H100 PCIe"),
+        ("NVIDIA H100 NVL", 93.6, None),
+        ("NVIDIA H200", 140.4, "H200 SXM"),
+        ("Tesla T4", 15.0, "T4"),
+        ("NVIDIA A10", 22.5, "A10"),
+        ("NVIDIA A10G", 22.5, None),
+        ("NVIDIA RTX A6000", 48.0, "RTX A6000"),
+        ("NVIDIA RTX 6000 Ada Generation", 48.0, None),
+        ("Quadro RTX 6000", 24.0, None),
+        ("Apple M2 Max", None, "Apple M2 Max"),
+    ],
+)
+def test_a_driver_name_finds_its_own_card_only(name: str, memory_gib: float | None, expected: str | None) -> None:
+    spec = find_gpu(name, None if memory_gib is None else int(memory_gib * GIB))
+    assert (spec.name if spec else None) == expected
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        ("RTX 3080 10GB", "RTX 3080 10GB"),
+        ("rtx3080-10g", "RTX 3080 10GB"),
+        ("3080 20 gb", "RTX 3080 20GB"),
+        ("2080 super", "RTX 2080 Super"),
+        ("3090", "RTX 3090"),
+        ("A100 40GB", "A100 40GB SXM"),
+        ("a100 80g", "A100 80GB SXM"),
+        ("V100 32GB", "V100 SXM2 32GB"),
+        ("h100", "H100 SXM"),
+        ("A6000", "RTX A6000"),
+    ],
+)
+def test_what_people_type_is_found(typed: str, expected: str) -> None:
+    spec = find_gpu(typed)
+    assert spec is not None
+    assert spec.name == expected
+
+
+def test_an_ambiguous_or_misspelt_name_offers_the_near_ones() -> None:
+    assert find_gpu("RTX 3080") is None
+    assert near_gpus("RTX 3080")[:3] == ["RTX 3080 10GB", "RTX 3080 12GB", "RTX 3080 20GB"]
+    assert "RTX 3090" in near_gpus("RTX 3009")
+    assert near_gpus("RTX 2080 Supr")[0] == "RTX 2080 Super"
+    assert near_gpus("zzzz") == []
+    assert near_gpus("") == []
+
+
+def test_every_name_of_every_card_leads_back_to_it() -> None:
+    for spec in load_gpus().values():
+        for name in (spec.name, *spec.aliases):
+            assert find_gpu(name, spec.usable_bytes or spec.memory_bytes) is spec, name
+
+
+def test_rates_are_those_of_the_measured_table(shared_data: Path) -> None:
+    """Every row and cell of the table of sources is in the catalogue, with its doubts."""
+    with open(shared_data / "measurements" / "gpu_specs.csv", encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 28
+    for row in rows:
+        names = [row["gpu"]] if "/" not in row["memory_gb"] else [f"{row['gpu']} 16GB", f"{row['gpu']} 32GB"]
+        for name in names:
+            spec = load_gpus()[name]
+            for column, rate in (
+                ("fp16_tensor_fp32acc_dense_tflops", spec.fp16_flops),
+                ("bf16_tensor_dense_tflops", spec.bf16_flops),
+                ("tf32_dense_tflops", spec.tf32_flops),
+                ("fp32_tflops", spec.fp32_flops),
+            ):
+                written = row[column].split()[0]
+                assert rate == (None if written == "n/a" else pytest.approx(float(written) * 1e12)), (name, column)
+            assert spec.bandwidth_bytes_per_s == pytest.approx(float(row["bandwidth_gbs"]) * 1e9)
+            assert spec.compute_capability == row["compute_capability"]
+            assert spec.power_w == float(row["tdp_w"])
+            doubts = row["not_found_twice"]
+            for word, field in (("fp16", "fp16_flops"), ("bandwidth", "bandwidth_bytes_per_s"), ("tdp", "power_w")):
+                if word in doubts or doubts == "all cells":
+                    assert field in spec.uncertain, (name, field)
+
+
+def test_the_cells_that_the_design_calls_assumed_are_marked() -> None:
+    gpus = load_gpus()
+    assert "fp16_flops" in gpus["RTX 2080 Super"].uncertain
+    assert {"fp16_flops", "fp32_flops", "bandwidth_bytes_per_s"} <= set(gpus["RTX 3080 12GB"].uncertain)
+    assert "fp32_flops" in gpus["RTX A6000"].uncertain
+    assert {"fp16_flops", "fp32_flops"} <= set(gpus["P100 SXM2 16GB"].uncertain)
+    assert {"fp16_flops", "fp32_flops", "bandwidth_bytes_per_s"} <= set(gpus["RTX 3080 20GB"].uncertain)
+
+
+def test_bf16_and_tf32_follow_the_capability() -> None:
+    for spec in load_gpus().values():
+        if spec.compute_capability is None:
+            continue
+        ampere = float(spec.compute_capability) >= 8.0
+        assert (spec.bf16_flops is not None) == ampere, spec.name
+        assert (spec.tf32_flops is not None) == ampere, spec.name
+
+
+def test_usable_memory_lies_below_what_is_sold() -> None:
+    for spec in load_gpus().values():
+        if spec.usable_bytes is not None:
+            assert 0.9 < spec.usable_bytes / spec.memory_bytes < 1.0, spec.name
+
+
+def test_rates_given_by_hand_make_a_marked_spec() -> None:
+    ampere = spec_of(Gpu(0, name="RTX 9999", memory_total_bytes=24 * GIB, compute_capability="8.9", given_tflops=71))
+    turing = spec_of(Gpu(0, memory_total_bytes=24 * GIB, compute_capability="7.5", given_tflops=71))
+    assert ampere is not None
+    assert turing is not None
+    assert (ampere.fp16_flops, ampere.bf16_flops) == (71e12, 71e12)
+    assert turing.bf16_flops is None
+    assert "bandwidth_bytes_per_s" in ampere.uncertain
+    assert spec_of(Gpu(0, name="unknown")) is None

@@ -1,0 +1,74 @@
+"""Precision, attention and TF32 by capability, each with a reason."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from trainwiz.core.hardware.choices import choose_attention, choose_precision, choose_tf32
+from trainwiz.core.hardware.machine import Gpu, Libraries, Machine
+
+WITH_FLASH = Libraries({"flash_attn": "2.8.3"})
+
+
+def cuda(*capabilities: str | None, libraries: Libraries | None = None) -> Machine:
+    gpus = tuple(Gpu(index, name="card", compute_capability=one) for index, one in enumerate(capabilities))
+    return Machine(gpus=gpus, accelerator="cuda", libraries=libraries or Libraries())
+
+
+@pytest.mark.parametrize(
+    ("capability", "precision"),
+    [("5.2", "fp32"), ("6.0", "fp16"), ("7.0", "fp16"), ("7.5", "fp16"), ("8.0", "bf16"), ("8.6", "bf16"),
+     ("9.0", "bf16"), ("10.0", "bf16"), ("12.0", "bf16"), (None, "fp32")],
+)  # fmt: skip
+def test_precision_follows_the_capability(capability: str | None, precision: str) -> None:
+    value, reason = choose_precision(cuda(capability))
+    assert value == precision
+    assert (capability or "not known") in reason
+
+
+def test_the_weakest_visible_card_decides() -> None:
+    assert choose_precision(cuda("8.6", "7.5"))[0] == "fp16"
+    assert choose_precision(cuda("8.6", None))[0] == "fp32"
+    mixed = cuda("8.6", "7.5")
+    hidden = replace(mixed, gpus=(mixed.gpus[0], replace(mixed.gpus[1], visible=False)))
+    assert choose_precision(hidden)[0] == "bf16"
+
+
+@pytest.mark.parametrize(
+    ("version", "precision"), [("14.0", "bf16"), ("15.2.1", "bf16"), ("13.6", "fp32"), (None, "fp32"), ("x", "fp32")]
+)
+def test_precision_on_apple_follows_macos(version: str | None, precision: str) -> None:
+    machine = Machine(gpus=(Gpu(0, name="Apple M2 Max"),), accelerator="mps", os_version=version)
+    assert choose_precision(machine)[0] == precision
+    assert choose_attention(machine)[0] == "sdpa"
+    assert choose_tf32(machine)[0] is False
+
+
+def test_a_cpu_trains_in_fp32_with_sdpa() -> None:
+    machine = Machine(libraries=WITH_FLASH)
+    assert choose_precision(machine)[0] == "fp32"
+    assert choose_attention(machine)[0] == "sdpa"
+    assert choose_tf32(machine) == (False, "TF32 needs an NVIDIA GPU, this trains on the CPU")
+
+
+@pytest.mark.parametrize(
+    ("capability", "libraries", "attention"),
+    [
+        ("8.6", WITH_FLASH, "flash_attention_2"),
+        ("8.0", WITH_FLASH, "flash_attention_2"),
+        ("7.5", WITH_FLASH, "sdpa"),
+        (None, WITH_FLASH, "sdpa"),
+        ("8.6", Libraries({"flash_attn": None}), "sdpa"),
+        ("9.0", Libraries(), "sdpa"),
+    ],
+)
+def test_attention_needs_capability_and_library(capability: str | None, libraries: Libraries, attention: str) -> None:
+    value, reason = choose_attention(cuda(capability, libraries=libraries))
+    assert value == attention
+    assert reason
+
+
+@pytest.mark.parametrize(("capability", "tf32"), [("7.5", False), ("8.0", True), ("12.0", True), (None, False)])
+def test_tf32_follows_the_capability(capability: str | None, tf32: bool) -> None:
+    assert choose_tf32(cuda(capability))[0] is tf32

@@ -1,0 +1,84 @@
+"""Machines that are not here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from trainwiz.core.catalog.gpus import GIB, load_gpus, spec_of
+from trainwiz.core.errors import UsageError
+from trainwiz.core.hardware.hypothetical import catalogue_machine
+
+
+def machine(**given: Any) -> Any:
+    return catalogue_machine(**({"gpu": None, "num_gpus": 1, "ram_bytes": 64 * GIB} | given))
+
+
+def test_cards_of_the_catalogue() -> None:
+    planned = machine(gpu="RTX 3080 20GB", num_gpus=3, ram_bytes=12 * GIB, cpu_cores=12)
+    assert planned.description == "3 x RTX 3080 20GB, 12 cores, 12.0 GiB RAM"
+    assert planned.hypothetical
+    assert planned.accelerator == "cuda"
+    assert [gpu.cuda_index for gpu in planned.visible_gpus] == [0, 1, 2]
+    card = planned.gpus[0]
+    assert card.memory_total_bytes == 20 * GIB
+    assert 19 * GIB < card.memory_free_bytes < 20 * GIB
+    assert spec_of(card) is load_gpus()["RTX 3080 20GB"]
+
+
+def test_every_card_can_be_planned_for() -> None:
+    for name in load_gpus():
+        planned = machine(gpu=name)
+        assert planned.gpus[0].catalogue_name == name
+        assert 0 < planned.gpus[0].memory_free_bytes <= planned.gpus[0].memory_total_bytes
+
+
+def test_the_2080_super_has_the_memory_that_cuda_reports() -> None:
+    assert machine(gpu="RTX 2080 Super").gpus[0].memory_free_bytes / GIB == pytest.approx(7.79)
+
+
+def test_memory_beside_a_name_chooses_among_its_cards() -> None:
+    assert machine(gpu="RTX 3080", gpu_memory_bytes=12 * GIB).gpus[0].catalogue_name == "RTX 3080 12GB"
+
+
+def test_a_card_by_hand() -> None:
+    (card,) = machine(gpu_memory_bytes=24 * GIB, tflops=71.0, capability="8.6").gpus
+    spec = spec_of(card)
+    assert card.capability == (8, 6)
+    assert spec is not None
+    assert spec.fp16_flops == 71e12
+    named = machine(gpu="RTX 9999", gpu_memory_bytes=24 * GIB, tflops=71.0, capability="8.6").gpus[0]
+    assert named.name == "RTX 9999"
+
+
+def test_apple_shares_its_ram() -> None:
+    planned = machine(gpu="M2 Max", ram_bytes=64 * GIB)
+    assert planned.accelerator == "mps"
+    assert planned.gpus[0].memory_total_bytes == 48 * GIB
+    assert planned.gpus[0].capability is None
+
+
+def test_no_gpu_is_a_cpu() -> None:
+    planned = machine(num_gpus=0, ram_bytes=None)
+    assert (planned.accelerator, planned.gpus) == ("cpu", ())
+    assert "64 GiB is assumed" in planned.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"gpu": "RTX 3080"}, ["RTX 3080 10GB", "RTX 3080 12GB", "RTX 3080 20GB"]),
+        ({"gpu": "nothing like it"}, ["Near: RTX 2080 Super", "--gpu-memory"]),
+        ({}, ["Name the GPU"]),
+        ({"tflops": 71.0}, ["--gpu-memory", "--capability"]),
+        ({"gpu": "T4", "num_gpus": -1, "ram_bytes": 0, "capability": "sm86"}, ["-1", "ram is 0", '"sm86"']),
+        ({"gpu": "T4", "num_gpus": 5000}, ["5000"]),
+        ({"gpu": "T4", "tflops": float("inf")}, ["tflops is inf"]),
+        ({"gpu": "T4", "tflops": float("nan")}, ["tflops is nan"]),
+    ],
+)
+def test_what_is_wrong_is_said_all_at_once(given: dict[str, Any], said: list[str]) -> None:
+    with pytest.raises(UsageError) as caught:
+        machine(**given)
+    for words in said:
+        assert words in str(caught.value)

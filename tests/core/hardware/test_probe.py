@@ -1,0 +1,173 @@
+"""Probing through the real nvidia-ml-py, over a fake driver, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trainwiz.core.hardware.machine import Gpu
+from trainwiz.core.hardware.probe import probe_machine
+
+from tests.fakes.nvml import DRIVER_NOT_LOADED, GIB, MIB, VERSION_MISMATCH, FakeGpu, FakeMig, FakeNvml
+
+PROBE = """
+import json
+from trainwiz.core.hardware.probe import probe_machine
+print(json.dumps(probe_machine().to_json()))
+"""
+
+A100 = "NVIDIA A100-SXM4-40GB"
+
+
+def probe(fake: FakeNvml, **environment: str) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(fake.run_python(PROBE, **environment).stdout)
+    return document
+
+
+def test_without_a_driver_the_machine_is_a_cpu_with_a_reason() -> None:
+    machine = probe_machine(environment={})
+    if machine.gpus:
+        pytest.skip("this machine has an NVIDIA GPU")
+    assert machine.accelerator == "cpu"
+    assert "driver" in machine.unavailable["gpus"]
+    assert machine.cpu_cores >= 1
+    assert 0 < machine.ram_available_bytes <= machine.ram_total_bytes
+    assert machine.description.startswith("no GPU, ")
+
+
+def test_every_key_of_the_design_is_there(fake_nvml: FakeNvml) -> None:
+    fake_nvml.write([FakeGpu()])
+    machine = probe(fake_nvml)
+    assert {
+        "gpus", "cpu_cores", "ram_total_bytes", "ram_available_bytes", "disk_free_bytes", "platform", "unavailable",
+    } <= set(machine)  # fmt: skip
+    assert {
+        "index", "uuid", "name", "memory_total_bytes", "memory_free_bytes", "compute_capability", "driver", "mig",
+        "links",
+    } <= set(machine["gpus"][0])  # fmt: skip
+
+
+def test_one_card_is_read_whole(fake_nvml: FakeNvml) -> None:
+    fake_nvml.write([FakeGpu(memory_used=1 * GIB, memory_reserved=220 * MIB)], driver="535.129.03", cuda=12020)
+    machine = probe(fake_nvml)
+    (gpu,) = machine["gpus"]
+    assert gpu["uuid"] == "GPU-00000000-0000-0000-0000-000000000000"
+    assert gpu["memory_total_bytes"] == 10 * GIB
+    assert gpu["memory_free_bytes"] == 9 * GIB - 220 * MIB
+    assert gpu["memory_other_bytes"] == 1 * GIB
+    assert (gpu["compute_capability"], gpu["driver"], gpu["catalogue_name"]) == ("8.6", "535.129.03", "RTX 3080 10GB")
+    assert (gpu["visible"], gpu["cuda_index"], gpu["mig"]) == (True, 0, None)
+    assert machine["accelerator"] == "cuda"
+    assert machine["cuda_driver_version"] == "12.2"
+
+
+def test_a_driver_without_cards(fake_nvml: FakeNvml) -> None:
+    machine = probe(fake_nvml)
+    assert machine["gpus"] == []
+    assert machine["accelerator"] == "cpu"
+    assert machine["unavailable"]["gpus"] == "the NVIDIA driver works and finds no GPU"
+
+
+@pytest.mark.parametrize(
+    ("code", "word"), [(DRIVER_NOT_LOADED, "not loaded"), (VERSION_MISMATCH, "updated"), (4, "permit")]
+)
+def test_a_driver_that_does_not_start_is_a_reason(fake_nvml: FakeNvml, code: int, word: str) -> None:
+    fake_nvml.write([FakeGpu()], init_error=code)
+    machine = probe(fake_nvml)
+    assert machine["gpus"] == []
+    assert word in machine["unavailable"]["gpus"]
+
+
+def test_a_lost_card_leaves_the_others(fake_nvml: FakeNvml) -> None:
+    fake_nvml.write([FakeGpu(), FakeGpu(lost=True), FakeGpu(name="NVIDIA GeForce RTX 3080", memory_total=20 * GIB)])
+    machine = probe(fake_nvml)
+    first, lost, last = machine["gpus"]
+    assert "lost" in lost["unavailable"]["gpu"]
+    assert "lost" in machine["unavailable"]["gpus.1"]
+    assert (lost["index"], lost["visible"], lost["memory_total_bytes"]) == (1, False, None)
+    assert (first["memory_total_bytes"], last["memory_total_bytes"]) == (10 * GIB, 20 * GIB)
+    assert last["catalogue_name"] == "RTX 3080 20GB"
+    assert first["links"] == ["GPU2: one PCIe host bridge"]
+    assert machine["description"].startswith("1 x RTX 3080 10GB + 1 x RTX 3080 20GB")
+
+
+def test_unsupported_fields_are_null_with_a_reason(fake_nvml: FakeNvml) -> None:
+    fake_nvml.write([FakeGpu(unsupported=["memory", "cc", "uuid"]), FakeGpu()])
+    poor, rich = probe(fake_nvml)["gpus"]
+    for name in ("memory_total_bytes", "memory_free_bytes", "compute_capability", "uuid"):
+        assert poor[name] is None
+        assert poor["unavailable"][name] == "this GPU does not report it"
+    assert rich["compute_capability"] == "8.6"
+    assert poor["visible"]
+
+
+def test_two_cards_with_nvlink(fake_nvml: FakeNvml) -> None:
+    fake_nvml.write([FakeGpu(nvlinks={1: 4}), FakeGpu(nvlinks={0: 4})])
+    assert [gpu["links"] for gpu in probe(fake_nvml)["gpus"]] == [["GPU1: NVLink x4"], ["GPU0: NVLink x4"]]
+
+
+def test_eight_cards_behind_an_nvswitch(fake_nvml: FakeNvml) -> None:
+    fake_nvml.write([FakeGpu(name="NVIDIA H100 80GB HBM3", nvlinks={"switch": 18}, socket=n // 4) for n in range(8)])
+    machine = probe(fake_nvml)
+    assert len(machine["gpus"]) == 8
+    assert machine["gpus"][0]["links"] == [f"GPU{n}: NVLink x18 through NVSwitch" for n in range(1, 8)]
+    assert [gpu["cuda_index"] for gpu in machine["gpus"]] == list(range(8))
+
+
+def test_cards_on_two_sockets(fake_nvml: FakeNvml) -> None:
+    fake_nvml.write([FakeGpu(), FakeGpu(socket=1)])
+    assert probe(fake_nvml)["gpus"][0]["links"] == ["GPU1: between CPU sockets"]
+
+
+def test_mig_slices_follow_their_card(fake_nvml: FakeNvml) -> None:
+    slices = [
+        FakeMig("MIG-11111111", gpu_instance=7),
+        FakeMig("MIG-22222222", name=A100, memory_total=19968 * MIB, gpu_instance=2, graphics_slices=3,
+                compute_slices=2),
+    ]  # fmt: skip
+    whole = FakeGpu(name=A100, compute_capability="8.0", memory_total=40 * GIB, mig=False)
+    fake_nvml.write(
+        [FakeGpu(name=A100, compute_capability="8.0", memory_total=40 * GIB, mig=True, slices=slices), whole]
+    )
+    machine = probe(fake_nvml)
+    card, first, second, other = machine["gpus"]
+    assert (card["mig"], first["mig"], second["mig"], other["mig"]) == ("enabled", "1g.5gb", "2c.3g.20gb", "disabled")
+    assert first["parent_uuid"] == card["uuid"]
+    assert first["memory_total_bytes"] == 4864 * MIB
+    assert [gpu["visible"] for gpu in machine["gpus"]] == [False, True, False, False]
+    assert "one MIG slice" in machine["notes"][0]
+
+    by_name = probe(fake_nvml, CUDA_VISIBLE_DEVICES="MIG-2222")
+    assert [gpu["visible"] for gpu in by_name["gpus"]] == [False, False, True, False]
+    by_old_name = probe(fake_nvml, CUDA_VISIBLE_DEVICES=f"MIG-{card['uuid']}/2/0")
+    assert [gpu["visible"] for gpu in by_old_name["gpus"]] == [False, False, True, False]
+
+
+def test_a_hidden_card_is_listed_and_not_used(fake_nvml: FakeNvml) -> None:
+    fake_nvml.write([FakeGpu(), FakeGpu()])
+    machine = probe(fake_nvml, CUDA_VISIBLE_DEVICES="")
+    assert len(machine["gpus"]) == 2
+    assert machine["accelerator"] == "cpu"
+    assert machine["cuda_visible_devices"] == ""
+
+
+def test_probing_imports_no_training_library(fake_nvml: FakeNvml) -> None:
+    fake_nvml.write([FakeGpu()])
+    code = PROBE + "import sys\nprint([name for name in ('torch', 'transformers', 'textual') if name in sys.modules])"
+    assert fake_nvml.run_python(code).stdout.splitlines()[-1] == "[]"
+
+
+def test_disk_is_that_of_the_nearest_existing_folder(tmp_path: Path) -> None:
+    machine = probe_machine(tmp_path / "runs" / "not-yet" / "made", environment={})
+    stat = os.statvfs(tmp_path)
+    assert machine.disk_free_bytes == pytest.approx(stat.f_bavail * stat.f_frsize, rel=0.05)
+    assert machine.disk_path == str(tmp_path / "runs" / "not-yet" / "made")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_capability_is_a_pair_of_numbers() -> None:
+    assert Gpu(0, compute_capability="12.0").capability == (12, 0)
+    assert Gpu(0).capability is None

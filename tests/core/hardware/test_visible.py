@@ -1,0 +1,131 @@
+"""CUDA_VISIBLE_DEVICES in all its forms, against torch's own reading of it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from trainwiz.core.hardware.machine import Gpu
+from trainwiz.core.hardware.visible import mark_visible
+
+UUIDS = ("GPU-aaaa1111", "GPU-aabb2222", "GPU-cccc3333")
+CARDS = tuple(Gpu(index, uuid=uuid, name="NVIDIA GeForce RTX 3090") for index, uuid in enumerate(UUIDS))
+
+FORMS = (
+    "0", "1", "2,0", "0,1,2", "", " ", "-1", "0,-1,1", "0,5,1", "7", "1gpu2,2ampere", "gpu0", "NoDevFiles", "0,0",
+    "0,9,0", " 1 , 2 ", "+1", "1,,2", "1.5", "abc,0", "01", "0,x,1", "2,1,0,", "GPU-aaaa1111", "GPU-aaaa", "GPU-c",
+    "GPU-aa", "GPU-", "GPU-cccc,GPU-aaaa", "GPU-cccc,0", "0,GPU-cccc", "GPU-cccc,GPU-cccc", "GPU-cccc,GPU-cccc3",
+    "GPU-cccc,GPU-zzzz,GPU-aaaa", "gpu-aaaa1111", "GPU-aaaa, GPU-cccc", "GPU-aaaa,",
+)  # fmt: skip
+
+TORCH = """
+import json, os, sys
+import torch.cuda as cuda
+forms, uuids = json.loads(sys.argv[1])
+answers = []
+for form in forms:
+    os.environ["CUDA_VISIBLE_DEVICES"] = form
+    entries = cuda._parse_visible_devices()
+    if entries and isinstance(entries[0], str):
+        entries = cuda._transform_uuid_to_ordinals(entries, uuids)
+    kept = []
+    for entry in entries:
+        if entry >= len(uuids):
+            break
+        kept.append(entry)
+    answers.append(kept)
+print(json.dumps(answers))
+"""
+
+
+def seen(gpus: tuple[Gpu, ...]) -> list[int]:
+    """Indexes of the visible cards in the order of cuda:0, cuda:1, ..."""
+    visible = sorted((gpu for gpu in gpus if gpu.visible), key=lambda gpu: gpu.cuda_index or 0)
+    assert [gpu.cuda_index for gpu in visible] == list(range(len(visible)))
+    return [gpu.index for gpu in visible]
+
+
+@pytest.fixture(scope="module")
+def torch_answers() -> dict[str, list[int]]:
+    done = subprocess.run(
+        [sys.executable, "-c", TORCH, json.dumps([FORMS, UUIDS])], capture_output=True, text=True, check=True
+    )
+    return dict(zip(FORMS, json.loads(done.stdout), strict=True))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_is_read_as_torch_reads_it(form: str, torch_answers: dict[str, list[int]]) -> None:
+    gpus, notes = mark_visible(CARDS, {"CUDA_VISIBLE_DEVICES": form})
+    assert seen(gpus) == torch_answers[form]
+    named = len([entry for entry in form.split(",") if entry.strip()])
+    assert bool(notes) or len(seen(gpus)) == named, "what is left out is said"
+
+
+def test_unset_shows_all_in_order() -> None:
+    gpus, notes = mark_visible(CARDS, {})
+    assert seen(gpus) == [0, 1, 2]
+    assert notes == ()
+
+
+def test_an_ignored_entry_is_named() -> None:
+    _, notes = mark_visible(CARDS, {"CUDA_VISIBLE_DEVICES": "0,7,1"})
+    assert notes == ('CUDA_VISIBLE_DEVICES="0,7,1": no GPU here is "7"; CUDA ignores it and all that stand after it.',)
+
+
+def test_a_lost_card_keeps_its_number_and_is_not_used() -> None:
+    lost = Gpu(1, visible=False, unavailable={"gpu": "the GPU is lost"})
+    gpus, notes = mark_visible((CARDS[0], lost, CARDS[2]), {"CUDA_VISIBLE_DEVICES": "1,2"})
+    assert seen(gpus) == [2]
+    assert notes == ("CUDA_VISIBLE_DEVICES selects GPU 1, but the GPU is lost.",)
+
+
+def test_unlike_cards_are_numbered_fastest_first_unless_by_bus() -> None:
+    cards = (
+        Gpu(0, uuid="GPU-a", name="Tesla T4", catalogue_name="T4"),
+        Gpu(1, uuid="GPU-b", name="NVIDIA GeForce RTX 3090", catalogue_name="RTX 3090"),
+    )
+    fastest, notes = mark_visible(cards, {"CUDA_VISIBLE_DEVICES": "0"})
+    by_bus, quiet = mark_visible(cards, {"CUDA_VISIBLE_DEVICES": "0", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
+    by_name, silent = mark_visible(cards, {"CUDA_VISIBLE_DEVICES": "GPU-a"})
+    assert (seen(fastest), seen(by_bus), seen(by_name)) == ([1], [0], [0])
+    assert "PCI_BUS_ID" in notes[0]
+    assert quiet == silent == ()
+
+
+MIG_CARDS = (
+    Gpu(0, uuid="GPU-plain"),
+    Gpu(1, uuid="GPU-cut", mig="enabled"),
+    Gpu(1, uuid="MIG-one", mig="1g.5gb", parent_uuid="GPU-cut"),
+    Gpu(1, uuid="MIG-two", mig="2g.10gb", parent_uuid="GPU-cut"),
+    Gpu(2, uuid="GPU-empty", mig="enabled"),
+)
+OLD_NAMES = {"MIG-one": "MIG-GPU-cut/3/0", "MIG-two": "MIG-GPU-cut/5/0"}
+
+
+@pytest.mark.parametrize(
+    ("form", "visible"),
+    [
+        (None, ["MIG-one"]),
+        ("1", ["MIG-one"]),
+        ("0", ["GPU-plain"]),
+        ("0,1", ["MIG-one"]),
+        ("GPU-cut", ["MIG-one"]),
+        ("MIG-two", ["MIG-two"]),
+        ("MIG-two,MIG-one", ["MIG-two"]),
+        ("MIG-tw", ["MIG-two"]),
+        ("MIG-", []),
+        ("MIG-GPU-cut/5/0", ["MIG-two"]),
+        ("MIG-GPU-cut/6/0", []),
+        ("MIG-nothere", []),
+        ("2", []),
+        ("GPU-empty", []),
+    ],
+)
+def test_one_slice_at_most(form: str | None, visible: list[str]) -> None:
+    environment = {} if form is None else {"CUDA_VISIBLE_DEVICES": form}
+    gpus, notes = mark_visible(MIG_CARDS, environment, OLD_NAMES)
+    assert [gpu.uuid for gpu in gpus if gpu.visible] == visible
+    if not visible:
+        assert notes
