@@ -133,8 +133,8 @@ def test_a_nan_loss_is_shown_and_is_null_in_json(folder: RunFolder, capsys: pyte
     assert "loss nan" in capsys.readouterr().out
     JsonReporter().progress(progress)
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert events[0] == {"event": "metrics", "step": 1, "loss": None}
-    assert events[1]["event"] == "status"
+    assert events[1] == {"event": "metrics", "step": 1, "loss": None}
+    assert events[0]["event"] == "status"
 
 
 @pytest.mark.parametrize(

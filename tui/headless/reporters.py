@@ -110,12 +110,12 @@ class JsonReporter:
         say_json({"event": "prepared", "run": str(folder.path), "files": files}, compact=True)
 
     def progress(self, progress: Progress) -> None:
-        for row in progress.new_rows:
-            say_json({"event": "metrics", **row}, compact=True)
         now = (progress.state.status, progress.phase)
         if now != self._said:
             self._said = now
             say_json({"event": "status", "status": now[0], "phase": now[1]}, compact=True)
+        for row in progress.new_rows:
+            say_json({"event": "metrics", **row}, compact=True)
 
     def note(self, text: str) -> None:
         say_json({"event": "note", "message": text}, compact=True)
