@@ -30,15 +30,17 @@ def launch_command(config: RunConfig) -> list[str]:
         "--main_process_port",
         "0",
         "--num_cpu_threads_per_process",
-        str(config.engine.cpu_threads or _shared_cores(config)),
+        str(cpu_threads(config)),
         "-m",
         TRAINING_MODULE,
         ".",
     ]
 
 
-def _shared_cores(config: RunConfig) -> int:
-    """Cores of this machine for each training process, for a config whose plan named none."""
+def cpu_threads(config: RunConfig) -> int:
+    """Threads of each training process; where the plan named none, this machine's cores shared among the processes."""
+    if config.engine.cpu_threads is not None:
+        return config.engine.cpu_threads
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(MOST_THREADS, cores // (config.engine.processes or 1)))
 
@@ -57,8 +59,11 @@ def launch_environment(config: RunConfig) -> dict[str, str]:
     gpus = visible_gpus(config)
     if gpus is not None:
         environment["CUDA_VISIBLE_DEVICES"] = gpus
-    if uses_deepspeed(config) and runs_on_cpu(config):
-        environment["DS_ACCELERATOR"] = "cpu"
+    if uses_deepspeed(config):
+        # accelerate's DeepSpeed launcher forgets --num_cpu_threads_per_process.
+        environment["OMP_NUM_THREADS"] = str(cpu_threads(config))
+        if runs_on_cpu(config):
+            environment["DS_ACCELERATOR"] = "cpu"
     return environment
 
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.core.export.solved_config import solved_config
 from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import CannotRunError
 from trainwiz.core.export.accelerate import accelerate_config, accelerate_yaml
+
+from tests.core.export.solved_config import solved_config
 
 
 def read_back(config: RunConfig, folder: Path) -> Any:
@@ -42,7 +43,9 @@ def test_two_processes_on_a_cpu_are_multi_gpu_with_gloo(tmp_path: Path) -> None:
     assert loaded.num_processes == 2 and loaded.use_cpu
 
 
-@pytest.mark.parametrize(("precision", "mixed"), [("fp16", "fp16"), ("bf16", "bf16"), ("tf32", "no"), ("bf16-true", "no")])
+@pytest.mark.parametrize(
+    ("precision", "mixed"), [("fp16", "fp16"), ("bf16", "bf16"), ("tf32", "no"), ("bf16-true", "no")]
+)
 def test_mixed_precision_is_that_of_training_arguments(tmp_path: Path, precision: str, mixed: str) -> None:
     from trainwiz.core.export.training_arguments import training_arguments
 

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.core.export.solved_config import solved_config
 from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import UsageError
 from trainwiz.core.export.deepspeed import deepspeed_config
 from trainwiz.core.export.files import export_files
 from trainwiz.core.export.training_arguments import training_arguments
+
+from tests.core.export.solved_config import solved_config
 
 
 class Arguments:

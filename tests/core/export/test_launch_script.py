@@ -8,9 +8,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.core.export.solved_config import solved_config
 from trainwiz.core.export.files import export_files
 from trainwiz.core.export.launch_script import launch_command, launch_environment, launch_script
+
+from tests.core.export.solved_config import solved_config
 
 ECHO = """#!/bin/sh
 for word in "$@"; do echo "word:$word"; done
@@ -59,10 +60,19 @@ def test_runs_the_exact_command_in_its_own_folder(tmp_path: Path) -> None:
 
 def test_the_command() -> None:
     config = solved_config("cpu-demo", engine__cpu_threads=2)
-    assert launch_command(config) == (
-        "accelerate launch --config_file accelerate.yaml --main_process_port 0 "
-        "--num_cpu_threads_per_process 2 -m trainwiz.core.training ."
-    ).split(" ")
+    assert launch_command(config) == [
+        "accelerate",
+        "launch",
+        "--config_file",
+        "accelerate.yaml",
+        "--main_process_port",
+        "0",
+        "--num_cpu_threads_per_process",
+        "2",
+        "-m",
+        "trainwiz.core.training",
+        ".",
+    ]
 
 
 def test_without_accelerate_it_says_so(tmp_path: Path) -> None:
@@ -100,7 +110,10 @@ def test_environment() -> None:
     on_gpu = launch_environment(solved_config("2080super", engine__device="cuda"))
     # One process on a machine with several GPUs must see one: the Trainer would wrap it in DataParallel.
     assert on_gpu["CUDA_VISIBLE_DEVICES"] == "0" and "DS_ACCELERATOR" not in on_gpu
-    assert launch_environment(solved_config("cpu-demo", engine__strategy="zero2"))["DS_ACCELERATOR"] == "cpu"
+    with_deepspeed = launch_environment(solved_config("cpu-demo", engine__strategy="zero2", engine__cpu_threads=3))
+    assert with_deepspeed["DS_ACCELERATOR"] == "cpu"
+    # accelerate passes the threads on for every engine but DeepSpeed.
+    assert with_deepspeed["OMP_NUM_THREADS"] == "3"
     several = solved_config(engine__device="cuda", engine__processes=2, engine__strategy="ddp")
     assert "CUDA_VISIBLE_DEVICES" not in launch_environment(several)
 

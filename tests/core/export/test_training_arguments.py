@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.core.export.solved_config import solved_config
 from trainwiz.core.config import RunConfig
 from trainwiz.core.export.training_arguments import training_arguments
+
+from tests.core.export.solved_config import solved_config
 
 
 def construct(config: RunConfig, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
