@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainwiz.core.estimate.workload import HALF, SINGLE, Workload
+from trainwiz.core.export.deepspeed import BUCKET_ELEMENTS
 
-DEEPSPEED_BUCKET_ELEMENTS = 200_000_000
-"""`reduce_bucket_size` of the DeepSpeed file that trainwiz writes; two buffers when communication overlaps."""
 OFFLOADED_BYTES_PER_PARAMETER = 21
-"""Host RAM of one offloaded parameter: fp32 weight, two Adam moments and pinned gradients (12 to 16 bytes), x 1.5 of buffers."""
+"""Host RAM of one offloaded parameter. DeepSpeed holds an fp32 weight, its gradient, two Adam moments (16 bytes) and the
+pinned half-precision gradient that micro-batches add up in (2), and rounds pinned blocks up (about a sixth)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,8 @@ def _zero_states(work: Workload, parameters: int, trainable: int) -> States:
     stage = int(work.strategy.removeprefix("zero"))
     moments = _optimizer_bytes(work.optimizer, SINGLE)
     master = SINGLE if formats.weights == HALF else 0
-    bucket = 2 * min(trainable, DEEPSPEED_BUCKET_ELEMENTS) * formats.weights
+    # Two buckets, because communication overlaps; they hold fp32 where gradients are summed in fp32.
+    bucket = 2 * min(trainable, BUCKET_ELEMENTS) * SINGLE
     weights = parameters * formats.weights // (shards if stage == 3 else 1)
     if stage == 3:
         weights += 2 * max(block.parameters for block in work.architecture.blocks) * formats.weights

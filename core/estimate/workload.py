@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from trainwiz.core.config import RunConfig
-from trainwiz.core.estimate.architecture import Architecture, default_lora_targets, lora_parameters
+from trainwiz.core.estimate.architecture import Architecture, lora_parameters
 
 HALF = 2
 SINGLE = 4
@@ -88,28 +87,3 @@ class Workload:
         return replace(
             self, micro_batch=micro_batch, accumulation=self.accumulation if accumulation is None else accumulation
         )
-
-
-def workload_of(config: RunConfig, architecture: Architecture, world_size: int, longest: int | None = None) -> Workload:
-    """The Workload of a resolved config. `longest` caps the input length: no row of the data is longer."""
-    batch, engine = config.batch, config.engine
-    length = batch.sequence_length if longest is None else max(1, min(batch.sequence_length, longest))
-    rank = config.peft.rank if config.peft.method == "lora" else 0
-    return Workload(
-        architecture=architecture,
-        micro_batch=batch.micro_batch_size or 1,
-        length=length,
-        target_length=batch.target_length or batch.sequence_length,
-        accumulation=batch.gradient_accumulation_steps or 1,
-        world_size=world_size,
-        precision=engine.precision or "fp32",
-        attention=engine.attention or "sdpa",
-        checkpointing=bool(engine.checkpointing),
-        optimizer=engine.optimizer or "adamw_torch",
-        strategy=engine.strategy or "single",
-        offload=engine.offload,
-        lora_rank=rank,
-        lora_targets=(tuple(config.peft.targets) or default_lora_targets(architecture)) if rank else (),
-        loss_chunk=config.training.loss_chunk,
-        device=engine.device or "cpu",
-    )

@@ -1,0 +1,39 @@
+"""Disk: checkpoints x retention, the final model, and logs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainwiz.core.estimate.workload import SINGLE, Workload
+
+LOG_BYTES = 20 * 2**20
+"""Metrics, samples of the machine, TensorBoard files and the log of an ordinary run."""
+TOKENIZER_BYTES = 5 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class DiskNeeds:
+    checkpoint_bytes: int
+    final_bytes: int
+    total_bytes: int
+
+
+def disk_needs(work: Workload, keep: int) -> DiskNeeds:
+    """Bytes on the file system of the run folder.
+
+    A checkpoint holds weights and two moments for each trained parameter; DeepSpeed adds its fp32
+    copy. One checkpoint more than are kept exists while the newest is being written.
+    """
+    parameters, trainable = work.architecture.parameters, work.trainable_parameters
+    if work.lora:
+        weights, states = trainable * SINGLE, trainable * 2 * SINGLE
+    else:
+        weights = parameters * work.formats.weights
+        per_parameter = {"sgd": 0, "adafactor": 0, "adamw_bnb_8bit": 2, "paged_adamw_8bit": 2}.get(work.optimizer, 8)
+        states = trainable * per_parameter
+        if work.deepspeed:
+            states = trainable * (per_parameter + SINGLE)
+            weights += parameters * work.formats.weights
+    checkpoint = weights + states + TOKENIZER_BYTES
+    final = weights + TOKENIZER_BYTES
+    return DiskNeeds(checkpoint, final, (keep + 1) * checkpoint + final + LOG_BYTES)

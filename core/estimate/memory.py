@@ -1,0 +1,109 @@
+"""The analytic memory tier: from a Workload to a peak with its interval, in well under a millisecond."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainwiz.core.estimate.peak import KINDS, Peak, peak_of
+from trainwiz.core.estimate.workload import Workload
+from trainwiz.core.plan.result import MemoryVerdict
+
+GIB = 2**30
+
+CONTEXT_BYTES = int(0.45 * GIB)
+"""CUDA context and library handles of one process: 0.3 to 0.7 GB on today's CUDA."""
+CONTEXT_SPREAD_BYTES = int(0.2 * GIB)
+PROCESS_BYTES = int(0.75 * GIB)
+"""Resident memory of a CPU training process before its model: torch, transformers and their allocator."""
+PROCESS_SPREAD_BYTES = int(0.25 * GIB)
+NCCL_BYTES = int(0.35 * GIB)
+"""Buffers of NCCL in each process of several: 0.2 to 0.5 GB."""
+RESERVED_FACTOR = 1.07
+"""Reserved over allocated; replays of the caching allocator gave 1.01 to 1.21."""
+RESERVED_LOW = 1.01
+RESERVED_HIGH = 1.15
+FORMULA_SPREAD = 0.05
+"""The analytic peak against full traces: within 5 % on 30 of 33 cases, see the tests."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryEstimate:
+    """Bytes on the fullest device at the fullest moment.
+
+    `allocated_bytes` decides out-of-memory (torch frees cached blocks before it fails);
+    `device_used_bytes` is what nvidia-smi shows, and what `low_bytes` to `high_bytes` is about.
+    """
+
+    allocated_bytes: int
+    reserved_bytes: int
+    device_used_bytes: int
+    low_bytes: int
+    high_bytes: int
+    needed_bytes: int
+    """The least that must be free: allocated and context."""
+    breakdown: dict[str, int]
+    peak_moment: str
+    peak: Peak | None
+
+    def verdict(self, capacity_bytes: int | None) -> MemoryVerdict | None:
+        """`does_not_fit` when even a perfect allocator fails; `tight` when the upper estimate does."""
+        if capacity_bytes is None or self.peak is None:
+            return None
+        if self.needed_bytes > capacity_bytes:
+            return "does_not_fit"
+        return "tight" if self.high_bytes > capacity_bytes else "fits"
+
+
+def estimate_memory(work: Workload) -> MemoryEstimate:
+    """Peak memory of one training process on its device; for a CPU the device is host RAM."""
+    peak = peak_of(work)
+    allocated = peak.allocated_bytes
+    if work.device == "cpu":
+        context, spread, factors = PROCESS_BYTES, PROCESS_SPREAD_BYTES, (1.0, 1.1, 1.4)
+    else:
+        context, spread, factors = CONTEXT_BYTES, CONTEXT_SPREAD_BYTES, (RESERVED_LOW, RESERVED_FACTOR, RESERVED_HIGH)
+        if work.world_size > 1:
+            context += NCCL_BYTES
+    reserved = int(allocated * factors[1])
+    parts = {kind: peak.moment.parts.get(kind, 0) for kind in KINDS}
+    return MemoryEstimate(
+        allocated_bytes=allocated,
+        reserved_bytes=reserved,
+        device_used_bytes=reserved + context,
+        low_bytes=int(allocated * (1 - FORMULA_SPREAD) * factors[0]) + context - spread,
+        high_bytes=int(allocated * (1 + FORMULA_SPREAD) * factors[2]) + context + spread,
+        needed_bytes=allocated + context,
+        breakdown={**parts, "context": context},
+        peak_moment=peak.moment.name,
+        peak=peak,
+    )
+
+
+def unknown_memory() -> MemoryEstimate:
+    """For a model that the estimator does not know: zeros, and no verdict."""
+    empty = dict.fromkeys((*KINDS, "context"), 0)
+    return MemoryEstimate(0, 0, 0, 0, 0, 0, empty, "not known", None)
+
+
+def largest_micro_batch(work: Workload, capacity_bytes: int, ceiling: int) -> int:
+    """The largest micro-batch up to `ceiling` that fits with its upper estimate; 0 when 1 does not fit.
+
+    When not even 1 fits that safely, 1 is returned as long as a perfect allocator would fit it.
+    """
+    low, high = 0, 1
+    while high <= ceiling and _fits(work, high, capacity_bytes):
+        low, high = high, high * 2
+    high = min(high, ceiling + 1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _fits(work, middle, capacity_bytes):
+            low = middle
+        else:
+            high = middle
+    if low == 0 and estimate_memory(work.with_micro_batch(1)).needed_bytes <= capacity_bytes:
+        return 1
+    return low
+
+
+def _fits(work: Workload, micro_batch: int, capacity_bytes: int) -> bool:
+    return estimate_memory(work.with_micro_batch(micro_batch)).high_bytes <= capacity_bytes

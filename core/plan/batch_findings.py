@@ -1,0 +1,72 @@
+"""Whether the batch is what was asked for, and whether the model takes its length."""
+
+from __future__ import annotations
+
+from trainwiz.core.batch import accumulation_for
+from trainwiz.core.findings import Finding, Remedy
+from trainwiz.core.plan.facts import Facts
+
+NOTABLE_DEVIATION = 0.01
+MANY_STEPS = 16
+"""Half-precision sums of fewer micro-batches lose little."""
+
+
+def batch_findings(facts: Facts) -> list[Finding]:
+    return [*_deviation(facts), *_length(facts), *_half_precision_sum(facts)]
+
+
+def _deviation(facts: Facts) -> list[Finding]:
+    batch = facts.batch
+    if batch.deviation is None or abs(batch.deviation) <= NOTABLE_DEVIATION:
+        return []
+    target = f"{batch.target_samples:,} sequences" if batch.target_samples else f"{batch.target_tokens or 0:,} tokens"
+    message = (
+        f"{batch.micro_batch} × {batch.accumulation} × {batch.world_size} is {batch.effective_samples:,} sequences "
+        f"({batch.effective_tokens:,} tokens) a step, {batch.deviation:+.1%} off the target of {target}."
+    )
+    wanted = batch.effective_samples / (1 + batch.deviation)
+    nearest = accumulation_for(wanted, batch.micro_batch, batch.world_size)
+    remedies: list[Remedy] = []
+    if nearest != batch.accumulation:
+        changes = {"batch.gradient_accumulation_steps": nearest}
+        remedies.append(facts.remedy(f"accumulation {nearest}", changes))
+    remedies.extend(
+        facts.remedy(
+            f"micro-batch {other.micro_batch} × accumulation {other.accumulation}: {other.deviation:+.2%}",
+            {
+                "batch.micro_batch_size": other.micro_batch,
+                "batch.gradient_accumulation_steps": other.accumulation,
+            },
+        )
+        for other in batch.alternatives
+        if abs(other.deviation) < abs(batch.deviation) and other.micro_batch != batch.micro_batch
+    )
+    where = "batch.gradient_accumulation_steps"
+    return [Finding("batch_deviation", "warning", where, message, tuple(remedies))]
+
+
+def _length(facts: Facts) -> list[Finding]:
+    if facts.work is None or facts.work.architecture.rotary:
+        return []
+    most, length = facts.work.architecture.max_positions, facts.config.batch.sequence_length
+    if most is None or length <= most:
+        return []
+    message = f"batch.sequence_length is {length:,}, and {facts.config.model.name} has {most:,} positions."
+    remedy = facts.remedy(f"{most:,} tokens", {"batch.sequence_length": most})
+    return [Finding("too_long", "error", "batch.sequence_length", message, (remedy,))]
+
+
+def _half_precision_sum(facts: Facts) -> list[Finding]:
+    """ZeRO-2 with offload keeps the sum of micro-batches in the parameters' own format, whatever
+    `grad_accum_dtype` says (DeepSpeed's `async_accumulate_grad_in_cpu_via_gpu`)."""
+    engine = facts.config.engine
+    if facts.work is None or not facts.work.deepspeed or engine.offload == "none":
+        return []
+    if facts.batch.accumulation < MANY_STEPS or facts.work.formats.weights != 2:
+        return []
+    message = (
+        f"DeepSpeed with the optimizer in host RAM adds the gradients of {facts.batch.accumulation} micro-batches in "
+        f"{engine.precision}, which rounds them (about 0.3 % off an fp32 sum at 651). trainwiz asks for "
+        "grad_accum_dtype fp32, which DeepSpeed's ZeRO-2 offload may ignore; a larger micro-batch adds less often."
+    )
+    return [Finding("half_precision_accumulation", "warning", "engine.offload", message)]

@@ -1,0 +1,63 @@
+"""What the rows mean for the run: how many, how long, and who loads them."""
+
+from __future__ import annotations
+
+from trainwiz.core.findings import Finding
+from trainwiz.core.plan.facts import Facts, gib
+
+NOTABLE_CUT = 0.02
+
+
+def data_findings(facts: Facts) -> list[Finding]:
+    return [*_rows(facts), *_cut(facts), *_workers(facts)]
+
+
+def _rows(facts: Facts) -> list[Finding]:
+    data, batch = facts.data, facts.batch
+    if data is None or data.rows >= batch.effective_samples or facts.config.mode.kind != "train":
+        return []
+    message = (
+        f"One step takes {batch.effective_samples:,} sequences and the data has {data.rows:,}: "
+        "every step sees each row more than once."
+    )
+    changes = {
+        "batch.target_tokens": None,
+        "batch.target_samples": max(1, data.rows // 10),
+        "batch.gradient_accumulation_steps": None,
+    }
+    remedy = facts.remedy(f"{max(1, data.rows // 10):,} sequences a step: ten steps for each pass", changes)
+    return [Finding("batch_larger_than_data", "warning", "batch", message, (remedy,))]
+
+
+def _cut(facts: Facts) -> list[Finding]:
+    data, length = facts.data, facts.config.batch.sequence_length
+    if data is None or not data.lengths:
+        return []
+    longer = sum(size > length for size in data.lengths) / len(data.lengths)
+    if longer <= NOTABLE_CUT:
+        return []
+    message = f"{longer:.0%} of the rows are longer than {length:,} tokens and are cut there."
+    return [Finding("rows_cut", "note", "batch.sequence_length", message)]
+
+
+def _workers(facts: Facts) -> list[Finding]:
+    workers, cores = facts.config.data.workers or 0, facts.machine.cpu_cores
+    total = workers * facts.devices.processes
+    findings = []
+    if total > cores:
+        message = f"{total} loader workers share {cores} core{'s' * (cores != 1)}: more than cores only costs RAM."
+        fewer = max(0, cores // facts.devices.processes - 1)
+        remedy = facts.remedy(f"{fewer} workers", {"data.workers": fewer})
+        findings.append(Finding("workers", "warning", "data.workers", message, (remedy,)))
+    used = facts.memory.host_ram_parts.get("workers", 0)
+    capacity = facts.memory.host_ram_capacity_bytes
+    if capacity and used > 0.25 * capacity:
+        message = f"{total} loader workers use {gib(used)} of {gib(capacity)} RAM."
+        remedy = facts.remedy(f"{workers // 2} workers", {"data.workers": workers // 2})
+        findings.append(Finding("workers_ram", "warning", "data.workers", message, (remedy,)))
+    if facts.devices.device == "cuda" and workers == 0 and facts.config.data.streaming is False:
+        message = "No loader workers: the GPU waits while rows are read and masked."
+        fewer = max(1, min(4, cores // facts.devices.processes - 1))
+        remedy = facts.remedy(f"{fewer} workers", {"data.workers": fewer})
+        findings.append(Finding("no_workers", "warning", "data.workers", message, (remedy,)))
+    return findings

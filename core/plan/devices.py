@@ -1,0 +1,92 @@
+"""Devices: which part of the machine a run uses, how many processes that is, and how much memory each has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from trainwiz.core.catalog.gpu import GpuSpec
+from trainwiz.core.catalog.gpus import spec_of
+from trainwiz.core.config import RunConfig
+from trainwiz.core.findings import Finding
+from trainwiz.core.hardware.describe import describe_gpus, gpu_label
+from trainwiz.core.hardware.machine import Gpu, Machine
+
+Device = Literal["cuda", "mps", "cpu"]
+
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """What one run computes on."""
+
+    device: Device
+    gpus: tuple[Gpu, ...]
+    """The chosen ones; empty on a CPU."""
+    processes: int
+    """On each node."""
+    nodes: int
+    capacity_bytes: int | None
+    """Memory that is free now on the fullest of them; None where it cannot be read."""
+    label: str
+    spec: GpuSpec | None
+    """Rates of the slowest card; None where it is not in the catalogue."""
+
+    @property
+    def world_size(self) -> int:
+        return self.processes * self.nodes
+
+
+def choose_devices(machine: Machine, config: RunConfig) -> tuple[Devices, tuple[Finding, ...]]:
+    """The devices of a run, with errors for GPUs that are asked for and not there."""
+    engine = config.engine
+    device: Device = engine.device or machine.accelerator
+    if device == "cpu" or not machine.visible_gpus:
+        devices = Devices(
+            "cpu", (), engine.processes or 1, engine.nodes, machine.ram_available_bytes or None, "host RAM", None
+        )
+        return devices, _no_gpu(machine, device) if device != "cpu" else ()
+    gpus, findings = _selected(machine, engine.gpus)
+    if engine.strategy == "single" and engine.processes is None:
+        gpus = gpus[:1]
+    processes = engine.processes or len(gpus)
+    if processes > len(gpus):
+        findings += (
+            Finding(
+                "too_many_processes",
+                "error",
+                "engine.processes",
+                f"engine.processes is {processes}, and there {'is' if len(gpus) == 1 else 'are'} "
+                f"{len(gpus)} GPU{'s' * (len(gpus) != 1)}: one process uses one GPU.",
+            ),
+        )
+    gpus = gpus[:processes]
+    free = [gpu.memory_free_bytes for gpu in gpus]
+    capacity = None if any(size is None for size in free) else min(size for size in free if size is not None)
+    specs = [spec_of(gpu) for gpu in gpus]
+    known = [spec for spec in specs if spec is not None]
+    slowest = min(known, key=lambda spec: spec.fp16_flops or spec.fp32_flops) if len(known) == len(gpus) else None
+    label = f"GPU {gpus[0].index} · {gpu_label(gpus[0])}" if len(gpus) == 1 else describe_gpus(gpus)
+    return Devices(device, gpus, processes, engine.nodes, capacity, label, slowest), findings
+
+
+def _selected(machine: Machine, wanted: list[str] | None) -> tuple[tuple[Gpu, ...], tuple[Finding, ...]]:
+    visible = machine.visible_gpus
+    if wanted is None:
+        return visible, ()
+    chosen: list[Gpu] = []
+    missing: list[str] = []
+    for name in wanted:
+        match = [gpu for gpu in visible if name in (str(gpu.index), gpu.uuid)]
+        chosen += [gpu for gpu in match if gpu not in chosen]
+        missing += [] if match else [name]
+    if not missing:
+        return tuple(chosen), ()
+    there = ", ".join(f"{gpu.index} ({gpu_label(gpu)})" for gpu in visible)
+    message = f"There is no GPU {', '.join(missing)} to use here; there are {there}."
+    return tuple(chosen) or visible[:1], (Finding("unknown_gpu", "error", "engine.gpus", message),)
+
+
+def _no_gpu(machine: Machine, device: str) -> tuple[Finding, ...]:
+    why = next((reason for key, reason in machine.unavailable.items() if "gpu" in key or "driver" in key), "")
+    message = f"engine.device is {device}, and this machine has no such device{f' ({why})' if why else ''}."
+    return (Finding("missing_hardware", "error", "engine.device", message),)

@@ -1,0 +1,106 @@
+"""Draft: a RunConfig while its open values are being settled, each with who chose it and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainwiz.core.config import Origin, OriginKind, RunConfig, set_path
+from trainwiz.core.plan.result import Choice
+
+READING_ORDER: tuple[str, ...] = (
+    "model.name",
+    "model.init",
+    "task",
+    "data.sources",
+    "batch.target_tokens",
+    "batch.target_samples",
+    "batch.sequence_length",
+    "batch.target_length",
+    "training.max_steps",
+    "training.epochs",
+    "training.learning_rate",
+    "training.schedule",
+    "training.final_learning_rate",
+    "training.warmup",
+    "batch.micro_batch_size",
+    "batch.gradient_accumulation_steps",
+    "engine.device",
+    "engine.processes",
+    "engine.precision",
+    "engine.tf32",
+    "engine.attention",
+    "engine.checkpointing",
+    "engine.optimizer",
+    "engine.strategy",
+    "engine.offload",
+    "data.workers",
+    "data.prefetch",
+    "data.pin_memory",
+    "data.streaming",
+    "data.validation_rows",
+    "checkpoint.every_steps",
+    "checkpoint.keep",
+    "evaluation.every_steps",
+    "logging.every_steps",
+)
+"""What a person asks first comes first; keys that are not here follow in the order of the config."""
+
+NOT_SHOWN = frozenset({"model.architecture", "mode.kind", "name", "profile"})
+
+
+@dataclass(slots=True)
+class Draft:
+    """Values settled so far, on top of a config."""
+
+    config: RunConfig
+    values: dict[str, Any] = field(default_factory=dict)
+    origins: dict[str, Origin] = field(default_factory=dict)
+
+    def get(self, key: str) -> Any:
+        return self.values[key] if key in self.values else self.config.value(key)
+
+    def is_open(self, key: str) -> bool:
+        return self.get(key) is None
+
+    def put(self, key: str, value: Any, reason: str, origin: OriginKind = "solved") -> None:
+        """Set `key`, whatever it was."""
+        self.values[key] = value
+        self.origins[key] = Origin(origin=origin, reason=reason)
+
+    def settle(self, key: str, value: Any, reason: str, origin: OriginKind = "solved") -> None:
+        """Set `key` where nobody chose a value."""
+        if self.is_open(key):
+            self.put(key, value, reason, origin)
+
+    def finish(self) -> RunConfig:
+        """The complete config, validated once."""
+        document = self.config.model_dump(mode="python")
+        for key, value in self.values.items():
+            set_path(document, key, value)
+        document["origins"] = {**self.config.origins, **self.origins}
+        return RunConfig.model_validate(document)
+
+
+def choices_of(config: RunConfig) -> tuple[Choice, ...]:
+    """Every value that somebody chose, in the order in which a person would read them."""
+    rank = {key: position for position, key in enumerate(READING_ORDER)}
+    keys = [key for key in config.origins if key not in NOT_SHOWN]
+    keys.sort(key=lambda key: rank.get(key, len(rank)))
+    choices = []
+    for key in keys:
+        try:
+            value = config.value(key)
+        except KeyError:
+            continue
+        origin = config.origins[key]
+        choices.append(Choice(key, _plain(value), origin.origin, origin.reason))
+    return tuple(choices)
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "model_dump"):
+        return {name: inner for name, inner in value.model_dump().items() if inner is not None}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return value

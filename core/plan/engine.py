@@ -1,0 +1,84 @@
+"""Settles how the step is computed: precision, attention, strategy, optimizer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from trainwiz.core.findings import Finding
+from trainwiz.core.hardware.choices import choose_attention, choose_precision, choose_tf32
+from trainwiz.core.hardware.machine import Machine
+from trainwiz.core.plan.devices import Devices
+from trainwiz.core.plan.draft import Draft
+
+INSTALL_DEEPSPEED = "pip install setuptools wheel ninja py-cpuinfo && pip install --no-build-isolation deepspeed"
+
+
+def settle_engine(draft: Draft, machine: Machine, devices: Devices) -> tuple[Finding, ...]:
+    """Fills the engine section; findings say what a smoke run leaves out."""
+    seen = _as_seen(machine, devices)
+    label = "the CPU: no GPU is used" if devices.device == "cpu" else devices.label
+    draft.settle("engine.device", devices.device, label, "detected")
+    precision, why = choose_precision(seen)
+    draft.settle("engine.precision", precision, why, "detected")
+    tf32, why = choose_tf32(seen)
+    draft.settle("engine.tf32", tf32, why, "detected")
+    half = draft.get("engine.precision") not in ("fp32", "tf32")
+    attention, why = choose_attention(seen)
+    if attention == "flash_attention_2" and not half:
+        attention, why = "sdpa", "FlashAttention-2 computes in half precision only"
+    draft.settle("engine.attention", attention, why, "detected")
+    draft.settle("engine.processes", devices.processes, _processes_reason(devices), "detected")
+    findings = _without_deepspeed(draft, machine)
+    _strategy(draft, devices)
+    _optimizer(draft, devices)
+    threads = max(1, machine.cpu_cores // max(1, devices.processes))
+    draft.settle("engine.cpu_threads", threads, f"{machine.cpu_cores} cores for {devices.processes} process(es)")
+    return findings
+
+
+def _as_seen(machine: Machine, devices: Devices) -> Machine:
+    """The machine with only what the run uses, so that an unused old card decides nothing."""
+    if devices.device == "cpu":
+        return replace(machine, gpus=(), accelerator="cpu")
+    return replace(machine, gpus=devices.gpus)
+
+
+def _processes_reason(devices: Devices) -> str:
+    if devices.device == "cpu":
+        return "one process uses all cores"
+    return "one for each GPU" if devices.processes > 1 else "one GPU"
+
+
+def _strategy(draft: Draft, devices: Devices) -> None:
+    if draft.get("engine.offload") != "none":
+        draft.settle("engine.strategy", "zero2", "the engine that can keep the optimizer in host RAM")
+    elif devices.world_size > 1:
+        draft.settle("engine.strategy", "ddp", f"{devices.world_size} processes, each with the whole model")
+    else:
+        draft.settle("engine.strategy", "single", "one device")
+
+
+def _optimizer(draft: Draft, devices: Devices) -> None:
+    if devices.device == "cuda" and draft.get("engine.offload") == "none":
+        draft.settle("engine.optimizer", "adamw_torch_fused", "one kernel, and no temporary copy of the weights")
+    elif draft.get("engine.offload") != "none":
+        draft.settle("engine.optimizer", "adamw_torch", "DeepSpeed's AdamW on the CPU takes its place")
+    else:
+        draft.settle("engine.optimizer", "adamw_torch", "works on every device")
+
+
+def _without_deepspeed(draft: Draft, machine: Machine) -> tuple[Finding, ...]:
+    """A smoke run goes on without the engine that is not installed, and says that it was not exercised."""
+    strategy = draft.get("engine.strategy")
+    if draft.get("mode.kind") != "smoke" or machine.libraries.has("deepspeed") or machine.hypothetical:
+        return ()
+    if not str(strategy).startswith("zero"):
+        return ()
+    reason = "smoke run: DeepSpeed is not installed here"
+    draft.put("engine.strategy", "single" if draft.get("engine.processes") == 1 else "ddp", reason)
+    draft.put("engine.offload", "none", reason)
+    message = (
+        f"DeepSpeed is not installed, so this smoke run does not exercise the engine {strategy}; "
+        f"install it with: {INSTALL_DEEPSPEED}"
+    )
+    return (Finding("engine_not_exercised", "warning", "engine.strategy", message),)

@@ -1,0 +1,146 @@
+"""The estimates of a settled run as the values that a plan shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainwiz.core.config import RunConfig
+from trainwiz.core.data.summary import DataSummary
+from trainwiz.core.estimate.disk import disk_needs
+from trainwiz.core.estimate.host import HostNeeds, host_ram_parts
+from trainwiz.core.estimate.memory import MemoryEstimate, estimate_memory, unknown_memory
+from trainwiz.core.estimate.states import states_of
+from trainwiz.core.estimate.time import (
+    START_FAST_S,
+    START_SLOW_S,
+    Range,
+    Rate,
+    StepTime,
+    cpu_rate,
+    evaluation_time,
+    gpu_rate,
+    saving_time,
+)
+from trainwiz.core.estimate.workload import Workload
+from trainwiz.core.hardware.machine import Machine
+from trainwiz.core.plan.devices import Devices
+from trainwiz.core.plan.result import MemoryPlan, TimePlan
+
+
+@dataclass(frozen=True, slots=True)
+class Length:
+    """How long the run is."""
+
+    steps: int | None
+    epochs: float | None
+
+
+def rate_of(devices: Devices, config: RunConfig) -> Rate | None:
+    """What one process computes at best; None for a card that the catalogue does not know."""
+    engine = config.engine
+    if devices.device == "cpu":
+        return cpu_rate(engine.cpu_threads or 1)
+    if devices.spec is None:
+        return None
+    return gpu_rate(devices.spec, engine.precision or "fp32", bool(engine.tf32))
+
+
+def plan_memory(
+    machine: Machine, devices: Devices, config: RunConfig, work: Workload | None, data: DataSummary | None
+) -> tuple[MemoryEstimate, MemoryPlan]:
+    """The peak on the device, in host RAM and on disk."""
+    estimate = estimate_memory(work) if work is not None else unknown_memory()
+    on_cpu = devices.device == "cpu"
+    processes = devices.processes if on_cpu else 1
+    parts = _host_parts(devices, config, work, data, estimate)
+    disk = disk_needs(work, config.checkpoint.keep).total_bytes if work is not None else 0
+    plan = MemoryPlan(
+        tier="analytic",
+        allocated_bytes=estimate.allocated_bytes * processes,
+        reserved_bytes=estimate.reserved_bytes * processes,
+        device_used_bytes=estimate.device_used_bytes * processes,
+        low_bytes=estimate.low_bytes * processes,
+        high_bytes=estimate.high_bytes * processes,
+        breakdown={kind: size * processes for kind, size in estimate.breakdown.items()},
+        peak_moment=estimate.peak_moment,
+        capacity_bytes=devices.capacity_bytes,
+        verdict=estimate.verdict(None if devices.capacity_bytes is None else devices.capacity_bytes // processes),
+        host_ram_bytes=sum(parts.values()),
+        host_ram_capacity_bytes=machine.ram_available_bytes or None,
+        host_ram_parts=parts,
+        disk_bytes=disk,
+        disk_capacity_bytes=machine.disk_free_bytes,
+        device=devices.label,
+    )
+    return estimate, plan
+
+
+def _host_parts(
+    devices: Devices, config: RunConfig, work: Workload | None, data: DataSummary | None, estimate: MemoryEstimate
+) -> dict[str, int]:
+    section, batch = config.data, config.batch
+    parameters = work.architecture.parameters if work is not None else 0
+    return host_ram_parts(
+        HostNeeds(
+            processes=devices.processes,
+            on_gpu=devices.device != "cpu",
+            workers=section.workers or 0,
+            prefetch=section.prefetch or 1,
+            pin_memory=bool(section.pin_memory),
+            micro_batch=batch.micro_batch_size or 1,
+            length=batch.sequence_length,
+            target_length=batch.target_length or 0,
+            data_bytes=0 if section.streaming or data is None else data.bytes_in_memory,
+            weights_bytes=4 * parameters,
+            offloaded_bytes=states_of(work).host if work is not None else 0,
+            device_bytes=estimate.device_used_bytes if devices.device == "cpu" else 0,
+        )
+    )
+
+
+def plan_time(
+    config: RunConfig,
+    work: Workload | None,
+    rate: Rate | None,
+    each: StepTime | None,
+    length: Length,
+    validation_rows: int,
+    tokens_per_step: int,
+) -> TimePlan:
+    """Time of a step and of the whole run, as a range."""
+    if work is None or rate is None or each is None:
+        return TimePlan(None, None, None, length.steps, length.epochs, *([None] * 7), basis="roofline", verdict=None)
+    step = each.step
+    total = evaluation = saving = None
+    if length.steps is not None:
+        evaluation = _evaluations(config, work, rate, length, validation_rows)
+        saves = length.steps // (config.checkpoint.every_steps or length.steps) + 1
+        saving = saving_time(disk_needs(work, 1).checkpoint_bytes).times(saves)
+        total = step.times(length.steps) + evaluation + saving + Range(START_FAST_S, START_SLOW_S)
+    return TimePlan(
+        step_s=step.likely,
+        step_low_s=step.low,
+        step_high_s=step.high,
+        steps=length.steps,
+        epochs=length.epochs,
+        total_s=total.likely if total else None,
+        total_low_s=total.low if total else None,
+        total_high_s=total.high if total else None,
+        evaluation_s=evaluation.likely if evaluation else None,
+        saving_s=saving.likely if saving else None,
+        tokens_per_s=tokens_per_step / step.likely,
+        fraction_of_peak=each.fraction_of_peak,
+        basis="roofline",
+        verdict=each.verdict,
+    )
+
+
+def _evaluations(config: RunConfig, work: Workload, rate: Rate, length: Length, rows: int) -> Range:
+    if rows <= 0 or length.steps is None:
+        return Range(0.0, 0.0)
+    if config.evaluation.every_epoch:
+        count = max(1, round(length.epochs or 1))
+    else:
+        count = length.steps // (config.evaluation.every_steps or length.steps) or 1
+    micro = config.batch.eval_micro_batch_size or work.micro_batch
+    return evaluation_time(work.with_micro_batch(micro), rate, rows).times(count)

@@ -1,0 +1,129 @@
+"""The edge that reads the world: profile, machine, model and data of a request, and the plan from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainwiz.core.catalog.model import ModelSpec
+from trainwiz.core.config import RunConfig
+from trainwiz.core.data.summary import DataSummary
+from trainwiz.core.errors import TrainwizError
+from trainwiz.core.findings import Finding, Remedy
+from trainwiz.core.hardware.machine import Machine
+from trainwiz.core.plan.make import make_plan
+from trainwiz.core.plan.request import PlanRequest
+from trainwiz.core.plan.result import Plan
+from trainwiz.core.plan.target import choose_target
+from trainwiz.core.profile.profile import Profile
+
+OUTPUT_ROOT = "runs"
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """What a plan is made from. `model` and `data` are None where `findings` says why."""
+
+    profile: Profile | None
+    config: RunConfig
+    machine: Machine
+    model: ModelSpec | None
+    data: DataSummary | None
+    findings: tuple[Finding, ...] = ()
+
+
+def probe_here(request: PlanRequest) -> Machine:
+    """This machine, with the free disk of the folder that the run would be written to."""
+    from trainwiz.core.hardware.probe import probe_machine
+
+    return probe_machine(Path(request.output_dir or OUTPUT_ROOT))
+
+
+def gather_profile(request: PlanRequest, here: Machine) -> Profile | None:
+    """The profile of the request; one that stands for several is picked by the GPU. UsageError for an unknown name."""
+    from trainwiz.core.profile.store import load_profile
+
+    return None if request.profile is None else load_profile(request.profile, here)
+
+
+def gather_machine(
+    request: PlanRequest, profile: Profile | None, here: Machine | None = None
+) -> tuple[Machine, tuple[Finding, ...]]:
+    """The machine that the plan is for, and what there is to say about that choice."""
+    target = choose_target(request, profile, here if here is not None else probe_here(request))
+    return target.machine, target.findings
+
+
+def gather_model(config: RunConfig) -> tuple[ModelSpec | None, tuple[Finding, ...]]:
+    """The model of a config, from the catalogue or from local files."""
+    from trainwiz.core.catalog.models import resolve_model
+
+    return resolve_model(config.model)
+
+
+def gather_data(config: RunConfig) -> tuple[DataSummary | None, tuple[Finding, ...]]:
+    """Rows and lengths; data that is missing or broken is None with its findings, never an exception."""
+    from trainwiz.core.data.summarize import summarize_data
+
+    try:
+        return summarize_data(config), ()
+    except TrainwizError as error:
+        return None, tuple(_with_choice(finding, config) for finding in error.findings)
+
+
+def _with_choice(finding: Finding, config: RunConfig) -> Finding:
+    """Data that a profile names and that is not here: the one choice that is missing."""
+    if finding.code != "missing_data" or config.origin("data.sources").origin != "profile":
+        return finding
+    if any("--dataset" in (remedy.command or remedy.text) for remedy in finding.remedies):
+        return finding
+    own = Remedy("name your own data", "--dataset FILE")
+    return Finding(finding.code, finding.severity, finding.where, finding.message, (own, *finding.remedies))
+
+
+def gather_config(
+    request: PlanRequest, profile: Profile | None
+) -> tuple[RunConfig, ModelSpec | None, tuple[Finding, ...]]:
+    """The config of the request with its mode applied, and the model that it then trains."""
+    from trainwiz.core.config.build import build_config
+    from trainwiz.core.config.modes import apply_mode
+
+    config = build_config(profile, request.overrides, request.name)
+    model, findings = gather_model(config)
+    moded = apply_mode(config, request, model)
+    if moded.model != config.model:
+        model, findings = gather_model(moded)
+    if request.force:
+        moded = moded.model_copy(update={"forced": True})
+    return moded, model, findings
+
+
+def gather(request: PlanRequest, machine: Machine | None = None) -> Gathered:
+    """Everything that the plan of `request` is made from. `machine` is this machine, where it is known already.
+
+    Raises UsageError for what is asked wrongly: an unknown profile, key, value or GPU.
+    """
+    here = machine if machine is not None else probe_here(request)
+    profile = gather_profile(request, here)
+    config, model, model_findings = gather_config(request, profile)
+    target, target_findings = gather_machine(request, profile, here)
+    data, data_findings = gather_data(config)
+    findings = (*target_findings, *model_findings, *data_findings)
+    return Gathered(profile, config, target, model, data, findings)
+
+
+def plan_gathered(gathered: Gathered) -> Plan:
+    """The plan of what was gathered; reads nothing."""
+    return make_plan(
+        gathered.machine,
+        gathered.config,
+        model=gathered.model,
+        data=gathered.data,
+        profile=gathered.profile,
+        findings=gathered.findings,
+    )
+
+
+def plan_run(request: PlanRequest, machine: Machine | None = None) -> Plan:
+    """The plan of a request. Raises UsageError for what is asked wrongly; what cannot run is in the findings."""
+    return plan_gathered(gather(request, machine))

@@ -1,0 +1,105 @@
+"""What the card, the processor and the installed libraries cannot do."""
+
+from __future__ import annotations
+
+from trainwiz.core.findings import Finding, Remedy
+from trainwiz.core.hardware.choices import AMPERE, weakest_gpu
+from trainwiz.core.hardware.describe import gpu_label
+from trainwiz.core.plan.engine import INSTALL_DEEPSPEED
+from trainwiz.core.plan.facts import Facts
+
+BITSANDBYTES_OPTIMIZERS = ("adamw_bnb_8bit", "paged_adamw_8bit")
+
+
+def hardware_findings(facts: Facts) -> list[Finding]:
+    return [*_precision(facts), *_tf32(facts), *_attention(facts), *_libraries(facts), *_rate(facts)]
+
+
+def _card(facts: Facts) -> tuple[str, tuple[int, int] | None]:
+    gpu = min(facts.devices.gpus, key=lambda one: one.capability or (0, 0), default=None) or weakest_gpu(facts.machine)
+    return (f"the {gpu_label(gpu)} (sm {gpu.compute_capability})", gpu.capability) if gpu else ("this machine", None)
+
+
+def _precision(facts: Facts) -> list[Finding]:
+    precision = facts.config.engine.precision
+    card, capability = _card(facts)
+    if facts.devices.device == "cuda":
+        if precision in ("bf16", "bf16-true") and capability is not None and capability < AMPERE:
+            message = f"{card} has no bf16: it needs sm 8.0. fp16 is what this card computes fast."
+            remedy = facts.remedy("compute in fp16", {"engine.precision": "fp16"})
+            return [Finding("bf16_unsupported", "error", "engine.precision", _sentence(message), (remedy,))]
+        if precision == "tf32" and capability is not None and capability < AMPERE:
+            message = f"{card} has no TF32: it needs sm 8.0."
+            remedy = facts.remedy("compute in fp16", {"engine.precision": "fp16"})
+            return [Finding("tf32_unsupported", "error", "engine.precision", _sentence(message), (remedy,))]
+    elif precision == "fp16" or (precision == "tf32" and facts.devices.device == "cpu"):
+        where = "an Apple GPU" if facts.devices.device == "mps" else "a CPU"
+        message = f"{precision} training does not work on {where}; fp32 does."
+        remedy = facts.remedy("compute in fp32", {"engine.precision": "fp32"})
+        return [Finding(f"{precision}_unsupported", "error", "engine.precision", message, (remedy,))]
+    return []
+
+
+def _tf32(facts: Facts) -> list[Finding]:
+    card, capability = _card(facts)
+    if not facts.config.engine.tf32 or facts.devices.device != "cuda" or capability is None or capability >= AMPERE:
+        return []
+    message = _sentence(f"{card} has no TF32: it needs sm 8.0.")
+    remedy = facts.remedy("leave TF32 off", {"engine.tf32": False})
+    return [Finding("tf32_unsupported", "error", "engine.tf32", message, (remedy,))]
+
+
+def _attention(facts: Facts) -> list[Finding]:
+    if facts.config.engine.attention != "flash_attention_2":
+        return []
+    card, capability = _card(facts)
+    remedy = facts.remedy("use sdpa, which has its own flash kernel", {"engine.attention": "sdpa"})
+    reason = ""
+    if facts.devices.device != "cuda":
+        reason = "FlashAttention-2 needs an NVIDIA GPU."
+    elif capability is not None and capability < AMPERE:
+        reason = _sentence(f"{card} is too old for FlashAttention-2: it needs sm 8.0.")
+    elif facts.config.engine.precision in ("fp32", "tf32"):
+        reason = "FlashAttention-2 computes in half precision only, and engine.precision is fp32."
+    elif not facts.machine.hypothetical and not facts.machine.libraries.has("flash_attn"):
+        reason = "flash-attn is not installed here."
+    if not reason:
+        return []
+    return [Finding("flash_attention_missing", "error", "engine.attention", reason, (remedy,))]
+
+
+def _libraries(facts: Facts) -> list[Finding]:
+    if facts.machine.hypothetical:
+        return []
+    findings = []
+    engine, libraries = facts.config.engine, facts.machine.libraries
+    uses_deepspeed = str(engine.strategy).startswith("zero") or engine.deepspeed_file is not None
+    if uses_deepspeed and not libraries.has("deepspeed"):
+        message = f"engine.strategy {engine.strategy} needs DeepSpeed, which is not installed here."
+        findings.append(
+            Finding(
+                "deepspeed_missing",
+                "error",
+                "engine.strategy",
+                message,
+                (Remedy("install it after torch", INSTALL_DEEPSPEED),),
+            )
+        )
+    if engine.optimizer in BITSANDBYTES_OPTIMIZERS and not libraries.has("bitsandbytes"):
+        message = f"engine.optimizer {engine.optimizer} needs bitsandbytes, which is not installed here."
+        install = Remedy("install it", "pip install bitsandbytes")
+        other = facts.remedy("use torch's AdamW", {"engine.optimizer": "adamw_torch"})
+        findings.append(Finding("bitsandbytes_missing", "error", "engine.optimizer", message, (install, other)))
+    return findings
+
+
+def _rate(facts: Facts) -> list[Finding]:
+    if facts.devices.device != "cuda" or facts.devices.spec is not None:
+        return []
+    names = ", ".join(gpu_label(gpu) for gpu in facts.devices.gpus)
+    message = f"The GPU catalogue does not know {names}, so there is no estimate of the time; memory is not affected."
+    return [Finding("unknown_gpu_rate", "note", "time", message)]
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,98 @@
+"""Settles how rows reach the model, and how long the run is."""
+
+from __future__ import annotations
+
+import math
+
+from trainwiz.core.data.split import held_out_count
+from trainwiz.core.data.summary import DataSummary
+from trainwiz.core.estimate.host import LOW_MEMORY_BYTES
+from trainwiz.core.hardware.machine import Machine
+from trainwiz.core.plan.devices import Devices
+from trainwiz.core.plan.draft import Draft
+
+SMALL_ROWS = 50_000
+MOST_WORKERS = 8
+"""More loader processes for one GPU only cost RAM."""
+RAM_SHARE_FOR_ROWS = 0.25
+STEPS_WITHOUT_DATA = 1000
+
+
+def settle_loading(draft: Draft, machine: Machine, devices: Devices, data: DataSummary | None) -> None:
+    """Workers, prefetch, pinned memory, streaming, held-out rows."""
+    low = 0 < machine.ram_total_bytes < LOW_MEMORY_BYTES and devices.device == "cuda"
+    rows = data.rows if data is not None else None
+    workers, why = _workers(machine, devices, rows, low)
+    draft.settle("data.workers", workers, why, "detected")
+    count = int(draft.get("data.workers"))
+    draft.settle("data.prefetch", 2, "two batches a worker hide the loading" if count else "not used without workers")
+    pin = devices.device == "cuda" and not low
+    draft.settle("data.pin_memory", pin, _pin_reason(devices, low))
+    draft.settle("data.persistent_workers", count > 0, "kept between epochs" if count else "there are no workers")
+    in_memory = data.bytes_in_memory if data is not None else 0
+    too_big = in_memory * devices.processes > RAM_SHARE_FOR_ROWS * machine.ram_total_bytes > 0
+    if low or too_big:
+        why = "low-memory mode: under 15 GB of RAM" if low else "the rows would take over a quarter of the RAM"
+        draft.settle("data.streaming", True, why)
+    else:
+        draft.settle("data.streaming", False, "the rows fit in RAM")
+    if data is not None and not draft.get("data.validation_sources"):
+        everything = data.rows + data.validation_rows
+        held = held_out_count(everything, draft.config.data)
+        draft.settle("data.validation_rows", held, f"1 % of {everything:,} rows, at most 2,000")
+
+
+def _workers(machine: Machine, devices: Devices, rows: int | None, low: bool) -> tuple[int, str]:
+    if devices.device != "cuda":
+        return 0, "the cores are busy with the training itself"
+    if low:
+        return 0, "low-memory mode: under 15 GB of RAM"
+    if rows is not None and rows < SMALL_ROWS:
+        return min(2, max(1, machine.cpu_cores // devices.processes - 1)), f"{rows:,} rows need no more"
+    share = max(1, machine.cpu_cores // devices.processes)
+    workers = max(1, min(MOST_WORKERS, share - 1))
+    return workers, f"{machine.cpu_cores} cores for {devices.processes} process(es), one left for each"
+
+
+def _pin_reason(devices: Devices, low: bool) -> str:
+    if devices.device != "cuda":
+        return "only copies to an NVIDIA GPU gain from it"
+    return "low-memory mode: under 15 GB of RAM" if low else "faster copies to the GPU"
+
+
+def settle_length(draft: Draft, samples: int, data: DataSummary | None) -> int | None:
+    """Steps of the run, where they are known; `samples` is the effective batch.
+
+    Epochs become steps where the number of rows is exact; an estimate stays an estimate, and the
+    run ends after its epochs.
+    """
+    steps = draft.get("training.max_steps")
+    if steps is not None:
+        return int(steps)
+    if draft.is_open("training.epochs"):
+        if data is None:
+            draft.put("training.max_steps", STEPS_WITHOUT_DATA, "neither steps nor rows are known")
+            return STEPS_WITHOUT_DATA
+        draft.settle("training.epochs", 1.0, "one pass over the data")
+    if data is None:
+        return None
+    epochs = float(draft.get("training.epochs"))
+    steps = max(1, math.ceil(epochs * math.ceil(data.rows / samples)))
+    if data.rows_exact:
+        draft.put("training.max_steps", steps, f"{epochs:g} passes over {data.rows:,} rows, {samples:,} a step")
+    return steps
+
+
+def settle_intervals(draft: Draft, steps: int | None, step_s: float | None) -> None:
+    """Saving about once an hour and at least ten times, logging every few seconds."""
+    tenth = 500 if steps is None else max(1, min(500, math.ceil(steps / 10)))
+    hourly = tenth if not step_s else max(1, round(3600 / step_s))
+    every = min(tenth, hourly)
+    draft.settle("checkpoint.every_steps", every, "about once an hour" if every < tenth else "ten times over the run")
+    if not draft.get("evaluation.every_epoch"):
+        saved = int(draft.get("checkpoint.every_steps"))
+        draft.settle("evaluation.every_steps", saved, "with each checkpoint")
+    log = 10 if step_s is None else max(1, min(50, round(2 / step_s)))
+    if steps is not None:
+        log = max(1, min(log, steps // 20))
+    draft.settle("logging.every_steps", log, "a line every few seconds" if log > 1 else "every step")

@@ -1,0 +1,114 @@
+"""Memory of the device, of the host, and of the disk."""
+
+from __future__ import annotations
+
+from trainwiz.core.estimate.host import LOW_MEMORY_BYTES
+from trainwiz.core.findings import Finding, Remedy
+from trainwiz.core.plan.facts import Facts, gib
+from trainwiz.core.plan.fixes import fix_remedies
+
+OTHER_SHARE = 0.1
+"""A desktop or another job that holds more of the card than this is worth a word."""
+
+
+def memory_findings(facts: Facts) -> list[Finding]:
+    return [*_architecture(facts), *_device(facts), *_others(facts), *_host(facts), *_low_memory(facts), *_disk(facts)]
+
+
+def _architecture(facts: Facts) -> list[Finding]:
+    if facts.work is not None or not facts.unknown_architecture:
+        return []
+    message = f"Memory and time are not estimated: {facts.unknown_architecture}."
+    return [Finding("unknown_architecture", "warning", "model.name", message)]
+
+
+def states_text(facts: Facts) -> str:
+    """ "weights 2.4, gradients 2.4 and optimizer 4.9 GiB are there before any activation"."""
+    peak = facts.estimate.peak
+    if peak is None:
+        return ""
+    states = peak.states
+    total = states.weights + states.gradients + states.buckets + states.optimizer
+    if states.host:
+        return f"weights and gradient buckets take {gib(total)}, with the optimizer in host RAM"
+    return f"weights, gradients and optimizer states alone take {gib(total)}"
+
+
+def _device(facts: Facts) -> list[Finding]:
+    memory = facts.memory
+    if memory.verdict not in ("does_not_fit", "tight") or memory.capacity_bytes is None:
+        return []
+    largest = sorted(memory.breakdown.items(), key=lambda part: -part[1])[:3]
+    parts = ", ".join(f"{name} {size / 2**30:.1f}" for name, size in largest)
+    capacity = f"{gib(memory.capacity_bytes)} of {memory.device}"
+    if memory.verdict == "tight":
+        message = (
+            f"It may not fit: between {gib(memory.low_bytes)} and {gib(memory.high_bytes)} "
+            f"of {capacity} ({parts}; peak: {memory.peak_moment})."
+        )
+        return [Finding("tight", "warning", "memory", message, fix_remedies(facts))]
+    message = (
+        f"It does not fit: at least {gib(facts.estimate.needed_bytes)} of {capacity} "
+        f"({parts}; peak: {memory.peak_moment}); {states_text(facts)}."
+    )
+    remedies = fix_remedies(facts)
+    if not remedies:
+        message += " No change of the engine makes it fit: take a smaller model or shorter sequences."
+    return [Finding("does_not_fit", "error", "memory", message, remedies)]
+
+
+def _others(facts: Facts) -> list[Finding]:
+    findings = []
+    for gpu in facts.devices.gpus:
+        held, total = gpu.memory_other_bytes, gpu.memory_total_bytes
+        if held and total and held > OTHER_SHARE * total:
+            message = f"The desktop or other jobs hold {gib(held)} of GPU {gpu.index} now; closing them frees it."
+            findings.append(Finding("memory_in_use", "note", "memory", message))
+    return findings
+
+
+def _host(facts: Facts) -> list[Finding]:
+    memory = facts.memory
+    if memory.host_ram_capacity_bytes is None or facts.devices.device == "cpu":
+        return []
+    if memory.host_ram_bytes <= memory.host_ram_capacity_bytes:
+        return []
+    parts = ", ".join(f"{name} {gib(size)}" for name, size in memory.host_ram_parts.items() if size > 2**28)
+    message = (
+        f"Host RAM: {gib(memory.host_ram_bytes)} needed and {gib(memory.host_ram_capacity_bytes)} free ({parts}). "
+        "Loader workers, pinned batches, rows and offloaded states take it, not the micro-batch."
+    )
+    remedies = []
+    if facts.config.data.workers:
+        saved = memory.host_ram_parts.get("workers", 0)
+        remedies.append(facts.remedy(f"no loader workers: {gib(saved)} less", {"data.workers": 0}))
+    if not facts.config.data.streaming and memory.host_ram_parts.get("data", 0) > 2**28:
+        saved = memory.host_ram_parts["data"]
+        remedies.append(facts.remedy(f"stream the rows: {gib(saved)} less", {"data.streaming": True}))
+    return [Finding("host_ram", "error", "host_ram", message, tuple(remedies))]
+
+
+def _low_memory(facts: Facts) -> list[Finding]:
+    if facts.devices.device != "cuda" or facts.machine.ram_total_bytes >= LOW_MEMORY_BYTES:
+        return []
+    data = facts.config.data
+    if not (data.workers or data.pin_memory):
+        return []
+    message = f"{gib(facts.machine.ram_total_bytes)} of RAM is little: loader workers and pinned memory may use it up."
+    changes = {"data.workers": 0, "data.pin_memory": False, "data.streaming": True}
+    return [Finding("low_memory", "warning", "data.workers", message, (facts.remedy("low-memory mode", changes),))]
+
+
+def _disk(facts: Facts) -> list[Finding]:
+    memory = facts.memory
+    if memory.disk_capacity_bytes is None or memory.disk_bytes <= memory.disk_capacity_bytes:
+        return []
+    place = f" at {facts.machine.disk_path}" if facts.machine.disk_path else ""
+    message = (
+        f"The run writes up to {gib(memory.disk_bytes)} (checkpoints, final model, logs) and "
+        f"{gib(memory.disk_capacity_bytes)} are free{place}."
+    )
+    remedies = [Remedy("write to another disk", "--output-dir FOLDER")]
+    if facts.config.checkpoint.keep > 1:
+        remedies.insert(0, facts.remedy("keep one checkpoint", {"checkpoint.keep": 1}))
+    return [Finding("disk", "error", "disk", message, tuple(remedies))]

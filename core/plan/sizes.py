@@ -1,0 +1,125 @@
+"""Settles the batch: micro-batch from memory, accumulation from the target, checkpointing where it is needed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from trainwiz.core.batch import BatchSolution, solve_batch
+from trainwiz.core.data.summary import DataSummary
+from trainwiz.core.estimate.memory import GIB, estimate_memory, largest_micro_batch
+from trainwiz.core.estimate.workload import Workload
+from trainwiz.core.plan.devices import Devices
+from trainwiz.core.plan.draft import Draft
+from trainwiz.core.plan.result import BatchAlternative, BatchPlan
+
+GPU_CEILING = 256
+"""Larger micro-batches fill no modern card better."""
+CPU_CEILING = 16
+"""A CPU gains nothing from a larger one."""
+FEW = 4
+"""Below this many sequences at once a card is badly used, and recomputing activations pays."""
+
+
+def settle_sizes(draft: Draft, work: Workload | None, devices: Devices) -> BatchSolution:
+    """Fills micro-batch, accumulation and checkpointing. Without a known architecture the micro-batch is 1."""
+    target = target_samples(draft)
+    micro = draft.get("batch.micro_batch_size")
+    accumulation = draft.get("batch.gradient_accumulation_steps")
+    largest = _settle_checkpointing(draft, work, devices, target)
+    solution = solve_batch(
+        target_samples=target,
+        world_size=devices.world_size,
+        largest_micro_batch=largest if micro is None else micro,
+        micro_batch=micro,
+        accumulation=accumulation,
+    )
+    chosen = solution.chosen
+    draft.settle(
+        "batch.micro_batch_size", chosen.micro_batch, _micro_reason(work, devices, chosen.micro_batch, largest)
+    )
+    length = int(draft.get("batch.sequence_length"))
+    if target is None:
+        reason = "no target batch: one micro-batch a step"
+    else:
+        reason = f"{chosen.micro_batch} × {chosen.accumulation} × {chosen.world_size} = {chosen.samples:,} sequences"
+        reason += f", {chosen.samples * length:,} tokens"
+    draft.settle("batch.gradient_accumulation_steps", chosen.accumulation, reason)
+    draft.settle("batch.eval_micro_batch_size", chosen.micro_batch, "as in training: evaluation needs less memory")
+    if draft.get("task") == "seq2seq":
+        draft.settle("batch.target_length", length, "as long as the input")
+    return solution
+
+
+def target_samples(draft: Draft) -> float | None:
+    """The target in sequences; a token target counts full-length ones."""
+    tokens, samples = draft.get("batch.target_tokens"), draft.get("batch.target_samples")
+    if samples is not None:
+        return float(samples)
+    return None if tokens is None else tokens / int(draft.get("batch.sequence_length"))
+
+
+def _settle_checkpointing(draft: Draft, work: Workload | None, devices: Devices, target: float | None) -> int:
+    """Decides checkpointing where it is open; returns the largest micro-batch that then fits (at least 1)."""
+    given = draft.get("batch.micro_batch_size")
+    if work is None or devices.capacity_bytes is None:
+        draft.settle("engine.checkpointing", False, "off: the memory it would save is not known")
+        return int(given or 1)
+    ceiling = CPU_CEILING if devices.device == "cpu" else GPU_CEILING
+    if target is not None:
+        ceiling = max(1, min(ceiling, math.ceil(target / devices.world_size)))
+    work = replace(work, accumulation=2 if target is None or target > devices.world_size else 1)
+    if not draft.is_open("engine.checkpointing"):
+        return max(1, largest_micro_batch(work, devices.capacity_bytes, ceiling)) if given is None else int(given)
+    plain = replace(work, checkpointing=False)
+    if given is not None:
+        fits = estimate_memory(plain.with_micro_batch(int(given))).verdict(devices.capacity_bytes) == "fits"
+        reason = f"off: {given} sequences fit without" if fits else f"{given} sequences do not fit without"
+        draft.settle("engine.checkpointing", not fits, reason)
+        return int(given)
+    without = largest_micro_batch(plain, devices.capacity_bytes, ceiling)
+    if without >= min(FEW, ceiling):
+        draft.settle("engine.checkpointing", False, f"off: {without} sequences at once fit without")
+        return without
+    within = largest_micro_batch(replace(work, checkpointing=True), devices.capacity_bytes, ceiling)
+    if within > without:
+        reason = f"{without or 'no'} sequence{'s' * (without != 1)} at once fit{'s' * (without == 1)} without, {within} with it"
+        draft.settle("engine.checkpointing", True, reason)
+        return within
+    draft.settle("engine.checkpointing", False, "off: it would not make a larger micro-batch fit")
+    return max(1, without)
+
+
+def _micro_reason(work: Workload | None, devices: Devices, chosen: int, largest: int) -> str:
+    if work is None or devices.capacity_bytes is None:
+        return "memory is not known: the smallest"
+    if devices.device == "cpu":
+        return "enough to keep the cores busy" if chosen >= largest else f"divides the target (up to {largest})"
+    free = f"{devices.capacity_bytes / GIB:.1f} GiB"
+    if chosen == largest:
+        return f"the largest useful one that fits in {free}"
+    return f"hits the target best; up to {largest} fit in {free}"
+
+
+def batch_plan(draft: Draft, solution: BatchSolution, data: DataSummary | None) -> BatchPlan:
+    """The batch as it is shown."""
+    chosen, length = solution.chosen, int(draft.get("batch.sequence_length"))
+    real = None
+    if data is not None and data.lengths:
+        real = round(chosen.samples * sum(min(size, length) for size in data.lengths) / len(data.lengths))
+    return BatchPlan(
+        micro_batch=chosen.micro_batch,
+        accumulation=chosen.accumulation,
+        world_size=chosen.world_size,
+        sequence_length=length,
+        effective_samples=chosen.samples,
+        effective_tokens=chosen.samples * length,
+        real_tokens=real,
+        target_tokens=draft.get("batch.target_tokens"),
+        target_samples=draft.get("batch.target_samples"),
+        deviation=solution.deviation,
+        alternatives=tuple(
+            BatchAlternative(one.micro_batch, one.accumulation, one.samples, one.samples * length, off)
+            for one, off in solution.alternatives
+        ),
+    )

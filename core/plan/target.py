@@ -1,0 +1,107 @@
+"""Target: which machine a plan is made for, this one or the one that the profile or the user names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainwiz.core.findings import Finding, Remedy
+from trainwiz.core.hardware.describe import describe_gpus, gpu_label
+from trainwiz.core.hardware.hypothetical import catalogue_machine
+from trainwiz.core.hardware.machine import Gpu, Machine
+from trainwiz.core.plan.request import PlanRequest
+from trainwiz.core.profile.profile import Profile, ProfileHardware
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The machine of a plan, and what there is to say about the choice."""
+
+    machine: Machine
+    findings: tuple[Finding, ...] = ()
+
+
+def choose_target(request: PlanRequest, profile: Profile | None, here: Machine) -> Target:
+    """This machine where it will do; else the named one.
+
+    A profile that names a GPU is planned for this machine's CUDA GPUs when there are any (with a
+    warning when they are others or fewer), else for the profile's own machine with the error
+    `missing_hardware`. A smoke run is always for this machine. Raises UsageError for a GPU name
+    that the catalogue does not know.
+    """
+    if _names_a_machine(request):
+        return Target(_named(request, profile))
+    wanted = profile.hardware if profile is not None else ProfileHardware()
+    if wanted.gpu is None or request.mode == "smoke" or request.overrides.get("engine.device") == "cpu":
+        return Target(here)
+    cards = here.visible_gpus if here.accelerator == "cuda" else ()
+    if not cards:
+        own = catalogue_machine(
+            gpu=wanted.gpu, num_gpus=wanted.num_gpus, ram_bytes=wanted.ram_bytes, cpu_cores=wanted.cpu_cores
+        )
+        return Target(own, (_missing(profile, wanted, here),))
+    return Target(here, _differences(profile, wanted, cards))
+
+
+def _names_a_machine(request: PlanRequest) -> bool:
+    values = (request.gpu, request.num_gpus, request.ram_bytes, request.gpu_memory_bytes, request.tflops)
+    return any(value is not None for value in (*values, request.capability))
+
+
+def _named(request: PlanRequest, profile: Profile | None) -> Machine:
+    wanted = profile.hardware if profile is not None else ProfileHardware()
+    by_hand = request.gpu_memory_bytes is not None or request.tflops is not None or request.capability is not None
+    gpu = request.gpu if request.gpu is not None or by_hand else wanted.gpu
+    count = request.num_gpus
+    if count is None:
+        count = wanted.num_gpus if gpu is not None or by_hand else 0
+    return catalogue_machine(
+        gpu=gpu,
+        num_gpus=count,
+        ram_bytes=request.ram_bytes if request.ram_bytes is not None else wanted.ram_bytes,
+        cpu_cores=wanted.cpu_cores,
+        gpu_memory_bytes=request.gpu_memory_bytes,
+        tflops=request.tflops,
+        capability=request.capability,
+    )
+
+
+def _missing(profile: Profile | None, wanted: ProfileHardware, here: Machine) -> Finding:
+    name = profile.name if profile is not None else "this run"
+    reason = next(
+        (why for key, why in here.unavailable.items() if "gpu" in key or "nvml" in key or "driver" in key), ""
+    )
+    if here.accelerator == "mps":
+        reason = "it has an Apple GPU, which runs other profiles"
+    message = (
+        f"{name} is made for {wanted.num_gpus} × {wanted.gpu}, and this machine has no NVIDIA GPU"
+        f"{f' ({reason})' if reason else ''}. The plan shown is for that machine."
+    )
+    return Finding(
+        "missing_hardware",
+        "error",
+        "hardware",
+        message,
+        (
+            Remedy("try the same engine here with a tiny model", f"trainwiz --profile {name} --smoke --yes"),
+            Remedy("write the folder for the machine that has it", f"trainwiz --profile {name} --dry-run"),
+        ),
+    )
+
+
+def _differences(profile: Profile | None, wanted: ProfileHardware, cards: tuple[Gpu, ...]) -> tuple[Finding, ...]:
+    name = profile.name if profile is not None else "this run"
+    same = [gpu for gpu in cards if gpu.catalogue_name == wanted.gpu]
+    if len(same) == len(cards) and len(cards) >= wanted.num_gpus:
+        return ()
+    have = describe_gpus(cards)
+    made_for = f"{wanted.num_gpus} × {wanted.gpu}"
+    message = f"{name} is made for {made_for}; the plan is for what is here: {have}."
+    if same and len(same) < len(cards):
+        indices = ",".join(str(gpu.index) for gpu in same)
+        remedy = Remedy(
+            f"use the {gpu_label(same[0])} alone",
+            f"trainwiz --profile {name} --gpus {indices}",
+            {"engine.gpus": [str(gpu.index) for gpu in same]},
+        )
+        return (Finding("other_hardware", "warning", "hardware", message, (remedy,)),)
+    return (Finding("other_hardware", "warning", "hardware", message),)

@@ -1,0 +1,102 @@
+"""Whether the run ends in a lifetime, and whether the card would be busy."""
+
+from __future__ import annotations
+
+from trainwiz.core.catalog.models import load_models
+from trainwiz.core.estimate.families import read_architecture
+from trainwiz.core.estimate.time import step_time
+from trainwiz.core.estimate.workload import Workload
+from trainwiz.core.findings import Finding, Remedy
+from trainwiz.core.plan.facts import Facts, duration_range
+
+YEAR_S = 365.25 * 86400
+MONTH_S = 30 * 86400.0
+WANTED_S = 14 * 86400.0
+"""What a remedy aims at: two weeks."""
+
+
+def time_findings(facts: Facts) -> list[Finding]:
+    return [*_long(facts), *_idle(facts)]
+
+
+def _long(facts: Facts) -> list[Finding]:
+    time = facts.time
+    if time.total_low_s is None or time.total_high_s is None or time.total_s is None or time.steps is None:
+        return []
+    if time.total_s < MONTH_S:
+        return []
+    span = duration_range(time.total_low_s, time.total_high_s)
+    each = duration_range(time.step_low_s or 0.0, time.step_high_s or 0.0)
+    takes = "years" if time.total_s >= YEAR_S else "months"
+    message = f"The plan takes {takes}: {time.steps:,} steps × {each} are {span}."
+    return [Finding(f"takes_{takes}", "warning", "training.max_steps", message, _shorter(facts))]
+
+
+def _shorter(facts: Facts) -> tuple[Remedy, ...]:
+    time, remedies = facts.time, []
+    if time.step_s and time.step_low_s and time.step_high_s:
+        fewer = _round_down(WANTED_S / time.step_s)
+        if fewer >= 100:
+            span = duration_range(fewer * time.step_low_s, fewer * time.step_high_s)
+            changes = {"training.max_steps": fewer}
+            if facts.config.training.warmup >= fewer:
+                changes["training.warmup"] = max(1, fewer // 20)
+            remedies.append(facts.remedy(f"{fewer:,} steps: {span}", changes))
+    sibling = _sibling(facts)
+    if sibling is not None:
+        remedies.append(sibling)
+    return tuple(remedies)
+
+
+def _sibling(facts: Facts) -> Remedy | None:
+    """A smaller model of the same family, with its own time for the same steps."""
+    work, steps = facts.work, facts.time.steps
+    if work is None or facts.rate is None or steps is None:
+        return None
+    best: tuple[float, str, float, float] | None = None
+    for name, spec in load_models().items():
+        if spec.architecture.get("model_type") != work.architecture.model_type:
+            continue
+        architecture, _ = read_architecture(spec.architecture)
+        if architecture is None or architecture.parameters >= work.architecture.parameters / 2:
+            continue
+        time = step_time(_with(work, architecture), facts.rate).step.times(steps)
+        # The largest that takes at most a hundredth of the time, else the quickest.
+        rank = architecture.parameters if time.likely < facts.time.total_s / 100 else -time.likely  # type: ignore[operator]
+        if name.endswith("tiny"):
+            continue
+        if best is None or rank > best[0]:
+            best = (rank, name, time.low, time.high)
+    if best is None:
+        return None
+    _, name, low, high = best
+    return facts.remedy(f"{name}: {duration_range(low, high)} for the same steps", {"model.name": name})
+
+
+def _with(work: Workload, architecture: object) -> Workload:
+    from dataclasses import replace
+
+    return replace(work, architecture=architecture)  # type: ignore[arg-type]
+
+
+def _round_down(value: float) -> int:
+    """To one significant figure: 1,900 -> 1,000, 2,400 -> 2,000."""
+    whole = int(value)
+    if whole < 1:
+        return 0
+    unit = 10 ** (len(str(whole)) - 1)
+    return whole // unit * unit
+
+
+def _idle(facts: Facts) -> list[Finding]:
+    if facts.time.verdict != "idle" or facts.config.mode.kind != "train":
+        return []
+    message = (
+        f"The GPU would mostly wait: this reaches about {facts.time.fraction_of_peak or 0:.0%} of its peak. "
+        "The micro-batch is small for it, or the model is."
+    )
+    changes = {"batch.micro_batch_size": facts.batch.micro_batch * 4, "batch.gradient_accumulation_steps": None}
+    remedies = ()
+    if facts.batch.target_tokens or facts.batch.target_samples:
+        remedies = (facts.remedy(f"micro-batch {facts.batch.micro_batch * 4}", changes),)
+    return [Finding("idle", "note", "time", message, remedies)]
