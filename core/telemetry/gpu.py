@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -21,9 +23,13 @@ from trainwiz.core.hardware.nvml import (
 )
 
 RETRY_S = 10.0
-"""How long to wait before NVML is initialised again, where it failed, found no GPU, or lost one.
+"""How long to wait before NVML is initialised again, where it failed or found no GPU."""
 
-NVML counts its devices when it is initialised: a card that comes later is seen only by a new start.
+DRIVER_FOLDER = Path("/proc/driver/nvidia/gpus")
+"""Linux's driver keeps one folder here for each card that it serves.
+
+NVML counts its devices when it is initialised: a card that comes later is seen only by a new start,
+and this folder tells when that is worth it.
 """
 
 THROTTLE_WORDS: dict[int, str] = {
@@ -65,9 +71,17 @@ class _Device:
 class GpuSampler:
     """Samples all NVIDIA GPUs (and MIG slices) of this computer. Never raises; not for use by two threads at once."""
 
-    def __init__(self, *, retry_s: float = RETRY_S, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        *,
+        retry_s: float = RETRY_S,
+        clock: Callable[[], float] = time.monotonic,
+        driver_folder: Path = DRIVER_FOLDER,
+    ) -> None:
         self._retry_s = retry_s
         self._clock = clock
+        self._driver_folder = driver_folder
+        self._driver_cards: int | None = None
         self._session = NvmlSession()
         self._devices: list[_Device] = []
         self._count: int | None = None
@@ -88,10 +102,7 @@ class GpuSampler:
         if reason is not None:
             return [], {"gpus": reason}
         unavailable: dict[str, str] = {}
-        lines = [self._sample_device(device, unavailable) for device in self._devices]
-        if any(key.count(".") == 1 for key in unavailable) and self._next_open_s is None:
-            self._next_open_s = self._clock() + self._retry_s
-        return lines, unavailable
+        return [self._sample_device(device, unavailable) for device in self._devices], unavailable
 
     def close(self) -> None:
         self._session.close()
@@ -99,8 +110,15 @@ class GpuSampler:
         self._count = None
 
     def _prepare(self) -> str | None:
-        """Bring the list of devices up to date; the reason where there is none."""
+        """Bring the list of devices up to date; the reason where there is none.
+
+        A lost card is no cause for a new start: NVML may then fail as a whole and blank the others.
+        """
         now_s = self._clock()
+        cards = self._count_driver_cards()
+        if self._driver_cards is not None and cards > self._driver_cards:
+            self._next_open_s = now_s
+        self._driver_cards = cards
         if self._next_open_s is not None and now_s >= self._next_open_s:
             self.close()
             self._next_open_s = None
@@ -110,6 +128,12 @@ class GpuSampler:
         if reason is not None and self._next_open_s is None:
             self._next_open_s = now_s + self._retry_s
         return reason
+
+    def _count_driver_cards(self) -> int:
+        try:
+            return len(os.listdir(self._driver_folder))
+        except OSError:
+            return 0
 
     def _list_devices(self) -> str | None:
         try:

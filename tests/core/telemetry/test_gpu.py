@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from pathlib import Path
 from typing import Any
 
 import pynvml
@@ -111,10 +112,18 @@ def test_a_card_lost_in_the_middle_leaves_the_others(driver: FakeNvml, sampler: 
         assert "lost" in unavailable["gpus.1"]
         clock.now_s += 11
     driver.write(cards)
-    clock.now_s += 11
-    sampler.sample()
-    clock.now_s += 11
     assert [line["utilization_percent"] for line in sampler.sample()[0]] == [1, 2, 3]
+
+
+def test_a_lost_card_and_a_driver_that_would_not_start_again(
+    driver: FakeNvml, sampler: GpuSampler, clock: Clock
+) -> None:
+    driver.write([FakeGpu(utilization=1), FakeGpu()])
+    sampler.sample()
+    driver.write([FakeGpu(utilization=5), FakeGpu(lost=True)], init_error=999)
+    for _ in range(3):
+        clock.now_s += 60
+        assert sampler.sample()[0][0]["utilization_percent"] == 5
 
 
 def test_a_card_lost_from_the_start(driver: FakeNvml, sampler: GpuSampler) -> None:
@@ -123,6 +132,9 @@ def test_a_card_lost_from_the_start(driver: FakeNvml, sampler: GpuSampler) -> No
     assert lost["uuid"] is None
     assert alive["utilization_percent"] == 7
     assert list(unavailable) == ["gpus.0"]
+    driver.write([FakeGpu(utilization=3), FakeGpu(utilization=7)])
+    back, _ = sampler.sample()[0]
+    assert (back["uuid"], back["utilization_percent"]) == ("GPU-00000000-0000-0000-0000-000000000000", 3)
 
 
 def test_a_card_that_comes_late_is_seen(driver: FakeNvml, sampler: GpuSampler, clock: Clock) -> None:
@@ -132,6 +144,19 @@ def test_a_card_that_comes_late_is_seen(driver: FakeNvml, sampler: GpuSampler, c
     assert sampler.sample()[0] == [], "NVML counts its cards when it starts, and is not started again every second"
     clock.now_s += 6
     assert len(sampler.sample()[0]) == 1
+
+
+def test_a_card_that_joins_others_is_seen(driver: FakeNvml, clock: Clock, tmp_path: Path) -> None:
+    served = tmp_path / "gpus"
+    (served / "0000:01:00.0").mkdir(parents=True)
+    sampler = GpuSampler(clock=clock, driver_folder=served)
+    driver.write([FakeGpu()])
+    assert len(sampler.sample()[0]) == 1
+    driver.write([FakeGpu(), FakeGpu()])
+    assert len(sampler.sample()[0]) == 1
+    (served / "0000:02:00.0").mkdir()
+    assert len(sampler.sample()[0]) == 2
+    sampler.close()
 
 
 def test_a_driver_that_comes_late_is_used(driver: FakeNvml, sampler: GpuSampler, clock: Clock) -> None:
