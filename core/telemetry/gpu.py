@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -131,7 +130,7 @@ class GpuSampler:
 
     def _count_driver_cards(self) -> int:
         try:
-            return len(os.listdir(self._driver_folder))
+            return sum(1 for _ in self._driver_folder.iterdir())
         except OSError:
             return 0
 
