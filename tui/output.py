@@ -19,6 +19,7 @@ MARKS: dict[str, str] = {"error": "✗", "warning": "!", "note": "·"}
 COLOURS: dict[str, str] = {"error": "31", "warning": "33", "note": "36", "good": "32", "quiet": "2", "strong": "1"}
 
 MAX_WIDTH = 120
+LABEL_WIDTH = 10
 
 
 def is_terminal(stream: TextIO) -> bool:
@@ -55,6 +56,19 @@ def say(text: str = "", stream: TextIO | None = None) -> None:
     target = stream or sys.stdout
     target.write(text + "\n")
     target.flush()
+
+
+def say_labelled(line: str) -> None:
+    """A line that begins with a label; on a terminal it is wrapped under its text."""
+    label, text = line[:LABEL_WIDTH], line[LABEL_WIDTH:]
+    first, *rest = wrapped(text, " " * LABEL_WIDTH, sys.stdout)
+    for part in (label + first, *(" " * LABEL_WIDTH + more for more in rest)):
+        say(part)
+
+
+def labelled(label: str, text: str) -> str:
+    """ "Plan      ...": a label in a column of its own."""
+    return f"{label:<{LABEL_WIDTH}}{text}"
 
 
 def say_json(document: Mapping[str, Any], *, compact: bool = False) -> None:

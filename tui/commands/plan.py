@@ -14,9 +14,9 @@ from trainwiz.core.plan.gather import plan_run
 from trainwiz.core.plan.result import Choice, Plan
 from trainwiz.tui.choices import parse_choices
 from trainwiz.tui.figures import count, duration_range, gib, percent, size
-from trainwiz.tui.headless.plan_text import batch_text, data_text, labelled, model_text, time_text, verdict
+from trainwiz.tui.headless.plan_text import batch_text, data_text, memory_text, model_text, time_text
 from trainwiz.tui.headless.waiting import Waiting
-from trainwiz.tui.output import paint, say, say_findings, say_json
+from trainwiz.tui.output import labelled, paint, say, say_findings, say_json, say_labelled
 from trainwiz.tui.plain import plain_text
 
 ORIGIN_WORDS: dict[OriginKind, str] = {
@@ -36,7 +36,9 @@ def run_plan(values: Mapping[str, Any], *, verbose: bool) -> int:
     if choices.json:
         say_json(plan.to_json())
         return EXIT_FINISHED
-    for line in [*number_lines(plan), *choice_lines(plan, verbose=verbose)]:
+    for line in number_lines(plan):
+        say_labelled(line)
+    for line in choice_lines(plan, verbose=verbose):
         say(line)
     findings = sort_findings(plan.findings)
     if findings:
@@ -57,12 +59,9 @@ def number_lines(plan: Plan) -> list[str]:
     if plan.batch.real_tokens is not None and plan.batch.effective_tokens:
         share = percent(plan.batch.real_tokens / plan.batch.effective_tokens)
         lines.append(labelled("", f"of them real {count(plan.batch.real_tokens)} ({share})"))
-    capacity = f" of {gib(memory.capacity_bytes)}" if memory.capacity_bytes is not None else ""
     spread = f"between {gib(memory.low_bytes)} and {gib(memory.high_bytes)}, {memory.tier}"
     lines += [
-        labelled(
-            "Memory", f"{gib(memory.device_used_bytes)}{capacity} GiB {memory.device}   {verdict(plan, sys.stdout)}"
-        ),
+        labelled("Memory", memory_text(plan, sys.stdout)),
         labelled("", f"{spread}; peak: {plain_text(memory.peak_moment)}"),
         labelled("", parts_text(memory.breakdown)),
         labelled("Host RAM", of_capacity(memory.host_ram_bytes, memory.host_ram_capacity_bytes)),

@@ -18,6 +18,8 @@ from trainwiz.tui.headless.reporters import (
 )
 
 REFRESH_PER_SECOND = 5
+NARROW = 90
+"""Below this many columns the least needed numbers make room for the bar."""
 
 
 class Numbers(ProgressColumn):
@@ -37,7 +39,7 @@ class BarReporter(PlainReporter):
         self._task: int | None = None
 
     def progress(self, progress: Progress) -> None:
-        if not progress.state.is_active and self._bar is None:
+        if not progress.state.is_active:
             return
         bar = self._started()
         waiting = progress.step is None or progress.phase != "training"
@@ -45,7 +47,7 @@ class BarReporter(PlainReporter):
             self._task,  # type: ignore[arg-type]
             total=None if progress.step is None else progress.max_steps,
             completed=progress.step or 0,
-            text=f"{progress.phase} · {clock(progress.phase_s)}" if waiting else training_text(progress),
+            text=f"{progress.phase} · {clock(progress.phase_s)}" if waiting else self._training_text(progress),
             refresh=True,
         )
 
@@ -64,6 +66,13 @@ class BarReporter(PlainReporter):
             self._bar.stop()
             self._bar = None
 
+    def _training_text(self, progress: Progress) -> str:
+        """The numbers; when the last step was long ago, since when the next one is awaited."""
+        text = numbers_text(progress, short=self._console.width < NARROW)
+        if progress.phase_s < QUIET_STEP_S:
+            return text
+        return f"{text}   {waiting_for(progress)} · {clock(progress.phase_s)}"
+
     def _started(self) -> RichProgress:
         if self._bar is None:
             self._bar = RichProgress(
@@ -76,9 +85,3 @@ class BarReporter(PlainReporter):
             self._task = self._bar.add_task("", total=None, text="")
             self._bar.start()
         return self._bar
-
-
-def training_text(progress: Progress) -> str:
-    """The numbers; when the last step was long ago, since when the next one is awaited."""
-    text = numbers_text(progress)
-    return text if progress.phase_s < QUIET_STEP_S else f"{text}   {waiting_for(progress)} · {clock(progress.phase_s)}"

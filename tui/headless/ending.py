@@ -12,9 +12,8 @@ from trainwiz.core.run.checkpoints import newest_complete
 from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.run.state import RunState
 from trainwiz.tui.figures import duration, duration_range
+from trainwiz.tui.output import labelled
 from trainwiz.tui.plain import plain_text
-
-LABEL_WIDTH = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +119,3 @@ def time_text(ending: Ending) -> str:
     if ending.planned_low_s is not None and ending.planned_high_s is not None:
         planned = f" (planned {duration_range(ending.planned_low_s, ending.planned_high_s)})"
     return duration(ending.seconds) + planned
-
-
-def labelled(label: str, text: str) -> str:
-    return f"{label:<{LABEL_WIDTH}}{text}"

@@ -8,10 +8,9 @@ from typing import TextIO
 
 from trainwiz.core.plan.result import Plan
 from trainwiz.tui.figures import count, deviation, duration_range, gib, short_count, size
-from trainwiz.tui.output import paint
+from trainwiz.tui.output import labelled, paint
 from trainwiz.tui.plain import plain_text
 
-LABEL_WIDTH = 10
 GAP = "     "
 
 VERDICTS: dict[str, tuple[str, str, str]] = {
@@ -24,10 +23,6 @@ TIME_WORDS: dict[str, str] = {
     "impossible": "✗ impossible",
     "idle": "! the GPU would mostly wait",
 }
-
-
-def labelled(label: str, text: str) -> str:
-    return f"{label:<{LABEL_WIDTH}}{text}"
 
 
 def plan_lines(plan: Plan, stream: TextIO | None = None) -> list[str]:
@@ -66,12 +61,12 @@ def batch_text(plan: Plan) -> str:
 
 
 def memory_text(plan: Plan, stream: TextIO) -> str:
-    """ "0.6 of 23 GiB host RAM ✓ fits"."""
+    """ "0.6 of 23 GiB host RAM   ✓ fits", or "... on GPU 0 · RTX 3080 10GB"."""
     memory = plan.memory
     capacity = f" of {gib(memory.capacity_bytes)}" if memory.capacity_bytes is not None else ""
-    return (
-        f"{gib(memory.device_used_bytes)}{capacity} GiB {plain_text(memory.device)}   {verdict(plan, stream)}".rstrip()
-    )
+    device = plain_text(memory.device)
+    on = " " if device == "host RAM" else " on "
+    return f"{gib(memory.device_used_bytes)}{capacity} GiB{on}{device}   {verdict(plan, stream)}".rstrip()
 
 
 def verdict(plan: Plan, stream: TextIO) -> str:

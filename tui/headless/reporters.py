@@ -10,10 +10,10 @@ from trainwiz.core.findings import Finding
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.tui.figures import count, size
-from trainwiz.tui.headless.ending import Ending, ending_lines, labelled, shown_path
+from trainwiz.tui.headless.ending import Ending, ending_lines, shown_path
 from trainwiz.tui.headless.plan_text import plan_lines
 from trainwiz.tui.headless.progress import Progress
-from trainwiz.tui.output import is_terminal, say, say_findings, say_json
+from trainwiz.tui.output import is_terminal, labelled, say, say_findings, say_json, say_labelled
 
 WAIT_LINE_EVERY_S = 10.0
 QUIET_STEP_S = 5.0
@@ -58,7 +58,7 @@ class PlainReporter:
 
     def plan(self, plan: Plan, findings: tuple[Finding, ...]) -> None:
         for line in plan_lines(plan):
-            say(line)
+            say_labelled(line)
         say_findings(findings)
 
     def prepared(self, folder: RunFolder, files: list[str]) -> None:
@@ -91,7 +91,7 @@ class PlainReporter:
 
     def end(self, ending: Ending) -> None:
         for line in ending_lines(ending):
-            say(line)
+            say_labelled(line)
 
     def close(self) -> None:
         return
@@ -150,14 +150,14 @@ def step_text(step: int | None, max_steps: int | None) -> str:
     return f"step {count(step)}/{count(max_steps)}" if max_steps else f"step {count(step)}"
 
 
-def numbers_text(progress: Progress) -> str:
-    """ "step 71/120   loss 2.71   18,900 tokens/s   0.6 GiB   0:21 left"."""
+def numbers_text(progress: Progress, *, short: bool = False) -> str:
+    """ "step 71/120   loss 2.71   18,900 tokens/s   0.6 GiB   0:21 left"; `short` keeps step, loss and time."""
     parts = [step_text(progress.step, progress.max_steps)]
     if progress.loss is not None:
         parts.append(f"loss {progress.loss:.3g}" if progress.loss < 0.1 else f"loss {progress.loss:.2f}")
-    if progress.tokens_per_s is not None:
+    if progress.tokens_per_s is not None and not short:
         parts.append(f"{count(progress.tokens_per_s)} tokens/s")
-    if progress.memory_bytes is not None:
+    if progress.memory_bytes is not None and not short:
         parts.append(size(progress.memory_bytes))
     if progress.left_s is not None:
         parts.append(f"{clock(progress.left_s)} left")
