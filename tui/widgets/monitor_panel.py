@@ -31,7 +31,7 @@ class MonitorPanel(Widget, can_focus=True):
         super().__init__(id=id)
         self.marks = marks
         self.snapshot: Snapshot | None = None
-        self.title = title
+        self._title = title
         self.border_title = escape(title)
 
     def show(self, snapshot: Snapshot) -> None:
@@ -41,7 +41,12 @@ class MonitorPanel(Widget, can_focus=True):
 
     def title_of(self, snapshot: Snapshot) -> str:
         """What stands in the frame."""
-        return self.title
+        return self._title
+
+    @property
+    def title_text(self) -> str:
+        """The title as it stands in the frame."""
+        return self._title if self.snapshot is None else self.title_of(self.snapshot)
 
     def lines(self, snapshot: Snapshot, width: int, height: int) -> list[Content]:
         """At most `height` lines of at most `width` cells, the most important ones first."""

@@ -49,7 +49,7 @@ class RunHeader(Widget):
     def __init__(self, name: str, *, marks: Marks = UNICODE_MARKS, id: str | None = None) -> None:
         super().__init__(id=id)
         self.marks = marks
-        self._name = plain_text(name)
+        self._run_name = plain_text(name)
         self.snapshot: Snapshot | None = None
 
     def show(self, snapshot: Snapshot) -> None:
@@ -64,7 +64,7 @@ class RunHeader(Widget):
         """The lines for this width."""
         snapshot = self.snapshot
         if snapshot is None:
-            return Content.assemble(("trainwiz ", "$muted"), (f"{self.marks.dot} {self._name}", ""), "\n ")
+            return Content.assemble(("trainwiz ", "$muted"), (f"{self.marks.dot} {self._run_name}", ""), "\n ")
         lines = [self._first_line(snapshot, width), self._progress(snapshot, width)]
         if snapshot.ending is not None:
             lines += self._ending(snapshot, width)
@@ -77,7 +77,7 @@ class RunHeader(Widget):
         )
         facts = [status, *(Content(text) for text in self._facts(snapshot))]
         brand = Content.styled(f"trainwiz {dot} ", "$muted")
-        name = Content.styled(self._name, "bold")
+        name = Content.styled(self._run_name, "bold")
         while True:
             right = Content(f" {dot} ").join(facts)
             for left in (Content.assemble(brand, name), name):

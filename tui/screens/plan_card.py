@@ -1,0 +1,112 @@
+"""PlanCard: the plan that a run was started from, as plan.json has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Static
+from trainwiz.core.run.folder import RunFolder, read_json
+from trainwiz.tui.figures import count, duration, duration_range, gib, size
+from trainwiz.tui.keys import bindings
+from trainwiz.tui.plain import plain_text
+from trainwiz.tui.theme import Marks
+
+KEY_WIDTH = 34
+
+
+class PlanCard(ModalScreen[None]):
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("dialog"), ("p", "close", "close")]
+    AUTO_FOCUS = "VerticalScroll"
+
+    DEFAULT_CSS = """
+    PlanCard { align: center middle; background: $background 60%; }
+    PlanCard > VerticalScroll {
+        width: 104; max-width: 96%; height: auto; max-height: 92%;
+        background: $surface; border: round $accent; border-title-color: $muted; padding: 0 1;
+    }
+    PlanCard Static { height: auto; }
+    """
+
+    def __init__(self, folder: RunFolder, marks: Marks) -> None:
+        super().__init__()
+        self._folder = folder
+        self._marks = marks
+
+    def compose(self) -> ComposeResult:
+        plan = read_json(self._folder.plan_json)
+        with VerticalScroll() as card:
+            card.border_title = "plan"
+            yield Static(plan_content(plan, self._marks), markup=False)
+
+    def action_close(self) -> None:
+        self.dismiss(None)
+
+
+def plan_content(plan: Mapping[str, Any] | None, marks: Marks) -> Content:
+    """The document of plan.json as text: figures first, then findings, then every choice with its reason."""
+    if not plan:
+        return Content("This run folder holds no plan.json: it was not made by trainwiz, or the file was removed.")
+    lines = [*_figures(plan, marks), *_findings(plan, marks), *_choices(plan)]
+    return Content("\n").join(lines)
+
+
+def _figures(plan: Mapping[str, Any], marks: Marks) -> Iterator[Content]:
+    batch, memory, time, model = (_object(plan, key) for key in ("batch", "memory", "time", "model"))
+    yield _line("Profile", str(plan.get("profile") or "none"))
+    yield _line("Model", f"{plain_text(model.get('name'))}, {count(_number(model, 'parameters'))} parameters")
+    yield _line(
+        "Batch",
+        f"{count(_number(batch, 'micro_batch'))} {marks.times} {count(_number(batch, 'accumulation'))} {marks.times} "
+        f"{count(_number(batch, 'world_size'))} = {count(_number(batch, 'effective_samples'))} sequences, "
+        f"{count(_number(batch, 'effective_tokens'))} tokens a step",
+    )
+    between = f"between {gib(_number(memory, 'low_bytes'))} and {gib(_number(memory, 'high_bytes'))}"
+    verdict = plain_text(str(memory.get("verdict") or "capacity unknown").replace("_", " "))
+    yield _line("Memory", f"{gib(_number(memory, 'device_used_bytes'))} GiB, {between}: {verdict}")
+    yield _line("Host RAM", f"{gib(_number(memory, 'host_ram_bytes'))} GiB")
+    yield _line("Disk", size(_number(memory, "disk_bytes")))
+    yield _line("Step", duration_range(_number(time, "step_low_s"), _number(time, "step_high_s")))
+    total = duration_range(_number(time, "total_low_s"), _number(time, "total_high_s"))
+    yield _line("Time", total if total != "unknown" else duration(_number(time, "total_s")))
+
+
+def _findings(plan: Mapping[str, Any], marks: Marks) -> Iterator[Content]:
+    findings = [item for item in plan.get("findings") or () if isinstance(item, dict)]
+    if findings:
+        yield Content()
+        yield Content.styled("Findings", "bold")
+    for finding in findings:
+        style = {"error": "$error", "warning": "$warning"}.get(str(finding.get("severity")), "$muted")
+        mark = {"error": marks.bad, "warning": marks.tight}.get(str(finding.get("severity")), marks.dot)
+        yield Content.assemble((mark, style), " ", plain_text(finding.get("message"), 500))
+
+
+def _choices(plan: Mapping[str, Any]) -> Iterator[Content]:
+    choices = [item for item in plan.get("choices") or () if isinstance(item, dict)]
+    if choices:
+        yield Content()
+        yield Content.styled("Choices", "bold")
+    for choice in choices:
+        key, value = plain_text(choice.get("key"), KEY_WIDTH), plain_text(choice.get("value"), 40)
+        note = plain_text(f"{choice.get('origin')}: {choice.get('reason') or ''}".rstrip(": "), 200)
+        yield Content.assemble((f"{key:<{KEY_WIDTH}} ", "$muted"), f"{value}  ", (note, "$muted"))
+
+
+def _line(label: str, value: str) -> Content:
+    return Content.assemble((f"{label:<10}", "$muted"), plain_text(value))
+
+
+def _object(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = document.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def _number(document: Mapping[str, Any], key: str) -> float | None:
+    value = document.get(key)
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
