@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import PurePath
 from typing import Any, ClassVar
 
 from textual.app import App
 from textual.binding import BindingType
+from textual.filter import LineFilter
 from textual.screen import Screen
+from trainwiz.tui.ascii_filter import AsciiFilter
 from trainwiz.tui.keys import bindings
 from trainwiz.tui.theme import THEMES, Marks, default_theme_name, marks, wants_ascii
 
@@ -41,6 +43,11 @@ class TrainwizApp(App[int]):
         """The marks that this terminal can draw."""
         return marks(self.ascii_only)
 
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """Textual's own, and in ASCII mode one that replaces every other character."""
+        filters = [*super().get_line_filters()]
+        return [*filters, AsciiFilter()] if self.ascii_only else filters
+
     def get_default_screen(self) -> Screen[Any]:
         return self._first_screen()
 
@@ -58,5 +65,9 @@ class TrainwizApp(App[int]):
         self.theme = names[(names.index(self.theme) + 1) % len(names)]
 
     def action_help(self) -> None:
-        """What has the focus explains itself in a screen of its own; without one, all keys are listed."""
-        self.action_show_help_panel()
+        """A screen with an `action_help` of its own explains what has the focus; elsewhere all keys are listed."""
+        explain = getattr(self.screen, "action_help", None)
+        if explain is not None:
+            explain()
+        else:
+            self.action_show_help_panel()

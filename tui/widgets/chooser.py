@@ -21,11 +21,20 @@ LONGEST_LIST = 300
 
 
 def matching(offers: Sequence[Offer], text: str) -> list[Offer]:
-    """The offers that hold every word of `text`, in their order."""
-    words = text.lower().split()
-    return [
-        offer for offer in offers if all(word in f"{offer.value} {offer.label} {offer.note}".lower() for word in words)
-    ][:LONGEST_LIST]
+    """The offers that hold every word of `text`; names that begin with it come first, notes last."""
+    text = text.lower().strip()
+    words = text.split()
+    found = [offer for offer in offers if all(word in _searched(offer) for word in words)]
+
+    def rank(offer: Offer) -> int:
+        name = (offer.label or offer.value).lower()
+        return 0 if name == text else 1 if name.startswith(text) else 2 if text in name else 3
+
+    return sorted(found, key=rank)[:LONGEST_LIST] if text else found[:LONGEST_LIST]
+
+
+def _searched(offer: Offer) -> str:
+    return f"{offer.value} {offer.label} {offer.note}".lower()
 
 
 class Chooser(ModalScreen[str | None]):

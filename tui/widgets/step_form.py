@@ -63,11 +63,12 @@ class StepForm(Vertical):
 
     def compose(self) -> ComposeResult:
         specs = fields_of(self.step, self.more)
-        title = "step-title -before-group" if specs[0].group else "step-title"
+        first = specs[0].group
+        title = "step-title -before-group" if first else "step-title"
         yield Static(STEPS[self.step], classes=title, markup=False)
         for spec in specs:
             if spec.group:
-                yield Static(spec.group, classes="group", markup=False)
+                yield Static(spec.group, classes="group -first" if spec.group == first else "group", markup=False)
             yield FieldRow(spec, self._marks)
         hidden = sum(spec.rare and spec.step == self.step for spec in FIELDS)
         if hidden:

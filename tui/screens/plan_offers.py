@@ -1,0 +1,47 @@
+"""The lists to choose from: profiles, models of the catalogue, samples and the data files of this folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from trainwiz.core.catalog.models import load_models
+from trainwiz.core.data.formats import format_of
+from trainwiz.core.data.samples import SAMPLES
+from trainwiz.core.estimate.families import read_architecture
+from trainwiz.core.profile.store import list_profiles
+from trainwiz.tui.figures import short_count, size
+from trainwiz.tui.screens.plan_state import Offer
+
+MOST_FILES = 100
+
+
+def profile_offers() -> tuple[Offer, ...]:
+    """All profiles, with the card that each is made for."""
+    return tuple(
+        Offer(profile.name, note=f"{profile.hardware.gpu or 'any machine'}: {profile.description}")
+        for profile in list_profiles()
+    )
+
+
+def model_offers() -> tuple[Offer, ...]:
+    """The catalogue, with task and size."""
+    offers = []
+    for name, model in load_models().items():
+        architecture, _ = read_architecture(model.architecture)
+        parameters = short_count(architecture.parameters) if architecture is not None else "size unknown"
+        offers.append(Offer(name, note=f"{parameters:>6}  {model.task}"))
+    return tuple(offers)
+
+
+def data_offers(folder: Path) -> tuple[Offer, ...]:
+    """The samples, then the files of `folder` that can be read as rows."""
+    samples = [Offer(name, note="ships with trainwiz") for name in SAMPLES]
+    files = []
+    try:
+        for path in sorted(folder.iterdir()):
+            kind = format_of(path) if path.is_file() and not path.name.startswith(".") else None
+            if kind is not None:
+                files.append(Offer(path.name, note=f"{kind}, {size(path.stat().st_size)}"))
+    except OSError:
+        files = []
+    return (*samples, *files[:MOST_FILES])

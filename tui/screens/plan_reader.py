@@ -1,0 +1,120 @@
+"""PlanReader: reads the world for the wizard, in a thread: the machine once, each data source once, a plan for each request."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import trainwiz.core.plan.gather as edge
+from trainwiz.core.config import RunConfig
+from trainwiz.core.data.summary import DataSummary
+from trainwiz.core.errors import TrainwizError
+from trainwiz.core.export.files import export_files
+from trainwiz.core.findings import Finding
+from trainwiz.core.hardware.host import free_disk
+from trainwiz.core.hardware.machine import Machine
+from trainwiz.core.launch.portable import relative_to_folder
+from trainwiz.core.launch.prepare import run_yaml_text
+from trainwiz.core.plan.request import PlanRequest
+from trainwiz.core.plan.result import Plan
+from trainwiz.core.profile.profile import Profile
+from trainwiz.core.run.folder import PLAN_JSON, RUN_YAML
+from trainwiz.core.run.names import DEFAULT_ROOT, new_run_folder
+from trainwiz.tui.screens.plan_offers import data_offers, model_offers, profile_offers
+from trainwiz.tui.screens.plan_state import Reading
+
+DataAnswer = tuple[DataSummary | None, tuple[Finding, ...]]
+
+
+class PlanReader:
+    """Keeps what does not change between two requests. `read` may be called from several threads."""
+
+    def __init__(self, machine: Machine | None = None) -> None:
+        """`machine` is this machine, where it is known already."""
+        self._machine = machine
+        self._profiles: dict[str, Profile | None] = {}
+        self._data: dict[str, DataAnswer] = {}
+        self._last_data: DataAnswer = (None, ())
+        self._base = Reading()
+        self._lock = threading.Lock()
+
+    def read(self, request: PlanRequest, is_cancelled: Callable[[], bool]) -> Iterator[Reading]:
+        """What is known, as it becomes known; the last reading has the plan, or the findings that say why not."""
+        with self._lock:
+            if is_cancelled():
+                return
+            try:
+                yield from self._steps(request, is_cancelled)
+            except TrainwizError as error:
+                yield replace(self._base, findings=error.findings)
+            except OSError as error:
+                place = error.filename or "a file"
+                message = f"{place} cannot be read: {error.strerror or error}."
+                yield replace(self._base, findings=(Finding("unreadable", "error", str(place), message),))
+
+    def _steps(self, request: PlanRequest, is_cancelled: Callable[[], bool]) -> Iterator[Reading]:
+        here = self._here(request)
+        if self._base.machine is None:
+            self._base = Reading(machine=here)
+            yield replace(self._base, waits_for="reading profile and model")
+        profile = self._profile(request, here)
+        config, model, model_findings = edge.gather_config(request, profile)
+        target, target_findings = edge.gather_machine(request, profile, here)
+        known = edge.Gathered(profile, config, target, model, None, (*target_findings, *model_findings))
+        self._offer_lists()
+        self._base = replace(self._base, model=model)
+        key = _data_key(config)
+        if key not in self._data:
+            # The rows of the last reading stand in until the new ones are counted.
+            data, _ = self._last_data
+            plan = edge.plan_gathered(replace(known, data=data))
+            yield replace(self._base, plan=plan, data=data, waits_for="reading the data")
+            if is_cancelled():
+                return
+            self._data[key] = edge.gather_data(config)
+        data, findings = self._last_data = self._data[key]
+        plan = edge.plan_gathered(replace(known, data=data, findings=(*known.findings, *findings)))
+        self._base = replace(self._base, data=data)
+        folder = Path(request.output_dir) if request.output_dir else new_run_folder(DEFAULT_ROOT, plan.config.name)
+        yield replace(self._base, plan=plan, files=planned_files(plan, folder), folder=str(folder))
+
+    def _here(self, request: PlanRequest) -> Machine:
+        """This machine, probed once; only the free disk is read again for another folder."""
+        if self._machine is None:
+            self._machine = edge.probe_here(request)
+            return self._machine
+        if request.output_dir is None:
+            return self._machine
+        return replace(
+            self._machine,
+            disk_path=request.output_dir,
+            disk_free_bytes=free_disk(Path(request.output_dir)),
+        )
+
+    def _profile(self, request: PlanRequest, here: Machine) -> Profile | None:
+        name = request.profile or ""
+        if name not in self._profiles:
+            self._profiles[name] = edge.gather_profile(request, here)
+        return self._profiles[name]
+
+    def _offer_lists(self) -> None:
+        if not self._base.profiles:
+            self._base = replace(
+                self._base, profiles=profile_offers(), models=model_offers(), samples=data_offers(Path.cwd())
+            )
+
+
+def planned_files(plan: Plan, folder: Path) -> Mapping[str, str]:
+    """File name -> text, as a start into `folder` would write them. Raises UsageError as the export does."""
+    config = relative_to_folder(plan.config, folder)
+    files = {RUN_YAML: run_yaml_text(config), **export_files(config)}
+    summary = json.dumps(replace(plan, config=config).to_json(), ensure_ascii=False, indent=1, default=str)
+    return {**files, PLAN_JSON: summary + "\n"}
+
+
+def _data_key(config: RunConfig) -> str:
+    """What decides the summary of the data."""
+    return f"{config.task} {config.batch.sequence_length} {config.data.model_dump_json()}"
