@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 from trainwiz.core.config import RunConfig
+from trainwiz.core.data.proteins import MASK
 from trainwiz.core.errors import usage_error
 from trainwiz.core.training.loss import trainer_loss
 from trainwiz.core.training.masked_proteins import MaskedProteins, collate
@@ -33,6 +34,7 @@ def build_masked_lm(config: RunConfig, folder: Path, checkpoint: Path | None, pr
         collate=collate,
         sampler=EpochSampler(len(train), seed, repeat_first_epoch=overfits),
         loss=trainer_loss(config.training.label_smoothing, config.training.loss_chunk),
+        mask_token=MASK,
     )
 
 

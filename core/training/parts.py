@@ -23,3 +23,5 @@ class TaskParts:
     """Rows -> one batch with input_ids, attention_mask and labels."""
     sampler: EpochSampler
     loss: LossFunction
+    mask_token: int
+    """Token that hides a letter in the input; -1 for a task that hides none."""

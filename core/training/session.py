@@ -20,6 +20,7 @@ from trainwiz.core.training.stop import StopRequest
 from trainwiz.core.training.tasks import build_task
 from trainwiz.core.training.trainer import RunTrainer
 from transformers import PrinterCallback, ProgressCallback, TrainingArguments, set_seed
+from transformers.utils.logging import disable_progress_bar
 
 OUTCOME_JSON = "outcome.json"
 
@@ -36,6 +37,7 @@ class TrainingSession:
         """Train, then write final_model and outcome.json. Raises UsageError for what is wrong with the run."""
         config = read_config(self.folder)
         os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(self.folder.file(TENSORBOARD_LOGS)))
+        disable_progress_bar()  # type: ignore[no-untyped-call]
         set_seed(config.training.seed)
         arguments = training_arguments(config)
         # Made first: it starts the process group and DeepSpeed, which the model's weights depend on.
@@ -65,7 +67,10 @@ class TrainingSession:
         if stopping.agreed():
             self._write_outcome(trainer, metrics, "stopped")
             return
-        trainer.train(resume_from_checkpoint=str(self.checkpoint) if self.checkpoint else None)
+        try:
+            trainer.train(resume_from_checkpoint=str(self.checkpoint) if self.checkpoint else None)
+        finally:
+            trainer.shield.over()
         if not stopping.stopped:
             self._save_final_model(trainer)
         self._write_outcome(trainer, metrics, "stopped" if stopping.stopped else "finished")

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
+from trainwiz.core.training.loader_workers import LoaderShield
 from trainwiz.core.training.loss import token_loss
 from trainwiz.core.training.masking import IGNORED
 from trainwiz.core.training.meter import StepMeter
@@ -41,9 +42,16 @@ class RunTrainer(Trainer):
         )
         self.saved_steps: set[int] = set()
         self.metrics_callback: MetricsCallback | None = None
+        self.shield = LoaderShield()
         self._parts = parts
         self._meter = meter
         self._weights_from = weights_from
+
+    def get_train_dataloader(self) -> DataLoader[Any]:
+        return self._protected(super().get_train_dataloader())
+
+    def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader[Any]:
+        return self._protected(super().get_eval_dataloader(eval_dataset))
 
     def get_batch_samples(
         self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device
@@ -70,28 +78,44 @@ class RunTrainer(Trainer):
         """Mean loss and accuracy over all labelled tokens of all processes.
 
         The Trainer's own loop averages the means of batches, which weighs short batches too much.
+        `hidden_loss` counts only the tokens that the input hides: a kept or swapped token gives
+        its answer half away, so that plain copying lowers the loss below the entropy of the data.
         """
         model: Any = self.model
         model.eval()
         device = self.args.device
-        sums = torch.zeros(3, dtype=torch.float64, device="cpu" if device.type == "mps" else device)
+        sums = torch.zeros(5, dtype=torch.float64, device="cpu" if device.type == "mps" else device)
         for batch in dataloader:
             inputs = self._prepare_inputs(batch)
             labels = inputs.pop("labels")
             with torch.no_grad(), self.compute_loss_context_manager():
                 logits = model(**inputs).logits
-            labelled = labels != IGNORED
-            loss = token_loss(logits, labels, 0.0, None)
-            right = (logits[labelled].argmax(dim=-1) == labels[labelled]).sum()
-            sums += torch.stack([loss, right, labelled.sum()]).to(sums)
-        total, right_tokens, count = (float(value) for value in self.accelerator.reduce(sums, reduction="sum"))
+            sums += self._evaluated(inputs["input_ids"], logits, labels).to(sums)
+        loss, right, count, hidden_loss, hidden = (
+            float(value) for value in self.accelerator.reduce(sums, reduction="sum")
+        )
         metrics = {
-            f"{metric_key_prefix}_loss": total / count,
-            f"{metric_key_prefix}_accuracy": right_tokens / count,
+            f"{metric_key_prefix}_loss": loss / count,
+            f"{metric_key_prefix}_accuracy": right / count,
             f"{metric_key_prefix}_labelled_tokens": int(count),
         }
+        if hidden:
+            metrics[f"{metric_key_prefix}_hidden_loss"] = hidden_loss / hidden
         rows = len(self._parts.evaluation) if self._parts.evaluation is not None else 0  # type: ignore[arg-type]
         return EvalLoopOutput(predictions=np.empty(0), label_ids=None, metrics=metrics, num_samples=rows)
+
+    def _evaluated(self, input_ids: torch.Tensor, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """(5,): summed loss, right tokens, labelled tokens; loss and number of the hidden ones."""
+        labelled = labels != IGNORED
+        right = (logits[labelled].argmax(dim=-1) == labels[labelled]).sum()
+        is_hidden = labelled & (input_ids == self._parts.mask_token)
+        hidden_loss = token_loss(logits, labels.masked_fill(~is_hidden, IGNORED), 0.0, None)
+        loss = token_loss(logits, labels, 0.0, None)
+        return torch.stack([loss, right, labelled.sum(), hidden_loss, is_hidden.sum()])
+
+    def _protected(self, loader: DataLoader[Any]) -> DataLoader[Any]:
+        self.shield.protect(loader)
+        return loader
 
     def _get_train_sampler(self, train_dataset: Dataset[Any] | None = None) -> Sampler[Any]:
         return self._parts.sampler
