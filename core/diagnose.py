@@ -102,7 +102,7 @@ RULES: tuple[Rule, ...] = (
         "cuda_oom",
         r"cuda out of memory|CUDA error: out of memory|torch\.(cuda\.)?OutOfMemoryError|CUBLAS_STATUS_ALLOC_FAILED",
         "The GPU ran out of memory",
-        "Start again with a smaller --micro-batch, or with --checkpointing on.",
+        "Start again with a smaller --micro-batch, or with --set engine.checkpointing=true.",
     ),
     _rule(
         "host_oom",
@@ -130,7 +130,8 @@ RULES: tuple[Rule, ...] = (
     ),
     _rule(
         "bf16_unsupported",
-        r"bf16.*(not supported|requires|isn't supported|not valid)|bfloat16.*not (supported|implemented)",
+        r"bf16.*(not supported|requires|isn't supported|not valid)|bfloat16.*not (supported|implemented)"
+        r"|doesn't support bf16",
         "This device cannot compute in bf16",
         "Start again with --precision fp16 (GPU) or --precision fp32.",
     ),
@@ -163,6 +164,12 @@ RULES: tuple[Rule, ...] = (
         r"size mismatch for|error\(s\) in loading state_dict",
         "The checkpoint or the weights do not fit this model",
         "Start a new run, or name a checkpoint of this model with --resume.",
+    ),
+    _rule(
+        "config_mismatch",
+        r"requires the save and eval(uation)? strategy to match|unexpected keyword argument|mutually exclusive",
+        "Two settings of the training arguments contradict each other",
+        "Change the setting that the line names with --set, then start again.",
     ),
     _rule(
         "nan_loss",
@@ -204,7 +211,12 @@ def _of_failure(failure: Failure, evidence: Evidence) -> Diagnosis:
     proof = clean(f"rank {failure.rank}: {failure.type}: {said}")
     if failure.type in OWN_ERRORS:
         # Our own errors are whole sentences that already name the place and the remedy.
-        return Diagnosis("config_mismatch", clean(failure.message), _resume(evidence), (proof,))
+        return Diagnosis(
+            "config_mismatch",
+            clean(failure.message),
+            f"When that is put right: trainwiz runs resume {evidence.run}",
+            (proof,),
+        )
     text = f"{failure.type}: {failure.message}"
     rule = next((rule for rule in RULES if rule.pattern.search(text)), None)
     if rule is not None:
@@ -267,7 +279,7 @@ def _signal_name(exit_code: int | None) -> str | None:
 
 
 def _resume(evidence: Evidence) -> str:
-    return f"To go on from the last complete checkpoint: trainwiz runs resume {evidence.run}"
+    return f"To go on: trainwiz runs resume {evidence.run}"
 
 
 def _first_line(text: str) -> str:

@@ -63,7 +63,8 @@ def training_variables(config: RunConfig, callers: Mapping[str, str]) -> dict[st
 
 def own_launcher(command: list[str]) -> list[str]:
     """The exported launch command with this interpreter's accelerate in place of the one that PATH would give."""
-    own = [sys.executable, "-m", "accelerate.commands.launch"]
+    # --quiet: a failure of the training is told once, not again as a traceback of the launcher.
+    own = [sys.executable, "-m", "accelerate.commands.launch", "--quiet"]
     if command[:2] == ["accelerate", "launch"]:
         return own + command[2:]
     if len(command) > 3 and command[1:3] == ["-m", "accelerate.commands.launch"]:

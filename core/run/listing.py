@@ -44,13 +44,18 @@ class RunSummary:
 
 def list_runs(root: Path = DEFAULT_ROOT) -> list[RunSummary]:
     """Every run folder directly below `root`, the newest first. A missing root holds no runs."""
+    runs = [summarize_run(folder) for folder in run_folders(root)]
+    return sorted(runs, key=lambda run: (run.created_s or 0.0, run.name), reverse=True)
+
+
+def run_folders(root: Path) -> list[RunFolder]:
+    """The run folders directly below `root`, in no order."""
     try:
         with os.scandir(root) as entries:
             folders = [RunFolder(Path(entry.path)) for entry in entries if entry.is_dir()]
     except OSError:
         return []
-    runs = [summarize_run(folder) for folder in folders if folder.is_run()]
-    return sorted(runs, key=lambda run: (run.created_s or 0.0, run.name), reverse=True)
+    return [folder for folder in folders if folder.is_run()]
 
 
 def summarize_run(folder: RunFolder) -> RunSummary:
@@ -99,8 +104,10 @@ def last_metrics(path: Path) -> dict[str, Any]:
     return found
 
 
-def find_run(text: str, root: Path = DEFAULT_ROOT) -> RunFolder:
+def find_run(text: str, root: Path = DEFAULT_ROOT, *, whole: bool = False) -> RunFolder:
     """The run that `text` means: a name below `root`, a unique beginning or part of one, or a path.
+
+    With `whole` only a whole name or a path will do: for what cannot be taken back.
 
     Raises UsageError when there is none (with the nearest names) or more than one.
     """
@@ -109,17 +116,17 @@ def find_run(text: str, root: Path = DEFAULT_ROOT) -> RunFolder:
         return RunFolder(root / text)
     if text and RunFolder(Path(text)).is_run():
         return RunFolder(Path(text))
-    names = [run.name for run in list_runs(root)]
+    names = sorted((folder.path.name for folder in run_folders(root)), reverse=True)
     matches = [name for name in names if plain and name.startswith(text)]
     matches = matches or [name for name in names if plain and text in name]
-    if len(matches) == 1:
+    if len(matches) == 1 and not whole:
         return RunFolder(root / matches[0])
-    if matches:
+    if len(matches) > 1:
         shown = ", ".join(matches[:5]) + (", ..." if len(matches) > 5 else "")
         raise usage_error("ambiguous_run", text, f"{text!r} fits {len(matches)} runs: {shown}. Give more of the name.")
-    if Path(text).is_dir() and not plain:
+    if text and Path(text).is_dir() and not plain:
         raise usage_error("not_a_run", text, f"The folder {text} is not a run: it holds no run.yaml.")
-    near = difflib.get_close_matches(text, names, n=3, cutoff=0.4)
+    near = matches or difflib.get_close_matches(text, names, n=3, cutoff=0.4)
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
     if not names:
         hint = f" There are no runs in {root}/ yet; `trainwiz --profile cpu-demo --yes` makes one."

@@ -212,7 +212,7 @@ def _value(value: Any) -> str:
 
 def run_remove(run: str, *, yes: bool) -> int:
     """Delete a run's folder, after asking; `--yes` answers."""
-    folder = find_run(run)
+    folder = find_run(run, whole=yes)
     check_removable(folder)
     what = _what_goes(folder)
     if not yes:

@@ -6,10 +6,10 @@ import os
 import signal
 
 import pytest
+from trainwiz.core.run.checkpoints import newest_complete
 
 from tests.core.supervise.conftest import Starter
 from tests.fakes.marked import describe, marked_pids, wait_until_gone
-from trainwiz.core.run.checkpoints import newest_complete
 
 pytestmark = pytest.mark.real
 

@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+
+import pytest
+import yaml
+from trainwiz.core.config import RunConfig
+from trainwiz.core.errors import CannotRunError, UsageError
+from trainwiz.core.launch.prepare import prepare_run
+from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.run.state import read_state
+
+from tests.core.launch.plans import plan_for, small_plan
+
+
+def test_a_prepared_folder_is_complete(tmp_path: Path) -> None:
+    plan = small_plan()
+    run = prepare_run(plan, tmp_path / "a" / "b")
+    names = sorted(path.name for path in run.path.iterdir())
+    assert names == [".lock", "accelerate.yaml", "launch.sh", "plan.json", "run.yaml", "state.json"]
+    document = yaml.safe_load(run.run_yaml.read_text())
+    assert RunConfig.model_validate(document) == plan.config
+    assert os.access(run.file("launch.sh"), os.X_OK)
+    predicted = json.loads(run.plan_json.read_text(), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert predicted["time"]["total_s"] is None
+    assert predicted["batch"]["micro_batch"] == plan.batch.micro_batch
+    state = read_state(run)
+    assert (state.status, state.model, state.max_steps) == ("prepared", "esm2-tiny", 10)
+    assert state.engine["planned"] == "single"
+    assert state.engine["actual"] is None
+
+
+def test_without_a_folder_it_goes_below_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    first, second = prepare_run(small_plan(name="demo")), prepare_run(small_plan(name="demo"))
+    assert first.path.parent == second.path.parent == Path("runs")
+    assert first.path != second.path
+    assert first.path.name.endswith("-demo")
+
+
+def test_no_machine_path_stands_in_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("data").mkdir()
+    Path("data/proteins.fasta").write_text(">a\nMKV\n")
+    source = [{"name": "data/proteins.fasta"}, {"name": "sample-proteins"}, {"name": "owner/hub-set"}]
+    run = prepare_run(small_plan(data__sources=source), Path("out/deep/run"))
+    names = [entry["name"] for entry in yaml.safe_load(run.run_yaml.read_text())["data"]["sources"]]
+    assert names == ["../../../data/proteins.fasta", "sample-proteins", "owner/hub-set"]
+    assert (run.path / names[0]).read_text() == ">a\nMKV\n"
+    for path in run.path.iterdir():
+        assert str(tmp_path) not in path.read_text(), path
+        assert sys.prefix not in path.read_text(), path
+
+
+def test_a_folder_behind_a_link_still_finds_its_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "big" / "disk").mkdir(parents=True)
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    Path("runs").symlink_to(tmp_path / "big" / "disk")
+    Path("p.fasta").write_text(">a\nMKV\n")
+    run = prepare_run(small_plan(data__sources=[{"name": "p.fasta"}]), Path("runs/one"))
+    name = yaml.safe_load(run.run_yaml.read_text())["data"]["sources"][0]["name"]
+    assert Path(os.path.normpath(run.path.resolve() / name)).read_text() == ">a\nMKV\n"
+
+
+def test_what_is_there_is_never_touched(tmp_path: Path) -> None:
+    full = tmp_path / "full"
+    full.mkdir()
+    (full / "thesis.txt").write_text("x")
+    with pytest.raises(UsageError, match="not empty; nothing is ever overwritten") as refusal:
+        prepare_run(small_plan(), full)
+    assert refusal.value.exit_code == 2
+    assert [path.name for path in full.iterdir()] == ["thesis.txt"]
+    run = prepare_run(small_plan(), tmp_path / "run")
+    before = run.run_yaml.read_text()
+    with pytest.raises(UsageError, match="holds a run already"):
+        prepare_run(small_plan(), run.path)
+    assert run.run_yaml.read_text() == before
+    with pytest.raises(UsageError, match="is a file"):
+        prepare_run(small_plan(), full / "thesis.txt")
+    with pytest.raises(UsageError, match="is a file"):
+        prepare_run(small_plan(), full / "thesis.txt" / "below")
+
+
+def test_an_empty_folder_is_taken(tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    (empty / "lost+found").mkdir(parents=True)
+    assert prepare_run(small_plan(), empty).is_run()
+
+
+def test_too_small_a_disk_is_found_before_anything_is_written(tmp_path: Path) -> None:
+    free = shutil.disk_usage(tmp_path).free
+    plan = plan_for(small_plan().config, disk_bytes=free * 2)
+    with pytest.raises(CannotRunError, match="the run needs") as refusal:
+        prepare_run(plan, tmp_path / "a" / "b")
+    assert refusal.value.exit_code == 3
+    assert list(tmp_path.iterdir()) == []
+    forced = plan_for(small_plan(forced=True).config, disk_bytes=free * 2)
+    assert prepare_run(forced, tmp_path / "a" / "b").is_run()
+
+
+def test_of_two_at_once_one_gets_the_folder(tmp_path: Path) -> None:
+    plan, results = small_plan(), []
+    gate = threading.Barrier(4)
+
+    def prepare() -> None:
+        gate.wait()
+        try:
+            results.append(prepare_run(plan, tmp_path / "one").path)
+        except UsageError as error:
+            results.append(error.findings[0].code)
+
+    threads = [threading.Thread(target=prepare) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results.count(tmp_path / "one") == 1, results
+    assert {result for result in results if isinstance(result, str)} <= {"output_taken", "output_not_empty"}
+    assert RunFolder(tmp_path / "one").is_run()
+
+
+def test_a_failure_in_the_middle_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "ds.json").write_text("{")
+    plan = small_plan(engine__deepspeed_file=str(tmp_path / "ds.json"))
+    with pytest.raises(UsageError):
+        prepare_run(plan, tmp_path / "x" / "one")
+    assert not (tmp_path / "x" / "one").exists()
+
+
+@pytest.mark.parametrize(
+    ("mount", "code", "sentence"),
+    [
+        ("mount -t tmpfs -o ro tmpfs {0}", "output_read_only", "its disk is read-only"),
+        ("mount -t tmpfs -o size=64k tmpfs {0} && head -c 65536 /dev/zero > {0}/big", "disk_full", "its disk is full"),
+    ],
+)
+def test_a_disk_that_cannot_be_written(tmp_path: Path, mount: str, code: str, sentence: str) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    script = textwrap.dedent(
+        """
+        import sys
+        from pathlib import Path
+        from tests.core.launch.plans import plan_for, small_plan
+        from trainwiz.core.errors import CannotRunError
+        from trainwiz.core.launch.prepare import prepare_run
+        disk = Path(sys.argv[1])
+        before = sorted(disk.rglob("*"))
+        try:
+            prepare_run(plan_for(small_plan().config, disk_bytes=0), disk / "runs" / "one")
+        except CannotRunError as error:
+            print(error.findings[0].code, "|", error)
+        assert sorted(disk.rglob("*")) == before, sorted(disk.rglob("*"))
+        """
+    )
+    inner = f'{mount.format(disk)} && exec "{sys.executable}" -c "$0" {disk}'
+    if subprocess.run(["unshare", "-rm", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this system gives no private mounts")
+    root = Path(__file__).resolve().parents[3]
+    found = subprocess.run(
+        ["unshare", "-rm", "sh", "-c", inner, script], capture_output=True, text=True, cwd=root, check=False
+    )
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.startswith(code), found.stdout
+    assert sentence in found.stdout

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from trainwiz.core.run.checkpoints import inspect_checkpoint, list_checkpoints, newest_complete, set_aside
+from trainwiz.core.run.folder import RunFolder
+
+from tests.core.run.checkpoint_files import cut, write_checkpoint, write_deepspeed, write_safetensors, write_zip
+
+BREAKS: dict[str, Callable[[Path], object]] = {
+    "trainer_state.json is missing": lambda path: (path / "trainer_state.json").unlink(),
+    "trainer_state.json is not whole": lambda path: cut(path / "trainer_state.json"),
+    "names no step": lambda path: (path / "trainer_state.json").write_text("[1]"),
+    "model.safetensors has": lambda path: cut(path / "model.safetensors", 0.95),
+    "model.safetensors is cut off": lambda path: cut(path / "model.safetensors", 0.3),
+    "model.safetensors is empty": lambda path: (path / "model.safetensors").write_bytes(b""),
+    "the weights are missing": lambda path: (path / "model.safetensors").unlink(),
+    "optimizer.pt is cut off": lambda path: cut(path / "optimizer.pt", 0.9),
+    "the state of the optimizer is missing": lambda path: (path / "optimizer.pt").unlink(),
+    "scheduler.pt is cut off": lambda path: (path / "scheduler.pt").write_bytes(b""),
+    "scheduler.pt is missing": lambda path: (path / "scheduler.pt").unlink(),
+    "rng_state.pth is cut off": lambda path: cut(path / "rng_state.pth"),
+}
+
+
+@pytest.mark.parametrize("problem", BREAKS)
+def test_each_broken_file_is_named(tmp_path: Path, problem: str) -> None:
+    path = write_checkpoint(tmp_path, 5)
+    assert inspect_checkpoint(path).problem is None
+    BREAKS[problem](path)
+    assert problem in (inspect_checkpoint(path).problem or "")
+
+
+def test_the_newest_complete_one_goes_by_its_content(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    assert newest_complete(run) is None
+    write_checkpoint(tmp_path, 10)
+    good = write_checkpoint(tmp_path, 20)
+    cut(write_checkpoint(tmp_path, 30) / "optimizer.pt")
+    # A folder with a high number that holds an early step.
+    write_checkpoint(tmp_path, 99, step=3)
+    (tmp_path / "checkpoint-40").write_text("a file")
+    (tmp_path / "broken-checkpoint-50").mkdir()
+    assert newest_complete(run) == good
+    assert [(found.path.name, found.step) for found in list_checkpoints(run)] == [
+        ("checkpoint-99", 3),
+        ("checkpoint-10", 10),
+        ("checkpoint-20", 20),
+        ("checkpoint-30", 30),
+    ]
+
+
+def test_shards_are_checked_against_their_index(tmp_path: Path) -> None:
+    path = write_checkpoint(tmp_path, 1)
+    (path / "model.safetensors").unlink()
+    shards = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
+    for shard in shards:
+        write_safetensors(path / shard)
+    (path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": shards[0], "b": shards[1]}}))
+    assert inspect_checkpoint(path).problem is None
+    cut(path / shards[1], 0.95)
+    assert shards[1] in (inspect_checkpoint(path).problem or "")
+    (path / shards[1]).unlink()
+    assert "1 of 2 parts" in (inspect_checkpoint(path).problem or "")
+
+
+def test_deepspeed_needs_the_states_of_every_rank(tmp_path: Path) -> None:
+    path = write_deepspeed(tmp_path, 7)
+    assert inspect_checkpoint(path).problem is None
+    states = path / "global_step7"
+    (states / "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt").unlink()
+    assert "optimizer's states of a rank" in (inspect_checkpoint(path).problem or "")
+    write_zip(states / "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt")
+    cut(states / "mp_rank_00_model_states.pt")
+    assert "mp_rank_00_model_states.pt is cut off" in (inspect_checkpoint(path).problem or "")
+    shutil.rmtree(states)
+    assert "'global_step7' is missing" in (inspect_checkpoint(path).problem or "")
+    (path / "latest").write_text("../../etc")
+    assert "is missing" in (inspect_checkpoint(path).problem or "")
+
+
+def test_the_random_state_of_each_rank_is_there(tmp_path: Path) -> None:
+    path = write_checkpoint(tmp_path, 2)
+    (path / "rng_state.pth").unlink()
+    write_zip(path / "rng_state_0.pth")
+    write_zip(path / "rng_state_2.pth")
+    assert "random state" in (inspect_checkpoint(path).problem or "")
+    write_zip(path / "rng_state_1.pth")
+    assert inspect_checkpoint(path).problem is None
+
+
+def test_setting_aside_loses_nothing(tmp_path: Path) -> None:
+    first = inspect_checkpoint(write_checkpoint(tmp_path, 4))
+    assert set_aside(first, "broken").name == "broken-checkpoint-4"
+    second = inspect_checkpoint(write_checkpoint(tmp_path, 4))
+    assert set_aside(second, "broken").name == "broken-checkpoint-4-2"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["broken-checkpoint-4", "broken-checkpoint-4-2"]
+    assert (tmp_path / "broken-checkpoint-4" / "model.safetensors").exists()

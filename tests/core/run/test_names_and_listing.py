@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from trainwiz.core.errors import UsageError
+from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.run.listing import find_run, last_metrics, list_runs
+from trainwiz.core.run.names import check_name, name_for_commands, new_run_folder
+from trainwiz.core.run.state import RunState, write_state
+
+NOON = time.mktime((2026, 11, 21, 12, 34, 0, 0, 0, -1))
+
+
+def make_run(root: Path, name: str, created_s: float = 0.0) -> RunFolder:
+    run = RunFolder(root / name)
+    run.path.mkdir(parents=True)
+    run.run_yaml.write_text("name: x\n")
+    write_state(run, RunState(status="prepared", name=name, created_s=created_s, model="esm2-tiny"))
+    return run
+
+
+@pytest.mark.parametrize("name", ["../up", "a/b", "..", ".hidden", "-rf", "", "a b", "x\x1b[31m", "a\0b", "/etc"])
+def test_a_name_cannot_leave_its_folder(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UsageError):
+        new_run_folder(tmp_path, name)
+
+
+def test_names_are_stamped_and_never_taken_twice(tmp_path: Path) -> None:
+    first = new_run_folder(tmp_path, "demo", NOON)
+    assert first.name == "2026-11-21_1234-demo"
+    assert not first.exists()
+    first.mkdir()
+    second = new_run_folder(tmp_path, "demo", NOON)
+    assert second.name == "2026-11-21_1234-demo-2"
+    second.symlink_to(tmp_path / "nowhere")
+    assert new_run_folder(tmp_path, "demo", NOON).name == "2026-11-21_1234-demo-3"
+
+
+def test_a_long_name_of_wide_letters_is_still_a_file_name(tmp_path: Path) -> None:
+    check_name("蛋" * 80)
+    path = new_run_folder(tmp_path, "蛋" * 80, NOON)
+    path.mkdir()
+    assert path.name.startswith("2026-11-21_1234-蛋")
+
+
+def test_the_name_for_commands_is_quoted() -> None:
+    assert name_for_commands(Path("runs/a-b")) == "a-b"
+    assert name_for_commands(Path("/tmp/my run")) == "'/tmp/my run'"
+
+
+def test_runs_are_listed_newest_first_and_others_left_alone(tmp_path: Path) -> None:
+    make_run(tmp_path, "old", 1.0)
+    make_run(tmp_path, "new", 2.0)
+    (tmp_path / "not-a-run").mkdir()
+    (tmp_path / "file").write_text("")
+    assert [run.name for run in list_runs(tmp_path)] == ["new", "old"]
+    assert list_runs(tmp_path / "nowhere") == []
+
+
+def test_the_last_metrics_come_from_the_end_of_a_long_file(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    lines = [json.dumps({"step": step, "loss": 1.0 + step}) for step in range(5000)]
+    lines += ['{"step": 5000, "loss": NaN}', json.dumps({"step": 5001, "eval_loss": 2.0}), "{half", "[]", "\xff"]
+    path.write_text("\n".join(lines), encoding="latin-1")
+    assert last_metrics(path) == {"step": 5001, "loss": 5000.0}
+    assert last_metrics(tmp_path / "nothing") == {}
+
+
+def test_finding_a_run(tmp_path: Path) -> None:
+    make_run(tmp_path, "2026-11-21_1000-demo")
+    make_run(tmp_path, "2026-11-21_1100-demo")
+    make_run(tmp_path, "2026-11-22_1100-protein")
+    assert find_run("2026-11-21_1000-demo", tmp_path).path.name == "2026-11-21_1000-demo"
+    assert find_run("2026-11-22", tmp_path).path.name == "2026-11-22_1100-protein"
+    assert find_run("protein", tmp_path).path.name == "2026-11-22_1100-protein"
+    path = tmp_path / "2026-11-22_1100-protein"
+    assert find_run(str(path), tmp_path / "elsewhere").path == path
+    with pytest.raises(UsageError, match="fits 2 runs"):
+        find_run("demo", tmp_path)
+    with pytest.raises(UsageError, match="Did you mean 2026-11-22_1100-protein"):
+        find_run("2026-11-22_1100-protien", tmp_path)
+    with pytest.raises(UsageError, match=r"holds no run\.yaml"):
+        find_run(str(tmp_path), tmp_path)
+    with pytest.raises(UsageError, match="no runs in"):
+        find_run("x", tmp_path / "nowhere")
+    with pytest.raises(UsageError, match="Did you mean 2026-11-22_1100-protein"):
+        find_run("protein", tmp_path, whole=True)
+    with pytest.raises(UsageError, match="no run ''"):
+        find_run("", tmp_path)

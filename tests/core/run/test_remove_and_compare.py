@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from trainwiz.core.errors import UsageError
+from trainwiz.core.launch.prepare import prepare_run
+from trainwiz.core.run.compare import compare_runs
+from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.run.lock import RunLock
+from trainwiz.core.run.processid import machine_identity, this_process
+from trainwiz.core.run.remove import remove_run, size_bytes
+from trainwiz.core.run.state import read_state, write_state
+
+from tests.core.launch.plans import small_plan
+
+
+def test_a_run_goes_and_what_it_links_to_stays(tmp_path: Path) -> None:
+    run = prepare_run(small_plan(), tmp_path / "one")
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "keep").write_text("me")
+    (run.path / "link").symlink_to(outside)
+    assert size_bytes(run.path) > 4096
+    remove_run(run)
+    assert not run.path.exists()
+    assert (outside / "keep").read_text() == "me"
+
+
+def test_only_runs_are_removed(tmp_path: Path) -> None:
+    folder = tmp_path / "thesis"
+    folder.mkdir()
+    (folder / "chapter").write_text("x")
+    (folder / "run.yaml").write_text("name: mine\n")
+    run = prepare_run(small_plan(), tmp_path / "one")
+    link = tmp_path / "link"
+    link.symlink_to(run.path)
+    for path in (folder, tmp_path, link, tmp_path / "nowhere"):
+        with pytest.raises(UsageError, match="not a run folder"):
+            remove_run(RunFolder(path))
+    assert (folder / "chapter").exists()
+    assert run.is_run()
+
+
+def test_an_active_run_or_the_place_of_work_is_not_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = prepare_run(small_plan(), tmp_path / "one")
+    state = read_state(run)
+    state.status, state.supervisor, state.machine = "running", this_process(), machine_identity()
+    state.heartbeat_s = time.time()
+    write_state(run, state)
+    with pytest.raises(UsageError, match="runs stop one"):
+        remove_run(run)
+    state.status = "finished"
+    write_state(run, state)
+    lock = RunLock.take(run.path)
+    assert lock is not None
+    with pytest.raises(UsageError, match="try again"):
+        remove_run(run)
+    lock.release()
+    monkeypatch.chdir(run.path)
+    with pytest.raises(UsageError, match="the folder you work in"):
+        remove_run(run)
+    assert run.is_run()
+
+
+def test_comparing_shows_only_what_differs(tmp_path: Path) -> None:
+    one = prepare_run(small_plan(training__learning_rate=1e-3), tmp_path / "one")
+    two = prepare_run(small_plan(training__learning_rate=2e-3, checkpoint__keep=5), tmp_path / "two")
+    document = compare_runs([one, two])
+    assert document["runs"] == ["one", "two"]
+    assert document["settings"] == {"training.learning_rate": [1e-3, 2e-3], "checkpoint.keep": [2, 5]}
+    assert document["results"]["status"] == ["prepared", "prepared"]
+    with pytest.raises(UsageError, match="two runs"):
+        compare_runs([one])
+    two.run_yaml.write_text("a: [")
+    with pytest.raises(UsageError, match="cannot be read as YAML"):
+        compare_runs([one, two])

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.run.lock import RunLock
+from trainwiz.core.run.processid import ProcessId, identify, machine_identity, this_process
+from trainwiz.core.run.state import Attempt, RunExit, RunState, read_state, write_state
+
+
+def run_in(path: Path) -> RunFolder:
+    run = RunFolder(path)
+    run.run_yaml.write_text("name: x\n")
+    return run
+
+
+def test_a_state_comes_back_as_it_was_written(tmp_path: Path) -> None:
+    run = run_in(tmp_path)
+    state = RunState(
+        status="stopped",
+        name="x",
+        max_steps=9,
+        supervisor=ProcessId(4, 5.0, 6),
+        workers=[ProcessId(7, 8.0, None)],
+        attempts=[Attempt(1, 2.0, resume="checkpoint-3", set_aside=["a sentence"])],
+        engine={"planned": "ddp", "actual": "single"},
+        exit=RunExit(130, "user_stop", "Stopped.", "do this", ("line",)),
+        notes=["note"],
+    )
+    write_state(run, state)
+    assert read_state(run) == state
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '"x"', "\udce4"])
+def test_an_unreadable_state_is_no_crash(tmp_path: Path, text: str) -> None:
+    run = run_in(tmp_path)
+    run.state_json.write_bytes(text.encode("utf-8", "surrogateescape"))
+    assert read_state(run).status == "prepared"
+    run.train_log.write_text("it ran")
+    state = read_state(run)
+    assert state.status == "lost"
+    assert state.exit is not None
+    assert "runs resume" in (state.exit.remedy or "")
+
+
+def test_wrong_types_count_as_absent(tmp_path: Path) -> None:
+    run = run_in(tmp_path)
+    wrong = {key: ["wrong"] for key in RunState().to_json()} | {"exit": {"code": "x"}, "attempts": [1, {"number": 1}]}
+    run.state_json.write_text(json.dumps(wrong))
+    state = read_state(run)
+    assert (state.status, state.supervisor, state.attempts, state.exit) == ("prepared", None, [], None)
+
+
+def test_lost_means_that_the_keeper_is_gone(tmp_path: Path) -> None:
+    run = run_in(tmp_path)
+    me, now = this_process(), time.time()
+    alive = RunState(status="running", machine=machine_identity(), supervisor=me, heartbeat_s=now - 9999)
+    write_state(run, alive)
+    # Alive but silent: its disk is full, or it is suspended.
+    assert read_state(run).status == "running"
+    reused = ProcessId(me.pid, me.create_time - 100, (me.start_ticks or 0) - 10_000)
+    alive.supervisor, alive.heartbeat_s = reused, now
+    write_state(run, alive)
+    assert read_state(run).status == "lost"
+    assert json.loads(run.state_json.read_text())["status"] == "running"
+
+
+@pytest.mark.parametrize(("silent_s", "status"), [(30, "running"), (61, "lost")])
+def test_from_another_machine_the_heartbeat_decides(tmp_path: Path, silent_s: float, status: str) -> None:
+    run = run_in(tmp_path)
+    state = RunState(status="running", machine="elsewhere", supervisor=this_process(), heartbeat_s=1000.0)
+    write_state(run, state)
+    assert read_state(run, now_s=1000.0 + silent_s).status == status
+
+
+def test_a_zombie_has_ended() -> None:
+    child = subprocess.Popen(["sleep", "600"])
+    identity = identify(child.pid)
+    assert identity is not None
+    assert identity.is_alive()
+    child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert not identity.is_alive()
+    child.wait()
+    assert identify(child.pid) is None
+
+
+def test_the_wall_clock_does_not_change_who_a_process_is() -> None:
+    me = this_process()
+    assert ProcessId(me.pid, me.create_time + 86_400, me.start_ticks).is_alive()
+    assert not ProcessId(me.pid, me.create_time + 86_400, None).is_alive()
+    assert ProcessId(me.pid, me.create_time + 0.5, None).is_alive()
+
+
+def test_the_lock_is_for_one(tmp_path: Path) -> None:
+    first = RunLock.take(tmp_path)
+    assert first is not None
+    assert RunLock.take(tmp_path) is None
+    began = time.monotonic()
+    assert RunLock.take(tmp_path, wait_s=0.3) is None
+    assert time.monotonic() - began >= 0.3
+    first.release()
+    second = RunLock.take(tmp_path)
+    assert second is not None
+    second.release()
