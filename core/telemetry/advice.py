@@ -50,13 +50,16 @@ def _non_finite(metrics: Mapping[str, MetricSummary], steps: Mapping[str, tuple[
     summary = metrics.get("loss")
     if summary is None or not summary.non_finite:
         return
-    first = f" since step {steps['loss'][0]:,.0f}" if steps.get("loss") else ""
+    first = f", first at step {steps['loss'][0]:,.0f}" if steps.get("loss") else ""
     if summary.count == summary.non_finite:
         yield Advice("nan_loss", "error", "The loss was never a number.")
     elif summary.last is not None and summary.last != summary.last:
-        yield Advice("nan_loss", "error", f"The loss is not a number (NaN first seen{first.replace('since', 'at')}).")
+        yield Advice("nan_loss", "error", f"The loss is not a number now{first}.")
     else:
-        times = "once" if summary.non_finite == 1 else f"{summary.non_finite:,} times"
+        if summary.non_finite == 1:
+            times, first = "once", first.replace("first at", "at")
+        else:
+            times = f"{summary.non_finite:,} times"
         yield Advice("nan_loss", "warning", f"The loss was not a number {times}{first}.")
 
 

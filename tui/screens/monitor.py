@@ -50,24 +50,25 @@ class MonitorScreen(Screen[None]):
     """`readonly` takes away every key that changes the run. `clock` gives Unix time in seconds."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("monitor")]
-    AUTO_FOCUS = None
+    AUTO_FOCUS = ""
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (76, "-medium"), (100, "-wide")]
     VERTICAL_BREAKPOINTS = [(0, "-flat"), (22, "-low"), (34, "-high")]
 
-    CSS = """
+    DEFAULT_CSS = """
     MonitorScreen { layout: vertical; }
     MonitorScreen #panels { layout: grid; grid-size: 2 1; grid-columns: 6fr 5fr; height: 1fr; }
     MonitorScreen #left, MonitorScreen #right { height: 100%; }
     MonitorScreen MetricPanel { height: 1fr; }
     MonitorScreen PacePanel { height: 4; }
-    MonitorScreen DevicePanel { height: auto; min-height: 4; max-height: 12; }
+    MonitorScreen DevicePanel { min-height: 4; max-height: 18; }
     MonitorScreen HostPanel { height: 5; }
     MonitorScreen AdvicePanel { height: 1fr; min-height: 3; }
-    MonitorScreen #log { height: 8; border: round $line; border-title-color: $muted; padding: 0 1; }
+    MonitorScreen #log { height: 9; scrollbar-size-vertical: 0; border: round $line; border-title-color: $muted; padding: 0 1; }
     MonitorScreen #log:focus { border: round $accent; border-title-color: $accent; }
     MonitorScreen MonitorSummary { display: none; }
     MonitorScreen.-low #log { height: 4; }
-    MonitorScreen.-low HostPanel { height: 4; }
+    MonitorScreen.-low DevicePanel { max-height: 5; }
+    MonitorScreen.-medium #panels { grid-columns: 1fr 1fr; }
     MonitorScreen.-low RunHeader { max-height: 4; }
     MonitorScreen.-narrow #panels, MonitorScreen.-flat #panels { grid-size: 1 1; grid-columns: 1fr; }
     MonitorScreen.-narrow #right, MonitorScreen.-flat #right { display: none; }

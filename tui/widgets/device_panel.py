@@ -7,12 +7,17 @@ from typing import TYPE_CHECKING
 from textual.content import Content
 from trainwiz.tui.figures import GIB, gib
 from trainwiz.tui.plain import plain_text
-from trainwiz.tui.widgets.meters import bar_meter, join_fitting, spark_meter
+from trainwiz.tui.widgets.meters import bar_meter, spark, spark_meter
 from trainwiz.tui.widgets.monitor_panel import MonitorPanel
 
 if TYPE_CHECKING:
     from trainwiz.core.telemetry.snapshot import GpuReading, Snapshot
 
+ROW_WITH_POWER = 46
+ONE_GPU_LINES = 5
+CPU_LINES = 4
+MOST_ROWS = 16
+NO_SAMPLE = "No sample of the machine yet; they come while the run lives."
 HOT_C = 83.0
 HOTTEST_C = 100.0
 
@@ -24,15 +29,24 @@ class DevicePanel(MonitorPanel):
         "Without a GPU the panel shows the CPU load of the job: 100 % is one core."
     )
 
+    def show(self, snapshot: Snapshot) -> None:
+        cards = len(snapshot.gpus)
+        wanted = CPU_LINES if not cards else ONE_GPU_LINES if cards == 1 else min(cards, MOST_ROWS)
+        self.styles.height = wanted + 2
+        super().show(snapshot)
+
     def title_of(self, snapshot: Snapshot) -> str:
+        last = f" {self.marks.dot} last reading" if snapshot.ending is not None else ""
         if not snapshot.gpus:
-            return f"CPU {self.marks.dot} no GPU"
+            return f"CPU load of the job {self.marks.dot} no GPU{last}"
         if len(snapshot.gpus) == 1:
             gpu = snapshot.gpus[0]
-            return f"GPU {gpu.index} {self.marks.dot} {plain_text(gpu.name, 40)}"
-        return f"{len(snapshot.gpus)} GPUs"
+            return f"GPU {gpu.index} {self.marks.dot} {short_name(gpu.name)}{last}"
+        return f"{len(snapshot.gpus)} GPUs{last}"
 
     def lines(self, snapshot: Snapshot, width: int, height: int) -> list[Content]:
+        if not snapshot.host.sample and not snapshot.gpus:
+            return [Content.styled(NO_SAMPLE, "$muted")]
         if not snapshot.gpus:
             return self._cpu(snapshot, width, height)
         if len(snapshot.gpus) == 1:
@@ -78,16 +92,15 @@ class DevicePanel(MonitorPanel):
     def _row(self, gpu: GpuReading, width: int) -> Content:
         if gpu.problem:
             return Content.assemble(f"{gpu.index}  ", (plain_text(gpu.problem), "$warning"))
-        value = join_fitting(
-            [
-                _unit(gpu.utilization_percent, "%").pad_left(2),
-                Content(f"{gib(gpu.memory_used_bytes):>5} of {gib(gpu.memory_total_bytes)} GiB"),
-                _heat(gpu),
-                Content("" if gpu.power_w is None else f"{gpu.power_w:4.0f} W"),
-            ],
-            width - 6,
+        values = Content.assemble(
+            _unit(gpu.utilization_percent, "%").pad_left(max(0, 5 - _unit(gpu.utilization_percent, "%").cell_length)),
+            f"  {gib(gpu.memory_used_bytes):>5} of {gib(gpu.memory_total_bytes)} GiB  ",
+            _heat(gpu),
+            "" if gpu.power_w is None or width < ROW_WITH_POWER else f"  {gpu.power_w:4.0f} W",
         )
-        return spark_meter(str(gpu.index), gpu.utilization_history, 100, value, width, self.marks)
+        room = max(0, width - 3 - values.cell_length)
+        chart = spark(gpu.utilization_history, room, 100, self.marks).rjust(room)
+        return Content.assemble((f"{gpu.index:<2}", "$muted"), (chart, "$accent 75%"), " ", values)
 
     def _cpu(self, snapshot: Snapshot, width: int, height: int) -> list[Content]:
         marks = self.marks
@@ -105,16 +118,19 @@ class DevicePanel(MonitorPanel):
             value = Content(f"{gib(rss)} of {gib(total)} GiB")
             lines.append(bar_meter("memory", _share(rss, total), value, width, marks, planned))
         lines.append(Content.styled(_no_gpu_reason(snapshot), "$muted"))
-        return lines[-1:] + lines[:-1] if height >= len(lines) else lines
+        return lines
+
+
+def short_name(name: str) -> str:
+    """ "NVIDIA GeForce RTX 2080 SUPER" as "RTX 2080 SUPER"."""
+    return plain_text(name, 40).removeprefix("NVIDIA ").removeprefix("GeForce ")
 
 
 def _no_gpu_reason(snapshot: Snapshot) -> str:
     reason = next(
         (text for key, text in snapshot.unavailable.items() if "gpu" in key.lower() or "nvml" in key.lower()), ""
     )
-    if reason:
-        return f"CPU load of the job; no GPU: {plain_text(reason)}"
-    return "No GPU here: this is the CPU load of the job."
+    return f"no GPU: {plain_text(reason)}" if reason else "There is no GPU here."
 
 
 def _heat(gpu: GpuReading) -> Content:

@@ -11,6 +11,7 @@ from trainwiz.tui.widgets.canvas import DotCanvas, Glyphs
 
 SMOOTHING = 0.02
 """Reach of the running mean as a share of the plot's width."""
+NEAR_START = 0.05
 LEAST_WIDTH, LEAST_HEIGHT = 16, 3
 
 Row = list[tuple[str, str]]
@@ -73,8 +74,11 @@ def _range(data: PlotData) -> tuple[float | None, float | None]:
     lasts += data.curve.non_finite_steps[-1:]
     if not firsts:
         return None, None
-    first = min(firsts) if data.first is None else data.first
     last = max(lasts) if data.last is None else data.last
+    first = data.first
+    if first is None:
+        # A run that was logged from near its beginning is shown from step 0.
+        first = 0.0 if 0 <= min(firsts) <= last * NEAR_START else min(firsts)
     return first, last if last > first else first + 1
 
 

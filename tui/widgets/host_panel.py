@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from textual.content import Content
-from trainwiz.tui.figures import GIB, duration, gib, size
+from trainwiz.tui.figures import GIB, duration, gib
 from trainwiz.tui.plain import plain_text
 from trainwiz.tui.widgets.meters import bar_meter, join_fitting, spread
 from trainwiz.tui.widgets.monitor_panel import MonitorPanel
@@ -32,9 +32,13 @@ class HostPanel(MonitorPanel):
     )
 
     def lines(self, snapshot: Snapshot, width: int, height: int) -> list[Content]:
+        if not snapshot.host.sample:
+            return [Content.styled("No sample of the machine yet.", "$muted")]
         parts = role_parts(snapshot, self.marks.times)
         if parts:
-            roles = spread(join_fitting(parts, width - 5), Content.styled("GiB", "$muted"), width)
+            roles = spread(
+                join_fitting(parts, width - 5, 3 if width >= 44 else 2), Content.styled("GiB", "$muted"), width
+            )
         else:
             roles = Content.styled("The run has no processes now.", "$muted")
         host = snapshot.host
@@ -73,8 +77,12 @@ def disk_content(snapshot: Snapshot) -> Content:
     host = snapshot.host
     if host.disk_lasts_s is not None and host.disk_lasts_s < DISK_WORTH_SAYING_S:
         return Content.assemble(("disk ", "$muted"), f"{duration(host.disk_lasts_s)} at this pace")
-    free = "unknown" if host.disk_free_bytes is None else f"{size(host.disk_free_bytes)} free"
-    return Content.assemble(("disk ", "$muted"), free)
+    if host.disk_free_bytes is None:
+        return Content.assemble(("disk ", "$muted"), "unknown")
+    amount = host.disk_free_bytes / GIB
+    return Content.assemble(
+        ("disk ", "$muted"), f"{amount:,.0f} GiB free" if amount >= 100 else f"{amount:.1f} GiB free"
+    )
 
 
 def _gib(amount: float) -> str:
@@ -84,9 +92,9 @@ def _gib(amount: float) -> str:
 def host_line(snapshot: Snapshot) -> Content:
     """The host in one line, for small terminals."""
     job = snapshot.job_rss_bytes
-    own = "" if job is None else f"{gib(job)} GiB of this run, "
+    own = "" if job is None else f"run {gib(job)}, "
     return Content.assemble(
         ("RAM  ", "$muted"),
-        f"{own}{gib(snapshot.host.ram_used_bytes)} of {gib(snapshot.host.ram_total_bytes)} in use   ",
+        f"{own}all {gib(snapshot.host.ram_used_bytes)} of {gib(snapshot.host.ram_total_bytes)} GiB   ",
         disk_content(snapshot),
     )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import textwrap
-
+from rich.cells import cell_len, chop_cells
 from rich.segment import Segment
 from textual.events import Resize
 from textual.geometry import Size
@@ -24,6 +23,7 @@ class LogView(ScrollView, can_focus=True):
         self._empty_text = empty_text
         self._lines: tuple[str, ...] = ()
         self._shown: list[str] = []
+        self._following = True
 
     def show(self, lines: tuple[str, ...]) -> None:
         """Show these lines from now on; unchanged lines cost nothing."""
@@ -41,17 +41,22 @@ class LogView(ScrollView, can_focus=True):
         self._lay_out()
 
     def _lay_out(self) -> None:
-        width = max(1, self.scrollable_content_region.width)
-        follows = self.scroll_offset.y >= self.max_scroll_y - 1
+        width = self.scrollable_content_region.width
+        if width < 2:
+            return
         lines = self._lines or ((self._empty_text,) if self._empty_text else ())
         if self._wrap:
             self._shown = [part for line in lines for part in _wrapped(line, width)]
         else:
             self._shown = list(lines)
         self.virtual_size = Size(width, len(self._shown))
-        if follows:
-            self.scroll_end(animate=False, immediate=True)
+        if self._following:
+            self.call_after_refresh(self.scroll_end, animate=False, immediate=True)
         self.refresh()
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        super().watch_scroll_y(old_value, new_value)
+        self._following = new_value >= self.max_scroll_y
 
     def render_line(self, y: int) -> Strip:
         width = self.size.width
@@ -62,8 +67,5 @@ class LogView(ScrollView, can_focus=True):
 
 
 def _wrapped(line: str, width: int) -> list[str]:
-    if len(line) <= width:
-        return [line]
-    return textwrap.wrap(
-        line, width, subsequent_indent="  ", replace_whitespace=False, drop_whitespace=False, break_on_hyphens=False
-    ) or [""]
+    """Pieces of at most `width` cells; a log is cut anywhere, so that it can be put together again."""
+    return [line] if len(line) * 2 <= width or cell_len(line) <= width else chop_cells(line, width)

@@ -33,6 +33,13 @@ def bar(share: float, width: int, marks: Marks, planned: float | None = None, st
     return Content.assemble(*_runs(cells))
 
 
+def thin_bar(share: float, width: int, marks: Marks, style: str = "$accent") -> Content:
+    """A line of `width` cells, `share` of it heavy; told apart without colours too."""
+    heavy, light = ("━", "─") if marks == UNICODE_MARKS else ("=", "-")
+    filled = max(0, min(width, round(share * width)))
+    return Content.assemble((heavy * filled, style), (light * (width - filled), "$track"))
+
+
 def _runs(cells: list[tuple[str, str]]) -> list[tuple[str, str]]:
     runs: list[tuple[str, str]] = []
     for character, style in cells:
@@ -62,7 +69,7 @@ def spark_meter(
     """A meter with the recent past as its chart."""
     padded = value.pad_left(max(0, value_width - value.cell_length))
     room = max(0, width - LABEL_WIDTH - padded.cell_length - 2)
-    return meter(label, Content.styled(spark(values, room, highest, marks), "$accent"), padded, width)
+    return meter(label, Content.styled(spark(values, room, highest, marks).rjust(room), "$accent 75%"), padded, width)
 
 
 def bar_meter(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from textual.content import Content
+from trainwiz.tui.theme import Marks
 from trainwiz.tui.widgets.meters import join_fitting
 from trainwiz.tui.widgets.monitor_panel import MonitorPanel
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from trainwiz.core.telemetry.snapshot import Snapshot
 
 MUCH_WAIT = 0.15
+GAP = 3
 
 
 class PacePanel(MonitorPanel):
@@ -24,8 +26,12 @@ class PacePanel(MonitorPanel):
     def lines(self, snapshot: Snapshot, width: int, height: int) -> list[Content]:
         return [
             join_fitting(token_parts(snapshot), width),
-            join_fitting(step_parts(snapshot, self.marks.ok, self.marks.tight, self.marks.minus), width),
+            self._steps(snapshot, width),
         ]
+
+    def _steps(self, snapshot: Snapshot, width: int) -> Content:
+        full = Content(" " * GAP).join(step_parts(snapshot, self.marks))
+        return full if full.cell_length <= width else join_fitting(short_step_parts(snapshot, self.marks), width, 2)
 
 
 def token_parts(snapshot: Snapshot) -> list[Content]:
@@ -44,28 +50,41 @@ def token_parts(snapshot: Snapshot) -> list[Content]:
     return parts
 
 
-def step_parts(snapshot: Snapshot, ok: str, tight: str, minus: str) -> list[Content]:
+def step_parts(snapshot: Snapshot, marks: Marks) -> list[Content]:
     planned, measured = snapshot.planned, snapshot.pace.step_s
     parts = []
     low, high = planned.step_low_s, planned.step_high_s
     if low is not None and high is not None:
-        range_ = (
-            step_seconds(low)
-            if step_seconds(low) == step_seconds(high)
-            else f"{step_seconds(low)} to {step_seconds(high)}"
-        )
+        first, second = step_seconds(low), step_seconds(high)
+        range_ = first if first == second else f"{first} to {second}"
         parts.append(Content.assemble(("planned ", "$muted"), f"{range_} s a step"))
     if measured is not None:
         unit = "" if parts else " s a step"
         parts.append(Content.assemble(("measured ", "$muted"), f"{step_seconds(measured)}{unit}"))
-    if measured is not None and low is not None and high is not None:
-        if measured > high * 1.1:
-            parts.append(Content.styled(f"{tight} slower", "$warning"))
-        elif measured < low * 0.9:
-            parts.append(Content.styled(f"{ok} faster", "$success"))
-        else:
-            parts.append(Content.styled(ok, "$success"))
-    return parts
+    return [*parts, *_step_verdict(snapshot, marks)]
+
+
+def short_step_parts(snapshot: Snapshot, marks: Marks) -> list[Content]:
+    """The same where there is little room, the measured time first."""
+    planned, measured = snapshot.planned, snapshot.pace.step_s
+    parts = []
+    if measured is not None:
+        parts.append(Content.assemble(("step ", "$muted"), f"{step_seconds(measured)} s"))
+    if planned.step_low_s is not None and planned.step_high_s is not None:
+        range_ = f"{step_seconds(planned.step_low_s)} to {step_seconds(planned.step_high_s)}"
+        parts.append(Content.assemble(("planned ", "$muted"), range_))
+    return [*parts, *_step_verdict(snapshot, marks)]
+
+
+def _step_verdict(snapshot: Snapshot, marks: Marks) -> list[Content]:
+    measured, low, high = snapshot.pace.step_s, snapshot.planned.step_low_s, snapshot.planned.step_high_s
+    if measured is None or low is None or high is None:
+        return []
+    if measured > high * 1.1:
+        return [Content.styled(f"{marks.tight} slower", "$warning")]
+    if measured < low * 0.9:
+        return [Content.styled(f"{marks.ok} faster", "$success")]
+    return [Content.styled(marks.ok, "$success")]
 
 
 def step_seconds(seconds: float) -> str:

@@ -12,7 +12,7 @@ from textual.widget import Widget
 from trainwiz.tui.figures import duration
 from trainwiz.tui.plain import plain_text
 from trainwiz.tui.theme import UNICODE_MARKS, Marks
-from trainwiz.tui.widgets.meters import bar
+from trainwiz.tui.widgets.meters import thin_bar
 from trainwiz.tui.widgets.pace_panel import step_seconds
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class RunHeader(Widget):
         text = f" {self.marks.dot} ".join(words)
         room = max(0, width - len(text) - (2 if text else 0))
         style = STATUS_STYLES.get(snapshot.status, "$accent")
-        return Content.assemble(bar(share, room, self.marks, style=style), "  " if text else "", (text, "$muted"))
+        return Content.assemble(thin_bar(share, room, self.marks, style), "  " if text else "", (text, "$muted"))
 
     def _ending(self, snapshot: Snapshot, width: int) -> list[Content]:
         ending = snapshot.ending

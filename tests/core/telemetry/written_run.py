@@ -94,9 +94,7 @@ def plan(gpus: int, step_s: float, max_steps: int) -> dict[str, Any]:
             "total_high_s": step_s * max_steps * 1.55,
             "steps": max_steps,
         },
-        "choices": [
-            {"key": "engine.precision", "value": "fp16", "origin": "detected", "reason": "sm 7.5 has no bf16"}
-        ],
+        "choices": [{"key": "engine.precision", "value": "fp16", "origin": "detected", "reason": "sm 7.5 has no bf16"}],
         "findings": [{"code": "long", "severity": "warning", "message": "The plan takes years."}],
     }
 
@@ -150,7 +148,7 @@ def system_row(index: int, gpus: int, throttled: bool = False, count: int = 120)
         for number in range(gpus)
     ]
     workers = [
-        {"pid": 300 + number, "role": "loader", "rss_bytes": int(0.7 * GIB), "cpu_percent": 20.0}
+        {"pid": 300 + number, "role": "loader", "rss_bytes": int((0.7 if gpus else 0.2) * GIB), "cpu_percent": 20.0}
         for number in range(12 if gpus else 2)
     ]
     return {
@@ -164,7 +162,7 @@ def system_row(index: int, gpus: int, throttled: bool = False, count: int = 120)
         },
         "processes": [
             {"pid": 100, "role": "supervisor", "rss_bytes": int(0.04 * GIB), "cpu_percent": 0.3},
-            {"pid": 200, "role": "trainer", "rss_bytes": int((9.8 if gpus else 1.4) * GIB), "cpu_percent": 180.0},
+            {"pid": 200, "role": "trainer", "rss_bytes": int((9.8 if gpus else 1.0) * GIB), "cpu_percent": 180.0},
             *workers,
         ],
         "unavailable": {} if gpus else {"gpus": "no NVIDIA driver on this machine"},
