@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 
 from trainwiz.core.estimate.architecture import Architecture, lora_parameters
 
@@ -26,6 +27,15 @@ class Formats:
     def residual(self) -> int:
         """The stream between the blocks: half + fp32 is fp32 under autocast."""
         return SINGLE if self.autocast else self.compute
+
+
+@cache
+def _formats(precision: str, deepspeed: bool) -> Formats:
+    if precision in ("fp32", "tf32"):
+        return Formats(SINGLE, SINGLE, autocast=False)
+    if precision == "bf16-true" or deepspeed:
+        return Formats(HALF, HALF, autocast=False)
+    return Formats(SINGLE, HALF, autocast=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +65,7 @@ class Workload:
 
     @property
     def formats(self) -> Formats:
-        if self.precision in ("fp32", "tf32"):
-            return Formats(SINGLE, SINGLE, autocast=False)
-        if self.precision == "bf16-true" or self.deepspeed:
-            return Formats(HALF, HALF, autocast=False)
-        return Formats(SINGLE, HALF, autocast=True)
+        return _formats(self.precision, self.deepspeed)
 
     @property
     def lora(self) -> bool:

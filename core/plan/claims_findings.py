@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from trainwiz.core.batch import accumulation_for
@@ -76,8 +77,6 @@ def _advice(facts: Facts, claims: Mapping[str, Any]) -> list[Finding]:
             changes["batch.sequence_length"] = length
         peak = ""
         if facts.work is not None:
-            from dataclasses import replace
-
             smaller = replace(facts.work, micro_batch=micro, accumulation=kept, length=length)
             peak = f", {gib(estimate_memory(smaller).device_used_bytes)}"
         text = f"micro-batch {micro} × accumulation {kept} × {length} keeps it{peak}"

@@ -109,7 +109,7 @@ def plan_time(
 ) -> TimePlan:
     """Time of a step and of the whole run, as a range."""
     if work is None or rate is None or each is None:
-        return TimePlan(None, None, None, length.steps, length.epochs, *([None] * 7), basis="roofline", verdict=None)
+        return _unknown_time(length)
     step = each.step
     total = evaluation = saving = None
     if length.steps is not None:
@@ -132,6 +132,25 @@ def plan_time(
         fraction_of_peak=each.fraction_of_peak,
         basis="roofline",
         verdict=each.verdict,
+    )
+
+
+def _unknown_time(length: Length) -> TimePlan:
+    return TimePlan(
+        step_s=None,
+        step_low_s=None,
+        step_high_s=None,
+        steps=length.steps,
+        epochs=length.epochs,
+        total_s=None,
+        total_low_s=None,
+        total_high_s=None,
+        evaluation_s=None,
+        saving_s=None,
+        tokens_per_s=None,
+        fraction_of_peak=None,
+        basis="roofline",
+        verdict=None,
     )
 
 

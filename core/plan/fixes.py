@@ -60,18 +60,22 @@ def fixes(facts: Facts) -> list[Fix]:
 def fix_remedies(facts: Facts) -> tuple[Remedy, ...]:
     """The fixes as remedies: "checkpointing: 5.4 GiB, about 33 % more time"."""
     return tuple(
-        facts.remedy(f"{fix.words}: {gib(fix.estimate.device_used_bytes)}{_cost(fix)}", fix.changes)
+        facts.remedy(
+            f"{fix.words}: {gib(fix.estimate.device_used_bytes)}{_cost(fix, facts.batch.micro_batch)}", fix.changes
+        )
         for fix in fixes(facts)
     )
 
 
-def _cost(fix: Fix) -> str:
+def _cost(fix: Fix, micro_batch: int) -> str:
     if fix.time_factor is None:
         return ""
     more = round((fix.time_factor - 1) * 100)
     if more > 1:
         return f", about {more} % more time"
-    return f", about {-more} % less time" if more < -1 else ", the same time"
+    if more < -1:
+        return f", about {-more} % less time"
+    return ", the same work in smaller pieces" if fix.work.micro_batch < micro_batch else ", the same time"
 
 
 def _candidates(facts: Facts, work: Workload) -> Iterator[tuple[str, Workload, dict[str, Any]]]:
@@ -90,7 +94,8 @@ def _candidates(facts: Facts, work: Workload) -> Iterator[tuple[str, Workload, d
         )
     if work.device != "cuda" or work.lora:
         return
-    if not work.deepspeed:
+    machine = facts.machine
+    if not work.deepspeed and (machine.hypothetical or machine.libraries.has("bitsandbytes")):
         eight = replace(work, optimizer="adamw_bnb_8bit")
         changes: dict[str, Any] = {"engine.optimizer": "adamw_bnb_8bit"}
         yield "8-bit AdamW", eight, changes
@@ -106,9 +111,12 @@ def _candidates(facts: Facts, work: Workload) -> Iterator[tuple[str, Workload, d
             "engine.offload": "optimizer",
             "engine.optimizer": "adamw_torch",
         }
-        yield "optimizer in host RAM (ZeRO-2)", away, changes
+        words = "optimizer in host RAM (ZeRO-2)"
+        if not (machine.hypothetical or machine.libraries.has("deepspeed")):
+            words += ", once DeepSpeed is installed"
+        yield words, away, changes
         both = {**changes, "engine.checkpointing": True}
-        yield "optimizer in host RAM (ZeRO-2), checkpointing", replace(away, checkpointing=True), both
+        yield f"{words}, checkpointing", replace(away, checkpointing=True), both
 
 
 def _keeps_micro_batch(changes: Mapping[str, Any]) -> bool:

@@ -35,7 +35,8 @@ def settle_loading(draft: Draft, machine: Machine, devices: Devices, data: DataS
         why = "low-memory mode: under 15 GB of RAM" if low else "the rows would take over a quarter of the RAM"
         draft.settle("data.streaming", True, why)
     else:
-        draft.settle("data.streaming", False, "the rows fit in RAM")
+        fits = "the rows fit in RAM" if data is not None else "how many rows there are is not known"
+        draft.settle("data.streaming", False, fits)
     if data is not None and not draft.get("data.validation_sources"):
         everything = data.rows + data.validation_rows
         held = held_out_count(everything, draft.config.data)

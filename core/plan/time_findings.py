@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from trainwiz.core.catalog.models import load_models
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.estimate.time import step_time
-from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.findings import Finding, Remedy
 from trainwiz.core.plan.facts import Facts, duration_range
 
@@ -50,8 +51,8 @@ def _shorter(facts: Facts) -> tuple[Remedy, ...]:
 
 def _sibling(facts: Facts) -> Remedy | None:
     """A smaller model of the same family, with its own time for the same steps."""
-    work, steps = facts.work, facts.time.steps
-    if work is None or facts.rate is None or steps is None:
+    work, steps, total_s = facts.work, facts.time.steps, facts.time.total_s
+    if work is None or facts.rate is None or steps is None or total_s is None:
         return None
     best: tuple[float, str, float, float] | None = None
     for name, spec in load_models().items():
@@ -60,9 +61,9 @@ def _sibling(facts: Facts) -> Remedy | None:
         architecture, _ = read_architecture(spec.architecture)
         if architecture is None or architecture.parameters >= work.architecture.parameters / 2:
             continue
-        time = step_time(_with(work, architecture), facts.rate).step.times(steps)
+        time = step_time(replace(work, architecture=architecture), facts.rate).step.times(steps)
         # The largest that takes at most a hundredth of the time, else the quickest.
-        rank = architecture.parameters if time.likely < facts.time.total_s / 100 else -time.likely  # type: ignore[operator]
+        rank = architecture.parameters if time.likely < total_s / 100 else -time.likely
         if name.endswith("tiny"):
             continue
         if best is None or rank > best[0]:
@@ -73,18 +74,12 @@ def _sibling(facts: Facts) -> Remedy | None:
     return facts.remedy(f"{name}: {duration_range(low, high)} for the same steps", {"model.name": name})
 
 
-def _with(work: Workload, architecture: object) -> Workload:
-    from dataclasses import replace
-
-    return replace(work, architecture=architecture)  # type: ignore[arg-type]
-
-
 def _round_down(value: float) -> int:
     """To one significant figure: 1,900 -> 1,000, 2,400 -> 2,000."""
     whole = int(value)
     if whole < 1:
         return 0
-    unit = 10 ** (len(str(whole)) - 1)
+    unit: int = 10 ** (len(str(whole)) - 1)
     return whole // unit * unit
 
 
@@ -96,7 +91,7 @@ def _idle(facts: Facts) -> list[Finding]:
         "The micro-batch is small for it, or the model is."
     )
     changes = {"batch.micro_batch_size": facts.batch.micro_batch * 4, "batch.gradient_accumulation_steps": None}
-    remedies = ()
+    remedies: tuple[Remedy, ...] = ()
     if facts.batch.target_tokens or facts.batch.target_samples:
         remedies = (facts.remedy(f"micro-batch {facts.batch.micro_batch * 4}", changes),)
     return [Finding("idle", "note", "time", message, remedies)]

@@ -1,0 +1,63 @@
+"""Host RAM by purpose, and the size of checkpoints."""
+
+from dataclasses import replace
+
+from trainwiz.core.estimate.disk import disk_needs
+from trainwiz.core.estimate.host import GIB, HostNeeds, host_ram_parts
+
+from tests.core.estimate.test_peak import esm650
+
+NEEDS = HostNeeds(
+    processes=1,
+    on_gpu=True,
+    workers=4,
+    prefetch=2,
+    pin_memory=True,
+    micro_batch=24,
+    length=256,
+    target_length=256,
+    data_bytes=GIB,
+    weights_bytes=GIB,
+    offloaded_bytes=0,
+)
+
+
+def test_host_memory_follows_workers_and_data_not_the_batch() -> None:
+    before = sum(host_ram_parts(NEEDS).values())
+    smaller_batch = before - sum(host_ram_parts(replace(NEEDS, micro_batch=6)).values())
+    no_workers = before - sum(host_ram_parts(replace(NEEDS, workers=0)).values())
+    streamed = before - sum(host_ram_parts(replace(NEEDS, data_bytes=0)).values())
+    assert smaller_batch < 0.01 * before
+    assert no_workers > GIB
+    assert streamed == GIB
+
+
+def test_three_processes_hold_three_copies() -> None:
+    assert host_ram_parts(replace(NEEDS, processes=3))["data"] == 3 * GIB
+
+
+def test_what_is_not_there_is_not_listed() -> None:
+    assert set(host_ram_parts(replace(NEEDS, workers=0, pin_memory=False))) == {
+        "training",
+        "loading",
+        "data",
+        "supervisor",
+    }
+
+
+def test_a_checkpoint_of_full_training_is_12_bytes_a_parameter() -> None:
+    work = esm650()
+    assert (
+        12 * work.architecture.parameters < disk_needs(work, 2).checkpoint_bytes < 12.2 * work.architecture.parameters
+    )
+
+
+def test_one_more_than_is_kept_exists_while_it_is_written() -> None:
+    work = esm650()
+    two, three = disk_needs(work, 2), disk_needs(work, 3)
+    assert three.total_bytes - two.total_bytes == two.checkpoint_bytes
+    assert two.total_bytes > 3 * two.checkpoint_bytes
+
+
+def test_an_adapter_is_small() -> None:
+    assert disk_needs(esm650(lora_rank=8, lora_targets=("query", "value")), 2).total_bytes < 0.1 * GIB

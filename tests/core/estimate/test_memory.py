@@ -1,0 +1,62 @@
+"""Interval, verdict and the largest micro-batch."""
+
+import time
+from dataclasses import replace
+
+import pytest
+from trainwiz.core.estimate.memory import estimate_memory, largest_micro_batch, unknown_memory
+
+from tests.core.estimate.test_peak import GIB, esm650
+
+
+def test_the_order_of_the_figures() -> None:
+    estimate = estimate_memory(esm650())
+    assert estimate.allocated_bytes < estimate.reserved_bytes < estimate.device_used_bytes
+    assert estimate.low_bytes < estimate.device_used_bytes < estimate.high_bytes
+    assert sum(estimate.breakdown.values()) == estimate.needed_bytes
+
+
+def test_the_verdict_at_its_edges() -> None:
+    estimate = estimate_memory(esm650())
+    assert estimate.verdict(estimate.needed_bytes - 1) == "does_not_fit"
+    assert estimate.verdict(estimate.needed_bytes) == "tight"
+    assert estimate.verdict(estimate.high_bytes - 1) == "tight"
+    assert estimate.verdict(estimate.high_bytes) == "fits"
+    assert estimate.verdict(None) is None
+    assert unknown_memory().verdict(10**12) is None
+
+
+@pytest.mark.parametrize("capacity_gib", [12, 16, 24, 48, 80])
+def test_the_largest_micro_batch_is_the_last_that_fits(capacity_gib: int) -> None:
+    work, capacity = esm650(accumulation=2), capacity_gib * GIB
+    largest = largest_micro_batch(work, capacity, 64)
+    linear = [n for n in range(1, 65) if estimate_memory(work.with_micro_batch(n)).high_bytes <= capacity]
+    if linear:
+        assert largest == linear[-1]
+    else:
+        assert largest in (0, 1)
+
+
+def test_nothing_fits() -> None:
+    assert largest_micro_batch(esm650(), 4 * GIB, 64) == 0
+
+
+def test_the_ceiling_holds() -> None:
+    assert largest_micro_batch(esm650(), 10**13, 24) == 24
+
+
+def test_a_cpu_has_no_context_but_a_process() -> None:
+    work = replace(esm650(), device="cpu", precision="fp32")
+    assert estimate_memory(work).breakdown["context"] > 0.5 * GIB
+
+
+def test_quick_enough_for_every_keystroke() -> None:
+    work = esm650()
+    best = min(_seconds(work) for _ in range(5))
+    assert best < 0.005
+
+
+def _seconds(work: object) -> float:
+    start = time.perf_counter()
+    estimate_memory(work)  # type: ignore[arg-type]
+    return time.perf_counter() - start
