@@ -1,0 +1,50 @@
+"""Machines and configs that the tests of the plan share."""
+
+from dataclasses import replace
+from typing import Any
+
+from trainwiz.core.catalog.models import load_models
+from trainwiz.core.config import RunConfig
+from trainwiz.core.data.summary import DataSummary
+from trainwiz.core.findings import Finding
+from trainwiz.core.hardware.hypothetical import catalogue_machine
+from trainwiz.core.hardware.machine import Libraries, Machine
+from trainwiz.core.plan.make import make_plan
+from trainwiz.core.plan.result import Plan
+
+GIB = 2**30
+
+
+def machine(gpu: str | None = "RTX 3090", count: int = 1, ram_gib: int = 64, cores: int = 12) -> Machine:
+    """A planned machine; without `gpu` it has a CPU only."""
+    return catalogue_machine(gpu=gpu, num_gpus=count if gpu else 0, ram_bytes=ram_gib * GIB, cpu_cores=cores)
+
+
+def real(planned: Machine, **libraries: str) -> Machine:
+    """The same machine as if it were this one, with what is installed."""
+    return replace(planned, hypothetical=False, libraries=Libraries(dict(libraries)), disk_free_bytes=500 * GIB)
+
+
+def rows(count: int = 200_000, length: int = 300, exact: bool = True, memory: int = 0) -> DataSummary:
+    return DataSummary(rows=count, rows_exact=exact, lengths=(length // 2, length, 2 * length), bytes_in_memory=memory)
+
+
+def config(model: str = "esm2-150m", **values: Any) -> RunConfig:
+    """A request for `model`; keys are paths with "__" for the dot."""
+    changes = {key.replace("__", "."): value for key, value in values.items()}
+    return RunConfig().with_values({"model.name": model, **changes}, "you")
+
+
+def plan(here: Machine, request: RunConfig, data: DataSummary | None = None, **more: Any) -> Plan:
+    return make_plan(here, request, model=load_models()[request.model.name], data=data, **more)
+
+
+def finding(made: Plan, code: str) -> Finding:
+    """The one finding with this code; the test fails with all codes when it is not there."""
+    found = [one for one in made.findings if one.code == code]
+    assert len(found) == 1, [one.code for one in made.findings]
+    return found[0]
+
+
+def codes(made: Plan) -> set[str]:
+    return {one.code for one in made.findings}

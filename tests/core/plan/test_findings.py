@@ -1,0 +1,224 @@
+"""Each finding where it is due, not where it is not, with remedies that work when they are applied."""
+
+from dataclasses import replace
+
+import pytest
+from trainwiz.core.config import RunConfig
+from trainwiz.core.findings import Remedy
+from trainwiz.core.plan.result import Plan
+
+from tests.core.plan.machines import GIB, codes, config, finding, machine, plan, real, rows
+
+ESM650 = {"batch__target_samples": 3900, "batch__micro_batch_size": 20, "engine__checkpointing": False}
+
+
+def apply(request: RunConfig, remedy: Remedy) -> RunConfig:
+    return request.with_values(dict(remedy.changes), "you")
+
+
+def test_a_quiet_plan() -> None:
+    made = plan(machine(), config("esm2-35m", batch__target_samples=64, training__max_steps=2000), rows(length=250))
+    assert codes(made) <= {"idle", "rows_cut"}
+
+
+def test_does_not_fit_has_remedies_that_fit_at_the_same_batch() -> None:
+    request = config("esm2-650m", **ESM650)
+    made = plan(machine("RTX 3080 10GB"), request)
+    found = finding(made, "does_not_fit")
+    assert found.severity == "error"
+    assert 1 <= len(found.remedies) <= 4
+    for remedy in found.remedies:
+        fixed = plan(machine("RTX 3080 10GB"), apply(request, remedy))
+        assert fixed.memory.verdict in ("fits", "tight"), remedy.text
+        assert abs(fixed.batch.effective_samples - 3900) <= 0.01 * 3900, remedy.text
+        assert f"{fixed.memory.device_used_bytes / GIB:.1f} GiB" in remedy.text
+
+
+def test_remedies_are_cheapest_first() -> None:
+    request = config("esm2-650m", **ESM650)
+    remedies = finding(plan(machine("RTX 3080 12GB"), request), "does_not_fit").remedies
+    times = [plan(machine("RTX 3080 12GB"), apply(request, one)).time.step_s or 0 for one in remedies]
+    assert times == sorted(times)
+
+
+def test_nothing_fits_says_so() -> None:
+    made = plan(machine("RTX 2080 Super"), config("esm2-650m", peft__method="lora", batch__sequence_length=65536))
+    assert "smaller model or shorter sequences" in finding(made, "does_not_fit").message
+
+
+def test_eager_attention_is_a_remedy_of_its_own() -> None:
+    request = config(
+        "esm2-150m",
+        engine__attention="eager",
+        engine__checkpointing=False,
+        batch__micro_batch_size=8,
+        batch__sequence_length=2048,
+        batch__target_samples=64,
+    )
+    found = finding(plan(machine("RTX 3090"), request), "does_not_fit")
+    assert any(one.changes.get("engine.attention") == "sdpa" for one in found.remedies)
+
+
+def test_tight_is_a_warning() -> None:
+    base = config("esm2-150m", batch__micro_batch_size=16, engine__checkpointing=False)
+    need = plan(machine("H100 SXM"), base).memory
+    here = real(machine("RTX 3090"))
+    between = (need.device_used_bytes + need.high_bytes) // 2
+    made = plan(replace(here, gpus=(replace(here.gpus[0], memory_free_bytes=between),)), base)
+    assert made.memory.verdict == "tight"
+    assert finding(made, "tight").severity == "warning"
+
+
+@pytest.mark.parametrize(
+    ("gpu", "key", "value", "code"),
+    [
+        ("RTX 2080 Super", "engine__precision", "bf16", "bf16_unsupported"),
+        ("V100 SXM2 32GB", "engine__precision", "bf16-true", "bf16_unsupported"),
+        ("RTX 2080 Super", "engine__precision", "tf32", "tf32_unsupported"),
+        ("RTX 2080 Super", "engine__tf32", True, "tf32_unsupported"),
+        ("RTX 2080 Super", "engine__attention", "flash_attention_2", "flash_attention_missing"),
+        (None, "engine__precision", "fp16", "fp16_unsupported"),
+        (None, "engine__attention", "flash_attention_2", "flash_attention_missing"),
+    ],
+)
+def test_what_the_device_cannot_do_is_an_error_with_a_way_out(
+    gpu: str | None, key: str, value: object, code: str
+) -> None:
+    request = config("esm2-8m", **{key: value})
+    made = plan(machine(gpu), request)
+    found = finding(made, code)
+    assert found.severity == "error"
+    assert code not in codes(plan(machine(gpu), apply(request, found.remedies[0])))
+
+
+def test_flash_attention_that_is_not_installed() -> None:
+    request = config("esm2-8m", engine__attention="flash_attention_2")
+    assert "flash_attention_missing" in codes(plan(real(machine()), request))
+    assert "flash_attention_missing" not in codes(plan(real(machine(), flash_attn="2.8"), request))
+    assert "flash_attention_missing" not in codes(plan(machine(), request))
+
+
+def test_deepspeed_that_is_not_installed() -> None:
+    request = config("esm2-150m", engine__offload="optimizer")
+    found = finding(plan(real(machine()), request), "deepspeed_missing")
+    assert found.severity == "error"
+    assert "pip install" in (found.remedies[0].command or "")
+    assert "deepspeed_missing" not in codes(plan(real(machine(), deepspeed="0.18"), request))
+    assert "deepspeed_missing" not in codes(plan(machine(), request))
+
+
+def test_a_smoke_run_without_deepspeed_goes_on_and_says_so() -> None:
+    request = config("esm2-tiny", engine__offload="optimizer", engine__strategy="zero2", mode__kind="smoke")
+    made = plan(real(machine(None)), request)
+    assert made.config.engine.strategy == "single"
+    assert made.config.engine.offload == "none"
+    assert finding(made, "engine_not_exercised").severity == "warning"
+    assert not made.errors
+    with_it = plan(real(machine(None), deepspeed="0.18"), request)
+    assert with_it.config.engine.strategy == "zero2"
+
+
+def test_offload_with_many_micro_batches_in_half_precision() -> None:
+    request = config("esm2-150m", engine__offload="optimizer", batch__target_samples=600, batch__micro_batch_size=2)
+    assert "half_precision_accumulation" in codes(plan(machine(), request))
+    few = request.with_values({"batch.target_samples": 8}, "you")
+    assert "half_precision_accumulation" not in codes(plan(machine(), few))
+
+
+def test_a_batch_off_its_target() -> None:
+    request = config(
+        "esm2-8m",
+        batch__target_samples=128,
+        batch__micro_batch_size=24,
+        batch__gradient_accumulation_steps=4,
+    )
+    found = finding(plan(machine(), request), "batch_deviation")
+    assert "-25.0%" in found.message
+    fixed = plan(machine(), apply(request, found.remedies[0]))
+    assert abs(fixed.batch.deviation or 0) < 0.25
+
+
+def test_longer_than_the_model_has_positions() -> None:
+    from trainwiz.core.catalog.models import load_models
+    from trainwiz.core.plan.make import make_plan
+
+    spec = load_models()["esm2-8m"]
+    absolute = replace(spec, architecture={**spec.architecture, "position_embedding_type": "absolute"})
+    request = config("esm2-8m", batch__sequence_length=2048)
+    assert finding(make_plan(machine(), request, model=absolute, data=None), "too_long").severity == "error"
+    assert "too_long" not in codes(make_plan(machine(), request, model=spec, data=None))
+
+
+def test_host_ram_and_what_takes_it() -> None:
+    request = config("esm2-650m", engine__offload="optimizer", data__workers=12, data__prefetch=8)
+    found = finding(plan(machine(ram_gib=16), request), "host_ram")
+    assert found.severity == "error"
+    assert "offloaded" in found.message
+    assert "host_ram" not in codes(plan(machine(ram_gib=64), request))
+
+
+def test_disk() -> None:
+    here = replace(real(machine(), deepspeed="0"), disk_free_bytes=5 * GIB, disk_path="/data/runs")
+    found = finding(plan(here, config("esm2-650m", checkpoint__keep=3)), "disk")
+    assert found.severity == "error"
+    assert "/data/runs" in found.message
+    assert found.remedies[0].changes == {"checkpoint.keep": 1}
+    assert "disk" not in codes(plan(real(machine()), config("esm2-8m")))
+
+
+def test_more_workers_than_cores() -> None:
+    found = finding(plan(machine(cores=4), config("esm2-8m", data__workers=12), rows()), "workers")
+    assert found.remedies[0].changes["data.workers"] < 4
+
+
+def test_low_ram_with_workers() -> None:
+    found = finding(plan(machine(ram_gib=12), config("esm2-8m", data__workers=2), rows()), "low_memory")
+    assert found.remedies[0].changes["data.workers"] == 0
+
+
+def test_years_come_with_what_would_end() -> None:
+    request = config("esm2-650m", batch__target_tokens=2_000_000, training__max_steps=500_000)
+    found = finding(plan(machine(), request), "takes_years")
+    assert found.severity == "warning"
+    fewer, sibling = found.remedies
+    shorter = plan(machine(), apply(request, fewer))
+    assert not {"takes_years", "takes_months"} & codes(shorter)
+    assert (shorter.config.training.warmup or 0) < (shorter.config.training.max_steps or 0)
+    assert sibling.changes["model.name"].startswith("esm2-")
+    assert (plan(machine(), apply(request, sibling)).time.total_s or 0) < 1e9
+
+
+def test_more_sequences_a_step_than_rows() -> None:
+    request = config("esm2-8m", batch__target_samples=4000)
+    found = finding(plan(machine(), request, rows(1000)), "batch_larger_than_data")
+    fixed = plan(machine(), apply(request, found.remedies[0]), rows(1000))
+    assert "batch_larger_than_data" not in codes(fixed)
+
+
+def test_too_many_processes() -> None:
+    assert "too_many_processes" in codes(plan(machine(count=2), config("esm2-8m", engine__processes=4)))
+
+
+def test_findings_of_the_reader_are_passed_through_and_errors_come_first() -> None:
+    from trainwiz.core.findings import Finding
+
+    missing = Finding("missing_data", "error", "data.sources.0", "There is no such file.")
+    made: Plan = plan(machine(cores=4), config("esm2-8m", data__workers=12), findings=(missing,))
+    assert made.findings[0] == missing
+    assert made.errors == (missing,)
+
+
+def test_a_remedys_command_gives_the_remedied_plan() -> None:
+    """What stands after --set is read back as the same value."""
+    import shlex
+
+    from trainwiz.core.config.build import build_config
+
+    request = config("esm2-650m", **ESM650)
+    remedy = finding(plan(machine("RTX 3080 10GB"), request), "does_not_fit").remedies[-1]
+    words = shlex.split(remedy.command or "")
+    assert words[:2] == ["trainwiz", "plan"]
+    settings = dict(words[i + 1].split("=", 1) for i, word in enumerate(words) if word == "--set")
+    rebuilt = build_config(None, settings)
+    for key, value in remedy.changes.items():
+        assert rebuilt.value(key) == value

@@ -1,0 +1,79 @@
+"""Which machine a plan is made for."""
+
+from dataclasses import replace
+
+import pytest
+from trainwiz.core.errors import UsageError
+from trainwiz.core.plan.request import PlanRequest
+from trainwiz.core.plan.target import Target, choose_target
+from trainwiz.core.profile import load_as_written
+
+from tests.core.plan.machines import GIB, machine, real
+
+CPU = real(machine(None))
+PROFILE = load_as_written("2080super")
+
+
+def test_a_profile_without_its_card_is_planned_for_that_card() -> None:
+    target = choose_target(PlanRequest(profile="2080super"), PROFILE, CPU)
+    assert target.machine.gpus[0].catalogue_name == "RTX 2080 Super"
+    assert target.machine.ram_total_bytes == 64 * GIB
+    (found,) = target.findings
+    assert (found.code, found.severity) == ("missing_hardware", "error")
+    assert any("--smoke" in (one.command or "") for one in found.remedies)
+
+
+def test_the_right_card_needs_no_word() -> None:
+    here = real(machine("RTX 2080 Super"))
+    assert choose_target(PlanRequest(), PROFILE, here) == Target(here)
+
+
+def test_another_card_is_used_with_a_warning() -> None:
+    here = real(machine("RTX 3090"))
+    target = choose_target(PlanRequest(), PROFILE, here)
+    assert target.machine == here
+    assert [(one.code, one.severity) for one in target.findings] == [("other_hardware", "warning")]
+
+
+def test_a_mixed_machine_offers_the_right_card_alone() -> None:
+    first, second = machine("RTX 3090").gpus[0], machine("RTX 2080 Super").gpus[0]
+    here = replace(real(machine("RTX 3090")), gpus=(first, replace(second, index=1, cuda_index=1)))
+    (found,) = choose_target(PlanRequest(), PROFILE, here).findings
+    assert found.remedies[0].changes == {"engine.gpus": ["1"]}
+
+
+@pytest.mark.parametrize("request_", [PlanRequest(mode="smoke"), PlanRequest(overrides={"engine.device": "cpu"})])
+def test_smoke_and_a_chosen_cpu_stay_here(request_: PlanRequest) -> None:
+    target = choose_target(request_, PROFILE, CPU)
+    assert target.machine == CPU
+    assert target.findings == ()
+
+
+def test_without_a_profile_it_is_this_machine() -> None:
+    assert choose_target(PlanRequest(), None, CPU).machine == CPU
+
+
+def test_another_machine_by_name_and_by_hand() -> None:
+    named = choose_target(PlanRequest(gpu="RTX 3080 10GB", num_gpus=3, ram_bytes=12 * GIB), None, CPU).machine
+    assert (len(named.gpus), named.ram_total_bytes, named.hypothetical) == (3, 12 * GIB, True)
+    by_hand = choose_target(PlanRequest(gpu_memory_bytes=20 * GIB, tflops=80, capability="8.9"), PROFILE, CPU).machine
+    assert by_hand.gpus[0].catalogue_name is None
+    assert by_hand.gpus[0].compute_capability == "8.9"
+
+
+def test_more_of_the_profiles_own_card() -> None:
+    target = choose_target(PlanRequest(num_gpus=2), PROFILE, CPU).machine
+    assert [gpu.catalogue_name for gpu in target.gpus] == ["RTX 2080 Super"] * 2
+
+
+def test_an_unknown_card_names_near_ones() -> None:
+    with pytest.raises(UsageError) as caught:
+        choose_target(PlanRequest(gpu="RTX 3081"), None, CPU)
+    assert "RTX 3080" in str(caught.value)
+
+
+def test_an_apple_gpu_is_no_nvidia_card() -> None:
+    mac = replace(CPU, accelerator="mps")
+    (found,) = choose_target(PlanRequest(), PROFILE, mac).findings
+    assert found.code == "missing_hardware"
+    assert "Apple" in found.message
