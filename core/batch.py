@@ -117,6 +117,9 @@ def _neighbours(chosen: Factorisation, target: float, largest: int) -> Iterator[
     """Other micro-batches up to what fits, and one micro-batch more or less."""
     for micro in range(max(1, chosen.micro_batch // 2), max(largest, chosen.micro_batch) + 1):
         yield Factorisation(micro, accumulation_for(target, micro, chosen.world_size), chosen.world_size)
+    if target < chosen.micro_batch * chosen.world_size:
+        # Even one micro-batch is too much: the nearest is a smaller one.
+        yield Factorisation(max(1, math.floor(target / chosen.world_size)), 1, chosen.world_size)
     for accumulation in (chosen.accumulation - 1, chosen.accumulation + 1):
         if accumulation >= 1:
             yield Factorisation(chosen.micro_batch, accumulation, chosen.world_size)

@@ -7,6 +7,8 @@ from trainwiz.core.findings import Finding, Remedy
 from trainwiz.core.plan.facts import Facts
 
 NOTABLE_DEVIATION = 0.01
+FAR = 2.0
+"""From here on a deviation is said as a multiple."""
 MANY_STEPS = 16
 """Half-precision sums of fewer micro-batches lose little."""
 
@@ -22,7 +24,7 @@ def _deviation(facts: Facts) -> list[Finding]:
     target = f"{batch.target_samples:,} sequences" if batch.target_samples else f"{batch.target_tokens or 0:,} tokens"
     message = (
         f"{batch.micro_batch} × {batch.accumulation} × {batch.world_size} is {batch.effective_samples:,} sequences "
-        f"({batch.effective_tokens:,} tokens) a step, {batch.deviation:+.1%} off the target of {target}."
+        f"({batch.effective_tokens:,} tokens) a step, {_off(batch.deviation)} the target of {target}."
     )
     wanted = batch.effective_samples / (1 + batch.deviation)
     nearest = accumulation_for(wanted, batch.micro_batch, batch.world_size)
@@ -32,7 +34,9 @@ def _deviation(facts: Facts) -> list[Finding]:
         remedies.append(facts.remedy(f"accumulation {nearest}", changes))
     remedies.extend(
         facts.remedy(
-            f"micro-batch {other.micro_batch} × accumulation {other.accumulation}: {other.deviation:+.2%}",
+            f"micro-batch {other.micro_batch} × accumulation {other.accumulation}: {other.deviation:+.2%}"
+            if abs(other.deviation) < FAR
+            else f"micro-batch {other.micro_batch} × accumulation {other.accumulation}",
             {
                 "batch.micro_batch_size": other.micro_batch,
                 "batch.gradient_accumulation_steps": other.accumulation,
@@ -43,6 +47,11 @@ def _deviation(facts: Facts) -> list[Finding]:
     )
     where = "batch.gradient_accumulation_steps"
     return [Finding("batch_deviation", "warning", where, message, tuple(remedies))]
+
+
+def _off(deviation: float) -> str:
+    """ "-25.0 % off", or "2,048 times" where a percentage says nothing."""
+    return f"{deviation:+.1%} off" if abs(deviation) < FAR else f"{deviation + 1:,.0f} times"
 
 
 def _length(facts: Facts) -> list[Finding]:

@@ -12,7 +12,7 @@ BITSANDBYTES_OPTIMIZERS = ("adamw_bnb_8bit", "paged_adamw_8bit")
 
 
 def hardware_findings(facts: Facts) -> list[Finding]:
-    return [*_precision(facts), *_tf32(facts), *_attention(facts), *_libraries(facts), *_rate(facts)]
+    return [*_precision(facts), *_tf32(facts), *_attention(facts), *_libraries(facts), *_torch(facts), *_rate(facts)]
 
 
 def _card(facts: Facts) -> tuple[str, tuple[int, int] | None]:
@@ -91,6 +91,18 @@ def _libraries(facts: Facts) -> list[Finding]:
         other = facts.remedy("use torch's AdamW", {"engine.optimizer": "adamw_torch"})
         findings.append(Finding("bitsandbytes_missing", "error", "engine.optimizer", message, (install, other)))
     return findings
+
+
+def _torch(facts: Facts) -> list[Finding]:
+    """A CPU build of torch beside a GPU: the run would train on the CPU without a word, or not start."""
+    machine = facts.machine
+    if machine.hypothetical or facts.devices.device != "cuda" or machine.torch_cuda is not None:
+        return []
+    why = machine.unavailable.get("torch_cuda")
+    message = f"The torch that is installed cannot use {facts.devices.label}{f' ({why})' if why else ''}."
+    install = Remedy("install the CUDA build", "pip install --force-reinstall torch")
+    on_cpu = facts.remedy("train on the CPU", {"engine.device": "cpu"})
+    return [Finding("torch_without_cuda", "error", "engine.device", message, (install, on_cpu))]
 
 
 def _rate(facts: Facts) -> list[Finding]:

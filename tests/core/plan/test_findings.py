@@ -222,3 +222,21 @@ def test_a_remedys_command_gives_the_remedied_plan() -> None:
     rebuilt = build_config(None, settings)
     for key, value in remedy.changes.items():
         assert rebuilt.value(key) == value
+
+
+def test_a_cpu_build_of_torch_beside_a_gpu() -> None:
+    here = replace(real(machine()), torch_cuda=None, unavailable={"torch_cuda": "torch 2.13.0+cpu is a CPU build"})
+    found = finding(plan(here, config("esm2-8m")), "torch_without_cuda")
+    assert found.severity == "error"
+    assert "CPU build" in found.message
+    on_cpu = plan(here, apply(config("esm2-8m"), found.remedies[1]))
+    assert "torch_without_cuda" not in codes(on_cpu)
+    assert on_cpu.memory.device == "host RAM"
+    assert "torch_without_cuda" not in codes(plan(machine(), config("esm2-8m")))
+
+
+def test_a_target_far_below_one_sequence_is_said_in_words() -> None:
+    request = config("esm2-8m", batch__target_tokens=1, batch__micro_batch_size=16)
+    found = finding(plan(machine(), request), "batch_deviation")
+    assert "%" not in found.message
+    assert any(one.changes["batch.micro_batch_size"] == 1 for one in found.remedies)
