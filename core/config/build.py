@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from trainwiz.core.config.conflicts import yielding_values
 from trainwiz.core.config.keys import (
     did_you_mean,
+    field_at,
     is_settable,
     is_text_list,
     literals,
@@ -77,7 +78,7 @@ def check_values(
             attempt[key] = value
     errors = _errors(base, attempt, origin)
     good = {key: value for key, value in attempt.items() if key not in errors}
-    findings = [_bad_value(key, values[key], error, where(key)) for key, error in errors.items()]
+    findings = [_bad_value(key, values[key], error, where(key)) for key, found in errors.items() for error in found]
     if not findings:
         checked = base.with_values(good, origin)
         good = {key: checked.value(key) for key in good}
@@ -94,25 +95,33 @@ def _plain(values: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _errors(base: RunConfig, values: Mapping[str, Any], origin: OriginKind) -> dict[str, dict[str, Any]]:
+def _errors(base: RunConfig, values: Mapping[str, Any], origin: OriginKind) -> dict[str, list[dict[str, Any]]]:
     """Key of `values` -> what pydantic says about it."""
     document = base.model_dump(mode="python")
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, list[dict[str, Any]]] = {}
     for key, value in values.items():
         try:
             set_path(document, key, value)
         except KeyError:
-            found[key] = {"type": "no_place", "msg": "there is no such entry", "ctx": {}}
+            found[key] = [{"type": "no_place", "msg": "", "path": key}]
         document["origins"][key] = Origin(origin=origin)
     try:
         RunConfig.model_validate(document)
     except ValidationError as error:
         for detail in error.errors(include_url=False):
-            path = ".".join(str(part) for part in detail["loc"])
+            path = _field_path(detail)
             owners = [key for key in values if path == key or path.startswith(f"{key}.")]
-            if owners:
-                found.setdefault(max(owners, key=len), {**detail, "path": path})
+            said = found.setdefault(max(owners, key=len), []) if owners else []
+            if path not in [other["path"] for other in said]:
+                said.append({**detail, "path": path})
     return found
+
+
+def _field_path(detail: Mapping[str, Any]) -> str:
+    """The key path of an error; pydantic appends the branch of a union ("text_column.str"), one error for each."""
+    path = ".".join(str(part) for part in detail["loc"])
+    parent = path.rpartition(".")[0]
+    return parent if detail["type"] != "extra_forbidden" and field_at(path) is None and field_at(parent) else path
 
 
 def _first_reading(key: str, value: Any) -> Any:
@@ -159,6 +168,10 @@ def unknown_key_message(key: str) -> str:
 def _bad_value(key: str, value: Any, error: Mapping[str, Any], where: str) -> Finding:
     path = str(error.get("path", key))
     place = f"{where}: " if where != key else ""
+    if error["type"] == "missing":
+        return Finding("bad_value", "error", where, f"{place}{path} is missing.")
+    if error["type"] == "extra_forbidden":
+        return Finding("unknown_key", "error", where, f"{place}{unknown_key_message(path)}")
     shown = repr(value) if len(repr(value)) <= 60 else f"{repr(value)[:57]}..."
     return Finding("bad_value", "error", where, f"{place}{path} cannot be {shown}: {_expectation(path, value, error)}")
 
@@ -179,13 +192,18 @@ def _expectation(key: str, value: Any, error: Mapping[str, Any]) -> str:
         "string_too_long": "it has more than {max_length} characters",
         "string_too_short": "it is empty",
         "too_short": "it needs at least {min_length} entry",
-        "missing": "this key is missing",
-        "extra_forbidden": "there is no such key",
         "no_place": "there is no such entry to change",
     }
     if kind in bounds:
         return bounds[kind].format(**context) + "."
-    wants = {"int": "a whole number", "float": "a number", "bool": "true or false", "string": "text", "list": "a list"}
+    wants = {
+        "int": "a whole number",
+        "float": "a number",
+        "bool": "true or false",
+        "string": "text",
+        "list": "a list",
+        "dict": "a mapping",
+    }
     for start, words in wants.items():
         if kind.startswith(start):
             return f"it must be {words}."

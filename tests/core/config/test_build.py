@@ -86,9 +86,11 @@ def test_all_mistakes_at_once_with_what_would_be_right() -> None:
             "training.epochs": "ten",
             "data.sources.7.name": "x",
             "engine.strategy": 5,
+            "data.sources.0.text_column": [1],
+            "logging.report_to": [[]],
         }
     )
-    assert len(found) == 8
+    assert len(found) == 10
     together = "\n".join(found)
     assert "'engine.precison' is not a setting. Did you mean engine.precision?" in together
     assert "training.learning_rate" in found[1]
@@ -98,6 +100,7 @@ def test_all_mistakes_at_once_with_what_would_be_right() -> None:
     assert "batch.micro_batch_size cannot be '0': it must be 1 or more." in together
     assert "training.learning_rate cannot be 'nan': it must be a finite number." in together
     assert "training.epochs cannot be 'ten': it must be a number." in together
+    assert "data.sources.0.text_column cannot be [1]: it must be text." in together
     assert "data.sources.7.name cannot be 'x': there is no such entry to change." in together
 
 

@@ -1,0 +1,214 @@
+"""Profiles by name and by file: what extends what, the user's own, and mistakes with their line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from trainwiz.core.errors import UsageError
+from trainwiz.core.hardware.hypothetical import catalogue_machine
+from trainwiz.core.hardware.machine import Machine
+from trainwiz.core.profile import (
+    current_profile,
+    diff_profiles,
+    list_profiles,
+    load_as_written,
+    load_profile,
+    use_profile,
+    user_folder,
+    validate_profiles,
+)
+
+
+def own(name: str, text: str) -> Path:
+    """Write a profile into the user's folder."""
+    folder = user_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def messages(name: str) -> list[str]:
+    with pytest.raises(UsageError) as caught:
+        load_profile(name)
+    return [finding.message for finding in caught.value.findings]
+
+
+def test_unknown_name_suggests_the_nearest() -> None:
+    assert "Did you mean 2080super" in messages("2080supr")[0]
+    assert "There are: cpu-demo, " in messages("qqqqqq")[0]
+
+
+def test_own_profile_extends_a_built_in_one() -> None:
+    own(
+        "mine", "extends: 2080super\nvalues:\n  training:\n    max_steps: 10\n  data.workers: 2\nhardware: {ram: 32G}\n"
+    )
+    profile = load_profile("mine")
+    assert profile.origin == "user" and profile.extends == "2080super"
+    assert profile.values["training.max_steps"] == 10 and profile.values["data.workers"] == 2
+    assert profile.values["engine.checkpointing"] is True
+    assert profile.hardware.gpu == "RTX 2080 Super" and profile.hardware.ram_bytes == 32 * 2**30
+    assert "engine.checkpointing" in profile.reasons
+    assert "mine" in {each.name for each in list_profiles()}
+    assert [change.key for change in diff_profiles(load_profile("2080super"), profile)] == [
+        "hardware.ram_bytes",
+        "data.workers",
+        "training.max_steps",
+    ]
+
+
+def test_a_changed_value_does_not_keep_the_old_reason() -> None:
+    own("mine", "extends: 2080super\nvalues: {engine.precision: fp32}\n")
+    assert "engine.precision" not in load_profile("mine").reasons
+
+
+def test_claims_are_not_inherited() -> None:
+    own("mine", "extends: 2080super-guide\n")
+    assert load_profile("mine").claims == {}
+
+
+def test_a_file_by_its_path(tmp_path: Path) -> None:
+    path = tmp_path / "here.yaml"
+    path.write_text("extends: cpu-demo\nvalues: {training.max_steps: 3}\n")
+    assert load_profile(str(path)).values["training.max_steps"] == 3
+
+
+def test_every_mistake_of_a_file_at_once_with_its_line() -> None:
+    path = own(
+        "broken",
+        "descripton: x\n"
+        "hardware:\n"
+        "  gpus: RTX 3080\n"
+        "  ram: lots\n"
+        "  num_gpus: 0\n"
+        "values:\n"
+        "  engine:\n"
+        "    precison: fp16\n"
+        "    strategy: zero22\n"
+        "  training:\n"
+        "    learning_rate: -1\n"
+        "  name: x\n"
+        "  data:\n"
+        "    sources:\n"
+        "      - {path: x}\n"
+        "reasons:\n"
+        "  engine.nothing: y\n"
+        "claims:\n"
+        "  tokens_per_s: fast\n"
+        "  speed: 3\n",
+    )
+    found = messages("broken")
+    places = [
+        (1, "`descripton` is not a key of a profile. Did you mean description?"),
+        (3, "`gpus` is not a key of a profile in `hardware`. Did you mean gpu?"),
+        (4, "`ram: lots` is not a size; write it like 64G."),
+        (5, "`num_gpus` must be a whole number of 1 or more."),
+        (8, "'engine.precison' is not a setting. Did you mean engine.precision?"),
+        (12, "`name` belongs to one run; it cannot stand in a profile."),
+        (9, "engine.strategy cannot be 'zero22': it takes single, ddp, fsdp, zero1, zero2, zero3. Did you mean zero2?"),
+        (11, "training.learning_rate cannot be -1: it must be above 0."),
+        (17, "'engine.nothing' is not a setting."),
+        (19, "`tokens_per_s` must be [lowest, highest], two numbers above 0."),
+        (20, "`speed` is not a key of a profile in `claims`."),
+    ]
+    together = "\n".join(found)
+    for line, words in places:
+        assert f"{path}:{line}: {words}" in together
+    assert f"{path}:14: data.sources.0.name is missing." in together
+    assert f"{path}:14: 'data.sources.0.path' is not a setting." in together
+    assert [finding.message for finding in validate_profiles([path])] == found
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("values:\n  a: [1, 2\n", "line 3, column 1: this is not valid YAML"),
+        ("values:\n\ttraining: 1\n", "line 2, column 1: this is not valid YAML"),
+        ("- a\n- b\n", "line 1: expected `key: value` lines"),
+        ("", "is empty"),
+        ("description: a\ndescription: b\n", "line 2: `description` stands here a second time (first on line 1)"),
+        ("values: !!python/object/apply:os.system ['touch pwned']\n", "line 1, column 9: this is not valid YAML"),
+        ("extends: nothing-like-it\n", "There is no profile 'nothing-like-it'."),
+        ("extends: odd\n", "profiles extend each other in a circle (odd -> odd)"),
+        ("name: other\n", "must agree"),
+        ("values: 3\n", "`values` must be a mapping of settings"),
+    ],
+)
+def test_broken_yaml_names_line_and_column(text: str, words: str) -> None:
+    own("odd", text)
+    found = messages("odd")
+    assert len(found) == 1 and words in found[0]
+
+
+def test_bytes_that_are_not_text() -> None:
+    own("odd", "").write_bytes(b"description: \xff\xfe\n")
+    assert "is not UTF-8 text" in messages("odd")[0]
+
+
+def test_a_broken_file_does_not_hide_the_others() -> None:
+    own("odd", "values: [\n")
+    assert "cpu-demo" in {profile.name for profile in list_profiles()}
+    assert any("odd.yaml" in finding.message for finding in validate_profiles())
+
+
+def test_a_built_in_name_cannot_be_taken() -> None:
+    own("2080super", "extends: cpu-demo\n")
+    assert load_profile("2080super").origin == "builtin"
+    assert [finding.code for finding in validate_profiles()] == ["name_taken"]
+
+
+def test_unknown_gpu_and_model_are_named() -> None:
+    own("odd", "hardware: {gpu: RTX 3080 11GB}\nvalues: {model.name: no such model}\n")
+    assert {finding.code for finding in validate_profiles()} == {"unknown_gpu", "missing_model"}
+
+
+@pytest.mark.parametrize(
+    ("gpu", "variant"),
+    [("RTX 3080 10GB", "3080-10g"), ("RTX 3080 12GB", "3080-12g"), ("RTX 3080 20GB", "3080-12g"), ("RTX 2080 Super", "3080-10g")],
+)  # fmt: skip
+def test_a_name_for_variants_is_picked_by_memory(gpu: str, variant: str) -> None:
+    machine = catalogue_machine(gpu=gpu, num_gpus=1, ram_bytes=None)
+    assert load_profile("3080", machine).name == variant
+
+
+def test_without_a_gpu_the_smallest_variant() -> None:
+    assert load_profile("3080", Machine()).name == "3080-10g"
+    assert load_as_written("3080").variants == ("3080-10g", "3080-12g")
+
+
+def test_use_and_current(tmp_path: Path) -> None:
+    assert current_profile(tmp_path) is None
+    use_profile("2080super", tmp_path)
+    assert current_profile(tmp_path) == "2080super"
+    use_profile("3080", tmp_path)
+    assert current_profile(tmp_path) == "3080"
+
+
+def test_use_keeps_everything_else_in_the_file(tmp_path: Path) -> None:
+    file = tmp_path / ".trainwiz.yaml"
+    file.write_text("# my notes\ntheme: dark\nprofile: cpu-demo # the demo\nother: {a: 1}\n")
+    use_profile("2080super", tmp_path)
+    assert file.read_text() == "# my notes\ntheme: dark\nprofile: 2080super # the demo\nother: {a: 1}\n"
+    file.write_text("theme: dark\n")
+    use_profile("2080super", tmp_path)
+    assert file.read_text() == "theme: dark\nprofile: 2080super\n"
+
+
+def test_use_of_an_unknown_profile_or_a_broken_file_writes_nothing(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="There is no profile"):
+        use_profile("nothing", tmp_path)
+    assert not list(tmp_path.iterdir())
+    file = tmp_path / ".trainwiz.yaml"
+    file.write_text("profile: [\n")
+    with pytest.raises(UsageError, match="line 2, column 1"):
+        use_profile("cpu-demo", tmp_path)
+    assert file.read_text() == "profile: [\n"
+
+
+def test_use_of_a_file_keeps_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine.yaml").write_text("extends: cpu-demo\n")
+    monkeypatch.chdir(tmp_path)
+    use_profile("./mine.yaml", tmp_path)
+    monkeypatch.chdir("/")
+    assert load_profile(current_profile(tmp_path) or "").extends == "cpu-demo"
