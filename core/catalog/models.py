@@ -119,8 +119,7 @@ def _from_config(path: Path, name: str, source: Literal["hub", "folder", "config
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        where = path.parent if path.name == "config.json" else path
-        reason = f"{where} has no config.json" if where != path else f"{path} does not exist"
+        reason = f"{path} does not exist" if source == "config" else f"{path.parent} has no config.json"
         return None, (_error("missing_model", f"{reason}, so its architecture is not known."),)
     except OSError as error:
         return None, (_error("missing_model", f"{path} cannot be read: {error.strerror}."),)

@@ -1,0 +1,169 @@
+"""The model catalogue, and what a model name stands for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from trainwiz.core.catalog.models import load_models, resolve_model
+from trainwiz.core.config.sections import ModelSection
+from trainwiz.core.findings import Finding
+
+PARAMETERS = {
+    "esm2-tiny": 880_178,
+    "esm2-8m": 7_512_474,
+    "esm2-35m": 33_500_414,
+    "esm2-150m": 148_140_154,
+    "esm2-650m": 651_043_254,
+}
+
+
+def findings_of(name: str, **section: object) -> tuple[Finding, ...]:
+    spec, findings = resolve_model(ModelSection.model_validate({"name": name, **section}))
+    assert spec is None or findings
+    return findings
+
+
+def hub_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hub_id: str, document: object) -> Path:
+    """A local Hugging Face cache that holds one model; returns its snapshot."""
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    root = tmp_path / f"models--{hub_id.replace('/', '--')}"
+    snapshot = root / "snapshots" / "abc"
+    snapshot.mkdir(parents=True)
+    (root / "refs").mkdir()
+    (root / "refs" / "main").write_text("abc")
+    (snapshot / "config.json").write_text(json.dumps(document))
+    return snapshot
+
+
+@pytest.mark.parametrize("name", list(PARAMETERS))
+def test_architectures_are_those_that_transformers_builds(name: str) -> None:
+    """Counted on the meta device: no memory, every parameter."""
+    import torch
+    from transformers import EsmConfig, EsmForMaskedLM
+
+    with torch.device("meta"):
+        model = EsmForMaskedLM(EsmConfig(**load_models()[name].architecture))
+    assert sum(parameter.numel() for parameter in model.parameters()) == PARAMETERS[name]
+
+
+def test_the_8m_entry_is_the_published_config(shared_data: Path) -> None:
+    published = json.loads((shared_data / "wild" / "configs" / "esm2_t6_8M.json").read_text())
+    ours = load_models()["esm2-8m"].architecture
+    assert {key: published.get(key) for key in ours} == ours
+
+
+def test_every_sibling_exists_and_is_smaller() -> None:
+    models = load_models()
+    for spec in models.values():
+        if spec.smallest_sibling is not None:
+            sibling = models[spec.smallest_sibling]
+            assert sibling.architecture["num_hidden_layers"] <= spec.architecture["num_hidden_layers"]
+
+
+def test_a_catalogue_name_and_its_hub_id_are_the_same_model() -> None:
+    by_name, none = resolve_model(ModelSection(name="esm2-8m"))
+    by_id, also_none = resolve_model(ModelSection(name="facebook/esm2_t6_8M_UR50D"))
+    assert by_name == by_id and none == also_none == ()
+    assert by_name is not None and by_name.tokenizer == "esm" and by_name.smallest_sibling == "esm2-tiny"
+
+
+def test_overrides_of_the_architecture() -> None:
+    spec, findings = resolve_model(ModelSection(name="esm2-tiny", architecture_overrides={"num_hidden_layers": 2}))
+    assert spec is not None and spec.architecture["num_hidden_layers"] == 2 and findings == ()
+    assert load_models()["esm2-tiny"].architecture["num_hidden_layers"] == 4
+    (finding,) = findings_of("esm2-tiny", architecture_overrides={"num_hidden_layer": 2})
+    assert finding.code == "unknown_key" and "num_hidden_layers" in finding.message
+
+
+def test_unknown_name() -> None:
+    (finding,) = findings_of("esm2-8n")
+    assert finding.code == "missing_model" and "Did you mean esm2-8m" in finding.message
+    (finding,) = findings_of("../nothing/here")
+    assert finding.severity == "error"
+
+
+def test_a_hub_id_that_is_not_here_says_so_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    (finding,) = findings_of("somebody/some-model")
+    assert finding.code == "missing_model" and "somebody/some-model" in finding.message
+    assert [remedy.command for remedy in finding.remedies] == ["hf download somebody/some-model", "--model esm2-8m"]
+
+
+def test_a_hub_id_in_the_local_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    document = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_layer": 2}
+    snapshot = hub_model(tmp_path, monkeypatch, "me/gpt", document)
+    spec, findings = resolve_model(ModelSection(name="me/gpt"))
+    assert spec is not None and findings == ()
+    assert (spec.source, spec.hub_id, spec.task, spec.has_weights) == ("hub", "me/gpt", "causal-lm", False)
+    (snapshot / "model.safetensors").touch()
+    spec, _ = resolve_model(ModelSection(name="me/gpt"))
+    assert spec is not None and spec.has_weights and spec.path == snapshot
+
+
+def test_pretrained_weights_that_are_not_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    (finding,) = findings_of("esm2-8m", init="pretrained")
+    assert finding.remedies[0].command == "hf download facebook/esm2_t6_8M_UR50D"
+    (finding,) = findings_of("esm2-tiny", init="pretrained")
+    assert finding.remedies[0].changes == {"model.init": "scratch"}
+
+
+def test_pickled_weights_need_a_word(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "bert", "architectures": ["BertForMaskedLM"]}')
+    (tmp_path / "pytorch_model.bin").touch()
+    (finding,) = findings_of(str(tmp_path), init="pretrained")
+    assert finding.code == "pickled_weights"
+    section = ModelSection(name=str(tmp_path), init="pretrained", allow_pickle=True)
+    assert resolve_model(section)[1] == ()
+
+
+def test_code_that_comes_with_a_model_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_text('{"model_type": "x", "architectures": ["XForMaskedLM"], "auto_map": {"AutoModel": "m.X"}}')
+    (finding,) = findings_of(str(file))
+    assert finding.code == "remote_code" and finding.severity == "warning"
+    assert resolve_model(ModelSection(name=str(file), trust_remote_code=True))[1] == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "not valid JSON (line 1, column 2)"),
+        ("[1]", "holds no JSON object"),
+        ("{}", "names no `model_type`"),
+        ('{"model_type": "vit", "architectures": ["ViTForImageClassification"]}', "ViTForImageClassification"),
+        (None, "does not exist"),
+    ],
+)
+def test_a_config_that_cannot_be_used(tmp_path: Path, text: str | None, words: str) -> None:
+    file = tmp_path / "config.json"
+    if text is not None:
+        file.write_text(text)
+    (finding,) = findings_of(str(file))
+    assert finding.severity == "error" and words in finding.message
+
+
+def test_an_empty_folder(tmp_path: Path) -> None:
+    (finding,) = findings_of(str(tmp_path))
+    assert f"{tmp_path} has no config.json" in finding.message
+
+
+def test_a_planned_run_needs_no_catalogue() -> None:
+    architecture = {**load_models()["esm2-tiny"].architecture, "num_hidden_layers": 1}
+    spec, findings = resolve_model(ModelSection(name="gone", architecture=architecture))
+    assert spec is not None and spec.architecture == architecture and findings == ()
+
+
+def test_configs_from_real_repositories_are_read_or_refused_in_one_sentence(shared_data: Path) -> None:
+    files = sorted((shared_data / "wild" / "configs").glob("*.json"))
+    tasks = {}
+    for file in files:
+        spec, findings = resolve_model(ModelSection(name=str(file)))
+        assert (spec is None) == any(finding.severity == "error" for finding in findings), file.name
+        tasks[file.name] = spec.task if spec else findings[0].message
+    assert len(files) > 20
+    assert tasks["llama-2-7b.json"] == "causal-lm" and tasks["nllb-200-distilled-600M.json"] == "seq2seq"
+    assert tasks["nv_esm2_t6_8M.json"] == "masked-lm" and tasks["t5-v1_1-xxl.json"] == "seq2seq"
+    assert sum(value in ("causal-lm", "seq2seq", "masked-lm") for value in tasks.values()) > 0.8 * len(files)
