@@ -23,7 +23,7 @@ RESERVED_FACTOR = 1.07
 RESERVED_LOW = 1.01
 RESERVED_HIGH = 1.15
 FORMULA_SPREAD = 0.05
-"""The analytic peak against full traces: within 5 % on 30 of 33 cases, see the tests."""
+"""The analytic peak against full traces that no formula was settled on: 19 of 20 within 5 %, the worst 6.1 % low (tests)."""
 
 
 @dataclass(frozen=True, slots=True)

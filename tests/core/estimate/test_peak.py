@@ -3,6 +3,10 @@
 `traces.json` holds peaks of two training steps of the real transformers 5.23 models (torch 2.13),
 run on fake tensors with CUDA's autocast lists, dropout masks and fused attention emulated. It is a
 reference that the formulas do not share code with. BERT was traced with its classification head.
+
+The temporaries of the backward pass and the number of waiting checkpoints were settled while looking
+at these traces, all but those marked `held_out`: they were made afterwards, with other models,
+families and settings, and no formula was changed for them. They are what the accuracy is.
 """
 
 import json
@@ -63,6 +67,17 @@ def test_the_errors_as_a_whole() -> None:
     ]
     assert statistics.median(errors) < 0.01
     assert sum(error < 0.05 for error in errors) > 0.85 * len(errors)
+
+
+def test_the_held_out_traces_as_a_whole() -> None:
+    errors = [
+        abs(peak_of(workload(trace)).allocated_bytes / GIB / trace["allocated_gib"] - 1)
+        for trace in DOCUMENT["traces"]
+        if trace["held_out"]
+    ]
+    assert len(errors) >= 15
+    assert statistics.median(errors) < 0.02
+    assert max(errors) < 0.10
 
 
 def test_the_interval_holds_the_reserved_memory_of_whole_models() -> None:
