@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any, ClassVar
 
 from textual.app import App
@@ -13,6 +13,8 @@ from textual.screen import Screen
 from trainwiz.tui.ascii_filter import AsciiFilter
 from trainwiz.tui.keys import bindings
 from trainwiz.tui.theme import THEMES, Marks, default_theme_name, marks, wants_ascii
+
+HERE = Path(__file__).parent
 
 
 class TrainwizApp(App[int]):
@@ -24,7 +26,7 @@ class TrainwizApp(App[int]):
 
     TITLE = "trainwiz"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("app")]
-    CSS_PATH: ClassVar[list[str | PurePath]] = ["trainwiz.tcss", "screens/plan.tcss"]
+    CSS_PATH: ClassVar[list[str | PurePath]] = [HERE / "trainwiz.tcss", HERE / "screens" / "plan.tcss"]
 
     def __init__(self, first_screen: Callable[[], Screen[Any]], *, ascii_only: bool | None = None) -> None:
         super().__init__()

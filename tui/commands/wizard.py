@@ -14,27 +14,37 @@ FIRST_PROFILE = "cpu-demo"
 SETTINGS_FILE = ".trainwiz.yaml"
 
 
-def wizard_request(request: PlanRequest, folder: Path) -> tuple[PlanRequest, bool]:
-    """(the request to open with, whether to open at the review).
-
-    A profile that was asked for opens at the review. Else the folder's own profile fills the form
-    (`trainwiz profiles use`); without one, the demo.
-    """
-    if request.profile is not None:
-        return request, True
-    name = None
+def default_profile(folder: Path) -> str:
+    """The profile of this folder (`trainwiz profiles use`); without one, the demo."""
     if (folder / SETTINGS_FILE).exists():
-        # Reads YAML, which is not needed for the first frame of most starts.
+        # Reads YAML, which the first frame of most starts does not need.
         from trainwiz.core.profile.current import current_profile
 
-        name = current_profile(folder)
-    return replace(request, profile=name or FIRST_PROFILE), False
+        return current_profile(folder) or FIRST_PROFILE
+    return FIRST_PROFILE
 
 
-def run_wizard(request: PlanRequest) -> int:
-    """Run the wizard in this terminal; returns the exit code. The caller has made sure that there is a terminal."""
-    request, at_review = wizard_request(request, Path.cwd())
-    app = TrainwizApp(lambda: PlanScreen(request, at_review=at_review))
+def wizard_request(request: PlanRequest, folder: Path, at_review: bool | None = None) -> tuple[PlanRequest, bool]:
+    """(the request to open with, whether to open at the review).
+
+    A request for nothing at all gets the default profile. Without `at_review`, a profile that is
+    not the default one counts as asked for, and opens at the review.
+    """
+    default = default_profile(folder)
+    if request.profile is None and not request.overrides:
+        request = replace(request, profile=default)
+    if at_review is None:
+        at_review = request.profile not in (None, default)
+    return request, at_review
+
+
+def run_wizard(request: PlanRequest, *, at_review: bool | None = None) -> int:
+    """Run the wizard in this terminal; returns the exit code. The caller has made sure that there is a terminal.
+
+    `at_review` says whether a profile was asked for by name; None guesses it from the request.
+    """
+    opened, review = wizard_request(request, Path.cwd(), at_review)
+    app = TrainwizApp(lambda: PlanScreen(opened, at_review=review))
     code = app.run()
     for line in app.farewell.splitlines():
         print(plain_text(line))

@@ -10,7 +10,8 @@ from textual import on
 from textual.binding import BindingType
 from textual.message import Message
 from textual.timer import Timer
-from textual.worker import get_current_worker
+from textual.worker import Worker, WorkerState, get_current_worker
+from trainwiz.core.findings import Finding
 from trainwiz.core.plan.request import PlanRequest
 from trainwiz.tui.keys import bindings, keys_of
 from trainwiz.tui.screens.plan_command import command_line
@@ -32,9 +33,7 @@ from trainwiz.tui.screens.plan_state import (
 )
 from trainwiz.tui.screens.plan_views import current_offer, edit_text, free_text_hint, offers
 from trainwiz.tui.widgets.action_button import ActionButton
-from trainwiz.tui.widgets.chooser import Chooser
 from trainwiz.tui.widgets.field_row import FieldRow
-from trainwiz.tui.widgets.help_card import HelpCard
 from trainwiz.tui.widgets.plan_panel import numbered_remedies
 from trainwiz.tui.widgets.plan_views import state_findings
 from trainwiz.tui.widgets.rail import StepRail
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from trainwiz.tui.screens.plan_reader import PlanReader
     from trainwiz.tui.screens.plan_starter import Started, StartKind
 
+FIRST_FRAME_S = 0.05
 TYPING_PAUSE_S = 0.12
 SEEN_AS_SLOW_S = 0.15
 
@@ -77,7 +77,8 @@ class PlanScreen(PlanLayout):
         self._slow: Timer | None = None
 
     def on_mount(self) -> None:
-        self.call_after_refresh(self._read_world)
+        # A pause, so that the imports of the reader do not hold up the first frame on its way to the terminal.
+        self.call_after_refresh(self.set_timer, FIRST_FRAME_S, self._read_world)
 
     def _replace(self, state: PlanState) -> None:
         """The one place where the state changes."""
@@ -98,7 +99,9 @@ class PlanScreen(PlanLayout):
         if self._slow is not None:
             self._slow.stop()
         self._slow = self.set_timer(SEEN_AS_SLOW_S, self._note_slow)
-        self.run_worker(partial(self._work, self.state.request), thread=True, exclusive=True, group="plan")
+        self.run_worker(
+            partial(self._work, self.state.request), thread=True, exclusive=True, group="plan", exit_on_error=False
+        )
 
     def _note_slow(self) -> None:
         if self.state.updating:
@@ -164,6 +167,8 @@ class PlanScreen(PlanLayout):
 
     def action_find(self) -> None:
         """A list of all fields; the chosen one gets the focus."""
+        from trainwiz.tui.widgets.chooser import Chooser
+
         known = [Offer(spec.id, spec.label, f"{STEPS[spec.step]}: {spec.help.what}") for spec in FIELDS]
         self.app.push_screen(Chooser("Find a value", known, ""), self._found)
 
@@ -192,6 +197,8 @@ class PlanScreen(PlanLayout):
         """The editor of a row, or its list of values."""
         spec, state = row.spec, self.state
         if spec.opens_a_list:
+            from trainwiz.tui.widgets.chooser import Chooser
+
             known, now = offers(state, spec), current_offer(state, spec)
             self.app.push_screen(Chooser(spec.label, known, now, free_text_hint(spec)), partial(self._chosen, spec))
         elif not row.editing:
@@ -286,7 +293,9 @@ class PlanScreen(PlanLayout):
             await self._go(replace(go_to(state, REVIEW), problem=obstacle, wanted_start="" if obstacle else kind))
             return
         await self._go(replace(go_to(state, REVIEW), busy="writing" if kind == "write" else "starting"))
-        self.run_worker(partial(self._work_start, kind, state), thread=True, group="start", exclusive=True)
+        self.run_worker(
+            partial(self._work_start, kind, state), thread=True, group="start", exclusive=True, exit_on_error=False
+        )
 
     def _work_start(self, kind: StartKind, state: PlanState) -> None:
         from trainwiz.tui.screens.plan_starter import start_plan
@@ -307,9 +316,22 @@ class PlanScreen(PlanLayout):
         else:
             self._wizard.leave_with(started.words)
 
+    @on(Worker.StateChanged)
+    def _worker_failed(self, event: Worker.StateChanged) -> None:
+        """A failure that nobody foresaw is a sentence too, and the wizard goes on."""
+        if event.state is not WorkerState.ERROR:
+            return
+        error = event.worker.error
+        message = f"trainwiz failed where it should not: {type(error).__name__}: {error}."
+        finding = Finding("defect", "error", event.worker.group, message)
+        reading = replace(self.state.reading, findings=(finding,), waits_for="")
+        self._replace(replace(self.state, reading=reading, updating=False, slow=False, busy="", problem=message))
+
     # Help.
 
     def action_help(self) -> None:
+        from trainwiz.tui.widgets.help_card import HelpCard
+
         title, parts = help_parts(self.state, self._spec, state_findings(self.state))
         self.app.push_screen(HelpCard(title, parts, keys_of("plan", "app")))
 

@@ -38,8 +38,6 @@ def command_line(request: PlanRequest) -> str:
 
 
 def _choice(key: str, value: Any) -> list[str]:
-    if key == "data.sources" and isinstance(value, list) and len(value) == 1 and set(value[0]) == {"name"}:
-        return ["--dataset", str(value[0]["name"])]
     option = _FLAGS.get(key)
     if option is None or value is None or isinstance(value, list | dict):
         return ["--set", f"{key}={_scalar(value)}"]
@@ -49,9 +47,7 @@ def _choice(key: str, value: Any) -> list[str]:
 
 
 def _scalar(value: Any) -> str:
-    """A value as YAML reads it back."""
-    if value is None:
-        return "null"
+    """A text stands as it is: the command and the wizard read it in the same way."""
     return value if isinstance(value, str) else json.dumps(value)
 
 

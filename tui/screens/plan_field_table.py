@@ -7,6 +7,7 @@ from trainwiz.tui.screens.plan_fields import (
     DATA,
     HARDWARE,
     MODEL,
+    NAME,
     OUTPUT_DIR,
     PROFILE,
     REVIEW,
@@ -127,7 +128,7 @@ FIELDS: tuple[FieldSpec, ...] = (
         id="name",
         label="Name",
         step=REVIEW,
-        keys=("name",),
+        keys=(NAME,),
         kind="text",
         help=Help(
             "The name of the run, part of its folder's name.",

@@ -17,7 +17,7 @@ HARDWARE, MODEL, DATA, TRAINING, REVIEW = range(5)
 PROFILE = "profile"
 """Fields of the request itself, not of RunConfig."""
 OUTPUT_DIR = "output_dir"
-REQUEST_FIELDS = frozenset({PROFILE, OUTPUT_DIR})
+NAME = "name"
 
 Kind = Literal["choice", "text", "number"]
 Parse = Callable[[str, "RunConfig | None"], dict[str, Any]]

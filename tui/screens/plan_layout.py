@@ -86,7 +86,7 @@ class PlanLayout(Screen[None]):
         else:
             target = f"#field-{field_id if field_id in names else names[0]}"
         for widget in self.query(target):
-            widget.focus()
+            self.set_focus(widget)
 
     @property
     def _spec(self) -> FieldSpec | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainwiz.core.findings import Finding
 from trainwiz.core.plan.request import PlanRequest
-from trainwiz.tui.screens.plan_fields import OUTPUT_DIR, PROFILE, REVIEW, STEPS, FieldSpec
+from trainwiz.tui.screens.plan_fields import NAME, OUTPUT_DIR, PROFILE, REVIEW, STEPS, FieldSpec
 
 if TYPE_CHECKING:
     from trainwiz.core.catalog.model import ModelSpec
@@ -79,7 +79,8 @@ class PlanState:
     @property
     def changed(self) -> int:
         """How many values the user chose."""
-        return len(self.request.overrides) + (self.request.output_dir is not None)
+        own = (self.request.output_dir, self.request.name)
+        return len(self.request.overrides) + sum(value is not None for value in own)
 
 
 def go_to(state: PlanState, step: int) -> PlanState:
@@ -94,6 +95,8 @@ def is_changed(state: PlanState, spec: FieldSpec) -> bool:
         return False
     if spec.keys == (OUTPUT_DIR,):
         return state.request.output_dir is not None
+    if spec.keys == (NAME,):
+        return state.request.name is not None
     overrides = state.request.overrides
     if spec.id == "data":
         return SOURCES in overrides or f"{FIRST_SOURCE}name" in overrides
@@ -109,6 +112,8 @@ def with_values(request: PlanRequest, spec: FieldSpec, values: Mapping[str, Any]
         return replace(request, profile=values.get(PROFILE) or None)
     if spec.keys == (OUTPUT_DIR,):
         return replace(request, output_dir=values.get(OUTPUT_DIR) or None)
+    if spec.keys == (NAME,):
+        return replace(request, name=values.get(NAME) or None)
     overrides = dict(request.overrides)
     for key in spec.keys:
         overrides.pop(key, None)
@@ -116,10 +121,7 @@ def with_values(request: PlanRequest, spec: FieldSpec, values: Mapping[str, Any]
         overrides = {
             key: value for key, value in overrides.items() if key != SOURCES and not key.startswith(FIRST_SOURCE)
         }
-        if values:
-            overrides = {SOURCES: [{"name": values[spec.keys[0]]}], **overrides}
-    else:
-        overrides.update(values)
+    overrides.update(values)
     return replace(request, overrides=overrides)
 
 
@@ -131,6 +133,8 @@ def with_changes(request: PlanRequest, changes: Mapping[str, Any]) -> PlanReques
             request = replace(request, profile=value)
         elif key == OUTPUT_DIR:
             request = replace(request, output_dir=value)
+        elif key == NAME:
+            request = replace(request, name=value)
         else:
             overrides[key] = value
     return replace(request, overrides=overrides)

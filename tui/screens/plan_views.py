@@ -31,8 +31,8 @@ def field_view(state: PlanState, spec: FieldSpec, marks: Marks, *, typing: bool 
         value = chosen[0] if chosen else marks.ellipsis
         return FieldView(spec.label, value, "you" if changed else "", "", invalid, changed, has_list)
     key = shown_key(spec, plan.config)
-    origin = plan.config.origin(key)
-    name, reason = origin.origin, origin.reason
+    chosen_by = plan.config.origin(key)
+    name, reason = chosen_by.origin, chosen_by.reason
     if spec.id in {"data", "column"} and key not in plan.config.origins:
         parent = plan.config.origins.get("data.sources")
         if parent is not None and (spec.id == "data" or shown_value(spec, plan.config)):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from trainwiz.core.hardware import Gpu, Machine
     from trainwiz.tui.screens.plan_state import PlanState
 
-LABEL = 18
+LABEL = 14
 
 
 class FactsView(Widget):
@@ -94,7 +94,7 @@ def _machine(machine: Machine, width: int, marks: Marks) -> Iterator[Content]:
         yield from _gpu(gpu, width, marks)
     if not machine.gpus:
         yield _line("GPU", "none", "", width)
-        for reason in list(machine.unavailable.values())[:2]:
+        for reason in list(dict.fromkeys(machine.unavailable.values()))[:2]:
             yield from _wrapped("", reason, width)
     yield _line("CPU", f"{machine.cpu_cores} cores", machine.cpu_model or "", width)
     yield _line("RAM", f"{gib(machine.ram_available_bytes)} of {gib(machine.ram_total_bytes)} GiB free", "", width)
@@ -113,7 +113,7 @@ def _gpu(gpu: Gpu, width: int, marks: Marks) -> Iterator[Content]:
         f"sm {gpu.compute_capability}" if gpu.compute_capability else "",
         f"driver {gpu.driver}" if gpu.driver else "",
     ]
-    yield _line("", f" {marks.dot} ".join(part for part in parts if part), "", width)
+    yield from _wrapped("", f" {marks.dot} ".join(part for part in parts if part), width)
     for what, reason in list(gpu.unavailable.items())[:2]:
         yield from _wrapped("", f"{what}: {reason}", width)
 
@@ -139,9 +139,10 @@ def _model(state: PlanState, width: int) -> Iterator[Content]:
         if key in config
     ]
     if shape:
-        yield _line("Shape", ", ".join(shape), "", width)
+        yield from _wrapped("Shape", ", ".join(shape), width)
     weights = "on this machine" if model.has_weights else "not on this machine"
-    yield _line("Weights", weights, model.hub_id or "", width)
+    hub = f" ({model.hub_id})" if model.hub_id else ""
+    yield from _wrapped("Weights", weights + hub, width)
 
 
 def _data(state: PlanState, data: DataSummary, width: int, marks: Marks) -> Iterator[Content]:

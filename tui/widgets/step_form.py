@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, cast
+
 from textual import events
 from textual.app import ComposeResult, RenderResult
 from textual.containers import Vertical
@@ -16,7 +18,9 @@ from trainwiz.tui.screens.plan_views import field_view
 from trainwiz.tui.theme import Marks
 from trainwiz.tui.widgets.facts import FactsView
 from trainwiz.tui.widgets.field_row import FieldRow
-from trainwiz.tui.widgets.review import Review
+
+if TYPE_CHECKING:
+    from trainwiz.tui.widgets.review import Review
 
 
 class MoreRow(Widget, can_focus=True):
@@ -74,6 +78,8 @@ class StepForm(Vertical):
         if hidden:
             yield MoreRow(self._marks, hidden, is_open=self.more)
         if self.step == REVIEW:
+            from trainwiz.tui.widgets.review import Review
+
             yield Review(self._marks)
         elif self.step != TRAINING:
             yield FactsView(self.step, self._marks)
@@ -83,5 +89,5 @@ class StepForm(Vertical):
             row.show(field_view(state, row.spec, self._marks, typing=row.editing))
         for facts in self.query(FactsView):
             facts.show(state)
-        for review in self.query(Review):
-            review.show(state)
+        for review in self.query("Review"):
+            cast("Review", review).show(state)

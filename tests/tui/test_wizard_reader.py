@@ -1,0 +1,220 @@
+"""The wizard over the real world: real machine, real profiles, real sample data, real plan and export."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+from trainwiz.core.config import RunConfig
+from trainwiz.core.launch.prepare import prepare_run
+from trainwiz.core.plan.gather import plan_run
+from trainwiz.core.plan.request import PlanRequest
+from trainwiz.tui.app import TrainwizApp
+from trainwiz.tui.choices import parse_choices
+from trainwiz.tui.commands.wizard import wizard_request
+from trainwiz.tui.screens import plan_starter
+from trainwiz.tui.screens.plan import PlanScreen
+from trainwiz.tui.screens.plan_command import command_line
+from trainwiz.tui.screens.plan_fields import HARDWARE, REVIEW
+from trainwiz.tui.screens.plan_reader import PlanReader, planned_files
+from trainwiz.tui.screens.plan_starter import Started, start_plan
+
+from tests.tui.wizard_parts import settled
+
+
+@pytest.fixture(scope="module")
+def reader() -> PlanReader:
+    return PlanReader()
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def last(reader: PlanReader, request: PlanRequest):
+    return [*reader.read(request, lambda: False)][-1]
+
+
+def test_a_first_start_opens_on_the_demo(tmp_path):
+    request, at_review = wizard_request(PlanRequest(), tmp_path)
+    assert (request.profile, at_review) == ("cpu-demo", False)
+
+
+def test_a_profile_that_was_asked_for_opens_at_the_review(tmp_path):
+    assert wizard_request(PlanRequest(profile="2080super"), tmp_path)[1] is True
+    assert wizard_request(PlanRequest(profile="cpu-demo"), tmp_path, at_review=True)[1] is True
+
+
+def test_the_profile_of_the_folder_fills_the_form(tmp_path):
+    from trainwiz.core.profile import use_profile
+
+    use_profile("3080-10g", tmp_path)
+    request, at_review = wizard_request(PlanRequest(), tmp_path)
+    assert (request.profile, at_review) == ("3080-10g", False)
+
+
+def test_own_data_without_a_profile_stays_without_one(tmp_path):
+    request, _ = wizard_request(PlanRequest(overrides={"data.sources": [{"name": "x.csv"}]}), tmp_path)
+    assert request.profile is None
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        PlanRequest(profile="cpu-demo"),
+        PlanRequest(profile="cpu-demo", overrides={"batch.micro_batch_size": 4, "training.epochs": 2.0}),
+        PlanRequest(profile="2080super"),
+        PlanRequest(profile="3080-10g-guide"),
+    ],
+    ids=["demo", "demo changed", "2080super", "3080 guide"],
+)
+def test_the_wizard_plans_what_the_command_plans(reader, request_):
+    """Byte for byte: the same config and the same numbers."""
+    reading = last(reader, request_)
+    expected = plan_run(request_, reader._machine)
+    assert reading.plan.config.model_dump_json() == expected.config.model_dump_json()
+    assert json.dumps(reading.plan.to_json(), default=str) == json.dumps(expected.to_json(), default=str)
+
+
+def test_data_is_read_once_for_each_source(reader, monkeypatch):
+    import trainwiz.core.plan.gather as edge
+
+    read = []
+    real = edge.gather_data
+    monkeypatch.setattr(edge, "gather_data", lambda config: read.append(config) or real(config))
+    fresh = PlanReader(reader._machine)
+    for steps in (10, 20, 30):
+        reading = last(fresh, PlanRequest(profile="cpu-demo", overrides={"training.max_steps": steps}))
+        assert reading.plan.time.steps == steps
+    assert len(read) == 1
+
+
+def test_a_cancelled_reading_stops_before_it_reads(reader):
+    assert [*reader.read(PlanRequest(profile="cpu-demo"), lambda: True)] == []
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        (PlanRequest(profile="cpu-dmo"), "cpu-demo"),
+        (PlanRequest(profile="cpu-demo", overrides={"training.learning_rate": 99}), "training.learning_rate"),
+        (PlanRequest(profile="cpu-demo", name="../x"), "name"),
+    ],
+    ids=["unknown profile", "out of bounds", "name leaves its folder"],
+)
+def test_what_is_asked_wrongly_is_findings_and_no_plan(reader, request_, words):
+    reading = last(reader, request_)
+    assert reading.plan is None and reading.waits_for == ""
+    assert any(words in finding.message for finding in reading.findings)
+
+
+def test_missing_data_is_an_error_of_the_plan(reader):
+    reading = last(reader, PlanRequest(profile="cpu-demo", overrides={"data.sources": [{"name": "no.csv"}]}))
+    assert any(finding.code == "missing_data" for finding in reading.plan.errors)
+
+
+def test_the_preview_is_what_a_start_writes(reader, tmp_path):
+    request = PlanRequest(profile="cpu-demo", output_dir=str(tmp_path / "run"))
+    reading = last(reader, request)
+    shown = planned_files(reading.plan, tmp_path / "run")
+    folder = prepare_run(reading.plan, tmp_path / "run")
+    assert reading.folder == str(tmp_path / "run")
+    for name in ("run.yaml", "accelerate.yaml", "launch.sh", "plan.json"):
+        assert folder.file(name).read_text() == shown[name], name
+
+
+def test_write_only_starts_nothing_and_a_taken_folder_is_a_sentence(reader, tmp_path):
+    request = PlanRequest(profile="cpu-demo", output_dir=str(tmp_path / "run"))
+    plan = last(reader, request).plan
+    started = start_plan("write", plan, request)
+    assert started.problem == "" and (tmp_path / "run" / "run.yaml").is_file()
+    assert json.loads((tmp_path / "run" / "state.json").read_text())["status"] == "prepared"
+    assert str(tmp_path / "run") in started.words
+    again = start_plan("write", plan, request)
+    assert again.folder is None and "holds a run already" in again.problem
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        PlanRequest(profile="cpu-demo"),
+        PlanRequest(
+            profile="2080super",
+            overrides={
+                "training.max_steps": 100,
+                "training.learning_rate": 2e-5,
+                "engine.checkpointing": False,
+                "engine.precision": "fp16",
+                "data.sources.0.name": "my data.csv",
+                "data.sources.0.text_column": "7",
+                "training.seed": 7,
+                "batch.target_samples": None,
+            },
+            name="try",
+            output_dir="out/it's here",
+        ),
+    ],
+    ids=["demo", "many values"],
+)
+def test_the_command_of_the_review_asks_for_the_same(request_, monkeypatch):
+    """Parsed by a shell and by the real command, it gives the same request."""
+    import shlex
+
+    from trainwiz.core.config.build import build_config
+    from trainwiz.core.profile import load_profile
+    from trainwiz.tui import cli
+
+    words = shlex.split(command_line(request_))
+    assert words[0] == "trainwiz" and words[-1] == "--yes"
+    seen = {}
+    import trainwiz.tui.start as start
+
+    def catch(values):
+        seen["choices"] = parse_choices(values)
+        return 0
+
+    monkeypatch.setattr(start, "start", catch)
+    assert cli.main(words[1:]) == 0
+    parsed = seen["choices"].request
+    assert (parsed.profile, parsed.name, parsed.output_dir) == (request_.profile, request_.name, request_.output_dir)
+    profile = load_profile(request_.profile)
+    ours, theirs = (build_config(profile, request.overrides, request.name) for request in (request_, parsed))
+    assert ours.model_dump_json() == theirs.model_dump_json()
+
+
+async def test_five_enters_on_a_first_start_reach_a_start_of_the_demo(monkeypatch, tmp_path):
+    """Everything is real but the launch itself."""
+    started = []
+    monkeypatch.setattr(
+        plan_starter, "start_plan", lambda kind, plan, request: started.append((kind, plan, request)) or Started(kind)
+    )
+    request, at_review = wizard_request(PlanRequest(), tmp_path)
+    app = TrainwizApp(lambda: PlanScreen(request, at_review=at_review), ascii_only=False)
+    async with app.run_test(size=(120, 40)) as pilot:
+        assert app.screen.state.step == HARDWARE
+        await pilot.press(*["enter"] * 5)
+        await settled(pilot)
+        await app.workers.wait_for_complete()
+        await pilot.pause()
+        assert app.screen.state.step == REVIEW
+    ((kind, plan, _),) = started
+    assert kind == "start" and plan.profile == "cpu-demo" and not plan.errors
+    assert plan.time.steps <= 500 and plan.model.parameters < 5e6
+    assert list(tmp_path.iterdir()) == [], "nothing is written before the launch"
+
+
+async def test_a_profile_for_another_card_says_why_it_cannot_start(reader):
+    if reader._machine.accelerator == "cuda":
+        pytest.skip("this machine has a GPU")
+    app = TrainwizApp(lambda: PlanScreen(PlanRequest(profile="2080super"), at_review=True, reader=reader))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settled(pilot)
+        await pilot.press("enter")
+        await pilot.pause()
+        state = app.screen.state
+        assert "RTX 2080 Super" in state.problem and state.busy == ""
+        assert yaml.safe_load(state.reading.files["run.yaml"])["engine"]["precision"] == "fp16"
+        assert "deepspeed.json" in state.reading.files
+        assert RunConfig.model_validate(yaml.safe_load(state.reading.files["run.yaml"])).engine.strategy == "zero2"

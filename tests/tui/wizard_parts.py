@@ -1,0 +1,208 @@
+"""A frozen world for tests of the wizard: one machine, one plan that answers changes, no clock, no disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from trainwiz.core.catalog.model import ModelSpec
+from trainwiz.core.config import RunConfig
+from trainwiz.core.data.summary import DataSummary
+from trainwiz.core.findings import Finding, Remedy
+from trainwiz.core.hardware.machine import Gpu, Libraries, Machine
+from trainwiz.core.plan.request import PlanRequest
+from trainwiz.core.plan.result import BatchPlan, MemoryPlan, Plan, PlannedModel, TimePlan
+from trainwiz.tui.app import TrainwizApp
+from trainwiz.tui.screens.plan import PlanScreen
+from trainwiz.tui.screens.plan_state import Offer, Reading
+
+GIB = 1024**3
+
+MACHINE = Machine(
+    gpus=(
+        Gpu(
+            index=0,
+            uuid="GPU-1",
+            name="NVIDIA GeForce RTX 2080 SUPER",
+            memory_total_bytes=8 * GIB,
+            memory_free_bytes=int(7.8 * GIB),
+            compute_capability="7.5",
+            driver="550.54",
+            catalogue_name="RTX 2080 Super",
+        ),
+    ),
+    cpu_cores=12,
+    ram_total_bytes=int(62.7 * GIB),
+    ram_available_bytes=50 * GIB,
+    disk_free_bytes=181 * GIB,
+    disk_path="/home/someone",
+    accelerator="cuda",
+    libraries=Libraries({"torch": "2.13.0", "deepspeed": None}),
+)
+
+TAKES_YEARS = Finding(
+    "implausible_time",
+    "warning",
+    "training.max_steps",
+    "The plan takes years.",
+    (
+        Remedy("2,000 steps: 11 to 27 days", changes={"training.max_steps": 2000}),
+        Remedy("ESM-2 8M: 29 to 74 days", changes={"model.name": "esm2-8m"}),
+    ),
+)
+MANY_WORKERS = Finding("host_ram", "warning", "data.workers", "12 workers use 9.1 GiB of RAM [bold]here[/bold].")
+MISSING = Finding(
+    "missing_hardware", "error", "engine.device", "This machine has no RTX 2080 Super.", (Remedy("plan --gpu"),)
+)
+
+DATA = DataSummary(
+    rows=10_000,
+    rows_exact=True,
+    lengths=tuple(range(30, 900)),
+    bytes_on_disk=3 * 1024**2,
+    columns=("sequence", "id"),
+    preview=(("MKVLA[red]TT", "a\x1b[31mb"), ("MSSQ", "b"), ("[/]", "c")),
+)
+
+MODEL = ModelSpec(
+    "esm2-650m",
+    {"num_hidden_layers": 33, "hidden_size": 1280, "num_attention_heads": 20},
+    "masked-lm",
+    hub_id="facebook/esm2_t33_650M_UR50D",
+)
+
+
+def make_config(request: PlanRequest) -> RunConfig:
+    config = (
+        RunConfig(profile=request.profile, name=request.name or "frozen")
+        .with_values(
+            {"batch.target_tokens": 2_000_000, "training.max_steps": 500_000, "training.learning_rate": 4e-4}, "profile"
+        )
+        .with_values(
+            {"engine.precision": "fp16", "engine.attention": "sdpa"},
+            "detected",
+            {
+                "engine.precision": "the card has sm 7.5, bf16 needs 8.0",
+                "engine.attention": "flash-attn needs sm 8.0",
+            },
+        )
+        .with_values(
+            {
+                "batch.micro_batch_size": 6,
+                "batch.gradient_accumulation_steps": 651,
+                "engine.checkpointing": True,
+                "engine.optimizer": "adamw_torch",
+                "engine.strategy": "zero2",
+            },
+            "solved",
+            {"batch.micro_batch_size": "the largest that fits"},
+        )
+    )
+    return config.with_values(dict(request.overrides), "you")
+
+
+def make_frozen_plan(request: PlanRequest, findings: tuple[Finding, ...] = (TAKES_YEARS, MANY_WORKERS)) -> Plan:
+    """Every figure follows from the request by simple arithmetic, so that a change can be seen."""
+    config = make_config(request)
+    micro, accumulation = config.batch.micro_batch_size or 1, config.batch.gradient_accumulation_steps or 1
+    samples = micro * accumulation
+    length = config.batch.sequence_length
+    steps = config.training.max_steps or 1
+    return Plan(
+        profile=request.profile,
+        machine=MACHINE,
+        config=config,
+        model=PlannedModel(config.model.name, "EsmForMaskedLM", 651_000_000, 651_000_000),
+        task="masked-lm",
+        batch=BatchPlan(micro, accumulation, 1, length, samples, samples * length, 1_130_000, 2_000_000, None, -6.4e-5),
+        memory=MemoryPlan(
+            tier="analytic",
+            allocated_bytes=5 * GIB,
+            reserved_bytes=int(5.2 * GIB),
+            device_used_bytes=int(0.9 * GIB * micro),
+            low_bytes=int(0.85 * GIB * micro),
+            high_bytes=int(0.98 * GIB * micro),
+            breakdown={"weights": int(1.2 * GIB), "gradients": int(0.8 * GIB), "activations": int(2.9 * GIB)},
+            peak_moment="backward of layer 33",
+            capacity_bytes=int(7.8 * GIB),
+            verdict="fits" if micro < 8 else "tight" if micro == 8 else "does_not_fit",
+            host_ram_bytes=int(21.4 * GIB),
+            host_ram_capacity_bytes=int(62.7 * GIB),
+            host_ram_parts={},
+            disk_bytes=int(18.9 * GIB),
+            disk_capacity_bytes=181 * GIB,
+            device="GPU 0 · RTX 2080 Super",
+        ),
+        time=TimePlan(
+            step_s=700,
+            step_low_s=460,
+            step_high_s=1150,
+            steps=steps,
+            epochs=None,
+            total_s=700 * steps,
+            total_low_s=460 * steps,
+            total_high_s=1150 * steps,
+            evaluation_s=10,
+            saving_s=10,
+            tokens_per_s=2000,
+            fraction_of_peak=0.2,
+            basis="roofline",
+            verdict="implausible" if steps > 10_000 else "plausible",
+        ),
+        findings=findings,
+    )
+
+
+class FrozenReader:
+    """Stands in for PlanReader: the machine first, then everything. Remembers what it was asked."""
+
+    def __init__(self, findings: tuple[Finding, ...] = (TAKES_YEARS, MANY_WORKERS)) -> None:
+        self.findings = findings
+        self.asked: list[PlanRequest] = []
+        self.problem: tuple[Finding, ...] = ()
+        """What makes a request impossible, when set."""
+
+    def read(self, request: PlanRequest, is_cancelled: Callable[[], bool]) -> Iterator[Reading]:
+        self.asked.append(request)
+        first = Reading(
+            machine=MACHINE,
+            profiles=(Offer("cpu-demo", note="tiny model, sample data"), Offer("2080super", note="RTX 2080 Super")),
+            models=(Offer("esm2-8m", note="7.5M"), Offer("esm2-650m", note="651M")),
+            samples=(Offer("sample-proteins", note="512 made-up proteins"),),
+            waits_for="reading the data",
+        )
+        yield first
+        if self.problem:
+            yield replace(first, findings=self.problem, waits_for="")
+            return
+        yield replace(
+            first,
+            model=MODEL,
+            data=DATA,
+            plan=make_frozen_plan(request, self.findings),
+            files={"run.yaml": "name: frozen\nnote: '[red]text[/red]'\n", "launch.sh": "#!/bin/sh\nexec accelerate\n"},
+            folder=request.output_dir or "runs/2026-11-21_1402-frozen",
+            waits_for="",
+        )
+
+
+def frozen_app(
+    reader: FrozenReader | None = None, *, at_review: bool = False, request: PlanRequest | None = None
+) -> TrainwizApp:
+    """The wizard over a frozen world; dark, in Unicode."""
+    reader = reader or FrozenReader()
+    request = request or PlanRequest(profile="2080super")
+    return TrainwizApp(lambda: PlanScreen(request, at_review=at_review, reader=reader), ascii_only=False)
+
+
+async def settled(pilot: object) -> None:
+    """Wait until the plan on the screen belongs to the request, without a fixed sleep."""
+    for _ in range(400):
+        await pilot.pause(0.01)  # type: ignore[attr-defined]
+        screen = next((s for s in pilot.app.screen_stack if isinstance(s, PlanScreen)), None)  # type: ignore[attr-defined]
+        if screen is None or not screen.state.updating:
+            # One pause for the new heights, one for the lines.
+            await pilot.pause()  # type: ignore[attr-defined]
+            await pilot.pause()  # type: ignore[attr-defined]
+            return
+    raise AssertionError("the plan never came")
