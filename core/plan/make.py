@@ -27,6 +27,7 @@ from trainwiz.core.plan.hardware_findings import hardware_findings
 from trainwiz.core.plan.loading import settle_intervals, settle_length, settle_loading
 from trainwiz.core.plan.memory_findings import memory_findings
 from trainwiz.core.plan.result import Plan, PlannedModel
+from trainwiz.core.plan.scope_findings import scope_findings
 from trainwiz.core.plan.sizes import batch_plan, settle_sizes
 from trainwiz.core.plan.time_findings import time_findings
 from trainwiz.core.profile.profile import Profile
@@ -85,6 +86,7 @@ def make_plan(
         profile=profile,
     )
     for judge in (
+        scope_findings,
         hardware_findings,
         memory_findings,
         batch_findings,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Any, Protocol
 
 from trainwiz.core.findings import Finding
@@ -192,5 +191,5 @@ def clock(seconds: float) -> str:
 
 
 def written_files(folder: RunFolder) -> list[str]:
-    """Names of the files in a new run folder."""
-    return sorted(path.name for path in Path(folder.path).iterdir() if path.is_file())
+    """Names of the files in a new run folder, without the hidden ones."""
+    return sorted(path.name for path in folder.path.iterdir() if path.is_file() and not path.name.startswith("."))

@@ -21,6 +21,7 @@ from trainwiz.tui.headless.waiting import Waiting
 RESUME_CHOICES = frozenset(
     {"--resume", "--output-dir", "--profile", "--yes", "--detach", "--json", "--plain", "--debug", "--lang"}
 )
+ANOTHER_MACHINE = ("--gpu", "--num-gpus", "--ram", "--gpu-memory", "--tflops", "--capability")
 
 
 def run_headless(choices: Choices) -> int:
@@ -40,16 +41,18 @@ def run_headless(choices: Choices) -> int:
 def new_run(choices: Choices, reporter: Reporter) -> int:
     """Plan a run and start it, or only write it."""
     request = choices.request
-    if request.gpu is not None and not choices.dry_run:
-        raise UsageError(wrong("--gpu", "it plans for another machine; use it with `trainwiz plan` or --dry-run"))
+    elsewhere = [flag for flag in ANOTHER_MACHINE if flag in choices.given]
+    if elsewhere and not choices.dry_run:
+        words = "it plans for another machine; use it with `trainwiz plan` or --dry-run"
+        raise UsageError([wrong(flag, words) for flag in elsewhere])
     with Waiting("reading machine, model and data"):
         plan = plan_run(request)
     findings = sort_findings(plan.findings)
     if plan.errors and not (choices.dry_run or request.force):
         reporter.refused(findings, commands_that_work(choices, plan), EXIT_CANNOT_RUN)
         return EXIT_CANNOT_RUN
-    reporter.plan(plan, findings)
     folder = write(plan, request.output_dir)
+    reporter.plan(plan, findings)
     if choices.dry_run:
         reporter.prepared(folder, written_files(folder))
         return EXIT_FINISHED

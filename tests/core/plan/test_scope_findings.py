@@ -1,0 +1,45 @@
+"""What this version cannot train is an error in the plan, with a change that makes it trainable where there is one."""
+
+from typing import Any
+
+import pytest
+
+from tests.core.plan.machines import codes, config, finding, machine, plan
+
+CASES = [
+    ("task_not_supported", {"task": "causal-lm"}, None),
+    ("task_not_supported", {"task": "seq2seq"}, None),
+    ("peft_not_supported", {"peft__method": "lora"}, "--set peft.method=none"),
+    ("strategy_not_supported", {"engine__strategy": "fsdp"}, "--set engine.strategy=zero2"),
+    ("strategy_not_supported", {"engine__strategy": "zero3"}, "--set engine.strategy=zero2"),
+    ("nodes_not_supported", {"engine__nodes": 2}, "--set engine.nodes=1"),
+    ("trace_not_supported", {"mode__trace_steps": 3}, None),
+    ("reporter_not_supported", {"logging__report_to": ["wandb"]}, "--set 'logging.report_to=[\"tensorboard\"]'"),
+]
+
+
+@pytest.mark.parametrize(("code", "values", "command"), CASES)
+def test_refused_with_its_remedy(code: str, values: dict[str, Any], command: str | None) -> None:
+    request = config(**values)
+    found = finding(plan(machine(), request), code)
+    assert found.severity == "error"
+    if command is None:
+        assert not found.remedies
+        return
+    assert command in (found.remedies[0].command or "")
+    fixed = plan(machine(), request.with_values(dict(found.remedies[0].changes), "you"))
+    assert code not in codes(fixed)
+
+
+def test_what_can_be_trained_is_not_refused() -> None:
+    made = plan(machine(), config(engine__strategy="zero2", engine__gpus=["0"], logging__report_to=["none"]))
+    assert not {code for code, _, _ in CASES} & codes(made)
+    assert "missing_hardware" not in codes(made)
+
+
+def test_gpus_without_a_gpu() -> None:
+    request = config("esm2-tiny", engine__gpus=["0", "1"])
+    found = finding(plan(machine(None), request), "missing_hardware")
+    assert "GPU 0, 1 is asked for" in found.message
+    fixed = plan(machine(None), request.with_values(dict(found.remedies[0].changes), "you"))
+    assert "missing_hardware" not in codes(fixed)

@@ -1,0 +1,223 @@
+"""The headless run as a shell starts it: real processes, real training, real signals."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trainwiz.core.run.folder import RunFolder, read_json
+from trainwiz.core.run.state import read_state
+from trainwiz.core.supervise.marks import marked_processes
+from trainwiz.tui.cli import main
+
+SMALL = ("--length", "32", "--micro-batch", "2", "--target-samples", "4", "--set", "data.sources.0.max_rows=120")
+FILES = {"run.yaml", "plan.json", "accelerate.yaml", "launch.sh", "state.json"}
+PATIENCE_S = 90.0
+
+
+@pytest.fixture(autouse=True)
+def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.chdir(tmp_path)
+    yield
+    for state_json in tmp_path.rglob("state.json"):
+        for pid in marked_processes(read_state(RunFolder(state_json.parent)).mark or "none"):
+            os.kill(pid, signal.SIGKILL)
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    """`trainwiz` in the current folder, its output in pipes."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "trainwiz.tui.cli", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def wait_for(reached: Callable[[], Any], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not reached():
+        assert time.monotonic() < deadline, f"waited {PATIENCE_S:.0f} s for {what}"
+        time.sleep(0.1)
+
+
+def has_steps(folder: Path) -> bool:
+    metrics = folder / "metrics.jsonl"
+    return metrics.is_file() and metrics.stat().st_size > 0
+
+
+def processes_of(folder: Path) -> list[int]:
+    mark = read_state(RunFolder(folder)).mark
+    assert mark
+    return list(marked_processes(mark))
+
+
+@pytest.mark.real
+def test_a_run_as_json_lines(tmp_path: Path) -> None:
+    process = start("--yes", *SMALL, "--max-steps", "4", "--output-dir", "run", "--json")
+    out, err = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, err) == (0, "")
+    events = [json.loads(line) for line in out.splitlines()]
+    names = [event["event"] for event in events]
+    assert names[:2] == ["plan", "prepared"]
+    assert names[-1] == "end"
+    assert [event["step"] for event in events if event["event"] == "metrics" and "loss" in event] == [1, 2, 3, 4]
+    end = events[-1]
+    assert (end["status"], end["exit_code"], end["step"], end["model"]) == ("finished", 0, 4, "run/final_model")
+    assert end["seconds"] > 0 and end["first_loss"] > 0 and end["last_loss"] > 0
+    assert (tmp_path / "run" / "final_model" / "model.safetensors").is_file()
+    assert read_json(tmp_path / "run" / "plan.json") is not None
+    assert not processes_of(tmp_path / "run")
+
+
+@pytest.mark.real
+def test_ctrl_c_once_keeps_a_checkpoint_and_twice_ends_at_once(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    process = start("--yes", *SMALL, "--max-steps", "5000", "--output-dir", "run")
+    wait_for(lambda: has_steps(run), "the first step")
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, err) == (130, "")
+    assert "Stopping after this step, with a checkpoint." in out
+    last = out.splitlines()[-1]
+    step = read_state(RunFolder(run)).outcome["step"]  # type: ignore[index]
+    assert last == f"Stopped   at step {step}, saved as checkpoint-{step}. Go on: trainwiz --resume --output-dir run"
+    assert not {"\x1b", "\r"} & set(out)
+    assert not processes_of(run)
+
+    resumed = start("--resume", "--output-dir", "run", "--plain")
+    size = (run / "metrics.jsonl").stat().st_size
+    wait_for(lambda: (run / "metrics.jsonl").stat().st_size > size, "a step after the resume")
+    resumed.send_signal(signal.SIGINT)
+    resumed.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    resumed.send_signal(signal.SIGINT)
+    out, err = resumed.communicate(timeout=PATIENCE_S)
+    assert (resumed.returncode, err) == (130, "")
+    assert "Ending it at once." in out
+    assert f"step {step + 1}/5,000" in out
+    assert f"step {step}/5,000" not in out
+    assert not processes_of(run)
+    assert (run / f"checkpoint-{step}" / "trainer_state.json").is_file()
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP])
+def test_a_run_does_not_outlive_its_foreground_command(tmp_path: Path, number: signal.Signals) -> None:
+    run = tmp_path / "run"
+    process = start("--yes", *SMALL, "--max-steps", "5000", "--output-dir", "run")
+    wait_for(lambda: has_steps(run), "the first step")
+    process.send_signal(number)
+    process.communicate(timeout=10)
+    wait_for(lambda: not processes_of(run), "the end of all processes")
+    assert read_state(RunFolder(run)).status == "stopped"
+    assert list(run.glob("checkpoint-*/trainer_state.json"))
+
+
+@pytest.mark.real
+def test_a_detached_run_goes_on_alone(tmp_path: Path) -> None:
+    process = start("--yes", "--detach", *SMALL, "--max-steps", "3", "--output-dir", "run")
+    out, err = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, err) == (0, "")
+    assert "trainwiz monitor run" in out
+    wait_for(lambda: read_state(RunFolder(tmp_path / "run")).has_ended, "the end of the run")
+    assert read_state(RunFolder(tmp_path / "run")).status == "finished"
+
+
+def test_missing_hardware_is_refused_with_what_works(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["--profile", "2080super", "--learning-rate", "3e-4", "--yes"])
+    text = capsys.readouterr().err
+    assert code == 3
+    assert "made for 1 × RTX 2080 Super" in text
+    assert "--dataset FILE" in text
+    for command in (
+        "trainwiz --profile 2080super --smoke --yes",
+        "trainwiz --profile 2080super --learning-rate 3e-4 --dry-run",
+        "trainwiz plan --profile 2080super --learning-rate 3e-4 --gpu 'RTX 2080 Super'",
+        "trainwiz --profile cpu-demo --yes",
+    ):
+        assert command in text
+    assert not list(tmp_path.iterdir())
+
+
+def test_refusal_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["--profile", "2080super", "--yes", "--json"])
+    document = json.loads(capsys.readouterr().out)
+    assert (code, document["exit_code"], document["event"]) == (3, 3, "refused")
+    assert "missing_hardware" in {finding["code"] for finding in document["findings"]}
+    assert not list(tmp_path.iterdir())
+
+
+def test_dry_run_writes_and_starts_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--profile", "2080super", "--dry-run", "--output-dir", "run"]) == 0
+    out = capsys.readouterr().out
+    assert "1,999,872 tokens a step" in out
+    written = {path.name for path in (tmp_path / "run").iterdir()}
+    assert FILES | {"deepspeed.json"} <= written
+    assert read_state(RunFolder(tmp_path / "run")).status == "prepared"
+    before = {path: path.read_bytes() for path in (tmp_path / "run").iterdir()}
+    assert main(["--profile", "cpu-demo", "--dry-run", "--output-dir", "run"]) == 2
+    assert "holds a run already" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
+
+
+def test_another_machine_is_for_planning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--gpu", "RTX 3080 10GB", "--yes"]) == 2
+    assert "use it with `trainwiz plan` or --dry-run" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--resume", "--output-dir", "nothing"), "there is no such folder"),
+        (("--resume", "--output-dir", "."), "it holds no run.yaml"),
+        (("--resume", "--output-dir", ".", "--micro-batch", "4"), "--micro-batch: a resumed run keeps"),
+        (("--yes", "--profile", "2080supr"), "Did you mean 2080super"),
+        (("--yes", "--set", "batch.micro_batch=4"), "batch.micro_batch_size"),
+        (("--yes", "--dataset", "missing.parquet"), "missing.parquet"),
+        (("--yes", "--name", "../out"), "'../out'"),
+    ],
+)
+def test_wrong_requests(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], words: str
+) -> None:
+    code = main(arguments)
+    captured = capsys.readouterr()
+    text = captured.out + captured.err
+    assert code in (2, 3), text
+    assert words in text
+    assert "Traceback" not in text
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--peft", "lora"),
+        ("--task", "causal-lm"),
+        ("--task", "seq2seq"),
+        ("--strategy", "fsdp"),
+        ("--strategy", "zero3"),
+        ("--nodes", "2"),
+        ("--trace-steps", "3"),
+        ("--gpus", "0"),
+        ("--report-to", "wandb"),
+    ],
+)
+def test_what_this_version_cannot_do_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
+) -> None:
+    code = main(["--profile", "cpu-demo", *arguments, "--yes"])
+    captured = capsys.readouterr()
+    assert code in (2, 3), captured.out
+    assert "✗" in captured.err
+    assert not list(tmp_path.iterdir())
