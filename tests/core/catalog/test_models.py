@@ -13,7 +13,7 @@ from trainwiz.core.findings import Finding
 PARAMETERS = {
     "esm2-tiny": 880_178,
     "esm2-8m": 7_512_474,
-    "esm2-35m": 33_500_414,
+    "esm2-35m": 33_501_394,
     "esm2-150m": 148_140_154,
     "esm2-650m": 651_043_254,
 }
