@@ -20,7 +20,7 @@ from trainwiz.core.data.reader import (
     unreadable,
 )
 
-HEADER_CELL = re.compile(r"[^\W\d][\w ./()-]{0,39}")
+HEADER_CELL = re.compile(r"[^\W\d](?:[\w ./()-]{0,38}[\w)])?")
 LONGEST_CELL = 2**31 - 1
 
 

@@ -1,0 +1,39 @@
+"""Small data files of every format."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from trainwiz.core.config import RunConfig
+from trainwiz.core.data.summarize import summarize_data
+from trainwiz.core.data.summary import DataSummary
+
+PROTEINS = ["MKTAYIAKQR", "GAVLIMFWP", "STCYNQDEKRH", "MMMM"]
+
+
+def parquet(path: Path, **columns: list[object]) -> Path:
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+def fasta_text(sequences: list[str] = PROTEINS) -> str:
+    """Each sequence over two lines, as files from databases are."""
+    return "".join(f">p{i} protein {i}\n{s[:5]}\n{s[5:]}\n" for i, s in enumerate(sequences))
+
+
+def write(path: Path, content: str | bytes) -> Path:
+    data = content.encode() if isinstance(content, str) else content
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return path
+
+
+def config_for(*paths: Path | str, **source: object) -> RunConfig:
+    sources = [{"name": str(path), **source} for path in paths]
+    return RunConfig.model_validate({"data": {"sources": sources, "validation_rows": 0}})
+
+
+def summary_of(*paths: Path | str, **source: object) -> DataSummary:
+    return summarize_data(config_for(*paths, **source))

@@ -1,0 +1,166 @@
+"""Each broken input ends in one sentence that names the file, the place and what to do."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+from trainwiz.core.errors import UsageError
+
+from tests.core.data.builders import PROTEINS, fasta_text, parquet, summary_of, write
+
+
+def _messages(*paths: Path | str, **source: object) -> list[str]:
+    with pytest.raises(UsageError) as caught:
+        summary_of(*paths, **source)
+    messages = [finding.message for finding in caught.value.findings]
+    assert all("\n" not in message and "Traceback" not in message for message in messages)
+    return messages
+
+
+def _message(*paths: Path | str, **source: object) -> str:
+    messages = _messages(*paths, **source)
+    assert len(messages) == 1, messages
+    return messages[0]
+
+
+def test_missing_column_lists_the_columns(tmp_path: Path) -> None:
+    path = parquet(tmp_path / "a.parquet", id=["x"], sequence=["MKT"], length=[3])
+    message = _message(path, text_column="sequnce")
+    assert str(path) in message and "did you mean 'sequence'" in message and "id, sequence, length (int64)" in message
+    assert "no column at position 7" in _message(path, text_column=7)
+    assert "holds int64, not text" in _message(path, text_column="length")
+
+
+def test_no_guess_between_two_text_columns(tmp_path: Path) -> None:
+    path = parquet(tmp_path / "a.parquet", prompt=["MKT"], response=["MKT"])
+    assert "its columns: prompt, response" in _message(path)
+
+
+def test_empty_files(tmp_path: Path) -> None:
+    assert "is empty (0 bytes)" in _message(write(tmp_path / "a.csv", ""))
+    assert "holds no rows" in _message(write(tmp_path / "b.csv", "id,sequence\n"))
+    assert "all 2 rows" in _message(write(tmp_path / "d.csv", "id,sequence\na,\nb,\n"))
+
+
+def test_truncated_parquet(tmp_path: Path) -> None:
+    path = parquet(tmp_path / "a.parquet", sequence=PROTEINS * 100)
+    path.write_bytes(path.read_bytes()[:-20])
+    assert "not a complete parquet file" in _message(path)
+
+
+def test_damaged_page_of_a_parquet_file(tmp_path: Path) -> None:
+    path = parquet(tmp_path / "a.parquet", sequence=PROTEINS * 100)
+    data = bytearray(path.read_bytes())
+    data[4:60] = b"\xff" * 56
+    path.write_bytes(data)
+    assert "not a complete parquet file" in _message(path)
+
+
+def test_truncated_and_damaged_gzip(tmp_path: Path) -> None:
+    whole = gzip.compress(fasta_text(PROTEINS * 500).encode())
+    short = tmp_path / "short.fasta.gz"
+    short.write_bytes(whole[: len(whole) // 2])
+    assert "gzip data ends in the middle" in _message(short)
+    broken = tmp_path / "broken.fasta.gz"
+    broken.write_bytes(whole[:30] + b"\x00" * 40 + whole[70:])
+    assert "gzip data is damaged" in _message(broken)
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.csv", "a.jsonl", "a.fasta"])
+def test_not_utf8_names_the_line(tmp_path: Path, name: str) -> None:
+    lines = {
+        "a.txt": b"MKT\nM\xffT\n",
+        "a.csv": b"sequence\nM\xffT\n",
+        "a.jsonl": b'{"sequence": "MKT"}\n{"sequence": "M\xffT"}\n',
+        "a.fasta": b">a\nMK\xff\n",
+    }
+    line = 1 if name == "a.fasta" else 2
+    assert f"{name}, line {line}: the text is not UTF-8 (byte 0xff)" in _message(write(tmp_path / name, lines[name]))
+
+
+def test_not_utf8_in_parquet_names_the_row(tmp_path: Path) -> None:
+    path = parquet(tmp_path / "a.parquet", sequence=[b"MKT", b"M\xffT"])
+    assert "a.parquet, row 2: the text is not UTF-8 (byte 0xff)" in _message(path)
+
+
+def test_utf16_says_so(tmp_path: Path) -> None:
+    assert "UTF-16" in _message(write(tmp_path / "a.txt", "MKT".encode("utf-16")))
+
+
+def test_letters_outside_the_alphabet(tmp_path: Path) -> None:
+    message = _message(write(tmp_path / "a.txt", "MKT\nMK1T\nM K\n"))
+    assert "a.txt, line 2 and 1 more rows: letters outside the protein alphabet: '1'" in message
+
+
+def test_j_is_read_as_unknown_with_a_warning(tmp_path: Path) -> None:
+    summary = summary_of(write(tmp_path / "a.txt", "MKJJT\n"))
+    assert [finding.severity for finding in summary.findings] == ["warning"]
+    assert "2 letters J" in summary.findings[0].message
+
+
+def test_all_rows_filtered_away(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt", "\n".join(PROTEINS))
+    assert "all 4 rows" in _message(path, min_characters=500) and "500" in _message(path, min_characters=500)
+
+
+def test_lfs_pointer_and_web_page(tmp_path: Path) -> None:
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"
+    assert "Git LFS pointer" in _message(write(tmp_path / "a.parquet", pointer))
+    assert "web page" in _message(write(tmp_path / "b.csv", "<!DOCTYPE html><html></html>"))
+
+
+def test_folder_without_data_and_with_two_formats(tmp_path: Path) -> None:
+    (tmp_path / "none").mkdir()
+    assert "it is empty" in _message(tmp_path / "none")
+    write(tmp_path / "none" / "x.bin", "1")
+    assert ".bin" in _message(tmp_path / "none")
+    (tmp_path / "two").mkdir()
+    write(tmp_path / "two" / "a.csv", "sequence\nMKT\n")
+    write(tmp_path / "two" / "a.jsonl", '{"sequence": "MKT"}\n')
+    assert "several formats" in _message(tmp_path / "two")
+    assert summary_of(tmp_path / "two", format="csv").rows == 1
+
+
+def test_wrong_json(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", '{"sequence": "MKT"}\n{"sequence": "MK\n')
+    assert "a.jsonl, line 2: is not a JSON object on one line" in _message(path)
+    assert "line 1: holds a list" in _message(write(tmp_path / "b.json", "[1, 2]\n"))
+    late = "\n".join(['{"sequence": "MKT"}'] * 150 + ['{"other": 1}'])
+    assert "line 151: the row has no 'sequence'" in _message(write(tmp_path / "c.jsonl", late))
+
+
+def test_short_row_of_a_csv(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "id,sequence\na,MKT\nb\n")
+    assert "line 3: the row has 1 of 2 columns" in _message(path)
+
+
+def test_text_before_the_first_header_is_no_fasta(tmp_path: Path) -> None:
+    assert "line 1: text stands before the first '>'" in _message(write(tmp_path / "a.fasta", "MKT\n"))
+
+
+def test_parquet_under_another_name(tmp_path: Path) -> None:
+    path = parquet(tmp_path / "a.parquet", sequence=PROTEINS).rename(tmp_path / "a.csv")
+    assert "is a parquet file, not csv" in _message(path)
+
+
+def test_missing_file_names_the_nearest(tmp_path: Path) -> None:
+    write(tmp_path / "proteins.csv", "sequence\nMKT\n")
+    assert "'proteins.csv'" in _message(tmp_path / "protein.csv")
+    assert "'sample-proteins'" in _message("sample-protein")
+
+
+def test_all_broken_sources_are_named_at_once(tmp_path: Path) -> None:
+    empty = write(tmp_path / "a.csv", "")
+    missing = tmp_path / "gone.parquet"
+    letters = write(tmp_path / "b.txt", "MK1\n")
+    messages = _messages(empty, missing, letters)
+    assert len(messages) == 3
+    assert all(path.name in message for path, message in zip((empty, missing, letters), messages, strict=True))
+
+
+def test_unreadable_file_is_a_sentence(tmp_path: Path) -> None:
+    loop = tmp_path / "loop.csv"
+    loop.symlink_to(loop)
+    assert "loop.csv" in _message(loop)

@@ -1,0 +1,63 @@
+"""Hub data sets: the cache first, at most one quick question, one sentence."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from trainwiz.core.data.hub import ONLINE_CHECK_S, hub_files, looks_like_hub_id
+from trainwiz.core.errors import UsageError
+
+from tests.core.data.builders import parquet, summary_of
+
+
+def _cached(folder: Path) -> dict[str, str]:
+    snapshot = folder / "datasets--some--proteins" / "snapshots" / "abc"
+    (snapshot / "data").mkdir(parents=True)
+    (folder / "datasets--some--proteins" / "refs").mkdir()
+    (folder / "datasets--some--proteins" / "refs" / "main").write_text("abc")
+    parquet(snapshot / "data" / "train-00000-of-00001.parquet", sequence=["MKT"])
+    parquet(snapshot / "data" / "test-00000-of-00001.parquet", sequence=["GAVL"])
+    return {"HF_HUB_CACHE": str(folder), "HF_HUB_OFFLINE": "1"}
+
+
+def test_the_split_in_the_cache_is_used(tmp_path: Path) -> None:
+    environment = _cached(tmp_path)
+    for split in ("train", "test"):
+        (path,) = hub_files("some/proteins", split, None, "data", environment)
+        assert path.name.startswith(split)
+    with pytest.raises(UsageError, match="no split 'nothing'"):
+        hub_files("some/proteins", "nothing", None, "data", environment)
+
+
+def test_the_cache_is_found_through_a_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in _cached(tmp_path).items():
+        monkeypatch.setenv(name, value)
+    assert summary_of("some/proteins").lengths == (5,)
+
+
+def test_offline_says_at_once_what_works() -> None:
+    start = time.perf_counter()
+    with pytest.raises(UsageError, match=r"sample-proteins.*hf download") as caught:
+        hub_files("no/such-set", "train", None, "data", {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": "/nowhere"})
+    assert time.perf_counter() - start < 0.5
+    assert len(caught.value.findings) == 1
+
+
+def test_a_hub_that_does_not_answer_costs_one_short_wait() -> None:
+    import socket
+
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        environment = {"HF_ENDPOINT": f"http://127.0.0.1:{silent.getsockname()[1]}", "HF_HUB_CACHE": "/nowhere"}
+        start = time.perf_counter()
+        with pytest.raises(UsageError, match="cannot be reached"):
+            hub_files("no/such-set", "train", None, "data", environment)
+    assert time.perf_counter() - start < ONLINE_CHECK_S + 1
+
+
+def test_what_is_a_hub_id() -> None:
+    assert looks_like_hub_id("agemagician/uniref50")
+    assert not any(looks_like_hub_id(name) for name in ("sample-proteins", "/abs/path", "a/b/c", "./data", "../x"))
