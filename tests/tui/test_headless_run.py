@@ -42,9 +42,12 @@ def start(*arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def wait_for(reached: Callable[[], Any], what: str) -> None:
+def wait_for(reached: Callable[[], Any], what: str, process: subprocess.Popen[str] | None = None) -> None:
+    """Until `reached`; fails early, with what it said, when `process` has ended before."""
     deadline = time.monotonic() + PATIENCE_S
     while not reached():
+        if process is not None and process.poll() is not None:
+            raise AssertionError(f"ended with {process.returncode} before {what}: {process.communicate()}")
         assert time.monotonic() < deadline, f"waited {PATIENCE_S:.0f} s for {what}"
         time.sleep(0.1)
 
@@ -82,7 +85,7 @@ def test_a_run_as_json_lines(tmp_path: Path) -> None:
 def test_ctrl_c_once_keeps_a_checkpoint_and_twice_ends_at_once(tmp_path: Path) -> None:
     run = tmp_path / "run"
     process = start("--yes", *SMALL, "--max-steps", "5000", "--output-dir", "run")
-    wait_for(lambda: has_steps(run), "the first step")
+    wait_for(lambda: has_steps(run), "the first step", process)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, err) == (130, "")
@@ -95,7 +98,7 @@ def test_ctrl_c_once_keeps_a_checkpoint_and_twice_ends_at_once(tmp_path: Path) -
 
     resumed = start("--resume", "--output-dir", "run", "--plain")
     size = (run / "metrics.jsonl").stat().st_size
-    wait_for(lambda: (run / "metrics.jsonl").stat().st_size > size, "a step after the resume")
+    wait_for(lambda: (run / "metrics.jsonl").stat().st_size > size, "a step after the resume", resumed)
     resumed.send_signal(signal.SIGINT)
     resumed.send_signal(signal.SIGINT)
     time.sleep(0.5)
@@ -114,7 +117,7 @@ def test_ctrl_c_once_keeps_a_checkpoint_and_twice_ends_at_once(tmp_path: Path) -
 def test_a_run_does_not_outlive_its_foreground_command(tmp_path: Path, number: signal.Signals) -> None:
     run = tmp_path / "run"
     process = start("--yes", *SMALL, "--max-steps", "5000", "--output-dir", "run")
-    wait_for(lambda: has_steps(run), "the first step")
+    wait_for(lambda: has_steps(run), "the first step", process)
     process.send_signal(number)
     process.communicate(timeout=10)
     wait_for(lambda: not processes_of(run), "the end of all processes")
