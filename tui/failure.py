@@ -22,7 +22,8 @@ EXIT_CLOSED_PIPE = 141
 def report_failure(error: BaseException, *, arguments: Sequence[str], debug: bool) -> int:
     """Say what happened on stderr (or as JSON on stdout) and return the exit code. Never raises."""
     as_json = "--json" in arguments
-    if isinstance(error, BrokenPipeError):
+    # Typer answers a closed pipe with SystemExit(1).
+    if isinstance(error, BrokenPipeError) or isinstance(error.__context__, BrokenPipeError):
         silence_stdout()
         return EXIT_CLOSED_PIPE
     if isinstance(error, SystemExit):
