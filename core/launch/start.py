@@ -63,8 +63,8 @@ def training_variables(config: RunConfig, callers: Mapping[str, str]) -> dict[st
 
 def own_launcher(command: list[str]) -> list[str]:
     """The exported launch command with this interpreter's accelerate in place of the one that PATH would give."""
-    # --quiet: a failure of the training is told once, not again as a traceback of the launcher.
-    own = [sys.executable, "-m", "accelerate.commands.launch", "--quiet"]
+    # Without --quiet: the launcher's last words are the only trace of a training process that was killed.
+    own = [sys.executable, "-m", "accelerate.commands.launch"]
     if command[:2] == ["accelerate", "launch"]:
         return own + command[2:]
     if len(command) > 3 and command[1:3] == ["-m", "accelerate.commands.launch"]:

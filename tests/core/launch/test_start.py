@@ -16,7 +16,7 @@ from tests.core.launch.plans import small_plan
 
 
 def test_the_launcher_is_this_interpreters_own() -> None:
-    own = [sys.executable, "-m", "accelerate.commands.launch", "--quiet"]
+    own = [sys.executable, "-m", "accelerate.commands.launch"]
     assert own_launcher(["accelerate", "launch", "-m", "x"]) == [*own, "-m", "x"]
     assert own_launcher(["python3", "-m", "accelerate.commands.launch", "y"]) == [*own, "y"]
 
