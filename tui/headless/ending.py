@@ -104,7 +104,7 @@ def ending_lines(ending: Ending) -> list[str]:
         lines.append(labelled("", plain_text(ending.remedy)))
     lines.append(labelled("Log", f"{run}/train.log"))
     if ending.checkpoint:
-        lines.append(labelled("Kept", f"{ending.checkpoint}. Go on: trainwiz --resume --output-dir {run}"))
+        lines.append(labelled("Kept", f"{run}/{ending.checkpoint}"))
     return lines
 
 
