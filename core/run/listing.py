@@ -127,7 +127,7 @@ def find_run(text: str, root: Path = DEFAULT_ROOT, *, whole: bool = False) -> Ru
     if text and Path(text).is_dir() and not plain:
         raise usage_error("not_a_run", text, f"The folder {text} is not a run: it holds no run.yaml.")
     near = matches or difflib.get_close_matches(text, names, n=3, cutoff=0.4)
-    hint = f" Did you mean {' or '.join(near)}?" if near else ""
+    hint = f" Did you mean {' or '.join(near)}?" if near else " `trainwiz runs list` shows them."
     if not names:
         hint = f" There are no runs in {root}/ yet; `trainwiz --profile cpu-demo --yes` makes one."
     raise usage_error("no_such_run", text, f"There is no run {text!r}.{hint}")

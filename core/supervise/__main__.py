@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import sys
+import time
 from pathlib import Path
 
 from trainwiz.core.run.folder import RunFolder
@@ -48,9 +49,11 @@ def main() -> int:
 def _take_over(run: RunFolder, order: StartOrder) -> Keeper | str:
     """The keeper with its folder prepared, or the sentence that refuses. The lock is held until this process ends."""
     name = run.path.name
-    state = read_state(run)
     # A run that is active keeps its lock; one that was just killed gives it back when all is cleared up.
-    lock = RunLock.take(run.path, 0.0 if state.is_active else LOCK_PATIENCE_S)
+    deadline = time.monotonic() + LOCK_PATIENCE_S
+    lock = RunLock.take(run.path)
+    while lock is None and not read_state(run).is_active and time.monotonic() < deadline:
+        lock = RunLock.take(run.path, wait_s=0.2)
     if lock is None:
         return f"{name} runs already. Watch it with: trainwiz monitor {name}"
     state = read_state(run)

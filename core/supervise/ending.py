@@ -83,7 +83,7 @@ def _stopped(run: RunFolder, facts: Facts, outcome: dict[str, Any]) -> RunExit:
     return RunExit(
         code=EXIT_STOPPED,
         cause="user_stop",
-        message=f"Stopped{by}{at}{how}. {kept}",
+        message=f"Stopped{at}{by}{how}. {kept}",
         remedy=f"trainwiz runs resume {name_for_commands(run.path)}",
     )
 

@@ -7,9 +7,7 @@ import os
 import platform
 import select
 import subprocess
-import sys
 import time
-import traceback
 from pathlib import Path
 
 from trainwiz.core.errors import EXIT_TRAINING_FAILED
@@ -20,6 +18,7 @@ from trainwiz.core.supervise.attempt import OUTCOME_JSON, choose_checkpoint, put
 from trainwiz.core.supervise.ending import Facts, kernel_oom_kills, last_word
 from trainwiz.core.supervise.guard import Guard
 from trainwiz.core.supervise.linux import become_subreaper
+from trainwiz.core.supervise.log import log, log_exception
 from trainwiz.core.supervise.marks import kill_marked, marked_processes, reap
 from trainwiz.core.supervise.order import StartOrder
 from trainwiz.core.supervise.recorder import Recorder
@@ -30,7 +29,7 @@ from trainwiz.core.telemetry.processes import trainers_below
 LOOK_EVERY_S = 0.5
 KILL_PATIENCE_S = 15.0
 LEFTOVERS_MAY_TAKE_S = 3.0
-LAST_WRITES = 5
+LAST_WRITES = 3
 SHARE_OF_A_CORE = 0.003
 
 
@@ -90,7 +89,7 @@ class Keeper:
         except OSError as error:
             self._end_with(f"The training could not be started: {error}.")
         except Exception as error:  # noqa: BLE001 - whatever happens here, nothing may be left running
-            traceback.print_exc()
+            log_exception()
             self._end_with(f"The keeper of the run failed: {type(error).__name__}: {error}. See supervisor.log.")
         finally:
             recorder.stop()
@@ -150,7 +149,7 @@ class Keeper:
             return True
         except OSError as error:
             # A full disk must not end the keeper: the next heartbeat tries again.
-            print(f"state.json could not be written: {error}", file=sys.stderr, flush=True)
+            log(f"state.json could not be written: {error}")
             return False
 
     def _spared(self) -> set[int]:
@@ -204,7 +203,7 @@ class Keeper:
         if state.exit is not None:
             attempt.exit = {"code": state.exit.code, "cause": state.exit.cause, "message": state.exit.message}
         for _ in range(LAST_WRITES):
-            if self._write():
+            if self._write() or not self.run.path.is_dir():
                 return
             time.sleep(1.0)
         # The disk is full and stays so: the blocks that the file has already can still be written.
@@ -213,7 +212,7 @@ class Keeper:
                 file.write(json.dumps(state.to_json()))
                 file.truncate()
         except OSError as error:
-            print(f"The last state could not be written: {error}", file=sys.stderr, flush=True)
+            log(f"The last state could not be written: {error}")
 
 
 def _size(path: Path) -> int:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.supervise.log import log
 from trainwiz.core.telemetry.processes import ProcessSampler
 
 SHARE_OF_A_CORE = 0.005
@@ -61,7 +61,7 @@ class Recorder:
             except Exception as error:  # noqa: BLE001 - a sensor must never end a run
                 problem = f"The machine could not be sampled: {type(error).__name__}: {error}"
                 if problem != self.problem:
-                    print(problem, file=sys.stderr, flush=True)
+                    log(problem)
                 self.problem = problem
             interval_s = max(self.every_s, (time.thread_time() - started_cpu) / SHARE_OF_A_CORE)
             wait_s = max(0.05, interval_s - (time.monotonic() - started_wall))

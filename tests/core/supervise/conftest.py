@@ -104,7 +104,7 @@ class Starter:
         expect: str | None = None,
         **variables: Any,
     ) -> Started:
-        """`processes` None: the light launcher; 1 or 2: real accelerate. `expect`: the code of a refusal."""
+        """`processes` None: the light launcher; else real accelerate. `expect`: the code of a refusal."""
         run = run or self.folder()
         order = StartOrder(
             command=command or self._command(run, processes),

@@ -1,4 +1,4 @@
-"""The keeper above the real `accelerate launch`: one process, and two under its torchrun."""
+"""The keeper above the real `accelerate launch`, two processes under its torchrun. One process: test_training.py."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ pytestmark = pytest.mark.real
 START_TAKES_S = 90.0
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-def test_a_stop_reaches_every_rank(start: Starter, processes: int) -> None:
-    one = start(processes=processes, EXTRA=1)
+def test_a_stop_reaches_every_rank(start: Starter) -> None:
+    one = start(processes=2)
     one.wait_for_steps(5, START_TAKES_S)
-    state = one.wait(lambda state: len(state.workers) == processes)
+    state = one.wait(lambda state: len(state.workers) == 2)
     os.kill(one.supervisor(), signal.SIGTERM)
     state = one.wait(lambda state: state.has_ended, START_TAKES_S)
     assert state.status == "stopped"
@@ -32,10 +31,9 @@ def test_a_stop_reaches_every_rank(start: Starter, processes: int) -> None:
     assert wait_until_gone(one.mark, 3.0) == [], describe(marked_pids(one.mark))
 
 
-@pytest.mark.parametrize("processes", [1, 2])
 @pytest.mark.parametrize("victim", ["supervisor", "launcher"])
-def test_sigkill_leaves_no_rank_behind(start: Starter, processes: int, victim: str) -> None:
-    one = start(processes=processes, EXTRA=1)
+def test_sigkill_leaves_no_rank_behind(start: Starter, victim: str) -> None:
+    one = start(processes=2, EXTRA=1)
     one.wait_for_steps(12, START_TAKES_S)
     os.kill(one.supervisor() if victim == "supervisor" else one.launcher(), signal.SIGKILL)
     assert wait_until_gone(one.mark, 6.0) == [], describe(marked_pids(one.mark))

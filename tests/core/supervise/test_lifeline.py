@@ -1,0 +1,102 @@
+"""The lifeline alone, without keeper or guard: who dies when whom is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from trainwiz.core.run.folder import RUN_MARK_VARIABLE
+from trainwiz.core.run.processid import identify
+from trainwiz.core.supervise.lifeline import KEEPER_VARIABLE, hold_to_parent, keeper_value
+
+from tests.fakes.marked import marked_pids, wait_until_gone
+
+TRAINER = """
+import multiprocessing, time
+from trainwiz.core.supervise.lifeline import hold_to_parent
+held = hold_to_parent()
+if {fork}:
+    multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,), daemon=True).start()
+print("held" if held else "free", flush=True)
+time.sleep(600)
+"""
+LAUNCHER = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"
+
+
+class Family:
+    """A stand-in keeper, a launcher and a trainer that holds to both."""
+
+    def __init__(self, marks: bool = True, fork: bool = True) -> None:
+        self.mark = uuid.uuid4().hex
+        self.keeper = subprocess.Popen(["sleep", "600"])
+        identity = identify(self.keeper.pid)
+        assert identity is not None
+        environment = dict(os.environ)
+        if marks:
+            environment |= {RUN_MARK_VARIABLE: self.mark, KEEPER_VARIABLE: keeper_value(identity)}
+        self.launcher = subprocess.Popen(
+            [sys.executable, "-c", LAUNCHER, TRAINER.format(fork=fork)],
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.launcher.stdout is not None
+        self.said = self.launcher.stdout.readline().strip()
+
+    def end(self) -> None:
+        for process in (self.keeper, self.launcher):
+            process.kill()
+            process.wait()
+        if self.launcher.stdout:
+            self.launcher.stdout.close()
+        for pid in marked_pids(self.mark):
+            os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def family() -> Iterator[Family]:
+    made = Family()
+    yield made
+    made.end()
+
+
+def test_trainer_and_its_loader_end_with_the_launcher(family: Family) -> None:
+    assert family.said == "held"
+    assert len(marked_pids(family.mark)) == 3
+    family.launcher.kill()
+    family.launcher.wait()
+    assert wait_until_gone(family.mark, 2.0) == []
+
+
+def test_trainer_and_its_loader_end_with_the_keeper(family: Family) -> None:
+    family.keeper.kill()
+    family.keeper.wait()
+    family.launcher.wait(timeout=5)
+    assert wait_until_gone(family.mark, 2.0) == []
+
+
+def test_a_trainer_that_comes_too_late_ends_at_once() -> None:
+    gone = subprocess.Popen(["true"])
+    identity = identify(gone.pid)
+    gone.wait()
+    value = keeper_value(identity) if identity else f"{gone.pid}:1"
+    environment = {**os.environ, RUN_MARK_VARIABLE: uuid.uuid4().hex, KEEPER_VARIABLE: value}
+    late = subprocess.run([sys.executable, "-c", TRAINER.format(fork=False)], env=environment, timeout=20, check=False)
+    assert late.returncode == -signal.SIGKILL
+
+
+def test_a_training_by_hand_holds_to_nobody() -> None:
+    made = Family(marks=False, fork=False)
+    try:
+        assert made.said == "free"
+        assert made.launcher.poll() is None
+    finally:
+        subprocess.run(["pkill", "-KILL", "-P", str(made.launcher.pid)], check=False)
+        made.end()
+    assert KEEPER_VARIABLE not in os.environ
+    assert hold_to_parent() is False
