@@ -10,7 +10,9 @@ from trainwiz.core.plan.request import PlanRequest
 
 SMOKE_STEPS = 6
 DEV_STEPS = 5
-OVERFIT_STEPS = 300
+OVERFIT_STEPS = 400
+OVERFIT_MICRO_BATCH = 8
+"""Few sequences are known by heart sooner: ten batches of 8 real proteins fell below 1.0 in 300 steps, of 32 did not."""
 SMOKE_LENGTH = 64
 
 LAYER_KEYS: tuple[str, ...] = ("num_hidden_layers", "n_layer", "num_layers", "encoder_layers", "decoder_layers")
@@ -33,7 +35,7 @@ def apply_mode(config: RunConfig, request: PlanRequest, model: ModelSpec | None)
         values = _dev_run(config)
     elif request.mode == "overfit":
         always["mode.overfit_batches"] = request.overfit_batches or config.mode.overfit_batches or 1
-        values = _overfit()
+        values = _overfit(config)
     values = {key: value for key, value in values.items() if config.origin(key).origin != "you"}
     reason = {"smoke": "smoke run", "dev-run": "dev run", "overfit": "overfitting a few batches"}.get(request.mode, "")
     chosen = {**values, **always}
@@ -119,13 +121,14 @@ def _dev_run(config: RunConfig) -> dict[str, Any]:
     }
 
 
-def _overfit() -> dict[str, Any]:
+def _overfit(config: RunConfig) -> dict[str, Any]:
     """The same micro-batches until they are known by heart: nothing held out, no decay, no regularisation."""
     return {
         "data.validation_rows": 0,
         "data.validation_sources": [],
         "batch.target_tokens": None,
         "batch.target_samples": None,
+        "batch.micro_batch_size": min(config.batch.micro_batch_size or OVERFIT_MICRO_BATCH, OVERFIT_MICRO_BATCH),
         "batch.gradient_accumulation_steps": 1,
         "training.max_steps": OVERFIT_STEPS,
         "training.warmup": 10,

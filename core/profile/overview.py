@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from trainwiz.core.catalog.models import resolve_model
 from trainwiz.core.config.build import build_config
+from trainwiz.core.config.run import RunConfig
 from trainwiz.core.errors import TrainwizError
-from trainwiz.core.hardware.hypothetical import catalogue_machine
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.profile.profile import Profile
 from trainwiz.core.profile.store import list_profiles, load_profile
@@ -46,8 +46,7 @@ def profile_rows(machine: Machine) -> list[ProfileRow]:
 def _row(written: Profile, machine: Machine) -> ProfileRow:
     profile = load_profile(written.name, machine) if written.variants else written
     config = build_config(profile, {})
-    has_gpu = any(gpu.memory_total_bytes for gpu in machine.visible_gpus)
-    plan = _plan(profile, machine if has_gpu or profile.hardware.gpu is None else _own_machine(profile))
+    plan = _plan(profile, config, machine)
     return ProfileRow(
         name=written.name,
         gpu=profile.hardware.gpu,
@@ -55,26 +54,23 @@ def _row(written: Profile, machine: Machine) -> ProfileRow:
         task=config.task,
         effective_samples=plan.batch.effective_samples if plan else None,
         effective_tokens=plan.batch.effective_tokens if plan else None,
-        fits_here=plan is not None and not plan.machine.hypothetical and _works(plan),
+        fits_here=plan is not None and _works(plan),
         origin=written.origin,
         description=written.description,
     )
 
 
-def _own_machine(profile: Profile) -> Machine:
-    hardware = profile.hardware
-    return catalogue_machine(
-        gpu=hardware.gpu, num_gpus=hardware.num_gpus, ram_bytes=hardware.ram_bytes, cpu_cores=hardware.cpu_cores
-    )
-
-
-def _plan(profile: Profile, machine: Machine) -> Plan | None:
+def _plan(profile: Profile, config: RunConfig, machine: Machine) -> Plan | None:
+    """The plan on this machine or, where the profile's GPU is missing, on its own; None when there is none."""
     from trainwiz.core.plan.make import make_plan
+    from trainwiz.core.plan.request import PlanRequest
+    from trainwiz.core.plan.target import choose_target
 
-    config = build_config(profile, {})
     try:
+        target = choose_target(PlanRequest(profile=profile.name), profile, machine)
         model, findings = resolve_model(config.model)
-        return make_plan(machine, config, model=model, data=None, profile=profile, findings=findings)
+        found = (*target.findings, *findings)
+        return make_plan(target.machine, config, model=model, data=None, profile=profile, findings=found)
     except TrainwizError:
         return None
 

@@ -50,7 +50,8 @@ def run_list(*, as_json: bool) -> int:
     _say_table(table, right=frozenset({4, 5}))
     broken = {finding.where.partition(":")[0] for finding in validate_profiles() if finding.severity == "error"}
     if broken:
-        say(f"! {len(broken)} profile files have mistakes: trainwiz profiles validate")
+        files = "1 profile file has" if len(broken) == 1 else f"{len(broken)} profile files have"
+        say(f"! {files} mistakes: trainwiz profiles validate")
     return EXIT_FINISHED
 
 

@@ -62,6 +62,8 @@ def test_dev_run_has_the_real_model_and_data() -> None:
 def test_overfit() -> None:
     config = in_mode("cpu-demo", PlanRequest(mode="overfit", overfit_batches=10))
     assert config.mode.overfit_batches == 10 and config.mode.kind == "overfit"
+    assert config.batch.micro_batch_size == 8 and config.batch.gradient_accumulation_steps == 1
+    assert in_mode("2080super", PlanRequest(mode="overfit", overfit_batches=1)).batch.micro_batch_size == 6
     assert config.data.validation_rows == 0 and config.training.max_steps == OVERFIT_STEPS
     assert config.training.schedule == "constant" and config.training.weight_decay == 0
     assert config.origin("training.weight_decay").reason.startswith("overfitting a few batches")

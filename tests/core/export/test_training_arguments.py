@@ -45,7 +45,7 @@ def learning_rates(arguments: Any, steps: list[int]) -> list[float]:
 
 def test_demo_profile_constructs_with_its_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = construct(solved_config("cpu-demo"), tmp_path, monkeypatch)
-    assert (arguments.per_device_train_batch_size, arguments.gradient_accumulation_steps) == (16, 3)
+    assert (arguments.per_device_train_batch_size, arguments.gradient_accumulation_steps) == (32, 3)
     assert arguments.use_cpu and not arguments.fp16 and not arguments.bf16
     assert arguments.max_steps == 120
     assert arguments.logging_nan_inf_filter is False

@@ -1,0 +1,126 @@
+"""`trainwiz profiles ...` as a user meets it: words, JSON keys, exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from trainwiz.core.errors import UsageError
+from trainwiz.core.hardware.hypothetical import catalogue_machine
+from trainwiz.core.hardware.machine import Machine
+from trainwiz.core.profile import user_folder
+from trainwiz.core.profile.overview import profile_rows
+from trainwiz.tui.commands import profiles
+
+GIB = 2**30
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_list_json_has_the_documented_keys(capsys: pytest.CaptureFixture[str]) -> None:
+    assert profiles.run_list(as_json=True) == 0
+    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
+    keys = {"name", "gpu", "model", "task", "effective_samples", "effective_tokens", "fits_here", "origin"}
+    assert all(keys <= set(row) for row in rows.values())
+    assert (rows["2080super"]["effective_samples"], rows["2080super"]["effective_tokens"]) == (3906, 1_999_872)
+    assert rows["2080super"]["gpu"] == "RTX 2080 Super" and rows["cpu-demo"]["gpu"] is None
+    assert rows["cpu-demo"]["origin"] == "builtin"
+
+
+def test_what_fits_depends_on_the_machine() -> None:
+    def fitting(machine: Machine) -> set[str]:
+        return {row.name for row in profile_rows(machine) if row.fits_here}
+
+    on_cpu = Machine(cpu_cores=4, ram_total_bytes=16 * GIB, ram_available_bytes=12 * GIB, disk_free_bytes=100 * GIB)
+    assert fitting(on_cpu) == {"cpu-demo"}
+    with_card = planned("RTX 3080 12GB")
+    assert {"cpu-demo", "3080", "3080-12g"} <= fitting(with_card)
+    assert not {"3080-12g-guide", "3080-10g-guide"} & fitting(with_card)
+
+
+def planned(gpu: str) -> Machine:
+    """A machine with this card, as if it were probed: with all that the profiles' engines import."""
+    from dataclasses import replace
+
+    from trainwiz.core.hardware.machine import Libraries
+
+    machine = catalogue_machine(gpu=gpu, num_gpus=1, ram_bytes=64 * GIB)
+    here = Libraries({"torch": "2.13", "deepspeed": "0.19", "bitsandbytes": None, "flash_attn": None})
+    return replace(
+        machine, hypothetical=False, libraries=here, unavailable={}, torch_cuda="12.8", disk_free_bytes=500 * GIB
+    )
+
+
+def test_list_marks_the_current_one_and_says_what_is_broken(capsys: pytest.CaptureFixture[str]) -> None:
+    user_folder().mkdir(parents=True)
+    (user_folder() / "odd.yaml").write_text("values: [\n")
+    profiles.run_use("2080super")
+    capsys.readouterr()
+    profiles.run_list(as_json=False)
+    out = capsys.readouterr().out
+    assert "▸  2080super " in out and "✓ yes" in out and "✗ no" in out
+    assert "! 1 profile file has mistakes" in out
+
+
+def test_show(capsys: pytest.CaptureFixture[str]) -> None:
+    assert profiles.run_show("2080super-guide", as_json=False) == 0
+    out = capsys.readouterr().out
+    assert "1 × RTX 2080 Super, 12 cores, 64.0 GiB RAM" in out
+    assert "engine.precision" in out and "bf16" in out
+    assert "800 to 900 tokens/s" in out and "micro 4, accumulation 8" in out
+    profiles.run_show("2080super-guide", as_json=True)
+    document = json.loads(capsys.readouterr().out)
+    assert document["values"]["batch.gradient_accumulation_steps"] == 651 and document["claims"]["tokens_per_s"] == [
+        800,
+        900,
+    ]
+
+
+def test_use_and_current(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    profiles.run_current(as_json=True)
+    assert json.loads(capsys.readouterr().out) == {"profile": None}
+    profiles.run_current(as_json=False)
+    assert "the default is cpu-demo" in capsys.readouterr().out
+    assert profiles.run_use("3080-10g") == 0
+    assert (tmp_path / ".trainwiz.yaml").read_text() == "profile: 3080-10g\n"
+    capsys.readouterr()
+    profiles.run_current(as_json=True)
+    assert json.loads(capsys.readouterr().out) == {"profile": "3080-10g"}
+
+
+def test_diff(capsys: pytest.CaptureFixture[str]) -> None:
+    assert profiles.run_diff("2080super-guide", "2080super", as_json=True) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [(change["key"], change["first"], change["second"]) for change in document["changes"]] == [
+        ("engine.checkpointing", False, True)
+    ]
+    profiles.run_diff("2080super", "2080super", as_json=False)
+    assert "have the same values" in capsys.readouterr().out
+
+
+def test_validate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert profiles.run_validate([], as_json=False) == 0
+    assert "profiles are valid" in capsys.readouterr().out
+    wrong = tmp_path / "mine.yaml"
+    wrong.write_text("values:\n  engine:\n    precison: fp16\n")
+    assert profiles.run_validate([str(wrong)], as_json=False) == 2
+    assert f"{wrong}:3: 'engine.precison' is not a setting. Did you mean engine.precision?" in capsys.readouterr().out
+    assert profiles.run_validate([str(wrong)], as_json=True) == 2
+    assert json.loads(capsys.readouterr().out)["valid"] is False
+
+
+def test_markup_and_escape_codes_stay_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    nasty = tmp_path / "mine.yaml"
+    nasty.write_text('description: "[red]x[/red] \\e[31mred\\a"\nextends: cpu-demo\n')
+    profiles.run_show(str(nasty), as_json=False)
+    out = capsys.readouterr().out
+    assert "[red]x[/red]" in out and "\x1b" not in out and "\a" not in out
+
+
+def test_an_unknown_name() -> None:
+    with pytest.raises(UsageError, match="Did you mean 3080"):
+        profiles.run_show("3080-11g", as_json=False)
