@@ -62,8 +62,8 @@ def number_lines(plan: Plan) -> list[str]:
     spread = f"between {gib(memory.low_bytes)} and {gib(memory.high_bytes)}, {memory.tier}"
     lines += [
         labelled("Memory", memory_text(plan, sys.stdout)),
-        labelled("", f"{spread}; peak: {plain_text(memory.peak_moment)}"),
-        labelled("", parts_text(memory.breakdown)),
+        *([labelled("", f"{spread}; peak: {plain_text(memory.peak_moment)}")] if memory.allocated_bytes else []),
+        *([labelled("", parts_text(memory.breakdown))] if memory.allocated_bytes else []),
         labelled("Host RAM", of_capacity(memory.host_ram_bytes, memory.host_ram_capacity_bytes)),
         labelled("Disk", of_capacity(memory.disk_bytes, memory.disk_capacity_bytes)),
         labelled("Time", time_text(plan)),

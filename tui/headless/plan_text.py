@@ -63,6 +63,8 @@ def batch_text(plan: Plan) -> str:
 def memory_text(plan: Plan, stream: TextIO) -> str:
     """ "0.6 of 23 GiB host RAM   ✓ fits", or "... on GPU 0 · RTX 3080 10GB"."""
     memory = plan.memory
+    if memory.verdict is None and memory.allocated_bytes == 0:
+        return "unknown (the size of the model is not known)"
     capacity = f" of {gib(memory.capacity_bytes)}" if memory.capacity_bytes is not None else ""
     device = plain_text(memory.device)
     on = " " if device == "host RAM" else " on "

@@ -47,6 +47,7 @@ class ProgressReader:
         self._row: dict[str, Any] = {}
         self._memory: int | None = None
         self._phase = ""
+        self._loading = False
         self._phase_began = time.monotonic()
         if resumed:
             # Rows of earlier attempts are history: they say nothing about the pace of this one.
@@ -98,7 +99,9 @@ class ProgressReader:
 
     def _phase_of(self, state: RunState) -> str:
         if state.status == "starting":
-            return "loading libraries, model and data" if state.workers else "starting accelerate"
+            # The trainers may end before the launcher does: the phase never goes back.
+            self._loading = self._loading or bool(state.workers)
+            return "loading libraries, model and data" if self._loading else "starting accelerate"
         if state.status == "running":
             return "training" if self._pace else "first step"
         return state.status
