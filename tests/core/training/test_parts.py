@@ -1,0 +1,170 @@
+"""Models, rows, losses and numbers without a run."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from trainwiz.core.errors import UsageError
+from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.training.failure import write_failure
+from trainwiz.core.training.loss import token_loss
+from trainwiz.core.training.masked_lm import overfit_rows
+from trainwiz.core.training.meter import StepMeter
+from trainwiz.core.training.metrics import json_number
+from trainwiz.core.training.model import build_esm, esm_tokenizer
+from trainwiz.core.training.protein_rows import load_protein_rows
+from trainwiz.core.training.session import read_config
+from trainwiz.core.training.stop import StopRequest
+from trainwiz.core.training.tasks import build_task
+
+from tests.core.training.runs import tiny_config, write_run
+
+
+def test_a_model_built_from_a_checkpoint_is_the_same_in_every_tensor(tmp_path: Path) -> None:
+    config = tiny_config()
+    model = build_esm(config, None)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_()
+    model.save_pretrained(tmp_path)
+    again = build_esm(config, tmp_path)
+    assert [n for n, p in again.state_dict().items() if not torch.equal(p, model.state_dict()[n])] == []
+
+
+def test_pretrained_weights_from_a_folder_and_no_pickle_unless_allowed(tmp_path: Path) -> None:
+    model = build_esm(tiny_config(), None)
+    model.save_pretrained(tmp_path)
+    config = tiny_config(model__name=str(tmp_path), model__init="pretrained", model__architecture_overrides={})
+    loaded = build_esm(config, None)
+    assert torch.equal(loaded.lm_head.bias, model.lm_head.bias)
+    torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(UsageError, match=r"model\.allow_pickle"):
+        build_esm(config, None)
+    config.model.allow_pickle = True
+    assert torch.equal(build_esm(config, None).lm_head.bias, model.lm_head.bias)
+
+
+def test_other_models_and_alphabets_are_refused(tmp_path: Path) -> None:
+    config = tiny_config()
+    config.model.architecture = {"model_type": "bert", "vocab_size": 33}
+    with pytest.raises(UsageError, match="'bert'"):
+        build_esm(config, None)
+    config.model.architecture = {**tiny_config().model.architecture, "vocab_size": 40}  # type: ignore[dict-item]
+    with pytest.raises(UsageError, match="vocab_size is 40, not 33"):
+        build_esm(config, None)
+
+
+@pytest.mark.parametrize("task", ["causal-lm", "seq2seq"])
+def test_tasks_of_later_versions_are_refused(task: str, tmp_path: Path) -> None:
+    config = tiny_config(task=task)
+    with pytest.raises(UsageError, match=rf"task '{task}' cannot be trained"):
+        build_task(config, tmp_path, None, 1)
+
+
+def test_the_tokenizer_is_saved_and_loaded_as_esms(tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    esm_tokenizer().save_pretrained(tmp_path)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    assert tokenizer("LAX-")["input_ids"] == [0, 4, 5, 24, 30, 2]
+    assert (tokenizer.pad_token_id, tokenizer.mask_token_id, len(tokenizer)) == (1, 32, 33)
+
+
+def test_rows_are_cut_and_split(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("\n".join(["M" * 5, "M" * 500] * 20))
+    config = tiny_config(data__sources=[{"name": str(path)}], data__validation_rows=10)
+    rows = load_protein_rows(config, tmp_path)
+    assert set(rows.proteins.lengths.tolist()) == {5, 46}
+    assert (len(rows.train), len(rows.held_out)) == (30, 10)
+    assert not set(rows.train.tolist()) & set(rows.held_out.tolist())
+
+
+def test_separate_validation_rows(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("MKT\nGAV\n")
+    (tmp_path / "b.txt").write_text("LLLL\n")
+    config = tiny_config(data__sources=[{"name": "a.txt"}], data__validation_sources=[{"name": "b.txt"}])
+    rows = load_protein_rows(config, tmp_path)
+    assert (rows.train.tolist(), rows.held_out.tolist()) == ([0, 1], [2])
+
+
+def test_overfit_takes_its_batches_for_each_process() -> None:
+    import numpy as np
+
+    config = tiny_config(mode__kind="overfit", mode__overfit_batches=3)
+    assert len(overfit_rows(np.arange(100), config, 2)) == 3 * 4 * 2
+    assert len(overfit_rows(np.arange(5), config, 1)) == 5
+
+
+@pytest.mark.parametrize("chunk", [None, 7])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_the_loss_is_cross_entropy_over_labelled_tokens(chunk: int | None, smoothing: float) -> None:
+    torch.manual_seed(0)
+    logits = torch.randn(3, 20, 33, dtype=torch.float64, requires_grad=True)
+    labels = torch.randint(0, 33, (3, 20))
+    labels[torch.rand(3, 20) < 0.5] = -100
+    expected = torch.nn.functional.cross_entropy(
+        logits.float().view(-1, 33), labels.view(-1), reduction="sum", label_smoothing=smoothing
+    )
+    ours = token_loss(logits, labels, smoothing, chunk)
+    assert ours.item() == pytest.approx(expected.item(), rel=1e-5)
+    gradients = [torch.autograd.grad(value, logits, retain_graph=True)[0] for value in (ours, expected)]
+    assert torch.allclose(*gradients, atol=1e-5)
+
+
+def test_numbers_that_json_does_not_have() -> None:
+    values = [float("nan"), float("inf"), float("-inf"), 1.5, 3, None, torch.tensor(2.0)]
+    assert [json_number(value) for value in values] == ["NaN", "Infinity", "-Infinity", 1.5, 3, None, 2.0]
+
+
+def test_a_window_counts_when_its_step_is_done() -> None:
+    meter = StepMeter()
+    batch = {"input_ids": torch.zeros(2, 5), "attention_mask": torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]])}
+    list(meter.timed(iter([batch, batch])))
+    assert (meter.tokens, meter.real_tokens) == (0, 0)
+    meter.step_done()
+    assert (meter.tokens, meter.real_tokens) == (20, 14)
+    pace = meter.read_pace()
+    assert pace.steps == 1 and 0 <= pace.data_wait_s <= pace.step_s
+
+
+def test_failure_file_names_what_happened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "3")
+    try:
+        raise MemoryError("no room for 7 GiB")
+    except MemoryError as error:
+        write_failure(tmp_path, error)
+    failure = json.loads((tmp_path / "failure-rank3.json").read_text())
+    assert (failure["type"], failure["message"], failure["rank"]) == ("MemoryError", "no room for 7 GiB", 3)
+    assert "raise MemoryError" in failure["traceback"] and failure["time_s"] > 1e9
+
+
+def test_the_first_signal_is_a_request() -> None:
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        request = StopRequest.install()
+        assert not request.requested
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert request.requested
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="give a run folder"):
+        read_config(RunFolder(tmp_path))
+    (tmp_path / "run.yaml").write_text("a: [")
+    with pytest.raises(UsageError, match="not valid YAML"):
+        read_config(RunFolder(tmp_path))
+    (tmp_path / "run.yaml").write_text("task: nothing\n")
+    with pytest.raises(UsageError, match="task"):
+        read_config(RunFolder(tmp_path))
+    assert read_config(RunFolder(write_run(tmp_path / "run", tiny_config()))) == tiny_config()
