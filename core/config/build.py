@@ -61,8 +61,9 @@ def _layered(base: RunConfig, profile: Profile | None, yours: dict[str, Any]) ->
         config = base.with_values(values, "solved", {key: reason for key, (_, reason) in yielded.items()})
         # Left to the plan: what it solves carries its own reason.
         kept = {key: origin for key, origin in config.origins.items() if values.get(key, ...) is not None}
-        if "data.sources" in kept and "data.sources" in values:
-            kept["data.sources"] = Origin(origin="you")
+        if "data.sources" in values:
+            # Of the new source only the keys that the user named are the user's.
+            del kept["data.sources"]
         config = config.model_copy(update={"origins": kept})
     return config.with_values(yours, "you")
 

@@ -166,7 +166,7 @@ def test_the_final_rate_stays_a_tenth_of_another_peak() -> None:
 def test_another_data_source_drops_the_old_ones_columns() -> None:
     config = build_config(load_profile("2080super"), {"data.sources.0.name": "mine.parquet"})
     assert config.data.sources[0].name == "mine.parquet" and config.data.sources[0].text_column is None
-    assert config.origin("data.sources").origin == "you"
+    assert config.origin("data.sources.0.name").origin == "you" and "data.sources" not in config.origins
     named = build_config(
         load_profile("2080super"), {"data.sources.0.name": "mine.parquet", "data.sources.0.text_column": "seq"}
     )
