@@ -84,6 +84,10 @@ KEYS: tuple[KeyBinding, ...] = (
     ),
     KeyBinding("plan.reset", "r", "reset_field", "reset value", "Take back your change of this field.", "plan", rank=3),
     KeyBinding("plan.start", "f5", "start", "start", "Start the run as it is planned now.", "plan"),
+    KeyBinding(
+        "plan.scroll_down", "pagedown", "scroll_plan(1)", "scroll plan", "Scroll the plan down.", "plan", rank=9
+    ),
+    KeyBinding("plan.scroll_up", "pageup", "scroll_plan(-1)", "scroll plan up", "Scroll the plan up.", "plan", rank=9),
     KeyBinding("plan.copy", "c", "copy_command", "copy command", "Copy the exact command.", "plan", rank=9),
     KeyBinding(
         "edit.accept", "enter", "accept", "accept", "Keep the value and leave the field.", "edit", rank=0, priority=True

@@ -255,9 +255,9 @@ async def test_a_start_that_is_not_possible_says_why_and_writes_nothing(monkeypa
         await go(pilot, "f5")
         assert app.screen.state.step == REVIEW and started == []
         text = shown(app)
-        assert "Start: not possible" in text and "✗ This machine has no RTX 2080 Super." in text
+        assert "Cannot start" in text and "✗ This machine has no RTX 2080 Super." in text
         # A plan for another machine may be written.
-        await go(pilot, "right", "right", "enter")
+        await go(pilot, "right", "enter")
         await app.workers.wait_for_complete()
         assert started == ["write"]
 
@@ -274,8 +274,10 @@ async def test_a_request_that_cannot_be_planned_keeps_the_old_plan_and_names_the
         text = shown(app)
         assert "It must be 10 or less." in text and "3,906 sequences" in text
         assert app.focused.view.invalid == "It must be 10 or less."
+        await go(pilot, "escape")
+        assert "4 ✗ Training" in shown(app)
         await go(pilot, "f5")
-        assert "Start: not possible" in shown(app)
+        assert "Cannot start" in shown(app)
 
 
 async def test_a_failed_start_is_a_sentence_and_the_wizard_goes_on(monkeypatch):

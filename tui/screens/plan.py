@@ -35,7 +35,7 @@ from trainwiz.tui.screens.plan_views import current_offer, edit_text, free_text_
 from trainwiz.tui.widgets.action_button import ActionButton
 from trainwiz.tui.widgets.field_row import FieldRow
 from trainwiz.tui.widgets.plan_panel import numbered_remedies
-from trainwiz.tui.widgets.plan_views import state_findings
+from trainwiz.tui.widgets.plan_views import PlanPanel, state_findings
 from trainwiz.tui.widgets.rail import StepRail
 from trainwiz.tui.widgets.step_form import MoreRow
 
@@ -164,6 +164,10 @@ class PlanScreen(PlanLayout):
 
     def action_previous_field(self) -> None:
         self.focus_previous()
+
+    def action_scroll_plan(self, pages: int) -> None:
+        panel = self.query_one(PlanPanel)
+        panel.scroll_relative(y=pages * max(1, panel.size.height - 2), animate=False)
 
     def action_find(self) -> None:
         """A list of all fields; the chosen one gets the focus."""

@@ -62,7 +62,9 @@ def facts_content(state: PlanState, step: int, width: int, marks: Marks) -> Cont
         return Content("\n").join(_model(state, width))
     if step == DATA:
         if reading.data is None:
-            return _waiting(reading.waits_for or "reading the data", marks) if not reading.findings else Content()
+            if reading.waits_for or state.updating:
+                return _waiting(reading.waits_for or "reading the data", marks)
+            return Content.styled("\n  No rows could be read.", "$muted")
         return Content("\n").join(_data(state, reading.data, width, marks))
     return Content()
 

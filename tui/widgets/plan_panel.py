@@ -16,6 +16,8 @@ if TYPE_CHECKING:  # the plan's own module loads pydantic, which waits until the
 
 INDENT = "  "
 MAX_REMEDIES = 9
+TOO_LONG = "takes_"
+"""How the codes of findings about the total time begin."""
 
 SEVERITY_STYLES = {"error": "$error", "warning": "$warning", "note": "$muted"}
 
@@ -40,13 +42,6 @@ def memory_verdict(plan: Plan, marks: Marks) -> Content:
         return Content.styled("capacity unknown", "$muted")
     mark, word, style = words[plan.memory.verdict]
     return Content.styled(f"{mark} {word}", style)
-
-
-def time_verdict_style(plan: Plan) -> tuple[str, str]:
-    """(mark name's text kind, style) for the time: warnings for what will not end soon."""
-    if plan.time.verdict in {"implausible", "impossible"}:
-        return "!", "$warning"
-    return "", "$foreground"
 
 
 def batch_product(plan: Plan, marks: Marks) -> str:
@@ -130,10 +125,11 @@ def _capacity_line(label: str, needed: int, capacity: int | None, marks: Marks) 
 
 def time_line(plan: Plan) -> Content:
     """The total as a range; a mark and a word where it is not plausible."""
-    mark, style = time_verdict_style(plan)
     total = duration_range(plan.time.total_low_s, plan.time.total_high_s)
     word = {"implausible": ", implausible", "impossible": ", impossible"}.get(plan.time.verdict or "", "")
-    return Content.styled(f"{mark} {total}{word}".strip(), style)
+    if word or any(finding.code.startswith(TOO_LONG) for finding in plan.findings):
+        return Content.styled(f"! {total}{word}", "$warning")
+    return Content(total)
 
 
 def _time(plan: Plan, marks: Marks) -> Iterator[Content]:

@@ -9,12 +9,13 @@ from textual.content import Content
 from textual.message import Message
 from textual.widget import Widget
 from trainwiz.tui.plain import plain_text
+from trainwiz.tui.screens.plan_field_table import FIELDS
 from trainwiz.tui.screens.plan_fields import DATA, HARDWARE, MODEL, STEPS, TRAINING
+from trainwiz.tui.screens.plan_state import PlanState, field_problem
 from trainwiz.tui.theme import Marks
 
 if TYPE_CHECKING:
     from textual import events
-    from trainwiz.tui.screens.plan_state import PlanState
 
 
 def step_summary(state: PlanState, step: int) -> str:
@@ -44,9 +45,10 @@ def rail_content(state: PlanState, width: int, marks: Marks, *, folded: bool) ->
     for step, name in enumerate(STEPS):
         here = step == state.step
         done = step < state.reached and not here
-        mark = marks.here if here else marks.ok if done else " "
+        wrong = any(field_problem(state, spec) for spec in FIELDS if spec.step == step)
+        mark = marks.here if here else marks.bad if wrong else marks.ok if done else " "
         style = "$accent" if here else "$foreground" if step <= state.reached else "$muted"
-        mark_style = "$success" if done else "$accent"
+        mark_style = "$accent" if here else "$error" if wrong else "$success" if done else "$muted"
         if folded:
             # The number and the mark of every step; words as far as they fit.
             long = sum(len(word) + 4 for word in STEPS) <= width

@@ -123,9 +123,8 @@ class Review(Vertical):
         """Draw the state."""
         obstacle = start_obstacle(state)
         reading = state.reading
-        self.query_one("#button-start", ActionButton).show(
-            state.busy or ("Start: not possible" if obstacle else "Start")
-        )
+        self.query_one("#button-start", ActionButton).show(state.busy or ("Cannot start" if obstacle else "Start"))
+        self.query_one("#button-detached", ActionButton).display = not obstacle
         verdict = self.query_one("#verdict", Static)
         if state.problem or (obstacle and not state.busy):
             verdict.update(Content.styled(f"{self._marks.bad} {plain_text(state.problem or obstacle)}", "$error"))

@@ -1,0 +1,74 @@
+"""Pictures of the wizard over a frozen world. Made with the pinned textual; another version draws a little differently."""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import version
+
+import pytest
+from trainwiz.tui.screens.plan_fields import DATA, HARDWARE, MODEL, REVIEW, TRAINING
+
+from tests.conftest import REPOSITORY
+from tests.tui.wizard_parts import FrozenReader, frozen_app, settled
+
+PINNED = re.search(r"^textual==(\S+)", (REPOSITORY / "constraints.txt").read_text(), re.MULTILINE)
+pytestmark = pytest.mark.skipif(
+    PINNED is None or version("textual") != PINNED.group(1),
+    reason="the pictures were made with the textual of constraints.txt",
+)
+
+SIZES = [(60, 20), (80, 24), (120, 40)]
+
+
+def prepare(step: int, theme: str, *more: str):
+    """Go to a step in a theme, wait for the plan, then press more keys."""
+
+    async def run(pilot):
+        pilot.app.theme = theme
+        await settled(pilot)
+        for _ in range(step):
+            await pilot.press("enter")
+        for key in more:
+            await pilot.press(key)
+            await settled(pilot)
+        await pilot.pause()
+        await pilot.pause()
+
+    return run
+
+
+@pytest.mark.parametrize("theme", ["dark", "light"])
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+def test_training(snap_compare, size, theme):
+    assert snap_compare(frozen_app(), terminal_size=size, run_before=prepare(TRAINING, theme))
+
+
+@pytest.mark.parametrize("theme", ["dark", "light"])
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+def test_review(snap_compare, size, theme):
+    assert snap_compare(frozen_app(), terminal_size=size, run_before=prepare(REVIEW, theme))
+
+
+@pytest.mark.parametrize("step", [HARDWARE, MODEL, DATA], ids=["hardware", "model", "data"])
+def test_other_steps(snap_compare, step):
+    assert snap_compare(frozen_app(), terminal_size=(120, 40), run_before=prepare(step, "dark"))
+
+
+def test_high_contrast(snap_compare):
+    assert snap_compare(frozen_app(), terminal_size=(120, 40), run_before=prepare(TRAINING, "high-contrast"))
+
+
+def test_ascii(snap_compare):
+    app = frozen_app()
+    app.ascii_only = True
+    assert snap_compare(app, terminal_size=(80, 24), run_before=prepare(TRAINING, "dark"))
+
+
+def test_list_of_values(snap_compare):
+    run = prepare(MODEL, "dark", "space")
+    assert snap_compare(frozen_app(), terminal_size=(80, 24), run_before=run)
+
+
+def test_help(snap_compare):
+    run = prepare(TRAINING, "light", "f1")
+    assert snap_compare(frozen_app(FrozenReader(findings=())), terminal_size=(80, 24), run_before=run)
