@@ -29,11 +29,16 @@ def is_terminal(stream: TextIO) -> bool:
         return False
 
 
+class Colours:
+    """Whether colours are wanted at all; `--plain` switches them off."""
+
+    wanted = True
+
+
 def paint(text: str, style: str, stream: TextIO) -> str:
     """`text` in a colour, where `stream` is a terminal that wants colours."""
-    if not is_terminal(stream) or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
-        return text
-    return f"\x1b[{COLOURS[style]}m{text}\x1b[0m"
+    wanted = Colours.wanted and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return f"\x1b[{COLOURS[style]}m{text}\x1b[0m" if wanted and is_terminal(stream) else text
 
 
 def width_of(stream: TextIO) -> int | None:

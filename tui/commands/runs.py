@@ -178,7 +178,6 @@ def run_resume(run: str, *, detach: bool) -> int:
     folder = find_run(run)
     reporter = new_reporter(as_json=False, plain=False)
     try:
-        reporter.prepared(folder, [])
         return start_and_follow(folder, reporter, detach=detach, checkpoint="auto")
     finally:
         reporter.close()

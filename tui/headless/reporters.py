@@ -12,7 +12,7 @@ from trainwiz.tui.figures import count, size
 from trainwiz.tui.headless.ending import Ending, ending_lines, shown_path
 from trainwiz.tui.headless.plan_text import plan_lines
 from trainwiz.tui.headless.progress import Progress
-from trainwiz.tui.output import is_terminal, labelled, say, say_findings, say_json, say_labelled
+from trainwiz.tui.output import Colours, is_terminal, labelled, say, say_findings, say_json, say_labelled
 
 WAIT_LINE_EVERY_S = 10.0
 QUIET_STEP_S = 5.0
@@ -41,6 +41,7 @@ def new_reporter(*, as_json: bool, plain: bool) -> Reporter:
     """The bar needs a terminal; anything else gets lines."""
     if as_json:
         return JsonReporter()
+    Colours.wanted = not plain
     if plain or not is_terminal(sys.stdout):
         return PlainReporter()
     from trainwiz.tui.headless.bar import BarReporter

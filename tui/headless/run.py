@@ -56,7 +56,6 @@ def new_run(choices: Choices, reporter: Reporter) -> int:
     if choices.dry_run:
         reporter.prepared(folder, written_files(folder))
         return EXIT_FINISHED
-    reporter.prepared(folder, [])
     return start_and_follow(folder, reporter, detach=choices.detach)
 
 
@@ -77,7 +76,6 @@ def resume(choices: Choices, reporter: Reporter) -> int:
     if not folder.is_run():
         what = "there is no such folder" if not path.exists() else "it holds no run.yaml"
         raise usage_error("not_a_run", str(path), f"{path} is not a run to resume: {what}. `trainwiz runs list`.")
-    reporter.prepared(folder, [])
     return start_and_follow(folder, reporter, detach=choices.detach, checkpoint=choices.resume)
 
 
@@ -90,6 +88,7 @@ def start_and_follow(folder: RunFolder, reporter: Reporter, *, detach: bool, che
     with StopSignals() as signals:
         with Waiting("starting the run"):
             start_run(folder, resume=checkpoint, tied_to_caller=not detach)
+        reporter.prepared(folder, [])
         if detach:
             reporter.note(f"Started. Watch it: trainwiz monitor {folder.path}")
             return EXIT_FINISHED
