@@ -316,6 +316,7 @@ class PlanScreen(PlanLayout):
         if started.kind == "start":
             from trainwiz.tui.screens.monitor import MonitorScreen
 
+            self._wizard.farewell = started.words
             self.app.push_screen(MonitorScreen(started.folder))
         else:
             self._wizard.leave_with(started.words)

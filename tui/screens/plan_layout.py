@@ -90,7 +90,9 @@ class PlanLayout(Screen[None]):
 
     @property
     def _spec(self) -> FieldSpec | None:
-        return self.focused.spec if isinstance(self.focused, FieldRow) else None
+        """The field that has the focus, or whose editor has it."""
+        focused = self.focused.parent if isinstance(self.focused, FieldInput) else self.focused
+        return focused.spec if isinstance(focused, FieldRow) else None
 
     def _keys(self) -> tuple[KeyBinding, ...]:
         """The keys that do something now."""
