@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from trainwiz.core.run.status import ENDED
-from trainwiz.core.telemetry.machine_history import real_throttling
+from trainwiz.core.telemetry.machine_history import limited_by_heat, real_throttling
 from trainwiz.core.telemetry.metrics import MetricSummary, Pace
 from trainwiz.core.telemetry.snapshot import Advice, AdviceLevel, GpuReading, HostReading, Planned
 
@@ -105,7 +105,7 @@ def _gpu(gpu: GpuReading) -> Iterable[Advice]:
     since = ""
     if gpu.throttled_since_s is not None and gpu.throttled_since_s > 1e9:
         since = f" since {time.strftime('%H:%M', time.localtime(gpu.throttled_since_s))}"
-    if any("thermal" in reason.lower() or "heat" in reason.lower() for reason in slowing):
+    if limited_by_heat(slowing):
         yield Advice("heat", "warning", f"Heat limits the clock of {name}{since}.")
     elif any("power" in reason.lower() for reason in slowing):
         yield Advice("power_limit", "note", f"The power limit holds the clock of {name}{since}.")

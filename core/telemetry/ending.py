@@ -10,9 +10,8 @@ from trainwiz.core.telemetry.snapshot import Ending
 
 def ending_of(state: RunState, folder: RunFolder, step: int | None, max_steps: int | None, metrics: Metrics) -> Ending:
     """The supervisor's own words where it left some; for a finished run what came out of it."""
-    name = folder.path.resolve().name
     where = f" at step {step:,}" + (f" of {max_steps:,}" if max_steps else "") if step is not None else ""
-    resume = f"trainwiz runs resume {name}"
+    resume = f"trainwiz runs resume {folder.path}"
     if state.status == "finished":
         loss = metrics.series.get("loss")
         change = ""

@@ -10,7 +10,8 @@ from trainwiz.core.telemetry.metrics import finite
 from trainwiz.core.telemetry.snapshot import GpuReading, HostReading, ProcessReading
 
 KEPT_SAMPLES = 240
-DISK_SPAN_S = 60.0
+HARMLESS_THROTTLING = ("idle", "clock setting", "sync boost")
+DISK_SPAN_S = 180.0
 """A shrinking disk is judged over at least this long."""
 
 
@@ -66,6 +67,7 @@ class MachineHistory:
 
     def gpus(self) -> tuple[GpuReading, ...]:
         pids = {process.pid for process in self.processes() if process.pid is not None}
+        unavailable = self.unavailable()
         readings = []
         for index, gpu in enumerate(_objects(self.latest.get("gpus"))):
             key = _gpu_key(gpu, index)
@@ -84,7 +86,7 @@ class MachineHistory:
                     power_limit_w=finite(gpu.get("power_limit_w")),
                     throttle_reasons=_texts(gpu.get("throttle_reasons")),
                     job_memory_bytes=_job_memory(gpu, pids),
-                    problem=_text(gpu.get("problem") or gpu.get("error")),
+                    problem=unavailable.get(f"gpus.{index if number is None else int(number)}"),
                     utilization_history=tuple(history.get("utilization_percent", ())),
                     temperature_history=tuple(history.get("temperature_c", ())),
                     power_history=tuple(history.get("power_w", ())),
@@ -135,8 +137,12 @@ class MachineHistory:
 
 def real_throttling(reasons: Iterable[str]) -> tuple[str, ...]:
     """The reasons that slow a busy card; an idle card and clocks that the user set are none."""
-    harmless = ("idle", "none", "applications_clocks", "application_clocks", "sync_boost", "display")
-    return tuple(reason for reason in reasons if not any(word in reason.lower() for word in harmless))
+    return tuple(reason for reason in reasons if not any(word in reason.lower() for word in HARMLESS_THROTTLING))
+
+
+def limited_by_heat(reasons: Iterable[str]) -> bool:
+    """Whether heat is among the reasons, in the words of core/telemetry/gpu.py."""
+    return any("heat" in reason.lower() for reason in reasons)
 
 
 def _gpu_key(gpu: Mapping[str, Any], index: int) -> str:
@@ -146,7 +152,7 @@ def _gpu_key(gpu: Mapping[str, Any], index: int) -> str:
 def _job_memory(gpu: Mapping[str, Any], pids: set[int]) -> int | None:
     sizes = []
     for process in _objects(gpu.get("processes")):
-        size = finite(process.get("memory_bytes", process.get("used_memory_bytes")))
+        size = finite(process.get("memory_used_bytes"))
         if size is not None and _whole(process.get("pid")) in pids:
             sizes.append(int(size))
     return sum(sizes) if sizes else None

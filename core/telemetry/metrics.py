@@ -27,16 +27,22 @@ class MetricSummary:
     minimum: float | None
     maximum: float | None
     non_finite: int
+    whole: bool = False
+    """All values were written as integers (counts, bytes)."""
 
     def to_json(self) -> dict[str, Any]:
         """A non-finite last value is null, as JSON has no number for it; `non_finite` tells of it."""
         return {
-            "last": finite(self.last),
+            "last": self._json(self.last),
             "count": self.count,
-            "min": finite(self.minimum),
-            "max": finite(self.maximum),
+            "min": self._json(self.minimum),
+            "max": self._json(self.maximum),
             "non_finite": self.non_finite,
         }
+
+    def _json(self, value: float | None) -> float | int | None:
+        known = finite(value)
+        return int(known) if known is not None and self.whole else known
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +91,8 @@ class Metrics:
         self.time_s = finite(row.get("time_s"), self.time_s)
         if "loss" in row:
             self._recent.append((step, finite(row.get("time_s")), row))
-        for name, value in row.items():
-            if name in NOT_METRICS or (value := number(value)) is None:
+        for name, raw in row.items():
+            if name in NOT_METRICS or (value := number(raw)) is None:
                 continue
             series = self.series.get(name)
             if series is None:
@@ -95,6 +101,7 @@ class Metrics:
                     continue
                 series = self.series[name] = Series()
             series.add(step, value)
+            series.whole = series.whole and isinstance(raw, int)
 
     def _rewind(self, step: float) -> None:
         for series in self.series.values():
@@ -107,7 +114,13 @@ class Metrics:
         """By name, in the order of first appearance."""
         return {
             name: MetricSummary(
-                series.last, series.last_step, series.count, series.minimum, series.maximum, series.non_finite
+                series.last,
+                series.last_step,
+                series.count,
+                series.minimum,
+                series.maximum,
+                series.non_finite,
+                series.whole,
             )
             for name, series in self.series.items()
         }

@@ -55,6 +55,20 @@ class Curve:
             return self.steps[-1]
         return self.bucket_steps[-1] if self.bucket_steps else None
 
+    def extremes(self, first: float, last: float, *, positive: bool = False) -> tuple[float, float] | None:
+        """The lowest and the highest value in [first, last], of values above 0 only where `positive`."""
+        buckets = slice(bisect_left(self.bucket_steps, first), bisect_right(self.bucket_steps, last))
+        points = slice(bisect_left(self.steps, first), bisect_right(self.steps, last))
+        values = self.values[points]
+        low_parts, high_parts = [self.bucket_lows[buckets], values], [self.bucket_highs[buckets], values]
+        lows = [min(part) for part in low_parts if part]
+        highs = [max(part) for part in high_parts if part]
+        if positive and lows and min(lows) <= 0:
+            lows = [low for part in low_parts for low in part if low > 0]
+        if not lows or (positive and max(highs) <= 0):
+            return None
+        return min(lows, default=max(highs)), max(highs)
+
     def columns(self, first: float, last: float, count: int) -> Columns:
         """Lowest, highest and mean value in each of `count` equal parts of [first, last]."""
         low: list[float | None] = [None] * count
@@ -102,6 +116,7 @@ class Series:
     def __init__(self) -> None:
         self.count = 0
         self.non_finite = 0
+        self.whole = True
         self.first: float | None = None
         self.last: float | None = None
         self.last_step: float | None = None

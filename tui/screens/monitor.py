@@ -56,7 +56,7 @@ class MonitorScreen(Screen[None]):
 
     DEFAULT_CSS = """
     MonitorScreen { layout: vertical; }
-    MonitorScreen #panels { layout: grid; grid-size: 2 1; grid-columns: 6fr 5fr; height: 1fr; }
+    MonitorScreen #panels { layout: grid; grid-size: 2 1; grid-columns: 13fr 12fr; height: 1fr; }
     MonitorScreen #left, MonitorScreen #right { height: 100%; }
     MonitorScreen MetricPanel { height: 1fr; }
     MonitorScreen PacePanel { height: 4; }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from textual.content import Content
+from trainwiz.core.telemetry.machine_history import limited_by_heat
 from trainwiz.tui.figures import GIB, gib
 from trainwiz.tui.plain import plain_text
 from trainwiz.tui.widgets.meters import bar_meter, spark, spark_meter
@@ -136,7 +137,7 @@ def _no_gpu_reason(snapshot: Snapshot) -> str:
 def _heat(gpu: GpuReading) -> Content:
     if gpu.temperature_c is None:
         return Content.styled("not readable", "$muted")
-    throttles = any("thermal" in reason.lower() for reason in gpu.throttle_reasons)
+    throttles = limited_by_heat(gpu.throttle_reasons)
     text = f"{gpu.temperature_c:.0f} °C" + (", throttles" if throttles else "")
     return Content.styled(text, "$warning" if throttles or gpu.temperature_c >= HOT_C else "$foreground")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from dataclasses import dataclass
 
 from trainwiz.core.telemetry.series import EMPTY_CURVE, Columns, Curve, smooth
@@ -42,8 +43,7 @@ def draw_curve(data: PlotData, width: int, height: int, glyphs: Glyphs) -> list[
         return _note(data, width, height)
     rows = height - 1
     canvas_rows = rows * glyphs.dots_down
-    rough = [data.curve.columns(first, last, width), data.points.columns(first, last, width)]
-    scale = _scale(rough, data.logarithmic)
+    scale = _scale(data, first, last)
     if scale is None:
         return _note(data, width, height)
     labels = _value_labels(scale, rows, canvas_rows, glyphs)
@@ -82,13 +82,14 @@ def _range(data: PlotData) -> tuple[float | None, float | None]:
     return first, last if last > first else first + 1
 
 
-def _scale(parts: list[Columns], logarithmic: bool) -> Scale | None:
-    lows = [value for part in parts for value in part.low if value is not None]
-    highs = [value for part in parts for value in part.high if value is not None]
-    if logarithmic:
-        positive = [value for value in lows if value > 0]
-        lows = positive if max(highs, default=0) > 0 and positive else lows
-    return make_scale(min(lows), max(highs), logarithmic) if lows else None
+def _scale(data: PlotData, first: float, last: float) -> Scale | None:
+    """None without values. A logarithmic scale needs values above 0; without any it is linear."""
+    for positive in (True, False) if data.logarithmic else (False,):
+        found = [curve.extremes(first, last, positive=positive) for curve in (data.curve, data.points)]
+        known = [pair for pair in found if pair is not None]
+        if known:
+            return make_scale(min(low for low, _ in known), max(high for _, high in known), data.logarithmic)
+    return None
 
 
 def _dot(scale: Scale, value: float, height: int) -> int:
@@ -225,5 +226,7 @@ def _note(data: PlotData, width: int, height: int) -> list[Row]:
         text = f"Never a number: NaN since step {data.curve.non_finite_steps[0]:,.0f}."
     rows: list[Row] = [[(" " * width, "label")] for _ in range(height)]
     if height > 0 and width > 0:
-        rows[height // 2] = [(text[:width].center(width), "label")]
+        lines = textwrap.wrap(text, width)[:height]
+        for row, line in enumerate(lines, start=(height - len(lines)) // 2):
+            rows[row] = [(line.center(width), "label")]
     return rows

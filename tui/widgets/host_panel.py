@@ -37,7 +37,7 @@ class HostPanel(MonitorPanel):
         parts = role_parts(snapshot, self.marks.times)
         if parts:
             roles = spread(
-                join_fitting(parts, width - 5, 3 if width >= 44 else 2), Content.styled("GiB", "$muted"), width
+                join_fitting(parts, width - 5, 3 if width >= 58 else 2), Content.styled("GiB", "$muted"), width
             )
         else:
             roles = Content.styled("The run has no processes now.", "$muted")
@@ -75,7 +75,7 @@ def role_parts(snapshot: Snapshot, times: str) -> list[Content]:
 
 def disk_content(snapshot: Snapshot) -> Content:
     host = snapshot.host
-    if host.disk_lasts_s is not None and host.disk_lasts_s < DISK_WORTH_SAYING_S:
+    if snapshot.ending is None and host.disk_lasts_s is not None and host.disk_lasts_s < DISK_WORTH_SAYING_S:
         return Content.assemble(("disk ", "$muted"), f"{duration(host.disk_lasts_s)} at this pace")
     if host.disk_free_bytes is None:
         return Content.assemble(("disk ", "$muted"), "unknown")

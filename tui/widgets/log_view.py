@@ -51,12 +51,22 @@ class LogView(ScrollView, can_focus=True):
             self._shown = list(lines)
         self.virtual_size = Size(width, len(self._shown))
         if self._following:
-            self.call_after_refresh(self.scroll_end, animate=False, immediate=True)
+            self._go_to_end()
+            # The room may change with the layout that the new number of lines brings.
+            self.call_after_refresh(self._go_to_end)
         self.refresh()
+
+    def _go_to_end(self) -> None:
+        # Forced, because Textual refuses to scroll what shows no scrollbar (yet).
+        if self._following:
+            self.scroll_to(y=self.max_scroll_y, animate=False, force=True, immediate=True)
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)
-        self._following = new_value >= self.max_scroll_y
+        if new_value >= self.max_scroll_y:
+            self._following = True
+        elif new_value < old_value:
+            self._following = False
 
     def render_line(self, y: int) -> Strip:
         width = self.size.width

@@ -59,5 +59,7 @@ class Plot(Widget):
     def render_line(self, y: int) -> Strip:
         if y >= len(self._rows):
             return Strip.blank(self.size.width, self.rich_style)
-        segments = [Segment(text, self.get_component_rich_style(f"plot--{role}")) for text, role in self._rows[y]]
-        return Strip(segments).adjust_cell_length(self.size.width, self.rich_style)
+        styles = {role: self.get_component_rich_style(f"plot--{role}") for role in {role for _, role in self._rows[y]}}
+        return Strip([Segment(text, styles[role]) for text, role in self._rows[y]]).adjust_cell_length(
+            self.size.width, self.rich_style
+        )

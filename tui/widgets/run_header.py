@@ -28,6 +28,7 @@ STATUS_STYLES = {
     "stopped": "$warning",
     "lost": "$error",
 }
+SHORTEST_NAME = 4
 SOON_S = 20 * 3600.0
 
 
@@ -85,9 +86,10 @@ class RunHeader(Widget):
                 if gap >= 2:
                     return Content.assemble(left, " " * gap, right)
             if len(facts) == 1:
-                return Content.assemble(
-                    name.truncate(max(4, width - status.cell_length - 2), ellipsis=True), "  ", status
-                )
+                room = width - status.cell_length - 2
+                if room < SHORTEST_NAME:
+                    return status.truncate(width)
+                return Content.assemble(name.truncate(room, ellipsis=True), "  ", status)
             # The epoch goes first, then the finish, then the step.
             facts.pop(2 if len(facts) > 3 else len(facts) - 1)
 
@@ -118,6 +120,8 @@ class RunHeader(Widget):
             words.append(f"{step_seconds(snapshot.pace.step_s)} s a step")
         if snapshot.behind:
             words.insert(0, "still reading")
+        while words and len(f" {self.marks.dot} ".join(words)) > width - SHORTEST_NAME:
+            words.pop()
         text = f" {self.marks.dot} ".join(words)
         room = max(0, width - len(text) - (2 if text else 0))
         style = STATUS_STYLES.get(snapshot.status, "$accent")

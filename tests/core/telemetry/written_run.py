@@ -142,7 +142,7 @@ def system_row(index: int, gpus: int, throttled: bool = False, count: int = 120)
             "temperature_c": 62 + min(17, index // 3),
             "power_w": 225 + noise.randrange(20),
             "power_limit_w": 250,
-            "throttle_reasons": ["sw_thermal_slowdown"] if throttled and index > count - 20 else [],
+            "throttle_reasons": ["heat (software)"] if throttled and index > count - 20 else [],
             "processes": [],
         }
         for number in range(gpus)

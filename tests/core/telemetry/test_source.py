@@ -1,0 +1,198 @@
+"""RunSource on folders in the real format: live, ended, broken, growing, rewound."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.telemetry.source import RunSource
+
+from tests.core.telemetry.written_run import GIB, NOW_S, metric_rows, system_row, write_json, write_lines, write_run
+
+
+def source_of(path: Path) -> RunSource:
+    return RunSource(RunFolder(path), clock=lambda: NOW_S)
+
+
+def test_the_json_has_the_documented_keys_and_the_figures_of_the_files(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", nan_at=(812,))
+    document = source_of(folder).read_all().to_json()
+    assert {"source", "path", "status", "step", "max_steps", "epoch", "eta_s"} <= set(document)
+    assert {"metrics", "gpus", "host", "processes", "advice"} <= set(document)
+    assert document["source"] == "run"
+    assert document["status"] == "running"
+    assert document["step"] == 1600
+    assert document["max_steps"] == 500_000
+    losses = [row["loss"] for row in metric_rows(400, 4, 742.0, (812,)) if "loss" in row]
+    finite = [value for value in losses if math.isfinite(value)]
+    assert document["metrics"]["loss"] == {
+        "last": losses[-1],
+        "count": 400,
+        "min": min(finite),
+        "max": max(finite),
+        "non_finite": 1,
+    }
+    assert document["metrics"]["eval_loss"]["count"] == 5
+    assert document["gpus"] == system_row(119, 1)["gpus"]
+    assert len(document["processes"]) == 14
+    json.dumps(document, allow_nan=False)
+
+
+def test_the_time_left_follows_the_wall_clock(tmp_path: Path) -> None:
+    snapshot = source_of(write_run(tmp_path / "run", step_s=2.0, max_steps=2000)).read_all()
+    assert snapshot.eta_s == pytest.approx((2000 - 1600) * 2.0, rel=0.01)
+
+
+def test_it_grows_with_the_files_and_reads_each_line_once(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", steps=10, log_every=1)
+    source = source_of(folder)
+    assert source.poll().metrics["loss"].count == 10
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 11, "loss": 2.5}\n{"step": 12, "lo')
+    assert source.poll().metrics["loss"].count == 11
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write('ss": 2.25}\n')
+    snapshot = source.poll(curves=("loss",))
+    assert (snapshot.step, snapshot.metrics["loss"].last) == (12, 2.25)
+    assert len(snapshot.curve("loss")) == 12
+
+
+def test_a_snapshot_does_not_change_when_the_run_goes_on(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", steps=10, log_every=1)
+    source = source_of(folder)
+    before = source.poll(curves=("loss",))
+    points = list(before.curve("loss").values)
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 11, "loss": 99.0}\n')
+    source.poll(curves=("loss",))
+    assert list(before.curve("loss").values) == points
+    assert before.metrics["loss"].count == 10
+
+
+def test_a_resumed_run_shows_one_line(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", steps=10, log_every=1)
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write('{"resumed_from": 6}\n{"step": 7, "loss": 2.0}\n')
+    snapshot = source_of(folder).poll()
+    assert (snapshot.step, snapshot.metrics["loss"].count) == (7, 7)
+
+
+def test_metrics_that_are_written_anew_start_again(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", steps=10, log_every=1)
+    source = source_of(folder)
+    source.poll()
+    (folder / "metrics.jsonl").write_text('{"step": 1, "loss": 5.0}\n')
+    snapshot = source.poll()
+    assert (snapshot.step, snapshot.metrics["loss"].count) == (1, 1)
+
+
+def test_an_empty_run_folder(tmp_path: Path) -> None:
+    snapshot = source_of(tmp_path).poll()
+    document = snapshot.to_json()
+    assert (document["status"], document["step"], document["metrics"]) == ("prepared", None, {})
+    assert document["gpus"] == document["processes"] == []
+
+
+def test_broken_files_are_sentences_and_never_exceptions(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", steps=3)
+    (folder / "metrics.jsonl").write_bytes(b'\xff\xfe\x00garbage\n{"step": 1, "loss": 2}\n[1]\n')
+    (folder / "plan.json").write_text("{ half")
+    (folder / "system.jsonl").write_text('{"gpus": 3, "host": [], "processes": {"a": 1}}\n{"gpus": [null, {}]}\n')
+    snapshot = source_of(folder).poll()
+    assert snapshot.metrics["loss"].count == 1
+    assert any("metrics.jsonl" in problem and "2 lines" in problem for problem in snapshot.problems)
+    assert len(snapshot.gpus) == 1
+    assert snapshot.planned.memory_bytes is None
+
+
+def test_state_of_garbage_is_lost_not_an_exception(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", steps=3)
+    (folder / "state.json").write_text("[]")
+    snapshot = source_of(folder).poll()
+    assert snapshot.status == "lost"
+    assert snapshot.ending is not None and "runs resume" in (snapshot.ending.remedy or "")
+
+
+def test_a_silent_run_on_another_machine_is_lost(tmp_path: Path) -> None:
+    snapshot = source_of(write_run(tmp_path / "run", status="running")).poll()
+    assert snapshot.status == "running"
+    state = json.loads((tmp_path / "run" / "state.json").read_text())
+    write_json(tmp_path / "run" / "state.json", {**state, "heartbeat_s": NOW_S - 600})
+    snapshot = source_of(tmp_path / "run").poll()
+    assert snapshot.status == "lost"
+    assert snapshot.ending is not None and "runs resume" in (snapshot.ending.remedy or "")
+
+
+def test_a_failure_speaks_with_the_words_of_the_supervisor(tmp_path: Path) -> None:
+    exit_ = {"code": 1, "cause": "cuda_oom", "message": "The GPU ran out of memory.", "remedy": "Lower the batch."}
+    snapshot = source_of(write_run(tmp_path / "run", status="failed", exit_=exit_)).poll()
+    assert snapshot.ending is not None
+    assert (snapshot.ending.text, snapshot.ending.remedy) == ("The GPU ran out of memory.", "Lower the batch.")
+    assert snapshot.to_json()["exit"]["cause"] == "cuda_oom"
+    assert snapshot.eta_s is None
+
+
+def test_a_finished_run_says_what_came_out(tmp_path: Path) -> None:
+    snapshot = source_of(write_run(tmp_path / "run", status="finished", max_steps=1600)).poll()
+    assert snapshot.ending is not None
+    assert "step 1,600 of 1,600" in snapshot.ending.text and "final_model" in snapshot.ending.text
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"throttled": True}, "heat"),
+        ({"nan_at": (812,)}, "nan_loss"),
+        ({}, "memory_as_planned"),
+    ],
+)
+def test_advice(tmp_path: Path, change: dict, code: str) -> None:
+    snapshot = source_of(write_run(tmp_path / "run", **change)).poll()
+    assert code in {advice.code for advice in snapshot.advice}
+
+
+def test_without_trouble_there_is_no_warning(tmp_path: Path) -> None:
+    snapshot = source_of(write_run(tmp_path / "run")).poll()
+    assert {advice.level for advice in snapshot.advice} == {"ok"}
+
+
+def test_memory_above_the_plan_and_waiting_for_data_are_warnings(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", steps=20)
+    rows = [system_row(index, 1) for index in range(5)]
+    rows[2]["gpus"][0]["memory_used_bytes"] = 7 * GIB
+    write_lines(folder / "system.jsonl", rows)
+    metrics = metric_rows(20, 4, 10.0)
+    for row in metrics:
+        row["data_wait_s"] = 4.0
+    write_lines(folder / "metrics.jsonl", metrics)
+    codes = {advice.code: advice.level for advice in source_of(folder).poll().advice}
+    assert codes["memory_above_plan"] == "warning"
+    assert codes["data_wait"] == "warning"
+
+
+def test_one_lost_gpu_does_not_blank_the_others(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", gpus=3)
+    row = system_row(0, 3)
+    row["gpus"][1] = {"index": 1, "uuid": "GPU-1", "utilization_percent": None, "memory_used_bytes": None}
+    row["unavailable"] = {"gpus.1": "GPU is lost"}
+    write_lines(folder / "system.jsonl", [row])
+    gpus = source_of(folder).poll().gpus
+    assert [gpu.problem for gpu in gpus] == [None, "GPU is lost", None]
+    assert gpus[2].memory_used_bytes == row["gpus"][2]["memory_used_bytes"]
+
+
+def test_the_name_of_a_gpu_comes_from_the_plan(tmp_path: Path) -> None:
+    assert source_of(write_run(tmp_path / "run")).poll().gpus[0].name == "NVIDIA GeForce RTX 2080 SUPER"
+
+
+def test_a_shrinking_disk_says_how_long_it_lasts(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    rows = [system_row(index, 1, count=240) for index in range(240)]
+    for index, row in enumerate(rows):
+        row["host"]["disk_free_bytes"] = 100 * GIB - index * GIB // 100
+    write_lines(folder / "system.jsonl", rows)
+    lasts = source_of(folder).poll().host.disk_lasts_s
+    assert lasts == pytest.approx((100 - 2.39) * 100, rel=0.01)
