@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from rich.cells import cell_len
 from textual.color import Color
 from textual.screen import Screen
 from textual.widgets import Static
 from trainwiz.tui.app import TrainwizApp
+from trainwiz.tui.ascii_filter import ascii_text
 from trainwiz.tui.theme import (
     ASCII_MARKS,
     GROUND_COLOURS,
@@ -109,3 +111,9 @@ def test_ascii_marks_are_ascii_and_complete():
     for name in UNICODE_MARKS.__slots__:
         assert getattr(ASCII_MARKS, name).isascii() and getattr(ASCII_MARKS, name)
         assert getattr(UNICODE_MARKS, name)
+
+
+def test_ascii_text_keeps_every_cell():
+    drawn = "╭─ ✓ fits █▒░ ⣀⠀ × · 中文 é “a” …"
+    assert ascii_text(drawn).isascii()
+    assert len(ascii_text(drawn)) == cell_len(drawn)
