@@ -25,5 +25,7 @@ def ending_of(state: RunState, folder: RunFolder, step: int | None, max_steps: i
     if state.status == "stopped":
         return Ending(message or f"Stopped{where}.", remedy or resume, resume, cause)
     if state.status == "lost":
-        return Ending(message or f"Lost{where}: its processes are gone without a last word.", remedy, resume, cause)
-    return Ending(message or f"Failed{where}.", remedy, resume, cause)
+        return Ending(
+            message or f"Lost{where}: its processes are gone without a last word.", remedy or resume, resume, cause
+        )
+    return Ending(message or f"Failed{where}.", remedy or f"Read why in {folder.train_log}.", resume, cause)

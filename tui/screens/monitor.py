@@ -69,14 +69,14 @@ class MonitorScreen(Screen[None]):
     MonitorScreen.-low #log { height: 4; }
     MonitorScreen.-low DevicePanel { max-height: 5; }
     MonitorScreen.-medium #panels { grid-columns: 1fr 1fr; }
-    MonitorScreen.-low RunHeader { max-height: 4; }
+    MonitorScreen.-low RunHeader { max-height: 5; }
     MonitorScreen.-narrow #panels, MonitorScreen.-flat #panels { grid-size: 1 1; grid-columns: 1fr; }
     MonitorScreen.-narrow #right, MonitorScreen.-flat #right { display: none; }
     MonitorScreen.-narrow PacePanel, MonitorScreen.-flat PacePanel { display: none; }
     MonitorScreen.-narrow MetricPanel, MonitorScreen.-flat MetricPanel { border: none; padding: 0 1; }
     MonitorScreen.-narrow MonitorSummary, MonitorScreen.-flat MonitorSummary { display: block; }
     MonitorScreen.-narrow #log, MonitorScreen.-flat #log { height: 2; border: none; }
-    MonitorScreen.-narrow RunHeader, MonitorScreen.-flat RunHeader { max-height: 4; }
+    MonitorScreen.-narrow RunHeader, MonitorScreen.-flat RunHeader { max-height: 5; }
     """
 
     class Looked(Message):

@@ -29,6 +29,7 @@ STATUS_STYLES = {
     "lost": "$error",
 }
 SHORTEST_NAME = 4
+ROOMY = 96
 SOON_S = 20 * 3600.0
 
 
@@ -131,7 +132,9 @@ class RunHeader(Widget):
         ending = snapshot.ending
         if ending is None:
             return []
-        lines = [Content(line) for line in textwrap.wrap(plain_text(ending.text, 600), width)[:3]]
+        lines = [
+            Content(line) for line in textwrap.wrap(plain_text(ending.text, 600), width)[: 3 if width >= ROOMY else 2]
+        ]
         if ending.remedy:
             text = plain_text(ending.remedy, 300)
             first, *rest = textwrap.wrap(text, max(10, width - 6)) or [""]
