@@ -110,6 +110,11 @@ def test_a_stopped_run_says_how_to_go_on_only_with_a_checkpoint(folder: RunFolde
     assert ending_lines(ending) == ["Stopped   at step 7, no checkpoint yet."]
 
 
+def test_a_killed_run_ends_at_its_last_logged_step(folder: RunFolder) -> None:
+    log(folder, row(1), row(9))
+    assert ending_lines(ending_of(folder, RunState(status="stopped"))) == ["Stopped   at step 9, no checkpoint yet."]
+
+
 def test_plain_lines_and_their_escape_free_text(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
     set_state(folder, status="running")
     reader, reporter = ProgressReader(folder), PlainReporter()

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
+
 from rich.console import Console
 from rich.progress import BarColumn, ProgressColumn, Task
 from rich.progress import Progress as RichProgress
@@ -16,6 +20,7 @@ from trainwiz.tui.headless.reporters import (
     numbers_text,
     waiting_for,
 )
+from trainwiz.tui.output import is_terminal
 
 REFRESH_PER_SECOND = 5
 NARROW = 90
@@ -65,6 +70,7 @@ class BarReporter(PlainReporter):
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
+            show_control_keys(True)
 
     def _training_text(self, progress: Progress) -> str:
         """The numbers; when the last step was long ago, since when the next one is awaited."""
@@ -84,4 +90,20 @@ class BarReporter(PlainReporter):
             )
             self._task = self._bar.add_task("", total=None, text="")
             self._bar.start()
+            show_control_keys(False)
         return self._bar
+
+
+def show_control_keys(shown: bool) -> None:
+    """Whether the terminal writes "^C" when Ctrl-C is pressed: beside a bar it would break the line."""
+    # A job in the background would be halted for touching the terminal.
+    if not is_terminal(sys.stdin) or os.tcgetpgrp(sys.stdin.fileno()) != os.getpgrp():
+        return
+    try:
+        import termios
+    except ImportError:
+        return
+    with contextlib.suppress(termios.error):
+        settings = termios.tcgetattr(sys.stdin)
+        settings[3] = settings[3] | termios.ECHOCTL if shown else settings[3] & ~termios.ECHOCTL
+        termios.tcsetattr(sys.stdin, termios.TCSANOW, settings)

@@ -10,6 +10,7 @@ from typing import Any
 from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, EXIT_TRAINING_FAILED
 from trainwiz.core.run.checkpoints import newest_complete
 from trainwiz.core.run.folder import RunFolder, read_json
+from trainwiz.core.run.listing import last_metrics
 from trainwiz.core.run.state import RunState
 from trainwiz.tui.figures import duration, duration_range
 from trainwiz.tui.output import labelled
@@ -53,7 +54,7 @@ def ending_of(folder: RunFolder, state: RunState) -> Ending:
         run=shown_path(folder.path),
         model=shown_path(model) if model else None,
         checkpoint=checkpoint.name if checkpoint else None,
-        step=outcome.get("step"),
+        step=outcome.get("step", last_metrics(folder.metrics_jsonl).get("step")),
         max_steps=outcome.get("max_steps") or state.max_steps,
         first_loss=outcome.get("first_loss"),
         last_loss=outcome.get("last_loss"),
