@@ -14,6 +14,7 @@ from trainwiz.core.data.sources import find_files
 from trainwiz.core.data.split import held_out_count, split_rows
 from trainwiz.core.errors import UsageError
 from trainwiz.core.findings import Finding, has_errors, sort_findings
+from trainwiz.core.training.letter_store import LetterStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,42 +31,35 @@ class ProteinRows:
 def load_protein_rows(config: RunConfig, folder: Path) -> ProteinRows:
     """Read every source whole; relative paths are from `folder`.
 
-    Sequences are cut to sequence_length - 2 letters. Raises UsageError with all that is wrong
-    with any source.
+    Sequences are cut to sequence_length - 2 letters. With data.streaming they lie in a file and
+    are read from it while training. Raises UsageError with all that is wrong with any source.
     """
     findings: list[Finding] = []
+    store = LetterStore(folder if config.data.streaming else None)
     letters = config.batch.sequence_length - SPECIAL_TOKENS
-    train = [_load(s, f"data.sources.{i}", folder, letters, findings) for i, s in enumerate(config.data.sources)]
-    held = [
-        _load(s, f"data.validation_sources.{i}", folder, letters, findings)
-        for i, s in enumerate(config.data.validation_sources)
-    ]
+    for number, source in enumerate(config.data.sources):
+        _load(source, f"data.sources.{number}", folder, letters, store, findings)
+    rows = store.rows
+    for number, source in enumerate(config.data.validation_sources):
+        _load(source, f"data.validation_sources.{number}", folder, letters, store, findings)
     if has_errors(findings):
         raise UsageError(sort_findings(findings))
-    proteins = _join([*train, *held])
-    rows = sum(len(part.offsets) - 1 for part in train)
-    if held:
-        return ProteinRows(proteins, np.arange(rows), np.arange(rows, len(proteins.offsets) - 1))
+    proteins = store.finish()
+    if config.data.validation_sources:
+        return ProteinRows(proteins, np.arange(rows), np.arange(rows, store.rows))
     return ProteinRows(proteins, *split_rows(rows, held_out_count(rows, config.data), config.training.seed))
 
 
-def _load(source: DataSource, key: str, folder: Path, letters: int, findings: list[Finding]) -> EncodedProteins:
-    tally, check, parts = SourceTally(), LetterCheck(), []
+def _load(
+    source: DataSource, key: str, folder: Path, letters: int, store: LetterStore, findings: list[Finding]
+) -> None:
+    tally, check = SourceTally(), LetterCheck()
     try:
         for rows in read_rows(find_files(source, key, folder), tally, "masked-lm"):
             proteins = encode_proteins(rows.texts)
             check.add(rows, proteins)
-            parts.append(cut_proteins(proteins, letters))
+            store.add(cut_proteins(proteins, letters))
     except UsageError as error:
         findings.extend(error.findings)
     findings.extend(tally.findings)
     findings.extend(check.findings(key))
-    return _join(parts)
-
-
-def _join(parts: list[EncodedProteins]) -> EncodedProteins:
-    if not parts:
-        return EncodedProteins(np.empty(0, np.uint8), np.zeros(1, np.int64))
-    sizes = np.concatenate([part.lengths for part in parts])
-    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    return EncodedProteins(np.concatenate([part.tokens for part in parts]), offsets)

@@ -94,6 +94,17 @@ def test_separate_validation_rows(tmp_path: Path) -> None:
     assert (rows.train.tolist(), rows.held_out.tolist()) == ([0, 1], [2])
 
 
+def test_streamed_rows_are_the_same_and_lie_in_a_file(tmp_path: Path) -> None:
+    import numpy as np
+
+    held = load_protein_rows(tiny_config(), tmp_path)
+    streamed = load_protein_rows(tiny_config(data__streaming=True), tmp_path)
+    assert isinstance(streamed.proteins.tokens, np.memmap) and not isinstance(held.proteins.tokens, np.memmap)
+    assert (streamed.proteins.tokens == held.proteins.tokens).all()
+    assert (streamed.proteins.offsets == held.proteins.offsets).all()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_overfit_takes_its_batches_for_each_process() -> None:
     import numpy as np
 
