@@ -1,10 +1,11 @@
 """Everything that thinks: hardware, plan, files, launch, supervision. Draws nothing."""
 
-from importlib.metadata import PackageNotFoundError, version
-
 
 def product_version() -> str:
     """The installed version of trainwiz, or `0+unknown` when it runs from a bare tree."""
+    # 27 ms that the first frame does not need.
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version("trainwiz")
     except PackageNotFoundError:

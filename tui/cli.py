@@ -25,12 +25,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run_command(arguments: Sequence[str]) -> int:
-    """Dispatch; the help alone needs no typer."""
+    """Dispatch; the help alone needs no typer, and neither does the wizard's first frame."""
     if list(arguments) == ["--help"]:
         from trainwiz.tui.help import root_help
 
         print(root_help())
         return 0
+    if not arguments and sys.stdin.isatty() and sys.stdout.isatty():
+        from trainwiz.core.plan.request import PlanRequest
+        from trainwiz.tui.commands.wizard import run_wizard
+
+        return run_wizard(PlanRequest())
     from trainwiz.tui.command import app
     from typer.main import get_command
 

@@ -7,11 +7,13 @@ import os
 import sys
 from pathlib import Path
 
+from trainwiz.core.supervise.lifeline import hold_to_parent
 from trainwiz.core.training.failure import exit_after_failure
 from trainwiz.core.training.stop import StopRequest
 
 
 def main() -> None:
+    hold_to_parent()
     parser = argparse.ArgumentParser(prog="trainwiz.core.training", description="Train the run in RUNFOLDER.")
     parser.add_argument("folder", type=Path, help="run folder that holds run.yaml")
     parser.add_argument(
