@@ -103,8 +103,8 @@ class TrainingSession:
             **metrics.last_evaluation,
         }
         write_json_atomic(self.folder.file(OUTCOME_JSON), {key: json_number(value) for key, value in document.items()})
-        word = "finished" if outcome == "finished" else "stopped; it can be resumed"
-        print(f"{word} at step {step} of {max_steps}", flush=True)
+        later = "" if outcome == "finished" or step == 0 else "; it can be resumed"
+        print(f"{outcome} at step {step} of {max_steps}{later}", flush=True)
 
 
 def read_config(folder: RunFolder) -> RunConfig:
