@@ -1,0 +1,134 @@
+"""Draws the pictures of every screen into screenshots/, as SVG and PNG: make screenshots
+
+The wizard is the product's own over a described machine; the monitor reads run folders that are
+written here in the real format. Nothing is trained, so the pictures are the same each time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(REPOSITORY))
+
+from trainwiz.core.hardware.hypothetical import catalogue_machine  # noqa: E402
+from trainwiz.core.plan.request import PlanRequest  # noqa: E402
+from trainwiz.core.run.folder import RunFolder  # noqa: E402
+from trainwiz.tui.app import TrainwizApp  # noqa: E402
+from trainwiz.tui.screens.monitor import MonitorScreen  # noqa: E402
+from trainwiz.tui.screens.plan import PlanScreen  # noqa: E402
+from trainwiz.tui.screens.plan_reader import PlanReader  # noqa: E402
+
+from tests.core.telemetry.written_run import NOW_S, write_run  # noqa: E402
+from tests.tui.test_monitor_snapshots import STATES, drawn  # noqa: E402
+from tests.tui.wizard_parts import settled  # noqa: E402
+
+TARGET = REPOSITORY / "screenshots"
+SIZES = {"120x40": (120, 40), "80x24": (80, 24), "60x20": (60, 20)}
+STEPS = ("hardware", "model", "data", "training", "review")
+GIB = 1024**3
+
+Drawn = Callable[[object], Awaitable[None]]
+
+
+def described_machine() -> object:
+    """A lab computer with one RTX 2080 Super, as if it were this one."""
+    machine = catalogue_machine(gpu="RTX 2080 Super", num_gpus=1, ram_bytes=64 * GIB, cpu_cores=12)
+    return replace(
+        machine,
+        hypothetical=False,
+        ram_available_bytes=58 * GIB,
+        disk_free_bytes=181 * GIB,
+        disk_path=".",
+        torch_cuda="13.0",
+        libraries=replace(machine.libraries, versions={"torch": "2.13.0", "deepspeed": "0.19.8"}),
+    )
+
+
+async def picture(app: TrainwizApp, name: str, size: tuple[int, int], ready: Drawn) -> None:
+    async with app.run_test(size=size) as pilot:
+        await ready(pilot)
+        svg = app.export_screenshot(title="trainwiz")
+    save(name, svg)
+
+
+def save(name: str, svg: str) -> None:
+    """SVG as Textual draws it; PNG with a font that has all glyphs in one width."""
+    (TARGET / f"{name}.svg").write_text(svg, encoding="utf-8")
+    import resvg_py
+
+    styled = svg.replace("Fira Code", "DejaVu Sans Mono").replace("font-family: arial", "font-family: DejaVu Sans Mono")
+    (TARGET / f"{name}.png").write_bytes(bytes(resvg_py.svg_to_bytes(svg_string=styled, zoom=2)))
+    print(f"screenshots/{name}.svg, .png")
+
+
+async def wizard_pictures() -> None:
+    machine = described_machine()
+
+    def screen(profile: str, at_review: bool) -> TrainwizApp:
+        reader = PlanReader(machine)  # type: ignore[arg-type]
+        request = PlanRequest(
+            profile=profile, overrides={"data.sources.0.name": "sample-proteins"}, output_dir="runs/demo"
+        )
+        app = TrainwizApp(lambda: PlanScreen(request, at_review=at_review, reader=reader), ascii_only=False)
+        app.theme = "dark"
+        return app
+
+    for index, step in enumerate(STEPS):
+
+        async def ready(pilot: object, presses: int = index) -> None:
+            await settled(pilot)
+            for _ in range(presses):
+                await pilot.press("enter")  # type: ignore[attr-defined]
+            await settled(pilot)
+            await pilot.pause(0.3)  # type: ignore[attr-defined]
+
+        await picture(screen("2080super", at_review=False), f"plan-{step}-120x40-dark", SIZES["120x40"], ready)
+
+    async def shown(pilot: object) -> None:
+        await settled(pilot)
+        await pilot.pause(0.3)  # type: ignore[attr-defined]
+
+    for size in ("80x24", "60x20"):
+        await picture(screen("2080super", at_review=False), f"plan-hardware-{size}-dark", SIZES[size], shown)
+    light = screen("2080super", at_review=True)
+    light.theme = "light"
+    await picture(light, "plan-review-120x40-light", SIZES["120x40"], shown)
+
+
+async def monitor_pictures() -> None:
+    wanted = [("running", size, theme) for size in SIZES for theme in ("dark", "light")]
+    wanted += [(state, "120x40", "dark") for state in STATES if state != "running"]
+    for state, size, theme in wanted:
+        folder = write_run(Path("runs") / f"uniref-650m-{state}", **STATES[state])
+        app = TrainwizApp(
+            lambda folder=folder: MonitorScreen(RunFolder(folder), interval_s=3600.0, clock=lambda: NOW_S),  # type: ignore[misc]
+            ascii_only=False,
+        )
+        app.theme = theme
+        name = f"monitor-{size}-{theme}" if state == "running" else f"monitor-{state}-{size}-{theme}"
+        await picture(app, name, SIZES[size], drawn)  # type: ignore[arg-type]
+
+
+def main() -> None:
+    TARGET.mkdir(exist_ok=True)
+    for name in ("NO_COLOR", "TRAINWIZ_THEME", "TRAINWIZ_ASCII", "TRAINWIZ_PLOT", "COLORFGBG"):
+        os.environ.pop(name, None)
+    os.environ.update(TZ="UTC", TERM="xterm-256color", COLORTERM="truecolor")
+    time.tzset()
+    with tempfile.TemporaryDirectory() as home:
+        os.environ["XDG_CONFIG_HOME"] = home
+        os.chdir(home)
+        asyncio.run(wizard_pictures())
+        asyncio.run(monitor_pictures())
+
+
+if __name__ == "__main__":
+    main()
