@@ -22,6 +22,7 @@ from trainwiz.core.hardware.hypothetical import catalogue_machine  # noqa: E402
 from trainwiz.core.plan.request import PlanRequest  # noqa: E402
 from trainwiz.core.run.folder import RunFolder  # noqa: E402
 from trainwiz.tui.app import TrainwizApp  # noqa: E402
+from trainwiz.tui.screens import plan_reader  # noqa: E402
 from trainwiz.tui.screens.monitor import MonitorScreen  # noqa: E402
 from trainwiz.tui.screens.plan import PlanScreen  # noqa: E402
 from trainwiz.tui.screens.plan_reader import PlanReader  # noqa: E402
@@ -71,6 +72,8 @@ def save(name: str, svg: str) -> None:
 
 async def wizard_pictures() -> None:
     machine = described_machine()
+    # The one thing the reader asks of the real computer for each request.
+    plan_reader.free_disk = lambda path: 181 * GIB  # type: ignore[attr-defined]
 
     def screen(profile: str, at_review: bool) -> TrainwizApp:
         reader = PlanReader(machine)  # type: ignore[arg-type]

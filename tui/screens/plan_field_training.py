@@ -22,7 +22,7 @@ TRAINING_FIELDS: tuple[FieldSpec, ...] = (
     ),
     FieldSpec(
         id="steps",
-        label="Length",
+        label="Run for",
         step=TRAINING,
         keys=("training.max_steps", "training.epochs"),
         units=("steps", "epochs"),

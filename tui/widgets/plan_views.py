@@ -60,7 +60,7 @@ class PlanPanel(VerticalScroll, can_focus=False):
     """The whole plan. An old plan is dimmed and says "updating"; it is never blank."""
 
     DEFAULT_CSS = """
-    PlanPanel { padding: 0 1; scrollbar-size: 1 1; }
+    PlanPanel { padding: 0 1; scrollbar-size: 1 1; scrollbar-gutter: stable; }
     PlanPanel Static { height: auto; }
     PlanPanel.-old Static { text-opacity: 60%; }
     """
