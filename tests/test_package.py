@@ -29,7 +29,9 @@ def core_modules() -> list[str]:
 
 def loaded_after_importing(modules: list[str]) -> set[str]:
     """The heavy top-level packages in sys.modules of a fresh interpreter that imported `modules`."""
-    program = "import importlib, sys\nfor name in sys.argv[1:]: importlib.import_module(name)\nprint(*sys.modules, sep='\\n')"
+    program = (
+        "import importlib, sys\nfor name in sys.argv[1:]: importlib.import_module(name)\nprint(*sys.modules, sep='\\n')"
+    )
     done = subprocess.run([sys.executable, "-c", program, *modules], capture_output=True, text=True, check=True)
     return {name.split(".")[0] for name in done.stdout.split()} & set(HEAVY)
 

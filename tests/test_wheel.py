@@ -52,6 +52,8 @@ def test_it_is_the_wheel_that_runs(installed: Path, tmp_path: Path) -> None:
 
 @pytest.mark.real
 def test_the_wheel_runs_the_demo(installed: Path, tmp_path: Path) -> None:
-    done = trainwiz(installed, tmp_path, "--profile", "cpu-demo", "--yes", "--max-steps", "6", "--output-dir", "run", "--plain")
+    done = trainwiz(
+        installed, tmp_path, "--profile", "cpu-demo", "--yes", "--max-steps", "6", "--output-dir", "run", "--plain"
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "run" / "final_model" / "model.safetensors").is_file()

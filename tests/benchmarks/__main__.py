@@ -9,7 +9,9 @@ from pathlib import Path
 
 def main(names: list[str]) -> int:
     here = Path(__file__).parent
-    chosen = [file.stem for file in sorted(here.glob("bench_*.py")) if not names or file.stem.removeprefix("bench_") in names]
+    chosen = [
+        file.stem for file in sorted(here.glob("bench_*.py")) if not names or file.stem.removeprefix("bench_") in names
+    ]
     failed = 0
     for name in chosen:
         for result in importlib.import_module(f"tests.benchmarks.{name}").run():

@@ -37,6 +37,10 @@ def run(repeats: int = 7) -> list[Result]:
             lambda: first_frame_seconds([sys.executable, str(program)], b"minimal-first-frame", environment, folder),
         )
     return [
-        Result("trainwiz --help / accelerate --help", helps[0] / helps[1], 0.05, f"{helps[0]:.3f} s / {helps[1]:.3f} s"),
-        Result("first frame / minimal Textual app", frames[0] / frames[1], 1.6, f"{frames[0]:.3f} s / {frames[1]:.3f} s"),
+        Result(
+            "trainwiz --help / accelerate --help", helps[0] / helps[1], 0.05, f"{helps[0]:.3f} s / {helps[1]:.3f} s"
+        ),
+        Result(
+            "first frame / minimal Textual app", frames[0] / frames[1], 1.6, f"{frames[0]:.3f} s / {frames[1]:.3f} s"
+        ),
     ]

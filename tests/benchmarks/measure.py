@@ -42,13 +42,17 @@ def command_seconds(command: Sequence[str]) -> float:
     return time.perf_counter() - started
 
 
-def first_frame_seconds(command: Sequence[str], marker: bytes, environment: dict[str, str], cwd: str, timeout_s: float = 20.0) -> float:
+def first_frame_seconds(
+    command: Sequence[str], marker: bytes, environment: dict[str, str], cwd: str, timeout_s: float = 20.0
+) -> float:
     """Seconds from starting `command` on a 120x40 terminal until `marker` is on it."""
     started = time.perf_counter()
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(cwd)
-        os.execvpe(command[0], list(command), {**environment, "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40"})
+        os.execvpe(
+            command[0], list(command), {**environment, "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40"}
+        )
     seen = b""
     try:
         while marker not in seen:
