@@ -57,6 +57,7 @@ class MetricsCallback(TrainerCallback):
         self._last = (self._before["tokens"], self._before["real_tokens"])
         self.first_loss = progress.get("first_loss")
         self.last_loss = progress.get("last_loss")
+        self.last_evaluation = progress.get("last_evaluation") or {}
         if self._accelerator.is_main_process:
             self._write({"time_s": time.time(), "resumed_from": step})
 
@@ -65,8 +66,15 @@ class MetricsCallback(TrainerCallback):
         tokens, real_tokens, *_ = self._totals()
         if self._accelerator.is_main_process:
             checkpoint.mkdir(parents=True, exist_ok=True)
-            losses = {"first_loss": json_number(self.first_loss), "last_loss": json_number(self.last_loss)}
-            write_json_atomic(checkpoint / PROGRESS_JSON, {"tokens": tokens, "real_tokens": real_tokens, **losses})
+            evaluation = {name: json_number(value) for name, value in self.last_evaluation.items()}
+            progress = {
+                "tokens": tokens,
+                "real_tokens": real_tokens,
+                "first_loss": json_number(self.first_loss),
+                "last_loss": json_number(self.last_loss),
+                "last_evaluation": evaluation,
+            }
+            write_json_atomic(checkpoint / PROGRESS_JSON, progress)
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self._meter.step_done()

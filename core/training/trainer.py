@@ -56,7 +56,13 @@ class RunTrainer(Trainer):
     def get_batch_samples(
         self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device
     ) -> tuple[list[Any], torch.Tensor | int | None]:
-        """One accumulation window, with the wait for each batch measured."""
+        """One accumulation window, with the wait for each batch measured; none after the last step.
+
+        Resumed from the checkpoint of its last step, the Trainer would otherwise do one step too many.
+        """
+        if self.state.global_step >= self.state.max_steps:
+            self.control.should_training_stop = True
+            return [], None
         window: tuple[list[Any], torch.Tensor | int | None] = super().get_batch_samples(
             self._meter.timed(epoch_iterator), num_batches, device
         )

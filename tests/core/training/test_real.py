@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -114,6 +115,16 @@ def test_stopped_and_resumed_equals_uninterrupted(whole: Path, tmp_path: Path) -
     assert {
         line["step"]: (line["loss"], line["tokens"], line["real_tokens"]) for line in lines if "loss" in line
     } == expected
+
+
+def test_resumed_from_its_last_step_it_only_writes_the_model(whole: Path, tmp_path: Path) -> None:
+    """Killed while the final model is written: no step more than was asked for."""
+    folder = tmp_path / "cut short"
+    shutil.copytree(whole, folder, ignore=shutil.ignore_patterns("final_model", "outcome.json"))
+    outcome = train(folder, tiny_config(), "--resume", "checkpoint-18")
+    assert outcome == json.loads((whole / "outcome.json").read_text())
+    assert not (folder / "checkpoint-19").exists()
+    _same_tensors(whole / "final_model", folder / "final_model")
 
 
 def test_two_processes_compute_what_one_does_with_twice_the_accumulation(whole: Path, tmp_path: Path) -> None:
