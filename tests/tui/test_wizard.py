@@ -141,7 +141,9 @@ async def test_escape_in_the_editor_brings_the_old_value_back():
         assert app.screen.state.plan.batch.micro_batch == 6
 
 
-async def test_fast_typing_is_planned_once():
+async def test_fast_typing_is_planned_once(monkeypatch):
+    # A second between two keys counts as fast here, so that a busy machine types fast enough.
+    monkeypatch.setattr("trainwiz.tui.screens.plan.TYPING_PAUSE_S", 1.0)
     reader = FrozenReader()
     app = frozen_app(reader)
     async with app.run_test(size=WIDE) as pilot:
@@ -151,7 +153,7 @@ async def test_fast_typing_is_planned_once():
         await type_into(pilot, "123456789")
         await settled(pilot)
         assert app.screen.state.plan.config.training.max_steps == 123456789
-        assert len(reader.asked) - before <= 4
+        assert len(reader.asked) - before == 1
 
 
 async def test_what_cannot_be_read_says_why_beside_the_field():
