@@ -10,6 +10,7 @@ import textwrap
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
+from trainwiz.core.json_text import finite
 from trainwiz.tui.plain import plain_text
 
 if TYPE_CHECKING:
@@ -83,17 +84,6 @@ def say_json(document: Mapping[str, Any], *, compact: bool = False) -> None:
     """
     indent = None if compact else 1
     say(json.dumps(finite(document), ensure_ascii=False, indent=indent, default=str))
-
-
-def finite(value: Any) -> Any:
-    """`value` with every float that JSON cannot hold replaced by None."""
-    if isinstance(value, float):
-        return value if value - value == 0 else None
-    if isinstance(value, Mapping):
-        return {str(key): finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(item) for item in value]
-    return value
 
 
 def finding_lines(finding: Finding, stream: TextIO) -> list[str]:

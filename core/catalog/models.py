@@ -18,6 +18,7 @@ from trainwiz.core.catalog.model import ModelSpec
 from trainwiz.core.config.keys import did_you_mean
 from trainwiz.core.config.sections import ModelSection
 from trainwiz.core.findings import Finding, Remedy
+from trainwiz.core.json_text import parse_json
 
 Task = Literal["masked-lm", "causal-lm", "seq2seq"]
 Answer = tuple[ModelSpec | None, tuple[Finding, ...]]
@@ -117,7 +118,7 @@ def _with_cache(spec: ModelSpec) -> ModelSpec:
 
 def _from_config(path: Path, name: str, source: Literal["hub", "folder", "config"]) -> Answer:
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         reason = f"{path} does not exist" if source == "config" else f"{path.parent} has no config.json"
         return None, (_error("missing_model", f"{reason}, so its architecture is not known."),)
@@ -126,7 +127,7 @@ def _from_config(path: Path, name: str, source: Literal["hub", "folder", "config
     except UnicodeDecodeError:
         return None, (_error("broken_model_config", f"{path} is not UTF-8 text."),)
     except ValueError as error:
-        at = f"line {error.lineno}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else "its text"
+        at = f"line {error.lineno}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
         return None, (_error("broken_model_config", f"{path} is not valid JSON ({at}); it may be cut off."),)
     if not isinstance(document, dict):
         return None, (_error("broken_model_config", f"{path} holds no JSON object with an architecture."),)
@@ -235,7 +236,9 @@ def _error(code: str, message: str) -> Finding:
 def _missing(name: str) -> Finding:
     models = load_models()
     near = difflib.get_close_matches(name.lower(), models, n=2, cutoff=0.5)
-    offline = Remedy(f"a model that is known offline: {', '.join(models)}", "--model esm2-8m")
+    offline = Remedy(
+        f"a model that is known offline: {', '.join(models)}", "--model esm2-8m", {"model.name": "esm2-8m"}
+    )
     if is_hub_id(name) and "/" in name:
         message = f"The model {name} is not in the local Hugging Face cache, and nothing is fetched while planning."
         fetch = Remedy("download it where there is a network", f"hf download {name}")

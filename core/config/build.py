@@ -18,6 +18,7 @@ from trainwiz.core.config.keys import (
     nearest_keys,
 )
 from trainwiz.core.config.run import Origin, OriginKind, RunConfig, set_path
+from trainwiz.core.config.yaml_text import load_yaml
 from trainwiz.core.errors import UsageError
 from trainwiz.core.findings import Finding
 
@@ -134,8 +135,8 @@ def _first_reading(key: str, value: Any) -> Any:
     if key in ("data.sources", "data.validation_sources") and not value.lstrip().startswith("["):
         return [{"name": value}]
     try:
-        parsed = yaml.safe_load(value)
-    except (yaml.YAMLError, ValueError, RecursionError):
+        parsed = load_yaml(value)
+    except yaml.YAMLError:
         return value
     if isinstance(parsed, bool) and value.strip().lower() not in ("true", "false"):
         # A column may be called "no"; fields that want a yes or no accept the word itself.

@@ -110,8 +110,8 @@ class BatchSection(Section):
 class TrainingSection(Section):
     """What one step does and how many there are."""
 
-    epochs: float | None = Field(None, gt=0, description="Passes over the data; ignored when max_steps is set.")
-    max_steps: int | None = Field(None, ge=1, description="Optimizer steps.")
+    epochs: float | None = Field(None, gt=0, le=1e6, description="Passes over the data; ignored when max_steps is set.")
+    max_steps: int | None = Field(None, ge=1, le=10**12, description="Optimizer steps.")
     learning_rate: float = Field(4e-4, gt=0, le=10, description="Peak learning rate.")
     schedule: Schedule = Field("linear", description="Decay after the warm-up.")
     final_learning_rate: float = Field(

@@ -10,6 +10,9 @@ import yaml
 from trainwiz.core.errors import UsageError, usage_error
 from trainwiz.core.findings import Finding
 
+MOST_NODES = 50_000
+"""Values that one document may hold once its aliases are written out: a few lines of them can stand for billions."""
+
 
 @dataclass(frozen=True, slots=True)
 class YamlDocument:
@@ -44,7 +47,7 @@ def read_yaml(path: Path) -> YamlDocument:
 def parse_yaml(text: str, path: Path) -> YamlDocument:
     """Parse the text of `path`. Raises UsageError as `read_yaml`."""
     try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        node = _compose(text)
         values = yaml.safe_load(text)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -52,7 +55,7 @@ def parse_yaml(text: str, path: Path) -> YamlDocument:
         what = " ".join(part for part in (error.context, error.problem) if part)
         message = f"{path}, line {line}, column {column}: this is not valid YAML ({what})."
         raise usage_error("broken_yaml", f"{path}:{line}:{column}", message) from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError) as error:
         detail = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise usage_error("broken_yaml", str(path), f"{path} is not valid YAML ({detail}).") from None
     if values is None:
@@ -65,6 +68,51 @@ def parse_yaml(text: str, path: Path) -> YamlDocument:
     if twice:
         raise UsageError(twice)
     return YamlDocument(path, values, lines)
+
+
+def load_yaml(text: str) -> Any:
+    """The values of a YAML text, read safely: no objects, and no aliases that hold themselves or stand for
+    more than MOST_NODES values. Raises yaml.YAMLError."""
+    _compose(text)
+    try:
+        return yaml.safe_load(text)
+    except ValueError as error:
+        # A date that the calendar does not have.
+        raise yaml.YAMLError(str(error)) from None
+
+
+def _compose(text: str) -> yaml.Node | None:
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+    except RecursionError:
+        raise yaml.YAMLError("it is nested too deeply") from None
+    if node is not None:
+        _written_out(node, {})
+    return node
+
+
+def _written_out(node: yaml.Node, sizes: dict[int, int]) -> int:
+    """Number of values below and with `node` once every alias is replaced by what it stands for.
+
+    `sizes` holds what is known by id(node); 0 marks a node that is still being counted.
+    """
+    known = sizes.get(id(node))
+    if known == 0:
+        raise yaml.composer.ComposerError(None, None, "an alias stands inside the value that it names", node.start_mark)
+    if known is not None:
+        return known
+    sizes[id(node)] = 0
+    children: list[yaml.Node] = []
+    if isinstance(node, yaml.MappingNode):
+        children = [child for pair in node.value for child in pair]
+    elif isinstance(node, yaml.SequenceNode):
+        children = node.value
+    size = 1 + sum(_written_out(child, sizes) for child in children)
+    if size > MOST_NODES:
+        problem = f"its aliases stand for more than {MOST_NODES:,} values"
+        raise yaml.composer.ComposerError(None, None, problem, node.start_mark)
+    sizes[id(node)] = size
+    return size
 
 
 def _collect(node: yaml.MappingNode, prefix: str, lines: dict[str, int], twice: list[Finding], path: Path) -> None:

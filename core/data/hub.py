@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import urllib.error
@@ -14,6 +13,7 @@ from typing import Any
 from trainwiz.core.data.formats import format_of
 from trainwiz.core.errors import UsageError
 from trainwiz.core.findings import Finding, Remedy
+from trainwiz.core.json_text import parse_json
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 ONLINE_CHECK_S = 3.0
@@ -90,7 +90,7 @@ def _ask_hub(hub_id: str, environment: Mapping[str, str]) -> str:
         request.add_header("Authorization", f"Bearer {environment['HF_TOKEN']}")
     try:
         with urllib.request.urlopen(request, timeout=ONLINE_CHECK_S) as response:
-            document: Any = json.load(response)
+            document: Any = parse_json(response.read())
     except urllib.error.HTTPError as error:
         return "unknown" if error.code in (401, 403, 404) else "offline"
     except (OSError, ValueError):

@@ -10,15 +10,23 @@ from trainwiz.core.estimate.architecture import Activation
 _TANH_UNFUSED = {"gelu_new", "gelu_fast", "gelu_accurate"}
 
 
+LARGEST = 2**40
+"""No size of a model is above this; figures made of larger ones would leave the range of a float."""
+
+
 class MissingKeyError(Exception):
     """A config lacks a key that its family has no default for."""
 
 
 def number(config: Mapping[str, Any], *names: str, default: int | None = None) -> int:
-    """The first key that is there, as a whole number; MissingKeyError without one and without a default."""
+    """The first key that is there, as a whole number; MissingKeyError without one and without a default,
+    TypeError, ValueError or OverflowError for what is no number of a sensible size."""
     for name in names:
         if config.get(name) is not None:
-            return int(config[name])
+            value = int(config[name])
+            if abs(value) > LARGEST:
+                raise ValueError(f"{name} is too large")
+            return value
     if default is None:
         raise MissingKeyError(" or ".join(names))
     return default

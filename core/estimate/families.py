@@ -24,7 +24,7 @@ def read_architecture(config: Config) -> tuple[Architecture | None, str]:
         architecture = reader(config)
     except MissingKeyError as missing:
         return None, f"the {model_type} config has no {missing.args[0]}"
-    except (TypeError, ValueError, ZeroDivisionError):
+    except (TypeError, ValueError, ZeroDivisionError, OverflowError):
         return None, f"the {model_type} config has values that do not go together"
     if min(architecture.vocabulary, architecture.hidden, *(b.layers for b in architecture.blocks)) < 1:
         return None, f"the {model_type} config has a size below 1"

@@ -11,6 +11,7 @@ from trainwiz.core.config.run import RunConfig
 from trainwiz.core.errors import UsageError, usage_error
 from trainwiz.core.export.solved import mixed_precision, processes, solved
 from trainwiz.core.findings import Finding
+from trainwiz.core.json_text import parse_json
 
 KEY = "engine.deepspeed_file"
 
@@ -18,7 +19,7 @@ KEY = "engine.deepspeed_file"
 def read_deepspeed_file(path: Path) -> dict[str, Any]:
     """The document. Raises UsageError with one sentence when it cannot be read or has no ZeRO section."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = parse_json(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise usage_error("missing_file", KEY, f"The DeepSpeed file {path} cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError:
@@ -26,6 +27,8 @@ def read_deepspeed_file(path: Path) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         message = f"{path}, line {error.lineno}, column {error.colno}: this is not valid JSON ({error.msg})."
         raise usage_error("broken_file", KEY, message) from None
+    except ValueError as error:
+        raise usage_error("broken_file", KEY, f"The DeepSpeed file {path} cannot be read: {error}.") from None
     if not isinstance(document, dict) or not isinstance(document.get("zero_optimization"), dict):
         message = f"The DeepSpeed file {path} has no `zero_optimization` section, which accelerate needs."
         raise usage_error("broken_file", KEY, message)

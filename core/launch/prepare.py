@@ -12,6 +12,7 @@ from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import CannotRunError
 from trainwiz.core.export.files import export_files
 from trainwiz.core.findings import Finding
+from trainwiz.core.json_text import finite
 from trainwiz.core.launch.portable import relative_to_folder
 from trainwiz.core.launch.target import claim_folder, release_folder
 from trainwiz.core.plan.result import Plan, TimePlan
@@ -36,7 +37,7 @@ def prepare_run(plan: Plan, folder: Path | None = None) -> RunFolder:
     written: list[Path] = []
     try:
         config = relative_to_folder(plan.config, path)
-        plan_text = json.dumps(_finite(plan.to_json()), ensure_ascii=False, indent=1, default=str) + "\n"
+        plan_text = json.dumps(finite(plan.to_json()), ensure_ascii=False, indent=1, default=str) + "\n"
         for name, text in {**export_files(plan.config), PLAN_JSON: plan_text}.items():
             written.append(run.file(name))
             write_atomic(run.file(name), text)
@@ -96,14 +97,3 @@ def grace_s(time_plan: TimePlan) -> float:
     """How long a graceful stop may take: the rest of a step, an evaluation and a save, at their slowest, in seconds."""
     parts = (2.0 * (time_plan.step_high_s or 0.0), time_plan.evaluation_s or 0.0, 3.0 * (time_plan.saving_s or 0.0))
     return min(LONGEST_GRACE_S, SHORTEST_GRACE_S + sum(parts))
-
-
-def _finite(value: Any) -> Any:
-    """JSON knows no infinity and no NaN: they become null."""
-    if isinstance(value, float):
-        return value if value - value == 0 else None
-    if isinstance(value, dict):
-        return {str(key): _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return value

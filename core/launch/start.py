@@ -14,6 +14,7 @@ from typing import Any
 import pydantic
 import yaml
 from trainwiz.core.config import RunConfig
+from trainwiz.core.config.yaml_text import load_yaml
 from trainwiz.core.diagnose import clean
 from trainwiz.core.errors import CannotRunError, UsageError, usage_error
 from trainwiz.core.export.launch_script import launch_command, launch_environment
@@ -76,7 +77,7 @@ def read_run_config(folder: RunFolder) -> RunConfig:
     """run.yaml as RunConfig. Raises UsageError with line or key when it was broken by hand."""
     path = folder.run_yaml
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        document = load_yaml(path.read_text(encoding="utf-8"))
         return RunConfig.model_validate(document)
     except FileNotFoundError:
         raise usage_error("not_a_run", str(folder.path), f"{folder.path} is not a run: it holds no run.yaml.") from None

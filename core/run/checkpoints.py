@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import struct
 import zipfile
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trainwiz.core.json_text import parse_json
 from trainwiz.core.run.folder import RunFolder
 
 CHECKPOINT_NAME = re.compile(r"checkpoint-(\d+)")
@@ -74,7 +74,7 @@ def set_aside(checkpoint: Checkpoint, prefix: str) -> Path:
 
 def _trainer_state(path: Path) -> dict[str, Any] | str:
     try:
-        document = json.loads(path.read_bytes())
+        document = parse_json(path.read_bytes())
     except FileNotFoundError:
         return "trainer_state.json is missing: the save was cut short"
     except ValueError:
@@ -132,7 +132,7 @@ def safetensors_problem(path: Path) -> str | None:
         if length > min(size - 8, LONGEST_SAFETENSORS_HEADER_BYTES):
             return f"{path.name} is cut off"
         try:
-            header = json.loads(file.read(length))
+            header = parse_json(file.read(length))
             ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
             expected = 8 + length + max(ends, default=0)
         except (ValueError, LookupError, TypeError, AttributeError):
@@ -144,7 +144,7 @@ def safetensors_problem(path: Path) -> str | None:
 
 def _missing_shards(path: Path) -> str | None:
     try:
-        shards = set(json.loads(path.read_bytes())["weight_map"].values())
+        shards = set(parse_json(path.read_bytes())["weight_map"].values())
     except (ValueError, LookupError, TypeError, AttributeError):
         return f"{path.name} is not whole"
     missing = sorted(str(shard) for shard in shards if not (path.parent / str(shard)).is_file())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import yaml
+from trainwiz.core.config.yaml_text import load_yaml
 from trainwiz.core.errors import usage_error
 from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.run.listing import summarize_run
@@ -45,7 +46,7 @@ def compare_runs(folders: list[RunFolder]) -> dict[str, Any]:
 
 def _settings(folder: RunFolder) -> dict[str, Any]:
     try:
-        document = yaml.safe_load(folder.run_yaml.read_text(encoding="utf-8"))
+        document = load_yaml(folder.run_yaml.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError):
         document = None
     if not isinstance(document, dict):

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trainwiz.core.json_text import parse_json
+
 RUN_YAML = "run.yaml"
 PLAN_JSON = "plan.json"
 ACCELERATE_YAML = "accelerate.yaml"
@@ -94,7 +96,7 @@ def write_json_atomic(path: Path, document: Mapping[str, Any]) -> None:
 def read_json(path: Path) -> dict[str, Any] | None:
     """The document, or None when it is absent or not (yet) a JSON object."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     return document if isinstance(document, dict) else None

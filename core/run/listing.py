@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 import math
 import os
 from dataclasses import asdict, dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwiz.core.errors import usage_error
+from trainwiz.core.json_text import parse_json
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.names import DEFAULT_ROOT
 from trainwiz.core.run.state import read_state
@@ -90,7 +90,7 @@ def last_metrics(path: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for line in reversed(lines):
         try:
-            document = json.loads(line)
+            document = parse_json(line)
         except ValueError:
             continue
         if not isinstance(document, dict):

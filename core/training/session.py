@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 from trainwiz.core.config import RunConfig
+from trainwiz.core.config.yaml_text import load_yaml
 from trainwiz.core.errors import usage_error
 from trainwiz.core.export.training_arguments import training_arguments
 from trainwiz.core.run.folder import TENSORBOARD_LOGS, RunFolder, read_json, write_json_atomic
@@ -110,7 +111,7 @@ class TrainingSession:
 def read_config(folder: RunFolder) -> RunConfig:
     """The RunConfig of run.yaml; UsageError when it is missing or not one."""
     try:
-        document: Any = yaml.safe_load(folder.run_yaml.read_text(encoding="utf-8"))
+        document: Any = load_yaml(folder.run_yaml.read_text(encoding="utf-8"))
         return RunConfig.model_validate(document)
     except OSError as error:
         message = f"{folder.run_yaml} cannot be read: {error.strerror}; give a run folder."

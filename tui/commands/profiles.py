@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwiz.core.errors import EXIT_FINISHED, EXIT_USAGE
+from trainwiz.core.json_text import finite
 from trainwiz.core.profile import (
     Profile,
     current_profile,
@@ -19,7 +20,7 @@ from trainwiz.core.profile import (
     validate_profiles,
 )
 from trainwiz.tui.figures import count, number, size
-from trainwiz.tui.output import finite, paint, say, say_findings, say_json, wrapped
+from trainwiz.tui.output import paint, say, say_findings, say_json, wrapped
 from trainwiz.tui.plain import plain_text
 
 

@@ -148,3 +148,9 @@ def test_what_cannot_be_read_says_why(config: dict, words: str) -> None:
     architecture, reason = read_architecture(config)
     assert architecture is None
     assert words in reason
+
+
+@pytest.mark.parametrize("size", [float("inf"), 1e300, 10**300, -(10**300), float("nan"), "many", [3]])
+def test_a_size_that_is_none_is_a_reason(size: object) -> None:
+    config = {"model_type": "esm", "vocab_size": 33, "hidden_size": size}
+    assert read_architecture(config) == (None, "the esm config has values that do not go together")

@@ -1,0 +1,26 @@
+"""JSON as text: reading what others wrote, and making values fit for writing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Like json.loads; nesting deeper than the parser goes is a ValueError as well."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def finite(value: Any) -> Any:
+    """`value` with every float that JSON cannot hold (NaN, infinities) replaced by None, and all keys as text."""
+    if isinstance(value, float):
+        return value if value - value == 0 else None
+    if isinstance(value, Mapping):
+        return {str(key): finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return value

@@ -1,0 +1,70 @@
+"""YAML from users: small texts that stand for huge or endless values are refused at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from trainwiz.core.config.build import build_config
+from trainwiz.core.config.yaml_text import MOST_NODES, load_yaml, parse_yaml
+from trainwiz.core.errors import UsageError
+from trainwiz.core.launch.start import read_run_config
+from trainwiz.core.run.compare import compare_runs
+from trainwiz.core.run.folder import RunFolder
+
+BOMB = "a0: &a0 {k: x}\n" + "".join(f"a{i}: &a{i} {{p: *a{i - 1}, q: *a{i - 1}}}\n" for i in range(1, 40))
+LOOP = "a: &a\n  b: *a\n"
+DEEP = "a: " + "[" * 20_000 + "]" * 20_000 + "\n"
+REFUSED = {"bomb": (BOMB, "its aliases stand for more than"), "loop": (LOOP, "inside the value that it names")}
+REFUSED["deep"] = (DEEP, "nested too deeply")
+REFUSED["date"] = ("a: 2021-99-99\n", "month must be in")
+REFUSED["object"] = ("a: !!python/object/apply:os.system ['true']\n", "could not determine a constructor")
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_hostile_text_is_refused(name: str) -> None:
+    text, words = REFUSED[name]
+    with pytest.raises(yaml.YAMLError, match=words):
+        load_yaml(text)
+    with pytest.raises(UsageError, match=words):
+        parse_yaml(text, Path("mine.yaml"))
+
+
+def test_where_an_alias_goes_wrong_is_named() -> None:
+    with pytest.raises(UsageError, match=r"mine\.yaml, line 1, column 4: .*an alias stands inside"):
+        parse_yaml(LOOP, Path("mine.yaml"))
+
+
+def test_honest_aliases_and_merges_work() -> None:
+    text = "base: &base {epochs: 2, seed: 1}\nmine: {<<: *base, seed: 3}\nagain: [*base, *base]\n"
+    base = {"epochs": 2, "seed": 1}
+    assert load_yaml(text) == {"base": base, "mine": {"epochs": 2, "seed": 3}, "again": [base, base]}
+    assert parse_yaml(text, Path("mine.yaml")).values["again"] == [base, base]
+
+
+def test_the_limit_counts_what_is_written_out() -> None:
+    assert len(load_yaml(f"[{'x,' * (MOST_NODES - 1)}]")) == MOST_NODES - 1
+    with pytest.raises(yaml.YAMLError, match="more than"):
+        load_yaml(f"[{'x,' * MOST_NODES}]")
+
+
+@pytest.mark.parametrize("name", ["bomb", "loop", "deep", "date"])
+def test_run_yaml_is_read_with_the_same_care(tmp_path: Path, name: str) -> None:
+    folder = RunFolder(tmp_path)
+    folder.run_yaml.write_text(REFUSED[name][0], encoding="utf-8")
+    with pytest.raises(UsageError, match=r"run\.yaml is broken at"):
+        read_run_config(folder)
+    with pytest.raises(UsageError, match="cannot be read as YAML"):
+        compare_runs([folder, folder])
+
+
+def test_a_loop_on_the_command_line_is_taken_as_text() -> None:
+    with pytest.raises(UsageError, match="must be a whole number"):
+        build_config(None, {"training.max_steps": "&a [*a]"})
+
+
+@pytest.mark.parametrize("override", [{"training.epochs": "1e308"}, {"training.max_steps": "1" + "0" * 20}])
+def test_numbers_beyond_any_run_are_refused(override: dict[str, str]) -> None:
+    with pytest.raises(UsageError, match=r"it must be .* or less"):
+        build_config(None, override)

@@ -1,0 +1,59 @@
+"""Reading and writing JSON of others: no depth and no number breaks it."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from trainwiz.core.catalog.models import resolve_model
+from trainwiz.core.config.sections import ModelSection
+from trainwiz.core.errors import UsageError
+from trainwiz.core.export.deepspeed_file import read_deepspeed_file
+from trainwiz.core.json_text import finite, parse_json
+from trainwiz.core.run.checkpoints import inspect_checkpoint
+from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.run.listing import list_runs
+from trainwiz.core.run.state import read_state
+
+DEEP = "[" * 100_000
+
+
+def test_depth_is_a_value_error() -> None:
+    with pytest.raises(ValueError, match="nested too deeply"):
+        parse_json(DEEP)
+    with pytest.raises(json.JSONDecodeError):
+        parse_json("{")
+    assert parse_json(b'{"a": [1]}') == {"a": [1]}
+
+
+def test_a_model_config_of_any_depth_is_one_finding(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(DEEP, encoding="utf-8")
+    spec, findings = resolve_model(ModelSection(name=str(tmp_path)))
+    assert spec is None
+    assert [finding.code for finding in findings] == ["broken_model_config"]
+    assert "nested too deeply" in findings[0].message
+
+
+def test_a_deepspeed_file_of_any_depth_is_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "ds.json"
+    path.write_text(DEEP, encoding="utf-8")
+    with pytest.raises(UsageError, match="nested too deeply"):
+        read_deepspeed_file(path)
+
+
+def test_files_of_a_run_of_any_depth_count_as_broken(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "one")
+    checkpoint = run.path / "checkpoint-3"
+    checkpoint.mkdir(parents=True)
+    for path in (run.run_yaml, run.state_json, run.metrics_jsonl, checkpoint / "trainer_state.json"):
+        path.write_text(DEEP, encoding="utf-8")
+    assert read_state(run).status == "lost"
+    assert [found.step for found in list_runs(tmp_path)] == [None]
+    assert inspect_checkpoint(checkpoint).problem == "trainer_state.json is not whole"
+
+
+def test_what_json_cannot_hold_becomes_null() -> None:
+    value = {"a": math.nan, 1: [math.inf, (-math.inf, 1.5)], "b": "NaN", "c": True}
+    assert finite(value) == {"a": None, "1": [None, [None, 1.5]], "b": "NaN", "c": True}
