@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 import tomllib
@@ -40,6 +41,48 @@ def test_core_imports_nothing_heavy() -> None:
     modules = core_modules()
     assert len(modules) > 20
     assert loaded_after_importing(modules) == set()
+
+
+MAY_IMPORT = {"profiles": (), "core": ("core", "profiles"), "tui": ("core", "profiles", "tui")}
+"""Top folder -> which parts of trainwiz it may import. Imports run one way."""
+
+
+def imported_modules(file: Path) -> set[str]:
+    """Every module that a file imports, wherever in it the import stands."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}: imports here name the whole module"
+            names |= {str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return names
+
+
+@pytest.mark.parametrize("top", MAY_IMPORT)
+def test_imports_run_one_way(top: str) -> None:
+    allowed = tuple(f"trainwiz.{part}" for part in MAY_IMPORT[top])
+    wrong = {
+        f"{file.relative_to(REPOSITORY)}: {name}"
+        for file in (REPOSITORY / top).rglob("*.py")
+        for name in imported_modules(file)
+        if name.startswith("trainwiz.") and not name.startswith(allowed)
+    }
+    assert wrong == set()
+
+
+def test_no_function_of_core_imports_something_heavy_later() -> None:
+    """A fresh interpreter shows the imports at the top of modules; this one those inside functions."""
+    wrong = set()
+    for file in (REPOSITORY / "core").rglob("*.py"):
+        module = "trainwiz." + ".".join(file.relative_to(REPOSITORY).with_suffix("").parts)
+        heavy = ("textual",) if module.startswith(RUN_AS_CHILDREN) else (*HEAVY, "trainwiz.core.training")
+        wrong |= {
+            f"{module}: {name}"
+            for name in imported_modules(file)
+            if any(name == other or name.startswith(f"{other}.") for other in heavy)
+        }
+    assert wrong == set()
 
 
 def test_the_check_above_can_fail() -> None:

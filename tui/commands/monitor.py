@@ -11,6 +11,7 @@ from trainwiz.core.run.listing import find_run, list_runs
 from trainwiz.core.run.names import DEFAULT_ROOT
 from trainwiz.core.run.status import ACTIVE, ENDED
 from trainwiz.tui.output import is_terminal, say, say_json
+from trainwiz.tui.plain import plain_text
 
 
 def run_monitor(
@@ -81,9 +82,9 @@ def follow_plainly(folder: RunFolder, *, as_json: bool, interval_s: float) -> in
                 say(plain_line(snapshot))
             if snapshot.status in ENDED:
                 if snapshot.ending is not None and not as_json:
-                    say(snapshot.ending.text)
+                    say(plain_text(snapshot.ending.text))
                     if snapshot.ending.remedy:
-                        say(f"Next: {snapshot.ending.remedy}")
+                        say(f"Next: {plain_text(snapshot.ending.remedy)}")
                 return 0
             time.sleep(max(0.1, interval_s))
     except KeyboardInterrupt:

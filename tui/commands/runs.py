@@ -108,13 +108,13 @@ def run_show(run: str, *, as_json: bool) -> int:
         took = duration(ended - attempt.started_s)
         _label(
             f"Attempt {attempt.number}",
-            f"{_moment(attempt.started_s)}, from {origin}, {took}: {attempt.status or state.status}",
+            f"{_moment(attempt.started_s)}, from {origin}, {took}: {plain_text(attempt.status or state.status)}",
         )
         for sentence in attempt.set_aside:
             _label("", plain_text(sentence))
     for found in checkpoints:
         good = "complete" if found.problem is None else plain_text(f"broken: {found.problem}")
-        _label("Checkpoint", f"{found.path.name}   {good}")
+        _label("Checkpoint", f"{plain_text(found.path.name)}   {good}")
     for note in state.notes:
         _label("Note", plain_text(note))
     if folder.final_model.is_dir():

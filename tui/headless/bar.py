@@ -21,6 +21,7 @@ from trainwiz.tui.headless.reporters import (
     waiting_for,
 )
 from trainwiz.tui.output import is_terminal
+from trainwiz.tui.plain import plain_text
 
 REFRESH_PER_SECOND = 5
 NARROW = 90
@@ -60,7 +61,7 @@ class BarReporter(PlainReporter):
         if self._bar is None:
             super().note(text)
         else:
-            self._bar.console.print(Text(text))
+            self._bar.console.print(Text(plain_text(text)))
 
     def end(self, ending: Ending) -> None:
         self.close()

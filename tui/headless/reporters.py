@@ -13,6 +13,7 @@ from trainwiz.tui.headless.ending import Ending, ending_lines, shown_path
 from trainwiz.tui.headless.plan_text import plan_lines
 from trainwiz.tui.headless.progress import Progress
 from trainwiz.tui.output import Colours, is_terminal, labelled, say, say_findings, say_json, say_labelled
+from trainwiz.tui.plain import plain_text
 
 WAIT_LINE_EVERY_S = 10.0
 QUIET_STEP_S = 5.0
@@ -62,7 +63,7 @@ class PlainReporter:
         say_findings(findings)
 
     def prepared(self, folder: RunFolder, files: list[str]) -> None:
-        say(labelled("Run", shown_path(folder.path)))
+        say(labelled("Run", plain_text(shown_path(folder.path))))
         if files:
             say(labelled("Written", ", ".join(files)))
 
@@ -82,7 +83,7 @@ class PlainReporter:
             say(labelled("", f"{waiting_for(progress)} · {progress.phase_s:.0f} s"))
 
     def note(self, text: str) -> None:
-        say(text)
+        say(plain_text(text))
 
     def refused(self, findings: tuple[Finding, ...], commands: list[tuple[str, str]], exit_code: int) -> None:
         say("This cannot run here; nothing was written.", sys.stderr)
@@ -141,7 +142,7 @@ def say_commands(commands: list[tuple[str, str]]) -> None:
     say("What works here:", sys.stderr)
     width = max((len(command) for command, _ in commands), default=0)
     for command, text in commands:
-        say(f"  {command:<{width}}   {text}", sys.stderr)
+        say(plain_text(f"  {command:<{width}}   {text}"), sys.stderr)
 
 
 def step_text(step: int | None, max_steps: int | None) -> str:

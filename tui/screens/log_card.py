@@ -7,12 +7,12 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.markup import escape
 from textual.screen import ModalScreen
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.tui.keys import KeyBinding, bindings, keys_of
 from trainwiz.tui.widgets.key_bar import KeyBar
 from trainwiz.tui.widgets.log_view import LogView
+from trainwiz.tui.widgets.monitor_panel import frame_title
 
 REFRESH_S = 0.5
 
@@ -36,7 +36,7 @@ class LogCard(ModalScreen[None]):
 
     def compose(self) -> ComposeResult:
         view = LogView(wrap=True, empty_text="No output yet.")
-        view.border_title = escape(str(self._folder.train_log))
+        view.border_title = frame_title(str(self._folder.train_log))
         yield view
         yield KeyBar(self.key_rows)
 

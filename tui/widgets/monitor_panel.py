@@ -6,12 +6,17 @@ from typing import TYPE_CHECKING
 
 from textual.app import RenderResult
 from textual.content import Content
-from textual.markup import escape
 from textual.widget import Widget
+from trainwiz.tui.plain import plain_text
 from trainwiz.tui.theme import UNICODE_MARKS, Marks
 
 if TYPE_CHECKING:
     from trainwiz.core.telemetry.snapshot import Snapshot
+
+
+def frame_title(text: str) -> Content:
+    """A title for a frame. Content, because a string would be read as markup, and `escape` lets some through."""
+    return Content(plain_text(text))
 
 
 class MonitorPanel(Widget, can_focus=True):
@@ -32,11 +37,11 @@ class MonitorPanel(Widget, can_focus=True):
         self.marks = marks
         self.snapshot: Snapshot | None = None
         self._title = title
-        self.border_title = escape(title)
+        self.border_title = frame_title(title)
 
     def show(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
-        self.border_title = escape(self.title_of(snapshot))
+        self.border_title = frame_title(self.title_of(snapshot))
         self.refresh()
 
     def title_of(self, snapshot: Snapshot) -> str:
