@@ -57,6 +57,10 @@ class TrainwizApp(App[int]):
         """Leave with exit code 0; the run of a monitor goes on."""
         self.exit(0)
 
+    def action_help_quit(self) -> None:
+        """Ctrl-C leaves nothing and stops nothing; it says how to leave. In an editor q is a letter, ctrl+q is not."""
+        self.notify("ctrl+q leaves; a run that was started goes on.", markup=False)
+
     def leave_with(self, words: str) -> None:
         """Leave with exit code 0 and say something in the terminal."""
         self.farewell = words

@@ -11,7 +11,7 @@ from typing import Literal
 
 from textual.binding import Binding
 
-ScreenName = Literal["app", "plan", "edit", "files", "monitor", "dialog", "list"]
+ScreenName = Literal["app", "plan", "edit", "files", "monitor", "dialog", "confirm", "list"]
 
 STOLEN_KEYS: frozenset[str] = frozenset(f"ctrl+{letter}" for letter in "sbaojhm")
 
@@ -105,6 +105,10 @@ KEYS: tuple[KeyBinding, ...] = (
     KeyBinding("monitor.plan", "p", "show_plan", "plan", "Show the plan that this run was started from.", "monitor"),
     KeyBinding("dialog.close", "escape", "close", "close", "Close this window; nothing changes.", "dialog", rank=0),
     KeyBinding("dialog.done", "enter,f1,q", "close", "close", "Close this window.", "dialog", rank=9),
+    KeyBinding("confirm.press", "enter", "press", "choose", "Do what the button says.", "confirm", rank=0),
+    KeyBinding("confirm.close", "escape", "close", "close", "Close this window; nothing changes.", "confirm", rank=0),
+    KeyBinding("confirm.left", "left", "app.focus_previous", "button before", "Go to the button before.", "confirm"),
+    KeyBinding("confirm.right", "right", "app.focus_next", "next button", "Go to the next button.", "confirm"),
     KeyBinding("list.close", "escape", "close", "close", "Close the list; nothing changes.", "list", rank=0),
     KeyBinding("list.down", "down", "move(1)", "next entry", "Go to the next entry.", "list", rank=9),
     KeyBinding("list.up", "up", "move(-1)", "entry above", "Go to the entry above.", "list", rank=9),

@@ -58,6 +58,10 @@ class Reader(ABC):
         """About `limit` rows that stand for the whole file, where the format can jump to them; else all rows."""
         return self.batches(wanted)
 
+    def line_of(self, position: int, letter: int) -> int:
+        """Where the letter with this index in the row's text stands, for formats whose rows have many lines."""
+        return position
+
     @abstractmethod
     def share_read(self) -> float:
         """Share of the file's bytes consumed so far, 0 to 1."""
@@ -69,7 +73,8 @@ class Reader(ABC):
 
 def unreadable(where: str, problem: str) -> UsageError:
     """A file, or a place in it, that cannot be read: the place and what is wrong there."""
-    return usage_error("unreadable_data", where, f"{where}: {problem}")
+    verb = problem.startswith(("is ", "cannot ", "holds ", "has "))
+    return usage_error("unreadable_data", where, f"{where}{'' if verb else ':'} {problem}")
 
 
 def text_array(values: Sequence[Any], positions: Sequence[int], path: Path, unit: str) -> pa.Array:

@@ -106,6 +106,12 @@ class Ending:
     cause: str | None = None
 
 
+def computes_on_cpu(engine: Mapping[str, Any]) -> bool:
+    """Whether the engine record of a run says CPU: as read inside the process, before that as planned."""
+    planned = engine.get("planned_values")
+    return (engine.get("device") or (planned.get("device") if isinstance(planned, Mapping) else None)) == "cpu"
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """One look at a run."""
@@ -142,6 +148,11 @@ class Snapshot:
     """Files that are there and could not be read, one sentence each."""
     behind: bool = False
     """True while older lines are still being read."""
+
+    @property
+    def used_gpus(self) -> tuple[GpuReading, ...]:
+        """The GPUs that matter to this run: none where it computes on the CPU, whatever cards the machine has."""
+        return () if computes_on_cpu(self.engine) else self.gpus
 
     @property
     def job_rss_bytes(self) -> int | None:

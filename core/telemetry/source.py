@@ -15,7 +15,7 @@ from trainwiz.core.telemetry.log import LogLines
 from trainwiz.core.telemetry.machine_history import MachineHistory
 from trainwiz.core.telemetry.metrics import Metrics
 from trainwiz.core.telemetry.planned import gpu_names, read_planned
-from trainwiz.core.telemetry.snapshot import Planned, Snapshot
+from trainwiz.core.telemetry.snapshot import Planned, Snapshot, computes_on_cpu
 from trainwiz.core.telemetry.tail import JsonLinesTail, TextTail
 
 SYSTEM_WINDOW_BYTES = 1024 * 1024
@@ -122,7 +122,7 @@ class RunSource:
         )
         pace = metrics.pace()
         summaries = metrics.summaries()
-        gpus, host = machine.gpus(), machine.host()
+        gpus, host, on_cpu = machine.gpus(), machine.host(), computes_on_cpu(state.engine)
         return Snapshot(
             source="run",
             path=str(self.folder.path),
@@ -151,10 +151,10 @@ class RunSource:
                 metrics=summaries,
                 non_finite_steps={"loss": metrics.non_finite_steps("loss")},
                 pace=pace,
-                gpus=gpus,
+                gpus=() if on_cpu else gpus,
                 host=host,
                 planned=planned,
-                peak_memory_bytes=self._peak_memory_bytes(),
+                peak_memory_bytes=self._peak_memory_bytes(on_cpu),
                 recorded=[{"text": note, "severity": "note", "code": "note"} for note in state.notes],
             ),
             log=self._log.lines(),
@@ -163,9 +163,9 @@ class RunSource:
             behind=self._metrics_tail.behind or self._system_tail.behind,
         )
 
-    def _peak_memory_bytes(self) -> int | None:
+    def _peak_memory_bytes(self, on_cpu: bool) -> int | None:
         """Peak use of the device that the plan speaks of: the fullest GPU, else the job's host RAM."""
-        peaks = self._machine.peak_gpu_bytes.values()
+        peaks = () if on_cpu else self._machine.peak_gpu_bytes.values()
         if peaks:
             return max(peaks)
         return self._machine.peak_job_rss_bytes or None

@@ -10,6 +10,7 @@ from trainwiz.tui.app import TrainwizApp
 from trainwiz.tui.keys import KEYS, STOLEN_KEYS, bindings, keys_of
 from trainwiz.tui.screens.monitor import MonitorScreen
 from trainwiz.tui.screens.plan import PlanScreen
+from trainwiz.tui.screens.stop_dialog import StopDialog
 from trainwiz.tui.widgets.chooser import Chooser
 from trainwiz.tui.widgets.field_row import FieldInput
 from trainwiz.tui.widgets.help_card import HelpCard
@@ -23,6 +24,7 @@ OWNERS = {
     "files": FileList,
     "monitor": MonitorScreen,
     "dialog": HelpCard,
+    "confirm": StopDialog,
     "list": Chooser,
 }
 
@@ -45,7 +47,7 @@ def test_no_key_is_taken_from_tmux_editors_or_flow_control():
     assert not used & STOLEN_KEYS
 
 
-@pytest.mark.parametrize("screen", ["app", "plan", "monitor", "edit", "files", "dialog", "list"])
+@pytest.mark.parametrize("screen", ["app", "plan", "monitor", "edit", "files", "dialog", "confirm", "list"])
 def test_one_key_does_one_thing_on_a_screen(screen):
     used = Counter(key for row in keys_of(screen) for key in row.key.split(","))
     assert [key for key, times in used.items() if times > 1] == []
@@ -59,8 +61,15 @@ def test_screens_leave_the_keys_of_the_app_alone(screen):
 
 @pytest.mark.parametrize("row", KEYS, ids=lambda row: row.id)
 def test_every_action_exists(row):
-    name = row.action.partition("(")[0]
-    assert hasattr(OWNERS[row.screen], f"action_{name}")
+    namespace, _, name = row.action.partition("(")[0].rpartition(".")
+    assert hasattr(TrainwizApp if namespace == "app" else OWNERS[row.screen], f"action_{name}")
+
+
+@pytest.mark.parametrize("screen", sorted(OWNERS))
+def test_the_keys_of_a_screen_are_those_of_the_table(screen):
+    table = {(binding.key, binding.action) for binding in bindings(screen)}
+    own = OWNERS[screen].__dict__.get("BINDINGS", [])
+    assert {(binding.key, binding.action) for binding in own} == table
 
 
 def test_quit_has_two_ways_beside_ctrl_q():

@@ -18,10 +18,12 @@ from trainwiz.tui.screens.plan_card import PlanCard
 from trainwiz.tui.screens.stop_dialog import StopDialog
 from trainwiz.tui.widgets.action_button import ActionButton
 from trainwiz.tui.widgets.device_panel import DevicePanel
+from trainwiz.tui.widgets.host_panel import HostPanel
 from trainwiz.tui.widgets.key_bar import KeyBar, fitting_keys
 from trainwiz.tui.widgets.log_view import LogView
 from trainwiz.tui.widgets.metric_panel import MetricPanel
 from trainwiz.tui.widgets.monitor_panel import MonitorPanel
+from trainwiz.tui.widgets.monitor_summary import MonitorSummary
 from trainwiz.tui.widgets.plot import Plot
 from trainwiz.tui.widgets.run_header import RunHeader
 
@@ -89,6 +91,61 @@ async def test_without_a_gpu_it_says_so_and_shows_the_cpu_of_the_job(tmp_path: P
         assert panel.title_text == "CPU load of the job · no GPU"
         assert "220 % CPU" in panel.content().plain
         assert "no GPU: no NVIDIA driver on this machine" in panel.content().plain
+
+
+async def test_a_run_on_the_cpu_is_not_measured_by_the_gpu_beside_it(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", gpus=1, throttled=True)
+    record = json.loads((folder / "state.json").read_text())
+    record["engine"] = {"planned": "single", "planned_values": {"device": "cpu"}, "actual": None}
+    write_json(folder / "state.json", record)
+    async with monitor_app(folder).run_test(size=WIDE) as pilot:
+        screen = await looked(pilot)
+        panel = screen.query_one(DevicePanel)
+        assert panel.title_text == "CPU load of the job · GPU not used"
+        assert "420 % CPU" in panel.content().plain
+        assert screen.snapshot is not None
+        advice = {item.code: item.text for item in screen.snapshot.advice}
+        assert "heat" not in advice
+        # 18 GiB of processes against a plan of 5.4; the card holds 5.3, as planned.
+        assert "memory_above_plan" in advice
+        assert len(screen.snapshot.to_json()["gpus"]) == 1
+
+
+async def test_what_an_ended_run_last_saw_is_called_so(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", status="finished", exit_={"code": 0, "cause": None, "message": "Done."})
+    async with monitor_app(folder).run_test(size=WIDE) as pilot:
+        screen = await looked(pilot)
+        assert screen.query_one(DevicePanel).title_text == "GPU 0 · last reading · RTX 2080 SUPER"
+        assert screen.query_one(HostPanel).title_text == "RAM and disk · last reading"
+    async with monitor_app(folder).run_test(size=(60, 20)) as pilot:
+        screen = await looked(pilot)
+        device, host, *_ = str(screen.query_one(MonitorSummary).render()).splitlines()
+        assert device.startswith("GPU 0  at the end") and host.startswith("RAM at the end")
+
+
+async def test_a_run_that_stops_has_no_finish(tmp_path: Path) -> None:
+    async with monitor_app(write_run(tmp_path / "run", status="stopping")).run_test(size=WIDE) as pilot:
+        header = header_text(await looked(pilot))
+        assert "● stopping · step 1,600" in header
+        assert "finishes" not in header
+
+
+async def test_leaving_the_wizard_after_the_end_says_how_it_ended(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", status="finished", exit_={"code": 0, "cause": None, "message": "Done."})
+    app = monitor_app(folder)
+    app.farewell = "Started  run"
+    async with app.run_test(size=WIDE) as pilot:
+        screen = await looked(pilot)
+        assert screen.snapshot is not None and screen.snapshot.ending is not None
+        assert app.farewell.startswith(screen.snapshot.ending.text)
+
+
+async def test_ctrl_c_says_how_to_leave_and_that_the_run_goes_on(tmp_path: Path) -> None:
+    app = monitor_app(write_run(tmp_path / "run"))
+    async with app.run_test(size=WIDE) as pilot:
+        await looked(pilot)
+        await pilot.press("ctrl+c")
+        assert [note.message for note in app._notifications] == ["ctrl+q leaves; a run that was started goes on."]
 
 
 async def test_eight_gpus_have_a_row_each(tmp_path: Path) -> None:

@@ -79,6 +79,11 @@ def test_only_nan_says_so_and_nothing_says_what_to_expect() -> None:
     assert any("Come back later." in row for row in rows)
 
 
+def test_no_room_is_not_no_values() -> None:
+    text = " ".join(text_of(draw_curve(PlotData(curve_of([3.0, 2.0, 1.0]), empty_text="No values."), 30, 2, BRAILLE)))
+    assert "no room" in text and "No values" not in text
+
+
 def test_extremes_survive_decimation() -> None:
     values = [1.0] * 10_000
     values[7_777] = 9.0

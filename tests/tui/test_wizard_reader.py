@@ -7,6 +7,7 @@ import json
 import pytest
 import yaml
 from trainwiz.core.config import RunConfig
+from trainwiz.core.findings import Finding, Remedy
 from trainwiz.core.launch.prepare import prepare_run
 from trainwiz.core.plan.gather import plan_run
 from trainwiz.core.plan.request import PlanRequest
@@ -16,9 +17,15 @@ from trainwiz.tui.commands.wizard import wizard_request
 from trainwiz.tui.screens import plan_starter
 from trainwiz.tui.screens.plan import PlanScreen
 from trainwiz.tui.screens.plan_command import command_line
+from trainwiz.tui.screens.plan_field_table import FIELD_BY_ID
 from trainwiz.tui.screens.plan_fields import HARDWARE, REVIEW
+from trainwiz.tui.screens.plan_help import help_parts
 from trainwiz.tui.screens.plan_reader import PlanReader, planned_files
 from trainwiz.tui.screens.plan_starter import Started, start_plan
+from trainwiz.tui.screens.plan_state import Offer, PlanState, field_problem, with_values
+from trainwiz.tui.theme import UNICODE_MARKS
+from trainwiz.tui.widgets.chooser import Chooser
+from trainwiz.tui.widgets.rail import rail_content
 
 from tests.tui.wizard_parts import settled
 
@@ -218,3 +225,38 @@ async def test_a_profile_for_another_card_says_why_it_cannot_start(reader):
         assert yaml.safe_load(state.reading.files["run.yaml"])["engine"]["precision"] == "fp16"
         assert "deepspeed.json" in state.reading.files
         assert RunConfig.model_validate(yaml.safe_load(state.reading.files["run.yaml"])).engine.strategy == "zero2"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [("cut.parquet", b"PAR1 and then nothing", "cut.parquet"), ("empty.fasta", b"", "is empty (0 bytes)")],
+)
+def test_a_broken_file_is_said_under_its_field_on_the_rail_and_first_in_the_help(reader, tmp_path, name, content, said):
+    (tmp_path / name).write_bytes(content)
+    request = with_values(PlanRequest(profile="cpu-demo"), FIELD_BY_ID["data"], {"data.sources.0.name": name})
+    state = PlanState(request, step=0, reached=REVIEW, reading=last(reader, request), updating=False)
+    assert said in field_problem(state, FIELD_BY_ID["data"])
+    assert field_problem(state, FIELD_BY_ID["column"]) == ""
+    assert "✗ Data" in rail_content(state, 18, UNICODE_MARKS, folded=False).plain
+    _, parts = help_parts(state, FIELD_BY_ID["data"], ())
+    assert parts[0][0] == "Problem" and said in parts[0][1]
+    sound = PlanRequest(profile="cpu-demo")
+    assert field_problem(PlanState(sound, reading=last(reader, sound)), FIELD_BY_ID["data"]) == ""
+
+
+async def test_a_typed_folder_wins_over_a_file_that_begins_like_it(tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data.csv").write_text("sequence\nMKT\n")
+    app = TrainwizApp(lambda: Chooser("Data", [Offer("data.csv")], "", "type a path"), ascii_only=False)
+    async with app.run_test() as pilot:
+        chooser = app.screen
+        await pilot.press(*"data")
+        assert [offer.value for offer in chooser._shown] == ["data", "data.csv"]
+        await pilot.press(".", "c")
+        assert [offer.value for offer in chooser._shown] == ["data.csv", "data.c"]
+
+
+def test_remedies_in_the_help_have_lines_of_their_own():
+    finding = Finding("x", "error", "hardware", "It is not here.", (Remedy("try this", "a --b"), Remedy("or that")))
+    _, parts = help_parts(PlanState(PlanRequest()), None, (finding,))
+    assert parts[-1] == ("Finding", "It is not here.\n  try this: a --b\n  or that")

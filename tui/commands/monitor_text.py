@@ -18,11 +18,11 @@ GAP = "   "
 
 def summary_lines(snapshot: Snapshot) -> list[str]:
     """The whole look, one subject a line."""
-    lines = [f"{snapshot.name}{GAP}{snapshot.status}", _line("Progress", progress_parts(snapshot))]
+    lines = [f"{plain_text(snapshot.name)}{GAP}{snapshot.status}", _line("Progress", progress_parts(snapshot))]
     lines.append(_line("Metrics", metric_parts(snapshot)))
     lines.append(_line("Pace", pace_parts(snapshot)))
-    lines += [_line(f"GPU {gpu.index}", gpu_parts(gpu, snapshot)) for gpu in snapshot.gpus]
-    if not snapshot.gpus and snapshot.job_cpu_history and snapshot.job_cpu_history[-1] is not None:
+    lines += [_line(f"GPU {gpu.index}", gpu_parts(gpu, snapshot)) for gpu in snapshot.used_gpus]
+    if not snapshot.used_gpus and snapshot.job_cpu_history and snapshot.job_cpu_history[-1] is not None:
         lines.append(_line("CPU", [f"{snapshot.job_cpu_history[-1]:.0f} % by this run (100 is one core)", "no GPU"]))
     lines.append(_line("Host", host_parts(snapshot)))
     lines += [_line("Problem", [plain_text(problem)]) for problem in snapshot.problems]
@@ -44,9 +44,9 @@ def plain_line(snapshot: Snapshot) -> str:
     pace = snapshot.pace.real_tokens_per_s or snapshot.pace.tokens_per_s
     if pace is not None:
         parts.append(f"{pace:,.0f} tokens/s")
-    used = [gpu for gpu in snapshot.gpus if gpu.memory_used_bytes is not None]
+    used = [gpu for gpu in snapshot.used_gpus if gpu.memory_used_bytes is not None]
     parts += [f"GPU {gpu.index} {gib(gpu.memory_used_bytes)} GiB" for gpu in used]
-    if not snapshot.gpus and snapshot.job_rss_bytes is not None:
+    if not snapshot.used_gpus and snapshot.job_rss_bytes is not None:
         parts.append(f"RAM {gib(snapshot.job_rss_bytes)} GiB")
     worst = snapshot.advice[0] if snapshot.advice else None
     if worst is not None and worst.level in ("error", "warning"):

@@ -34,7 +34,7 @@ from trainwiz.tui.widgets.pace_panel import PacePanel
 from trainwiz.tui.widgets.run_header import RunHeader
 
 if TYPE_CHECKING:
-    from trainwiz.core.telemetry.snapshot import Snapshot
+    from trainwiz.core.telemetry.snapshot import Ending, Snapshot
     from trainwiz.core.telemetry.source import RunSource
     from trainwiz.tui.app import TrainwizApp
 
@@ -179,9 +179,17 @@ class MonitorScreen(Screen[None]):
         if ended_now:
             self.query_one(KeyBar).refresh()
         self.app.sub_title = snapshot.status
+        if snapshot.ending is not None:
+            self._say_goodbye(snapshot.ending)
         if self._look_again or snapshot.behind:
             self._look_again = False
             self.look()
+
+    def _say_goodbye(self, ending: Ending) -> None:
+        """Where leaving says that the run was started, it now says how the run ended."""
+        app = cast("TrainwizApp", self.app)
+        if getattr(app, "farewell", ""):
+            app.farewell = ending.text + (f"\nNext: {ending.remedy}" if ending.remedy else "")
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
         """The one place where a failed worker speaks."""

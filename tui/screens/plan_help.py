@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainwiz.core.findings import Finding
 from trainwiz.tui.screens.plan_fields import STEPS, FieldSpec, shown_key, shown_value
-from trainwiz.tui.screens.plan_state import PlanState
+from trainwiz.tui.screens.plan_state import PlanState, field_problem
 
 STEP_HELP = (
     "What this machine is, and the profile that fills in everything else.",
@@ -31,9 +31,10 @@ def help_parts(
         because = f": {origin.reason}" if origin.reason else ""
         parts.append(("Now", f"{shown_value(spec, config) or 'not set'} ({origin.origin}{because})"))
         parts.append(("As a choice of the command", f"--set {key}=..."))
-    return spec.label, [*parts, *said]
+    problem = [("Problem", field_problem(state, spec))]
+    return spec.label, [*problem, *parts, *said]
 
 
 def _finding_text(finding: Finding) -> str:
-    remedies = [f"{remedy.text}{f' ({remedy.command})' if remedy.command else ''}" for remedy in finding.remedies]
-    return " ".join([finding.message, *remedies])
+    remedies = [f"  {remedy.text}{f': {remedy.command}' if remedy.command else ''}" for remedy in finding.remedies]
+    return "\n".join([finding.message, *remedies])

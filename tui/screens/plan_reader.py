@@ -71,13 +71,13 @@ class PlanReader:
             # The rows of the last reading stand in until the new ones are counted.
             data, _ = self._last_data
             plan = edge.plan_gathered(replace(known, data=data))
-            yield replace(self._base, plan=plan, data=data, waits_for="reading the data")
+            yield replace(self._base, plan=plan, data=data, data_findings=(), waits_for="reading the data")
             if is_cancelled():
                 return
             self._data[key] = edge.gather_data(config)
         data, findings = self._last_data = self._data[key]
         plan = edge.plan_gathered(replace(known, data=data, findings=(*known.findings, *findings)))
-        self._base = replace(self._base, data=data)
+        self._base = replace(self._base, data=data, data_findings=findings)
         folder = Path(request.output_dir) if request.output_dir else new_run_folder(DEFAULT_ROOT, plan.config.name)
         yield replace(self._base, plan=plan, files=planned_files(plan, folder), folder=str(folder))
 

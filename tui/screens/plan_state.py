@@ -46,6 +46,8 @@ class Reading:
     folder: str = ""
     findings: tuple[Finding, ...] = ()
     """Why there is no plan for the request; empty when there is one."""
+    data_findings: tuple[Finding, ...] = ()
+    """What is wrong with the data; they name files and lines, not keys."""
     waits_for: str = ""
     """What is still being read; empty when the reading is complete."""
 
@@ -154,7 +156,12 @@ def field_problem(state: PlanState, spec: FieldSpec) -> str:
         return state.invalid[spec.id]
     findings = state.reading.findings or (state.plan.errors if state.plan is not None else ())
     places = {*spec.keys, *((SOURCES, FIRST_SOURCE.rstrip(".")) if spec.id == "data" else ())}
-    return next((finding.message for finding in findings if finding.where in places), "")
+    problem = next((finding.message for finding in findings if finding.where in places), "")
+    if not problem and spec.id == "data":
+        # A broken file is named by its path; what names another field's key is said there.
+        own = (finding for finding in state.reading.data_findings if finding.severity == "error")
+        problem = next((finding.message for finding in own if not finding.where.startswith(FIRST_SOURCE)), "")
+    return problem
 
 
 def start_obstacle(state: PlanState, kind: str = "start") -> str:

@@ -22,12 +22,7 @@ if TYPE_CHECKING:
 class StopDialog(ModalScreen[str | None]):
     """Answers "checkpoint", "now" or None (the run goes on)."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        *(binding for binding in bindings("dialog") if binding.key == "escape"),
-        ("enter", "press", "choose"),
-        ("left", "app.focus_previous", "left"),
-        ("right", "app.focus_next", "right"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("confirm")]
     AUTO_FOCUS = "ActionButton"
 
     DEFAULT_CSS = """

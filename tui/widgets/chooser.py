@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import ClassVar
 
 from textual import on
@@ -84,7 +85,9 @@ class Chooser(ModalScreen[str | None]):
         text = text.strip()
         self._shown = matching(self._offers, text)
         if text and self._free_text and text not in {offer.value for offer in self._shown}:
-            self._shown.append(Offer(text, f"use “{plain_text(text, 60)}”", "as you typed it"))
+            typed = Offer(text, f"use “{plain_text(text, 60)}”", "as you typed it")
+            # What names a file or folder means it, also where a longer name of the list begins with it.
+            self._shown.insert(0 if _is_a_path(text) else len(self._shown), typed)
         options = self.query_one(OptionList)
         options.clear_options()
         options.add_options([Option(_line(offer)) for offer in self._shown])
@@ -115,6 +118,13 @@ class Chooser(ModalScreen[str | None]):
 
     def action_close(self) -> None:
         self.dismiss(None)
+
+
+def _is_a_path(text: str) -> bool:
+    try:
+        return Path(text).expanduser().exists()
+    except (OSError, RuntimeError, ValueError):
+        return False
 
 
 def _line(offer: Offer) -> Content:

@@ -31,28 +31,30 @@ class DevicePanel(MonitorPanel):
     )
 
     def show(self, snapshot: Snapshot) -> None:
-        cards = len(snapshot.gpus)
+        cards = len(snapshot.used_gpus)
         wanted = CPU_LINES if not cards else ONE_GPU_LINES if cards == 1 else min(cards, MOST_ROWS)
         self.styles.height = wanted + 2
         super().show(snapshot)
 
     def title_of(self, snapshot: Snapshot) -> str:
-        last = f" {self.marks.dot} last reading" if snapshot.ending is not None else ""
-        if not snapshot.gpus:
-            return f"CPU load of the job {self.marks.dot} no GPU{last}"
-        if len(snapshot.gpus) == 1:
-            gpu = snapshot.gpus[0]
-            return f"GPU {gpu.index} {self.marks.dot} {short_name(gpu.name)}{last}"
-        return f"{len(snapshot.gpus)} GPUs{last}"
+        # What matters most comes first: a narrow frame cuts the title at its end.
+        dot = f" {self.marks.dot} "
+        last = ["last reading"] if snapshot.ending is not None else []
+        if not snapshot.used_gpus:
+            return dot.join(["CPU load of the job", *last, "GPU not used" if snapshot.gpus else "no GPU"])
+        if len(snapshot.used_gpus) == 1:
+            gpu = snapshot.used_gpus[0]
+            return dot.join([f"GPU {gpu.index}", *last, short_name(gpu.name)])
+        return dot.join([f"{len(snapshot.used_gpus)} GPUs", *last])
 
     def lines(self, snapshot: Snapshot, width: int, height: int) -> list[Content]:
-        if not snapshot.host.sample and not snapshot.gpus:
+        if not snapshot.host.sample and not snapshot.used_gpus:
             return [Content.styled(NO_SAMPLE, "$muted")]
-        if not snapshot.gpus:
+        if not snapshot.used_gpus:
             return self._cpu(snapshot, width, height)
-        if len(snapshot.gpus) == 1:
-            return self._one(snapshot, snapshot.gpus[0], width, height)
-        return [self._row(gpu, width) for gpu in snapshot.gpus]
+        if len(snapshot.used_gpus) == 1:
+            return self._one(snapshot, snapshot.used_gpus[0], width, height)
+        return [self._row(gpu, width) for gpu in snapshot.used_gpus]
 
     def _one(self, snapshot: Snapshot, gpu: GpuReading, width: int, height: int) -> list[Content]:
         if gpu.problem:
@@ -128,6 +130,9 @@ def short_name(name: str) -> str:
 
 
 def _no_gpu_reason(snapshot: Snapshot) -> str:
+    if snapshot.gpus:
+        cards = "a GPU" if len(snapshot.gpus) == 1 else f"{len(snapshot.gpus)} GPUs"
+        return f"This machine has {cards}; the run computes on the CPU."
     reason = next(
         (text for key, text in snapshot.unavailable.items() if "gpu" in key.lower() or "nvml" in key.lower()), ""
     )
@@ -152,13 +157,18 @@ def _share(part: float | None, whole: float | None) -> float | None:
 
 def device_line(snapshot: Snapshot) -> Content:
     """The device in one line, for small terminals."""
-    if snapshot.gpus:
-        gpu = max(snapshot.gpus, key=lambda item: item.memory_used_bytes or 0)
+    when = "" if snapshot.ending is None else "at the end  "
+    if snapshot.used_gpus:
+        gpu = max(snapshot.used_gpus, key=lambda item: item.memory_used_bytes or 0)
         return Content.assemble(
-            (f"GPU {gpu.index}  ", "$muted"),
+            (f"GPU {gpu.index}  {when}", "$muted"),
             _unit(gpu.utilization_percent, "%"),
             f"   {gib(gpu.memory_used_bytes)} of {gib(gpu.memory_total_bytes)} GiB   ",
             _heat(gpu),
         )
     load = snapshot.job_cpu_history[-1] if snapshot.job_cpu_history else None
-    return Content.assemble(("CPU of the job  ", "$muted"), _unit(load, "%"), ("  no GPU", "$muted"))
+    return Content.assemble(
+        (f"CPU of the job  {when}", "$muted"),
+        _unit(load, "%"),
+        ("  GPU not used" if snapshot.gpus else "  no GPU", "$muted"),
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trainwiz.core.telemetry.series import EMPTY_CURVE, Columns, Curve, smooth
 from trainwiz.tui.widgets.axes import Scale, linear_ticks, log_ticks, make_scale, tick_labels
@@ -14,6 +14,7 @@ SMOOTHING = 0.02
 """Reach of the running mean as a share of the plot's width."""
 NEAR_START = 0.05
 LEAST_WIDTH, LEAST_HEIGHT = 16, 3
+TOO_SMALL = "no room for the plot"
 
 Row = list[tuple[str, str]]
 """Runs of (text, role); roles: raw, line, point, bad, label, legend."""
@@ -39,8 +40,10 @@ def draw_curve(data: PlotData, width: int, height: int, glyphs: Glyphs) -> list[
     A step without a finite value is a gap in the line, with a mark and its step beside it.
     """
     first, last = _range(data)
-    if width < LEAST_WIDTH or height < LEAST_HEIGHT or first is None or last is None:
+    if first is None or last is None:
         return _note(data, width, height)
+    if width < LEAST_WIDTH or height < LEAST_HEIGHT:
+        return _note(replace(data, empty_text=TOO_SMALL), width, height)
     rows = height - 1
     canvas_rows = rows * glyphs.dots_down
     scale = _scale(data, first, last)

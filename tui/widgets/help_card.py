@@ -40,7 +40,8 @@ class HelpCard(ModalScreen[None]):
             yield Static(Content.styled(plain_text(self._title), "bold"), markup=False)
             for heading, text in self._parts:
                 if text:
-                    yield Static(Content.assemble("\n", (heading, "$accent"), "\n", plain_text(text)), markup=False)
+                    shown = "\n".join(plain_text(line) for line in text.splitlines())
+                    yield Static(Content.assemble("\n", (heading, "$accent"), "\n", shown), markup=False)
             lines = [Content.assemble(f"  {row.shown_key:<9}", (row.tooltip, "$muted")) for row in self._rows]
             yield Static(Content.assemble("\n", ("Keys", "$accent"), "\n", Content("\n").join(lines)), markup=False)
 

@@ -31,6 +31,9 @@ class HostPanel(MonitorPanel):
         "keeps the run. Below it the whole machine, and the free disk; where the disk shrinks, how long it lasts."
     )
 
+    def title_of(self, snapshot: Snapshot) -> str:
+        return self._title + (f" {self.marks.dot} last reading" if snapshot.ending is not None else "")
+
     def lines(self, snapshot: Snapshot, width: int, height: int) -> list[Content]:
         if not snapshot.host.sample:
             return [Content.styled("No sample of the machine yet.", "$muted")]
@@ -94,7 +97,7 @@ def host_line(snapshot: Snapshot) -> Content:
     job = snapshot.job_rss_bytes
     own = "" if job is None else f"run {gib(job)}, "
     return Content.assemble(
-        ("RAM  ", "$muted"),
+        ("RAM  " if snapshot.ending is None else "RAM at the end  ", "$muted"),
         f"{own}all {gib(snapshot.host.ram_used_bytes)} of {gib(snapshot.host.ram_total_bytes)} GiB   ",
         disk_content(snapshot),
     )

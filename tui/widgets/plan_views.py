@@ -142,7 +142,7 @@ def strip_content(state: PlanState, width: int, height: int, marks: Marks) -> Co
         text = f"{waiting} {marks.ellipsis}" if waiting else "no plan"
         lines = [
             Content.assemble((f"{'Plan':<9}", "bold"), (text, "$muted")),
-            *_finding_summary(findings, width, marks),
+            *(_finding_summary(findings, width, marks) if findings else []),
         ]
         return Content("\n").join(lines[:height])
     if height < 4:

@@ -101,7 +101,7 @@ class RunHeader(Widget):
             facts.append(f"step {snapshot.step:,}{of}")
             if snapshot.epoch is not None:
                 facts.append(f"epoch {snapshot.epoch:.3g}")
-        if snapshot.eta_s is not None and snapshot.ending is None:
+        if snapshot.eta_s is not None and snapshot.ending is None and snapshot.status != "stopping":
             facts.append(f"finishes in {duration(snapshot.eta_s)}{self._at(snapshot)}")
         elif snapshot.started_s is not None and snapshot.ended_s is not None:
             facts.append(f"took {duration(max(0.0, snapshot.ended_s - snapshot.started_s))}")
