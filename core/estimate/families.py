@@ -264,7 +264,3 @@ _READERS: dict[str, Callable[[Config], Architecture]] = {
     "m2m_100": read_bart_like,
     "marian": read_bart_like,
 }
-
-
-def known_model_types() -> tuple[str, ...]:
-    return tuple(sorted(_READERS))

@@ -6,7 +6,6 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 from trainwiz.core.run.folder import RunFolder
@@ -14,8 +13,6 @@ from trainwiz.core.supervise.log import log
 from trainwiz.core.telemetry.processes import ProcessSampler
 
 SHARE_OF_A_CORE = 0.005
-
-GpuSample = Callable[[], tuple[list[dict[str, Any]], dict[str, str]]]
 
 
 class Recorder:

@@ -223,17 +223,6 @@ class ProcessSampler:
         return found if found is not None and found.started_ticks == member.started_ticks else None
 
 
-_samplers: dict[int, ProcessSampler] = {}
-
-
-def sample_processes(root_pid: int) -> list[dict[str, Any]]:
-    """One sample of the tree below `root_pid`, as in system.jsonl; see ProcessSampler.sample."""
-    rows = _samplers.setdefault(root_pid, ProcessSampler(root_pid)).sample()
-    if not rows:
-        _samplers.pop(root_pid, None)
-    return rows
-
-
 def trainers_below(root_pid: int) -> list[ProcessId]:
     """The training processes (ranks) of the tree: those that may be asked to stop."""
     members = [member for member in tree_of(root_pid) if not member.zombie]

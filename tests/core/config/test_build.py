@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from trainwiz.core.config import RunConfig
 from trainwiz.core.config.build import build_config
 from trainwiz.core.config.keys import fields, nearest_keys, settable_keys
 from trainwiz.core.errors import UsageError
@@ -206,3 +207,11 @@ def test_every_plain_key_can_be_set_to_its_own_value() -> None:
 def test_nearest_keys(wrong: str, right: str | None) -> None:
     found = nearest_keys(wrong)
     assert found[0] == right if right else all("zzzz" not in name for name in found)
+
+
+@pytest.mark.parametrize(
+    "name", ["..", ".hidden", "-rf", "a/b", "/etc", "a\\b", "a\nb", "a b", "\u202ea", "a\x1b[m", ""]
+)
+def test_a_run_name_stays_one_plain_folder_name(name: str) -> None:
+    with pytest.raises(ValueError, match="name"):
+        RunConfig(name=name)

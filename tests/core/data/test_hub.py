@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -61,3 +63,21 @@ def test_a_hub_that_does_not_answer_costs_one_short_wait() -> None:
 def test_what_is_a_hub_id() -> None:
     assert looks_like_hub_id("agemagician/uniref50")
     assert not any(looks_like_hub_id(name) for name in ("sample-proteins", "/abs/path", "a/b/c", "./data", "../x"))
+
+
+def test_an_answer_that_is_not_the_hubs_counts_as_offline(tmp_path: Path) -> None:
+    class Portal(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"<html>Please log in</html>")
+
+        def log_message(self, *_: object) -> None:
+            return
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Portal) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        environment = {"HF_HUB_CACHE": str(tmp_path), "HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}"}
+        with pytest.raises(UsageError, match="the hub cannot be reached"):
+            hub_files("some/proteins", "train", None, "data", environment)
+        server.shutdown()

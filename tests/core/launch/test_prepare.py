@@ -13,8 +13,10 @@ import pytest
 import yaml
 from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import CannotRunError, UsageError
+from trainwiz.core.launch import target
 from trainwiz.core.launch.prepare import prepare_run
 from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.run.lock import LOCK_FILE
 from trainwiz.core.run.state import read_state
 
 from tests.core.launch.plans import plan_for, small_plan
@@ -125,6 +127,16 @@ def test_of_two_at_once_one_gets_the_folder(tmp_path: Path) -> None:
     assert results.count(tmp_path / "one") == 1, results
     assert {result for result in results if isinstance(result, str)} <= {"output_taken", "output_not_empty"}
     assert RunFolder(tmp_path / "one").is_run()
+
+
+def test_a_start_that_comes_in_between_keeps_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def somebody_is_faster(folder: Path) -> None:
+        (folder / LOCK_FILE).write_text("theirs")
+
+    monkeypatch.setattr(target, "_write_probe", somebody_is_faster)
+    with pytest.raises(UsageError, match="Another start has just taken"):
+        prepare_run(small_plan(), tmp_path / "one")
+    assert [(path.name, path.read_text()) for path in (tmp_path / "one").iterdir()] == [(LOCK_FILE, "theirs")]
 
 
 def test_a_failure_in_the_middle_leaves_nothing(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.run.folder import RunFolder, write_atomic
 from trainwiz.core.run.lock import RunLock
 from trainwiz.core.run.processid import ProcessId, identify, machine_identity, this_process
 from trainwiz.core.run.state import Attempt, RunExit, RunState, read_state, write_state
@@ -54,6 +54,16 @@ def test_wrong_types_count_as_absent(tmp_path: Path) -> None:
     run.state_json.write_text(json.dumps(wrong))
     state = read_state(run)
     assert (state.status, state.supervisor, state.attempts, state.exit) == ("prepared", None, [], None)
+
+
+def test_wrong_types_inside_count_as_absent_too(tmp_path: Path) -> None:
+    run = run_in(tmp_path)
+    attempt = {"number": 1, "started_s": 2, "ended_s": "x", "set_aside": 5, "resume": [1], "exit": 3, "log_offset": {}}
+    exit_ = {"code": 1, "message": None, "remedy": 4, "evidence": 5}
+    run.state_json.write_text(json.dumps({"status": "failed", "attempts": [attempt], "exit": exit_}))
+    state = read_state(run)
+    assert state.attempts == [Attempt(1, 2.0)]
+    assert state.exit == RunExit(1, None, "None")
 
 
 def test_lost_means_that_the_keeper_is_gone(tmp_path: Path) -> None:
@@ -108,3 +118,13 @@ def test_the_lock_is_for_one(tmp_path: Path) -> None:
     second = RunLock.take(tmp_path)
     assert second is not None
     second.release()
+
+
+def test_a_reader_sees_the_old_file_or_the_new_one_never_half(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    write_atomic(path, "old")
+    with path.open() as reader:
+        write_atomic(path, "new")
+        assert reader.read() == "old"
+    assert path.read_text() == "new"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["state.json"]

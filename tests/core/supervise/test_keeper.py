@@ -50,6 +50,18 @@ def test_it_is_seen_running_with_its_processes(start: Starter) -> None:
     assert set(line) == {"time_s", "gpus", "host", "processes", "unavailable"}
 
 
+def test_the_keeper_leaves_the_callers_session_and_its_folder(
+    start: Starter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("json", "psutil", "yaml"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('a file of the user stood in for a library')\n")
+    one = start()
+    keeper = one.supervisor()
+    assert os.getsid(keeper) != os.getsid(0)
+    assert Path(f"/proc/{keeper}/cwd").resolve() == Path("/")
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_stop_signal_ends_with_a_checkpoint(start: Starter, number: signal.Signals) -> None:
     one = start(**({"EXTRA": 1} if number == signal.SIGTERM else {}))
