@@ -57,7 +57,7 @@ def solve_batch(
 
     What is given stays as it is. A free micro-batch is the largest up to `largest_micro_batch`
     (what fits in memory) that divides the target exactly while it is at least half of that; else the
-    one with the least deviation, the larger one of equals. Without a target, accumulation is 1
+    one with the least deviation, the larger one of equals, and an exact smaller one is the first alternative. Without a target, accumulation is 1
     unless given. All sizes are at least 1.
     """
     largest = max(1, largest_micro_batch)
@@ -74,7 +74,7 @@ def solve_batch(
         chosen = Factorisation(min(largest, max(1, round(wanted))), accumulation, world_size)
     else:
         chosen = _best_free(target_samples, world_size, largest)
-    return _solution(chosen, target_samples, largest)
+    return _solution(chosen, target_samples, largest, offer_exact=micro_batch is None and accumulation is None)
 
 
 def _best_free(target: float, world_size: int, largest: int) -> Factorisation:
@@ -88,7 +88,16 @@ def _best_free(target: float, world_size: int, largest: int) -> Factorisation:
     return min(candidates, key=lambda one: (round(abs(deviation(one.samples, target)), 9), -one.micro_batch))
 
 
-def _solution(chosen: Factorisation, target: float | None, largest: int) -> BatchSolution:
+def _largest_exact(target: float, world_size: int, largest: int) -> Factorisation | None:
+    """The exact factorisation with the largest micro-batch up to `largest`, or None."""
+    if target % world_size:
+        return None
+    share = int(target) // world_size
+    micro = next((one for one in range(min(largest, share), 0, -1) if share % one == 0), None)
+    return None if micro is None else Factorisation(micro, share // micro, world_size)
+
+
+def _solution(chosen: Factorisation, target: float | None, largest: int, *, offer_exact: bool = False) -> BatchSolution:
     if target is None:
         return BatchSolution(chosen, None)
     others = sorted(
@@ -101,6 +110,10 @@ def _solution(chosen: Factorisation, target: float | None, largest: int) -> Batc
     )
     # Two lines that show the same micro-batch are one choice, not two.
     picked: list[Factorisation] = []
+    exact = _largest_exact(target, chosen.world_size, largest) if offer_exact and chosen.samples != target else None
+    if exact is not None:
+        # Too small a micro-batch to be chosen unasked, and the only one that hits the target.
+        picked.append(exact)
     for one in others:
         if all(one.micro_batch != other.micro_batch or one.samples != other.samples for other in picked):
             picked.append(one)

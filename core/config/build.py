@@ -149,7 +149,7 @@ def _text_list(value: Any) -> Any:
         text = value.strip()
         if text.lower() in ("null", "~"):
             return None
-        return [part.strip() for part in text.strip("[]").split(",") if part.strip()]
+        return [part.strip().strip("'\"") for part in text.strip("[]").split(",") if part.strip()]
     if isinstance(value, list | tuple):
         return [str(item) if isinstance(item, int) else item for item in value]
     return value

@@ -19,7 +19,7 @@ from trainwiz.core.data.reader import (
 
 
 class FastaReader(Reader):
-    """Records of a FASTA file; a position is the line of the record's header."""
+    """Records of a FASTA file; a position is the line of the record's header, and `line_of` finds a letter's own."""
 
     unit = "line"
     columns = (Column("id"), Column("description"), Column("sequence"))
@@ -47,6 +47,18 @@ class FastaReader(Reader):
     def head(self, count: int) -> list[tuple[str, ...]]:
         return head_of(self.batches(range(len(self.columns))), count)
 
+    def line_of(self, position: int, letter: int) -> int:
+        """The line of the letter with this index in the sequence whose header is on line `position`."""
+        before = 0
+        with self._file.lines() as lines:
+            for number, line in enumerate(lines, 1):
+                if number <= position or line.startswith(";"):
+                    continue
+                before += len(line.strip())
+                if before > letter or line.startswith(">"):
+                    return number
+        return position
+
     def _batch(self, rows: list[tuple[str, str, str]], positions: list[int], wanted: Sequence[int]) -> ColumnBatch:
         values = tuple(text_array([row[index] for row in rows], positions, self.path, self.unit) for index in wanted)
         return ColumnBatch(values, np.asarray(positions, dtype=np.int64))
@@ -57,6 +69,9 @@ class FastaReader(Reader):
         parts: list[str] = []
         with self._file.lines() as lines:
             for number, line in enumerate(lines, 1):
+                if not line.isascii():
+                    # A record has many lines; the one that is not UTF-8 is known here alone.
+                    text_array([line], [number], self.path, self.unit)
                 if line.startswith(">"):
                     if header is not None:
                         yield start, header, "".join(parts)

@@ -20,6 +20,10 @@ class _InFile:
     rows: int = 0
 
 
+def _is_outside(letter: str) -> bool:
+    return ord(letter) > 127 or bool(LETTERS[ord(letter)] == OUTSIDE)
+
+
 @dataclass(slots=True)
 class LetterCheck:
     """Collects what is outside the alphabet, and how many letters are read as <unk>."""
@@ -32,11 +36,16 @@ class LetterCheck:
         outside = proteins.letters_outside()
         if len(outside) == 0:
             return
-        found = self._files.setdefault(rows.path, _InFile(int(rows.positions[outside[0]]), rows.unit))
+        first = int(outside[0])
+        text = rows.texts[first].as_py()
+        found = self._files.get(rows.path)
+        if found is None:
+            letter = next(index for index, ch in enumerate(text) if _is_outside(ch))
+            position = rows.line_of(int(rows.positions[first]), letter)
+            found = self._files[rows.path] = _InFile(position, rows.unit)
         found.rows += len(outside)
         if len(found.letters) < SHOWN_LETTERS:
-            text = rows.texts[int(outside[0])].as_py()
-            found.letters.update(ch for ch in text if ord(ch) > 127 or LETTERS[ord(ch)] == OUTSIDE)
+            found.letters.update(ch for ch in text if _is_outside(ch))
 
     def findings(self, key: str) -> list[Finding]:
         """One error a file; one warning when letters are read as <unk>."""

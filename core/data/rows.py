@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from trainwiz.core.config.sections import Task
 from trainwiz.core.data.columns import find_column
 from trainwiz.core.data.formats import open_reader
 from trainwiz.core.data.proteins import trim_proteins
+from trainwiz.core.data.reader import Reader
 from trainwiz.core.data.sources import SourceFiles
 from trainwiz.core.errors import UsageError
 from trainwiz.core.findings import Finding
@@ -34,6 +35,8 @@ class KeptRows:
     """(n,) int64: row or line numbers, from 1."""
     path: Path
     unit: str
+    line_of: Callable[[int, int], int]
+    """(position of a row, index of a letter in its text) -> position of the letter."""
 
 
 @dataclass(slots=True)
@@ -89,7 +92,7 @@ def _file_rows(path: Path, files: SourceFiles, tally: SourceTally, task: Task, l
     for batch in reader.batches(wanted) if limit is None else reader.sample(wanted, limit):
         seen += len(batch.positions)
         values = (trim(batch.values[0]), *batch.values[1:])
-        rows = _filtered(values, batch.positions, path, reader.unit, source, tally)
+        rows = _filtered(values, batch.positions, reader, source, tally)
         if source.max_rows is not None and tally.rows + kept + len(rows.texts) >= source.max_rows:
             room = source.max_rows - tally.rows - kept
             yield KeptRows(
@@ -98,6 +101,7 @@ def _file_rows(path: Path, files: SourceFiles, tally: SourceTally, task: Task, l
                 rows.positions[:room],
                 path,
                 reader.unit,
+                reader.line_of,
             )
             kept += room
             break
@@ -122,8 +126,7 @@ def _file_rows(path: Path, files: SourceFiles, tally: SourceTally, task: Task, l
 def _filtered(
     values: tuple[pa.Array, ...],
     positions: np.ndarray,
-    path: Path,
-    unit: str,
+    reader: Reader,
     source: DataSource,
     tally: SourceTally,
 ) -> KeptRows:
@@ -139,9 +142,10 @@ def _filtered(
     if source.max_characters is not None:
         keep &= lengths <= source.max_characters
     if keep.all():
-        return KeptRows(texts, targets, positions, path, unit)
+        return KeptRows(texts, targets, positions, reader.path, reader.unit, reader.line_of)
     mask = pa.array(keep)
-    return KeptRows(texts.filter(mask), None if targets is None else targets.filter(mask), positions[keep], path, unit)
+    texts, targets = texts.filter(mask), None if targets is None else targets.filter(mask)
+    return KeptRows(texts, targets, positions[keep], reader.path, reader.unit, reader.line_of)
 
 
 def _note_what_is_missing(files: SourceFiles, tally: SourceTally) -> None:

@@ -27,8 +27,11 @@ CPU_FAST_SCALING, CPU_SLOW_SCALING = 0.9, 0.5
 """Exponent of the thread count: the matrices of small models keep few threads busy."""
 CPU_STEP_FAST_S, CPU_STEP_SLOW_S = 0.004, 0.03
 """Trainer, logging and loader for one step on a CPU."""
-START_FAST_S, START_SLOW_S = 5.0, 20.0
-"""Launcher, imports, model and data before the first step."""
+START_FAST_S, START_SLOW_S = 6.0, 30.0
+"""Launcher, imports, model and data before the first step, and closing after the last one: 7 s on a quiet machine,
+17 to 24 s on one whose cores are wanted twice over."""
+DEEPSPEED_FAST_S, DEEPSPEED_SLOW_S = 2.0, 20.0
+"""What DeepSpeed adds: its imports and kernels (10 to 16 s where the cores are busy; their first build takes longer)."""
 DISK_FAST, DISK_SLOW = 1.5e9, 0.25e9
 """Bytes a second of writing a checkpoint: NVMe and a busy SATA disk."""
 IMPLAUSIBLE_SHARE, IDLE_SHARE = 0.65, 0.08
@@ -165,6 +168,12 @@ def evaluation_time(work: Workload, rate: Rate, rows: int) -> Range:
         max(flops / (rate.fast_share * rate.flops), launches * LAUNCH_FAST_S),
         max(flops / (rate.slow_share * rate.flops), launches * LAUNCH_SLOW_S),
     )
+
+
+def start_time(work: Workload) -> Range:
+    """From the start of the launcher to its end, without steps, evaluations and saving."""
+    start = Range(START_FAST_S, START_SLOW_S)
+    return start + Range(DEEPSPEED_FAST_S, DEEPSPEED_SLOW_S) if work.deepspeed else start
 
 
 def saving_time(checkpoint_bytes: int) -> Range:

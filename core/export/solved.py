@@ -24,8 +24,8 @@ def zero_stage(config: RunConfig) -> int | None:
     """The ZeRO stage, or None where DeepSpeed is not used. Raises CannotRunError for an engine that cannot be exported."""
     strategy = solved(config.engine.strategy, "engine.strategy")
     if strategy == "fsdp":
-        message = "engine.strategy fsdp cannot be exported by this version; ZeRO-2 or ZeRO-3 shard as well."
-        remedy = Remedy("shard with DeepSpeed", "--strategy zero3", {"engine.strategy": "zero3"})
+        message = "engine.strategy fsdp cannot be exported by this version; zero2 shards as well."
+        remedy = Remedy("shard with ZeRO-2: --strategy zero2", changes={"engine.strategy": "zero2"})
         raise CannotRunError(Finding("unsupported_strategy", "error", "engine.strategy", message, (remedy,)))
     return ZERO_STAGES.get(strategy)
 

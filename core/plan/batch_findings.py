@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainwiz.core.batch import accumulation_for
 from trainwiz.core.findings import Finding, Remedy
-from trainwiz.core.plan.facts import Facts
+from trainwiz.core.plan.facts import Facts, percent
 
 NOTABLE_DEVIATION = 0.01
 FAR = 2.0
@@ -34,7 +34,7 @@ def _deviation(facts: Facts) -> list[Finding]:
         remedies.append(facts.remedy(f"accumulation {nearest}", changes))
     remedies.extend(
         facts.remedy(
-            f"micro-batch {other.micro_batch} × accumulation {other.accumulation}: {other.deviation:+.2%}"
+            f"micro-batch {other.micro_batch} × accumulation {other.accumulation}: {percent(other.deviation, 2, signed=True)}"
             if abs(other.deviation) < FAR
             else f"micro-batch {other.micro_batch} × accumulation {other.accumulation}",
             {
@@ -51,7 +51,7 @@ def _deviation(facts: Facts) -> list[Finding]:
 
 def _off(deviation: float) -> str:
     """ "-25.0 % off", or "2,048 times" where a percentage says nothing."""
-    return f"{deviation:+.1%} off" if abs(deviation) < FAR else f"{deviation + 1:,.0f} times"
+    return f"{percent(deviation, 1, signed=True)} off" if abs(deviation) < FAR else f"{deviation + 1:,.0f} times"
 
 
 def _length(facts: Facts) -> list[Finding]:

@@ -10,7 +10,7 @@ from trainwiz.core.batch import accumulation_for
 from trainwiz.core.estimate.memory import estimate_memory
 from trainwiz.core.estimate.time import share_of_peak, verdict_of
 from trainwiz.core.findings import Finding
-from trainwiz.core.plan.facts import Facts, duration_range, gib
+from trainwiz.core.plan.facts import Facts, duration_range, gib, percent
 from trainwiz.core.plan.memory_findings import states_text
 from trainwiz.core.profile.size import parse_size
 
@@ -39,7 +39,7 @@ def _pace(facts: Facts, claims: Mapping[str, Any]) -> list[Finding]:
     share = ""
     if facts.work is not None and facts.rate is not None:
         part = share_of_peak(facts.work, facts.rate, fast)
-        share = f"; it is {part:.0%} of the card's peak ({verdict_of(part)})"
+        share = f"; it is {percent(part)} of the card's peak ({verdict_of(part)})"
     message = (
         f"The guide's {said} tokens/s mean {step[0]:,.0f} to {step[1]:,.0f} s for a step of {tokens:,} tokens, "
         f"and {span} for its {steps:,} steps{share}."
@@ -82,7 +82,7 @@ def _advice(facts: Facts, claims: Mapping[str, Any]) -> list[Finding]:
         text = f"micro-batch {micro} × accumulation {kept} × {length} keeps it{peak}"
         message = (
             f"The guide's advice {advice.get('text', '')!r} makes {tokens:,} tokens a step, "
-            f"{tokens / target:.1%} of {target:,}: it changes the training, not only the memory."
+            f"{percent(tokens / target, 1)} of {target:,}: it changes the training, not only the memory."
         )
         remedy = facts.remedy(text, changes)
         findings.append(Finding("claim_batch", "warning", f"claims.remedies.{position}", message, (remedy,)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainwiz.core.findings import Finding
-from trainwiz.core.plan.facts import Facts, gib
+from trainwiz.core.plan.facts import Facts, gib, percent
 
 NOTABLE_CUT = 0.02
 
@@ -36,7 +36,7 @@ def _cut(facts: Facts) -> list[Finding]:
     longer = sum(size > length for size in data.lengths) / len(data.lengths)
     if longer <= NOTABLE_CUT:
         return []
-    message = f"{longer:.0%} of the rows are longer than {length:,} tokens and are cut there."
+    message = f"{percent(longer)} of the rows are longer than {length:,} tokens and are cut there."
     return [Finding("rows_cut", "note", "batch.sequence_length", message)]
 
 

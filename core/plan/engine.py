@@ -32,8 +32,14 @@ def settle_engine(draft: Draft, machine: Machine, devices: Devices) -> tuple[Fin
     _strategy(draft, devices)
     _optimizer(draft, devices)
     threads = max(1, machine.cpu_cores // max(1, devices.processes))
-    draft.settle("engine.cpu_threads", threads, f"{machine.cpu_cores} cores for {devices.processes} process(es)")
+    draft.settle("engine.cpu_threads", threads, cores_shared(machine, devices))
     return findings
+
+
+def cores_shared(machine: Machine, devices: Devices) -> str:
+    """ "12 cores for one process"."""
+    cores = f"{machine.cpu_cores} core{'s' * (machine.cpu_cores != 1)}"
+    return f"{cores} for {'one process' if devices.processes == 1 else f'{devices.processes} processes'}"
 
 
 def _as_seen(machine: Machine, devices: Devices) -> Machine:

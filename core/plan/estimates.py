@@ -11,8 +11,6 @@ from trainwiz.core.estimate.host import HostNeeds, host_ram_parts
 from trainwiz.core.estimate.memory import MemoryEstimate, estimate_memory, unknown_memory
 from trainwiz.core.estimate.states import states_of
 from trainwiz.core.estimate.time import (
-    START_FAST_S,
-    START_SLOW_S,
     Range,
     Rate,
     StepTime,
@@ -20,6 +18,7 @@ from trainwiz.core.estimate.time import (
     evaluation_time,
     gpu_rate,
     saving_time,
+    start_time,
 )
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.hardware.machine import Machine
@@ -110,13 +109,13 @@ def plan_time(
     """Time of a step and of the whole run, as a range."""
     if work is None or rate is None or each is None:
         return _unknown_time(length)
-    step = each.step
+    step, start = each.step, start_time(work)
     total = evaluation = saving = None
     if length.steps is not None:
         evaluation = _evaluations(config, work, rate, length, validation_rows)
         saves = length.steps // (config.checkpoint.every_steps or length.steps) + 1
         saving = saving_time(disk_needs(work, 1).checkpoint_bytes).times(saves)
-        total = step.times(length.steps) + evaluation + saving + Range(START_FAST_S, START_SLOW_S)
+        total = step.times(length.steps) + evaluation + saving + start
     return TimePlan(
         step_s=step.likely,
         step_low_s=step.low,
@@ -132,6 +131,8 @@ def plan_time(
         fraction_of_peak=each.fraction_of_peak,
         basis="roofline",
         verdict=each.verdict,
+        start_low_s=start.low,
+        start_high_s=start.high,
     )
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +13,7 @@ from trainwiz.core.estimate.time import Rate
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.findings import Remedy
 from trainwiz.core.hardware.machine import Machine
+from trainwiz.core.plan.command import plan_command
 from trainwiz.core.plan.devices import Devices
 from trainwiz.core.plan.result import BatchPlan, MemoryPlan, TimePlan
 from trainwiz.core.profile.profile import Profile
@@ -46,43 +45,17 @@ class Facts:
 
     def remedy(self, text: str, changes: Mapping[str, Any]) -> Remedy:
         """A remedy that a front end can apply and a shell can run."""
-        return Remedy(text, self.command(changes), changes)
-
-    def command(self, changes: Mapping[str, Any]) -> str:
-        """The plan again with `changes`: profile, the user's own values, then the changes."""
-        words = ["trainwiz", "plan"]
-        if self.config.profile is not None:
-            words += ["--profile", self.config.profile]
-        words += self._machine_words()
-        yours = {key: self.config.value(key) for key, origin in self.config.origins.items() if origin.origin == "you"}
-        for key, value in {**yours, **changes}.items():
-            if key not in ("profile", "name"):
-                words += ["--set", f"{key}={_yaml(value)}"]
-        return shlex.join(words)
-
-    def _machine_words(self) -> list[str]:
-        """The machine, where it is another one than the profile's own."""
-        if not self.machine.hypothetical or not self.machine.gpus:
-            return []
-        name, count = self.machine.gpus[0].catalogue_name, len(self.machine.gpus)
-        own = self.profile is not None and (name, count) == (self.profile.hardware.gpu, self.profile.hardware.num_gpus)
-        if own or name is None:
-            return []
-        return ["--gpu", name, "--num-gpus", str(count)]
-
-
-def _yaml(value: Any) -> str:
-    """A value as `--set` reads it back: JSON is YAML, and a plain word stays plain."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, list) and all(hasattr(item, "model_dump") for item in value):
-        value = [item.model_dump(exclude_defaults=True) for item in value]
-    return json.dumps(value)
+        return Remedy(text, plan_command(self.config, self.machine, self.profile, changes), changes)
 
 
 def gib(size: float) -> str:
     """ "5.4 GiB"."""
     return f"{size / GIB:.1f} GiB"
+
+
+def percent(share: float, digits: int = 0, signed: bool = False) -> str:
+    """0.35 -> "35 %"; with a sign -0.25 -> "-25 %"."""
+    return f"{share * 100:{'+' if signed else ''}.{digits}f} %"
 
 
 def duration(seconds: float) -> str:

@@ -111,6 +111,9 @@ def _candidates(facts: Facts, work: Workload) -> Iterator[tuple[str, Workload, d
             "engine.offload": "optimizer",
             "engine.optimizer": "adamw_torch",
         }
+        if len(machine.visible_gpus) > facts.devices.processes:
+            # A sharding strategy would take every card, and the batch with them.
+            changes["engine.processes"] = facts.devices.processes
         words = "optimizer in host RAM (ZeRO-2)"
         if not (machine.hypothetical or machine.libraries.has("deepspeed")):
             words += ", once DeepSpeed is installed"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trainwiz.core.catalog.model import ModelSpec
@@ -11,6 +11,7 @@ from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.errors import TrainwizError
 from trainwiz.core.findings import Finding, Remedy
 from trainwiz.core.hardware.machine import Machine
+from trainwiz.core.plan.command import plan_command
 from trainwiz.core.plan.make import make_plan
 from trainwiz.core.plan.request import PlanRequest
 from trainwiz.core.plan.result import Plan
@@ -77,8 +78,19 @@ def _with_choice(finding: Finding, config: RunConfig) -> Finding:
         return finding
     if any("--dataset" in (remedy.command or remedy.text) for remedy in finding.remedies):
         return finding
-    own = Remedy("name your own data", "--dataset FILE")
+    own = Remedy("name your own data: --dataset FILE")
     return Finding(finding.code, finding.severity, finding.where, finding.message, (own, *finding.remedies))
+
+
+def _whole_commands(finding: Finding, config: RunConfig, machine: Machine, profile: Profile | None) -> Finding:
+    """Model and data know an option that helps; pasted alone it is no command."""
+    remedies = tuple(
+        replace(remedy, command=plan_command(config, machine, profile, remedy.changes))
+        if remedy.changes and (remedy.command is None or remedy.command.startswith("--"))
+        else remedy
+        for remedy in finding.remedies
+    )
+    return replace(finding, remedies=remedies)
 
 
 def gather_config(
@@ -108,7 +120,8 @@ def gather(request: PlanRequest, machine: Machine | None = None) -> Gathered:
     config, model, model_findings = gather_config(request, profile)
     target, target_findings = gather_machine(request, profile, here)
     data, data_findings = gather_data(config)
-    findings = (*target_findings, *model_findings, *data_findings)
+    about_inputs = tuple(_whole_commands(one, config, target, profile) for one in (*model_findings, *data_findings))
+    findings = (*target_findings, *about_inputs)
     return Gathered(profile, config, target, model, data, findings)
 
 

@@ -10,6 +10,7 @@ from trainwiz.core.estimate.host import LOW_MEMORY_BYTES
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.plan.devices import Devices
 from trainwiz.core.plan.draft import Draft
+from trainwiz.core.plan.engine import cores_shared
 
 SMALL_ROWS = 50_000
 MOST_WORKERS = 8
@@ -52,7 +53,7 @@ def _workers(machine: Machine, devices: Devices, rows: int | None, low: bool) ->
         return min(2, max(1, machine.cpu_cores // devices.processes - 1)), f"{rows:,} rows need no more"
     share = max(1, machine.cpu_cores // devices.processes)
     workers = max(1, min(MOST_WORKERS, share - 1))
-    return workers, f"{machine.cpu_cores} cores for {devices.processes} process(es), one left for each"
+    return workers, f"{cores_shared(machine, devices)}, one left for each"
 
 
 def _pin_reason(devices: Devices, low: bool) -> str:

@@ -28,7 +28,7 @@ from trainwiz.core.plan.loading import settle_intervals, settle_length, settle_l
 from trainwiz.core.plan.memory_findings import memory_findings
 from trainwiz.core.plan.result import Plan, PlannedModel
 from trainwiz.core.plan.scope_findings import scope_findings
-from trainwiz.core.plan.sizes import batch_plan, settle_sizes
+from trainwiz.core.plan.sizes import batch_plan, settle_sizes, target_samples
 from trainwiz.core.plan.time_findings import time_findings
 from trainwiz.core.profile.profile import Profile
 
@@ -57,6 +57,7 @@ def make_plan(
             draft.put("task", model.task, f"what {model.name} is made for")
     collected += settle_engine(draft, machine, devices)
     architecture, unknown = read_architecture(model.architecture) if model is not None else (None, "")
+    _reopen_accumulation(draft, devices, profile)
     solution = settle_sizes(draft, _workload(draft, devices, architecture, data), devices)
     settle_loading(draft, machine, devices, data)
     steps = settle_length(draft, solution.chosen.samples, data)
@@ -108,6 +109,15 @@ def make_plan(
         findings=sort_findings(collected),
         extra={"data": _data_json(data)},
     )
+
+
+def _reopen_accumulation(draft: Draft, devices: Devices, profile: Profile | None) -> None:
+    """A profile's accumulation belongs to its number of GPUs: with another one the target says what it should be."""
+    key = "batch.gradient_accumulation_steps"
+    if profile is None or draft.config.origin(key).origin != "profile" or target_samples(draft) is None:
+        return
+    if devices.world_size != max(1, profile.hardware.num_gpus):
+        draft.values[key] = None
 
 
 def _engine_view(draft: Draft) -> RunConfig:

@@ -79,13 +79,19 @@ def _host(facts: Facts) -> list[Finding]:
         "Loader workers, pinned batches, rows and offloaded states take it, not the micro-batch."
     )
     remedies = []
+    missing = memory.host_ram_bytes - memory.host_ram_capacity_bytes
     if facts.config.data.workers:
         saved = memory.host_ram_parts.get("workers", 0)
-        remedies.append(facts.remedy(f"no loader workers: {gib(saved)} less", {"data.workers": 0}))
+        remedies.append(facts.remedy(f"no loader workers: {_less(saved, missing)}", {"data.workers": 0}))
     if not facts.config.data.streaming and memory.host_ram_parts.get("data", 0) > 2**28:
         saved = memory.host_ram_parts["data"]
-        remedies.append(facts.remedy(f"stream the rows: {gib(saved)} less", {"data.streaming": True}))
+        remedies.append(facts.remedy(f"stream the rows: {_less(saved, missing)}", {"data.streaming": True}))
     return [Finding("host_ram", "error", "host_ram", message, tuple(remedies))]
+
+
+def _less(saved: int, missing: int) -> str:
+    still = f", still {gib(missing - saved)} too much" if saved < missing else ""
+    return f"{gib(saved)} less{still}"
 
 
 def _low_memory(facts: Facts) -> list[Finding]:
@@ -108,7 +114,7 @@ def _disk(facts: Facts) -> list[Finding]:
         f"The run writes up to {gib(memory.disk_bytes)} (checkpoints, final model, logs) and "
         f"{gib(memory.disk_capacity_bytes)} are free{place}."
     )
-    remedies = [Remedy("write to another disk", "--output-dir FOLDER")]
+    remedies = [Remedy("write to another disk: --output-dir FOLDER")]
     if facts.config.checkpoint.keep > 1:
         remedies.insert(0, facts.remedy("keep one checkpoint", {"checkpoint.keep": 1}))
     return [Finding("disk", "error", "disk", message, tuple(remedies))]

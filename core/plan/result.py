@@ -96,6 +96,9 @@ class TimePlan:
     fraction_of_peak: float | None
     basis: Literal["roofline", "probe", "history"]
     verdict: TimeVerdict | None
+    start_low_s: float | None = None
+    start_high_s: float | None = None
+    """Launcher, imports, model and data, and closing at the end: a part of the total."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 
 from trainwiz.core.findings import Finding, Remedy
 from trainwiz.core.hardware.describe import describe_gpus, gpu_label
 from trainwiz.core.hardware.hypothetical import catalogue_machine
 from trainwiz.core.hardware.machine import Gpu, Machine
+from trainwiz.core.plan.command import mode_words, set_words
 from trainwiz.core.plan.request import PlanRequest
 from trainwiz.core.profile.profile import Profile, ProfileHardware
 
@@ -38,7 +40,7 @@ def choose_target(request: PlanRequest, profile: Profile | None, here: Machine) 
         own = catalogue_machine(
             gpu=wanted.gpu, num_gpus=wanted.num_gpus, ram_bytes=wanted.ram_bytes, cpu_cores=wanted.cpu_cores
         )
-        return Target(own, (_missing(profile, wanted, here),))
+        return Target(own, (_missing(request, profile, wanted, here),))
     return Target(here, _differences(profile, wanted, cards))
 
 
@@ -65,7 +67,7 @@ def _named(request: PlanRequest, profile: Profile | None) -> Machine:
     )
 
 
-def _missing(profile: Profile | None, wanted: ProfileHardware, here: Machine) -> Finding:
+def _missing(request: PlanRequest, profile: Profile | None, wanted: ProfileHardware, here: Machine) -> Finding:
     name = profile.name if profile is not None else "this run"
     reason = next(
         (why for key, why in here.unavailable.items() if "gpu" in key or "nvml" in key or "driver" in key), ""
@@ -76,6 +78,8 @@ def _missing(profile: Profile | None, wanted: ProfileHardware, here: Machine) ->
         f"{name} is made for {wanted.num_gpus} × {wanted.gpu}, and this machine has no NVIDIA GPU"
         f"{f' ({reason})' if reason else ''}. The plan shown is for that machine."
     )
+    written = ["trainwiz", "--profile", name, *mode_words(request.mode, request.overfit_batches)]
+    written += [*set_words(request.overrides), "--dry-run"]
     return Finding(
         "missing_hardware",
         "error",
@@ -83,7 +87,7 @@ def _missing(profile: Profile | None, wanted: ProfileHardware, here: Machine) ->
         message,
         (
             Remedy("try the same engine here with a tiny model", f"trainwiz --profile {name} --smoke --yes"),
-            Remedy("write the folder for the machine that has it", f"trainwiz --profile {name} --dry-run"),
+            Remedy("write the folder for the machine that has it", shlex.join(written)),
         ),
     )
 

@@ -8,7 +8,7 @@ from trainwiz.core.catalog.models import load_models
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.estimate.time import step_time
 from trainwiz.core.findings import Finding, Remedy
-from trainwiz.core.plan.facts import Facts, duration_range
+from trainwiz.core.plan.facts import Facts, duration_range, percent
 
 YEAR_S = 365.25 * 86400
 MONTH_S = 30 * 86400.0
@@ -87,7 +87,7 @@ def _idle(facts: Facts) -> list[Finding]:
     if facts.time.verdict != "idle" or facts.config.mode.kind != "train":
         return []
     message = (
-        f"The GPU would mostly wait: this reaches about {facts.time.fraction_of_peak or 0:.0%} of its peak. "
+        f"The GPU would mostly wait: this reaches about {percent(facts.time.fraction_of_peak or 0)} of its peak. "
         "The micro-batch is small for it, or the model is."
     )
     changes = {"batch.micro_batch_size": facts.batch.micro_batch * 4, "batch.gradient_accumulation_steps": None}

@@ -81,7 +81,7 @@ def _pace(pace: Pace, planned: Planned) -> Iterable[Advice]:
         yield Advice(
             "data_wait",
             "warning",
-            f"Steps wait {pace.data_wait:.0%} of their time for data: more loader workers may help (data.workers).",
+            f"Steps wait {pace.data_wait * 100:.0f} % of their time for data: more loader workers may help (data.workers).",
         )
     if pace.step_s is None or planned.step_high_s is None or planned.step_low_s is None:
         return

@@ -71,7 +71,10 @@ def number_lines(plan: Plan) -> list[str]:
     if time.steps is not None and time.step_low_s is not None:
         pace = f"{count(time.steps)} steps × {duration_range(time.step_low_s, time.step_high_s)}"
         peak = f", {percent(time.fraction_of_peak)} of the peak" if time.fraction_of_peak is not None else ""
-        lines.append(labelled("", f"{pace}{peak}, by {time.basis}"))
+        start = (
+            f"; start and end {duration_range(time.start_low_s, time.start_high_s)} of it" if time.start_high_s else ""
+        )
+        lines.append(labelled("", f"{pace}{peak}, by {time.basis}{start}"))
     return lines
 
 

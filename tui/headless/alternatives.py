@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import shlex
 
+from trainwiz.core.findings import Finding
 from trainwiz.core.plan.result import Plan
 from trainwiz.tui.choices import DEFAULT_PROFILE, Choices
 
 GUIDE_SUFFIX = "-guide"
+
+
+def needs_another_machine(finding: Finding) -> bool:
+    """Whether another machine would help; against wrong data or a wrong argument a written folder does not."""
+    by_machine = finding.where.startswith("engine.") or finding.where in ("hardware", "memory", "host_ram")
+    return by_machine and not finding.code.endswith("_not_supported")
 
 
 def commands_that_work(choices: Choices, plan: Plan) -> list[tuple[str, str]]:
@@ -21,7 +28,10 @@ def commands_that_work(choices: Choices, plan: Plan) -> list[tuple[str, str]]:
     if choices.request.mode != "smoke":
         named = f" --profile {shlex.quote(profile)}" if profile else ""
         commands.append((f"trainwiz{named} --smoke --yes", "the same engine with a tiny model, here and now"))
-    commands.append((f"trainwiz {asked} --dry-run".replace("  ", " "), "write the folder, for the machine that can"))
+    if any(needs_another_machine(finding) for finding in plan.errors):
+        commands.append(
+            (f"trainwiz {asked} --dry-run".replace("  ", " "), "write the folder, for the machine that can")
+        )
     gpu = next((gpu.catalogue_name for gpu in plan.machine.gpus if gpu.catalogue_name), None)
     if gpu is not None and choices.request.gpu is None:
         commands.append((f"trainwiz plan {asked} --gpu {shlex.quote(gpu)}".replace("  ", " "), "look at the plan"))

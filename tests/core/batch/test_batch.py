@@ -1,5 +1,7 @@
 """The solver against the guides' own figures and against brute force."""
 
+from random import Random
+
 import pytest
 from trainwiz.core.batch import Factorisation, accumulation_for, deviation, solve_batch
 
@@ -84,3 +86,24 @@ def test_accumulation_rounds_to_the_nearest() -> None:
     assert accumulation_for(10, 4, 1) == 2
     assert accumulation_for(11, 4, 1) == 3
     assert accumulation_for(0.5, 4, 1) == 1
+
+
+def test_random_batches_are_nearest_and_their_alternatives_honest() -> None:
+    random = Random(11)
+    for _ in range(1500):
+        world, largest = random.choice([1, 2, 3, 7, 8]), random.choice([1, 3, 6, 20, 33, 256])
+        target = random.choice([random.randint(1, 9000), random.randint(1, 4_000_000) / 512])
+        micro = random.choice([None, random.randint(1, 40)])
+        solved = solve_batch(target_samples=target, world_size=world, largest_micro_batch=largest, micro_batch=micro)
+        chosen = solved.chosen
+        assert solved.deviation == pytest.approx((chosen.samples - target) / target)
+        assert len(solved.alternatives) == 2
+        for other, off in solved.alternatives:
+            assert other != chosen and off == pytest.approx((other.samples - target) / target)
+            assert other.micro_batch <= max(largest, chosen.micro_batch)
+        if micro is not None:
+            either = [micro * world * count for count in range(1, int(target / (micro * world)) + 3)]
+            assert abs(chosen.samples - target) == pytest.approx(min(abs(one - target) for one in either))
+        elif target % world == 0 and chosen.samples != target:
+            # One sequence at once always hits it: what is exact is at least offered.
+            assert solved.alternatives[0][0].samples == target

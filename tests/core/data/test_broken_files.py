@@ -76,8 +76,7 @@ def test_not_utf8_names_the_line(tmp_path: Path, name: str) -> None:
         "a.jsonl": b'{"sequence": "MKT"}\n{"sequence": "M\xffT"}\n',
         "a.fasta": b">a\nMK\xff\n",
     }
-    line = 1 if name == "a.fasta" else 2
-    assert f"{name}, line {line}: the text is not UTF-8 (byte 0xff)" in _message(write(tmp_path / name, lines[name]))
+    assert f"{name}, line 2: the text is not UTF-8 (byte 0xff)" in _message(write(tmp_path / name, lines[name]))
 
 
 def test_not_utf8_in_parquet_names_the_row(tmp_path: Path) -> None:
@@ -126,7 +125,7 @@ def test_folder_without_data_and_with_two_formats(tmp_path: Path) -> None:
 def test_wrong_json(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", '{"sequence": "MKT"}\n{"sequence": "MK\n')
     assert "a.jsonl, line 2 is not a JSON object on one line" in _message(path)
-    assert "line 1: holds a list" in _message(write(tmp_path / "b.json", "[1, 2]\n"))
+    assert "line 1 holds a list" in _message(write(tmp_path / "b.json", "[1, 2]\n"))
     late = "\n".join(['{"sequence": "MKT"}'] * 150 + ['{"other": 1}'])
     assert "line 151: the row has no 'sequence'" in _message(write(tmp_path / "c.jsonl", late))
 
@@ -164,3 +163,19 @@ def test_unreadable_file_is_a_sentence(tmp_path: Path) -> None:
     loop = tmp_path / "loop.csv"
     loop.symlink_to(loop)
     assert "loop.csv" in _message(loop)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "place"),
+    [
+        ("a.fasta", ">a\nMKT\n>b\n\nMKTA\nMK;T\n", "line 6"),
+        ("b.fasta", ">a\nMKT\nM\u00e9T\n", "line 3"),
+        ("a.txt", "MKT\n\nMK;T\n", "line 3"),
+        ("a.csv", "id,sequence\n1,MKT\n\n2,MK;T\n", "line 4"),
+        ("a.jsonl", '{"sequence": "MKT"}\n\n{"sequence": "MK;T"}\n', "line 3"),
+    ],
+)
+def test_a_letter_outside_the_alphabet_is_named_with_its_own_line(
+    tmp_path: Path, name: str, text: str, place: str
+) -> None:
+    assert f"{name}, {place}: letters outside" in _message(write(tmp_path / name, text.encode()))

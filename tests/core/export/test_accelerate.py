@@ -73,4 +73,4 @@ def test_deepspeed_on_a_cpu_does_not_say_use_cpu() -> None:
 def test_fsdp_is_refused_with_a_remedy() -> None:
     with pytest.raises(CannotRunError) as caught:
         accelerate_config(solved_config(engine__strategy="fsdp"))
-    assert caught.value.findings[0].remedies[0].changes == {"engine.strategy": "zero3"}
+    assert caught.value.findings[0].remedies[0].changes == {"engine.strategy": "zero2"}

@@ -99,10 +99,10 @@ def test_gpus_of_the_caller_win(tmp_path: Path) -> None:
 
 
 def test_gpu_names_are_not_run_by_the_shell(tmp_path: Path) -> None:
-    config = solved_config("3080-10g-guide", engine__device="cuda", engine__gpus=["$(touch /tmp/trainwiz-pwned)"])
+    config = solved_config("3080-10g-guide", engine__device="cuda", engine__gpus=[f"$(touch {tmp_path}/taken)"])
     result = run_script(tmp_path, launch_script(config))
     assert result.returncode == 0 and "cuda:0" in result.stdout
-    assert not Path("/tmp/trainwiz-pwned").exists()
+    assert not (tmp_path / "taken").exists()
 
 
 def test_environment() -> None:

@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import pytest
 from trainwiz.core.config import RunConfig
+from trainwiz.core.config.build import build_config
 from trainwiz.core.findings import Remedy
 from trainwiz.core.plan.result import Plan
+from trainwiz.core.profile.store import load_profile
 
 from tests.core.plan.machines import GIB, codes, config, finding, machine, plan, real, rows
 
@@ -133,7 +135,7 @@ def test_a_batch_off_its_target() -> None:
         batch__gradient_accumulation_steps=4,
     )
     found = finding(plan(machine(), request), "batch_deviation")
-    assert "-25.0%" in found.message
+    assert "-25.0 %" in found.message
     fixed = plan(machine(), apply(request, found.remedies[0]))
     assert abs(fixed.batch.deviation or 0) < 0.25
 
@@ -240,3 +242,38 @@ def test_a_target_far_below_one_sequence_is_said_in_words() -> None:
     found = finding(plan(machine(), request), "batch_deviation")
     assert "%" not in found.message
     assert any(one.changes["batch.micro_batch_size"] == 1 for one in found.remedies)
+
+
+def test_a_profile_on_more_cards_than_its_own_keeps_its_target() -> None:
+    profile = load_profile("2080super")
+    request = build_config(profile, {})
+    made = plan(machine("RTX 2080 Super", 3), request, profile=profile)
+    assert made.batch.accumulation == 217
+    assert made.batch.effective_tokens == 1_999_872
+    assert plan(machine("RTX 2080 Super"), request, profile=profile).batch.accumulation == 651
+    yours = build_config(profile, {"batch.gradient_accumulation_steps": 651})
+    assert plan(machine("RTX 2080 Super", 3), yours, profile=profile).batch.accumulation == 651
+
+
+def test_a_sharding_remedy_leaves_the_number_of_processes() -> None:
+    request = config("esm2-650m", **ESM650, engine__strategy="single")
+    found = finding(plan(machine("RTX 3080 10GB", 2), request), "does_not_fit")
+    sharded = [one for one in found.remedies if one.changes.get("engine.strategy") == "zero2"]
+    assert sharded
+    for remedy in sharded:
+        assert plan(machine("RTX 3080 10GB", 2), apply(request, remedy)).batch.effective_samples == 3900
+
+
+def test_starting_is_a_part_of_the_total_and_deepspeed_takes_longer() -> None:
+    alone = plan(machine(), config("esm2-8m", training__max_steps=1, engine__strategy="single")).time
+    deep = plan(machine(), config("esm2-8m", training__max_steps=1, engine__strategy="zero2")).time
+    for time in (alone, deep):
+        assert time.start_low_s and time.start_high_s and time.total_low_s and time.total_high_s
+        assert time.start_low_s < time.total_low_s and time.start_high_s < time.total_high_s
+    assert (deep.start_high_s or 0) > (alone.start_high_s or 0)
+
+
+def test_ram_that_no_remedy_frees_is_said() -> None:
+    request = config("esm2-650m", engine__offload="optimizer", data__workers=4, batch__micro_batch_size=1)
+    found = finding(plan(machine("RTX 3090", ram_gib=12), request), "host_ram")
+    assert "less, still" in found.remedies[0].text

@@ -14,7 +14,7 @@ CASES = [
     ("strategy_not_supported", {"engine__strategy": "zero3"}, "--set engine.strategy=zero2"),
     ("nodes_not_supported", {"engine__nodes": 2}, "--set engine.nodes=1"),
     ("trace_not_supported", {"mode__trace_steps": 3}, None),
-    ("reporter_not_supported", {"logging__report_to": ["wandb"]}, "--set 'logging.report_to=[\"tensorboard\"]'"),
+    ("reporter_not_supported", {"logging__report_to": ["wandb"]}, "--set logging.report_to=tensorboard"),
 ]
 
 

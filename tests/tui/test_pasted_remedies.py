@@ -1,0 +1,99 @@
+"""Every command that a plan offers, pasted back: the same machine, the changes made, what the text says."""
+
+import re
+import shlex
+
+import pytest
+from trainwiz.core.findings import Remedy
+from trainwiz.core.plan.gather import plan_run
+from trainwiz.core.plan.result import Plan
+from trainwiz.tui.choices import Choices, parse_choices
+from trainwiz.tui.headless.alternatives import commands_that_work
+from trainwiz.tui.options import OPTIONS
+
+GIB = 2**30
+
+CASES = [
+    "--profile 3080-10g-guide",
+    "--profile 2080super-guide --ram 12G",
+    "--profile 2080super --num-gpus 3 --accumulation 651",
+    "--profile 3080-10g-guide --gpu-memory 11G --tflops 60 --capability 8.6",
+    "--profile 3080-10g-guide --gpu 'RTX 3080 12GB' --num-gpus 2 --ram 30G",
+    "--profile 2080super --dataset sample-proteins --gpu 'V100 SXM2 32GB' --precision bf16",
+    "--model esm2-8m --dataset sample-proteins --gpu 'RTX 4090' --target-tokens 100000 --micro-batch 3 --accumulation 5",
+    "--model esm2-650m --dataset sample-proteins --gpu 'RTX 3080 10GB' --micro-batch 64 --target-samples 1000",
+    "--profile cpu-demo --overfit 10 --precision fp16",
+    "--profile cpu-demo --report-to wandb",
+    "--profile cpu-demo --model esm2-8n",
+    "--profile cpu-demo --model somebody/some-model",
+    "--profile cpu-demo --target-samples 5000",
+]
+
+
+def parsed(line: str) -> Choices:
+    values: dict[str, object] = {option.name: [] if option.kind == "repeated" else None for option in OPTIONS}
+    by_flag = {option.flag: option for option in OPTIONS}
+    words = iter(shlex.split(line))
+    for word in words:
+        option = by_flag[word]
+        if option.kind in ("flag", "switch"):
+            values[option.name] = True
+        elif option.kind == "repeated":
+            values[option.name] = [*values[option.name], next(words)]  # type: ignore[misc]
+        else:
+            values[option.name] = next(words)
+    return parse_choices(values)
+
+
+def planned(line: str) -> Plan:
+    return plan_run(parsed(line).request)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_remedy_gives_what_it_says(case: str) -> None:
+    made = planned(case)
+    tried = 0
+    for finding in made.findings:
+        for remedy in finding.remedies:
+            if remedy.command is None or not remedy.command.startswith("trainwiz plan "):
+                assert not (remedy.command or "").startswith("--"), "an option alone cannot be pasted"
+                continue
+            tried += 1
+            again = planned(remedy.command.removeprefix("trainwiz plan "))
+            assert again.machine.description == made.machine.description, remedy.command
+            assert again.config.mode.kind == made.config.mode.kind
+            _does(remedy, made, again)
+            if not finding.code.startswith("claim_"):
+                assert (finding.code, finding.message) not in [(one.code, one.message) for one in again.findings]
+    assert tried
+
+
+def _does(remedy: Remedy, made: Plan, again: Plan) -> None:
+    for key, value in remedy.changes.items():
+        if isinstance(value, int | float | str):
+            assert again.config.value(key) == value, remedy.command
+    memory = re.search(r": ([\d.]+) GiB", remedy.text)
+    if memory and "engine" in str(dict(remedy.changes)):
+        assert f"{again.memory.device_used_bytes / GIB:.1f}" == memory[1], remedy.text
+        assert again.batch.effective_samples == pytest.approx(made.batch.effective_samples, rel=0.01)
+    off = re.search(r": ([+-][\d.]+) %$", remedy.text)
+    if off and again.batch.deviation is not None:
+        assert again.batch.deviation * 100 == pytest.approx(float(off[1]), abs=0.006)
+
+
+@pytest.mark.parametrize(
+    ("case", "offered"),
+    [
+        ("--profile 2080super", True),
+        ("--profile cpu-demo --precision fp16", True),
+        ("--profile cpu-demo --dataset no-such-file.fasta", False),
+        ("--profile cpu-demo --model somebody/some-model", False),
+        ("--profile cpu-demo --strategy fsdp", False),
+        ("--profile cpu-demo --report-to wandb", False),
+    ],
+)
+def test_a_written_folder_is_offered_only_where_another_machine_helps(case: str, offered: bool) -> None:
+    choices = parsed(case)
+    commands = [command for command, _ in commands_that_work(choices, plan_run(choices.request))]
+    assert any("--dry-run" in command for command in commands) == offered
+    assert commands
