@@ -144,8 +144,8 @@ RULES: tuple[Rule, ...] = (
     _rule(
         "dataloader_worker_killed",
         r"dataloader worker .*(killed by signal|exited unexpectedly)",
-        "A loader process was killed, most often for lack of RAM",
-        "Start again with --set data.workers=0.",
+        "A loader process was killed",
+        "Lack of RAM is the usual reason. Start again with --set data.workers=0.",
     ),
     _rule(
         "deepspeed_mismatch",
@@ -188,13 +188,17 @@ RULES: tuple[Rule, ...] = (
 
 def diagnose_end(evidence: Evidence) -> Diagnosis:
     """The cause of a training that failed: the earliest failure file decides, then the log, then the exit status."""
+    lines = [clean(line) for line in evidence.log_tail.splitlines()]
     first = earliest(evidence.failures)
-    if first is not None:
+    # A rank that is killed writes nothing; the others then fail of the lost connection.
+    killed = _killed_process(lines) if first is not None and PARTNER_LOST.search(first.message) else None
+    if first is not None and (killed is None or evidence.exit_code is None or evidence.exit_code < 0):
         return _of_failure(first, evidence)
     if evidence.oom_kills > 0:
         rule = next(rule for rule in RULES if rule.cause == "host_oom")
         return _of_rule(rule, "", evidence, (f"the kernel killed {evidence.oom_kills} process(es) for memory",))
-    lines = [clean(line) for line in evidence.log_tail.splitlines()]
+    if killed is not None:
+        return _of_killed_process(killed, evidence)
     for rule in RULES:
         line = next((line for line in lines if rule.pattern.search(line)), None)
         if line is not None:
@@ -236,6 +240,9 @@ def _of_rule(rule: Rule, where: str, evidence: Evidence, proof: tuple[str, ...],
 
 
 EXCEPTION_LINE = re.compile(r"^(?:\[rank\d+\]: )?((?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit)\b)(: .*)?$")
+PARTNER_LOST = re.compile(
+    r"connection (was )?(reset|closed|refused)|socket closed|remote process exited", re.IGNORECASE
+)
 SIGNAL_IN_LOG = re.compile(r"exitcode\s*: (-\d+)|died with <Signals\.(\w+)|non-zero exit status (\d+)")
 
 
@@ -244,13 +251,9 @@ def _of_exit_status(evidence: Evidence, lines: list[str]) -> Diagnosis:
     if killed:
         message = f"The launcher was ended from outside by {killed}; the training processes ended with it."
         return Diagnosis("unknown", message, _resume(evidence))
-    for line in lines:
-        found = SIGNAL_IN_LOG.search(line)
-        name = _signal_of_log(found) if found else None
-        if name:
-            hint = " Lack of RAM is the usual reason." if name == "SIGKILL" else ""
-            message = f"A training process was ended from outside by {name}.{hint}"
-            return Diagnosis("unknown", message, _resume(evidence), (line,))
+    process = _killed_process(lines)
+    if process is not None:
+        return _of_killed_process(process, evidence)
     errors = [line for line in lines if EXCEPTION_LINE.match(line) and "CalledProcessError" not in line]
     if errors:
         return Diagnosis(
@@ -261,6 +264,23 @@ def _of_exit_status(evidence: Evidence, lines: list[str]) -> Diagnosis:
         message = "The training ended without saying that it finished."
     last = tuple(line for line in lines[-3:] if line.strip())
     return Diagnosis("unknown", message, f"Read the end of train.log. {_resume(evidence)}", last)
+
+
+def _killed_process(lines: list[str]) -> tuple[str, str] | None:
+    """The signal that ended a training process, and the line of the log that says so."""
+    for line in lines:
+        found = SIGNAL_IN_LOG.search(line)
+        name = _signal_of_log(found) if found else None
+        if name:
+            return name, line
+    return None
+
+
+def _of_killed_process(killed: tuple[str, str], evidence: Evidence) -> Diagnosis:
+    name, line = killed
+    hint = " Lack of RAM is the usual reason." if name == "SIGKILL" else ""
+    message = f"A training process was ended from outside by {name}.{hint}"
+    return Diagnosis("unknown", message, _resume(evidence), (line,))
 
 
 def _signal_of_log(found: re.Match[str]) -> str | None:

@@ -9,6 +9,7 @@ import time
 from trainwiz.core.errors import CannotRunError
 from trainwiz.core.findings import Finding
 from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.run.names import name_for_commands
 from trainwiz.core.run.processid import machine_identity
 from trainwiz.core.run.state import RunState, read_state
 
@@ -27,7 +28,8 @@ def stop_run(folder: RunFolder, *, now: bool = False, wait_s: float | None = Non
     if not state.is_active or state.supervisor is None:
         return state
     if state.machine != machine_identity():
-        message = f"{folder.path.name} runs on {state.host}; stop it there: trainwiz runs stop {folder.path.name}"
+        command = f"trainwiz runs stop {name_for_commands(folder.path)}"
+        message = f"{folder.path.name} runs on {state.host}; stop it there: {command}"
         raise CannotRunError(Finding("run_elsewhere", "error", str(folder.path), message))
     if now:
         _send(state, signal.SIGUSR1)

@@ -36,14 +36,16 @@ class RunExit:
 
     @classmethod
     def from_json(cls, document: Any) -> RunExit | None:
+        """A value of the wrong type counts as absent."""
         if not isinstance(document, dict) or not isinstance(document.get("code"), int):
             return None
+        cause, remedy, evidence = document.get("cause"), document.get("remedy"), document.get("evidence")
         return cls(
             document["code"],
-            document.get("cause"),
+            cause if isinstance(cause, str) else None,
             str(document.get("message", "")),
-            document.get("remedy"),
-            tuple(str(line) for line in document.get("evidence") or ()),
+            remedy if isinstance(remedy, str) else None,
+            tuple(map(str, evidence)) if isinstance(evidence, list) else (),
         )
 
 
@@ -141,13 +143,22 @@ class RunState:
 
 
 def _attempt(document: Any) -> Attempt | None:
-    if not isinstance(document, dict) or not isinstance(document.get("number"), int):
+    """None without number and time; any other value of the wrong type counts as absent."""
+    if not isinstance(document, dict):
         return None
-    known = {item.name for item in dataclasses.fields(Attempt)}
-    try:
-        return Attempt(**{key: value for key, value in document.items() if key in known})
-    except TypeError:
+    number, started_s = document.get("number"), document.get("started_s")
+    if not isinstance(number, int) or not isinstance(started_s, int | float):
         return None
+    attempt = Attempt(number, float(started_s))
+    kinds: dict[str, type] = {"resume": str, "status": str, "log_offset": int, "launcher_exit_code": int, "exit": dict}
+    for key, kind in kinds.items():
+        if isinstance(document.get(key), kind):
+            setattr(attempt, key, document[key])
+    if isinstance(document.get("ended_s"), int | float):
+        attempt.ended_s = float(document["ended_s"])
+    if isinstance(document.get("set_aside"), list):
+        attempt.set_aside = [str(sentence) for sentence in document["set_aside"]]
+    return attempt
 
 
 def read_state(folder: RunFolder | Path, now_s: float | None = None) -> RunState:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.lock import RunLock
+from trainwiz.core.run.names import name_for_commands
 from trainwiz.core.run.state import read_state
 from trainwiz.core.supervise.attempt import CannotResume
 from trainwiz.core.supervise.keeper import Keeper
@@ -48,19 +49,19 @@ def main() -> int:
 
 def _take_over(run: RunFolder, order: StartOrder) -> Keeper | str:
     """The keeper with its folder prepared, or the sentence that refuses. The lock is held until this process ends."""
-    name = run.path.name
+    name, typed = run.path.name, name_for_commands(run.path)
     # A run that is active keeps its lock; one that was just killed gives it back when all is cleared up.
     deadline = time.monotonic() + LOCK_PATIENCE_S
     lock = RunLock.take(run.path)
     while lock is None and not read_state(run).is_active and time.monotonic() < deadline:
         lock = RunLock.take(run.path, wait_s=0.2)
     if lock is None:
-        return f"{name} runs already. Watch it with: trainwiz monitor {name}"
+        return f"{name} runs already. Watch it with: trainwiz monitor {typed}"
     state = read_state(run)
     if state.is_active:
-        return f"{name} runs already on {state.host}. Watch it with: trainwiz monitor {name}"
+        return f"{name} runs already on {state.host}. Watch it with: trainwiz monitor {typed}"
     if order.resume is None and state.status != "prepared":
-        return f"{name} was started before ({state.status}). Go on with: trainwiz runs resume {name}"
+        return f"{name} was started before ({state.status}). Go on with: trainwiz runs resume {typed}"
     if order.resume is not None and state.status == "finished":
         return f"{name} has finished; there is nothing to resume."
     if lock.note:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import platform
+import time
 from pathlib import Path
 
 from trainwiz.core.run.checkpoints import Checkpoint, inspect_checkpoint, list_checkpoints, set_aside
 from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.run.processid import machine_identity, this_process
+from trainwiz.core.run.state import Attempt, RunState
 
 OUTCOME_JSON = "outcome.json"
 ATTEMPTS = "attempts"
@@ -13,6 +17,30 @@ ATTEMPTS = "attempts"
 
 class CannotResume(Exception):
     """One sentence for the user."""
+
+
+def begin_attempt(run: RunFolder, state: RunState, resume: str | None, mark: str | None) -> Path | None:
+    """Prepare the folder for a start by this process and note it in `state` as `starting`; writes no state.
+
+    Returns the checkpoint to go on from. Raises CannotResume and OSError.
+    """
+    number = len(state.attempts) + 1
+    for attempt in state.attempts:
+        attempt.status = attempt.status or "lost"
+    chosen, said = choose_checkpoint(run, resume)
+    put_away_last_attempt(run, number - 1)
+    now = time.time()
+    state.attempts.append(Attempt(number, now, resume=chosen.path.name if chosen else None, set_aside=said))
+    state.status = "starting"
+    state.started_s = state.started_s or now
+    state.ended_s = state.exit = state.stop = state.outcome = state.launcher = None
+    state.workers = []
+    state.engine = {key: value for key, value in state.engine.items() if key.startswith("planned")}
+    state.engine["actual"] = None
+    state.host, state.machine, state.mark = platform.node(), machine_identity(), mark
+    state.supervisor = this_process()
+    state.heartbeat_s = now
+    return chosen.path if chosen else None
 
 
 def choose_checkpoint(run: RunFolder, resume: str | None) -> tuple[Checkpoint | None, list[str]]:

@@ -40,7 +40,8 @@ def last_word(run: RunFolder, facts: Facts) -> tuple[RunStatus, RunExit]:
     """The final status of the attempt, and one sentence about it."""
     outcome = read_json(run.file(OUTCOME_JSON)) or {}
     said = outcome.get("outcome")
-    if said == "finished" and facts.launcher_exit_code == 0:
+    # A stop that comes after the last word of the training hits a process that is only closing down.
+    if said == "finished" and (facts.launcher_exit_code == 0 or facts.stop_reason is not None):
         return "finished", RunExit(EXIT_FINISHED, None, _finished(outcome))
     failures = read_failures(run)
     if _failed_before_stop(failures, facts):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import select
 import subprocess
 import time
@@ -12,9 +11,9 @@ from pathlib import Path
 
 from trainwiz.core.errors import EXIT_TRAINING_FAILED
 from trainwiz.core.run.folder import RunFolder, read_json
-from trainwiz.core.run.processid import identify, machine_identity, this_process
-from trainwiz.core.run.state import HEARTBEAT_EVERY_S, Attempt, RunExit, RunState, write_state
-from trainwiz.core.supervise.attempt import OUTCOME_JSON, choose_checkpoint, put_away_last_attempt
+from trainwiz.core.run.processid import identify
+from trainwiz.core.run.state import HEARTBEAT_EVERY_S, RunExit, RunState, write_state
+from trainwiz.core.supervise.attempt import OUTCOME_JSON, begin_attempt
 from trainwiz.core.supervise.ending import Facts, kernel_oom_kills, last_word
 from trainwiz.core.supervise.guard import Guard
 from trainwiz.core.supervise.linux import become_subreaper
@@ -53,25 +52,9 @@ class Keeper:
     def begin(self) -> None:
         """Prepare the folder and say `starting`. Raises CannotResume and OSError; nothing runs yet."""
         self._wakeup = self.stopping.listen()
-        state, number = self.state, len(self.state.attempts) + 1
-        for attempt in state.attempts:
-            attempt.status = attempt.status or "lost"
-        chosen, said = choose_checkpoint(self.run, self.order.resume)
-        self.checkpoint = chosen.path if chosen else None
-        put_away_last_attempt(self.run, number - 1)
-        now = time.time()
-        offset = mark_log(self.run, number, self.checkpoint)
-        name = self.checkpoint.name if self.checkpoint else None
-        state.attempts.append(Attempt(number, now, resume=name, set_aside=said, log_offset=offset))
-        state.status = "starting"
-        state.started_s = state.started_s or now
-        state.ended_s = state.exit = state.stop = state.outcome = state.launcher = None
-        state.workers = []
-        state.engine = {key: value for key, value in state.engine.items() if key.startswith("planned")}
-        state.engine["actual"] = None
-        state.host, state.machine, state.mark = platform.node(), machine_identity(), self.order.mark
-        state.supervisor = this_process()
-        state.heartbeat_s = now
+        state = self.state
+        self.checkpoint = begin_attempt(self.run, state, self.order.resume, self.order.mark)
+        state.attempts[-1].log_offset = mark_log(self.run, len(state.attempts), self.checkpoint)
         write_state(self.run, state)
 
     def keep(self) -> None:

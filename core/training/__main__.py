@@ -6,14 +6,19 @@ import argparse
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from trainwiz.core.errors import EXIT_USAGE, UsageError
 from trainwiz.core.supervise.lifeline import hold_to_parent
-from trainwiz.core.training.failure import exit_after_failure
+from trainwiz.core.training.failure import exit_after_failure, rank_of_this_process
 from trainwiz.core.training.stop import StopRequest
+
+if TYPE_CHECKING:
+    from trainwiz.core.supervise.by_hand import KeptByHand
 
 
 def main() -> None:
-    hold_to_parent()
+    has_keeper = hold_to_parent()
     parser = argparse.ArgumentParser(prog="trainwiz.core.training", description="Train the run in RUNFOLDER.")
     parser.add_argument("folder", type=Path, help="run folder that holds run.yaml")
     parser.add_argument(
@@ -26,6 +31,7 @@ def main() -> None:
     # Threads that spin while they wait slow a step a hundredfold on a CPU that does other work too.
     # Read when torch loads its OpenMP.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    kept = None if has_keeper else keep_by_hand(folder, checkpoint, stop)
     try:
         # Files named in the exports (deepspeed.json) are relative to the run folder.
         os.chdir(folder)
@@ -33,8 +39,25 @@ def main() -> None:
 
         TrainingSession(folder, checkpoint, stop).run()
     except BaseException as error:  # noqa: BLE001 - every way to die is written down
-        exit_after_failure(folder, error)
+        exit_after_failure(folder, error, kept.end if kept else None)
+    if kept:
+        kept.end(0)
     sys.stdout.flush()
+
+
+def keep_by_hand(folder: Path, checkpoint: Path | None, stop: StopRequest) -> KeptByHand | None:
+    """Started by launch.sh: rank 0 keeps the state of the run. A refusal ends this process and leaves no mark."""
+    from trainwiz.core.supervise.by_hand import KeptByHand, refuse_active
+
+    try:
+        if rank_of_this_process() == 0:
+            return KeptByHand.begin(folder, checkpoint, lambda: stop.requested)
+        refuse_active(folder)
+        return None
+    except UsageError as error:
+        if rank_of_this_process() == 0:
+            print("\n".join(finding.message for finding in error.findings), file=sys.stderr, flush=True)
+        sys.exit(EXIT_USAGE)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import os
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
@@ -45,7 +46,7 @@ def write_failure(folder: Path, error: BaseException) -> None:
     )
 
 
-def exit_after_failure(folder: Path, error: BaseException) -> NoReturn:
+def exit_after_failure(folder: Path, error: BaseException, last_word: Callable[[int], None] | None = None) -> NoReturn:
     """Write the failure, say it in the log, and end this process with a code that is not 0."""
     try:
         write_failure(folder, error)
@@ -56,6 +57,8 @@ def exit_after_failure(folder: Path, error: BaseException) -> NoReturn:
             print(f"{finding.severity}: {finding.message}", file=sys.stderr)
     else:
         traceback.print_exception(error)
+    if last_word is not None:
+        last_word(1)
     sys.stdout.flush()
     sys.stderr.flush()
     if int(os.environ.get("WORLD_SIZE") or 1) > 1:

@@ -52,6 +52,23 @@ def test_failure_files(message: str, kind: str, cause: str) -> None:
     assert "runs resume r" in found.remedy or "--" in found.remedy or "NCCL" in found.remedy
 
 
+def test_the_step_stands_beside_what_happened() -> None:
+    killed = failure("DataLoader worker (pid 12) is killed by signal: Killed.", "RuntimeError")
+    assert diagnose_end(Evidence("r", 1, failures=(killed,))).message.startswith(
+        "A loader process was killed at step 12 ("
+    )
+
+
+def test_a_killed_rank_is_the_cause_and_not_the_connection_that_the_others_lost() -> None:
+    lost = failure("[pair.cc:537] Read error [127.0.0.1]:31130: Connection reset by peer.", rank=1)
+    log = "api.py:1002] failed (exitcode: -9) local_rank: 0 (pid: 7)\n  exitcode  : -9 (pid: 7)  (SIGKILL)\n"
+    found = diagnose_end(Evidence("r", 1, failures=(lost,), log_tail=log))
+    assert "ended from outside by SIGKILL" in found.message
+    assert "Connection reset" in diagnose_end(Evidence("r", 1, failures=(lost,), log_tail="")).message
+    real = failure("CUDA out of memory", rank=1)
+    assert diagnose_end(Evidence("r", 1, failures=(real,), log_tail=log)).cause == "cuda_oom"
+
+
 def test_the_earliest_rank_is_the_cause() -> None:
     loud = failure("Connection closed by peer", rank=0, time_s=7.5)
     first = failure("CUDA out of memory", rank=1, time_s=7.0)

@@ -17,6 +17,8 @@ from trainwiz.tui.headless.ending import ending_lines, ending_of
 from trainwiz.tui.headless.progress import ProgressReader
 from trainwiz.tui.headless.reporters import JsonReporter, PlainReporter, clock
 
+from tests.core.run.checkpoint_files import write_checkpoint
+
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
@@ -113,6 +115,9 @@ def test_a_stopped_run_says_how_to_go_on_only_with_a_checkpoint(folder: RunFolde
 def test_a_killed_run_ends_at_its_last_logged_step(folder: RunFolder) -> None:
     log(folder, row(1), row(9))
     assert ending_lines(ending_of(folder, RunState(status="stopped"))) == ["Stopped   at step 9, no checkpoint yet."]
+    write_checkpoint(folder.path, 8)
+    said = "Stopped   at step 9; the newest checkpoint is checkpoint-8. Go on: trainwiz --resume --output-dir runs/one"
+    assert ending_lines(ending_of(folder, RunState(status="stopped"))) == [said]
 
 
 def test_plain_lines_and_their_escape_free_text(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:

@@ -97,7 +97,10 @@ def ending_lines(ending: Ending) -> list[str]:
         ]
     if ending.status == "stopped":
         where = f"at step {ending.step}" if ending.step is not None else "before the first step"
-        kept = f", saved as {ending.checkpoint}" if ending.checkpoint else ", no checkpoint yet"
+        kept = ", no checkpoint yet"
+        if ending.checkpoint:
+            saved = ending.checkpoint == f"checkpoint-{ending.step}"
+            kept = f", saved as {ending.checkpoint}" if saved else f"; the newest checkpoint is {ending.checkpoint}"
         go_on = f" Go on: trainwiz --resume --output-dir {run}" if ending.checkpoint else ""
         return [labelled("Stopped", f"{where}{kept}.{go_on}")]
     lines = [labelled(ending.status.capitalize(), plain_text(ending.message or "The run ended without a last word."))]

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.run.state import read_state
 
 from tests.core.training.runs import metrics, start, stop_at, tiny_config, train, write_run
 
@@ -53,6 +55,8 @@ def test_a_run_writes_its_files(whole: Path) -> None:
     assert found == {
         "actual": "single", "precision": "fp32", "device": "cpu", "world_size": 1, "optimizer": "AdamW", "attention": "sdpa",
     }  # fmt: skip
+    state = read_state(RunFolder(whole))
+    assert state.status == "finished" and state.exit is not None and state.exit.code == 0
     outcome = json.loads((whole / "outcome.json").read_text())
     assert (outcome["step"], outcome["max_steps"]) == (18, 18)
     assert outcome["first_loss"] == training[0]["loss"] and outcome["last_loss"] == last["loss"] < outcome["first_loss"]
@@ -72,7 +76,6 @@ def test_the_final_model_loads_back_and_gives_the_evaluation_that_was_logged(who
 
 def _evaluated(model: torch.nn.Module, folder: Path) -> float:
     """The evaluation by hand: one row at a time, no padding."""
-    from trainwiz.core.run.folder import RunFolder
     from trainwiz.core.training.masked_proteins import MaskedProteins, collate
     from trainwiz.core.training.masking import EVALUATION_EPOCH
     from trainwiz.core.training.protein_rows import load_protein_rows

@@ -1,0 +1,157 @@
+"""A training started by hand (launch.sh) has no keeper: its first process keeps the state of the run itself."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+from trainwiz.core.errors import EXIT_STOPPED, UsageError, usage_error
+from trainwiz.core.run.checkpoints import list_checkpoints
+from trainwiz.core.run.folder import RunFolder, read_json
+from trainwiz.core.run.lock import RunLock
+from trainwiz.core.run.names import name_for_commands
+from trainwiz.core.run.processid import machine_identity, stat_fields
+from trainwiz.core.run.state import RunState, read_state, write_state
+from trainwiz.core.supervise.attempt import OUTCOME_JSON, CannotResume, begin_attempt
+from trainwiz.core.supervise.ending import Facts, last_word
+
+LOOK_EVERY_S = 0.5
+HEARTBEAT_EVERY_S = 10.0
+
+
+class KeptByHand:
+    """Lock, state and heartbeat of a run without a keeper, so that viewers and a second start see it.
+
+    It stands in state.json as its own keeper: a stop signal to it asks for a checkpoint, as to a keeper.
+    """
+
+    def __init__(self, run: RunFolder, state: RunState, lock: RunLock, is_asked_to_stop: Callable[[], bool]) -> None:
+        self._run = run
+        self._state = state
+        self._lock = lock
+        self._is_asked_to_stop = is_asked_to_stop
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="state", daemon=True)
+
+    @classmethod
+    def begin(cls, folder: Path, resume: Path | None, is_asked_to_stop: Callable[[], bool]) -> KeptByHand:
+        """Take the folder. Raises UsageError when a run is active there, or would be written over."""
+        run = RunFolder(folder)
+        lock = _lock(run)
+        refuse_active(folder)
+        state = read_state(run)
+        if resume is None:
+            _refuse_overwriting(run)
+        try:
+            begin_attempt(run, state, str(resume) if resume else None, mark=None)
+            write_state(run, state)
+        except CannotResume as error:
+            raise usage_error("cannot_resume", str(resume), str(error)) from None
+        kept = cls(run, state, lock, is_asked_to_stop)
+        signal.signal(signal.SIGUSR1, kept._end_now)
+        kept._thread.start()
+        return kept
+
+    def end(self, exit_code: int, now: bool = False) -> None:
+        """Write the last word; the training ends with `exit_code`."""
+        if self._ended.is_set():
+            return
+        self._ended.set()
+        if not now:
+            self._thread.join()
+        stop = self._state.stop
+        facts = Facts(
+            launcher_exit_code=exit_code,
+            stop_reason="you" if stop or now else None,
+            stop_requested_s=stop["requested_s"] if stop else None,
+            killed=now,
+            now=now,
+            begun=self._run.engine_json.exists(),
+            log_offset=0,
+            oom_kills=0,
+        )
+        state, attempt = self._state, self._state.attempts[-1]
+        state.status, state.exit = last_word(self._run, facts)
+        state.outcome = read_json(self._run.file(OUTCOME_JSON))
+        state.ended_s = attempt.ended_s = time.time()
+        attempt.status, attempt.launcher_exit_code = state.status, exit_code
+        attempt.exit = {"code": state.exit.code, "cause": state.exit.cause, "message": state.exit.message}
+        self._write()
+
+    def _end_now(self, number: int, frame: FrameType | None) -> None:
+        self.end(EXIT_STOPPED, now=True)
+        os._exit(EXIT_STOPPED)
+
+    def _keep(self) -> None:
+        last_s = 0.0
+        while not self._ended.wait(LOOK_EVERY_S):
+            if self._has_changed() or time.monotonic() - last_s > HEARTBEAT_EVERY_S:
+                last_s = time.monotonic()
+                self._write()
+
+    def _has_changed(self) -> bool:
+        state = self._state
+        if state.stop is None and self._is_asked_to_stop():
+            state.stop = {"requested_s": time.time(), "reason": "you", "now": False}
+            state.status = "stopping"
+            return True
+        if state.engine.get("actual") is None and (engine := read_json(self._run.engine_json)):
+            state.engine.update({key: value for key, value in engine.items() if not key.startswith("planned")})
+            state.status = "running" if state.status == "starting" else state.status
+            return True
+        return False
+
+    def _write(self) -> None:
+        self._state.heartbeat_s = time.time()
+        try:
+            write_state(self._run, self._state)
+        except OSError as error:
+            # A full disk must not end the training: the next heartbeat tries again.
+            print(f"state.json could not be written: {error}", flush=True)
+
+
+def refuse_active(folder: Path) -> None:
+    """UsageError when another training is active in the folder; ranks of the same launcher are not another one."""
+    run = RunFolder(folder)
+    state = read_state(run)
+    if not state.is_active:
+        return
+    if state.supervisor is not None and state.machine == machine_identity():
+        fields = stat_fields(state.supervisor.pid)
+        if fields is not None and int(fields[1]) == os.getppid():
+            return
+    raise _active(run)
+
+
+def _lock(run: RunFolder) -> RunLock:
+    try:
+        lock = RunLock.take(run.path)
+    except OSError as error:
+        raise usage_error(
+            "folder_not_usable", str(run.path), f"The run folder {run.path} cannot be used: {error.strerror}."
+        ) from None
+    if lock is None:
+        raise _active(run)
+    return lock
+
+
+def _active(run: RunFolder) -> UsageError:
+    name = name_for_commands(run.path)
+    return usage_error(
+        "run_is_active", str(run.path), f"{run.path.name} runs already. Watch it with: trainwiz monitor {name}"
+    )
+
+
+def _refuse_overwriting(run: RunFolder) -> None:
+    checkpoints = [found for found in list_checkpoints(run) if found.problem is None]
+    if checkpoints:
+        message = (
+            f"{run.path.name} was trained before, up to step {checkpoints[-1].step:,}; nothing is overwritten. "
+            f"Go on with: ./launch.sh --resume {checkpoints[-1].path.name}"
+        )
+        raise usage_error("was_started_before", str(run.path), message)

@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.supervise.ending import Facts, last_word
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "asked_by", "status"),
+    [(0, None, "finished"), (-15, "you", "finished"), (-15, None, "failed")],
+)
+def test_a_stop_after_the_last_word_of_the_training_takes_nothing_back(
+    tmp_path: Path, exit_code: int, asked_by: str | None, status: str
+) -> None:
+    run = RunFolder(tmp_path)
+    run.file("outcome.json").write_text(json.dumps({"outcome": "finished", "step": 9, "max_steps": 9}))
+    facts = Facts(exit_code, asked_by, 1.0 if asked_by else None, False, False, True, 0, 0)
+    assert last_word(run, facts)[0] == status
