@@ -24,6 +24,8 @@ class MachineHistory:
         self.latest: Mapping[str, Any] = {}
         self.peak_gpu_bytes: dict[str, int] = {}
         """Highest memory use seen for each GPU, by UUID."""
+        self.job_gpus: set[str] = set()
+        """The cards on which processes of the run were seen to hold memory."""
         self.peak_job_rss_bytes = 0
         self._gpus: dict[str, dict[str, deque[float | None]]] = {}
         self._throttled_since: dict[str, float] = {}
@@ -38,8 +40,14 @@ class MachineHistory:
     def _add(self, row: Mapping[str, Any]) -> None:
         self.latest = row
         time_s = finite(row.get("time_s"))
+        pids = {
+            int(pid) for process in _objects(row.get("processes")) if (pid := finite(process.get("pid"))) is not None
+        }
         for index, gpu in enumerate(_objects(row.get("gpus"))):
-            self._add_gpu(_gpu_key(gpu, index), gpu, time_s)
+            key = _gpu_key(gpu, index)
+            self._add_gpu(key, gpu, time_s)
+            if _job_memory(gpu, pids):
+                self.job_gpus.add(key)
         host = _object(row.get("host"))
         self._cpu.append(finite(host.get("cpu_percent")))
         free = finite(host.get("disk_free_bytes"))

@@ -164,8 +164,13 @@ class RunSource:
         )
 
     def _peak_memory_bytes(self, on_cpu: bool) -> int | None:
-        """Peak use of the device that the plan speaks of: the fullest GPU, else the job's host RAM."""
-        peaks = () if on_cpu else self._machine.peak_gpu_bytes.values()
+        """Peak use of the device that the plan speaks of: the fullest GPU of the run, else the job's host RAM.
+
+        Where no card says whose memory it holds, as in a container, all of them count.
+        """
+        machine = self._machine
+        own = machine.job_gpus or machine.peak_gpu_bytes.keys()
+        peaks = [] if on_cpu else [peak for key, peak in machine.peak_gpu_bytes.items() if key in own]
         if peaks:
             return max(peaks)
         return self._machine.peak_job_rss_bytes or None

@@ -98,8 +98,8 @@ class DevicePanel(MonitorPanel):
         values = Content.assemble(
             _unit(gpu.utilization_percent, "%").pad_left(max(0, 5 - _unit(gpu.utilization_percent, "%").cell_length)),
             f"  {gib(gpu.memory_used_bytes):>5} of {gib(gpu.memory_total_bytes)} GiB  ",
-            _heat(gpu),
-            "" if gpu.power_w is None or width < ROW_WITH_POWER else f"  {gpu.power_w:4.0f} W",
+            _heat(gpu).pad_left(max(0, 5 - _heat(gpu).cell_length)),
+            "" if width < ROW_WITH_POWER else " " * 8 if gpu.power_w is None else f"  {gpu.power_w:4.0f} W",
         )
         room = max(0, width - 3 - values.cell_length)
         chart = spark(gpu.utilization_history, room, 100, self.marks).rjust(room)

@@ -173,6 +173,15 @@ def test_memory_above_the_plan_and_waiting_for_data_are_warnings(tmp_path: Path)
     assert codes["data_wait"] == "warning"
 
 
+def test_what_others_hold_on_another_card_is_not_the_memory_of_this_run(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", gpus=2)
+    row = system_row(0, 2)
+    row["gpus"][0]["processes"] = [{"pid": 200, "memory_used_bytes": 5 * GIB}]
+    row["gpus"][1] |= {"memory_used_bytes": 7 * GIB, "processes": [{"pid": 999, "memory_used_bytes": 7 * GIB}]}
+    write_lines(folder / "system.jsonl", [row])
+    assert "memory_as_planned" in {advice.code for advice in source_of(folder).poll().advice}
+
+
 def test_one_lost_gpu_does_not_blank_the_others(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", gpus=3)
     row = system_row(0, 3)
