@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,14 @@ def shared_data() -> Path:
     if not path.is_dir():
         pytest.skip("the shared data folder (../shared/data) is not beside this checkout")
     return path
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _own_temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What killed processes cannot clear up (torchrun's and multiprocessing's folders) goes away with pytest's own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("t")))
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -85,13 +85,15 @@ def _weights_of(config: RunConfig) -> str:
 def _from_folder(name: str, loading: dict[str, Any], config: RunConfig, what: str) -> PreTrainedModel:
     pickle_allowed = config.model.allow_pickle
     offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
+    # Left out, trust_remote_code makes transformers ask a question that nobody can answer here.
+    source: dict[str, Any] = {"local_files_only": offline, "trust_remote_code": config.model.trust_remote_code}
     try:
-        architecture = AutoConfig.from_pretrained(name, local_files_only=offline, **config.model.architecture_overrides)
+        architecture = AutoConfig.from_pretrained(name, **source, **config.model.architecture_overrides)
         _check_esm(architecture.model_type, architecture.to_dict())
         model: PreTrainedModel = AutoModelForMaskedLM.from_pretrained(
             name,
             config=architecture,
-            local_files_only=offline,
+            **source,
             use_safetensors=None if pickle_allowed else True,
             **loading,
         )

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from trainwiz.core.run.folder import RunFolder, read_json
+from trainwiz.core.run.listing import last_metrics
 from trainwiz.core.run.state import read_state
 from trainwiz.core.supervise.marks import marked_processes
 from trainwiz.tui.cli import main
@@ -97,8 +98,7 @@ def test_ctrl_c_once_keeps_a_checkpoint_and_twice_ends_at_once(tmp_path: Path) -
     assert not processes_of(run)
 
     resumed = start("--resume", "--output-dir", "run", "--plain")
-    size = (run / "metrics.jsonl").stat().st_size
-    wait_for(lambda: (run / "metrics.jsonl").stat().st_size > size, "a step after the resume", resumed)
+    wait_for(lambda: last_metrics(run / "metrics.jsonl").get("step", 0) > step, "a step after the resume", resumed)
     resumed.send_signal(signal.SIGINT)
     resumed.send_signal(signal.SIGINT)
     time.sleep(0.5)
@@ -119,7 +119,7 @@ def test_a_run_does_not_outlive_its_foreground_command(tmp_path: Path, number: s
     process = start("--yes", *SMALL, "--max-steps", "5000", "--output-dir", "run")
     wait_for(lambda: has_steps(run), "the first step", process)
     process.send_signal(number)
-    process.communicate(timeout=10)
+    process.communicate(timeout=PATIENCE_S)
     wait_for(lambda: not processes_of(run), "the end of all processes")
     assert read_state(RunFolder(run)).status == "stopped"
     assert list(run.glob("checkpoint-*/trainer_state.json"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,34 @@ def test_pretrained_weights_from_a_folder_and_no_pickle_unless_allowed(tmp_path:
         build_esm(config, None)
     config.model.allow_pickle = True
     assert torch.equal(build_esm(config, None).lm_head.bias, model.lm_head.bias)
+
+
+def test_code_that_comes_with_a_model_is_not_run_and_not_asked_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("a question was asked"))
+    (tmp_path / "config.json").write_text(
+        json.dumps(
+            {
+                "model_type": "of-its-own",
+                "architectures": ["OwnForMaskedLM"],
+                "auto_map": {"AutoConfig": "own.OwnConfig", "AutoModelForMaskedLM": "own.OwnForMaskedLM"},
+            }
+        )
+    )
+    ran = tmp_path / "ran"
+    (tmp_path / "own.py").write_text(f"open({str(ran)!r}, 'w').close()")
+    config = tiny_config(model__name=str(tmp_path), model__init="pretrained", model__architecture_overrides={})
+    started = time.monotonic()
+    with pytest.raises(UsageError, match="cannot be loaded"):
+        build_esm(config, None)
+    assert time.monotonic() - started < 10
+    assert not ran.exists()
+    config.model.trust_remote_code = True
+    with pytest.raises(Exception, match="OwnConfig"):
+        build_esm(config, None)
+    assert ran.exists()
 
 
 def test_other_models_and_alphabets_are_refused(tmp_path: Path) -> None:
