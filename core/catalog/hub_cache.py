@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 
@@ -12,15 +13,16 @@ def is_hub_id(name: str) -> bool:
     return re.fullmatch(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", name) is not None and ".." not in name
 
 
-def hub_cache_folder() -> Path:
+def hub_cache_folder(environment: Mapping[str, str] | None = None) -> Path:
     """Where Hugging Face keeps what it downloaded (HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME, in its own order)."""
+    variables = os.environ if environment is None else environment
     for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
-        if os.environ.get(variable):
-            return Path(os.environ[variable]).expanduser()
-    home = os.environ.get("HF_HOME")
+        if variables.get(variable):
+            return Path(variables[variable]).expanduser()
+    home = variables.get("HF_HOME")
     if home:
         return Path(home).expanduser() / "hub"
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "huggingface" / "hub"
+    return Path(variables.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "huggingface" / "hub"
 
 
 def cached_model_folder(hub_id: str) -> Path | None:

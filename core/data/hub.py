@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from trainwiz.core.catalog.hub_cache import hub_cache_folder
 from trainwiz.core.data.formats import format_of
 from trainwiz.core.errors import UsageError
 from trainwiz.core.findings import Finding, Remedy
@@ -24,14 +25,6 @@ def looks_like_hub_id(name: str) -> bool:
     return HUB_ID.fullmatch(name) is not None
 
 
-def cache_folder(environment: Mapping[str, str]) -> Path:
-    """Where huggingface_hub keeps downloads, by its own rules."""
-    if environment.get("HF_HUB_CACHE"):
-        return Path(environment["HF_HUB_CACHE"]).expanduser()
-    cache = Path(environment.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
-    return Path(environment.get("HF_HOME") or cache).expanduser() / "hub"
-
-
 def hub_files(
     hub_id: str, split: str, subset: str | None, where: str, environment: Mapping[str, str] | None = None
 ) -> list[Path]:
@@ -41,7 +34,7 @@ def hub_files(
     of three seconds to the hub, and none when HF_HUB_OFFLINE is set.
     """
     environment = os.environ if environment is None else environment
-    folder = cache_folder(environment) / f"datasets--{hub_id.replace('/', '--')}"
+    folder = hub_cache_folder(environment) / f"datasets--{hub_id.replace('/', '--')}"
     snapshot = _snapshot(folder)
     if snapshot is None:
         raise _not_here(hub_id, where, _ask_hub(hub_id, environment))

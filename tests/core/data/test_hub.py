@@ -8,6 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from trainwiz.core.catalog.hub_cache import hub_cache_folder
 from trainwiz.core.data.hub import ONLINE_CHECK_S, hub_files, looks_like_hub_id
 from trainwiz.core.errors import UsageError
 
@@ -81,3 +82,16 @@ def test_an_answer_that_is_not_the_hubs_counts_as_offline(tmp_path: Path) -> Non
         with pytest.raises(UsageError, match="the hub cannot be reached"):
             hub_files("some/proteins", "train", None, "data", environment)
         server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("variables", "folder"),
+    [
+        ({"HF_HUB_CACHE": "/a", "HF_HOME": "/b"}, "/a"),
+        ({"HUGGINGFACE_HUB_CACHE": "/old"}, "/old"),
+        ({"HF_HOME": "/b", "XDG_CACHE_HOME": "/c"}, "/b/hub"),
+        ({"XDG_CACHE_HOME": "/c"}, "/c/huggingface/hub"),
+    ],
+)
+def test_the_cache_lies_where_the_library_puts_it(variables: dict[str, str], folder: str) -> None:
+    assert hub_cache_folder(variables) == Path(folder)
