@@ -49,8 +49,8 @@ class Facts:
 
 
 def gib(size: float) -> str:
-    """ "5.4 GiB"."""
-    return f"{size / GIB:.1f} GiB"
+    """ "5.4 GiB", and "74 MiB" for what would round to little or nothing."""
+    return f"{size / GIB:.1f} GiB" if size >= GIB / 2 or size == 0 else f"{size / 2**20:.0f} MiB"
 
 
 def percent(share: float, digits: int = 0, signed: bool = False) -> str:

@@ -64,6 +64,7 @@ class KeptByHand:
         self._ended.set()
         if not now:
             self._thread.join()
+        self._has_changed()
         stop = self._state.stop
         facts = Facts(
             launcher_exit_code=exit_code,

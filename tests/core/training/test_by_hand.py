@@ -39,7 +39,11 @@ def test_a_run_by_hand_is_seen_guarded_stopped_and_gone_on_with(tmp_path: Path) 
     assert state.status == "stopped" and state.outcome is not None
     stopped = state.outcome["step"]
     assert process.wait(60) == 0
-    assert state.exit is not None and f"checkpoint-{stopped} is the newest" in state.exit.message
+    assert state.exit is not None
+    assert (
+        state.exit.message
+        == f"Stopped at step {stopped:,} by you. checkpoint-{stopped} is the newest complete checkpoint."
+    )
     assert max(line["step"] for line in metrics(folder)) == stopped
 
     assert _refusal(folder) == (
