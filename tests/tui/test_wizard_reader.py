@@ -25,6 +25,8 @@ from trainwiz.tui.screens.plan_starter import Started, start_plan
 from trainwiz.tui.screens.plan_state import Offer, PlanState, field_problem, with_values
 from trainwiz.tui.theme import UNICODE_MARKS
 from trainwiz.tui.widgets.chooser import Chooser
+from trainwiz.tui.widgets.plan_panel import panel_content
+from trainwiz.tui.widgets.plan_views import strip_content
 from trainwiz.tui.widgets.rail import rail_content
 
 from tests.tui.wizard_parts import settled
@@ -260,3 +262,16 @@ def test_remedies_in_the_help_have_lines_of_their_own():
     finding = Finding("x", "error", "hardware", "It is not here.", (Remedy("try this", "a --b"), Remedy("or that")))
     _, parts = help_parts(PlanState(PlanRequest()), None, (finding,))
     assert parts[-1] == ("Finding", "It is not here.\n  try this: a --b\n  or that")
+
+
+def test_a_model_that_is_not_there_has_no_figures_and_no_verdict(reader):
+    state = PlanState(
+        PlanRequest(profile="cpu-demo"), reading=last(reader, PlanRequest("cpu-demo", {"model.name": "/no/such/model"}))
+    )
+    assert state.plan is not None and field_problem(state, FIELD_BY_ID["model"])
+    for text in (
+        panel_content(state.plan, 60, UNICODE_MARKS).plain,
+        strip_content(state, 80, 4, UNICODE_MARKS).plain,
+    ):
+        assert text.count("the size of the model is not known") == 2
+        assert "fits" not in text and "0.00" not in text

@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # the plan's own module loads pydantic, which waits until the
 
 INDENT = "  "
 MAX_REMEDIES = 9
+UNKNOWN_SIZE = "unknown: the size of the model is not known"
 TOO_LONG = "takes_"
 """How the codes of findings about the total time begin."""
 
@@ -95,6 +96,11 @@ def _memory(plan: Plan, width: int, marks: Marks) -> Iterator[Content]:
     memory = plan.memory
     capacity = "" if memory.capacity_bytes is None else f" {marks.dot} {gib(memory.capacity_bytes)} GiB"
     yield _heading("Memory", f" {marks.dot} {plain_text(memory.device)}{capacity}")
+    if plan.model.parameters is None:
+        # Zeros would read as figures, and "fits" as a verdict.
+        yield Content.styled(f"{INDENT}{UNKNOWN_SIZE}", "$muted")
+        yield Content()
+        return
     verdict = memory_verdict(plan, marks)
     bar = memory_bar(plan, max(8, width - len(INDENT) - verdict.cell_length - 2), marks)
     yield Content.assemble(INDENT, bar, "  ", verdict)
@@ -136,7 +142,8 @@ def _time(plan: Plan, marks: Marks) -> Iterator[Content]:
     time = plan.time
     yield _heading("Time")
     if time.total_low_s is None:
-        yield Content.styled(f"{INDENT}unknown: the rate of this device is not known", "$muted")
+        why = UNKNOWN_SIZE if plan.model.parameters is None else "unknown: the rate of this device is not known"
+        yield Content.styled(f"{INDENT}{why}", "$muted")
         yield Content()
         return
     yield Content.assemble(INDENT, time_line(plan))

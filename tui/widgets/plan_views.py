@@ -14,6 +14,7 @@ from trainwiz.tui.plain import plain_text
 from trainwiz.tui.theme import Marks
 from trainwiz.tui.widgets.plan_panel import (
     SEVERITY_STYLES,
+    UNKNOWN_SIZE,
     batch_product,
     finding_lines,
     memory_bar,
@@ -168,6 +169,9 @@ def _plan_lines(plan: Plan, width: int, marks: Marks) -> list[Content]:
         batch += Content.styled(tokens, "$muted")
     if off and batch.cell_length + len(off) + 2 <= width:
         batch += Content.styled(f"  {off}", "$muted")
+    if plan.model.parameters is None:
+        labels = (f"{'Memory':<9}", f"{'Time':<9}")
+        return [batch, *(Content.assemble((label, "bold"), (UNKNOWN_SIZE, "$muted")) for label in labels)]
     verdict = memory_verdict(plan, marks)
     capacity = plan.memory.capacity_bytes
     text = (
