@@ -66,10 +66,12 @@ def duration(seconds: float | None) -> str:
 
 
 def duration_range(low: float | None, high: float | None) -> str:
-    """Two times in one unit: "40 to 70 s", "7 to 18 years"."""
+    """Two times in one unit: "40 to 70 s", "7 to 18 years"; a first one below 1 of it keeps its own: "20 s to 2.1 min"."""
     if low is None or high is None:
         return "unknown"
     seconds, name = _unit(high)
+    if low < seconds and _unit(low)[1] != name:
+        return f"{duration(low)} to {duration(high)}"
     first, second = _digits(low / seconds), _digits(high / seconds)
     return f"{second} {name}" if first == second else f"{first} to {second} {name}"
 

@@ -15,7 +15,7 @@ from trainwiz.tui.plain import plain_text
         (6.9 * 31557600, 18.2 * 31557600, "6.9 to 18 years"),
         (3600 * 5, 3600 * 9, "5 to 9 h"),
         (10, 10, "10 s"),
-        (1, 600, "0.017 to 10 min"),
+        (1, 600, "1 s to 10 min"),
         (None, 5, "unknown"),
     ],
 )

@@ -26,6 +26,7 @@ ORIGIN_WORDS: dict[OriginKind, str] = {
     "solved": "solved",
 }
 SMALL_PART = 0.005
+SMALL_SHARE = 0.01
 
 
 def run_plan(values: Mapping[str, Any], *, verbose: bool) -> int:
@@ -71,9 +72,9 @@ def number_lines(plan: Plan) -> list[str]:
     if time.steps is not None and time.step_low_s is not None:
         pace = f"{count(time.steps)} steps × {duration_range(time.step_low_s, time.step_high_s)}"
         peak = f", {percent(time.fraction_of_peak)} of the peak" if time.fraction_of_peak is not None else ""
-        start = (
-            f"; start and end {duration_range(time.start_low_s, time.start_high_s)} of it" if time.start_high_s else ""
-        )
+        start = ""
+        if time.start_high_s and time.total_high_s and time.start_high_s > SMALL_SHARE * time.total_high_s:
+            start = f"; start and end {duration_range(time.start_low_s, time.start_high_s)} of it"
         lines.append(labelled("", f"{pace}{peak}, by {time.basis}{start}"))
     return lines
 
