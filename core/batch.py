@@ -6,6 +6,9 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+MOST_ACCUMULATION = 1_048_576
+"""The bound of RunConfig's batch.gradient_accumulation_steps."""
+
 _NEAR = 0.02
 """Alternatives further than this from the target are offered only when there are not two nearer ones."""
 
@@ -39,8 +42,8 @@ def deviation(samples: int, target: float) -> float:
 
 
 def accumulation_for(target: float, micro_batch: int, world_size: int) -> int:
-    """The number of micro-batches that comes nearest to `target` sequences; at least 1."""
-    share = target / (micro_batch * world_size)
+    """The number of micro-batches that comes nearest to `target` sequences; 1 to MOST_ACCUMULATION."""
+    share = min(target / (micro_batch * world_size), MOST_ACCUMULATION)
     below = max(1, math.floor(share))
     return below if share - below <= below + 1 - share else below + 1
 
@@ -56,9 +59,10 @@ def solve_batch(
     """The batch nearest to `target_samples` sequences a step (tokens / length for a token target).
 
     What is given stays as it is. A free micro-batch is the largest up to `largest_micro_batch`
-    (what fits in memory) that divides the target exactly while it is at least half of that; else the
-    one with the least deviation, the larger one of equals, and an exact smaller one is the first alternative. Without a target, accumulation is 1
-    unless given. All sizes are at least 1.
+    (what fits in memory) that hits the target exactly; else the one with the least deviation, the
+    larger one of equals. Where only a small micro-batch is exact, the first alternative is the nearest
+    one with a large micro-batch. Without a target, accumulation is 1 unless given. All sizes are at
+    least 1, and the accumulation at most MOST_ACCUMULATION.
     """
     largest = max(1, largest_micro_batch)
     if micro_batch is not None and accumulation is not None:
@@ -73,12 +77,14 @@ def solve_batch(
         wanted = target_samples / (accumulation * world_size)
         chosen = Factorisation(min(largest, max(1, round(wanted))), accumulation, world_size)
     else:
-        chosen = _best_free(target_samples, world_size, largest)
-    return _solution(chosen, target_samples, largest, offer_exact=micro_batch is None and accumulation is None)
+        near = _nearest_large(target_samples, world_size, largest)
+        chosen = _largest_exact(target_samples, world_size, largest) or near
+        return _solution(chosen, target_samples, largest, first=near)
+    return _solution(chosen, target_samples, largest)
 
 
-def _best_free(target: float, world_size: int, largest: int) -> Factorisation:
-    """A micro-batch below half of what fits wastes the device more than a small deviation costs."""
+def _nearest_large(target: float, world_size: int, largest: int) -> Factorisation:
+    """The nearest with a micro-batch of at least half of what fits: a smaller one wastes the device."""
     ceiling = min(largest, max(1, math.ceil(target / world_size)))
     lowest = max(1, (ceiling + 1) // 2)
     candidates = [
@@ -93,11 +99,15 @@ def _largest_exact(target: float, world_size: int, largest: int) -> Factorisatio
     if target % world_size:
         return None
     share = int(target) // world_size
-    micro = next((one for one in range(min(largest, share), 0, -1) if share % one == 0), None)
+    sizes = (one for one in range(min(largest, share), 0, -1) if share % one == 0)
+    micro = next((one for one in sizes if share // one <= MOST_ACCUMULATION), None)
     return None if micro is None else Factorisation(micro, share // micro, world_size)
 
 
-def _solution(chosen: Factorisation, target: float | None, largest: int, *, offer_exact: bool = False) -> BatchSolution:
+def _solution(
+    chosen: Factorisation, target: float | None, largest: int, *, first: Factorisation | None = None
+) -> BatchSolution:
+    """`first` is the first alternative, where it is not the chosen one itself."""
     if target is None:
         return BatchSolution(chosen, None)
     others = sorted(
@@ -109,11 +119,7 @@ def _solution(chosen: Factorisation, target: float | None, largest: int, *, offe
         ),
     )
     # Two lines that show the same micro-batch are one choice, not two.
-    picked: list[Factorisation] = []
-    exact = _largest_exact(target, chosen.world_size, largest) if offer_exact and chosen.samples != target else None
-    if exact is not None:
-        # Too small a micro-batch to be chosen unasked, and the only one that hits the target.
-        picked.append(exact)
+    picked = [first] if first is not None and first != chosen else []
     for one in others:
         if all(one.micro_batch != other.micro_batch or one.samples != other.samples for other in picked):
             picked.append(one)

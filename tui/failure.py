@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import os
 import sys
 import traceback
@@ -46,6 +47,8 @@ def tell(error: BaseException, *, arguments: Sequence[str], as_json: bool) -> in
         return EXIT_STOPPED
     if isinstance(error, TrainwizError):
         findings, code = error.findings, error.exit_code
+    elif isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+        findings, code = (Finding("name_too_long", "error", "command line", too_long_sentence(error)),), EXIT_USAGE
     elif is_usage_error(error):
         findings, code = (Finding("usage", "error", "command line", usage_sentence(error, arguments)),), EXIT_USAGE
     else:
@@ -73,6 +76,12 @@ def defect_sentence(error: BaseException) -> str:
     """A failure nobody foresaw: its type, its words, and how to see more."""
     words = plain_text(str(error)) or "no message"
     return f"{type(error).__name__}: {words}. Run the same command with --debug to see where it happened."
+
+
+def too_long_sentence(error: OSError) -> str:
+    """A name that no file system takes, by its beginning."""
+    name = plain_text(str(error.filename or ""))
+    return f"{name[:40]}… ({len(name)} characters) is too long for the name of a file or model; check what was pasted."
 
 
 def is_usage_error(error: BaseException) -> bool:

@@ -92,8 +92,8 @@ class DataSection(Section):
 class BatchSection(Section):
     """How many sequences and tokens one optimizer step sees."""
 
-    target_tokens: int | None = Field(None, ge=1, description="Aim: tokens a step, padding included.")
-    target_samples: int | None = Field(None, ge=1, description="Aim: sequences a step.")
+    target_tokens: int | None = Field(None, ge=1, le=10**13, description="Aim: tokens a step, padding included.")
+    target_samples: int | None = Field(None, ge=1, le=10**10, description="Aim: sequences a step.")
     micro_batch_size: int | None = Field(
         None, ge=1, le=65536, description="Sequences that one process computes at once."
     )

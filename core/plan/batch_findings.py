@@ -14,7 +14,7 @@ MANY_STEPS = 16
 
 
 def batch_findings(facts: Facts) -> list[Finding]:
-    return [*_deviation(facts), *_length(facts), *_half_precision_sum(facts)]
+    return [*_deviation(facts), *_slow_exact(facts), *_length(facts), *_half_precision_sum(facts)]
 
 
 def _deviation(facts: Facts) -> list[Finding]:
@@ -47,6 +47,28 @@ def _deviation(facts: Facts) -> list[Finding]:
     )
     where = "batch.gradient_accumulation_steps"
     return [Finding("batch_deviation", "warning", where, message, tuple(remedies))]
+
+
+def _slow_exact(facts: Facts) -> list[Finding]:
+    """A target that only a small micro-batch hits: kept, because it was asked for, and said, because it is slow."""
+    batch = facts.batch
+    faster = next((other for other in batch.alternatives if other.micro_batch >= 2 * batch.micro_batch), None)
+    solved = facts.config.origin("batch.micro_batch_size").origin == "solved"
+    if batch.deviation != 0 or faster is None or not solved or abs(faster.deviation) > NOTABLE_DEVIATION:
+        return []
+    message = (
+        f"Only a micro-batch of {batch.micro_batch} gives exactly {batch.effective_samples:,} sequences a step; "
+        f"{faster.micro_batch} would use the device better."
+    )
+    changes = {
+        "batch.micro_batch_size": faster.micro_batch,
+        "batch.gradient_accumulation_steps": faster.accumulation,
+    }
+    words = (
+        f"micro-batch {faster.micro_batch} × accumulation {faster.accumulation}: {faster.effective_samples:,} sequences"
+    )
+    remedy = facts.remedy(f"{words}, {percent(faster.deviation, 2, signed=True)}", changes)
+    return [Finding("small_micro_batch", "note", "batch.micro_batch_size", message, (remedy,))]
 
 
 def _off(deviation: float) -> str:

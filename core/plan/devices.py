@@ -8,7 +8,7 @@ from typing import Literal
 from trainwiz.core.catalog.gpu import GpuSpec
 from trainwiz.core.catalog.gpus import spec_of
 from trainwiz.core.config import RunConfig
-from trainwiz.core.findings import Finding
+from trainwiz.core.findings import Finding, Remedy
 from trainwiz.core.hardware.describe import describe_gpus, gpu_label
 from trainwiz.core.hardware.machine import Gpu, Machine
 
@@ -36,10 +36,30 @@ class Devices:
         return self.processes * self.nodes
 
 
-def choose_devices(machine: Machine, config: RunConfig) -> tuple[Devices, tuple[Finding, ...]]:
-    """The devices of a run, with errors for GPUs that are asked for and not there."""
+INSTALL_CUDA_TORCH = "pip install --force-reinstall torch"
+
+
+def torch_misses_gpu(machine: Machine) -> bool:
+    """A CPU build of torch beside an NVIDIA GPU."""
+    return not machine.hypothetical and machine.accelerator == "cuda" and machine.torch_cuda is None
+
+
+def choose_devices(
+    machine: Machine, config: RunConfig, *, any_device: bool = False
+) -> tuple[Devices, tuple[Finding, ...]]:
+    """The devices of a run, with errors for GPUs that are asked for and not there.
+
+    A run that is made for `any_device` takes the CPU, with a warning, where the torch that is
+    installed cannot use the GPU.
+    """
     engine = config.engine
     device: Device = engine.device or machine.accelerator
+    if any_device and engine.device is None and engine.gpus is None and torch_misses_gpu(machine):
+        devices, findings = choose_devices(machine, config.with_values({"engine.device": "cpu"}, "solved"))
+        why = machine.unavailable.get("torch_cuda")
+        message = f"The GPU stays idle: the torch that is installed cannot use it{f' ({why})' if why else ''}."
+        install = Remedy("install the CUDA build", INSTALL_CUDA_TORCH)
+        return devices, (*findings, Finding("torch_without_cuda", "warning", "engine.device", message, (install,)))
     if device == "cpu" or not machine.visible_gpus:
         devices = Devices(
             "cpu", (), engine.processes or 1, engine.nodes, machine.ram_available_bytes or None, "host RAM", None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from trainwiz.core.findings import Finding, Remedy
 from trainwiz.core.hardware.choices import AMPERE, weakest_gpu
 from trainwiz.core.hardware.describe import gpu_label
+from trainwiz.core.plan.devices import INSTALL_CUDA_TORCH, torch_misses_gpu
 from trainwiz.core.plan.engine import INSTALL_DEEPSPEED
 from trainwiz.core.plan.facts import Facts
 
@@ -96,11 +97,11 @@ def _libraries(facts: Facts) -> list[Finding]:
 def _torch(facts: Facts) -> list[Finding]:
     """A CPU build of torch beside a GPU: the run would train on the CPU without a word, or not start."""
     machine = facts.machine
-    if machine.hypothetical or facts.devices.device != "cuda" or machine.torch_cuda is not None:
+    if facts.devices.device != "cuda" or not torch_misses_gpu(machine):
         return []
     why = machine.unavailable.get("torch_cuda")
     message = f"The torch that is installed cannot use {facts.devices.label}{f' ({why})' if why else ''}."
-    install = Remedy("install the CUDA build", "pip install --force-reinstall torch")
+    install = Remedy("install the CUDA build", INSTALL_CUDA_TORCH)
     on_cpu = facts.remedy("train on the CPU", {"engine.device": "cpu"})
     return [Finding("torch_without_cuda", "error", "engine.device", message, (install, on_cpu))]
 

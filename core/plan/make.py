@@ -48,7 +48,8 @@ def make_plan(
     through), and the plan is made without them. Reads nothing, and never raises for a config that
     RunConfig accepts.
     """
-    devices, more = choose_devices(machine, config)
+    any_device = profile is not None and profile.hardware.gpu is None
+    devices, more = choose_devices(machine, config, any_device=any_device)
     collected = [*findings, *(data.findings if data is not None else ()), *more]
     draft = Draft(config)
     if model is not None:

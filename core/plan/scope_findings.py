@@ -34,6 +34,10 @@ def _findings(facts: Facts) -> Iterator[Finding]:
         yield _error("nodes_not_supported", "engine.nodes", message, facts, {"engine.nodes": 1}, "use this machine")
     if config.mode.trace_steps is not None:
         yield _error("trace_not_supported", "mode.trace_steps", "This version writes no profiler traces yet.")
+    if config.logging.memory_every_steps is not None:
+        message = "This version writes memory with every logged step; leave logging.memory_every_steps out."
+        changes = {"logging.memory_every_steps": None}
+        yield _error("memory_log_not_supported", "logging.memory_every_steps", message, facts, changes, "leave it out")
     if config.engine.gpus and facts.devices.device == "cpu":
         wanted = ", ".join(config.engine.gpus)
         message = f"GPU {wanted} is asked for (engine.gpus), and this run would compute on the CPU."

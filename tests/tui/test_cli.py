@@ -125,6 +125,14 @@ def test_all_wrong_values_are_named_at_once(capsys: pytest.CaptureFixture[str]) 
     assert len(err.strip().splitlines()) == 4
 
 
+@pytest.mark.parametrize("option", ["--model", "--dataset"])
+def test_a_name_too_long_for_any_file(capsys: pytest.CaptureFixture[str], option: str) -> None:
+    code, out, err = run(capsys, "plan", option, "x" * 600)
+    assert code == 2
+    assert "too long" in err and "characters)" in err
+    assert "Errno" not in out + err and len(err) < 300
+
+
 def test_errors_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(capsys, "plan", "--micro-batch", "six", "--json")
     document = json.loads(out)

@@ -43,7 +43,9 @@ def test_no_other_choice_in_reach_is_nearer() -> None:
                     for micro in range(max(1, (ceiling + 1) // 2), ceiling + 1)
                     for accumulation in range(1, int(target) + 2)
                 ]
-                best = min(abs(deviation(samples, target)) for samples in reachable)
+                # A whole target is always hit, by one sequence at once if need be.
+                hit = target % world == 0
+                best = 0.0 if hit else min(abs(deviation(samples, target)) for samples in reachable)
                 assert abs(deviation(chosen.samples, target)) == pytest.approx(best, abs=1e-8)
 
 
@@ -105,5 +107,19 @@ def test_random_batches_are_nearest_and_their_alternatives_honest() -> None:
             either = [micro * world * count for count in range(1, int(target / (micro * world)) + 3)]
             assert abs(chosen.samples - target) == pytest.approx(min(abs(one - target) for one in either))
         elif target % world == 0 and chosen.samples != target:
-            # One sequence at once always hits it: what is exact is at least offered.
-            assert solved.alternatives[0][0].samples == target
+            raise AssertionError("one sequence at once always hits a whole target")
+        elif chosen.samples == target and 2 * chosen.micro_batch < min(largest, target / world):
+            # Exact and slow: the nearest with a large micro-batch is the first alternative.
+            assert 2 * solved.alternatives[0][0].micro_batch >= min(largest, int(target / world))
+
+
+def test_an_exact_batch_wins_over_a_faster_one() -> None:
+    solved = solve_batch(target_samples=3907, world_size=1, largest_micro_batch=6)
+    assert solved.chosen == Factorisation(1, 3907, 1)
+    assert solved.alternatives[0][0] == Factorisation(6, 651, 1)
+
+
+def test_the_accumulation_stays_in_its_bound() -> None:
+    solved = solve_batch(target_samples=1e12, world_size=1, largest_micro_batch=4)
+    assert solved.chosen == Factorisation(4, 1_048_576, 1)
+    assert solved.deviation is not None and solved.deviation < -0.99

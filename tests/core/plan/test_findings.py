@@ -3,9 +3,11 @@
 from dataclasses import replace
 
 import pytest
+from trainwiz.core.catalog.models import load_models
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.build import build_config
 from trainwiz.core.findings import Remedy
+from trainwiz.core.plan.make import make_plan
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.profile.store import load_profile
 
@@ -277,3 +279,14 @@ def test_ram_that_no_remedy_frees_is_said() -> None:
     request = config("esm2-650m", engine__offload="optimizer", data__workers=4, batch__micro_batch_size=1)
     found = finding(plan(machine("RTX 3090", ram_gib=12), request), "host_ram")
     assert "less, still" in found.remedies[0].text
+
+
+def test_a_profile_for_any_machine_takes_the_cpu_where_torch_misses_the_gpu() -> None:
+    here = replace(real(machine()), torch_cuda=None, unavailable={"torch_cuda": "torch 2.13.0+cpu is a CPU build"})
+    profile = load_profile("cpu-demo")
+    spec = load_models()["esm2-tiny"]
+    made = make_plan(here, build_config(profile, {}), model=spec, data=None, profile=profile)
+    found = finding(made, "torch_without_cuda")
+    assert found.severity == "warning" and "stays idle" in found.message
+    assert made.config.engine.device == "cpu"
+    assert made.memory.device == "host RAM"
