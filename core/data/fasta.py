@@ -3,49 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
-import numpy as np
-from trainwiz.core.data.reader import (
-    BATCH_ROWS,
-    Column,
-    ColumnBatch,
-    Reader,
-    TextFile,
-    head_of,
-    text_array,
-    unreadable,
-)
+from trainwiz.core.data.reader import Column, text_array, unreadable
+from trainwiz.core.data.text_file import TextFileReader
 
 
-class FastaReader(Reader):
+class FastaReader(TextFileReader):
     """Records of a FASTA file; a position is the line of the record's header, and `line_of` finds a letter's own."""
 
-    unit = "line"
     columns = (Column("id"), Column("description"), Column("sequence"))
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._file = TextFile(path)
-
-    def batches(self, wanted: Sequence[int]) -> Iterator[ColumnBatch]:
-        rows: list[tuple[str, str, str]] = []
-        positions: list[int] = []
+    def _rows_of(self, wanted: Sequence[int]) -> Iterator[tuple[int, list[str]]]:
         for position, header, sequence in self._records():
             identifier, _, description = header.partition(" ")
-            rows.append((identifier, description, sequence))
-            positions.append(position)
-            if len(rows) >= BATCH_ROWS:
-                yield self._batch(rows, positions, wanted)
-                rows, positions = [], []
-        if rows:
-            yield self._batch(rows, positions, wanted)
-
-    def share_read(self) -> float:
-        return self._file.share_read()
-
-    def head(self, count: int) -> list[tuple[str, ...]]:
-        return head_of(self.batches(range(len(self.columns))), count)
+            cells = (identifier, description, sequence)
+            yield position, [cells[index] for index in wanted]
 
     def line_of(self, position: int, letter: int) -> int:
         """The line of the letter with this index in the sequence whose header is on line `position`."""
@@ -58,10 +30,6 @@ class FastaReader(Reader):
                 if before > letter or line.startswith(">"):
                     return number
         return position
-
-    def _batch(self, rows: list[tuple[str, str, str]], positions: list[int], wanted: Sequence[int]) -> ColumnBatch:
-        values = tuple(text_array([row[index] for row in rows], positions, self.path, self.unit) for index in wanted)
-        return ColumnBatch(values, np.asarray(positions, dtype=np.int64))
 
     def _records(self) -> Iterator[tuple[int, str, str]]:
         header: str | None = None

@@ -8,7 +8,8 @@ from trainwiz.core.data.delimited import DelimitedReader
 from trainwiz.core.data.fasta import FastaReader
 from trainwiz.core.data.lines import JsonLinesReader, TextReader
 from trainwiz.core.data.parquet import ParquetReader
-from trainwiz.core.data.reader import GZIP_MAGIC, Reader, unreadable
+from trainwiz.core.data.reader import Reader, unreadable
+from trainwiz.core.data.text_file import GZIP_MAGIC
 
 FORMATS: dict[str, tuple[str, ...]] = {
     "parquet": (".parquet", ".pq"),

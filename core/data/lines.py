@@ -7,65 +7,29 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from trainwiz.core.data.reader import (
-    BATCH_ROWS,
-    Column,
-    ColumnBatch,
-    Reader,
-    TextFile,
-    text_array,
-    unreadable,
-)
+from trainwiz.core.data.reader import Column, unreadable
+from trainwiz.core.data.text_file import TextFileReader
 
 ROWS_FOR_COLUMNS = 100
 
 
-class TextReader(Reader):
+class TextReader(TextFileReader):
     """Each line that is not blank is a row with the one column `text`."""
 
-    unit = "line"
     columns = (Column("text"),)
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._file = TextFile(path)
-
-    def batches(self, wanted: Sequence[int]) -> Iterator[ColumnBatch]:
-        texts: list[str] = []
-        positions: list[int] = []
+    def _rows_of(self, wanted: Sequence[int]) -> Iterator[tuple[int, tuple[str, ...]]]:
         with self._file.lines() as lines:
             for number, line in enumerate(lines, 1):
-                if not line.strip():
-                    continue
-                texts.append(line.rstrip("\r\n"))
-                positions.append(number)
-                if len(texts) >= BATCH_ROWS:
-                    yield self._batch(texts, positions, wanted)
-                    texts, positions = [], []
-        if texts:
-            yield self._batch(texts, positions, wanted)
-
-    def share_read(self) -> float:
-        return self._file.share_read()
-
-    def head(self, count: int) -> list[tuple[str, ...]]:
-        batch = next(self.batches([0]), None)
-        return [] if batch is None else [(text,) for text in batch.values[0].slice(0, count).to_pylist()]
-
-    def _batch(self, texts: list[str], positions: list[int], wanted: Sequence[int]) -> ColumnBatch:
-        array = text_array(texts, positions, self.path, self.unit)
-        return ColumnBatch(tuple(array for _ in wanted), np.asarray(positions, dtype=np.int64))
+                if line.strip():
+                    yield number, (line.rstrip("\r\n"),) * len(wanted)
 
 
-class JsonLinesReader(Reader):
+class JsonLinesReader(TextFileReader):
     """Each line is a JSON object. The columns are the keys of the first 100 rows."""
 
-    unit = "line"
-
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self._file = TextFile(path)
+        super().__init__(path)
         samples: dict[str, list[Any]] = {}
         for count, (_, row) in enumerate(self._objects()):
             if count >= ROWS_FOR_COLUMNS:
@@ -74,35 +38,19 @@ class JsonLinesReader(Reader):
                 samples.setdefault(key, []).append(value)
         self.columns = tuple(_column(key, values) for key, values in samples.items())
 
-    def batches(self, wanted: Sequence[int]) -> Iterator[ColumnBatch]:
+    def _rows_of(self, wanted: Sequence[int]) -> Iterator[tuple[int, list[str | None]]]:
         names = [self.columns[index].name for index in wanted]
-        rows: list[list[str | None]] = []
-        positions: list[int] = []
         for number, row in self._objects():
-            rows.append([self._text(row, name, number) for name in names])
-            positions.append(number)
-            if len(rows) >= BATCH_ROWS:
-                yield self._batch(rows, positions)
-                rows, positions = [], []
-        if rows:
-            yield self._batch(rows, positions)
-
-    def share_read(self) -> float:
-        return self._file.share_read()
+            yield number, [self._text(row, name, number) for name in names]
 
     def head(self, count: int) -> list[tuple[str, ...]]:
+        # What holds no text is shown too.
         shown: list[tuple[str, ...]] = []
         for _, row in self._objects():
             if len(shown) >= count:
                 break
             shown.append(tuple(_shown(row.get(column.name)) for column in self.columns))
         return shown
-
-    def _batch(self, rows: list[list[str | None]], positions: list[int]) -> ColumnBatch:
-        values = tuple(
-            text_array(column, positions, self.path, self.unit) for column in map(list, zip(*rows, strict=True))
-        )
-        return ColumnBatch(values, np.asarray(positions, dtype=np.int64))
 
     def _text(self, row: dict[str, Any], name: str, number: int) -> str | None:
         place = f"{self.path}, line {number}"

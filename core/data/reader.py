@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import gzip
-import io
-import os
-import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from trainwiz.core.errors import UsageError, usage_error
 
 BATCH_ROWS = 4096
-GZIP_MAGIC = b"\x1f\x8b"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,55 +93,3 @@ def not_utf8(path: Path, unit: str, position: int, byte: int | None = None) -> U
         f"{path}, {unit} {position}",
         f"the text is not UTF-8{shown}; convert the file, for example with `iconv -t UTF-8`.",
     )
-
-
-class TextFile:
-    """A text file, plain or gzip by content, that knows how far it was read."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.size = path.stat().st_size
-        self._raw: IO[bytes] | None = None
-        self._share = 0.0
-
-    @contextmanager
-    def lines(self, newline: str | None = None) -> Iterator[IO[str]]:
-        """The open text. Failures of the file system and of gzip become UsageError."""
-        try:
-            with self.path.open("rb") as raw:
-                self._raw = raw
-                zipped = raw.read(2) == GZIP_MAGIC
-                raw.seek(0)
-                source = gzip.GzipFile(fileobj=raw) if zipped else raw
-                with io.TextIOWrapper(
-                    io.BufferedReader(source, 1 << 20) if zipped else source,
-                    encoding="utf-8-sig",
-                    errors="surrogateescape",
-                    newline=newline,
-                ) as text:
-                    yield text
-        except EOFError:
-            raise unreadable(
-                str(self.path),
-                "the gzip data ends in the middle (a download that was cut short?); get it again.",
-            ) from None
-        except (gzip.BadGzipFile, zlib.error) as error:
-            raise unreadable(str(self.path), f"the gzip data is damaged ({error}); get it again.") from None
-        except OSError as error:
-            raise unreadable(str(self.path), f"cannot be read: {error.strerror or error}.") from None
-        finally:
-            self._raw = None
-
-    def share_read(self) -> float:
-        if self._raw is not None:
-            self._share = os.lseek(self._raw.fileno(), 0, os.SEEK_CUR) / max(self.size, 1)
-        return min(1.0, self._share)
-
-
-def head_of(batches: Iterator[ColumnBatch], count: int) -> list[tuple[str, ...]]:
-    """The first `count` rows of `batches` as tuples of text."""
-    batch = next(batches, None)
-    if batch is None:
-        return []
-    columns = [values.slice(0, count).to_pylist() for values in batch.values]
-    return [tuple("" if cell is None else cell for cell in row) for row in zip(*columns, strict=True)]

@@ -1,0 +1,102 @@
+"""Text files, plain or gzip, and what the readers of text formats share."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import zlib
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+from trainwiz.core.data.reader import BATCH_ROWS, ColumnBatch, Reader, text_array, unreadable
+
+GZIP_MAGIC = b"\x1f\x8b"
+
+
+class TextFile:
+    """A text file, plain or gzip by content, that knows how far it was read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.size = path.stat().st_size
+        self._raw: IO[bytes] | None = None
+        self._share = 0.0
+
+    @contextmanager
+    def lines(self, newline: str | None = None) -> Iterator[IO[str]]:
+        """The open text. Failures of the file system and of gzip become UsageError."""
+        try:
+            with self.path.open("rb") as raw:
+                self._raw = raw
+                zipped = raw.read(2) == GZIP_MAGIC
+                raw.seek(0)
+                source = gzip.GzipFile(fileobj=raw) if zipped else raw
+                with io.TextIOWrapper(
+                    io.BufferedReader(source, 1 << 20) if zipped else source,
+                    encoding="utf-8-sig",
+                    errors="surrogateescape",
+                    newline=newline,
+                ) as text:
+                    yield text
+        except EOFError:
+            raise unreadable(
+                str(self.path),
+                "the gzip data ends in the middle (a download that was cut short?); get it again.",
+            ) from None
+        except (gzip.BadGzipFile, zlib.error) as error:
+            raise unreadable(str(self.path), f"the gzip data is damaged ({error}); get it again.") from None
+        except OSError as error:
+            raise unreadable(str(self.path), f"cannot be read: {error.strerror or error}.") from None
+        finally:
+            self._raw = None
+
+    def share_read(self) -> float:
+        if self._raw is not None:
+            self._share = os.lseek(self._raw.fileno(), 0, os.SEEK_CUR) / max(self.size, 1)
+        return min(1.0, self._share)
+
+
+class TextFileReader(Reader):
+    """A reader of a text format: it names the wanted cells of each row, the batches follow."""
+
+    unit = "line"
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = TextFile(path)
+
+    @abstractmethod
+    def _rows_of(self, wanted: Sequence[int]) -> Iterator[tuple[int, Sequence[str | None]]]:
+        """(position, one cell for each wanted column) of every row. Raises UsageError where the file is broken."""
+
+    def batches(self, wanted: Sequence[int]) -> Iterator[ColumnBatch]:
+        rows: list[Sequence[str | None]] = []
+        positions: list[int] = []
+        for position, cells in self._rows_of(wanted):
+            rows.append(cells)
+            positions.append(position)
+            if len(rows) >= BATCH_ROWS:
+                yield self._batch(rows, positions)
+                rows, positions = [], []
+        if rows:
+            yield self._batch(rows, positions)
+
+    def share_read(self) -> float:
+        return self._file.share_read()
+
+    def head(self, count: int) -> list[tuple[str, ...]]:
+        batch = next(self.batches(range(len(self.columns))), None)
+        if batch is None:
+            return []
+        columns = [values.slice(0, count).to_pylist() for values in batch.values]
+        return [tuple("" if cell is None else cell for cell in row) for row in zip(*columns, strict=True)]
+
+    def _batch(self, rows: list[Sequence[str | None]], positions: list[int]) -> ColumnBatch:
+        columns = zip(*rows, strict=True)
+        values = tuple(text_array(column, positions, self.path, self.unit) for column in columns)
+        return ColumnBatch(values, np.asarray(positions, dtype=np.int64))
