@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from trainwiz.core.plain import plain_text
+
 Cause = Literal[
     "cuda_oom", "host_oom", "disk_full", "nccl_timeout", "nccl_error", "bf16_unsupported",
     "flash_attention_missing", "dataloader_worker_killed", "shared_memory", "deepspeed_mismatch",
@@ -312,9 +314,7 @@ def _sentence(text: str) -> str:
 
 def clean(text: str) -> str:
     """Foreign text for one line of a terminal: no control characters, no endless length."""
-    text = re.sub(r"\x1b\[[0-?]*[ -/]*[@-~]", "", text)
-    text = "".join(char if char.isprintable() else " " for char in text).strip()
-    return text if len(text) <= LONGEST_EVIDENCE else text[: LONGEST_EVIDENCE - 1] + "…"
+    return plain_text(text.strip(), LONGEST_EVIDENCE)
 
 
 def earliest(failures: Iterable[Failure]) -> Failure | None:

@@ -9,15 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trainwiz.core.defaults import default_profile, profile_in_use
 from trainwiz.core.errors import UsageError
 from trainwiz.core.findings import Finding
+from trainwiz.core.plain import plain_text
 from trainwiz.core.plan.request import PlanRequest, RunMode
 from trainwiz.core.profile.size import parse_size
 from trainwiz.tui.figures import parse_number, parse_whole_number
 from trainwiz.tui.options import BY_NAME, OPTIONS, Option
-from trainwiz.tui.plain import plain_text
-
-DEFAULT_PROFILE = "cpu-demo"
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +175,7 @@ def contradictions(parsed: Mapping[str, Any]) -> list[Finding]:
 
 def request_from(parsed: Mapping[str, Any], overrides: dict[str, Any]) -> PlanRequest:
     return PlanRequest(
-        profile=parsed.get("profile") or default_profile(parsed),
+        profile=parsed.get("profile") or profile_without_asking(parsed),
         overrides=overrides,
         mode=mode_of(parsed),
         overfit_batches=parsed.get("overfit"),
@@ -201,14 +200,11 @@ def mode_of(parsed: Mapping[str, Any]) -> RunMode:
     return "overfit" if "overfit" in parsed else "train"
 
 
-def default_profile(parsed: Mapping[str, Any]) -> str | None:
+def profile_without_asking(parsed: Mapping[str, Any]) -> str | None:
     """The profile in use in this folder; else the demo, unless a model or data of one's own was named."""
-    from trainwiz.core.profile import current_profile
-
-    in_use = current_profile(Path.cwd())
-    if in_use is not None or "model" in parsed or "dataset" in parsed:
-        return in_use
-    return DEFAULT_PROFILE
+    if "model" in parsed or "dataset" in parsed:
+        return profile_in_use(Path.cwd())
+    return default_profile(Path.cwd())
 
 
 def wrong(flag: str, message: str) -> Finding:

@@ -84,9 +84,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="JSON instead of text.")]
 def root(ctx: typer.Context, version: bool = typer.Option(False, "--version"), **choices: Any) -> int:
     """The wizard, or with --yes the headless run."""
     if version:
-        from importlib.metadata import version as installed_version
+        from trainwiz.core import product_version
 
-        print(f"trainwiz {installed_version('trainwiz')}")
+        print(f"trainwiz {product_version()}")
         return 0
     if ctx.invoked_subcommand is None:
         from trainwiz.tui.start import start

@@ -10,12 +10,16 @@ import traceback
 from collections.abc import Sequence
 from typing import Any
 
+from trainwiz.core.plain import plain_text
 from trainwiz.tui.output import finding_lines, say, say_json
-from trainwiz.tui.plain import plain_text
 
 EXIT_DEFECT = 1
 EXIT_USAGE = 2
 EXIT_STOPPED = 130
+WRONG_PATH = frozenset(
+    {errno.ENOENT, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG}
+)
+"""Failures of a path that the user gave, not of the machine."""
 EXIT_CLOSED_PIPE = 141
 """What a shell shows for a program that SIGPIPE ended."""
 
@@ -47,8 +51,9 @@ def tell(error: BaseException, *, arguments: Sequence[str], as_json: bool) -> in
         return EXIT_STOPPED
     if isinstance(error, TrainwizError):
         findings, code = error.findings, error.exit_code
-    elif isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
-        findings, code = (Finding("name_too_long", "error", "command line", too_long_sentence(error)),), EXIT_USAGE
+    elif isinstance(error, OSError) and error.filename is not None:
+        findings = (Finding("unreachable_file", "error", plain_text(error.filename, 60), file_sentence(error)),)
+        code = EXIT_USAGE if error.errno in WRONG_PATH else EXIT_DEFECT
     elif is_usage_error(error):
         findings, code = (Finding("usage", "error", "command line", usage_sentence(error, arguments)),), EXIT_USAGE
     else:
@@ -78,10 +83,9 @@ def defect_sentence(error: BaseException) -> str:
     return f"{type(error).__name__}: {words}. Run the same command with --debug to see where it happened."
 
 
-def too_long_sentence(error: OSError) -> str:
-    """A name that no file system takes, by its beginning."""
-    name = plain_text(str(error.filename or ""))
-    return f"{name[:40]}… ({len(name)} characters) is too long for the name of a file or model; check what was pasted."
+def file_sentence(error: OSError) -> str:
+    """What the file system says of a path that nobody checked before."""
+    return f"{plain_text(error.filename, 60)}: {error.strerror or type(error).__name__}. Check the path."
 
 
 def is_usage_error(error: BaseException) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
 from trainwiz.core.json_text import finite
-from trainwiz.tui.plain import plain_text
+from trainwiz.core.plain import plain_text
 
 if TYPE_CHECKING:
     from trainwiz.core.findings import Finding

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 Task = Literal["masked-lm", "causal-lm", "seq2seq"]
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "bf16-true"]
@@ -21,10 +21,26 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", validate_assignment=True, allow_inf_nan=False)
 
 
+LONGEST_FILE_NAME = 255
+"""Bytes of one part of a path, on every common file system."""
+
+
+def _can_name_a_file(value: str) -> str:
+    if "\0" in value:
+        raise ValueError("a name holds no zero byte")
+    if any(len(part.encode(errors="replace")) > LONGEST_FILE_NAME for part in value.split("/")):
+        raise ValueError(f"too long for the name of a file or model ({len(value)} characters); check what was pasted")
+    return value
+
+
+SourceName = Annotated[str, AfterValidator(_can_name_a_file)]
+"""A catalogue name, hub id or path."""
+
+
 class ModelSection(Section):
     """What is trained."""
 
-    name: str = Field(
+    name: SourceName = Field(
         "esm2-tiny", min_length=1, description="Catalogue name, hub id, local model folder, or a config.json."
     )
     init: Literal["scratch", "pretrained"] = Field(
@@ -48,7 +64,7 @@ class ModelSection(Section):
 class DataSource(Section):
     """One source of rows: a file, a folder of files, a sample that ships with trainwiz, or a hub id."""
 
-    name: str = Field(min_length=1, description="Sample name, path, or hub id.")
+    name: SourceName = Field(min_length=1, description="Sample name, path, or hub id.")
     format: Literal["parquet", "jsonl", "csv", "tsv", "txt", "fasta"] | None = Field(
         None, description="File format; taken from the file's name when not given."
     )

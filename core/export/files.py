@@ -11,9 +11,6 @@ from trainwiz.core.export.deepspeed_file import checked_deepspeed_file
 from trainwiz.core.export.launch_script import launch_script
 from trainwiz.core.run.folder import ACCELERATE_YAML, DEEPSPEED_JSON, LAUNCH_SH
 
-EXECUTABLE: frozenset[str] = frozenset({LAUNCH_SH})
-"""Files to be written with the execute bit."""
-
 
 def export_files(config: RunConfig) -> dict[str, str]:
     """File name -> text: accelerate.yaml, launch.sh and, with DeepSpeed, deepspeed.json.

@@ -1,6 +1,6 @@
 """Profiles: load, validate, list, compare, switch."""
 
-from trainwiz.core.profile.current import SETTINGS_FILE, current_profile, use_profile
+from trainwiz.core.profile.current import current_profile, use_profile
 from trainwiz.core.profile.diff import ProfileChange, diff_profiles
 from trainwiz.core.profile.profile import Profile, ProfileHardware
 from trainwiz.core.profile.store import (
@@ -13,7 +13,6 @@ from trainwiz.core.profile.store import (
 )
 
 __all__ = [
-    "SETTINGS_FILE",
     "Profile",
     "ProfileChange",
     "ProfileHardware",

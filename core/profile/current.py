@@ -6,11 +6,10 @@ from pathlib import Path
 
 import yaml
 from trainwiz.core.config.yaml_text import parse_yaml, read_yaml
+from trainwiz.core.defaults import SETTINGS_FILE
 from trainwiz.core.errors import usage_error
 from trainwiz.core.profile.store import load_as_written
 from trainwiz.core.run.folder import write_atomic
-
-SETTINGS_FILE = ".trainwiz.yaml"
 
 
 def current_profile(folder: Path) -> str | None:

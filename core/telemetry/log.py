@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections import deque
+
+from trainwiz.core.plain import plain_text
 
 KEPT_LINES = 1_000
 LONGEST_LINE = 2_000
-
-_ESCAPES = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor movement
-    r"|\x1b[\]PX^_].*?(?:\x07|\x1b\\|$)"  # OSC, DCS and the like, up to their terminator
-    r"|\x1b[ -/]*[0-~]"
-    r"|[\x9b][0-?]*[ -/]*[@-~]",
-    re.DOTALL,
-)
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-
-
-def plain_text(text: str) -> str:
-    """The text without escape codes, control characters and direction marks; tabs become spaces."""
-    return _CONTROLS.sub("", _ESCAPES.sub("", text)).expandtabs(4)
 
 
 def fold_line(line: str) -> str:
     """What a terminal shows of a line that was rewritten with carriage returns: its last version."""
     versions = [version for version in line.split("\r") if version.strip()]
-    return plain_text(versions[-1] if versions else "")[:LONGEST_LINE].rstrip()
+    return plain_text(versions[-1].expandtabs(4) if versions else "")[:LONGEST_LINE].rstrip()
 
 
 class LogLines:

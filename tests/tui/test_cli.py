@@ -133,6 +133,20 @@ def test_a_name_too_long_for_any_file(capsys: pytest.CaptureFixture[str], option
     assert "Errno" not in out + err and len(err) < 300
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [("--profile", "cpu-demo", "--yes", "--output-dir"), ("monitor",), ("runs", "show")],
+    ids=["output-dir", "monitor", "runs show"],
+)
+def test_a_folder_name_too_long_for_any_file(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], tmp_path: Path
+) -> None:
+    code, out, err = run(capsys, *arguments, "x" * 600)
+    assert code == 2
+    assert "Check the path." in err and "Errno" not in out + err and len(err) < 300
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_errors_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(capsys, "plan", "--micro-batch", "six", "--json")
     document = json.loads(out)
@@ -158,13 +172,13 @@ def test_escape_codes_of_arguments_do_not_reach_the_terminal(capsys: pytest.Capt
 def test_unforeseen_failure_is_one_sentence(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A file where the settings of this folder are expected is a folder: nobody foresaw that.
-    import trainwiz.core.profile as profiles
+    # Raised where the command line is read: nothing can have started.
+    import trainwiz.tui.choices as choices
 
-    def broken(folder: Path) -> None:
+    def broken(folder: Path) -> str:
         raise RuntimeError("the [bold]sky\x1b[31m fell\non us")
 
-    monkeypatch.setattr(profiles, "current_profile", broken)
+    monkeypatch.setattr(choices, "default_profile", broken)
     code, _, err = run(capsys, "--yes")
     assert code == 1
     assert err.strip() == (

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from trainwiz.core.plain import plain_text
 from trainwiz.tui import figures
-from trainwiz.tui.plain import plain_text
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from trainwiz.core.hardware.doctor import check_machine
 from trainwiz.core.hardware.machine import Gpu, Machine
 from trainwiz.core.hardware.probe import probe_machine
 from trainwiz.core.hardware.tools import find_tools
+from trainwiz.core.plain import plain_text
 from trainwiz.tui.figures import size
 from trainwiz.tui.output import paint, say, say_json, wrapped
-from trainwiz.tui.plain import plain_text
 
 LABEL_WIDTH = 12
 TITLE_WIDTH = 24

@@ -6,12 +6,12 @@ import sys
 import time
 
 from trainwiz.core.errors import usage_error
+from trainwiz.core.plain import plain_text
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.listing import find_run, list_runs
 from trainwiz.core.run.names import DEFAULT_ROOT
 from trainwiz.core.run.status import ACTIVE, ENDED
 from trainwiz.tui.output import is_terminal, say, say_json
-from trainwiz.tui.plain import plain_text
 
 
 def run_monitor(

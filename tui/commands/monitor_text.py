@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trainwiz.core.plain import plain_text
 from trainwiz.tui.figures import duration, gib, size
-from trainwiz.tui.plain import plain_text
 from trainwiz.tui.widgets.axes import value_label
 from trainwiz.tui.widgets.pace_panel import step_seconds
 

@@ -10,6 +10,7 @@ from typing import Any
 from trainwiz.core.config import OriginKind
 from trainwiz.core.errors import EXIT_FINISHED
 from trainwiz.core.findings import sort_findings
+from trainwiz.core.plain import plain_text
 from trainwiz.core.plan.gather import plan_run
 from trainwiz.core.plan.result import Choice, Plan
 from trainwiz.tui.choices import parse_choices
@@ -17,7 +18,6 @@ from trainwiz.tui.figures import count, duration_range, gib, percent, size
 from trainwiz.tui.headless.plan_text import batch_text, data_text, memory_text, model_text, time_text
 from trainwiz.tui.headless.waiting import Waiting
 from trainwiz.tui.output import labelled, paint, say, say_findings, say_json, say_labelled
-from trainwiz.tui.plain import plain_text
 
 ORIGIN_WORDS: dict[OriginKind, str] = {
     "detected": "detected",

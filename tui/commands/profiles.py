@@ -10,6 +10,7 @@ from typing import Any
 
 from trainwiz.core.errors import EXIT_FINISHED, EXIT_USAGE
 from trainwiz.core.json_text import finite
+from trainwiz.core.plain import plain_text
 from trainwiz.core.profile import (
     Profile,
     current_profile,
@@ -21,7 +22,6 @@ from trainwiz.core.profile import (
 )
 from trainwiz.tui.figures import count, number, size
 from trainwiz.tui.output import paint, say, say_findings, say_json, wrapped
-from trainwiz.tui.plain import plain_text
 
 
 def run_list(*, as_json: bool) -> int:

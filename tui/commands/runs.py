@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, usage_error
+from trainwiz.core.plain import plain_text
 from trainwiz.core.run.checkpoints import list_checkpoints
 from trainwiz.core.run.compare import RESULTS, compare_runs
 from trainwiz.core.run.folder import RunFolder
@@ -17,7 +18,6 @@ from trainwiz.core.run.remove import check_removable, remove_run, size_bytes
 from trainwiz.core.run.state import RunState, read_state
 from trainwiz.tui.figures import count, duration, size
 from trainwiz.tui.output import is_terminal, paint, say, say_json
-from trainwiz.tui.plain import plain_text
 
 MARKS: dict[str, tuple[str, str]] = {
     "prepared": ("·", "quiet"),

@@ -5,23 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from trainwiz.core.defaults import default_profile
+from trainwiz.core.plain import plain_text
 from trainwiz.core.plan.request import PlanRequest
 from trainwiz.tui.app import TrainwizApp
-from trainwiz.tui.plain import plain_text
 from trainwiz.tui.screens.plan import PlanScreen
-
-FIRST_PROFILE = "cpu-demo"
-SETTINGS_FILE = ".trainwiz.yaml"
-
-
-def default_profile(folder: Path) -> str:
-    """The profile of this folder (`trainwiz profiles use`); without one, the demo."""
-    if (folder / SETTINGS_FILE).exists():
-        # Reads YAML, which the first frame of most starts does not need.
-        from trainwiz.core.profile.current import current_profile
-
-        return current_profile(folder) or FIRST_PROFILE
-    return FIRST_PROFILE
 
 
 def wizard_request(request: PlanRequest, folder: Path, at_review: bool | None = None) -> tuple[PlanRequest, bool]:

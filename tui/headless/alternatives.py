@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shlex
 
+from trainwiz.core.defaults import DEFAULT_PROFILE
 from trainwiz.core.findings import Finding
 from trainwiz.core.plan.result import Plan
-from trainwiz.tui.choices import DEFAULT_PROFILE, Choices
+from trainwiz.tui.choices import Choices
 
 GUIDE_SUFFIX = "-guide"
 

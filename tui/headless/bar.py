@@ -11,6 +11,7 @@ from rich.progress import BarColumn, ProgressColumn, Task
 from rich.progress import Progress as RichProgress
 from rich.table import Column
 from rich.text import Text
+from trainwiz.core.plain import plain_text
 from trainwiz.tui.headless.ending import Ending
 from trainwiz.tui.headless.progress import Progress
 from trainwiz.tui.headless.reporters import (
@@ -21,7 +22,6 @@ from trainwiz.tui.headless.reporters import (
     waiting_for,
 )
 from trainwiz.tui.output import is_terminal
-from trainwiz.tui.plain import plain_text
 
 REFRESH_PER_SECOND = 5
 NARROW = 90

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, EXIT_TRAINING_FAILED
+from trainwiz.core.plain import plain_text
 from trainwiz.core.run.checkpoints import newest_complete
 from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.run.listing import last_metrics
 from trainwiz.core.run.state import RunState
 from trainwiz.tui.figures import duration, duration_range
 from trainwiz.tui.output import labelled
-from trainwiz.tui.plain import plain_text
 
 
 @dataclass(frozen=True, slots=True)

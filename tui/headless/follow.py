@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 
 from trainwiz.core.launch.stop import stop_run
+from trainwiz.core.plain import plain_text
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.state import read_state
 from trainwiz.tui.headless.ending import ending_of
 from trainwiz.tui.headless.progress import ProgressReader
 from trainwiz.tui.headless.reporters import Reporter
 from trainwiz.tui.headless.signals import StopSignals
-from trainwiz.tui.plain import plain_text
 
 POLL_S = 0.2
 EXIT_HUNG_UP = 129

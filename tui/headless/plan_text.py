@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 from typing import TextIO
 
+from trainwiz.core.plain import plain_text
 from trainwiz.core.plan.result import Plan
 from trainwiz.tui.figures import count, deviation, duration_range, gib, short_count, size
 from trainwiz.tui.output import labelled, paint
-from trainwiz.tui.plain import plain_text
 
 GAP = "     "
 

@@ -6,6 +6,7 @@ import sys
 from typing import Any, Protocol
 
 from trainwiz.core.findings import Finding
+from trainwiz.core.plain import plain_text
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.tui.figures import count, size
@@ -13,7 +14,6 @@ from trainwiz.tui.headless.ending import Ending, ending_lines, shown_path
 from trainwiz.tui.headless.plan_text import plan_lines
 from trainwiz.tui.headless.progress import Progress
 from trainwiz.tui.output import Colours, is_terminal, labelled, say, say_findings, say_json, say_labelled
-from trainwiz.tui.plain import plain_text
 
 WAIT_LINE_EVERY_S = 10.0
 QUIET_STEP_S = 5.0

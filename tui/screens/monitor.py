@@ -15,10 +15,10 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.worker import Worker, WorkerState
 from trainwiz.core.errors import TrainwizError
+from trainwiz.core.plain import plain_text
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.status import ACTIVE, ENDED
 from trainwiz.tui.keys import KeyBinding, bindings, keys_of
-from trainwiz.tui.plain import plain_text
 from trainwiz.tui.theme import UNICODE_MARKS, Marks
 from trainwiz.tui.widgets.advice_panel import AdvicePanel
 from trainwiz.tui.widgets.canvas import choose_glyphs

@@ -11,10 +11,10 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
+from trainwiz.core.plain import plain_text
 from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.tui.figures import count, duration, duration_range, gib, size
 from trainwiz.tui.keys import bindings
-from trainwiz.tui.plain import plain_text
 from trainwiz.tui.theme import Marks
 
 KEY_WIDTH = 34

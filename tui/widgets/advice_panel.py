@@ -6,7 +6,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from textual.content import Content
-from trainwiz.tui.plain import plain_text
+from trainwiz.core.plain import plain_text
 from trainwiz.tui.widgets.monitor_panel import MonitorPanel
 
 if TYPE_CHECKING:

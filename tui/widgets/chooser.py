@@ -14,8 +14,8 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
+from trainwiz.core.plain import plain_text
 from trainwiz.tui.keys import bindings
-from trainwiz.tui.plain import plain_text
 from trainwiz.tui.screens.plan_state import Offer
 
 LONGEST_LIST = 300

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from textual.content import Content
+from trainwiz.core.plain import plain_text
 from trainwiz.core.telemetry.machine_history import limited_by_heat
 from trainwiz.tui.figures import GIB, gib
-from trainwiz.tui.plain import plain_text
 from trainwiz.tui.widgets.meters import bar_meter, spark, spark_meter
 from trainwiz.tui.widgets.monitor_panel import MonitorPanel
 

@@ -9,8 +9,8 @@ from textual.app import RenderResult
 from textual.content import Content
 from textual.geometry import Size
 from textual.widget import Widget
+from trainwiz.core.plain import plain_text
 from trainwiz.tui.figures import count, gib, percent, short_count, size
-from trainwiz.tui.plain import plain_text
 from trainwiz.tui.screens.plan_fields import DATA, HARDWARE, MODEL
 from trainwiz.tui.theme import Marks
 

@@ -14,8 +14,8 @@ from textual.geometry import Size
 from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Input
+from trainwiz.core.plain import plain_text
 from trainwiz.tui.keys import bindings
-from trainwiz.tui.plain import plain_text
 from trainwiz.tui.screens.plan_fields import FieldSpec
 from trainwiz.tui.theme import Marks
 

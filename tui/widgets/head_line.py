@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from textual.app import RenderResult
 from textual.content import Content
 from textual.widget import Widget
-from trainwiz.tui.plain import plain_text
+from trainwiz.core.plain import plain_text
 from trainwiz.tui.theme import Marks
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
+from trainwiz.core.plain import plain_text
 from trainwiz.tui.keys import KeyBinding, bindings
-from trainwiz.tui.plain import plain_text
 
 
 class HelpCard(ModalScreen[None]):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from textual.content import Content
+from trainwiz.core.plain import plain_text
 from trainwiz.tui.figures import GIB, duration, gib
-from trainwiz.tui.plain import plain_text
 from trainwiz.tui.widgets.meters import bar_meter, join_fitting, spread
 from trainwiz.tui.widgets.monitor_panel import MonitorPanel
 

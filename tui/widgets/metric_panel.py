@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.app import ComposeResult, RenderResult
 from textual.content import Content
 from textual.widgets import Static
-from trainwiz.tui.plain import plain_text
+from trainwiz.core.plain import plain_text
 from trainwiz.tui.theme import UNICODE_MARKS, Marks
 from trainwiz.tui.widgets.axes import value_label
 from trainwiz.tui.widgets.canvas import BRAILLE, Glyphs

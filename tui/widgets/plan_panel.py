@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from textual.content import Content
+from trainwiz.core.plain import plain_text
 from trainwiz.tui.figures import GIB, count, deviation, duration_range, gib, percent
-from trainwiz.tui.plain import plain_text
 from trainwiz.tui.theme import Marks
 
 if TYPE_CHECKING:  # the plan's own module loads pydantic, which waits until the first frame is drawn

@@ -9,8 +9,8 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Static
+from trainwiz.core.plain import plain_text
 from trainwiz.tui.figures import count, deviation, gib
-from trainwiz.tui.plain import plain_text
 from trainwiz.tui.theme import Marks
 from trainwiz.tui.widgets.plan_panel import (
     SEVERITY_STYLES,

@@ -8,7 +8,7 @@ from textual.app import RenderResult
 from textual.content import Content
 from textual.message import Message
 from textual.widget import Widget
-from trainwiz.tui.plain import plain_text
+from trainwiz.core.plain import plain_text
 from trainwiz.tui.screens.plan_field_table import FIELDS
 from trainwiz.tui.screens.plan_fields import DATA, HARDWARE, MODEL, STEPS, TRAINING
 from trainwiz.tui.screens.plan_state import PlanState, field_problem

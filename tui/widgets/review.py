@@ -10,9 +10,9 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Static
+from trainwiz.core.plain import plain_text
 from trainwiz.tui.figures import size
 from trainwiz.tui.keys import bindings
-from trainwiz.tui.plain import plain_text
 from trainwiz.tui.screens.plan_command import command_line
 from trainwiz.tui.screens.plan_state import PlanState, is_ready, start_obstacle
 from trainwiz.tui.theme import Marks

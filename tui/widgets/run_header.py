@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from textual.app import RenderResult
 from textual.content import Content
 from textual.widget import Widget
+from trainwiz.core.plain import plain_text
 from trainwiz.tui.figures import duration
-from trainwiz.tui.plain import plain_text
 from trainwiz.tui.theme import UNICODE_MARKS, Marks
 from trainwiz.tui.widgets.meters import thin_bar
 from trainwiz.tui.widgets.pace_panel import step_seconds

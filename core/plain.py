@@ -5,7 +5,13 @@ from __future__ import annotations
 import re
 import unicodedata
 
-_ESCAPE_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])")
+_ESCAPE_SEQUENCE = re.compile(
+    r"[\x1b]\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor movement
+    r"|\x1b[\]PX^_].*?(?:\x07|\x1b\\|$)"  # OSC, DCS and the like, up to their terminator
+    r"|\x1b[ -/]*[0-~]"
+    r"|\x9b[0-?]*[ -/]*[@-~]",
+    re.DOTALL,
+)
 
 
 def plain_text(text: object, limit: int | None = None) -> str:
@@ -17,11 +23,16 @@ def plain_text(text: object, limit: int | None = None) -> str:
     raw = str(text)
     if limit is not None and len(raw) > limit * 4:
         raw = raw[: limit * 4]
-    cleaned = _ESCAPE_SEQUENCE.sub("", raw)
-    line = "".join(
-        " " if character in "\t\n\r\v\f" else character
-        for character in cleaned
-        if character in "\t\n\r\v\f" or unicodedata.category(character) not in {"Cc", "Cf", "Cs", "Co"}
+    # Nearly all lines are printable, and asking that costs nothing.
+    cleaned = raw if raw.isprintable() else _ESCAPE_SEQUENCE.sub("", raw)
+    line = (
+        cleaned
+        if cleaned.isprintable()
+        else "".join(
+            " " if character in "\t\n\r\v\f" else character
+            for character in cleaned
+            if character in "\t\n\r\v\f" or unicodedata.category(character) not in {"Cc", "Cf", "Cs", "Co"}
+        )
     )
     if limit is not None and len(line) > limit:
         return line[: max(limit - 1, 0)] + "…"
