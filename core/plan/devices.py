@@ -53,17 +53,14 @@ def choose_devices(
     installed cannot use the GPU.
     """
     engine = config.engine
-    device: Device = engine.device or machine.accelerator
-    if any_device and engine.device is None and engine.gpus is None and torch_misses_gpu(machine):
-        devices, findings = choose_devices(machine, config.with_values({"engine.device": "cpu"}, "solved"))
-        why = machine.unavailable.get("torch_cuda")
-        message = f"The GPU stays idle: the torch that is installed cannot use it{f' ({why})' if why else ''}."
-        install = Remedy("install the CUDA build", INSTALL_CUDA_TORCH)
-        return devices, (*findings, Finding("torch_without_cuda", "warning", "engine.device", message, (install,)))
+    idle_gpu = any_device and engine.device is None and engine.gpus is None and torch_misses_gpu(machine)
+    device: Device = "cpu" if idle_gpu else engine.device or machine.accelerator
     if device == "cpu" or not machine.visible_gpus:
         devices = Devices(
             "cpu", (), engine.processes or 1, engine.nodes, machine.ram_available_bytes or None, "host RAM", None
         )
+        if idle_gpu:
+            return devices, _idle_gpu(machine)
         return devices, _no_gpu(machine, device) if device != "cpu" else ()
     gpus, findings = _selected(machine, engine.gpus)
     if engine.strategy == "single" and engine.processes is None:
@@ -104,6 +101,13 @@ def _selected(machine: Machine, wanted: list[str] | None) -> tuple[tuple[Gpu, ..
     there = ", ".join(f"{gpu.index} ({gpu_label(gpu)})" for gpu in visible)
     message = f"There is no GPU {', '.join(missing)} to use here; there are {there}."
     return tuple(chosen) or visible[:1], (Finding("unknown_gpu", "error", "engine.gpus", message),)
+
+
+def _idle_gpu(machine: Machine) -> tuple[Finding, ...]:
+    why = machine.unavailable.get("torch_cuda")
+    message = f"The GPU stays idle: the torch that is installed cannot use it{f' ({why})' if why else ''}."
+    install = Remedy("install the CUDA build", INSTALL_CUDA_TORCH)
+    return (Finding("torch_without_cuda", "warning", "engine.device", message, (install,)),)
 
 
 def _no_gpu(machine: Machine, device: str) -> tuple[Finding, ...]:
