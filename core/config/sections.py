@@ -53,6 +53,11 @@ class ModelSection(Section):
     architecture_overrides: dict[str, Any] = Field(
         default_factory=dict, description="Keys of the architecture config to change, for example num_hidden_layers."
     )
+    tokenizer: SourceName | None = Field(
+        None,
+        description="Hub id or folder of a tokenizer, or `train` to make one from the data; none takes the model's own, "
+        "and makes one where a model from scratch has none here.",
+    )
     trust_remote_code: bool = Field(
         False, description="Run Python code that comes with the model. Off unless you say so."
     )
@@ -97,6 +102,17 @@ class DataSection(Section):
         None,
         ge=0,
         description="Rows held out for evaluation; 0 switches evaluation off, none means 1 % (at most 2,000).",
+    )
+    min_characters: int | None = Field(
+        None, ge=0, description="Drop shorter texts of every source that has no limit of its own."
+    )
+    max_characters: int | None = Field(
+        None, ge=1, description="Drop longer texts of every source that has no limit of its own."
+    )
+    concatenate: bool | None = Field(
+        None,
+        description="causal-lm: join the texts and cut them into sequences of full length; none joins them for training "
+        "of all weights on plain text.",
     )
     streaming: bool | None = Field(None, description="Read rows while training instead of holding them in memory.")
     workers: int | None = Field(None, ge=0, le=256, description="Loader worker processes for each training process.")
@@ -168,6 +184,12 @@ class EngineSection(Section):
     gpus: list[str] | None = Field(None, description="GPUs by index or UUID; none means all visible ones.")
     processes: int | None = Field(None, ge=1, le=4096, description="Training processes on this node: one for each GPU.")
     nodes: int = Field(1, ge=1, le=1024, description="Machines that train together.")
+    environment: dict[str, str] = Field(
+        default_factory=dict, description="Environment variables of the run, for example NCCL_P2P_DISABLE."
+    )
+    process_timeout_s: int | None = Field(
+        None, ge=1, le=10**6, description="Seconds that a process waits for the others before it gives up (NCCL, gloo)."
+    )
     cpu_threads: int | None = Field(
         None, ge=1, le=1024, description="CPU threads of each training process; none shares the cores among them."
     )
@@ -192,13 +214,25 @@ class EvaluationSection(Section):
     every_steps: int | None = Field(
         None, ge=1, description="Evaluate every N steps; none means at each save and at the end."
     )
-    every_epoch: bool = Field(False, description="Evaluate at the end of each epoch.")
+    every_epoch: bool = Field(False, description="Evaluate at the end of each epoch, whatever every_steps says.")
     metric: str | None = Field(
         None, description="Metric for choosing the best checkpoints, for example eval_loss or eval_bleu."
     )
     generate: bool = Field(False, description="Generate text in evaluation, for BLEU.")
-    beams: int = Field(1, ge=1, le=64)
-    generation_length: int | None = Field(None, ge=1)
+    generate_at: Literal["evaluation", "epoch", "end"] = Field(
+        "evaluation",
+        description="Generate in every evaluation, in those at the end of an epoch, or in the last one only.",
+    )
+    generation_rows: int | None = Field(
+        None, ge=1, description="Generate for the first N held-out rows only; none means all of them."
+    )
+    bleu_tokenizer: Literal["13a", "zh", "ja-mecab", "ko-mecab", "char", "intl", "none"] | None = Field(
+        None, description="How sacrebleu cuts text into words; none picks zh for Chinese references, else 13a."
+    )
+    beams: int = Field(1, ge=1, le=64, description="Beams of the search that generates; 1 is greedy.")
+    generation_length: int | None = Field(
+        None, ge=1, le=1048576, description="Longest generated text in tokens; none means the target length."
+    )
 
 
 class CheckpointSection(Section):
@@ -208,7 +242,9 @@ class CheckpointSection(Section):
         None, ge=1, description="Save every N steps; none means ten times over the run, at least every 500 steps."
     )
     keep: int = Field(2, ge=1, le=10000, description="Checkpoints to keep.")
-    keep_best: bool = Field(False, description="Keep the best by the evaluation metric instead of the newest.")
+    keep_best: bool = Field(
+        False, description="Keep the best by evaluation.metric instead of the newest; the newest stays for resuming."
+    )
 
 
 class LoggingSection(Section):
