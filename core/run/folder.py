@@ -24,6 +24,18 @@ TRAIN_LOG = "train.log"
 SUPERVISOR_LOG = "supervisor.log"
 FINAL_MODEL = "final_model"
 TENSORBOARD_LOGS = "logs"
+TOKENIZER = "tokenizer"
+"""Tokenizer that the training made from its own rows; loaded from here when the run goes on."""
+BASE_MODEL = "base_model"
+"""Base of a LoRA run from scratch, saved once: the adapters load back onto it."""
+ADAPTER = "adapter"
+"""LoRA adapter of a finished run whose final model is merged."""
+TRACE = "trace"
+"""Chrome traces of the torch profiler."""
+ROWS = ".rows"
+"""Rows on disk of a streamed run; built again when absent."""
+GENERATIONS = "generations.jsonl"
+"""Texts that the model wrote at evaluations: source, reference, generation, step."""
 
 RUN_MARK_VARIABLE = "TRAINWIZ_RUN_MARK"
 """Environment variable that the supervisor sets and every process of the run inherits."""
@@ -70,6 +82,30 @@ class RunFolder:
     @property
     def final_model(self) -> Path:
         return self.path / FINAL_MODEL
+
+    @property
+    def tokenizer(self) -> Path:
+        return self.path / TOKENIZER
+
+    @property
+    def base_model(self) -> Path:
+        return self.path / BASE_MODEL
+
+    @property
+    def adapter(self) -> Path:
+        return self.path / ADAPTER
+
+    @property
+    def trace(self) -> Path:
+        return self.path / TRACE
+
+    @property
+    def rows(self) -> Path:
+        return self.path / ROWS
+
+    @property
+    def generations_jsonl(self) -> Path:
+        return self.path / GENERATIONS
 
     def failure_json(self, rank: int) -> Path:
         """Written by a training process that dies of an exception."""
