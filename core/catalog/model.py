@@ -15,7 +15,11 @@ class ModelSpec:
     architecture: dict[str, Any]
     """The Hugging Face config.json as a dict (has "model_type" and "architectures")."""
     task: Literal["masked-lm", "causal-lm", "seq2seq"]
+    description: str = ""
+    """One line for a list; empty for a model that is not in the catalogue."""
     hub_id: str | None = None
+    gated: bool = False
+    """The hub hands its files out only to accounts that accepted a licence."""
     tokenizer: str | None = None
     """ "esm" for the built-in protein alphabet, else a hub id or folder; None: comes with `path` or is trained on the data."""
     smallest_sibling: str | None = None

@@ -21,6 +21,7 @@ from trainwiz.core.findings import Finding, Remedy
 from trainwiz.core.json_text import parse_json
 
 Task = Literal["masked-lm", "causal-lm", "seq2seq"]
+TASKS: tuple[Task, ...] = ("masked-lm", "causal-lm", "seq2seq")
 Answer = tuple[ModelSpec | None, tuple[Finding, ...]]
 
 _TASKS: tuple[tuple[str, Task], ...] = (
@@ -34,25 +35,37 @@ _TASKS: tuple[tuple[str, Task], ...] = (
 )
 """Class name ending -> task, most specific first."""
 
+SMALLEST: Mapping[str, str] = {
+    "esm": "esm2-tiny",
+    "gpt2": "gpt2-tiny",
+    "llama": "llama-tiny",
+    "m2m_100": "nllb-tiny",
+    "marian": "opus-mt-tiny",
+    "mistral": "llama-tiny",
+    "qwen2": "qwen2-tiny",
+    "t5": "t5-chat-tiny",
+}
+"""Model type -> the catalogue's model that --smoke trains in place of one of that type."""
+
 
 @cache
 def load_models() -> Mapping[str, ModelSpec]:
-    """The catalogue: name -> model, smallest first within a family."""
-    text = resources.files("trainwiz.profiles").joinpath("models.yaml").read_text(encoding="utf-8")
-    entries = yaml.safe_load(text)["models"]
-    return MappingProxyType(
-        {
-            name: ModelSpec(
+    """The catalogue: name -> model, by task, smallest first within a family."""
+    specs: dict[str, ModelSpec] = {}
+    for task in TASKS:
+        text = resources.files("trainwiz.profiles").joinpath("models", f"{task}.yaml").read_text(encoding="utf-8")
+        for name, entry in yaml.safe_load(text)["models"].items():
+            specs[name] = ModelSpec(
                 name=name,
                 architecture=dict(entry["architecture"]),
-                task=entry["task"],
+                task=task,
+                description=entry["description"],
                 hub_id=entry.get("hub_id"),
+                gated=entry.get("gated", False),
                 tokenizer=entry.get("tokenizer"),
                 smallest_sibling=entry.get("smallest_sibling"),
             )
-            for name, entry in entries.items()
-        }
-    )
+    return MappingProxyType(specs)
 
 
 def known_model(name: str) -> bool:
@@ -153,7 +166,7 @@ def _from_architecture(
         architecture=document,
         task=task,
         tokenizer="esm" if document["model_type"] == "esm" and document.get("vocab_size") == 33 else None,
-        smallest_sibling="esm2-tiny" if document["model_type"] == "esm" else None,
+        smallest_sibling=SMALLEST.get(document["model_type"]),
         source=source,
         path=folder,
         has_weights=folder is not None and _has_safetensors(folder),
