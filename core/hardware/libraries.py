@@ -24,6 +24,13 @@ DISTRIBUTIONS: dict[str, str] = {
     "tensorboard": "tensorboard",
     "wandb": "wandb",
     "sacrebleu": "sacrebleu",
+    "mlflow": "mlflow",
+    "comet_ml": "comet-ml",
+    "clearml": "clearml",
+    "trackio": "trackio",
+    "swanlab": "swanlab",
+    "codecarbon": "codecarbon",
+    "dvclive": "dvclive",
     "ninja": "ninja",
     "cpuinfo": "py-cpuinfo",
 }

@@ -36,6 +36,8 @@ class Devices:
         return self.processes * self.nodes
 
 
+SMOKE_PROCESSES = 2
+"""Of a smoke run on a CPU, for a profile with several GPUs: enough for the engine to be the same."""
 INSTALL_CUDA_TORCH = "pip install --force-reinstall torch"
 
 
@@ -45,20 +47,19 @@ def torch_misses_gpu(machine: Machine) -> bool:
 
 
 def choose_devices(
-    machine: Machine, config: RunConfig, *, any_device: bool = False
+    machine: Machine, config: RunConfig, *, any_device: bool = False, cpu_processes: int = 1
 ) -> tuple[Devices, tuple[Finding, ...]]:
     """The devices of a run, with errors for GPUs that are asked for and not there.
 
     A run that is made for `any_device` takes the CPU, with a warning, where the torch that is
-    installed cannot use the GPU.
+    installed cannot use the GPU. On a CPU there are `cpu_processes` where the config leaves it open.
     """
     engine = config.engine
     idle_gpu = any_device and engine.device is None and engine.gpus is None and torch_misses_gpu(machine)
     device: Device = "cpu" if idle_gpu else engine.device or machine.accelerator
     if device == "cpu" or not machine.visible_gpus:
-        devices = Devices(
-            "cpu", (), engine.processes or 1, engine.nodes, machine.ram_available_bytes or None, "host RAM", None
-        )
+        count = engine.processes or (1 if engine.strategy == "single" else cpu_processes)
+        devices = Devices("cpu", (), count, engine.nodes, machine.ram_available_bytes or None, "host RAM", None)
         if idle_gpu:
             return devices, _idle_gpu(machine)
         return devices, _no_gpu(machine, device) if device != "cpu" else ()

@@ -28,7 +28,7 @@ def settle_engine(draft: Draft, machine: Machine, devices: Devices) -> tuple[Fin
         attention, why = "sdpa", "FlashAttention-2 computes in half precision only"
     draft.settle("engine.attention", attention, why, "detected")
     draft.settle("engine.processes", devices.processes, _processes_reason(devices), "detected")
-    findings = _without_deepspeed(draft, machine)
+    findings = (*_without_deepspeed(draft, machine), *_one_process(draft, devices))
     _strategy(draft, devices)
     _optimizer(draft, devices)
     threads = max(1, machine.cpu_cores // max(1, devices.processes))
@@ -51,8 +51,19 @@ def _as_seen(machine: Machine, devices: Devices) -> Machine:
 
 def _processes_reason(devices: Devices) -> str:
     if devices.device == "cpu":
-        return "one process uses all cores"
+        return "one process uses all cores" if devices.processes == 1 else "processes as on several GPUs, small"
     return "one for each GPU" if devices.processes > 1 else "one GPU"
+
+
+def _one_process(draft: Draft, devices: Devices) -> tuple[Finding, ...]:
+    """DistributedDataParallel begins with two processes; one alone trains without it."""
+    if draft.get("engine.strategy") != "ddp" or devices.world_size > 1:
+        return ()
+    draft.put("engine.strategy", "single", "one process: there is nothing to share")
+    if draft.get("mode.kind") != "smoke":
+        return ()
+    message = "This smoke run has one process, so it does not exercise the engine ddp."
+    return (Finding("engine_not_exercised", "warning", "engine.strategy", message),)
 
 
 def _strategy(draft: Draft, devices: Devices) -> None:
@@ -75,7 +86,7 @@ def _optimizer(draft: Draft, devices: Devices) -> None:
 
 def _without_deepspeed(draft: Draft, machine: Machine) -> tuple[Finding, ...]:
     """A smoke run goes on without the engine that is not installed, and says that it was not exercised."""
-    strategy = draft.get("engine.strategy")
+    strategy = draft.get("engine.strategy") or ("zero2" if draft.get("engine.offload") != "none" else None)
     if draft.get("mode.kind") != "smoke" or machine.libraries.has("deepspeed") or machine.hypothetical:
         return ()
     if not str(strategy).startswith("zero"):

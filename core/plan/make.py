@@ -18,7 +18,7 @@ from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.plan.batch_findings import batch_findings
 from trainwiz.core.plan.claims_findings import claim_findings
 from trainwiz.core.plan.data_findings import data_findings
-from trainwiz.core.plan.devices import Devices, choose_devices
+from trainwiz.core.plan.devices import SMOKE_PROCESSES, Devices, choose_devices
 from trainwiz.core.plan.draft import Draft, choices_of
 from trainwiz.core.plan.engine import settle_engine
 from trainwiz.core.plan.estimates import Length, plan_memory, plan_time, rate_of
@@ -48,8 +48,11 @@ def make_plan(
     through), and the plan is made without them. Reads nothing, and never raises for a config that
     RunConfig accepts.
     """
+    config = _without_foreign_processes(config)
     any_device = profile is not None and profile.hardware.gpu is None
-    devices, more = choose_devices(machine, config, any_device=any_device)
+    devices, more = choose_devices(
+        machine, config, any_device=any_device, cpu_processes=_cpu_processes(config, profile)
+    )
     collected = [*findings, *(data.findings if data is not None else ()), *more]
     draft = Draft(config)
     if model is not None:
@@ -110,6 +113,18 @@ def make_plan(
         findings=sort_findings(collected),
         extra={"data": _data_json(data)},
     )
+
+
+def _without_foreign_processes(config: RunConfig) -> RunConfig:
+    """A smoke run does not take the number of processes of the profile's own machine."""
+    if config.mode.kind != "smoke" or config.origin("engine.processes").origin != "profile":
+        return config
+    return config.model_copy(update={"engine": config.engine.model_copy(update={"processes": None})})
+
+
+def _cpu_processes(config: RunConfig, profile: Profile | None) -> int:
+    several = profile is not None and profile.hardware.num_gpus > 1
+    return SMOKE_PROCESSES if several and config.mode.kind == "smoke" else 1
 
 
 def _reopen_accumulation(draft: Draft, devices: Devices, profile: Profile | None) -> None:

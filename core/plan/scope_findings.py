@@ -1,16 +1,27 @@
-"""What RunConfig can say and this version cannot train yet: refused in the plan, never ignored."""
+"""What RunConfig can say and this version cannot train: refused in the plan, never ignored."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from trainwiz.core.findings import Finding
+from trainwiz.core.findings import Finding, Remedy
 from trainwiz.core.plan.facts import Facts
 
-TRAINABLE_TASKS = ("masked-lm",)
 STRATEGIES_TO_COME = ("fsdp", "zero3")
-REPORTERS = ("tensorboard", "none")
+REPORTERS: Mapping[str, str] = {
+    "tensorboard": "tensorboard",
+    "wandb": "wandb",
+    "mlflow": "mlflow",
+    "comet_ml": "comet-ml",
+    "clearml": "clearml",
+    "trackio": "trackio",
+    "swanlab": "swanlab",
+    "codecarbon": "codecarbon",
+    "dvclive": "dvclive",
+}
+"""Names that transformers reports to -> the distribution that brings each; the import name is the name itself.
+TensorBoard comes with trainwiz."""
 
 
 def scope_findings(facts: Facts) -> list[Finding]:
@@ -19,11 +30,8 @@ def scope_findings(facts: Facts) -> list[Finding]:
 
 def _findings(facts: Facts) -> Iterator[Finding]:
     config = facts.config
-    if config.task not in TRAINABLE_TASKS:
-        message = f"This version trains {', '.join(TRAINABLE_TASKS)} models; {config.task} can be planned, not started."
-        yield _error("task_not_supported", "task", message)
-    if config.peft.method != "none":
-        message = f"This version trains all weights; {config.peft.method} adapters can be planned, not started."
+    if config.peft.method != "none" and config.task == "masked-lm":
+        message = f"This version trains all weights of masked-LM models; {config.peft.method} adapters it does not."
         yield _error("peft_not_supported", "peft.method", message, facts, {"peft.method": "none"}, "train all weights")
     if config.engine.strategy in STRATEGIES_TO_COME:
         message = f"This version cannot start engine.strategy {config.engine.strategy}; zero2 shards as well."
@@ -32,30 +40,42 @@ def _findings(facts: Facts) -> Iterator[Finding]:
     if config.engine.nodes > 1:
         message = f"This version starts runs on one machine; engine.nodes is {config.engine.nodes}."
         yield _error("nodes_not_supported", "engine.nodes", message, facts, {"engine.nodes": 1}, "use this machine")
-    if config.mode.trace_steps is not None:
-        yield _error("trace_not_supported", "mode.trace_steps", "This version writes no profiler traces yet.")
-    if config.logging.memory_every_steps is not None:
-        message = "This version writes memory with every logged step; leave logging.memory_every_steps out."
-        changes = {"logging.memory_every_steps": None}
-        yield _error("memory_log_not_supported", "logging.memory_every_steps", message, facts, changes, "leave it out")
     if config.engine.gpus and facts.devices.device == "cpu":
         wanted = ", ".join(config.engine.gpus)
         message = f"GPU {wanted} is asked for (engine.gpus), and this run would compute on the CPU."
         yield _error("missing_hardware", "engine.gpus", message, facts, {"engine.gpus": None}, "use the CPU")
-    others = [name for name in config.logging.report_to if name not in REPORTERS]
-    if others:
-        message = f"This version reports to {' or '.join(REPORTERS)}, not to {', '.join(others)} (logging.report_to)."
-        fallback = {"logging.report_to": ["tensorboard"]}
-        yield _error("reporter_not_supported", "logging.report_to", message, facts, fallback, "report to TensorBoard")
+    yield from _reporters(facts)
+
+
+def _reporters(facts: Facts) -> Iterator[Finding]:
+    where = "logging.report_to"
+    names = facts.config.logging.report_to
+    fallback = facts.remedy("report to TensorBoard", {where: ["tensorboard"]})
+    if "none" in names and len(names) > 1:
+        message = f"{where} holds none beside {', '.join(name for name in names if name != 'none')}; leave one out."
+        yield Finding("reporter_not_supported", "error", where, message, (fallback,))
+    unknown = [name for name in names if name not in REPORTERS and name != "none"]
+    if unknown:
+        message = f"This version reports to {', '.join(REPORTERS)} or none, not to {', '.join(unknown)} ({where})."
+        yield Finding("reporter_not_supported", "error", where, message, (fallback,))
+    if facts.machine.hypothetical:
+        return
+    others = [name for name in names if name in REPORTERS and name != "tensorboard"]
+    missing = [REPORTERS[name] for name in others if not facts.machine.libraries.has(name)]
+    if missing:
+        message = (
+            f"{where} names {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed here."
+        )
+        install = Remedy("install it", f"pip install {' '.join(missing)}")
+        yield Finding("reporter_missing", "error", where, message, (install, fallback))
 
 
 def _error(
     code: str,
     where: str,
     message: str,
-    facts: Facts | None = None,
-    changes: dict[str, Any] | None = None,
-    instead: str = "",
+    facts: Facts,
+    changes: dict[str, Any],
+    instead: str,
 ) -> Finding:
-    remedies = (facts.remedy(instead, changes),) if facts is not None and changes is not None else ()
-    return Finding(code, "error", where, message, remedies)
+    return Finding(code, "error", where, message, (facts.remedy(instead, changes),))

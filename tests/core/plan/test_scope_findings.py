@@ -4,28 +4,23 @@ from typing import Any
 
 import pytest
 
-from tests.core.plan.machines import codes, config, finding, machine, plan
+from tests.core.plan.machines import codes, config, finding, machine, plan, real
 
 CASES = [
-    ("task_not_supported", {"task": "causal-lm"}, None),
-    ("task_not_supported", {"task": "seq2seq"}, None),
     ("peft_not_supported", {"peft__method": "lora"}, "--set peft.method=none"),
     ("strategy_not_supported", {"engine__strategy": "fsdp"}, "--set engine.strategy=zero2"),
     ("strategy_not_supported", {"engine__strategy": "zero3"}, "--set engine.strategy=zero2"),
     ("nodes_not_supported", {"engine__nodes": 2}, "--set engine.nodes=1"),
-    ("trace_not_supported", {"mode__trace_steps": 3}, None),
-    ("reporter_not_supported", {"logging__report_to": ["wandb"]}, "--set logging.report_to=tensorboard"),
+    ("reporter_not_supported", {"logging__report_to": ["telegram"]}, "--set logging.report_to=tensorboard"),
+    ("reporter_not_supported", {"logging__report_to": ["none", "tensorboard"]}, "--set logging.report_to=tensorboard"),
 ]
 
 
 @pytest.mark.parametrize(("code", "values", "command"), CASES)
-def test_refused_with_its_remedy(code: str, values: dict[str, Any], command: str | None) -> None:
+def test_refused_with_its_remedy(code: str, values: dict[str, Any], command: str) -> None:
     request = config(**values)
     found = finding(plan(machine(), request), code)
     assert found.severity == "error"
-    if command is None:
-        assert not found.remedies
-        return
     assert command in (found.remedies[0].command or "")
     fixed = plan(machine(), request.with_values(dict(found.remedies[0].changes), "you"))
     assert code not in codes(fixed)
@@ -43,3 +38,17 @@ def test_gpus_without_a_gpu() -> None:
     assert "GPU 0, 1 is asked for" in found.message
     fixed = plan(machine(None), request.with_values(dict(found.remedies[0].changes), "you"))
     assert "missing_hardware" not in codes(fixed)
+
+
+def test_a_reporter_is_wanted_where_the_run_is() -> None:
+    request = config(logging__report_to=["tensorboard", "wandb"])
+    here = real(machine())
+    found = finding(plan(here, request), "reporter_missing")
+    assert found.remedies[0].command == "pip install wandb"
+    assert "reporter_missing" not in codes(plan(real(machine(), wandb="0.20"), request))
+    assert "reporter_missing" not in codes(plan(machine(), request))
+
+
+def test_the_modes_of_the_guides_are_no_errors() -> None:
+    request = config(mode__trace_steps=3, logging__memory_every_steps=200, evaluation__every_epoch=True)
+    assert not plan(machine(), request).errors
