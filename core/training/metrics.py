@@ -73,6 +73,7 @@ class MetricsCallback(TrainerCallback):
                 "first_loss": json_number(self.first_loss),
                 "last_loss": json_number(self.last_loss),
                 "last_evaluation": evaluation,
+                "world_size": self._accelerator.num_processes,
             }
             write_json_atomic(checkpoint / PROGRESS_JSON, progress)
 
