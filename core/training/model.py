@@ -1,122 +1,85 @@
-"""The model of a run: from scratch, from weights that exist, or from a checkpoint."""
+"""The model of a run: from scratch, from weights that exist, or from a checkpoint; with adapters where asked."""
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
-import torch
 from trainwiz.core.config import RunConfig
-from trainwiz.core.data.proteins import ESM_VOCABULARY, MASK, PAD
-from trainwiz.core.errors import UsageError, usage_error
-from trainwiz.core.findings import Finding, Remedy
-from transformers import AutoConfig, AutoModelForMaskedLM, EsmTokenizer, PreTrainedModel
+from trainwiz.core.errors import usage_error
+from trainwiz.core.training.adapters import base_of_run, with_adapters
+from trainwiz.core.training.esm import check_esm, esm_tokenizer
+from trainwiz.core.training.token_ids import check_vocabulary, with_token_ids
+from trainwiz.core.training.weights import MODEL_CLASSES, load_weights, loading_options, name_of_weights
+from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+__all__ = ["build_esm", "build_model", "esm_tokenizer"]
 
 
-def build_esm(config: RunConfig, checkpoint: Path | None) -> PreTrainedModel:
-    """The ESM-2 model with its masked-LM head.
+def build_model(
+    config: RunConfig, checkpoint: Path | None, folder: Path, tokenizer: PreTrainedTokenizerBase | None
+) -> PreTrainedModel:
+    """The model of any task, ready for the Trainer: a PreTrainedModel, or peft's wrapper around one.
 
-    A resumed run builds it from the checkpoint: `save_pretrained` renames ESM's LayerNorms to
-    gamma and beta, and the Trainer's own loading drops them in silence (transformers 5.23), while
-    `from_pretrained` renames them back. Weights are float32 except with bf16-true: mixed
-    precision keeps a float32 copy to update. Raises UsageError.
+    `folder` is the run folder; relative paths are from it. A model from scratch takes its special
+    tokens from `tokenizer`. A resumed run builds all of it from the checkpoint, for the Trainer's
+    own loading loses tensors in silence: `save_pretrained` renames ESM's LayerNorms to gamma and
+    beta, which `from_pretrained` alone renames back (transformers 5.23).
+
+    Weights are float32 except with bf16-true and under adapters. Raises UsageError.
     """
-    loading: dict[str, Any] = {
-        "dtype": torch.bfloat16 if config.engine.precision == "bf16-true" else torch.float32,
-        "attn_implementation": config.engine.attention or "sdpa",
-    }
+    if config.peft.method != "none":
+        if config.task == "masked-lm":
+            raise usage_error(
+                "peft_not_supported", "peft.method", "masked-LM training has no adapters; set peft.method: none."
+            )
+        base = base_of_run(config, checkpoint, folder, lambda: _base(config, folder, tokenizer))
+        _check(base, tokenizer)
+        return with_adapters(base, config, checkpoint)
     if checkpoint is not None:
-        return _from_folder(str(checkpoint), loading, config, "the checkpoint")
-    if config.model.init == "pretrained":
-        return _from_folder(_weights_of(config), loading, config, "the model")
-    model: PreTrainedModel = AutoModelForMaskedLM.from_config(_architecture(config), **loading)  # type: ignore[no-untyped-call]
+        model = load_weights(str(checkpoint), config, "the checkpoint", whole=True)
+    else:
+        model = _base(config, folder, tokenizer)
+    _check(model, tokenizer)
     return model
 
 
-def esm_tokenizer() -> EsmTokenizer:
-    """ESM-2's tokenizer with the alphabet that is built in; saved beside the weights."""
-    with tempfile.TemporaryDirectory() as folder:
-        vocabulary = Path(folder) / "vocab.txt"
-        vocabulary.write_text("\n".join(ESM_VOCABULARY), encoding="utf-8")
-        return EsmTokenizer(str(vocabulary))  # type: ignore[no-untyped-call]
+def build_esm(config: RunConfig, checkpoint: Path | None) -> PreTrainedModel:
+    """The ESM-2 model with its masked-LM head; relative paths are from the working folder. Raises UsageError."""
+    return build_model(config, checkpoint, Path(), None)
 
 
-def _architecture(config: RunConfig) -> Any:
+def _base(config: RunConfig, folder: Path, tokenizer: PreTrainedTokenizerBase | None) -> PreTrainedModel:
+    if config.model.init == "pretrained":
+        return load_weights(name_of_weights(config, folder), config, "the model")
+    return _from_scratch(config, tokenizer)
+
+
+def _from_scratch(config: RunConfig, tokenizer: PreTrainedTokenizerBase | None) -> PreTrainedModel:
     values = {**(config.model.architecture or {}), **config.model.architecture_overrides}
     kind = values.pop("model_type", None)
     if kind is None:
         raise usage_error(
             "missing_model", "model.architecture", "run.yaml holds no model.architecture; plan the run again."
         )
-    _check_esm(str(kind), values)
-    return AutoConfig.for_model(kind, **values)
-
-
-def _check_esm(kind: str, values: dict[str, Any]) -> None:
-    if kind != "esm":
+    if config.task == "masked-lm":
+        check_esm(str(kind), values)
+    elif tokenizer is not None:
+        values = with_token_ids(values, tokenizer)
+    try:
+        architecture = AutoConfig.for_model(str(kind), **values)
+        model: Any = MODEL_CLASSES[config.task].from_config(architecture, **loading_options(config))
+    except ValueError as error:
         raise usage_error(
             "model_not_supported",
             "model.name",
-            f"masked-LM training knows ESM-2 models; this one is of type {kind!r}. Choose an ESM-2 model (--model).",
-        )
-    expected = {"vocab_size": len(ESM_VOCABULARY), "pad_token_id": PAD, "mask_token_id": MASK}
-    wrong = [f"{key} is {values.get(key)}, not {value}" for key, value in expected.items() if values.get(key) != value]
-    if wrong:
-        raise usage_error(
-            "alphabet_mismatch", "model.architecture", f"the model does not use ESM-2's alphabet: {'; '.join(wrong)}."
-        )
-
-
-def _weights_of(config: RunConfig) -> str:
-    """The folder or hub id of the pretrained weights."""
-    path = Path(config.model.name).expanduser()
-    if path.exists():
-        return str(path if path.is_dir() else path.parent)
-    from trainwiz.core.catalog.models import resolve_model
-
-    spec, findings = resolve_model(config.model)
-    if spec is None:
-        raise UsageError(findings)
-    return str(spec.path) if spec.path is not None and spec.path.is_dir() else spec.hub_id or spec.name
-
-
-def _from_folder(name: str, loading: dict[str, Any], config: RunConfig, what: str) -> PreTrainedModel:
-    pickle_allowed = config.model.allow_pickle
-    offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
-    # Left out, trust_remote_code makes transformers ask a question that nobody can answer here.
-    source: dict[str, Any] = {"local_files_only": offline, "trust_remote_code": config.model.trust_remote_code}
-    try:
-        architecture = AutoConfig.from_pretrained(name, **source, **config.model.architecture_overrides)
-        _check_esm(architecture.model_type, architecture.to_dict())
-        model: PreTrainedModel = AutoModelForMaskedLM.from_pretrained(
-            name,
-            config=architecture,
-            **source,
-            use_safetensors=None if pickle_allowed else True,
-            **loading,
-        )
-    except (OSError, ValueError) as error:
-        if isinstance(error, UsageError):
-            raise
-        raise _cannot_load(name, what, error, pickle_allowed) from error
+            f"a model of type {kind!r} cannot be built for {config.task}: {str(error).splitlines()[0].rstrip('.')}.",
+        ) from error
+    assert isinstance(model, PreTrainedModel)
     return model
 
 
-def _cannot_load(name: str, what: str, error: Exception, pickle_allowed: bool) -> UsageError:
-    folder = Path(name)
-    pickled = sorted(path.name for path in folder.glob("*.bin")) if folder.is_dir() else []
-    if pickled and not pickle_allowed and not any(folder.glob("*.safetensors")):
-        return UsageError(
-            Finding(
-                "pickled_weights",
-                "error",
-                "model.allow_pickle",
-                f"{name} holds its weights as {pickled[0]}, which can run code when it is loaded; "
-                "allow it with --set model.allow_pickle=true, or convert it to safetensors.",
-                (Remedy("allow it", changes={"model.allow_pickle": True}),),
-            )
-        )
-    detail = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
-    return usage_error("missing_model", "model.name", f"{what} {name} cannot be loaded: {detail}.")
+def _check(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None) -> None:
+    if tokenizer is not None:
+        embeddings: Any = model.get_input_embeddings()
+        check_vocabulary(int(embeddings.weight.shape[0]), tokenizer)

@@ -1,0 +1,36 @@
+"""What is special about ESM-2: its alphabet, which is built in and must be the model's own."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trainwiz.core.data.proteins import ESM_VOCABULARY, MASK, PAD
+from trainwiz.core.errors import usage_error
+from transformers import EsmTokenizer
+
+
+def esm_tokenizer() -> EsmTokenizer:
+    """ESM-2's tokenizer with the alphabet that is built in; saved beside the weights."""
+    with tempfile.TemporaryDirectory() as folder:
+        vocabulary = Path(folder) / "vocab.txt"
+        vocabulary.write_text("\n".join(ESM_VOCABULARY), encoding="utf-8")
+        return EsmTokenizer(str(vocabulary))  # type: ignore[no-untyped-call]
+
+
+def check_esm(kind: str, values: Mapping[str, Any]) -> None:
+    """Raises UsageError for a model that is no ESM-2 or counts its letters otherwise."""
+    if kind != "esm":
+        raise usage_error(
+            "model_not_supported",
+            "model.name",
+            f"masked-LM training knows ESM-2 models; this one is of type {kind!r}. Choose an ESM-2 model (--model).",
+        )
+    expected = {"vocab_size": len(ESM_VOCABULARY), "pad_token_id": PAD, "mask_token_id": MASK}
+    wrong = [f"{key} is {values.get(key)}, not {value}" for key, value in expected.items() if values.get(key) != value]
+    if wrong:
+        raise usage_error(
+            "alphabet_mismatch", "model.architecture", f"the model does not use ESM-2's alphabet: {'; '.join(wrong)}."
+        )

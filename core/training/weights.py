@@ -1,0 +1,110 @@
+"""Weights that exist: from a folder, the hub, or a checkpoint of this run."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from trainwiz.core.config import RunConfig
+from trainwiz.core.errors import UsageError, usage_error
+from trainwiz.core.findings import Finding, Remedy
+from trainwiz.core.training.esm import check_esm
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoModelForSeq2SeqLM,
+    PreTrainedModel,
+)
+
+MODEL_CLASSES: dict[str, Any] = {
+    "masked-lm": AutoModelForMaskedLM,
+    "causal-lm": AutoModelForCausalLM,
+    "seq2seq": AutoModelForSeq2SeqLM,
+}
+
+
+def weights_dtype(config: RunConfig) -> torch.dtype:
+    """float32 where weights train, for mixed precision keeps a float32 copy to update; the frozen
+    base of adapters is held in the type that it computes in."""
+    precision = config.engine.precision
+    if precision == "bf16-true" or (precision == "bf16" and config.peft.method != "none"):
+        return torch.bfloat16
+    return torch.float16 if precision == "fp16" and config.peft.method != "none" else torch.float32
+
+
+def loading_options(config: RunConfig) -> dict[str, Any]:
+    """dtype and attention, for `from_pretrained` and `from_config` alike."""
+    return {"dtype": weights_dtype(config), "attn_implementation": config.engine.attention or "sdpa"}
+
+
+def name_of_weights(config: RunConfig, folder: Path) -> str:
+    """The folder or hub id of the pretrained weights; a relative path is from the run `folder`. Raises UsageError."""
+    path = folder / Path(config.model.name).expanduser()
+    if path.exists():
+        return str(path if path.is_dir() else path.parent)
+    from trainwiz.core.catalog.models import resolve_model
+
+    spec, findings = resolve_model(config.model)
+    if spec is None:
+        raise UsageError(findings)
+    return str(spec.path) if spec.path is not None and spec.path.is_dir() else spec.hub_id or spec.name
+
+
+def load_weights(name: str, config: RunConfig, what: str, *, whole: bool = False) -> PreTrainedModel:
+    """The model of the task with the weights of `name` (a folder or hub id).
+
+    `whole` refuses weights that do not fill every tensor of the model. Raises UsageError with `what` it is.
+    """
+    offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
+    # Left out, trust_remote_code makes transformers ask a question that nobody can answer here.
+    source: dict[str, Any] = {"local_files_only": offline, "trust_remote_code": config.model.trust_remote_code}
+    try:
+        architecture = AutoConfig.from_pretrained(name, **source, **config.model.architecture_overrides)
+        if config.task == "masked-lm":
+            check_esm(architecture.model_type, architecture.to_dict())
+        model, report = MODEL_CLASSES[config.task].from_pretrained(
+            name,
+            config=architecture,
+            **source,
+            use_safetensors=None if config.model.allow_pickle else True,
+            output_loading_info=True,
+            **loading_options(config),
+        )
+    except UsageError:
+        raise
+    except (OSError, ValueError, RuntimeError) as error:
+        raise _cannot_load(name, what, error, config.model.allow_pickle) from error
+    missing = sorted(report["missing_keys"])
+    if missing and whole:
+        raise usage_error(
+            "broken_checkpoint", str(name), f"{what} {name} lacks {len(missing)} tensors, for example {missing[0]}."
+        )
+    if missing:
+        print(f"{len(missing)} tensors are not in {name} and start from scratch, for example {missing[0]}", flush=True)
+    return _as_pretrained(model)
+
+
+def _as_pretrained(model: Any) -> PreTrainedModel:
+    assert isinstance(model, PreTrainedModel)
+    return model
+
+
+def _cannot_load(name: str, what: str, error: Exception, pickle_allowed: bool) -> UsageError:
+    folder = Path(name)
+    pickled = sorted(path.name for path in folder.glob("*.bin")) if folder.is_dir() else []
+    if pickled and not pickle_allowed and not any(folder.glob("*.safetensors")):
+        return UsageError(
+            Finding(
+                "pickled_weights",
+                "error",
+                "model.allow_pickle",
+                f"{name} holds its weights as {pickled[0]}, which can run code when it is loaded; "
+                "allow it with --set model.allow_pickle=true, or convert it to safetensors.",
+                (Remedy("allow it", changes={"model.allow_pickle": True}),),
+            )
+        )
+    detail = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
+    return usage_error("missing_model", "model.name", f"{what} {name} cannot be loaded: {detail}.")
