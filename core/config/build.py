@@ -14,6 +14,7 @@ from trainwiz.core.config.keys import (
     field_at,
     is_settable,
     is_text_list,
+    is_variable,
     literals,
     nearest_keys,
 )
@@ -130,7 +131,7 @@ def _first_reading(key: str, value: Any) -> Any:
     """What a value from the command line means before its field is asked."""
     if is_text_list(key):
         return _text_list(value)
-    if not isinstance(value, str):
+    if not isinstance(value, str) or is_variable(key):
         return value
     if key in ("data.sources", "data.validation_sources") and not value.lstrip().startswith("["):
         return [{"name": value}]
@@ -174,6 +175,9 @@ def _bad_value(key: str, value: Any, error: Mapping[str, Any], where: str) -> Fi
         return Finding("bad_value", "error", where, f"{place}{path} is missing.")
     if error["type"] == "extra_forbidden":
         return Finding("unknown_key", "error", where, f"{place}{unknown_key_message(path)}")
+    if is_variable(path) and error["type"] == "value_error":
+        # Its value may be a secret.
+        return Finding("bad_value", "error", where, f"{place}{path}: {_expectation(path, value, error)}")
     shown = repr(value) if len(repr(value)) <= 60 else f"{repr(value)[:57]}..."
     return Finding("bad_value", "error", where, f"{place}{path} cannot be {shown}: {_expectation(path, value, error)}")
 

@@ -20,6 +20,9 @@ NOT_SETTABLE: frozenset[str] = frozenset(
 NOT_IN_PROFILES: frozenset[str] = frozenset({"name", "mode.overfit_batches", "mode.trace_steps", "mode.dev_steps"})
 """Keys that belong to one run, not to a setup."""
 
+ENVIRONMENT = "engine.environment"
+"""A mapping whose entries are keys of their own: `engine.environment.NCCL_DEBUG`."""
+
 LIST_KEYS: Mapping[str, str] = {
     "data.sources": "data.sources",
     "data.validation_sources": "data.validation_sources",
@@ -66,15 +69,22 @@ def is_text_list(key: str) -> bool:
 
 
 def field_at(key: str) -> FieldInfo | None:
-    """The field of a leaf key, also of one inside a list of sections ("data.sources.0.name")."""
+    """The field of a leaf key, also of one inside a list of sections ("data.sources.0.name") or of the environment."""
     found = fields().get(key)
     if found is not None:
         return found
+    if is_variable(key):
+        return FieldInfo(annotation=str, description="An environment variable of the run.")
     for listed in LIST_KEYS:
         index, _, rest = key.removeprefix(f"{listed}.").partition(".")
         if key.startswith(f"{listed}.") and index.isdigit() and rest:
             return _source_fields().get(rest)
     return None
+
+
+def is_variable(key: str) -> bool:
+    """The key is one environment variable of the run; whether a run may set it is said when its value is checked."""
+    return key.removeprefix(f"{ENVIRONMENT}.") not in (key, "") and "." not in key.removeprefix(f"{ENVIRONMENT}.")
 
 
 @cache
@@ -115,11 +125,14 @@ def nearest_keys(key: str, count: int = 3) -> list[str]:
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested sections (as a YAML file has them) as key path -> value; unknown keys stay as they are."""
+    """Nested sections (as a YAML file has them) as key path -> value; unknown keys stay as they are.
+
+    The environment is taken apart too, so that a profile can add a variable to those of the one that it extends.
+    """
     flat: dict[str, Any] = {}
     for name, value in values.items():
         key = f"{prefix}{name}"
-        if key in groups() and isinstance(value, Mapping):
+        if (key in groups() or key == ENVIRONMENT) and isinstance(value, Mapping):
             flat.update(flatten(value, f"{key}."))
         else:
             flat[key] = value

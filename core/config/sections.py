@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from trainwiz.core.config.environment import as_text, check_variable_name, check_variable_value
 
 Task = Literal["masked-lm", "causal-lm", "seq2seq"]
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "bf16-true"]
@@ -35,6 +36,9 @@ def _can_name_a_file(value: str) -> str:
 
 SourceName = Annotated[str, AfterValidator(_can_name_a_file)]
 """A catalogue name, hub id or path."""
+
+VariableName = Annotated[str, AfterValidator(check_variable_name)]
+VariableValue = Annotated[str, BeforeValidator(as_text), AfterValidator(check_variable_value)]
 
 
 class ModelSection(Section):
@@ -184,7 +188,7 @@ class EngineSection(Section):
     gpus: list[str] | None = Field(None, description="GPUs by index or UUID; none means all visible ones.")
     processes: int | None = Field(None, ge=1, le=4096, description="Training processes on this node: one for each GPU.")
     nodes: int = Field(1, ge=1, le=1024, description="Machines that train together.")
-    environment: dict[str, str] = Field(
+    environment: dict[VariableName, VariableValue] = Field(
         default_factory=dict, description="Environment variables of the run, for example NCCL_P2P_DISABLE."
     )
     process_timeout_s: int | None = Field(

@@ -1,0 +1,75 @@
+"""The environment variables that a run may carry in its own files, and why others may not."""
+
+from __future__ import annotations
+
+import re
+
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+LONGEST_NAME = 128
+LONGEST_VALUE = 4096
+
+PREFIXES: tuple[str, ...] = (
+    "NCCL_", "GLOO_", "UCX_", "FI_", "TORCH_", "TORCHINDUCTOR_", "PYTORCH_", "CUDA_", "CUBLAS_", "CUBLASLT_", "CUDNN_",
+    "NVIDIA_", "TRITON_", "OMP_", "KMP_", "GOMP_", "MKL_", "OPENBLAS_", "MALLOC_", "DS_", "DEEPSPEED_", "TOKENIZERS_",
+    "TRANSFORMERS_", "HF_", "WANDB_", "MLFLOW_", "COMET_", "TENSORBOARD_", "XLA_", "TF_CPP_",
+)  # fmt: skip
+"""What tunes the libraries that a training uses. Everything else is exported in the shell, from which a run inherits."""
+
+OWN: dict[str, str] = {
+    "CUDA_VISIBLE_DEVICES": "engine.gpus says which GPUs a run uses",
+    "CUDA_DEVICE_ORDER": "trainwiz sets it, so that GPU 0 is the same one for every program",
+    "OMP_NUM_THREADS": "engine.cpu_threads says how many threads a process takes",
+    "TENSORBOARD_LOGGING_DIR": "the logs of a run stay in its folder",
+    "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "trainwiz sets it, so that a stop ends in a checkpoint",
+    "DS_ACCELERATOR": "engine.device says where DeepSpeed computes",
+}
+"""Variables that a setting or trainwiz itself decides."""
+
+LOADS_CODE = re.compile(r"PLUGIN|INJECTION|PRELOAD|_PATH$|_DIR$|_HOME$|_EXEC|LIBRAR|COMMAND|CONF_FILE|_CC$|_CXX$")
+"""Names by which a library is told a place that it loads code from."""
+
+SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|API_KEY|CREDENTIAL")
+NOT_SECRET_PREFIX = "TOKENIZERS_"
+REACHES_OUT = re.compile(r"ENDPOINT|PROXY|_HOST$|_UR[IL]")
+
+
+def check_variable_name(name: str) -> str:
+    """The name itself when a run may set that variable.
+
+    Raises ValueError with the reason otherwise: a profile is data that people pass on, so it must not
+    decide which program or library is loaded, and a run folder is no place for a password.
+    """
+    if not NAME.fullmatch(name) or len(name) > LONGEST_NAME:
+        raise ValueError(f"{name[:40]!r} cannot name an environment variable: letters, digits and '_', no digit first")
+    if name in OWN:
+        raise ValueError(f"a run cannot set {name}: {OWN[name]}")
+    if SECRET.search(name) and not name.startswith(NOT_SECRET_PREFIX):
+        raise ValueError(
+            f"a run cannot hold {name}: everyone who reads the run folder could read it; export it instead"
+        )
+    if LOADS_CODE.search(name):
+        raise ValueError(
+            f"a run cannot set {name}: it names a place that code may be loaded from; export it in the shell instead"
+        )
+    if REACHES_OUT.search(name):
+        raise ValueError(f"a run cannot set {name}: it decides who is talked to; export it in the shell instead")
+    if not name.startswith(PREFIXES):
+        raise ValueError(
+            f"a run does not set {name}: only variables of NCCL, gloo, torch, CUDA, OpenMP, DeepSpeed, "
+            "Hugging Face and the reporters; export it in the shell, from which the run inherits"
+        )
+    return name
+
+
+def check_variable_value(value: str) -> str:
+    """The value itself when it is one line of printable text. Raises ValueError."""
+    if len(value) > LONGEST_VALUE:
+        raise ValueError(f"it has more than {LONGEST_VALUE:,} characters")
+    if not value.isprintable():
+        raise ValueError("it must be one line of printable text")
+    return value
+
+
+def as_text(value: object) -> object:
+    """A number of a YAML file as the text that it was: `NCCL_P2P_DISABLE: 1`. Other types stay what they are."""
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value

@@ -1,0 +1,92 @@
+"""engine.environment: which variables a run may carry, set one by one or as a whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from trainwiz.core.config import RunConfig
+from trainwiz.core.config.build import build_config
+from trainwiz.core.config.keys import flatten, is_settable
+from trainwiz.core.errors import UsageError
+from trainwiz.core.profile.read import read_profile_file
+
+
+def test_one_variable_from_the_command_line_is_text() -> None:
+    config = build_config(None, {"engine.environment.NCCL_P2P_DISABLE": "1", "engine.environment.NCCL_DEBUG": "INFO"})
+    assert config.engine.environment == {"NCCL_P2P_DISABLE": "1", "NCCL_DEBUG": "INFO"}
+    assert config.origin("engine.environment.NCCL_DEBUG").origin == "you"
+    assert is_settable("engine.environment.NCCL_DEBUG") and not is_settable("engine.environment.A.B")
+
+
+@pytest.mark.parametrize("text", ["true", "null", "1e3", "[a]", "no", "0x10", "a: b", ""])
+def test_what_yaml_would_read_otherwise_stays_as_typed(text: str) -> None:
+    config = build_config(None, {"engine.environment.NCCL_DEBUG": text})
+    assert config.engine.environment == {"NCCL_DEBUG": text}
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("PATH", "a run does not set PATH"),
+        ("LD_PRELOAD", "code may be loaded from"),
+        ("PYTHONPATH", "a run does not set PYTHONPATH"),
+        ("NCCL_NET_PLUGIN", "code may be loaded from"),
+        ("NCCL_CONF_FILE", "code may be loaded from"),
+        ("CUDA_INJECTION64_PATH", "code may be loaded from"),
+        ("TORCH_EXTENSIONS_DIR", "code may be loaded from"),
+        ("HF_ENDPOINT", "who is talked to"),
+        ("HF_TOKEN", "could read it"),
+        ("WANDB_API_KEY", "could read it"),
+        ("CUDA_VISIBLE_DEVICES", "engine.gpus"),
+        ("OMP_NUM_THREADS", "engine.cpu_threads"),
+        ("NCCL DEBUG", "cannot name an environment variable"),
+        ("NCCL_X=1;touch", "cannot name an environment variable"),
+        ("$(NCCL_X)", "cannot name an environment variable"),
+        ("1NCCL", "cannot name an environment variable"),
+    ],
+)
+def test_variables_that_a_run_may_not_set(name: str, why: str) -> None:
+    with pytest.raises(UsageError) as refusal:
+        build_config(None, {f"engine.environment.{name}": "hush-hush"})
+    [finding] = refusal.value.findings
+    assert why in finding.message and finding.where == f"engine.environment.{name}"
+    assert "hush-hush" not in finding.message
+
+
+@pytest.mark.parametrize(
+    "name", ["NCCL_IB_DISABLE", "TORCH_NCCL_BLOCKING_WAIT", "GLOO_SOCKET_IFNAME", "HF_HUB_OFFLINE"]
+)
+def test_variables_that_a_run_may_set(name: str) -> None:
+    assert build_config(None, {f"engine.environment.{name}": "1"}).engine.environment == {name: "1"}
+
+
+@pytest.mark.parametrize("value", ["a\nexport PATH=x", "a\0b", "\x1b[2J", "x" * 5000])
+def test_values_are_one_printable_line(value: str) -> None:
+    with pytest.raises(UsageError):
+        build_config(None, {"engine.environment.NCCL_DEBUG": value})
+
+
+def test_a_run_yaml_changed_by_hand_is_checked_too() -> None:
+    with pytest.raises(ValueError, match="LD_PRELOAD"):
+        RunConfig.model_validate({"engine": {"environment": {"LD_PRELOAD": "/x.so"}}})
+
+
+def test_a_profile_names_line_and_variable(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        "description: x\nvalues:\n  engine:\n    environment:\n      NCCL_P2P_DISABLE: 1\n      LD_PRELOAD: /x.so\n"
+        "      NCCL_DEBUG: true\nreasons:\n  engine:\n    environment:\n      NCCL_P2P_DISABLE: no NVLink\n"
+    )
+    with pytest.raises(UsageError) as refusal:
+        read_profile_file(path, "user")
+    assert [finding.where for finding in refusal.value.findings] == [f"{path}:6", f"{path}:7"]
+    path.write_text(path.read_text().replace("      LD_PRELOAD: /x.so\n      NCCL_DEBUG: true\n", ""))
+    file = read_profile_file(path, "user")
+    assert file.values == {"engine.environment.NCCL_P2P_DISABLE": "1"}
+    assert file.reasons == {"engine.environment.NCCL_P2P_DISABLE": "no NVLink"}
+
+
+def test_flatten_takes_the_environment_apart_and_leaves_other_mappings() -> None:
+    nested = {"engine": {"environment": {"A": "1"}}, "model": {"architecture_overrides": {"b": 2}}}
+    assert flatten(nested) == {"engine.environment.A": "1", "model.architecture_overrides": {"b": 2}}
