@@ -2,23 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from trainwiz.core.catalog.model import ModelSpec
 from trainwiz.core.config.run import RunConfig
 from trainwiz.core.plan.request import PlanRequest
 
-SMOKE_STEPS = 6
+SMOKE_STEPS = 8
+SMOKE_LENGTH = 64
+SMOKE_LEARNING_RATE = 3e-3
+SMOKE_ADAPTER_LEARNING_RATE = 1e-2
+"""Of a tiny model from scratch, and of adapters on one: the loss falls in a few steps. The rate of a profile is made
+for its own model; 2e-5 of a fine-tuning would move nothing in eight steps."""
+
 DEV_STEPS = 5
+DEV_GENERATION_ROWS = 16
+
 OVERFIT_STEPS = 400
 OVERFIT_MICRO_BATCH = 8
 """Few sequences are known by heart sooner: ten batches of 8 real proteins fell below 1.0 in 300 steps, of 32 did not."""
-SMOKE_LENGTH = 64
 
-LAYER_KEYS: tuple[str, ...] = ("num_hidden_layers", "n_layer", "num_layers", "encoder_layers", "decoder_layers")
+LAYER_KEYS: tuple[str, ...] = (
+    "num_hidden_layers",
+    "n_layer",
+    "num_layers",
+    "num_decoder_layers",
+    "encoder_layers",
+    "decoder_layers",
+)
 """The names under which architectures keep their depth."""
 
-SAMPLE_DATA = "sample-proteins"
+SMALLEST_OF_TASK: Mapping[str, str] = {"masked-lm": "esm2-tiny", "causal-lm": "gpt2-tiny", "seq2seq": "t5-chat-tiny"}
+"""What a smoke run trains where the model of the run is not known here."""
+
+SAMPLE_PROTEINS: Mapping[str, Any] = {"name": "sample-proteins"}
+SAMPLE_TEXT: Mapping[str, Any] = {"name": "sample-text"}
+SAMPLE_CHAT: Mapping[str, Any] = {"name": "sample-chat", "text_column": "prompt", "target_column": "response"}
+SAMPLE_PAIRS: Mapping[str, Any] = {"name": "sample-pairs", "text_column": "source", "target_column": "target"}
 
 
 def apply_mode(config: RunConfig, request: PlanRequest, model: ModelSpec | None) -> RunConfig:
@@ -50,24 +71,41 @@ def apply_mode(config: RunConfig, request: PlanRequest, model: ModelSpec | None)
 def _why(key: str) -> str:
     reasons = {
         "model.name": "the smallest model of the same family",
+        "model.tokenizer": "the small model's own, or one trained on the sample",
         "data.sources": "the sample that ships with trainwiz",
         "batch.gradient_accumulation_steps": "few micro-batches, so that a step ends soon",
         "training.max_steps": "a few steps",
+        "training.learning_rate": "high enough for a tiny model to learn in a few steps",
+        "training.final_learning_rate": "the same share of the peak",
+        "evaluation.generation_rows": "a few rows: generating is slow",
     }
     return reasons.get(key, "short and complete")
+
+
+def smoke_sample(config: RunConfig) -> dict[str, Any]:
+    """The sample of the run's task; a causal model that answers prompts, or trains adapters, gets chats."""
+    if config.task == "masked-lm":
+        return dict(SAMPLE_PROTEINS)
+    if config.task == "seq2seq":
+        return dict(SAMPLE_PAIRS)
+    answers = any(source.target_column is not None for source in config.data.sources)
+    return dict(SAMPLE_CHAT if answers or config.peft.method != "none" else SAMPLE_TEXT)
 
 
 def _smoke_subject(config: RunConfig, model: ModelSpec | None) -> dict[str, Any]:
     """The smallest sibling on the sample data; a model without one loses its layers but two."""
     values: dict[str, Any] = {
         "model.init": "scratch",
-        "data.sources": [{"name": SAMPLE_DATA}],
+        "model.tokenizer": None,
+        "data.sources": [smoke_sample(config)],
         "data.validation_sources": [],
+        "data.min_characters": None,
+        "data.max_characters": None,
         "data.streaming": None,
     }
     if model is None or model.tokenizer == "esm" or model.smallest_sibling:
         sibling = model.smallest_sibling if model and model.smallest_sibling else None
-        values["model.name"] = sibling or (model.name if model else "esm2-tiny")
+        values["model.name"] = sibling or (model.name if model else SMALLEST_OF_TASK[config.task])
         values["model.architecture_overrides"] = {}
     else:
         shallow = {key: min(2, model.architecture[key]) for key in LAYER_KEYS if _is_depth(model.architecture.get(key))}
@@ -81,21 +119,35 @@ def _is_depth(value: Any) -> bool:
 
 def _smoke(config: RunConfig) -> dict[str, Any]:
     """Few short steps through every part: accumulation, a save, an evaluation. The engine stays as it is."""
+    training = config.training
+    rate = SMOKE_LEARNING_RATE if config.peft.method == "none" else SMOKE_ADAPTER_LEARNING_RATE
+    share = training.final_learning_rate / training.learning_rate
     return {
         "data.validation_rows": 8,
         "data.workers": None if config.data.workers is None else min(config.data.workers, 2),
         "batch.target_tokens": None,
         "batch.target_samples": None,
-        "batch.micro_batch_size": 2,
+        "batch.micro_batch_size": 4,
         "batch.gradient_accumulation_steps": 2,
-        "batch.eval_micro_batch_size": 2,
+        "batch.eval_micro_batch_size": 4,
         "batch.sequence_length": min(config.batch.sequence_length, SMOKE_LENGTH),
+        "batch.target_length": min(config.batch.target_length or SMOKE_LENGTH, SMOKE_LENGTH)
+        if config.task == "seq2seq"
+        else None,
         "training.max_steps": SMOKE_STEPS,
-        "training.warmup": min(config.training.warmup, 2),
+        "training.learning_rate": rate,
+        "training.final_learning_rate": float(f"{rate * share:.6g}"),
+        "training.warmup": min(training.warmup, 1),
         "evaluation.every_steps": SMOKE_STEPS // 2,
         "evaluation.every_epoch": False,
+        "evaluation.generate_at": "evaluation",
+        "evaluation.generation_rows": 4,
+        "evaluation.generation_length": 16,
+        "evaluation.beams": min(config.evaluation.beams, 2),
         "checkpoint.every_steps": SMOKE_STEPS // 2,
         "logging.every_steps": 1,
+        "logging.memory_every_steps": config.logging.memory_every_steps and 2,
+        "training.empty_cache_steps": training.empty_cache_steps and 2,
         # This machine decides how it computes: the profile's choices were made for another card.
         "engine.device": None,
         "engine.precision": None,
@@ -116,6 +168,10 @@ def _dev_run(config: RunConfig) -> dict[str, Any]:
         "training.warmup": min(config.training.warmup, 1),
         "evaluation.every_steps": steps,
         "evaluation.every_epoch": False,
+        "evaluation.generate_at": "evaluation",
+        "evaluation.generation_rows": min(
+            config.evaluation.generation_rows or DEV_GENERATION_ROWS, DEV_GENERATION_ROWS
+        ),
         "checkpoint.every_steps": steps,
         "logging.every_steps": 1,
     }
@@ -136,6 +192,9 @@ def _overfit(config: RunConfig) -> dict[str, Any]:
         "training.final_learning_rate": 0.0,
         "training.weight_decay": 0.0,
         "training.label_smoothing": 0.0,
+        "evaluation.every_epoch": False,
+        "evaluation.generate": False,
         "checkpoint.every_steps": OVERFIT_STEPS,
+        "checkpoint.keep_best": False,
         "logging.every_steps": 1,
     }
