@@ -7,7 +7,7 @@ from trainwiz.tui.options import OPTIONS, TITLES, Option
 COMMANDS: dict[str, str] = {
     "plan": "Show memory, time and every choice for this machine or another; write nothing.",
     "monitor": "Watch a run: loss, GPU, memory, log.",
-    "profiles": "list, show, use, current, diff, validate.",
+    "profiles": "list, show, use, current, diff, save, validate.",
     "runs": "list, show, stop, resume, compare, remove.",
     "hardware": "Show what this machine is.",
     "doctor": "Show what is missing here, and for what.",
@@ -33,7 +33,16 @@ Nothing is written. Errors are shown and the exit code is 0: the plan may be for
 EXIT_CODES = """
 Exit codes: 0 finished, 1 the training failed, 2 asked wrongly, 3 cannot run here, 130 stopped by you."""
 
+SAVE_USAGE = """Usage: trainwiz profiles save NAME [--extends PROFILE] [CHOICES]
+
+Keep choices as a profile of your own, in your folder for configuration. A profile that is there is never overwritten."""
+
 PLAN_OPTIONS = tuple(option for option in OPTIONS if option.command == "both")
+SAVE_OPTIONS = tuple(
+    option
+    for option in PLAN_OPTIONS
+    if (option.group in ("what", "how", "where") and option.flag != "--profile") or option.flag == "--json"
+)
 
 
 def root_help() -> str:
@@ -49,14 +58,18 @@ def plan_help() -> str:
     return "\n".join([PLAN_USAGE, help_for(PLAN_OPTIONS), "", *own])
 
 
+def save_help() -> str:
+    """The text of `trainwiz profiles save --help`."""
+    own = help_lines("--extends PROFILE", "Build on this profile; what it says holds unless you chose otherwise.")
+    return "\n".join([SAVE_USAGE, "", *own, help_for(SAVE_OPTIONS)])
+
+
 def help_for(options: tuple[Option, ...]) -> str:
     """The choices in groups, one line each."""
     lines: list[str] = []
     for group, title in TITLES.items():
-        lines += ["", f"{title}:"]
-        for option in options:
-            if option.group == group:
-                lines += help_lines(option.synopsis, option.help)
+        entries = [line for one in options if one.group == group for line in help_lines(one.synopsis, one.help)]
+        lines += ["", f"{title}:", *entries] if entries else []
     return "\n".join(lines)
 
 

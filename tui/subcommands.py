@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from trainwiz.tui.choice_parameters import takes_choices
+from trainwiz.tui.help import SAVE_OPTIONS, save_help
 
 AsJson = Annotated[bool, typer.Option("--json", help="JSON instead of text.")]
 ProfileName = Annotated[str, typer.Argument(metavar="NAME", help="Name of a profile, or its file.")]
@@ -69,6 +71,28 @@ def profiles_validate(
     from trainwiz.tui.commands.profiles import run_validate
 
     return run_validate(files or [], as_json=as_json)
+
+
+class SaveCommand(typer.core.TyperCommand):
+    """`trainwiz profiles save`: the choices of a run, in their groups."""
+
+    def get_help(self, ctx: Any) -> str:
+        return save_help()
+
+
+@profiles_app.command("save", cls=SaveCommand)
+@takes_choices(SAVE_OPTIONS)
+def profiles_save(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the new profile.")],
+    extends: Annotated[str | None, typer.Option("--extends", metavar="PROFILE")] = None,
+    **choices: Any,
+) -> int:
+    """Keep choices as a profile of your own."""
+    from trainwiz.tui.choices import parse_choices
+    from trainwiz.tui.commands.profiles import run_save
+
+    asked = parse_choices({**choices, "profile": extends})
+    return run_save(name, request=asked.request, extends=extends, as_json=asked.json)
 
 
 @runs_app.command("list")

@@ -173,7 +173,11 @@ class PlanScreen(PlanLayout):
         """A list of all fields; the chosen one gets the focus."""
         from trainwiz.tui.widgets.chooser import Chooser
 
-        known = [Offer(spec.id, spec.label, f"{STEPS[spec.step]}: {spec.help.what}") for spec in FIELDS]
+        known = [
+            Offer(spec.id, spec.label, f"{STEPS[spec.step]}: {spec.help.what}")
+            for spec in FIELDS
+            if spec.applies(self.state.plan)
+        ]
         self.app.push_screen(Chooser("Find a value", known, ""), self._found)
 
     async def _found(self, field_id: str | None) -> None:

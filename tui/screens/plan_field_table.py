@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from trainwiz.tui.screens.plan_field_data import DATA_FIELDS
+from trainwiz.tui.screens.plan_field_evaluation import EVALUATION_FIELDS
+from trainwiz.tui.screens.plan_field_model import MODEL_FIELDS
 from trainwiz.tui.screens.plan_field_training import TRAINING_FIELDS
-from trainwiz.tui.screens.plan_fields import (
-    DATA,
-    HARDWARE,
-    MODEL,
-    NAME,
-    OUTPUT_DIR,
-    PROFILE,
-    REVIEW,
-    FieldSpec,
-    Help,
-)
+from trainwiz.tui.screens.plan_fields import HARDWARE, NAME, OUTPUT_DIR, PROFILE, REVIEW, FieldSpec, Help
+
+if TYPE_CHECKING:
+    from trainwiz.core.plan.result import Plan
+
+
+def has_several_gpus(plan: Plan) -> bool:
+    return len(plan.machine.gpus) > 1
+
 
 FIELDS: tuple[FieldSpec, ...] = (
     FieldSpec(
@@ -31,99 +34,24 @@ FIELDS: tuple[FieldSpec, ...] = (
         ),
     ),
     FieldSpec(
-        id="model",
-        label="Model",
-        step=MODEL,
-        keys=("model.name",),
-        kind="choice",
+        id="gpus",
+        label="GPUs",
+        step=HARDWARE,
+        keys=("engine.gpus",),
+        kind="text",
+        empty="all",
+        when=has_several_gpus,
         help=Help(
-            "A name from the catalogue, a hub id, a local model folder, or a config.json.",
-            "Its size decides memory and time more than anything else.",
-            "The smallest of its family first; the same settings then carry over to the larger ones.",
-            "Memory and time grow about in proportion to its parameters.",
+            "The cards that train, by index or UUID: 0,1.",
+            "Each card computes micro-batches of its own; accumulation is solved again, so that the step stays the same.",
+            "Empty: all that are visible.",
+            "A card that you leave out is free for something else; the run takes longer.",
         ),
     ),
-    FieldSpec(
-        id="init",
-        label="Starts from",
-        step=MODEL,
-        keys=("model.init",),
-        kind="choice",
-        choices=("scratch", "pretrained"),
-        free_text=False,
-        help=Help(
-            "Random weights, or weights that somebody trained before.",
-            "Pretraining begins with random weights; fine-tuning needs pretrained ones.",
-            "Pretrained, where the weights are on this machine.",
-            "Random weights need far more data and time to become useful.",
-        ),
-    ),
-    FieldSpec(
-        id="data",
-        label="Data",
-        step=DATA,
-        keys=("data.sources.0.name",),
-        kind="choice",
-        help=Help(
-            "A sample that ships with trainwiz, or a file or folder: parquet, jsonl, csv, tsv, txt or fasta.",
-            "It is what the model learns from.",
-            "The sample first, to see a run from end to end.",
-            "Large files cost disk and loading time; the plan shows how much.",
-        ),
-    ),
-    FieldSpec(
-        id="column",
-        label="Text column",
-        step=DATA,
-        keys=("data.sources.0.text_column",),
-        kind="choice",
-        help=Help(
-            "The column that holds the text or the sequence.",
-            "Files often hold more columns than training needs.",
-            "The one that was found; look at the first rows below.",
-            "Nothing.",
-        ),
-    ),
-    FieldSpec(
-        id="length",
-        label="Longest input",
-        step=DATA,
-        keys=("batch.sequence_length",),
-        kind="number",
-        units=("tokens",),
-        help=Help(
-            "Rows longer than this are cut.",
-            "Attention and activations grow with it; what is cut is never seen.",
-            "A length that cuts few rows: see the share under the rows.",
-            "Twice the length is at least twice the memory and the time of a row.",
-        ),
-    ),
-    FieldSpec(
-        id="max_rows",
-        label="Rows at most",
-        step=DATA,
-        keys=("data.sources.0.max_rows",),
-        kind="number",
-        units=("rows",),
-        rare=True,
-        help=Help("Use only the first rows.", "For quick tries.", "Empty: all rows.", "A model that saw less data."),
-    ),
-    FieldSpec(
-        id="validation_rows",
-        label="Held-out rows",
-        step=DATA,
-        keys=("data.validation_rows",),
-        kind="number",
-        units=("rows",),
-        rare=True,
-        help=Help(
-            "Rows that are never trained on and measure the model.",
-            "Only a loss on unseen rows tells whether the model learns or remembers.",
-            "Empty: 1 % of the rows, at most 2,000. 0 switches evaluation off.",
-            "Time for each evaluation.",
-        ),
-    ),
+    *MODEL_FIELDS,
+    *DATA_FIELDS,
     *TRAINING_FIELDS,
+    *EVALUATION_FIELDS,
     FieldSpec(
         id="name",
         label="Name",
@@ -158,3 +86,8 @@ FIELD_BY_ID = {spec.id: spec for spec in FIELDS}
 def fields_of(step: int, rare: bool) -> tuple[FieldSpec, ...]:
     """The fields of a step; the rarely changed ones only where `rare` is true."""
     return tuple(spec for spec in FIELDS if spec.step == step and (rare or not spec.rare))
+
+
+def hidden_fields(step: int, plan: Plan | None) -> int:
+    """How many rarely changed fields of a step have something to say to this plan."""
+    return sum(spec.rare and spec.step == step and spec.applies(plan) for spec in FIELDS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainwiz.tui.screens.plan_fields import TRAINING, FieldSpec, Help
+from trainwiz.tui.screens.plan_fields import TRAINING, FieldSpec, Help, has_text
 
 TRAINING_FIELDS: tuple[FieldSpec, ...] = (
     FieldSpec(
@@ -249,6 +249,52 @@ TRAINING_FIELDS: tuple[FieldSpec, ...] = (
             "A run that breaks goes on from the last one.",
             "Empty: ten times over the run, at least every 500 steps.",
             "Disk and the time to write; old checkpoints are removed.",
+        ),
+    ),
+    FieldSpec(
+        id="label_smoothing",
+        label="Label smoothing",
+        step=TRAINING,
+        keys=("training.label_smoothing",),
+        kind="number",
+        rare=True,
+        when=has_text,
+        help=Help(
+            "Share of the certainty that is spread over all tokens.",
+            "A model that is less sure of the training data often translates better.",
+            "0.1 for translation, 0 else.",
+            "The loss is higher by it; compare losses with the same smoothing only.",
+        ),
+    ),
+    FieldSpec(
+        id="compile",
+        label="torch.compile",
+        step=TRAINING,
+        keys=("engine.compile",),
+        kind="choice",
+        choices=("off", "on"),
+        free_text=False,
+        rare=True,
+        help=Help(
+            "Compile the model into fused kernels.",
+            "Steps can be a fifth faster on a GPU.",
+            "off; on for long runs.",
+            "Minutes at the start, and again for each new shape.",
+        ),
+    ),
+    FieldSpec(
+        id="deepspeed_file",
+        label="DeepSpeed file",
+        step=TRAINING,
+        keys=("engine.deepspeed_file",),
+        kind="text",
+        empty="none",
+        rare=True,
+        help=Help(
+            "A DeepSpeed JSON of your own, used as it is.",
+            "For settings that trainwiz does not know.",
+            "Empty: trainwiz writes it.",
+            "What contradicts the plan is listed, and the run does not start.",
         ),
     ),
 )

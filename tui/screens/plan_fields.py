@@ -10,6 +10,7 @@ from trainwiz.tui.figures import number, parse_number, parse_whole_number
 
 if TYPE_CHECKING:
     from trainwiz.core.config import RunConfig
+    from trainwiz.core.plan.result import Plan
 
 STEPS = ("Hardware", "Model", "Data", "Training", "Review")
 HARDWARE, MODEL, DATA, TRAINING, REVIEW = range(5)
@@ -52,10 +53,23 @@ class FieldSpec:
     """For each key, the word after its number."""
     rare: bool = False
     """Shown only after "more, rarely changed" was opened."""
+    empty: str = "not set"
+    """How the field reads without a value."""
+    when: Callable[[Plan], bool] | None = None
+    """Whether the field means something in a plan; None: always."""
 
     @property
     def opens_a_list(self) -> bool:
         return self.kind == "choice"
+
+    def applies(self, plan: Plan | None) -> bool:
+        """Whether the row is shown; a field of some plans only waits for the plan."""
+        return self.when is None or (plan is not None and self.when(plan))
+
+
+def has_text(plan: Plan) -> bool:
+    """The model reads text, not the letters of a protein."""
+    return plan.task != "masked-lm"
 
 
 _WORDS: Mapping[str, Mapping[Any, str]] = {
@@ -77,6 +91,18 @@ _WORDS: Mapping[str, Mapping[Any, str]] = {
         "paged_adamw_8bit": "AdamW, 8 bit, paged",
     },
     "engine.offload": {"none": "nothing", "optimizer": "the optimizer", "all": "optimizer and weights"},
+    "task": {
+        "masked-lm": "fill in hidden letters (masked-lm)",
+        "causal-lm": "go on with a text (causal-lm)",
+        "seq2seq": "turn text into text (seq2seq)",
+    },
+    "peft.method": {"none": "all weights", "lora": "LoRA adapters"},
+    "model.tokenizer": {"train": "trained on the data"},
+    "evaluation.generate_at": {
+        "evaluation": "every evaluation",
+        "epoch": "the end of each epoch",
+        "end": "the end of the run",
+    },
     "model.init": {"scratch": "random weights", "pretrained": "pretrained weights"},
 }
 
@@ -85,6 +111,8 @@ def word_for(key: str, value: Any) -> str:
     """How a value is written on the screen."""
     if value is None:
         return ""
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
     known = _WORDS.get(key, {})
     if value in known:
         return known[value]
@@ -100,9 +128,14 @@ def value_for(key: str, text: str) -> Any:
     for value, word in _WORDS.get(key, {}).items():
         if word == text:
             return value
+    if key in LISTS:
+        return [part.strip() for part in text.split(",") if part.strip()]
     if text in {"on", "off"}:
         return text == "on"
     return text
+
+
+LISTS = frozenset({"engine.gpus", "peft.targets", "logging.report_to"})
 
 
 def shown_key(spec: FieldSpec, config: RunConfig) -> str:
@@ -157,6 +190,9 @@ FRACTIONS = frozenset(
         "training.weight_decay",
         "training.mask_probability",
         "training.max_grad_norm",
+        "training.label_smoothing",
+        "peft.alpha",
+        "peft.dropout",
     }
 )
 

@@ -80,7 +80,7 @@ class PlanLayout(Screen[None]):
 
     def _focus_step(self, field_id: str = "") -> None:
         """The field named, else the first one of the step; on the last step the start button."""
-        names = [spec.id for spec in fields_of(self.state.step, self.state.more)]
+        names = [spec.id for spec in fields_of(self.state.step, self.state.more) if spec.applies(self.state.plan)]
         if self.state.step == REVIEW and field_id not in names:
             target = f"#step-{REVIEW} #button-start"
         else:

@@ -33,7 +33,7 @@ def field_view(state: PlanState, spec: FieldSpec, marks: Marks, *, typing: bool 
     key = shown_key(spec, plan.config)
     chosen_by = plan.config.origin(key)
     name, reason = chosen_by.origin, chosen_by.reason
-    if spec.id in {"data", "column"} and key not in plan.config.origins:
+    if spec.id in {"data", "column", "target_column"} and key not in plan.config.origins:
         parent = plan.config.origins.get("data.sources")
         if parent is not None and (spec.id == "data" or shown_value(spec, plan.config)):
             name, reason = parent.origin, parent.reason
@@ -41,7 +41,7 @@ def field_view(state: PlanState, spec: FieldSpec, marks: Marks, *, typing: bool 
     shown = shown_value(spec, plan.config)
     return FieldView(
         label=spec.label,
-        value=shown or empty_word(spec),
+        value=shown or spec.empty,
         origin="you" if changed else "default" if is_default else name,
         reason="" if changed or is_default else reason,
         invalid=invalid,
@@ -49,11 +49,6 @@ def field_view(state: PlanState, spec: FieldSpec, marks: Marks, *, typing: bool 
         has_list=has_list,
         dimmed=state.slow and not typing,
     )
-
-
-def empty_word(spec: FieldSpec) -> str:
-    """How a field without a value reads."""
-    return {"max_rows": "all rows", "column": "found by name", "target": "no target"}.get(spec.id, "not set")
 
 
 def offers(state: PlanState, spec: FieldSpec) -> tuple[Offer, ...]:
@@ -65,7 +60,7 @@ def offers(state: PlanState, spec: FieldSpec) -> tuple[Offer, ...]:
         return reading.models
     if spec.id == "data":
         return reading.samples
-    if spec.id == "column":
+    if spec.id in {"column", "target_column"}:
         return tuple(Offer(name) for name in (reading.data.columns if reading.data is not None else ()))
     return tuple(Offer(choice, word_for(spec.keys[0], _typed(choice))) for choice in spec.choices)
 
@@ -86,6 +81,8 @@ def current_offer(state: PlanState, spec: FieldSpec) -> str:
         return ""
     if isinstance(value, bool):
         return "on" if value else "off"
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
     return "" if value is None else str(value)
 
 
@@ -97,6 +94,10 @@ def free_text_hint(spec: FieldSpec) -> str:
         "model": "search, or type a hub id, a folder or a config.json",
         "data": "search, or type the path of a file or folder",
         "column": "type a column's name or its position",
+        "target_column": "type a column's name or its position",
+        "tokenizer": "type a hub id or a folder",
+        "metric": "type the name of a metric, such as eval_loss",
+        "report_to": "type names with commas between them",
     }.get(spec.id, "")
 
 

@@ -11,7 +11,7 @@ from textual.content import Content
 from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Static
-from trainwiz.tui.screens.plan_field_table import FIELDS, fields_of
+from trainwiz.tui.screens.plan_field_table import fields_of, hidden_fields
 from trainwiz.tui.screens.plan_fields import REVIEW, STEPS, TRAINING
 from trainwiz.tui.screens.plan_state import PlanState
 from trainwiz.tui.screens.plan_views import field_view
@@ -39,6 +39,13 @@ class MoreRow(Widget, can_focus=True):
         self._marks = marks
         self._hidden = hidden
         self._open = is_open
+
+    def show(self, hidden: int) -> None:
+        """`hidden` is how many fields are behind the row."""
+        self.display = hidden > 0
+        if hidden != self._hidden:
+            self._hidden = hidden
+            self.refresh()
 
     def render(self) -> RenderResult:
         text = "fewer" if self._open else f"{self._hidden} more, rarely changed"
@@ -74,9 +81,7 @@ class StepForm(Vertical):
             if spec.group:
                 yield Static(spec.group, classes="group -first" if spec.group == first else "group", markup=False)
             yield FieldRow(spec, self._marks)
-        hidden = sum(spec.rare and spec.step == self.step for spec in FIELDS)
-        if hidden:
-            yield MoreRow(self._marks, hidden, is_open=self.more)
+        yield MoreRow(self._marks, hidden_fields(self.step, None), is_open=self.more)
         if self.step == REVIEW:
             from trainwiz.tui.widgets.review import Review
 
@@ -86,7 +91,10 @@ class StepForm(Vertical):
 
     def show(self, state: PlanState) -> None:
         for row in self.query(FieldRow):
+            row.display = row.spec.applies(state.plan) or row.editing
             row.show(field_view(state, row.spec, self._marks, typing=row.editing))
+        for more in self.query(MoreRow):
+            more.show(hidden_fields(self.step, state.plan))
         for facts in self.query(FactsView):
             facts.show(state)
         for review in self.query("Review"):
