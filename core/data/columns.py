@@ -1,58 +1,151 @@
-"""Which column of a file holds the text."""
+"""Which columns of a file hold the text and the target."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
 
+from trainwiz.core.config import DataSource
+from trainwiz.core.config.sections import Task
 from trainwiz.core.data.reader import Column
 from trainwiz.core.errors import UsageError, usage_error
+from trainwiz.core.findings import Finding, Remedy
 
-USUAL_NAMES = ("sequence", "text")
-"""Taken when no column was named, in this order."""
+SEQUENCE_NAMES = ("sequence", "text")
+TEXT_NAMES = ("text", "content", "document", "story", "sentence")
+"""Plain text, of which a language model learns every token."""
+SOURCE_NAMES = ("prompt", "source", "instruction", "question", "input", "inputs", "src", "query")
+TARGET_NAMES = (
+    "target", "response", "completion", "output", "outputs", "answer", "translation", "tgt", "reply", "summary",
+)  # fmt: skip
 
 
-def find_column(columns: Sequence[Column], wanted: str | int | None, file: str, key: str) -> int:
-    """The position of the wanted column; with None `sequence`, `text`, or the only text column.
+def find_columns(
+    columns: Sequence[Column], source: DataSource, file: str, key: str, task: Task, has_target: bool
+) -> list[int]:
+    """Positions of the text column and, with `has_target`, of the target column.
 
-    `key` is the setting that chooses it, for the sentence. Raises UsageError that lists the
+    A column that the source names is taken; else one of the usual names, else the only text
+    column. `key` is the key path of the source, for sentences. Raises UsageError that lists the
     columns which the file has.
     """
+    target = None
+    if has_target and source.target_column is not None:
+        target = find_column(columns, source.target_column, file, f"{key}.target_column")
+    if source.text_column is None and task == "causal-lm" and not has_target:
+        _refuse_unnamed_pairs(columns, file, key)
+    usual = {"masked-lm": SEQUENCE_NAMES, "causal-lm": (*TEXT_NAMES, *SEQUENCE_NAMES), "seq2seq": SOURCE_NAMES}[task]
+    if has_target:
+        usual = (*SOURCE_NAMES, *TEXT_NAMES)
+    text = find_column(columns, source.text_column, file, f"{key}.text_column", usual, target)
+    if not has_target:
+        return [text]
+    if target is None:
+        target = find_column(columns, None, file, f"{key}.target_column", TARGET_NAMES, text)
+    if target == text:
+        raise usage_error(
+            "same_column",
+            f"{key}.target_column",
+            f"{file}: {key}.text_column and {key}.target_column are the same column {columns[text].name!r}; "
+            f"name two of its columns: {described(columns)}.",
+        )
+    return [text, target]
+
+
+def find_column(
+    columns: Sequence[Column],
+    wanted: str | int | None,
+    file: str,
+    key: str,
+    usual: Sequence[str] = SEQUENCE_NAMES,
+    taken: int | None = None,
+) -> int:
+    """The position of the wanted column; with None the first of the `usual` names, or the only text column.
+
+    `key` is the setting that chooses it, for the sentence; `taken` is the position of a column that
+    is in use already. Raises UsageError that lists the columns which the file has.
+    """
     names = [column.name for column in columns]
-    has = ", ".join(f"{column.name} ({column.type_name})" if not column.is_text else column.name for column in columns)
     if isinstance(wanted, str) and wanted not in names and wanted.isdigit():
         wanted = int(wanted)
     if isinstance(wanted, int):
         if not 0 <= wanted < len(columns):
-            raise _missing(file, key, f"has no column at position {wanted} (from 0)", has)
+            raise _missing(columns, file, key, f"has no column at position {wanted} (from 0)")
         index = wanted
     elif wanted is not None:
         if wanted not in names:
             near = difflib.get_close_matches(wanted, names, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise _missing(file, key, f"has no column {wanted!r}{hint}", has)
+            raise _missing(columns, file, key, f"has no column {wanted!r}{hint}")
+        if names.count(wanted) > 1:
+            raise _missing(columns, file, key, f"has {names.count(wanted)} columns {wanted!r}; choose by position")
         index = names.index(wanted)
     else:
-        index = _guess(columns, file, key, has)
+        index = _guess(columns, usual, taken, file, key)
     column = columns[index]
     if not column.is_text:
         raise usage_error(
-            "not_text", key, f"{file}: column {column.name!r} holds {column.type_name}, not text (its columns: {has})."
+            "not_text",
+            key,
+            f"{file}: column {column.name!r} holds {column.type_name}, not text (its columns: {described(columns)}).",
         )
     return index
 
 
-def _guess(columns: Sequence[Column], file: str, key: str, has: str) -> int:
-    lower = [column.name.lower() for column in columns]
-    for name in USUAL_NAMES:
-        if name in lower and columns[lower.index(name)].is_text:
-            return lower.index(name)
-    texts = [index for index, column in enumerate(columns) if column.is_text]
-    if len(texts) == 1:
-        return texts[0]
-    problem = "has no text column" if not texts else "does not say which column holds the text"
-    raise _missing(file, key, problem, has)
+def pair_of(columns: Sequence[Column]) -> tuple[str, str] | None:
+    """Names of a prompt and a response column, where a file has both under usual names and no plain text column."""
+    lower = {column.name.lower(): column.name for column in columns if column.is_text}
+    source = next((lower[name] for name in SOURCE_NAMES if name in lower), None)
+    target = next((lower[name] for name in TARGET_NAMES if name in lower), None)
+    if source is None or target is None or any(name in lower for name in TEXT_NAMES):
+        return None
+    return source, target
 
 
-def _missing(file: str, key: str, problem: str, has: str) -> UsageError:
-    return usage_error("missing_column", key, f"{file} {problem}; its columns: {has or 'none'}. Set {key}.")
+def described(columns: Sequence[Column]) -> str:
+    """The columns of a file for a sentence; the type of one that holds no text."""
+    return ", ".join(column.name if column.is_text else f"{column.name} ({column.type_name})" for column in columns)
+
+
+def _refuse_unnamed_pairs(columns: Sequence[Column], file: str, key: str) -> None:
+    pair = pair_of(columns)
+    if pair is None:
+        return
+    prompt, response = pair
+    raise UsageError(
+        Finding(
+            "unnamed_pair",
+            "error",
+            f"{key}.target_column",
+            f"{file} has columns {prompt!r} and {response!r}; set {key}.text_column and {key}.target_column to learn the "
+            f"responses, or {key}.text_column alone to learn one column as plain text.",
+            (
+                Remedy(
+                    f"learn {response!r} from {prompt!r}",
+                    changes={f"{key}.text_column": prompt, f"{key}.target_column": response},
+                ),
+            ),
+        )
+    )
+
+
+def _guess(columns: Sequence[Column], usual: Sequence[str], taken: int | None, file: str, key: str) -> int:
+    free = [index for index, column in enumerate(columns) if column.is_text and index != taken]
+    lower = {columns[index].name.lower(): index for index in reversed(free)}
+    for name in usual:
+        if name in lower:
+            return lower[name]
+    if len(free) == 1:
+        return free[0]
+    side = "target" if key.endswith("target_column") else "text"
+    if taken is not None and not free:
+        problem = f"has one text column, {columns[taken].name!r}, and none for the {side}"
+    else:
+        problem = f"does not say which column holds the {side}" if free else f"has no {side} column"
+    raise _missing(columns, file, key, problem)
+
+
+def _missing(columns: Sequence[Column], file: str, key: str, problem: str) -> UsageError:
+    return usage_error(
+        "missing_column", key, f"{file} {problem}; its columns: {described(columns) or 'none'}. Set {key}."
+    )

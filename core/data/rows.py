@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from trainwiz.core.config import DataSource
 from trainwiz.core.config.sections import Task
-from trainwiz.core.data.columns import find_column
+from trainwiz.core.data.columns import find_columns
 from trainwiz.core.data.formats import open_reader
 from trainwiz.core.data.proteins import trim_proteins
 from trainwiz.core.data.reader import Reader
 from trainwiz.core.data.sources import SourceFiles
+from trainwiz.core.data.tally import Place, SourceTally
 from trainwiz.core.errors import UsageError
-from trainwiz.core.findings import Finding
 
 PREVIEW_ROWS = 5
 NEARLY_READ = 0.9
@@ -31,6 +31,7 @@ class KeptRows:
     texts: pa.Array
     """LargeStringArray (n,)."""
     targets: pa.Array | None
+    """LargeStringArray (n,), None where the source has no targets."""
     positions: np.ndarray
     """(n,) int64: row or line numbers, from 1."""
     path: Path
@@ -38,21 +39,20 @@ class KeptRows:
     line_of: Callable[[int, int], int]
     """(position of a row, index of a letter in its text) -> position of the letter."""
 
+    def only(self, chosen: pa.Array) -> KeptRows:
+        """The rows whose entry in `chosen`, a BooleanArray (n,), is true."""
+        mask = chosen.to_numpy(zero_copy_only=False)
+        targets = None if self.targets is None else self.targets.filter(chosen)
+        return KeptRows(self.texts.filter(chosen), targets, self.positions[mask], self.path, self.unit, self.line_of)
 
-@dataclass(slots=True)
-class SourceTally:
-    """Counts over one source, filled while its rows are read."""
+    def first(self, count: int) -> KeptRows:
+        targets = None if self.targets is None else self.targets.slice(0, count)
+        return KeptRows(self.texts.slice(0, count), targets, self.positions[:count], self.path, self.unit, self.line_of)
 
-    rows: int = 0
-    """Rows after filters: exact or extrapolated from the rows that were read."""
-    exact: bool = True
-    seen: int = 0
-    kept: int = 0
-    empty: int = 0
-    bytes_on_disk: int = 0
-    columns: tuple[str, ...] = ()
-    preview: tuple[tuple[str, ...], ...] = ()
-    findings: list[Finding] = field(default_factory=list)
+
+def has_target(source: DataSource, task: Task) -> bool:
+    """Whether the rows of a source have a target side: always for seq2seq, for causal-lm where a column is named."""
+    return task == "seq2seq" or (task == "causal-lm" and source.target_column is not None)
 
 
 def read_rows(files: SourceFiles, tally: SourceTally, task: Task, *, limit: int | None = None) -> Iterator[KeptRows]:
@@ -72,16 +72,12 @@ def read_rows(files: SourceFiles, tally: SourceTally, task: Task, *, limit: int 
             tally.findings.extend(error.findings)
     if source.max_rows is not None:
         tally.rows = min(tally.rows, source.max_rows)
-    _note_what_is_missing(files, tally)
+    tally.conclude(source, files.key)
 
 
 def _file_rows(path: Path, files: SourceFiles, tally: SourceTally, task: Task, limit: int | None) -> Iterator[KeptRows]:
     source = files.source
-    by_position = isinstance(source.text_column, int) or (source.text_column or "").isdigit()
-    reader = open_reader(path, files.kind, by_position=by_position)
-    wanted = [find_column(reader.columns, source.text_column, str(path), f"{files.key}.text_column")]
-    if task == "seq2seq":
-        wanted.append(find_column(reader.columns, source.target_column, str(path), f"{files.key}.target_column"))
+    reader, wanted = open_columns(path, files, task)
     tally.bytes_on_disk += path.stat().st_size
     if not tally.columns:
         tally.columns = tuple(column.name for column in reader.columns)
@@ -91,18 +87,14 @@ def _file_rows(path: Path, files: SourceFiles, tally: SourceTally, task: Task, l
     complete = True
     for batch in reader.batches(wanted) if limit is None else reader.sample(wanted, limit):
         seen += len(batch.positions)
-        values = (trim(batch.values[0]), *batch.values[1:])
-        rows = _filtered(values, batch.positions, reader, source, tally)
+        values = [trim(column) for column in batch.values]
+        whole = KeptRows(
+            values[0], values[1] if len(values) > 1 else None, batch.positions, path, reader.unit, reader.line_of
+        )
+        rows = _filtered(whole, source, tally)
         if source.max_rows is not None and tally.rows + kept + len(rows.texts) >= source.max_rows:
             room = source.max_rows - tally.rows - kept
-            yield KeptRows(
-                rows.texts.slice(0, room),
-                None if rows.targets is None else rows.targets.slice(0, room),
-                rows.positions[:room],
-                path,
-                reader.unit,
-                reader.line_of,
-            )
+            yield rows.first(room)
             kept += room
             break
         kept += len(rows.texts)
@@ -123,55 +115,29 @@ def _file_rows(path: Path, files: SourceFiles, tally: SourceTally, task: Task, l
         tally.exact = tally.exact and reader.rows is not None and kept == seen
 
 
-def _filtered(
-    values: tuple[pa.Array, ...],
-    positions: np.ndarray,
-    reader: Reader,
-    source: DataSource,
-    tally: SourceTally,
-) -> KeptRows:
-    texts = values[0]
-    targets = values[1] if len(values) > 1 else None
-    lengths = pc.fill_null(pc.utf8_length(texts), 0).to_numpy(zero_copy_only=False)
-    keep = lengths > 0
-    if targets is not None:
-        keep &= pc.fill_null(pc.utf8_length(targets), 0).to_numpy(zero_copy_only=False) > 0
-    tally.empty += int((~keep).sum())
+def open_columns(path: Path, files: SourceFiles, task: Task) -> tuple[Reader, list[int]]:
+    """The opened file and the positions of its text column and, where rows have targets, of its target column.
+
+    Raises UsageError for a file that cannot be opened and for columns that it does not have.
+    """
+    source = files.source
+    named = [column for column in (source.text_column, source.target_column) if column is not None]
+    by_position = bool(named) and all(isinstance(column, int) or column.isdigit() for column in named)
+    reader = open_reader(path, files.kind, by_position=by_position)
+    return reader, find_columns(reader.columns, source, str(path), files.key, task, has_target(source, task))
+
+
+def _filtered(rows: KeptRows, source: DataSource, tally: SourceTally) -> KeptRows:
+    """The rows whose text, and target where there is one, is neither empty nor outside the length limits."""
+    sides = [rows.texts] if rows.targets is None else [rows.texts, rows.targets]
+    lengths = np.stack([pc.fill_null(pc.utf8_length(side), 0).to_numpy(zero_copy_only=False) for side in sides])
+    full = lengths.min(axis=0) > 0
+    place = Place(rows.path, rows.unit, rows.positions)
+    tally.add_empty(place, ~full)
+    keep = full
     if source.min_characters is not None:
-        keep &= lengths >= source.min_characters
+        keep = keep & (lengths.min(axis=0) >= source.min_characters)
     if source.max_characters is not None:
-        keep &= lengths <= source.max_characters
-    if keep.all():
-        return KeptRows(texts, targets, positions, reader.path, reader.unit, reader.line_of)
-    mask = pa.array(keep)
-    texts, targets = texts.filter(mask), None if targets is None else targets.filter(mask)
-    return KeptRows(texts, targets, positions[keep], reader.path, reader.unit, reader.line_of)
-
-
-def _note_what_is_missing(files: SourceFiles, tally: SourceTally) -> None:
-    """Errors for a source without rows, a warning for rows that hold nothing."""
-    if tally.findings:
-        return
-    name = files.source.name
-    if tally.seen == 0:
-        tally.findings.append(_error("empty_data", files.key, f"{name} holds no rows."))
-    elif tally.kept == 0 and tally.empty == tally.seen:
-        tally.findings.append(_error("empty_data", files.key, f"all {tally.seen} rows of {name} are empty."))
-    elif tally.kept == 0:
-        low, high = files.source.min_characters or 0, files.source.max_characters
-        span = f"{low} to {high} characters" if high is not None else f"at least {low} characters"
-        tally.findings.append(
-            _error(
-                "all_filtered",
-                f"{files.key}.min_characters" if high is None else f"{files.key}.max_characters",
-                f"all {tally.seen} rows of {name} are filtered away: none has {span}; widen min_characters and max_characters.",
-            )
-        )
-    elif tally.empty:
-        tally.findings.append(
-            Finding("empty_rows", "warning", files.key, f"{tally.empty} empty rows of {name} are left out.")
-        )
-
-
-def _error(code: str, where: str, message: str) -> Finding:
-    return Finding(code=code, severity="error", where=where, message=message)
+        keep = keep & (lengths.max(axis=0) <= source.max_characters)
+    tally.add_lengths(place, np.where(keep, lengths.max(axis=0), 0))
+    return rows if keep.all() else rows.only(pa.array(keep))

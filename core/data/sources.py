@@ -6,7 +6,8 @@ import difflib
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainwiz.core.config import DataSource
+from trainwiz.core.config import DataSource, RunConfig
+from trainwiz.core.config.sections import DataSection
 from trainwiz.core.data.formats import FORMATS, format_of
 from trainwiz.core.data.hub import hub_files, looks_like_hub_id
 from trainwiz.core.data.samples import SAMPLES, sample_path
@@ -26,6 +27,25 @@ class SourceFiles:
     files: tuple[Path, ...]
     kind: str | None
     """Format that the user named; None: by each file's name."""
+
+
+def all_sources(config: RunConfig) -> tuple[list[tuple[str, DataSource]], list[tuple[str, DataSource]]]:
+    """(sources of training, sources of evaluation), each with its key path and its length limits settled.
+
+    A source without a limit of its own takes that of the data section.
+    """
+    data = config.data
+
+    def limited(key: str, sources: list[DataSource]) -> list[tuple[str, DataSource]]:
+        return [(f"{key}.{number}", _limited(source, data)) for number, source in enumerate(sources)]
+
+    return limited("data.sources", data.sources), limited("data.validation_sources", data.validation_sources)
+
+
+def _limited(source: DataSource, data: DataSection) -> DataSource:
+    low = data.min_characters if source.min_characters is None else source.min_characters
+    high = data.max_characters if source.max_characters is None else source.max_characters
+    return source.model_copy(update={"min_characters": low, "max_characters": high})
 
 
 def find_files(source: DataSource, key: str, folder: Path) -> SourceFiles:

@@ -12,10 +12,11 @@ import pyarrow.compute as pc
 from trainwiz.core.config import DataSource, RunConfig
 from trainwiz.core.data.letters import LetterCheck
 from trainwiz.core.data.proteins import SPECIAL_TOKENS, encode_proteins
-from trainwiz.core.data.rows import SourceTally, read_rows
-from trainwiz.core.data.sources import find_files
+from trainwiz.core.data.rows import read_rows
+from trainwiz.core.data.sources import all_sources, find_files
 from trainwiz.core.data.split import held_out_count
 from trainwiz.core.data.summary import DataSummary
+from trainwiz.core.data.tally import SourceTally
 from trainwiz.core.errors import UsageError
 from trainwiz.core.findings import Finding, has_errors, sort_findings
 
@@ -41,13 +42,9 @@ def summarize_data(config: RunConfig, folder: Path | None = None) -> DataSummary
     """
     folder = folder or Path.cwd()
     findings: list[Finding] = []
-    train = [
-        _read(source, f"data.sources.{i}", config, folder, findings) for i, source in enumerate(config.data.sources)
-    ]
-    held = [
-        _read(source, f"data.validation_sources.{i}", config, folder, findings)
-        for i, source in enumerate(config.data.validation_sources)
-    ]
+    train, held = (
+        [_read(source, key, config, folder, findings) for key, source in sources] for sources in all_sources(config)
+    )
     if has_errors(findings):
         raise UsageError(sort_findings(findings))
     rows = sum(source.tally.rows for source in train)

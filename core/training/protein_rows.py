@@ -9,9 +9,10 @@ import numpy as np
 from trainwiz.core.config import DataSource, RunConfig
 from trainwiz.core.data.letters import LetterCheck
 from trainwiz.core.data.proteins import SPECIAL_TOKENS, EncodedProteins, cut_proteins, encode_proteins
-from trainwiz.core.data.rows import SourceTally, read_rows
-from trainwiz.core.data.sources import find_files
+from trainwiz.core.data.rows import read_rows
+from trainwiz.core.data.sources import all_sources, find_files
 from trainwiz.core.data.split import held_out_count, split_rows
+from trainwiz.core.data.tally import SourceTally
 from trainwiz.core.errors import UsageError
 from trainwiz.core.findings import Finding, has_errors, sort_findings
 from trainwiz.core.training.letter_store import LetterStore
@@ -37,11 +38,12 @@ def load_protein_rows(config: RunConfig, folder: Path) -> ProteinRows:
     findings: list[Finding] = []
     store = LetterStore(folder if config.data.streaming else None)
     letters = config.batch.sequence_length - SPECIAL_TOKENS
-    for number, source in enumerate(config.data.sources):
-        _load(source, f"data.sources.{number}", folder, letters, store, findings)
+    train, held = all_sources(config)
+    for key, source in train:
+        _load(source, key, folder, letters, store, findings)
     rows = store.rows
-    for number, source in enumerate(config.data.validation_sources):
-        _load(source, f"data.validation_sources.{number}", folder, letters, store, findings)
+    for key, source in held:
+        _load(source, key, folder, letters, store, findings)
     if has_errors(findings):
         raise UsageError(sort_findings(findings))
     proteins = store.finish()

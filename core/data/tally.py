@@ -1,0 +1,97 @@
+"""SourceTally: what was counted and noticed over one source while its rows were read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from trainwiz.core.config import DataSource
+from trainwiz.core.findings import Finding
+
+HUGE_CHARACTERS = 1_000_000
+"""A row this long is seldom meant to be one row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where some rows stand."""
+
+    path: Path
+    unit: str
+    positions: np.ndarray
+    """(n,) int64, from 1."""
+
+    def of(self, row: int) -> str:
+        return f"{self.path}, {self.unit} {self.positions[row]}"
+
+
+@dataclass(slots=True)
+class SourceTally:
+    """Counts over one source, filled while its rows are read."""
+
+    rows: int = 0
+    """Rows after filters: exact or extrapolated from the rows that were read."""
+    exact: bool = True
+    seen: int = 0
+    kept: int = 0
+    empty: int = 0
+    bytes_on_disk: int = 0
+    columns: tuple[str, ...] = ()
+    preview: tuple[tuple[str, ...], ...] = ()
+    findings: list[Finding] = field(default_factory=list)
+    _first_empty: str = ""
+    _longest: int = 0
+    _longest_place: str = ""
+
+    def add_empty(self, place: Place, empty: np.ndarray) -> None:
+        """`empty` (n,) bool: rows without a text or without a target."""
+        count = int(empty.sum())
+        if count and not self.empty:
+            self._first_empty = place.of(int(np.argmax(empty)))
+        self.empty += count
+
+    def add_lengths(self, place: Place, characters: np.ndarray) -> None:
+        """`characters` (n,) int: the longer side of each kept row, 0 for a row that is left out."""
+        longest = int(characters.argmax()) if len(characters) else 0
+        if len(characters) and int(characters[longest]) > self._longest:
+            self._longest = int(characters[longest])
+            self._longest_place = place.of(longest)
+
+    def conclude(self, source: DataSource, key: str) -> None:
+        """Errors for a source without rows, warnings for rows that hold nothing or far too much."""
+        if self.findings:
+            return
+        name = source.name
+        if self.seen == 0:
+            self._error("empty_data", key, f"{name} holds no rows.")
+        elif self.kept == 0 and self.empty == self.seen:
+            self._error(
+                "empty_data", key, f"all {self.seen} rows of {name} are empty (the first: {self._first_empty})."
+            )
+        elif self.kept == 0:
+            low, high = source.min_characters or 0, source.max_characters
+            span = f"{low} to {high} characters" if high is not None else f"at least {low} characters"
+            self._error(
+                "all_filtered",
+                f"{key}.min_characters" if high is None else f"{key}.max_characters",
+                f"all {self.seen} rows of {name} are filtered away: none has {span}; widen min_characters and max_characters.",
+            )
+        else:
+            self._warn(name, key)
+
+    def _warn(self, name: str, key: str) -> None:
+        if self.empty:
+            rows = "1 empty row" if self.empty == 1 else f"{self.empty} empty rows"
+            left = "is" if self.empty == 1 else "are"
+            message = f"{rows} of {name} {left} left out (the first: {self._first_empty})."
+            self.findings.append(Finding("empty_rows", "warning", key, message))
+        if self._longest >= HUGE_CHARACTERS:
+            message = (
+                f"{self._longest_place} holds {self._longest:,} characters in one row; split it into several rows, "
+                f"or leave it out with {key}.max_characters."
+            )
+            self.findings.append(Finding("huge_row", "warning", key, message))
+
+    def _error(self, code: str, where: str, message: str) -> None:
+        self.findings.append(Finding(code=code, severity="error", where=where, message=message))

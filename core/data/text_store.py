@@ -1,0 +1,151 @@
+"""TextStore: many texts in memory or in files, read one at a time."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+BATCH_TEXTS = 1000
+TEXT_ENDING, OFFSET_ENDING = ".utf8", ".offsets"
+OFFSET = np.dtype("<i8")
+
+
+class TextStore(ABC):
+    """Texts by number. Safe in loader workers, forked or spawned: nothing is shared but read-only bytes."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Number of texts."""
+
+    @abstractmethod
+    def __getitem__(self, number: int) -> str:
+        """The text with this number, from 0. Raises IndexError."""
+
+    @property
+    @abstractmethod
+    def lengths(self) -> np.ndarray:
+        """(n,) int64: UTF-8 bytes of each text."""
+
+    def batches(self, rows: np.ndarray | None = None, size: int = BATCH_TEXTS) -> Iterator[list[str]]:
+        """The texts of `rows` (int64 numbers; none: all of them) in that order, `size` at a time."""
+        count = len(self) if rows is None else len(rows)
+        for start in range(0, count, size):
+            stop = min(start + size, count)
+            chosen = range(start, stop) if rows is None else rows[start:stop]
+            yield [self[int(number)] for number in chosen]
+
+    def __iter__(self) -> Iterator[str]:
+        for batch in self.batches():
+            yield from batch
+
+
+class MemoryTexts(TextStore):
+    """Texts as one array of UTF-8 bytes and their offsets: 8 bytes a text beside its letters."""
+
+    def __init__(self, data: np.ndarray, offsets: np.ndarray) -> None:
+        """`data` (bytes,) uint8; `offsets` (n + 1,) int64."""
+        self._data = data
+        self._offsets = offsets
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    def __getitem__(self, number: int) -> str:
+        start, stop = self._offsets[checked(number, len(self)) :][:2]
+        return self._data[start:stop].tobytes().decode("utf-8")
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return np.diff(self._offsets)
+
+
+class FileTexts(TextStore):
+    """Texts in two files, read by position: the memory of the process does not grow with what was read."""
+
+    def __init__(self, path: Path) -> None:
+        """`path` is the files' common name without ending. Raises OSError."""
+        self.path = path
+        self._texts = _open(self, path.with_name(path.name + TEXT_ENDING))
+        self._offsets = _open(self, path.with_name(path.name + OFFSET_ENDING))
+        self._count = os.fstat(self._offsets).st_size // OFFSET.itemsize - 1
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A spawned worker opens the files itself.
+        return FileTexts, (self.path,)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, number: int) -> str:
+        place = checked(number, self._count) * OFFSET.itemsize
+        start, stop = np.frombuffer(os.pread(self._offsets, 2 * OFFSET.itemsize, place), OFFSET).tolist()
+        return os.pread(self._texts, stop - start, start).decode("utf-8")
+
+    @property
+    def lengths(self) -> np.ndarray:
+        path = self.path.with_name(self.path.name + OFFSET_ENDING)
+        return np.diff(np.fromfile(path, OFFSET)).astype(np.int64)
+
+
+class TextWriter:
+    """Collects texts in memory, or in the two files of a FileTexts."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        """`path`: common name of the files; none keeps the texts in memory. Raises OSError."""
+        self.path = path
+        self.rows = 0
+        self._end = 0
+        self._data = bytearray()
+        self._parts: list[np.ndarray] = [np.zeros(1, OFFSET)]
+        self._files = []
+        if path is not None:
+            self._files = [path.with_name(path.name + ending).open("wb") for ending in (TEXT_ENDING, OFFSET_ENDING)]
+            self._files[1].write(self._parts[0].tobytes())
+
+    def add(self, texts: pa.Array) -> None:
+        """Append a LargeStringArray without nulls. Raises OSError when the disk is full."""
+        if len(texts) == 0:
+            return
+        _, offset_buffer, data_buffer = texts.buffers()
+        offsets = np.frombuffer(offset_buffer, np.int64)[texts.offset : texts.offset + len(texts) + 1]
+        data = memoryview(data_buffer or b"")[int(offsets[0]) : int(offsets[-1])]
+        ends = (offsets[1:] - offsets[0] + self._end).astype(OFFSET)
+        self._end = int(ends[-1])
+        self.rows += len(texts)
+        if self.path is None:
+            self._data += data
+            self._parts.append(ends)
+        else:
+            self._files[0].write(data)
+            self._files[1].write(ends.tobytes())
+
+    def finish(self) -> TextStore:
+        """All that was added, in its order. Raises OSError when the disk is full."""
+        if self.path is None:
+            return MemoryTexts(np.frombuffer(self._data, np.uint8), np.concatenate(self._parts))
+        self.close()
+        return FileTexts(self.path)
+
+    def close(self) -> None:
+        for file in self._files:
+            file.close()
+
+
+def checked(number: int, count: int) -> int:
+    """`number` itself; IndexError where there is no such text."""
+    if not 0 <= number < count:
+        raise IndexError(f"text {number} of {count}")
+    return number
+
+
+def _open(owner: object, path: Path) -> int:
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+    weakref.finalize(owner, os.close, descriptor)
+    return descriptor
