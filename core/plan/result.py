@@ -99,6 +99,8 @@ class TimePlan:
     start_low_s: float | None = None
     start_high_s: float | None = None
     """Launcher, imports, model and data, and closing at the end: a part of the total."""
+    generation_s: float | None = None
+    """Generating text in evaluations: a part of the total, not of evaluation_s."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,10 @@ from trainwiz.core.plan.gather import plan_run
 from trainwiz.core.plan.result import Choice, Plan
 from trainwiz.tui.choices import parse_choices
 from trainwiz.tui.figures import count, duration_range, gib, percent, size
-from trainwiz.tui.headless.plan_text import batch_text, data_text, memory_text, model_text, time_text
+from trainwiz.tui.headless.plan_text import batch_text, data_text, lengths_text, memory_text, model_text, time_text
 from trainwiz.tui.headless.waiting import Waiting
 from trainwiz.tui.output import labelled, paint, say, say_findings, say_json, say_labelled
+from trainwiz.tui.plan_words import time_part_words
 
 ORIGIN_WORDS: dict[OriginKind, str] = {
     "detected": "detected",
@@ -57,6 +58,8 @@ def number_lines(plan: Plan) -> list[str]:
         labelled("Plan", f"{model_text(plan)} · {data_text(plan)}"),
         labelled("Batch", batch_text(plan)),
     ]
+    if lengths_text(plan):
+        lines.append(labelled("", lengths_text(plan)))
     if plan.batch.real_tokens is not None and plan.batch.effective_tokens:
         share = percent(plan.batch.real_tokens / plan.batch.effective_tokens)
         lines.append(labelled("", f"of them real {count(plan.batch.real_tokens)} ({share})"))
@@ -76,6 +79,9 @@ def number_lines(plan: Plan) -> list[str]:
         if time.start_high_s and time.total_high_s and time.start_high_s > SMALL_SHARE * time.total_high_s:
             start = f"; start and end {duration_range(time.start_low_s, time.start_high_s)} of it"
         lines.append(labelled("", f"{pace}{peak}, by {time.basis}{start}"))
+    parts = time_part_words(time.total_s, time.evaluation_s, time.generation_s, time.saving_s)
+    if parts:
+        lines.append(labelled("", f"of it {', '.join(parts)}"))
     return lines
 
 

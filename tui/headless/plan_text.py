@@ -10,6 +10,7 @@ from trainwiz.core.plain import plain_text
 from trainwiz.core.plan.result import Plan
 from trainwiz.tui.figures import count, deviation, duration_range, gib, short_count, size
 from trainwiz.tui.output import labelled, paint
+from trainwiz.tui.plan_words import length_words, trained_words
 
 GAP = "     "
 
@@ -35,9 +36,12 @@ def plan_lines(plan: Plan, stream: TextIO | None = None) -> list[str]:
 
 
 def model_text(plan: Plan) -> str:
-    """ "esm2-tiny (0.9M)"."""
-    size_text = f" ({short_count(plan.model.parameters)})" if plan.model.parameters else ""
-    return plain_text(plan.model.name, 60) + size_text
+    """ "esm2-tiny (0.9M)", "mistral-7b (7.3B, 42.0M of them trained)"."""
+    model = plan.model
+    if not model.parameters:
+        return plain_text(model.name, 60)
+    trained = trained_words(model.parameters, model.trainable_parameters)
+    return f"{plain_text(model.name, 60)} ({', '.join(filter(None, (short_count(model.parameters), trained)))})"
 
 
 def data_text(plan: Plan) -> str:
@@ -58,6 +62,11 @@ def batch_text(plan: Plan) -> str:
     product = " × ".join(count(factor) for factor in factors)
     off = f" ({deviation(batch.deviation)} of the target)" if batch.deviation else ""
     return f"{product} = {count(batch.effective_samples)} sequences, {count(batch.effective_tokens)} tokens a step{off}"
+
+
+def lengths_text(plan: Plan) -> str:
+    """ "up to 256 source and 64 target tokens each"; "" for a task without targets."""
+    return length_words(plan.task, plan.batch.sequence_length, plan.config.batch.target_length)
 
 
 def memory_text(plan: Plan, stream: TextIO) -> str:

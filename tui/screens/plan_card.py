@@ -15,6 +15,7 @@ from trainwiz.core.plain import plain_text
 from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.tui.figures import count, duration, duration_range, gib, size
 from trainwiz.tui.keys import bindings
+from trainwiz.tui.plan_words import time_part_words, trained_words
 from trainwiz.tui.theme import Marks
 
 KEY_WIDTH = 34
@@ -59,7 +60,11 @@ def plan_content(plan: Mapping[str, Any] | None, marks: Marks) -> Content:
 def _figures(plan: Mapping[str, Any], marks: Marks) -> Iterator[Content]:
     batch, memory, time, model = (_object(plan, key) for key in ("batch", "memory", "time", "model"))
     yield _line("Profile", str(plan.get("profile") or "none"))
-    yield _line("Model", f"{plain_text(model.get('name'))}, {count(_number(model, 'parameters'))} parameters")
+    parameters = _number(model, "parameters")
+    trained = trained_words(parameters, _number(model, "trainable_parameters"))
+    words = (plain_text(model.get("name")), f"{count(parameters)} parameters", trained)
+    yield _line("Model", ", ".join(filter(None, words)))
+    yield _line("Task", plain_text(plan.get("task") or "unknown"))
     yield _line(
         "Batch",
         f"{count(_number(batch, 'micro_batch'))} {marks.times} {count(_number(batch, 'accumulation'))} {marks.times} "
@@ -74,6 +79,10 @@ def _figures(plan: Mapping[str, Any], marks: Marks) -> Iterator[Content]:
     yield _line("Step", duration_range(_number(time, "step_low_s"), _number(time, "step_high_s")))
     total = duration_range(_number(time, "total_low_s"), _number(time, "total_high_s"))
     yield _line("Time", total if total != "unknown" else duration(_number(time, "total_s")))
+    spent = (_number(time, key) for key in ("total_s", "evaluation_s", "generation_s", "saving_s"))
+    parts = time_part_words(*spent)
+    if parts:
+        yield _line("", f"of it {', '.join(parts)}")
 
 
 def _findings(plan: Mapping[str, Any], marks: Marks) -> Iterator[Content]:

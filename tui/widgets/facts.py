@@ -11,6 +11,7 @@ from textual.geometry import Size
 from textual.widget import Widget
 from trainwiz.core.plain import plain_text
 from trainwiz.tui.figures import count, gib, percent, short_count, size
+from trainwiz.tui.plan_words import trained_words
 from trainwiz.tui.screens.plan_fields import DATA, HARDWARE, MODEL
 from trainwiz.tui.theme import Marks
 
@@ -126,9 +127,7 @@ def _model(state: PlanState, width: int) -> Iterator[Content]:
     yield Content()
     yield Content.styled("What it is", "bold $muted")
     parameters = short_count(plan.model.parameters)
-    note = ""
-    if plan.model.trainable_parameters not in (None, plan.model.parameters):
-        note = f"{short_count(plan.model.trainable_parameters)} of them trained"
+    note = trained_words(plan.model.parameters, plan.model.trainable_parameters)
     yield _line("Parameters", parameters, note, width)
     yield _line("Architecture", plan.model.architecture or "unknown", "", width)
     yield _line("Task", plan.task, "", width)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from textual.content import Content
 from trainwiz.core.plain import plain_text
 from trainwiz.tui.figures import GIB, count, deviation, duration_range, gib, percent
+from trainwiz.tui.plan_words import length_words, time_part_words
 from trainwiz.tui.theme import Marks
 
 if TYPE_CHECKING:  # the plan's own module loads pydantic, which waits until the first frame is drawn
@@ -86,6 +87,9 @@ def _batch(plan: Plan, marks: Marks) -> Iterator[Content]:
     off = deviation(batch.deviation, marks.minus)
     target = off if off == "exact" or not off else f"{off} of target"
     yield Content.assemble(f"{INDENT}{count(batch.effective_tokens)} tokens a step", (f"   {target}", "$muted"))
+    lengths = length_words(plan.task, batch.sequence_length, plan.config.batch.target_length)
+    if lengths:
+        yield Content.styled(INDENT + lengths, "$muted")
     if batch.real_tokens is not None and batch.effective_tokens:
         share = percent(batch.real_tokens / batch.effective_tokens)
         yield Content.assemble((f"{INDENT}of them real {count(batch.real_tokens)}   {share}", "$muted"))
@@ -153,6 +157,9 @@ def _time(plan: Plan, marks: Marks) -> Iterator[Content]:
         yield Content.styled(
             f"{INDENT}{percent(time.fraction_of_peak)} of the device's peak, by {time.basis}", "$muted"
         )
+    parts = time_part_words(time.total_s, time.evaluation_s, time.generation_s, time.saving_s)
+    if parts:
+        yield Content.styled(f"{INDENT}of it {', '.join(parts)}", "$muted")
     yield Content()
 
 
