@@ -62,6 +62,12 @@ class ModelSection(Section):
         description="Hub id or folder of a tokenizer, or `train` to make one from the data; none takes the model's own, "
         "and makes one where a model from scratch has none here.",
     )
+    source_language: str | None = Field(
+        None, description="Language of the inputs as a multilingual tokenizer names it, for example zho_Hans (NLLB)."
+    )
+    target_language: str | None = Field(
+        None, description="Language of the targets as a multilingual tokenizer names it, for example eng_Latn (NLLB)."
+    )
     trust_remote_code: bool = Field(
         False, description="Run Python code that comes with the model. Off unless you say so."
     )
