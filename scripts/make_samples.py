@@ -1,33 +1,72 @@
-"""Makes profiles/samples/sample-proteins.fasta.gz: invented proteins from a small grammar, the same bytes each time.
+"""Makes the samples in profiles/samples, the same bytes each time. Nothing comes from a database or another text.
 
-Each protein is a chain of domains of a few families. A domain is its family's consensus with
-some letters replaced, so that the letters around a hidden one say what it was: a tiny masked LM
-learns the families in seconds and goes far below the entropy of single letters. No letter comes
-from a database.
+- sample-proteins: chains of domains of a few families, so that the letters around a hidden one say what it was.
+- sample-text: small stories of one grammar, whose later sentences follow from the first ones.
+- sample-pairs: sentences of an invented language (verb last, adjective after its noun) and their English.
+- sample-chat: questions of a few kinds, each with its one right answer.
 
-Run it from the repository: python scripts/make_samples.py
+A tiny model goes far below the entropy of single letters or words in a few hundred steps.
+
+Run it from the repository: python scripts/make_samples.py [FOLDER]
 """
 
 from __future__ import annotations
 
 import gzip
 import io
+import json
 import random
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 SEED = 20
+OUTPUT = Path(__file__).resolve().parent.parent / "profiles" / "samples"
+
 PROTEINS = 2000
 FAMILIES = 12
 MOTIF_LETTERS = (9, 18)
 DOMAINS = (2, 6)
 SUBSTITUTION = 0.06
 LINE_LETTERS = 60
-OUTPUT = Path(__file__).resolve().parent.parent / "profiles" / "samples" / "sample-proteins.fasta.gz"
-
 # Rounded shares of the 20 amino acids in proteins (percent), so that unigram statistics look natural.
 SHARES = {
     "L": 10, "A": 8, "G": 7, "V": 7, "E": 7, "S": 7, "I": 6, "K": 6, "R": 5, "D": 5,
     "T": 5, "P": 5, "N": 4, "Q": 4, "F": 4, "Y": 3, "M": 2, "H": 2, "C": 2, "W": 1,
+}  # fmt: skip
+
+STORIES = 3000
+PEOPLE = ("Anna", "Boris", "Clara", "David", "Elif", "Farid", "Grace", "Hugo", "Ines", "Jonas")
+PLACES = {
+    "market": "apples", "harbour": "fish", "bakery": "rolls", "garden": "tulips",
+    "forest": "mushrooms", "library": "books", "workshop": "nails", "farm": "eggs",
+}  # fmt: skip
+DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+WEATHER = {"rained": "an umbrella", "snowed": "a scarf", "was sunny": "a hat", "was windy": "a coat"}
+
+PAIRS = 4000
+NOUNS = (
+    "bird", "boat", "book", "bridge", "cat", "child", "cloud", "dog", "farmer", "fox", "friend", "horse",
+    "house", "king", "lamp", "mountain", "river", "sailor", "teacher", "tree",
+)  # fmt: skip
+VERBS = ("builds", "calls", "draws", "finds", "follows", "hears", "knows", "likes", "paints", "sees", "visits", "wants")
+ADJECTIVES = ("big", "blue", "clever", "cold", "green", "happy", "old", "quiet", "red", "small", "white", "young")
+TIMES = ("today", "often", "never", "at night")
+SYLLABLES = ("ba", "de", "fi", "go", "ka", "le", "mi", "no", "pu", "ra", "se", "ti", "vo", "zu")
+
+CHATS = 3000
+OPPOSITES = {
+    "big": "small", "hot": "cold", "old": "young", "full": "empty", "wet": "dry", "fast": "slow", "open": "closed",
+    "early": "late", "loud": "quiet", "hard": "soft", "high": "low", "light": "heavy",
+}  # fmt: skip
+COLOURS = {
+    "a lemon": "yellow", "grass": "green", "snow": "white", "coal": "black", "a tomato": "red", "the sea": "blue",
+    "a carrot": "orange", "an elephant": "grey", "chocolate": "brown", "a flamingo": "pink",
+}  # fmt: skip
+HOMES = {
+    "a bird": "a nest", "a bee": "a hive", "a fox": "a den", "a king": "a castle", "a fish": "the water",
+    "a horse": "a stable", "a spider": "a web", "a monk": "a monastery",
 }  # fmt: skip
 
 
@@ -53,7 +92,98 @@ def make_proteins(seed: int, count: int) -> list[tuple[str, str]]:
     return proteins
 
 
-def fasta(proteins: list[tuple[str, str]]) -> str:
+def make_stories(seed: int, count: int) -> list[str]:
+    """`count` stories of one line. What is bought, taken and left over follows from what came before."""
+    rng = random.Random(seed)
+    stories = []
+    for _ in range(count):
+        person, friend = rng.sample(PEOPLE, 2)
+        place, day, weather = rng.choice(list(PLACES)), rng.randrange(7), rng.choice(list(WEATHER))
+        bought = rng.randint(3, 12)
+        given = rng.randint(1, bought - 1)
+        goods = PLACES[place]
+        lines = [
+            f"On {DAYS[day]} it {weather}, so {person} took {WEATHER[weather]} and walked to the {place}.",
+            f"At the {place} {person} found {NUMBERS[bought - 1]} {goods}.",
+            f"On the way home {person} met {friend} and gave {friend} {NUMBERS[given - 1]} of the {goods}.",
+            f"Now {person} had {NUMBERS[bought - given - 1]} {goods} and {friend} had {NUMBERS[given - 1]}.",
+            f'"See you on {DAYS[(day + 1) % 7]}," said {friend} to {person}.',
+        ]
+        stories.append(" ".join(lines))
+    return stories
+
+
+def make_pairs(seed: int, count: int) -> list[tuple[str, str]]:
+    """(invented language, English) of `count` different sentences.
+
+    Subject, object, verb; an adjective after its noun; the time word first: a word for word
+    dictionary and one order of words are all there is to learn.
+    """
+    rng = random.Random(seed)
+    words = dict(zip((*NOUNS, *VERBS, *ADJECTIVES, *TIMES), _invented_words(rng), strict=False))
+
+    def phrase() -> tuple[str, str]:
+        noun = rng.choice(NOUNS)
+        if rng.random() < 0.4:
+            return words[noun], f"the {noun}"
+        adjective = rng.choice(ADJECTIVES)
+        return f"{words[noun]} {words[adjective]}", f"the {adjective} {noun}"
+
+    pairs: dict[str, str] = {}
+    while len(pairs) < count:
+        (subject, subject_en), (other, other_en), verb = phrase(), phrase(), rng.choice(VERBS)
+        source, english = f"{subject} {other} {words[verb]}", f"{subject_en} {verb} {other_en}"
+        if rng.random() < 0.3:
+            time = rng.choice(TIMES)
+            source, english = f"{words[time]} {source}", f"{english} {time}"
+        pairs[f"{source}."] = f"{english[0].upper()}{english[1:]}."
+    return list(pairs.items())
+
+
+def _invented_words(rng: random.Random) -> list[str]:
+    words = [first + second + end for first in SYLLABLES for second in SYLLABLES for end in ("", "n", "s")]
+    rng.shuffle(words)
+    return words
+
+
+def make_chats(seed: int, count: int) -> list[tuple[str, str]]:
+    """`count` questions and their answers; a question may come again, its answer is always the same."""
+    rng = random.Random(seed)
+    return [rng.choice((_opposite, _colour, _home, _sum, _day, _spelling))(rng) for _ in range(count)]
+
+
+def _opposite(rng: random.Random) -> tuple[str, str]:
+    word, other = rng.choice([*OPPOSITES.items(), *((other, word) for word, other in OPPOSITES.items())])
+    return f"What is the opposite of {word}?", f"The opposite of {word} is {other}."
+
+
+def _colour(rng: random.Random) -> tuple[str, str]:
+    thing, colour = rng.choice(list(COLOURS.items()))
+    return f"What colour is {thing}?", f"{thing[0].upper()}{thing[1:]} is {colour}."
+
+
+def _home(rng: random.Random) -> tuple[str, str]:
+    who, where = rng.choice(list(HOMES.items()))
+    return f"Where does {who} live?", f"{who[0].upper()}{who[1:]} lives in {where}."
+
+
+def _sum(rng: random.Random) -> tuple[str, str]:
+    first, second = rng.randint(1, 6), rng.randint(1, 6)
+    words = NUMBERS[first - 1], NUMBERS[second - 1], NUMBERS[first + second - 1]
+    return f"How much is {words[0]} plus {words[1]}?", f"{words[0].capitalize()} plus {words[1]} is {words[2]}."
+
+
+def _day(rng: random.Random) -> tuple[str, str]:
+    day, (word, step) = rng.randrange(7), rng.choice((("after", 1), ("before", -1)))
+    return f"Which day comes {word} {DAYS[day]}?", f"The day {word} {DAYS[day]} is {DAYS[(day + step) % 7]}."
+
+
+def _spelling(rng: random.Random) -> tuple[str, str]:
+    noun = rng.choice(NOUNS)
+    return f"How do you spell {noun}?", f"{noun.capitalize()} is spelt {'-'.join(noun)}."
+
+
+def fasta(proteins: Sequence[tuple[str, str]]) -> str:
     text = io.StringIO()
     for name, sequence in proteins:
         text.write(f">{name} invented protein\n")
@@ -62,13 +192,28 @@ def fasta(proteins: list[tuple[str, str]]) -> str:
     return text.getvalue()
 
 
-def main() -> None:
-    data = fasta(make_proteins(SEED, PROTEINS)).encode("ascii")
-    OUTPUT.parent.mkdir(parents=True, exist_ok=True)
-    # No time stamp in the header: the same bytes each time.
-    OUTPUT.write_bytes(gzip.compress(data, compresslevel=9, mtime=0))
-    print(f"{OUTPUT}: {PROTEINS} proteins, {OUTPUT.stat().st_size} bytes")
+def tsv(pairs: Sequence[tuple[str, str]]) -> str:
+    return "".join(f"{source}\t{target}\n" for source, target in [("source", "target"), *pairs])
+
+
+def json_lines(chats: Sequence[tuple[str, str]]) -> str:
+    return "".join(json.dumps({"prompt": prompt, "response": response}) + "\n" for prompt, response in chats)
+
+
+def main(folder: Path = OUTPUT) -> None:
+    """Write all samples to `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    contents = {
+        "sample-proteins.fasta.gz": fasta(make_proteins(SEED, PROTEINS)),
+        "sample-text.txt.gz": "".join(f"{story}\n" for story in make_stories(SEED, STORIES)),
+        "sample-pairs.tsv.gz": tsv(make_pairs(SEED, PAIRS)),
+        "sample-chat.jsonl.gz": json_lines(make_chats(SEED, CHATS)),
+    }
+    for name, text in contents.items():
+        # No time stamp in the header: the same bytes each time.
+        (folder / name).write_bytes(gzip.compress(text.encode("utf-8"), compresslevel=9, mtime=0))
+        print(f"{folder / name}: {text.count(chr(10))} lines, {(folder / name).stat().st_size} bytes")
 
 
 if __name__ == "__main__":
-    main()
+    main(*(Path(argument) for argument in sys.argv[1:2]))

@@ -5,7 +5,12 @@ from __future__ import annotations
 from importlib.resources import files
 from pathlib import Path
 
-SAMPLES: dict[str, str] = {"sample-proteins": "sample-proteins.fasta.gz"}
+SAMPLES: dict[str, str] = {
+    "sample-proteins": "sample-proteins.fasta.gz",
+    "sample-text": "sample-text.txt.gz",
+    "sample-pairs": "sample-pairs.tsv.gz",
+    "sample-chat": "sample-chat.jsonl.gz",
+}
 """Name -> file in profiles/samples. Made by scripts/make_samples.py, without a licence of others."""
 
 

@@ -85,7 +85,9 @@ def test_filters_and_max_rows(tmp_path: Path) -> None:
     assert summary_of(path, max_rows=2).lengths == LENGTHS[:2]
     everything = summary_of(path)
     assert everything.lengths == (*LENGTHS, 4)
-    assert [finding.message for finding in everything.findings] == [f"2 empty rows of {path} are left out."]
+    assert [finding.message for finding in everything.findings] == [
+        f"2 empty rows of {path} are left out (the first: {path}, row 5)."
+    ]
 
 
 def test_content_decides_where_the_name_says_nothing(tmp_path: Path) -> None:
