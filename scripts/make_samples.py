@@ -3,7 +3,7 @@
 - sample-proteins: chains of domains of a few families, so that the letters around a hidden one say what it was.
 - sample-text: small stories of one grammar, whose later sentences follow from the first ones.
 - sample-pairs: sentences of an invented language (verb last, adjective after its noun) and their English.
-- sample-chat: questions of a few kinds, each with its one right answer.
+- sample-chat: one to three questions of a few kinds, each with its one right answer.
 
 A tiny model goes far below the entropy of single letters or words in a few hundred steps.
 
@@ -147,9 +147,14 @@ def _invented_words(rng: random.Random) -> list[str]:
 
 
 def make_chats(seed: int, count: int) -> list[tuple[str, str]]:
-    """`count` questions and their answers; a question may come again, its answer is always the same."""
+    """`count` different prompts of one to three questions, and their answers in the same order."""
     rng = random.Random(seed)
-    return [rng.choice((_opposite, _colour, _home, _sum, _day, _spelling))(rng) for _ in range(count)]
+    kinds = (_opposite, _colour, _home, _sum, _day, _spelling)
+    chats: dict[str, str] = {}
+    while len(chats) < count:
+        asked = [rng.choice(kinds)(rng) for _ in range(rng.randint(1, 3))]
+        chats[" ".join(question for question, _ in asked)] = " ".join(answer for _, answer in asked)
+    return list(chats.items())
 
 
 def _opposite(rng: random.Random) -> tuple[str, str]:
