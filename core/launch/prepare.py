@@ -86,10 +86,12 @@ def planned_engine(plan: Plan) -> dict[str, Any]:
     engine = plan.config.engine
     return {
         "device": engine.device,
-        "precision": engine.precision,
+        "precision": "tf32" if engine.precision == "fp32" and engine.tf32 else engine.precision,
         "optimizer": engine.optimizer,
         "attention": engine.attention,
         "world_size": plan.batch.world_size,
+        "compile": engine.compile,
+        "adapter": plan.config.peft.method,
     }
 
 

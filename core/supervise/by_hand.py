@@ -19,6 +19,7 @@ from trainwiz.core.run.processid import machine_identity, stat_fields
 from trainwiz.core.run.state import RunState, read_state, write_state
 from trainwiz.core.supervise.attempt import OUTCOME_JSON, CannotResume, begin_attempt
 from trainwiz.core.supervise.ending import Facts, last_word
+from trainwiz.core.supervise.engine import take_engine
 
 LOOK_EVERY_S = 0.5
 HEARTBEAT_EVERY_S = 10.0
@@ -101,8 +102,7 @@ class KeptByHand:
             state.stop = {"requested_s": time.time(), "reason": "you", "now": False}
             state.status = "stopping"
             return True
-        if state.engine.get("actual") is None and (engine := read_json(self._run.engine_json)):
-            state.engine.update({key: value for key, value in engine.items() if not key.startswith("planned")})
+        if state.engine.get("actual") is None and take_engine(state, self._run):
             state.status = "running" if state.status == "starting" else state.status
             return True
         return False

@@ -15,6 +15,7 @@ from trainwiz.core.run.processid import identify
 from trainwiz.core.run.state import HEARTBEAT_EVERY_S, RunExit, RunState, write_state
 from trainwiz.core.supervise.attempt import OUTCOME_JSON, begin_attempt
 from trainwiz.core.supervise.ending import Facts, kernel_oom_kills, last_word
+from trainwiz.core.supervise.engine import take_engine
 from trainwiz.core.supervise.guard import Guard
 from trainwiz.core.supervise.linux import become_subreaper
 from trainwiz.core.supervise.log import log, log_exception
@@ -121,9 +122,7 @@ class Keeper:
         return self.run.engine_json.exists() or _size(self.run.metrics_jsonl) > self._metrics_bytes
 
     def _read_engine(self) -> None:
-        engine = read_json(self.run.engine_json)
-        if engine is not None:
-            self.state.engine.update({key: value for key, value in engine.items() if not key.startswith("planned")})
+        take_engine(self.state, self.run)
 
     def _write(self) -> bool:
         self.state.heartbeat_s = time.time()

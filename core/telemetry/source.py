@@ -155,7 +155,10 @@ class RunSource:
                 host=host,
                 planned=planned,
                 peak_memory_bytes=self._peak_memory_bytes(on_cpu),
-                recorded=[{"text": note, "severity": "note", "code": "note"} for note in state.notes],
+                recorded=[
+                    *engine_findings(state.engine),
+                    *({"text": note, "severity": "note", "code": "note"} for note in state.notes),
+                ],
             ),
             log=self._log.lines(),
             log_version=self._log.version,
@@ -183,6 +186,12 @@ class RunSource:
             lines = "line is" if garbage == 1 else "lines are"
             problems.append(f"{self.folder.metrics_jsonl.name}: {garbage:,} {lines} not JSON and left out.")
         return tuple(problems)
+
+
+def engine_findings(engine: Mapping[str, Any]) -> list[Any]:
+    """What the keeper found different from the plan."""
+    findings = engine.get("findings")
+    return findings if isinstance(findings, list) else []
 
 
 def _eta_s(step: int | None, max_steps: int | None, step_s: float | None) -> float | None:

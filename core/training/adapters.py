@@ -16,7 +16,7 @@ from trainwiz.core.estimate.architecture import default_lora_targets
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.training.failure import rank_of_this_process
-from trainwiz.core.training.weights import load_weights
+from trainwiz.core.training.weights import lasting_name, load_weights
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
@@ -33,7 +33,9 @@ def base_of_run(
     """
     saved = RunFolder(folder.resolve()).base_model
     if config.model.init == "pretrained":
-        return build()
+        base = build()
+        base.config._name_or_path = base.name_or_path = lasting_name(str(base.name_or_path), config)
+        return base
     if checkpoint is not None:
         if not (saved / "config.json").is_file():
             raise usage_error(

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from accelerate.utils import DistributedType
+from peft import PeftModel
 from transformers import Trainer
 
 
@@ -14,19 +15,22 @@ def read_engine(trainer: Trainer) -> dict[str, Any]:
 
     `actual` names it in one word as plans do: single, ddp, fsdp, zero<stage>[+offload].
     """
-    wrapped = trainer.model_wrapped
-    inner = trainer.accelerator.unwrap_model(wrapped)
+    wrapped, compiled = _without_compiler(trainer.model_wrapped)
+    inner = trainer.accelerator.unwrap_model(wrapped, keep_torch_compile=False)
+    base = inner.get_base_model() if isinstance(inner, PeftModel) else inner
     stage, offload = _zero(wrapped)
     return {
         "actual": _name(trainer, wrapped, stage, offload),
-        "precision": _precision(trainer, inner),
+        "precision": _precision(trainer, wrapped, inner),
         "device": str(trainer.args.device),
         "device_name": torch.cuda.get_device_name() if trainer.args.device.type == "cuda" else None,
         "world_size": trainer.args.world_size,
-        "optimizer": _optimizer(trainer),
+        "optimizer": _optimizer(trainer, wrapped),
         "attention": getattr(inner.config, "_attn_implementation", None),
         "wrapper": type(wrapped).__name__,
-        "model": type(inner).__name__,
+        "model": type(base).__name__,
+        "adapter": _adapter(inner),
+        "compile": compiled,
         "distributed_type": str(trainer.accelerator.distributed_type.value),
         "zero_stage": stage,
         "offload": offload,
@@ -35,8 +39,22 @@ def read_engine(trainer: Trainer) -> dict[str, Any]:
         "micro_batch_size": trainer.args.per_device_train_batch_size,
         "gradient_accumulation_steps": trainer.args.gradient_accumulation_steps,
         "parameters": sum(parameter.numel() for parameter in inner.parameters()),
+        "trainable_parameters": sum(parameter.numel() for parameter in inner.parameters() if parameter.requires_grad),
         "torch": torch.__version__,
     }
+
+
+def _without_compiler(wrapped: Any) -> tuple[Any, bool]:
+    """What torch.compile wraps, and whether it does."""
+    inner = getattr(wrapped, "_orig_mod", None)
+    return (wrapped, bool(getattr(wrapped, "_compiled_call_impl", None))) if inner is None else (inner, True)
+
+
+def _adapter(inner: Any) -> str | None:
+    """The kind of adapters that train ("lora"); None where all weights do."""
+    if not isinstance(inner, PeftModel):
+        return None
+    return str(inner.active_peft_config.peft_type.value).lower()
 
 
 def _zero(wrapped: Any) -> tuple[int | None, str | None]:
@@ -66,8 +84,7 @@ def _name(trainer: Trainer, wrapped: Any, stage: int | None, offload: str | None
     return "single"
 
 
-def _precision(trainer: Trainer, inner: torch.nn.Module) -> str:
-    wrapped: Any = trainer.model_wrapped
+def _precision(trainer: Trainer, wrapped: Any, inner: torch.nn.Module) -> str:
     if hasattr(wrapped, "fp16_enabled") and hasattr(wrapped, "bfloat16_enabled"):
         mixed = "fp16" if wrapped.fp16_enabled() else "bf16" if wrapped.bfloat16_enabled() else "no"
     else:
@@ -80,9 +97,9 @@ def _precision(trainer: Trainer, inner: torch.nn.Module) -> str:
     return "tf32" if tf32 else "fp32"
 
 
-def _optimizer(trainer: Trainer) -> str:
+def _optimizer(trainer: Trainer, wrapped: Any) -> str:
     """Class of the innermost optimizer: accelerate and ZeRO wrap it."""
-    optimizer: Any = getattr(trainer.model_wrapped, "basic_optimizer", None) or trainer.optimizer
+    optimizer: Any = getattr(wrapped, "basic_optimizer", None) or trainer.optimizer
     while not isinstance(optimizer, torch.optim.Optimizer) or type(optimizer).__module__.startswith("accelerate"):
         inner = getattr(optimizer, "optimizer", None)
         if inner is None:

@@ -14,13 +14,17 @@ from trainwiz.core.errors import usage_error
 from trainwiz.core.export.training_arguments import training_arguments
 from trainwiz.core.run.folder import TENSORBOARD_LOGS, RunFolder, read_json, write_json_atomic
 from trainwiz.core.training.callbacks import EngineCallback, EpochCallback, StopCallback
+from trainwiz.core.training.final_model import save_final_model
+from trainwiz.core.training.memory_log import MemoryCallback
 from trainwiz.core.training.meter import StepMeter
 from trainwiz.core.training.metrics import MetricsCallback, json_number
 from trainwiz.core.training.parts import TaskParts
+from trainwiz.core.training.reporters import add_reporters, take_reporters
 from trainwiz.core.training.stop import StopRequest
 from trainwiz.core.training.tasks import build_task
+from trainwiz.core.training.trace import TraceCallback
 from trainwiz.core.training.trainer import RunTrainer
-from transformers import PrinterCallback, ProgressCallback, TrainingArguments, set_seed
+from transformers import PrinterCallback, ProgressCallback, TrainerCallback, TrainingArguments, set_seed
 from transformers.utils.logging import disable_progress_bar
 
 OUTCOME_JSON = "outcome.json"
@@ -47,11 +51,13 @@ class TrainingSession:
         if parts.evaluation is None:
             args.eval_strategy = "no"
             args.metric_for_best_model = None
-        self._train(args, parts)
+        self._train(config, args, parts)
 
-    def _train(self, args: TrainingArguments, parts: TaskParts) -> None:
+    def _train(self, config: RunConfig, args: TrainingArguments, parts: TaskParts) -> None:
         meter = StepMeter()
+        reporters = take_reporters(args)
         trainer = RunTrainer(args, parts, meter, self.checkpoint)
+        add_reporters(trainer, reporters)
         for printing in (PrinterCallback, ProgressCallback):
             trainer.remove_callback(printing)
         metrics = MetricsCallback(self.folder, meter, trainer.accelerator)
@@ -59,7 +65,7 @@ class TrainingSession:
         engine.trainer = trainer
         stopping = StopCallback(self.stop, trainer.accelerator, trainer.saved_steps)
         trainer.metrics_callback = metrics
-        for callback in (EpochCallback(parts.sampler), engine, metrics, stopping):
+        for callback in (EpochCallback(parts.sampler), engine, metrics, stopping, *self._extras(config, trainer)):
             trainer.add_callback(callback)
         if self.checkpoint is not None:
             step = int((read_json(self.checkpoint / "trainer_state.json") or {}).get("global_step") or 0)
@@ -73,20 +79,17 @@ class TrainingSession:
         finally:
             trainer.shield.over()
         if not stopping.stopped:
-            self._save_final_model(trainer)
+            save_final_model(trainer, self.folder, config.peft.merge)
         self._write_outcome(trainer, metrics, "stopped" if stopping.stopped else "finished")
 
-    def _save_final_model(self, trainer: RunTrainer) -> None:
-        """Save beside the place and rename: final_model is complete or not there."""
-        final = self.folder.final_model
-        partial = final.with_name(f"{final.name}.partial")
-        trainer.save_model(str(partial))
-        trainer.accelerator.wait_for_everyone()
-        if trainer.is_world_process_zero():
-            if final.exists():
-                final.rename(_free_name(final))
-            partial.rename(final)
-            print(f"model saved in {final}", flush=True)
+    def _extras(self, config: RunConfig, trainer: RunTrainer) -> list[TrainerCallback]:
+        """What only some runs ask for: a profiler trace, a memory log."""
+        extras: list[TrainerCallback] = []
+        if config.logging.memory_every_steps is not None:
+            extras.append(MemoryCallback(self.folder, config.logging.memory_every_steps, trainer.accelerator))
+        if config.mode.trace_steps is not None:
+            extras.append(TraceCallback(self.folder, config.mode.trace_steps))
+        return extras
 
     def _write_outcome(self, trainer: RunTrainer, metrics: MetricsCallback, outcome: str) -> None:
         if not trainer.is_world_process_zero():
@@ -121,10 +124,3 @@ def read_config(folder: RunFolder) -> RunConfig:
         wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
         message = f"{folder.run_yaml} is not a run configuration: {wrong}."
     raise usage_error("bad_run", str(folder.run_yaml), message)
-
-
-def _free_name(path: Path) -> Path:
-    number = 1
-    while path.with_name(f"{path.name}.old-{number}").exists():
-        number += 1
-    return path.with_name(f"{path.name}.old-{number}")

@@ -42,7 +42,7 @@ def loading_options(config: RunConfig) -> dict[str, Any]:
 
 def name_of_weights(config: RunConfig, folder: Path) -> str:
     """The folder or hub id of the pretrained weights; a relative path is from the run `folder`. Raises UsageError."""
-    path = folder / Path(config.model.name).expanduser()
+    path = (folder / Path(config.model.name).expanduser()).resolve()
     if path.exists():
         return str(path if path.is_dir() else path.parent)
     from trainwiz.core.catalog.models import resolve_model
@@ -51,6 +51,15 @@ def name_of_weights(config: RunConfig, folder: Path) -> str:
     if spec is None:
         raise UsageError(findings)
     return str(spec.path) if spec.path is not None and spec.path.is_dir() else spec.hub_id or spec.name
+
+
+def lasting_name(name: str, config: RunConfig) -> str:
+    """What an adapter remembers its base by: the hub id rather than its place in this machine's cache."""
+    from trainwiz.core.catalog.models import resolve_model
+
+    spec, _ = resolve_model(config.model)
+    in_cache = spec is not None and spec.hub_id is not None and spec.path is not None and str(spec.path) == name
+    return str(spec.hub_id) if spec is not None and in_cache else name
 
 
 def load_weights(name: str, config: RunConfig, what: str, *, whole: bool = False) -> PreTrainedModel:
