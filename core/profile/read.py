@@ -19,7 +19,16 @@ from trainwiz.core.profile.size import parse_size
 KEYS: tuple[str, ...] = ("name", "description", "extends", "hardware", "values", "reasons", "claims", "variants")
 HARDWARE_KEYS: tuple[str, ...] = ("gpu", "num_gpus", "ram", "cpu_cores")
 CLAIM_KEYS: tuple[str, ...] = ("tokens_per_s", "total_time", "peak_memory", "remedies")
-REMEDY_KEYS: tuple[str, ...] = ("text", "micro_batch", "accumulation", "sequence_length")
+REMEDY_KEYS: tuple[str, ...] = (
+    "text",
+    "micro_batch",
+    "accumulation",
+    "sequence_length",
+    "from_accumulation",
+    "memory_factor",
+    "effective_samples",
+    "against",
+)
 
 
 @dataclass(slots=True)
