@@ -7,6 +7,7 @@ copies that autocast makes for each matrix product, unfused activation functions
 
 from __future__ import annotations
 
+from trainwiz.core.estimate.adapters import adapter_bytes
 from trainwiz.core.estimate.architecture import Block
 from trainwiz.core.estimate.workload import HALF, SINGLE, Workload
 
@@ -22,7 +23,8 @@ def block_bytes(work: Workload, block: Block) -> int:
     attention = _attention_bytes(work, block, queries, queries, "self")
     if block.cross_attention:
         attention += _attention_bytes(work, block, queries, work.length, "cross")
-    return attention + tokens * _feed_forward_bytes(work, block) + weight_copy_bytes(work, block.linear_parameters)
+    kept = attention + tokens * _feed_forward_bytes(work, block) + weight_copy_bytes(work, block.linear_parameters)
+    return kept + adapter_bytes(work, block, queries)
 
 
 def checkpoint_bytes(work: Workload, block: Block) -> int:
@@ -32,49 +34,41 @@ def checkpoint_bytes(work: Workload, block: Block) -> int:
 
 
 def weight_copy_bytes(work: Workload, linear_parameters: int) -> int:
-    """Autocast's half-precision copies of weights, which the backward pass needs again."""
-    return HALF * linear_parameters if work.formats.autocast else 0
+    """Autocast's half-precision copies of trained weights, which the backward pass needs again."""
+    return HALF * linear_parameters if work.formats.autocast and not work.lora else 0
 
 
 def _norm_bytes(work: Workload, block: Block) -> int:
     """Per token: what one norm keeps, its output apart."""
     formats, hidden = work.formats, block.hidden
     if block.norm == "layer":
-        return hidden * formats.residual
+        return hidden * formats.norm
     # An RMS norm in separate operations: its input in fp32, and the normalised value, which only
     # the gradient of the norm's own weight needs.
     scaled = 0 if work.lora else (SINGLE if formats.autocast or formats.compute == SINGLE else HALF)
     return hidden * (SINGLE + scaled)
 
 
-def _linear_inputs(work: Workload, block: Block, names: tuple[str, ...], shared: int) -> int:
+def _linear_inputs(work: Workload, block: Block, shared: int) -> int:
     """Per token: inputs that matrix products keep for their weights' gradients, in bytes.
 
     Autocast casts an fp32 input once for each product; otherwise `shared` products use one tensor.
-    A frozen product keeps nothing; its LoRA adapter keeps the input in the adapter's format (fp32).
+    A frozen product keeps nothing.
     """
-    formats, hidden = work.formats, block.hidden
-    if not work.lora:
-        return hidden * formats.compute * (shared if formats.autocast else 1)
-    adapters = sum(1 for name in names if name in work.lora_targets)
-    return hidden * adapters * (HALF if formats.autocast else SINGLE)
+    formats = work.formats
+    return 0 if work.lora else block.hidden * formats.compute * (shared if formats.autocast else 1)
 
 
 def _attention_bytes(work: Workload, block: Block, queries: int, keys: int, kind: str) -> int:
     formats, width = work.formats, block.attention_width
     half = formats.compute
     tokens, key_tokens = work.micro_batch * queries, work.micro_batch * keys
-    names = (
-        ("c_attn", "query_key_value")
-        if block.fused_qkv
-        else ("q_proj", "k_proj", "v_proj", "query", "key", "value", "q", "k", "v")
-    )
     per_query = _norm_bytes(work, block)
     if kind == "self":
-        per_query += _linear_inputs(work, block, names, shared=1 if block.fused_qkv else 3)
+        per_query += _linear_inputs(work, block, shared=1 if block.fused_qkv else 3)
         cross_inputs = 0
     else:
-        per_query += _linear_inputs(work, block, ("q_proj", "q"), shared=1)
+        per_query += _linear_inputs(work, block, shared=1)
         # Keys and values are computed from the encoder's output; autocast copies it for each.
         cross_inputs = key_tokens * block.hidden * HALF * 2 if formats.autocast and not work.lora else 0
     per_query += 2 * width * half  # queries and the attention's output
@@ -108,8 +102,7 @@ def _feed_forward_bytes(work: Workload, block: Block) -> int:
     """Per token."""
     formats, ffn = work.formats, block.ffn
     half = formats.compute
-    names = ("gate_proj", "up_proj", "fc1", "c_fc", "dense_h_to_4h", "intermediate.dense", "wi", "wi_0", "wi_1")
-    total = _norm_bytes(work, block) + _linear_inputs(work, block, names, shared=2 if block.gated else 1)
+    total = _norm_bytes(work, block) + _linear_inputs(work, block, shared=2 if block.gated else 1)
     total += ffn * _activation_bytes(work, block)
     if block.gated:
         # The product keeps both of its factors; the next matrix product keeps the result.

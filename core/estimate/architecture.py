@@ -125,14 +125,19 @@ class Architecture:
         return tuple(dict.fromkeys(name for block in self.blocks for name, _, _ in block.linears))
 
 
+def is_target(name: str, targets: tuple[str, ...]) -> bool:
+    """Whether LoRA adapts the matrix product `name`: by its name or the last part of it, as peft matches."""
+    return name in targets or name.rsplit(".", 1)[-1] in targets
+
+
 def lora_parameters(architecture: Architecture, rank: int, targets: tuple[str, ...]) -> int:
     """Trainable parameters of LoRA: rank x (inputs + outputs) for each adapted matrix (Hu et al. 2021)."""
-    return sum(
-        block.layers * rank * (inputs + outputs)
-        for block in architecture.blocks
-        for name, inputs, outputs in block.linears
-        if name in targets or name.rsplit(".", 1)[-1] in targets
-    )
+    return sum(block.layers * block_lora_parameters(block, rank, targets) for block in architecture.blocks)
+
+
+def block_lora_parameters(block: Block, rank: int, targets: tuple[str, ...]) -> int:
+    """Of one block."""
+    return sum(rank * (inputs + outputs) for name, inputs, outputs in block.linears if is_target(name, targets))
 
 
 def default_lora_targets(architecture: Architecture) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from trainwiz.core.estimate.activations import block_bytes, checkpoint_bytes, weight_copy_bytes, working_bytes
 from trainwiz.core.estimate.states import States, states_of
-from trainwiz.core.estimate.workload import SINGLE, Workload
+from trainwiz.core.estimate.workload import HALF, SINGLE, Workload
 
 _CHECKPOINTS_UNTIL_COLLECTED = 8
 """Inputs of checkpointed blocks that still wait for Python's garbage collector (traced: 8 of 16, 8 of 33)."""
@@ -86,7 +86,7 @@ def _head_bytes(work: Workload) -> int:
     tokens = work.micro_batch * work.decoded_length
     width = architecture.hidden * tokens
     if not architecture.transform_head:
-        return width * (formats.residual + formats.compute)
+        return width * (formats.norm + (0 if work.lora else formats.compute))
     copies = {"erf_unfused": 3}.get(architecture.blocks[-1].activation, 1)
     return width * (2 * formats.residual + (2 + copies) * formats.compute)
 
@@ -112,8 +112,10 @@ def _vocabulary_copy(work: Workload) -> int:
 
 def _blocks_weight_copy(work: Workload) -> int:
     """With checkpointing, autocast's cache still holds every weight until the forward pass ends."""
-    if not work.checkpointing or work.lora:
+    if not work.checkpointing:
         return 0
+    if work.lora:
+        return HALF * work.adapter_parameters if work.formats.autocast else 0
     return weight_copy_bytes(work, sum(block.layers * block.linear_parameters for block in work.architecture.blocks))
 
 

@@ -34,9 +34,8 @@ def states_of(work: Workload) -> States:
     if work.deepspeed:
         return _zero_states(work, parameters + adapters, trainable)
     formats = work.formats
-    # peft keeps adapters in fp32.
-    trainable_format = SINGLE if work.lora else formats.weights
-    weights = parameters * formats.weights + adapters * SINGLE
+    trainable_format = formats.adapters if work.lora else formats.weights
+    weights = parameters * formats.weights + adapters * formats.adapters
     gradients = trainable * trainable_format
     optimizer = int(trainable * _optimizer_bytes(work.optimizer, trainable_format))
     temporary = int(trainable * _step_bytes(work.optimizer, trainable_format))

@@ -22,20 +22,27 @@ class Formats:
     weights: int
     compute: int
     autocast: bool
+    residual: int
+    """The stream between the blocks: half + fp32 is fp32 under autocast."""
+    adapters: int = SINGLE
+    """LoRA's own weights."""
 
     @property
-    def residual(self) -> int:
-        """The stream between the blocks: half + fp32 is fp32 under autocast."""
+    def norm(self) -> int:
+        """Layer norms compute in fp32 under autocast."""
         return SINGLE if self.autocast else self.compute
 
 
 @cache
-def _formats(precision: str, deepspeed: bool) -> Formats:
+def _formats(precision: str, deepspeed: bool, lora: bool, post_norm: bool) -> Formats:
     if precision in ("fp32", "tf32"):
-        return Formats(SINGLE, SINGLE, autocast=False)
+        return Formats(SINGLE, SINGLE, autocast=False, residual=SINGLE)
     if precision == "bf16-true" or deepspeed:
-        return Formats(HALF, HALF, autocast=False)
-    return Formats(SINGLE, HALF, autocast=True)
+        return Formats(HALF, HALF, autocast=False, residual=HALF, adapters=HALF if deepspeed else SINGLE)
+    if lora:
+        # The frozen base is held in half precision; a norm after the sum makes the stream fp32 again.
+        return Formats(HALF, HALF, autocast=True, residual=SINGLE if post_norm else HALF)
+    return Formats(SINGLE, HALF, autocast=True, residual=SINGLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +63,7 @@ class Workload:
     offload: str = "none"
     lora_rank: int = 0
     lora_targets: tuple[str, ...] = ()
+    lora_dropout: bool = False
     loss_chunk: int | None = None
     device: str = "cuda"
 
@@ -65,7 +73,7 @@ class Workload:
 
     @property
     def formats(self) -> Formats:
-        return _formats(self.precision, self.deepspeed)
+        return _formats(self.precision, self.deepspeed, self.lora, self.architecture.blocks[0].post_norm)
 
     @property
     def lora(self) -> bool:

@@ -6,7 +6,8 @@ reference that the formulas do not share code with. BERT was traced with its cla
 
 The temporaries of the backward pass and the number of waiting checkpoints were settled while looking
 at these traces, all but those marked `held_out`: they were made afterwards, with other models,
-families and settings, and no formula was changed for them. They are what the accuracy is.
+families and settings, and no formula was changed for them. They are what the accuracy is. LoRA in
+half precision was traced with its frozen base in that format and its adapters in fp32, under autocast.
 """
 
 import json
@@ -42,7 +43,8 @@ def workload(trace: dict) -> Workload:
         checkpointing=trace["checkpointing"],
         optimizer=trace["optimizer"],
         lora_rank=trace["lora_rank"],
-        lora_targets=("q_proj", "v_proj") if trace["lora_rank"] else (),
+        lora_targets=tuple(trace.get("lora_targets", ("q_proj", "v_proj"))) if trace["lora_rank"] else (),
+        lora_dropout=trace.get("lora_dropout", False),
     )
 
 
