@@ -9,10 +9,10 @@ SMALL_SHARE = 0.01
 
 
 def trained_words(parameters: float | None, trainable: float | None) -> str:
-    """ "42.0M of them trained (0.6 %)"; "" where all are, or where it is not known."""
+    """ "42.0M of them trained, 0.6 %"; "" where all are, or where it is not known."""
     if not parameters or trainable is None or trainable == parameters:
         return ""
-    return f"{short_count(trainable)} of them trained ({percent(trainable / parameters)})"
+    return f"{short_count(trainable)} of them trained, {percent(trainable / parameters)}"
 
 
 def length_words(task: str, source: int | None, target: int | None) -> str:

@@ -9,7 +9,7 @@ import yaml
 from trainwiz.core.config import RunConfig
 from trainwiz.core.findings import Finding, Remedy
 from trainwiz.core.launch.prepare import prepare_run
-from trainwiz.core.plan.gather import plan_run
+from trainwiz.core.plan.gather import plan_run, probe_here
 from trainwiz.core.plan.request import PlanRequest
 from trainwiz.tui.app import TrainwizApp
 from trainwiz.tui.choices import parse_choices
@@ -34,7 +34,7 @@ from tests.tui.wizard_parts import settled
 
 @pytest.fixture(scope="module")
 def reader() -> PlanReader:
-    return PlanReader()
+    return PlanReader(probe_here(PlanRequest()))
 
 
 @pytest.fixture(autouse=True)

@@ -101,7 +101,9 @@ def make_config(request: PlanRequest) -> RunConfig:
     return config.with_values(dict(request.overrides), "you")
 
 
-def make_frozen_plan(request: PlanRequest, findings: tuple[Finding, ...] = (TAKES_YEARS, MANY_WORKERS)) -> Plan:
+def make_frozen_plan(
+    request: PlanRequest, findings: tuple[Finding, ...] = (TAKES_YEARS, MANY_WORKERS), machine: Machine = MACHINE
+) -> Plan:
     """Every figure follows from the request by simple arithmetic, so that a change can be seen."""
     config = make_config(request)
     micro, accumulation = config.batch.micro_batch_size or 1, config.batch.gradient_accumulation_steps or 1
@@ -110,10 +112,10 @@ def make_frozen_plan(request: PlanRequest, findings: tuple[Finding, ...] = (TAKE
     steps = config.training.max_steps or 1
     return Plan(
         profile=request.profile,
-        machine=MACHINE,
+        machine=machine,
         config=config,
         model=PlannedModel(config.model.name, "EsmForMaskedLM", 651_000_000, 651_000_000),
-        task="masked-lm",
+        task=config.task,
         batch=BatchPlan(micro, accumulation, 1, length, samples, samples * length, 1_130_000, 2_000_000, None, -6.4e-5),
         memory=MemoryPlan(
             tier="analytic",
@@ -156,8 +158,9 @@ def make_frozen_plan(request: PlanRequest, findings: tuple[Finding, ...] = (TAKE
 class FrozenReader:
     """Stands in for PlanReader: the machine first, then everything. Remembers what it was asked."""
 
-    def __init__(self, findings: tuple[Finding, ...] = (TAKES_YEARS, MANY_WORKERS)) -> None:
+    def __init__(self, findings: tuple[Finding, ...] = (TAKES_YEARS, MANY_WORKERS), machine: Machine = MACHINE) -> None:
         self.findings = findings
+        self.machine = machine
         self.asked: list[PlanRequest] = []
         self.problem: tuple[Finding, ...] = ()
         """What makes a request impossible, when set."""
@@ -165,7 +168,7 @@ class FrozenReader:
     def read(self, request: PlanRequest, is_cancelled: Callable[[], bool]) -> Iterator[Reading]:
         self.asked.append(request)
         first = Reading(
-            machine=MACHINE,
+            machine=self.machine,
             profiles=(Offer("cpu-demo", note="tiny model, sample data"), Offer("2080super", note="RTX 2080 Super")),
             models=(Offer("esm2-8m", note="7.5M"), Offer("esm2-650m", note="651M")),
             samples=(Offer("sample-proteins", note="512 made-up proteins"),),
@@ -179,7 +182,7 @@ class FrozenReader:
             first,
             model=MODEL,
             data=DATA,
-            plan=make_frozen_plan(request, self.findings),
+            plan=make_frozen_plan(request, self.findings, self.machine),
             files={"run.yaml": "name: frozen\nnote: '[red]text[/red]'\n", "launch.sh": "#!/bin/sh\nexec accelerate\n"},
             folder=request.output_dir or "runs/2026-11-21_1402-frozen",
             waits_for="",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from trainwiz.core.plain import plain_text
 from trainwiz.tui.figures import duration, gib, size
+from trainwiz.tui.metric_words import engine_difference, measured
 from trainwiz.tui.widgets.axes import value_label
 from trainwiz.tui.widgets.pace_panel import step_seconds
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from trainwiz.core.telemetry.snapshot import GpuReading, Snapshot
 
 LABEL_WIDTH = 10
+MEASURED = ("eval_perplexity", "eval_bleu")
 GAP = "   "
 
 
@@ -21,6 +23,7 @@ def summary_lines(snapshot: Snapshot) -> list[str]:
     lines = [f"{plain_text(snapshot.name)}{GAP}{snapshot.status}", _line("Progress", progress_parts(snapshot))]
     lines.append(_line("Metrics", metric_parts(snapshot)))
     lines.append(_line("Pace", pace_parts(snapshot)))
+    lines.append(_line("Engine", engine_parts(snapshot)))
     lines += [_line(f"GPU {gpu.index}", gpu_parts(gpu, snapshot)) for gpu in snapshot.used_gpus]
     if not snapshot.used_gpus and snapshot.job_cpu_history and snapshot.job_cpu_history[-1] is not None:
         lines.append(_line("CPU", [f"{snapshot.job_cpu_history[-1]:.0f} % by this run (100 is one core)", "no GPU"]))
@@ -73,6 +76,8 @@ def metric_parts(snapshot: Snapshot) -> list[str]:
     for name, short in (
         ("loss", "loss"),
         ("eval_loss", "evaluation loss"),
+        ("eval_perplexity", "perplexity"),
+        ("eval_bleu", "BLEU"),
         ("learning_rate", "learning rate"),
         ("grad_norm", "gradient norm"),
     ):
@@ -80,8 +85,18 @@ def metric_parts(snapshot: Snapshot) -> list[str]:
         if summary is None or summary.last is None:
             continue
         at = f" at step {summary.last_step:,.0f}" if name == "eval_loss" and summary.last_step is not None else ""
-        parts.append(f"{short} {value_label(summary.last)}{at}")
+        shown = measured(name, summary.last) if name in MEASURED else value_label(summary.last)
+        parts.append(f"{short} {shown}{at}")
     return parts
+
+
+def engine_parts(snapshot: Snapshot) -> list[str]:
+    """What computes, as read inside the process; before that, what is planned."""
+    planned, actual = snapshot.engine.get("planned"), snapshot.engine.get("actual")
+    if not planned and not actual:
+        return []
+    difference = engine_difference(snapshot.engine)
+    return [plain_text(difference or (actual if actual else f"{planned} planned"))]
 
 
 def pace_parts(snapshot: Snapshot) -> list[str]:

@@ -17,6 +17,7 @@ from trainwiz.core.run.names import DEFAULT_ROOT, name_for_commands
 from trainwiz.core.run.remove import check_removable, remove_run, size_bytes
 from trainwiz.core.run.state import RunState, read_state
 from trainwiz.tui.figures import count, duration, size
+from trainwiz.tui.metric_words import engine_difference, evaluation_parts
 from trainwiz.tui.output import is_terminal, paint, say, say_json
 
 MARKS: dict[str, tuple[str, str]] = {
@@ -102,6 +103,9 @@ def run_show(run: str, *, as_json: bool) -> int:
     _label("Engine", _engine(state))
     if summary.loss is not None:
         _label("Loss", f"{summary.loss:.4g}")
+    measured = evaluation_parts(state.outcome or {})
+    if measured:
+        _label("Held out", ", ".join(measured))
     for attempt in state.attempts:
         ended = attempt.ended_s or (time.time() if state.is_active else attempt.started_s)
         origin = plain_text(attempt.resume or "the beginning")
@@ -131,9 +135,8 @@ def _engine(state: RunState) -> str:
     planned, actual = state.engine.get("planned"), state.engine.get("actual")
     if actual is None:
         return f"{plain_text(planned or 'unknown')} planned"
-    return (
-        plain_text(actual) if planned in (actual, None) else f"{plain_text(actual)}, planned was {plain_text(planned)}"
-    )
+    difference = engine_difference(state.engine)
+    return paint(f"! {plain_text(difference)}", "warning", sys.stdout) if difference else plain_text(actual)
 
 
 def run_stop(run: str, *, now: bool) -> int:

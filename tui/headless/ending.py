@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.run.listing import last_metrics
 from trainwiz.core.run.state import RunState
 from trainwiz.tui.figures import duration, duration_range
+from trainwiz.tui.metric_words import engine_difference, evaluation_parts
 from trainwiz.tui.output import labelled
 
 
@@ -36,6 +38,10 @@ class Ending:
     cause: str | None
     message: str | None
     remedy: str | None
+    evaluation: dict[str, float]
+    """The last measurement on held-out rows: names that begin with eval_."""
+    engine: dict[str, str | None]
+    """{planned, actual}, one word each."""
 
     def to_json(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__slots__}
@@ -64,7 +70,18 @@ def ending_of(folder: RunFolder, state: RunState) -> Ending:
         cause=state.exit.cause if state.exit else None,
         message=state.exit.message if state.exit else None,
         remedy=state.exit.remedy if state.exit else None,
+        evaluation=evaluation_of(outcome),
+        engine={key: state.engine.get(key) for key in ("planned", "actual")},
     )
+
+
+def evaluation_of(outcome: Mapping[str, Any]) -> dict[str, float]:
+    """The measurements in the outcome of a run; what is no number is left out."""
+    return {
+        name: value
+        for name, value in outcome.items()
+        if name.startswith("eval_") and isinstance(value, int | float) and not isinstance(value, bool)
+    }
 
 
 def exit_code_of(state: RunState) -> int:
@@ -92,9 +109,8 @@ def ending_lines(ending: Ending) -> list[str]:
     """The last words of the headless run."""
     run = plain_text(ending.run)
     if ending.status == "finished":
-        return [
-            labelled("Finished", f"{loss_text(ending)}{time_text(ending)}. Model: {plain_text(ending.model or run)}")
-        ]
+        said = f"{loss_text(ending)}{time_text(ending)}. Model: {plain_text(ending.model or run)}"
+        return [labelled("Finished", said), *measured_lines(ending)]
     if ending.status == "stopped":
         where = f"at step {ending.step}" if ending.step is not None else "before the first step"
         kept = ", no checkpoint yet"
@@ -110,6 +126,13 @@ def ending_lines(ending: Ending) -> list[str]:
     if ending.checkpoint:
         lines.append(labelled("Kept", f"{run}/{ending.checkpoint}"))
     return lines
+
+
+def measured_lines(ending: Ending) -> list[str]:
+    """What the held-out rows say, and an engine that is not the planned one."""
+    parts, engine = evaluation_parts(ending.evaluation), engine_difference(ending.engine)
+    lines = [labelled("Held out", ", ".join(parts))] if parts else []
+    return [*lines, labelled("Engine", f"! {plain_text(engine)}")] if engine else lines
 
 
 def loss_text(ending: Ending) -> str:

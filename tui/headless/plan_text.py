@@ -61,7 +61,10 @@ def batch_text(plan: Plan) -> str:
     factors = [batch.micro_batch, batch.accumulation] + ([batch.world_size] if batch.world_size > 1 else [])
     product = " × ".join(count(factor) for factor in factors)
     off = f" ({deviation(batch.deviation)} of the target)" if batch.deviation else ""
-    return f"{product} = {count(batch.effective_samples)} sequences, {count(batch.effective_tokens)} tokens a step{off}"
+    sequences = "sequence" if batch.effective_samples == 1 else "sequences"
+    return (
+        f"{product} = {count(batch.effective_samples)} {sequences}, {count(batch.effective_tokens)} tokens a step{off}"
+    )
 
 
 def lengths_text(plan: Plan) -> str:

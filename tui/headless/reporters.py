@@ -13,6 +13,7 @@ from trainwiz.tui.figures import count, size
 from trainwiz.tui.headless.ending import Ending, ending_lines, shown_path
 from trainwiz.tui.headless.plan_text import plan_lines
 from trainwiz.tui.headless.progress import Progress
+from trainwiz.tui.metric_words import evaluation_parts
 from trainwiz.tui.output import Colours, is_terminal, labelled, say, say_findings, say_json, say_labelled
 
 WAIT_LINE_EVERY_S = 10.0
@@ -169,8 +170,9 @@ def row_text(row: dict[str, Any], progress: Progress) -> str:
     """One logged line; evaluations carry their own names."""
     step = row.get("step")
     at = labelled("", step_text(step if isinstance(step, int) else None, progress.max_steps))
-    if "eval_loss" in row and row["eval_loss"] is not None:
-        return f"{at}   evaluation loss {row['eval_loss']:.2f}"
+    measured = evaluation_parts(row)
+    if measured:
+        return f"{at}   evaluation {', '.join(measured)}"
     if row.get("loss") is None:
         return ""
     return labelled("", numbers_text(progress)) if row is progress.new_rows[-1] else f"{at}   loss {row['loss']:.2f}"

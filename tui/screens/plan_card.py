@@ -13,8 +13,10 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 from trainwiz.core.plain import plain_text
 from trainwiz.core.run.folder import RunFolder, read_json
+from trainwiz.core.run.state import read_state
 from trainwiz.tui.figures import count, duration, duration_range, gib, size
 from trainwiz.tui.keys import bindings
+from trainwiz.tui.metric_words import engine_difference
 from trainwiz.tui.plan_words import time_part_words, trained_words
 from trainwiz.tui.theme import Marks
 
@@ -43,17 +45,20 @@ class PlanCard(ModalScreen[None]):
         plan = read_json(self._folder.plan_json)
         with VerticalScroll() as card:
             card.border_title = "plan"
-            yield Static(plan_content(plan, self._marks), markup=False)
+            yield Static(plan_content(plan, self._marks, read_state(self._folder).engine), markup=False)
 
     def action_close(self) -> None:
         self.dismiss(None)
 
 
-def plan_content(plan: Mapping[str, Any] | None, marks: Marks) -> Content:
-    """The document of plan.json as text: figures first, then findings, then every choice with its reason."""
+def plan_content(plan: Mapping[str, Any] | None, marks: Marks, engine: Mapping[str, Any] | None = None) -> Content:
+    """The document of plan.json as text: figures first, then findings, then every choice with its reason.
+
+    `engine` is the engine record of the run's state: planned and actual.
+    """
     if not plan:
         return Content("This run folder holds no plan.json: it was not made by trainwiz, or the file was removed.")
-    lines = [*_figures(plan, marks), *_findings(plan, marks), *_choices(plan)]
+    lines = [*_figures(plan, marks), *_engine(engine or {}, marks), *_findings(plan, marks), *_choices(plan)]
     return Content("\n").join(lines)
 
 
@@ -83,6 +88,17 @@ def _figures(plan: Mapping[str, Any], marks: Marks) -> Iterator[Content]:
     parts = time_part_words(*spent)
     if parts:
         yield _line("", f"of it {', '.join(parts)}")
+
+
+def _engine(engine: Mapping[str, Any], marks: Marks) -> Iterator[Content]:
+    planned, actual = engine.get("planned"), engine.get("actual")
+    difference = engine_difference(engine)
+    if difference:
+        yield Content.assemble((f"{'Engine':<10}", "$muted"), (f"{marks.tight} {plain_text(difference)}", "$warning"))
+    elif actual:
+        yield _line("Engine", f"{actual}, as planned" if planned else str(actual))
+    elif planned:
+        yield _line("Engine", f"{planned} planned, not read yet")
 
 
 def _findings(plan: Mapping[str, Any], marks: Marks) -> Iterator[Content]:

@@ -39,11 +39,18 @@ def command_line(request: PlanRequest) -> str:
 
 def _choice(key: str, value: Any) -> list[str]:
     option = _FLAGS.get(key)
+    if option is not None and option.kind == "list" and isinstance(value, list) and _is_plain(value):
+        return [option.flag, ",".join(value)]
     if option is None or value is None or isinstance(value, list | dict):
         return ["--set", f"{key}={_scalar(value)}"]
     if option.kind == "switch":
         return [option.flag if value else f"--no-{option.flag.removeprefix('--')}"]
     return [option.flag, _scalar(value)]
+
+
+def _is_plain(names: list[Any]) -> bool:
+    """Names that commas can separate."""
+    return bool(names) and all(isinstance(name, str) and name.strip() and "," not in name for name in names)
 
 
 def _scalar(value: Any) -> str:

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainwiz.tui.screens.plan_fields import DATA, FieldSpec, Help, has_text
+from trainwiz.tui.screens.plan_fields import DATA, FieldSpec, Help, has_targets, has_text
 
 if TYPE_CHECKING:
     from trainwiz.core.plan.result import Plan
-
-
-def has_targets(plan: Plan) -> bool:
-    return plan.task == "seq2seq"
 
 
 def can_join(plan: Plan) -> bool:

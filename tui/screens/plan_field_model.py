@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainwiz.tui.screens.plan_fields import MODEL, FieldSpec, Help, has_text
+from trainwiz.tui.screens.plan_fields import MODEL, FieldSpec, Help, has_targets, has_text
 
 if TYPE_CHECKING:
     from trainwiz.core.plan.result import Plan
@@ -98,12 +98,12 @@ MODEL_FIELDS: tuple[FieldSpec, ...] = (
         step=MODEL,
         keys=("peft.targets",),
         kind="text",
-        empty="attention projections",
+        empty="attention",
         when=trains_adapters,
         help=Help(
             "The modules that get an adapter, by name: q_proj,v_proj.",
             "More modules learn more.",
-            "Empty: the attention projections.",
+            "Empty: the projections of the attention layers.",
             "Memory and time of each adapter.",
         ),
     ),
@@ -169,6 +169,36 @@ MODEL_FIELDS: tuple[FieldSpec, ...] = (
             "Pretrained weights only understand their own tokens.",
             "Empty: the model's own; a model from scratch that has none here makes one from the data.",
             "Training one takes seconds for a few thousand rows.",
+        ),
+    ),
+    FieldSpec(
+        id="source_language",
+        label="Source language",
+        step=MODEL,
+        keys=("model.source_language",),
+        kind="text",
+        rare=True,
+        when=has_targets,
+        help=Help(
+            "The language of the inputs, as a multilingual tokenizer names it: zho_Hans.",
+            "NLLB puts it in front of every input.",
+            "Empty for models of one pair of languages.",
+            "Nothing.",
+        ),
+    ),
+    FieldSpec(
+        id="target_language",
+        label="Target language",
+        step=MODEL,
+        keys=("model.target_language",),
+        kind="text",
+        rare=True,
+        when=has_targets,
+        help=Help(
+            "The language of the targets, as a multilingual tokenizer names it: eng_Latn.",
+            "The model starts every answer with it.",
+            "Empty for models of one pair of languages.",
+            "Nothing.",
         ),
     ),
 )

@@ -72,6 +72,11 @@ def has_text(plan: Plan) -> bool:
     return plan.task != "masked-lm"
 
 
+def has_targets(plan: Plan) -> bool:
+    """Every row has a text to answer with."""
+    return plan.task == "seq2seq"
+
+
 _WORDS: Mapping[str, Mapping[Any, str]] = {
     "engine.checkpointing": {True: "on", False: "off"},
     "engine.strategy": {
@@ -91,11 +96,6 @@ _WORDS: Mapping[str, Mapping[Any, str]] = {
         "paged_adamw_8bit": "AdamW, 8 bit, paged",
     },
     "engine.offload": {"none": "nothing", "optimizer": "the optimizer", "all": "optimizer and weights"},
-    "task": {
-        "masked-lm": "fill in hidden letters (masked-lm)",
-        "causal-lm": "go on with a text (causal-lm)",
-        "seq2seq": "turn text into text (seq2seq)",
-    },
     "peft.method": {"none": "all weights", "lora": "LoRA adapters"},
     "model.tokenizer": {"train": "trained on the data"},
     "evaluation.generate_at": {

@@ -62,7 +62,16 @@ def offers(state: PlanState, spec: FieldSpec) -> tuple[Offer, ...]:
         return reading.samples
     if spec.id in {"column", "target_column"}:
         return tuple(Offer(name) for name in (reading.data.columns if reading.data is not None else ()))
+    if spec.id == "task":
+        return tuple(Offer(choice, note=TASK_NOTES[choice]) for choice in spec.choices)
     return tuple(Offer(choice, word_for(spec.keys[0], _typed(choice))) for choice in spec.choices)
+
+
+TASK_NOTES = {
+    "masked-lm": "fill in hidden letters of a protein",
+    "causal-lm": "go on with a text, or answer a prompt",
+    "seq2seq": "turn one text into another",
+}
 
 
 def _typed(choice: str) -> object:

@@ -8,6 +8,7 @@ from textual.app import ComposeResult, RenderResult
 from textual.content import Content
 from textual.widgets import Static
 from trainwiz.core.plain import plain_text
+from trainwiz.tui.metric_words import measured
 from trainwiz.tui.theme import UNICODE_MARKS, Marks
 from trainwiz.tui.widgets.axes import value_label
 from trainwiz.tui.widgets.canvas import BRAILLE, Glyphs
@@ -19,7 +20,16 @@ from trainwiz.tui.widgets.plot import Plot
 if TYPE_CHECKING:
     from trainwiz.core.telemetry.snapshot import Snapshot
 
-FIRST_METRICS = ("loss", "learning_rate", "grad_norm", "real_tokens_per_s", "tokens_per_s", "step_s")
+FIRST_METRICS = (
+    "loss",
+    "eval_bleu",
+    "eval_perplexity",
+    "learning_rate",
+    "grad_norm",
+    "real_tokens_per_s",
+    "tokens_per_s",
+    "step_s",
+)
 ZOOMS: tuple[tuple[float, str], ...] = ((1.0, ""), (0.2, "last fifth"), (0.04, "last 4 %"))
 
 EMPTY_TEXTS = {
@@ -119,6 +129,10 @@ class MetricPanel(MonitorPanel):
         if evaluation is not None and evaluation.last is not None and evaluation.last_step is not None:
             value = f"{value_label(evaluation.last)} at {evaluation.last_step:,.0f}"
             parts.append(Content.assemble(("eval ", "$muted"), value))
+        for name, short in (("eval_bleu", "BLEU"), ("eval_perplexity", "ppl")):
+            known = metrics.get(name)
+            if name != self.metric and known is not None and known.last is not None:
+                parts.append(Content.assemble((f"{short} ", "$muted"), measured(name, known.last)))
         return join_fitting(parts, max(1, self.content_size.width)) if parts else Content()
 
 

@@ -49,9 +49,10 @@ def memory_verdict(plan: Plan, marks: Marks) -> Content:
 def batch_product(plan: Plan, marks: Marks) -> str:
     batch = plan.batch
     processes = "process" if batch.world_size == 1 else "processes"
+    sequences = "sequence" if batch.effective_samples == 1 else "sequences"
     return (
         f"{count(batch.micro_batch)} {marks.times} {count(batch.accumulation)} {marks.times} "
-        f"{batch.world_size} {processes}  =  {count(batch.effective_samples)} sequences"
+        f"{batch.world_size} {processes}  =  {count(batch.effective_samples)} {sequences}"
     )
 
 

@@ -1,0 +1,167 @@
+"""The wizard's fields for text tasks, adapters and several GPUs: shown where they mean something, read as they are typed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from textual.widgets import OptionList
+from trainwiz.core.config.keys import is_settable
+from trainwiz.core.plan.request import PlanRequest
+from trainwiz.tui.screens.plan_command import command_line
+from trainwiz.tui.screens.plan_field_table import FIELDS
+from trainwiz.tui.screens.plan_fields import DATA, HARDWARE, MODEL, TRAINING, parse_field, shown_value
+from trainwiz.tui.widgets.chooser import Chooser
+from trainwiz.tui.widgets.field_row import FieldRow
+from trainwiz.tui.widgets.plan_panel import panel_content
+
+from tests.tui.test_wizard import go, to_field, type_into
+from tests.tui.wizard_parts import MACHINE, FrozenReader, frozen_app, make_frozen_plan, settled
+
+WIDE = (120, 40)
+OF_TEXT = {"peft", "tokenizer", "target_column", "generate", "label_smoothing"}
+OF_ADAPTERS = {"lora_rank", "lora_targets", "lora_alpha", "lora_dropout", "merge"}
+OF_TARGETS = {"target_length", "source_language", "target_language"}
+OF_GENERATION = {"beams", "generation_length", "generation_rows", "generate_at"}
+
+
+def rows_on(app) -> set[str]:
+    """Ids of the fields that can be reached on the present step."""
+    return {row.spec.id for row in app.screen.query(FieldRow) if row.display and row.parent.display}
+
+
+def plan_for(**overrides):
+    return make_frozen_plan(
+        PlanRequest(profile="p", overrides={key.replace("__", "."): value for key, value in overrides.items()})
+    )
+
+
+def applying(plan) -> set[str]:
+    return {spec.id for spec in FIELDS if spec.applies(plan)}
+
+
+@pytest.mark.parametrize(
+    "spec", [spec for spec in FIELDS if "." in spec.keys[0] or spec.keys[0] == "task"], ids=lambda spec: spec.id
+)
+def test_every_field_sets_a_key_that_exists(spec):
+    assert all(is_settable(key) for key in spec.keys)
+
+
+def test_fields_follow_the_task_and_the_adapters():
+    special = OF_TEXT | OF_ADAPTERS | OF_TARGETS | OF_GENERATION | {"concatenate", "gpus"}
+    always = {spec.id for spec in FIELDS if spec.when is None}
+    assert always | special == {spec.id for spec in FIELDS}
+    assert applying(None) == applying(plan_for()) == always
+    assert applying(plan_for(task="causal-lm")) == always | OF_TEXT | {"concatenate"}
+    seq2seq = plan_for(task="seq2seq", evaluation__generate=True)
+    assert applying(seq2seq) == always | OF_TEXT | OF_TARGETS | OF_GENERATION
+    assert applying(plan_for(task="causal-lm", peft__method="lora")) >= OF_ADAPTERS
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value", "again"),
+    [
+        ("lora_targets", "q_proj, v_proj", ["q_proj", "v_proj"], "q_proj, v_proj"),
+        ("report_to", "tensorboard,wandb", ["tensorboard", "wandb"], "tensorboard, wandb"),
+        ("gpus", "0,1", ["0", "1"], "0, 1"),
+        ("label_smoothing", "0.1", 0.1, "0.1"),
+        ("lora_alpha", "64", 64.0, "64"),
+        ("lora_dropout", "0.05", 0.05, "0.05"),
+        ("target_length", "128 tokens", 128, "128 tokens"),
+        ("merge", "on", True, "on"),
+        ("concatenate", "off", False, "off"),
+        ("peft", "lora", "lora", "LoRA adapters"),
+        ("peft", "LoRA adapters", "lora", "LoRA adapters"),
+        ("tokenizer", "train", "train", "trained on the data"),
+        ("tokenizer", "some/folder", "some/folder", "some/folder"),
+    ],
+)
+def test_texts_become_values_and_values_become_texts(name, text, value, again):
+    spec = next(spec for spec in FIELDS if spec.id == name)
+    assert parse_field(spec, text, None) == {spec.keys[0]: value}
+    config = plan_for(**{spec.keys[0]: value}).config
+    assert config.value(spec.keys[0]) == value
+    assert shown_value(spec, config) == again
+
+
+async def test_lora_opens_its_fields_and_closing_it_moves_the_focus():
+    app = frozen_app(request=PlanRequest(profile="p", overrides={"task": "causal-lm"}))
+    async with app.run_test(size=WIDE) as pilot:
+        await settled(pilot)
+        await go(pilot, "enter")
+        assert rows_on(app) >= {"model", "task", "peft"} and not rows_on(app) & OF_ADAPTERS
+        await to_field(pilot, "peft")
+        await go(pilot, "right")
+        assert app.screen.state.request.overrides["peft.method"] == "lora"
+        assert rows_on(app) >= {"lora_rank", "lora_targets", "merge"}
+        await to_field(pilot, "lora_targets")
+        assert app.focused.view.value == "attention"
+        await type_into(pilot, "q_proj,v_proj")
+        await go(pilot, "enter")
+        assert app.screen.state.plan.config.peft.targets == ["q_proj", "v_proj"]
+        await to_field(pilot, "peft")
+        await go(pilot, "left")
+        assert not rows_on(app) & OF_ADAPTERS
+        assert app.focused.spec.id == "peft"
+
+
+async def test_the_task_changes_what_the_later_steps_ask():
+    app = frozen_app()
+    async with app.run_test(size=WIDE) as pilot:
+        await settled(pilot)
+        await to_field(pilot, "task")
+        assert app.screen.state.step == MODEL
+        await go(pilot, "left")
+        assert app.screen.state.plan.task == "seq2seq"
+        await go(pilot, "enter")
+        assert app.screen.state.step == DATA and rows_on(app) >= {"target_column", "target_length"}
+        await go(pilot, "enter")
+        assert app.screen.state.step == TRAINING
+        assert "generate" in rows_on(app) and not rows_on(app) & OF_GENERATION
+        await to_field(pilot, "generate")
+        await go(pilot, "right")
+        assert "beams" in rows_on(app)
+
+
+async def test_slash_lists_only_fields_that_mean_something():
+    app = frozen_app()
+    async with app.run_test(size=WIDE) as pilot:
+        await settled(pilot)
+        await pilot.press("slash")
+        await pilot.pause()
+        assert isinstance(app.screen, Chooser)
+        listed = app.screen.query_one(OptionList)
+        await pilot.press(*"LoRA")
+        await pilot.pause()
+        assert [listed.get_option_at_index(row).prompt.plain[:9] for row in range(listed.option_count)] == []
+        await go(pilot, "escape")
+        assert app.screen.state.step == HARDWARE
+
+
+async def test_several_gpus_can_be_chosen_where_there_are_several():
+    second = replace(MACHINE.gpus[0], index=1, uuid="GPU-2")
+    reader = FrozenReader(machine=replace(MACHINE, gpus=(*MACHINE.gpus, second)))
+    app = frozen_app(reader)
+    async with app.run_test(size=WIDE) as pilot:
+        await settled(pilot)
+        row = await to_field(pilot, "gpus")
+        assert row.view.value == "all"
+        await type_into(pilot, "1")
+        await go(pilot, "enter")
+        assert app.screen.state.request.overrides == {"engine.gpus": ["1"]}
+        assert "--gpus 1" in command_line(app.screen.state.request)
+    alone = frozen_app()
+    async with alone.run_test(size=WIDE) as pilot:
+        await settled(pilot)
+        assert "gpus" not in rows_on(alone)
+
+
+def test_the_plan_names_targets_and_what_takes_time():
+    from trainwiz.tui.theme import UNICODE_MARKS
+
+    plan = plan_for(task="seq2seq", batch__target_length=64)
+    plan = replace(plan, time=replace(plan.time, total_s=1000.0, evaluation_s=120.0, generation_s=300.0, saving_s=1.0))
+    text = panel_content(plan, 44, UNICODE_MARKS).plain
+    assert "up to 512 source and 64 target tokens each" in text
+    assert "of it evaluation 2 min, generation 5 min" in text and "saving" not in text
+    assert "source" not in panel_content(plan_for(), 44, UNICODE_MARKS).plain

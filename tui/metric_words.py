@@ -1,0 +1,44 @@
+"""How measurements on held-out rows read: the same words in the headless run, `runs show` and the monitor."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+EVALUATION_WORDS: tuple[tuple[str, str], ...] = (
+    ("eval_loss", "loss"),
+    ("eval_perplexity", "perplexity"),
+    ("eval_accuracy", "accuracy"),
+    ("eval_bleu", "BLEU"),
+)
+"""Name in metrics.jsonl -> word, in the order of showing."""
+
+
+def evaluation_parts(values: Mapping[str, Any]) -> list[str]:
+    """["loss 2.61", "perplexity 13.6", "BLEU 24.1"] of an evaluation line; what is not there is left out."""
+    parts = []
+    for name, word in EVALUATION_WORDS:
+        value = values.get(name)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            parts.append(f"{word} {measured(name, value)}")
+    return parts
+
+
+def measured(name: str, value: float) -> str:
+    """A measurement in the digits that mean something."""
+    if not math.isfinite(value):
+        return "not a number"
+    if name == "eval_accuracy":
+        return f"{value * 100:.1f} %"
+    if name == "eval_perplexity":
+        return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
+    return f"{value:.1f}" if name == "eval_bleu" else f"{value:.3g}" if abs(value) < 0.1 else f"{value:.2f}"
+
+
+def engine_difference(engine: Mapping[str, Any]) -> str:
+    """ "single ran, ddp was planned"; "" where they agree or where nothing is known yet."""
+    planned, actual = engine.get("planned"), engine.get("actual")
+    if not planned or not actual or planned == actual:
+        return ""
+    return f"{actual} ran, {planned} was planned"
