@@ -1,4 +1,4 @@
-"""A DeepSpeed JSON of the user's own: used as it is, and checked against the run."""
+"""A DeepSpeed JSON of the user's own: read, judged for itself, and copied byte for byte."""
 
 from __future__ import annotations
 
@@ -8,76 +8,127 @@ from pathlib import Path
 from typing import Any
 
 from trainwiz.core.config.run import RunConfig
+from trainwiz.core.config.sections import Offload, Strategy
 from trainwiz.core.errors import UsageError, usage_error
-from trainwiz.core.export.solved import mixed_precision, processes, solved
+from trainwiz.core.export.deepspeed_check import KEY, mismatches, problems
 from trainwiz.core.findings import Finding
 from trainwiz.core.json_text import parse_json
 
-KEY = "engine.deepspeed_file"
+STRATEGIES: dict[int, Strategy] = {1: "zero1", 2: "zero2", 3: "zero3"}
 
 
 def read_deepspeed_file(path: Path) -> dict[str, Any]:
     """The document. Raises UsageError with one sentence when it cannot be read or has no ZeRO section."""
+    return _parsed(_text(path), path)
+
+
+def strategy_of(document: Mapping[str, Any]) -> tuple[Strategy, Offload]:
+    """(engine.strategy, engine.offload) that a document of `read_deepspeed_file` stands for.
+
+    A stage that no strategy stands for (`problems` names it) counts as ZeRO-2. ZeRO-3 that keeps only the
+    parameters in host RAM counts as "all", the nearest that a plan knows.
+    """
+    zero = document["zero_optimization"]
+    strategy = STRATEGIES.get(_stage(zero), "zero2")
+    optimizer = _device(zero, "offload_optimizer") != "none" or zero.get("cpu_offload") is True
+    if strategy == "zero3" and _device(zero, "offload_param") != "none":
+        return strategy, "all"
+    return strategy, "optimizer" if optimizer else "none"
+
+
+def deepspeed_file_findings(config: RunConfig) -> tuple[Finding, ...]:
+    """Everything that is to be said about the file of `config`, errors and warnings; () without a file. Never raises.
+
+    `config` must be solved as for an export: the file is compared with the batch, the precision, ...
+    """
+    if config.engine.deepspeed_file is None:
+        return ()
+    path = Path(config.engine.deepspeed_file).expanduser()
     try:
-        document = parse_json(path.read_text(encoding="utf-8"))
+        document = read_deepspeed_file(path)
+    except UsageError as error:
+        return error.findings
+    return (*problems(document, path), *_other_strategy(document, config), *mismatches(document, config))
+
+
+def checked_deepspeed_text(config: RunConfig) -> str | None:
+    """The text of the user's file for this run, unchanged, or None when there is none.
+
+    Raises UsageError with everything that forbids to use it.
+    """
+    if config.engine.deepspeed_file is None:
+        return None
+    errors = [finding for finding in deepspeed_file_findings(config) if finding.severity == "error"]
+    if errors:
+        raise UsageError(errors)
+    return _text(Path(config.engine.deepspeed_file).expanduser())
+
+
+def _text(path: Path) -> str:
+    # Bytes, because reading as text would change the ends of the lines.
+    try:
+        return path.read_bytes().decode("utf-8")
     except OSError as error:
         raise usage_error("missing_file", KEY, f"The DeepSpeed file {path} cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError:
         raise usage_error("broken_file", KEY, f"The DeepSpeed file {path} is not UTF-8 text.") from None
+
+
+def _parsed(text: str, path: Path) -> dict[str, Any]:
+    try:
+        document = parse_json(text)
+        twice = _repeated_key(text)
     except json.JSONDecodeError as error:
-        message = f"{path}, line {error.lineno}, column {error.colno}: this is not valid JSON ({error.msg})."
+        comment = " DeepSpeed takes no comments: remove them." if _looks_commented(text, error.pos) else ""
+        message = f"{path}, line {error.lineno}, column {error.colno}: this is not valid JSON ({error.msg}).{comment}"
         raise usage_error("broken_file", KEY, message) from None
     except ValueError as error:
         raise usage_error("broken_file", KEY, f"The DeepSpeed file {path} cannot be read: {error}.") from None
+    if twice is not None:
+        message = f"The DeepSpeed file {path} has {twice!r} twice in one section, which DeepSpeed refuses; keep one."
+        raise usage_error("broken_file", KEY, message)
     if not isinstance(document, dict) or not isinstance(document.get("zero_optimization"), dict):
         message = f"The DeepSpeed file {path} has no `zero_optimization` section, which accelerate needs."
         raise usage_error("broken_file", KEY, message)
     return document
 
 
-def mismatches(document: Mapping[str, Any], config: RunConfig) -> list[Finding]:
-    """One finding for each key that says something else than the run; transformers would refuse to start."""
-    micro = solved(config.batch.micro_batch_size, "batch.micro_batch_size")
-    accumulation = solved(config.batch.gradient_accumulation_steps, "batch.gradient_accumulation_steps")
-    mixed = mixed_precision(config)
-    training = config.training
-    expected: dict[str, tuple[Any, str]] = {
-        "train_micro_batch_size_per_gpu": (micro, "batch.micro_batch_size"),
-        "gradient_accumulation_steps": (accumulation, "batch.gradient_accumulation_steps"),
-        "train_batch_size": (micro * accumulation * processes(config), "the effective batch"),
-        "gradient_clipping": (training.max_grad_norm, "training.max_grad_norm"),
-        "optimizer.params.lr": (training.learning_rate, "training.learning_rate"),
-        "optimizer.params.betas": ([training.adam_beta1, training.adam_beta2], "training.adam_beta1 and adam_beta2"),
-        "optimizer.params.eps": (training.adam_epsilon, "training.adam_epsilon"),
-        "optimizer.params.weight_decay": (training.weight_decay, "training.weight_decay"),
-        "fp16.enabled": (mixed == "fp16", "engine.precision"),
-        "bf16.enabled": (mixed == "bf16", "engine.precision"),
-    }
-    findings: list[Finding] = []
-    for path, (value, key) in expected.items():
-        found = _at(document, path)
-        if found is not None and found != "auto" and found != value:
-            message = (
-                f'The DeepSpeed file has {path} {found!r} where the run has {value!r} ({key}); write "auto" there '
-                "or change the run."
-            )
-            findings.append(Finding("deepspeed_mismatch", "error", KEY, message))
-    return findings
+def _looks_commented(text: str, position: int) -> bool:
+    return text[position : position + 1] in ("/", "#") or text[max(0, position - 1) : position] in ("/", "#")
 
 
-def _at(document: Mapping[str, Any], path: str) -> Any:
-    node: Any = document
-    for part in path.split("."):
-        node = node.get(part) if isinstance(node, Mapping) else None
-    return node
+def _repeated_key(text: str) -> str | None:
+    found: list[str] = []
+
+    def collect(pairs: list[tuple[str, Any]]) -> None:
+        names = [name for name, _ in pairs]
+        found.extend(name for name in set(names) if names.count(name) > 1)
+
+    json.loads(text, object_pairs_hook=collect)
+    return found[0] if found else None
 
 
-def checked_deepspeed_file(config: RunConfig) -> dict[str, Any] | None:
-    """The user's document for this run, or None when there is none. Raises UsageError with all mismatches."""
-    if config.engine.deepspeed_file is None:
-        return None
-    document = read_deepspeed_file(Path(config.engine.deepspeed_file).expanduser())
-    findings = mismatches(document, config)
-    if findings:
-        raise UsageError(findings)
-    return document
+def _stage(zero: Mapping[str, Any]) -> int:
+    stage = zero.get("stage", 0)
+    return stage if isinstance(stage, int) else 0
+
+
+def _device(zero: Mapping[str, Any], section: str) -> str:
+    part = zero.get(section)
+    device = part.get("device", "none") if isinstance(part, Mapping) else "none"
+    return str(device or "none")
+
+
+def _other_strategy(document: Mapping[str, Any], config: RunConfig) -> list[Finding]:
+    wanted, planned = strategy_of(document), (config.engine.strategy, config.engine.offload)
+    if config.engine.strategy is None or wanted == planned:
+        return []
+    message = (
+        f"The DeepSpeed file is {_words(*wanted)} where the run has {_words(*planned)} (engine.strategy and "
+        "engine.offload); leave these out, or change the file."
+    )
+    return [Finding("deepspeed_mismatch", "error", KEY, message)]
+
+
+def _words(strategy: str | None, offload: str) -> str:
+    return f"{strategy} without offload" if offload == "none" else f"{strategy} with offload {offload}"

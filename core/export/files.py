@@ -7,7 +7,7 @@ import json
 from trainwiz.core.config.run import RunConfig
 from trainwiz.core.export.accelerate import accelerate_yaml
 from trainwiz.core.export.deepspeed import deepspeed_config
-from trainwiz.core.export.deepspeed_file import checked_deepspeed_file
+from trainwiz.core.export.deepspeed_file import checked_deepspeed_text
 from trainwiz.core.export.launch_script import launch_script
 from trainwiz.core.run.folder import ACCELERATE_YAML, DEEPSPEED_JSON, LAUNCH_SH
 
@@ -18,7 +18,10 @@ def export_files(config: RunConfig) -> dict[str, str]:
     Raises UsageError for a DeepSpeed file of the user's that contradicts the run.
     """
     files = {ACCELERATE_YAML: accelerate_yaml(config), LAUNCH_SH: launch_script(config)}
-    document = checked_deepspeed_file(config) or deepspeed_config(config)
-    if document is not None:
+    own = checked_deepspeed_text(config)
+    document = deepspeed_config(config) if own is None else None
+    if own is not None:
+        files[DEEPSPEED_JSON] = own
+    elif document is not None:
         files[DEEPSPEED_JSON] = json.dumps(document, indent=2) + "\n"
     return files

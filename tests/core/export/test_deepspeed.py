@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 from trainwiz.core.config import RunConfig
-from trainwiz.core.errors import UsageError
 from trainwiz.core.export.deepspeed import deepspeed_config
 from trainwiz.core.export.files import export_files
 from trainwiz.core.export.training_arguments import training_arguments
@@ -97,34 +95,3 @@ def test_an_optimizer_that_deepspeed_does_not_know_stays_the_trainers() -> None:
     assert document is not None and "optimizer" not in document
     assert document["zero_allow_untested_optimizer"] is True
     assert document["zero_force_ds_cpu_optimizer"] is False
-
-
-def test_a_file_of_the_users_is_used_as_it_is(tmp_path: Path) -> None:
-    own = tmp_path / "mine.json"
-    own.write_text(json.dumps({"zero_optimization": {"stage": 1}, "gradient_accumulation_steps": "auto", "x": 1}))
-    files = export_files(solved_config(engine__deepspeed_file=str(own)))
-    assert json.loads(files["deepspeed.json"]) == json.loads(own.read_text())
-    assert "DEEPSPEED" in files["accelerate.yaml"]
-
-
-def test_a_file_of_the_users_that_contradicts_the_run_is_refused(tmp_path: Path) -> None:
-    own = tmp_path / "mine.json"
-    own.write_text(
-        json.dumps({"zero_optimization": {"stage": 2}, "bf16": {"enabled": True}, "gradient_accumulation_steps": 8})
-    )
-    with pytest.raises(UsageError) as caught:
-        export_files(solved_config(engine__deepspeed_file=str(own)))
-    assert [finding.code for finding in caught.value.findings] == ["deepspeed_mismatch"] * 2
-    assert "bf16.enabled True" in caught.value.findings[1].message
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [("{", "line 1, column 2"), ("[]", "no `zero_optimization` section"), (None, "cannot be read")],
-)
-def test_a_broken_file_of_the_users(tmp_path: Path, content: str | None, words: str) -> None:
-    own = tmp_path / "mine.json"
-    if content is not None:
-        own.write_text(content)
-    with pytest.raises(UsageError, match=words):
-        export_files(solved_config(engine__deepspeed_file=str(own)))

@@ -1,0 +1,212 @@
+"""What a DeepSpeed document says against itself, and against a run."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from trainwiz.core.config.run import RunConfig
+from trainwiz.core.export.deepspeed_keys import (
+    FILLED_IN,
+    KNOWN_VERSION,
+    KNOWN_VERSION_NUMBERS,
+    MISPLACED,
+    SECTION_KEYS,
+)
+from trainwiz.core.export.solved import mixed_precision, processes, solved
+from trainwiz.core.findings import Finding, Severity
+
+KEY = "engine.deepspeed_file"
+ADAMW_NAMES = ("adam", "adamw")
+
+SCHEDULERS = ("WarmupLR", "WarmupDecayLR", "WarmupCosineLR")
+"""DeepSpeed's schedulers (runtime/lr_schedules.py) that a `training.schedule` can mean."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What the run wants at one place of the document."""
+
+    path: str
+    value: Any
+    key: str
+    """The setting of the run that says so."""
+    absent: Any = None
+    """What counts when the file leaves it out; None where something else then fills it in."""
+    absent_is_a_choice: bool = False
+    """Leaving it out is a common way to switch it off: worth a warning only."""
+
+
+def problems(document: Mapping[str, Any], path: Path) -> list[Finding]:
+    """What DeepSpeed or accelerate would refuse in any run; keys that they may not know are warnings."""
+    zero = document["zero_optimization"]
+    found: list[Finding] = []
+
+    def say(words: str, severity: Severity = "error") -> None:
+        code = "deepspeed_unknown_key" if severity == "warning" else "deepspeed_not_usable"
+        found.append(Finding(code, severity, KEY, f"The DeepSpeed file {path} {words}"))
+
+    stage = zero.get("stage", 0)
+    if not isinstance(stage, int) or isinstance(stage, bool) or stage not in (1, 2, 3):
+        shown = "no stage" if "stage" not in zero else f"stage {stage!r}"
+        say(f"has {shown} in `zero_optimization`, which shards nothing; write 1 or 2, or leave --deepspeed out.")
+    for section in ("offload_optimizer", "offload_param"):
+        if isinstance(zero.get(section), Mapping) and zero[section].get("device") == "nvme":
+            say(f"keeps {section} on NVMe, which trainwiz cannot plan; use the device cpu.")
+    for name in sorted(MISPLACED & set(zero)):
+        say(f"has `{name}` inside `zero_optimization`, where DeepSpeed refuses it; move it out by one level.")
+    for place in _autos(document, ""):
+        if place not in FILLED_IN:
+            say(f'has "auto" for {place}, which nothing fills in; write a value or leave it out.')
+    if document.get("train_batch_size") is None and document.get("train_micro_batch_size_per_gpu") is None:
+        say('names no batch; DeepSpeed needs "train_micro_batch_size_per_gpu": "auto".')
+    kind = _at(document, "scheduler.type")
+    if document.get("scheduler") is not None and kind not in SCHEDULERS:
+        say(f"has the scheduler {kind!r}; a run knows {', '.join(SCHEDULERS)}, or leave `scheduler` out.")
+    for place, known in SECTION_KEYS.items():
+        section = _at(document, place)
+        unknown = set(section) - known - MISPLACED if isinstance(section, Mapping) else set()
+        for name in sorted(map(str, unknown)):
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f" Did you mean {near[0]}?" if near else ""
+            words = f"has `{name}` in `{place}`, which DeepSpeed {KNOWN_VERSION} does not know.{hint}"
+            say(words, "warning" if _newer_deepspeed() else "error")
+    return found
+
+
+def _newer_deepspeed() -> bool:
+    """The DeepSpeed here may know keys that this table does not."""
+    try:
+        numbers = metadata.version("deepspeed").split(".")[:2]
+    except metadata.PackageNotFoundError:
+        return False
+    return tuple(int(number) for number in numbers if number.isdigit()) > KNOWN_VERSION_NUMBERS
+
+
+def mismatches(document: Mapping[str, Any], config: RunConfig) -> list[Finding]:
+    """One finding for each key that says something else than the run, in the document's order of importance.
+
+    The comparisons are those of transformers' HfTrainerDeepSpeedConfig, and those that it leaves out: what counts
+    when a key is absent, the kind of the optimizer, and the shape of a scheduler, which would replace the run's own.
+    """
+    found: list[Finding] = []
+    for expected in _expectations(document, config):
+        stands = _at(document, expected.path)
+        value = expected.absent if stands is None else stands
+        if value is None or value == "auto" or _same(value, expected.value):
+            continue
+        what = f"has {expected.path} {value!r}"
+        change = 'write "auto" there'
+        if stands is None:
+            what, change = f"has no {expected.path}, which counts as {value!r},", 'write "auto" for it'
+        if expected.path not in FILLED_IN:
+            change = "write that there"
+        message = (
+            f"The DeepSpeed file {what} where the run has {expected.value!r} ({expected.key}); {change} "
+            "or change the run."
+        )
+        severity: Severity = "warning" if stands is None and expected.absent_is_a_choice else "error"
+        found.append(Finding("deepspeed_mismatch", severity, KEY, message))
+    return found
+
+
+def _expectations(document: Mapping[str, Any], config: RunConfig) -> Iterator[Expected]:
+    training = config.training
+    micro = solved(config.batch.micro_batch_size, "batch.micro_batch_size")
+    accumulation = solved(config.batch.gradient_accumulation_steps, "batch.gradient_accumulation_steps")
+    yield Expected("train_micro_batch_size_per_gpu", micro, "batch.micro_batch_size")
+    # accelerate's DeepSpeedPlugin writes 1 where the key is missing.
+    yield Expected("gradient_accumulation_steps", accumulation, "batch.gradient_accumulation_steps", absent=1)
+    yield Expected("train_batch_size", micro * accumulation * processes(config), "the effective batch")
+    # DeepSpeed clips nothing by itself, and the Trainer leaves clipping to it.
+    yield Expected("gradient_clipping", training.max_grad_norm, "training.max_grad_norm", 0.0, absent_is_a_choice=True)
+    mixed = mixed_precision(config)
+    yield Expected("fp16.enabled", mixed == "fp16", "engine.precision")
+    yield Expected("bf16.enabled", mixed == "bf16", "engine.precision")
+    yield Expected("amp.enabled", False, "engine.precision")
+    if document.get("optimizer") is not None:
+        yield from _optimizer(document, config)
+    if document.get("scheduler") is not None:
+        yield from _scheduler(document, config)
+
+
+def _optimizer(document: Mapping[str, Any], config: RunConfig) -> Iterator[Expected]:
+    training = config.training
+    adamw = solved(config.engine.optimizer, "engine.optimizer").startswith("adamw_torch")
+    kind = str(_at(document, "optimizer.type"))
+    if not adamw or kind.lower() not in ADAMW_NAMES:
+        wanted = "AdamW" if adamw else config.engine.optimizer
+        yield Expected("optimizer.type", wanted, "engine.optimizer", absent="none")
+        return
+    torch_adam = _at(document, "optimizer.params.torch_adam") is True
+    betas = [training.adam_beta1, training.adam_beta2]
+    yield Expected("optimizer.params.lr", training.learning_rate, "training.learning_rate", absent=1e-3)
+    yield Expected("optimizer.params.betas", betas, "training.adam_beta1 and training.adam_beta2", absent=[0.9, 0.999])
+    yield Expected("optimizer.params.eps", training.adam_epsilon, "training.adam_epsilon", absent=1e-8)
+    # torch's AdamW decays by 0.01 when it is told nothing, DeepSpeed's own by nothing.
+    decay = 0.01 if torch_adam else 0.0
+    yield Expected("optimizer.params.weight_decay", training.weight_decay, "training.weight_decay", absent=decay)
+    yield Expected("optimizer.params.adam_w_mode", True, "engine.optimizer")
+
+
+def _scheduler(document: Mapping[str, Any], config: RunConfig) -> Iterator[Expected]:
+    """The scheduler of the file takes the place of the run's own."""
+    training = config.training
+    peak, final, steps = training.learning_rate, training.final_learning_rate, training.max_steps
+    kind = _at(document, "scheduler.type")
+    wanted = scheduler_of(config)
+    if kind in SCHEDULERS:
+        yield Expected("scheduler.type", wanted, "training.schedule and training.final_learning_rate")
+    # What transformers compares, whatever the kind; DeepSpeed's defaults matter only where the kind is right.
+    right = kind == wanted
+    if kind != "WarmupCosineLR":
+        yield Expected("scheduler.params.warmup_min_lr", 0, "the start of the warm-up")
+        yield Expected("scheduler.params.warmup_max_lr", peak, "training.learning_rate")
+    warmup = training.warmup if training.warmup >= 1 else None if steps is None else training.warmup * steps
+    if warmup is not None:
+        count = max(1, math.ceil(warmup))
+        yield Expected("scheduler.params.warmup_num_steps", count, "training.warmup", absent=1000 if right else None)
+        if count > 1 and right:
+            yield Expected("scheduler.params.warmup_type", "linear", "the shape of the warm-up", absent="log")
+    if steps is not None:
+        given = right and kind != "WarmupLR"
+        yield Expected(
+            "scheduler.params.total_num_steps", steps, "training.max_steps", absent="nothing" if given else None
+        )
+    if right and kind == "WarmupCosineLR":
+        yield Expected("scheduler.params.cos_min_ratio", final / peak, "training.final_learning_rate", absent=1e-4)
+
+
+def scheduler_of(config: RunConfig) -> str:
+    """The DeepSpeed scheduler that does what the run's schedule does; "none of DeepSpeed's" where there is none."""
+    training = config.training
+    schedule, final = training.schedule, training.final_learning_rate
+    if schedule == "constant" or final == training.learning_rate:
+        return "WarmupLR"
+    if schedule == "cosine":
+        return "WarmupCosineLR"
+    return "WarmupDecayLR" if final == 0 else "none of DeepSpeed's"
+
+
+def _same(found: Any, wanted: Any) -> bool:
+    return bool(found == wanted) and isinstance(found, bool) == isinstance(wanted, bool)
+
+
+def _autos(node: Mapping[str, Any], prefix: str) -> Iterator[str]:
+    for name, value in node.items():
+        if isinstance(value, Mapping):
+            yield from _autos(value, f"{prefix}{name}.")
+        elif value == "auto":
+            yield f"{prefix}{name}"
+
+
+def _at(document: Mapping[str, Any], path: str) -> Any:
+    node: Any = document
+    for part in path.split("."):
+        node = node.get(part) if isinstance(node, Mapping) else None
+    return node

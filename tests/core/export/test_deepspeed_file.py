@@ -1,0 +1,300 @@
+"""A DeepSpeed file of the user's: copied byte for byte, and compared with the run in every key that counts."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trainwiz.core.config import RunConfig
+from trainwiz.core.errors import UsageError
+from trainwiz.core.export.deepspeed_file import deepspeed_file_findings, read_deepspeed_file, strategy_of
+from trainwiz.core.export.deepspeed_keys import KNOWN_VERSION, SECTION_KEYS
+from trainwiz.core.export.files import export_files
+
+from tests.core.export.solved_config import solved_config
+from tests.core.export.test_deepspeed import Arguments
+
+AUTO: dict[str, Any] = {
+    "train_batch_size": "auto",
+    "train_micro_batch_size_per_gpu": "auto",
+    "gradient_accumulation_steps": "auto",
+    "gradient_clipping": "auto",
+    "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}},
+}
+"""Agrees with every run of ZeRO-2 with the optimizer in host RAM."""
+
+
+def write(folder: Path, document: Any) -> Path:
+    path = folder / "mine.json"
+    path.write_text(document if isinstance(document, str) else json.dumps(document))
+    return path
+
+
+def config_for(path: Path, **changes: Any) -> RunConfig:
+    """A run whose strategy and offload come from the file, as a plan settles them."""
+    strategy, offload = strategy_of(read_deepspeed_file(path))
+    values = {"engine__strategy": strategy, "engine__offload": offload, "engine__deepspeed_file": str(path)}
+    return solved_config(**{**values, **changes})
+
+
+def said(folder: Path, document: Any, **changes: Any) -> list[str]:
+    return [one.message for one in deepspeed_file_findings(config_for(write(folder, document), **changes))]
+
+
+def changed(**values: Any) -> dict[str, Any]:
+    return {**copy.deepcopy(AUTO), **values}
+
+
+def test_it_is_copied_byte_for_byte(tmp_path: Path) -> None:
+    text = json.dumps(AUTO, indent=7).replace("\n", "\r\n") + "\r\n\r\n  "
+    path = tmp_path / "mine.json"
+    path.write_bytes(text.encode())
+    files = export_files(config_for(path))
+    assert files["deepspeed.json"].encode() == path.read_bytes()
+    assert "DEEPSPEED" in files["accelerate.yaml"]
+
+
+def test_every_mismatch_is_listed_at_once(tmp_path: Path) -> None:
+    document = changed(
+        train_batch_size=64,
+        train_micro_batch_size_per_gpu=4,
+        gradient_accumulation_steps=8,
+        gradient_clipping=0.5,
+        bf16={"enabled": True},
+        fp16={"enabled": True},
+        optimizer={"type": "AdamW", "params": {"lr": 1e-5, "betas": [0.8, 0.9], "eps": 1e-6, "weight_decay": 0.3}},
+        scheduler={"type": "WarmupLR", "params": {"warmup_min_lr": 1e-6, "warmup_max_lr": 1, "warmup_num_steps": 7}},
+    )
+    path = write(tmp_path, document)
+    with pytest.raises(UsageError) as refusal:
+        export_files(config_for(path, engine__device="cuda"))
+    found = refusal.value.findings
+    assert {finding.code for finding in found} == {"deepspeed_mismatch"}
+    keys = [finding.message.split(" has ")[1].split(" ")[0] for finding in found]
+    assert keys == [
+        "train_micro_batch_size_per_gpu",
+        "gradient_accumulation_steps",
+        "train_batch_size",
+        "gradient_clipping",
+        "fp16.enabled",
+        "bf16.enabled",
+        "optimizer.params.lr",
+        "optimizer.params.betas",
+        "optimizer.params.eps",
+        "optimizer.params.weight_decay",
+        "scheduler.type",
+        "scheduler.params.warmup_min_lr",
+        "scheduler.params.warmup_max_lr",
+        "scheduler.params.warmup_num_steps",
+    ]
+    assert "8 where the run has 3 (batch.gradient_accumulation_steps)" in found[1].message
+
+
+def test_a_file_of_autos_fits_every_run(tmp_path: Path) -> None:
+    for precision in ("fp32", "fp16", "bf16"):
+        assert said(tmp_path, AUTO, engine__precision=precision, batch__micro_batch_size=7) == []
+
+
+@pytest.mark.parametrize(
+    ("document", "changes", "words"),
+    [
+        # accelerate writes 1 where the key is missing, and the effective batch shrinks without a word.
+        ({"gradient_accumulation_steps": None}, {}, "no gradient_accumulation_steps, which counts as 1"),
+        ({"gradient_clipping": None}, {}, "no gradient_clipping, which counts as 0.0"),
+        ({"optimizer": {"type": "AdamW", "params": {}}}, {}, "no optimizer.params.lr, which counts as 0.001"),
+        ({"optimizer": {"type": "PagedAdamW"}}, {}, "optimizer.type 'PagedAdamW' where the run has 'AdamW'"),
+        ({"optimizer": {"type": "AdamW"}}, {"engine__optimizer": "sgd"}, "where the run has 'sgd'"),
+        (
+            {"scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": 99, "warmup_num_steps": "auto"}}},
+            {},
+            "total_num_steps 99 where the run has 10",
+        ),
+        (
+            {"scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": "auto", "warmup_num_steps": "auto"}}},
+            {"training__warmup": 5},
+            "warmup_type, which counts as 'log', where the run has 'linear'",
+        ),
+        (
+            {"scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": "auto", "warmup_num_steps": "auto"}}},
+            {"training__final_learning_rate": 1e-5},
+            'where the run has "none of DeepSpeed\'s"',
+        ),
+        ({}, {"engine__strategy": "zero1"}, "is zero2 with offload optimizer where the run has zero1"),
+        ({}, {"engine__offload": "none"}, "where the run has zero2 without offload"),
+    ],
+)
+def test_each_mismatch(tmp_path: Path, document: dict[str, Any], changes: dict[str, Any], words: str) -> None:
+    merged = {key: value for key, value in changed(**document).items() if value is not None}
+    messages = said(tmp_path, merged, **changes)
+    assert any(words in message for message in messages), messages
+
+
+def test_clipping_left_out_is_a_warning_only(tmp_path: Path) -> None:
+    document = changed()
+    del document["gradient_clipping"]
+    [finding] = deepspeed_file_findings(config_for(write(tmp_path, document)))
+    assert finding.severity == "warning"
+    assert "deepspeed.json" in export_files(config_for(write(tmp_path, document)))
+
+
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        ({"zero_optimization": {"stage": 0}}, "has stage 0 in `zero_optimization`"),
+        ({"zero_optimization": {}}, "has no stage in `zero_optimization`"),
+        ({"zero_optimization": {"stage": "2"}}, "has stage '2'"),
+        ({"zero_optimization": {"stage": 2, "fp16": {"enabled": "auto"}}}, "`fp16` inside `zero_optimization`"),
+        ({"zero_optimization": {"stage": 2, "overlap_com": True}}, "Did you mean overlap_comm?"),
+        ({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "nvme"}}}, "on NVMe"),
+        ({"zero_optimization": {"stage": 2, "allgather_bucket_size": "auto"}}, 'has "auto" for zero_optimization.allg'),
+        ({"compile": {"disable": False}}, "`disable` in `compile`"),
+        ({"scheduler": {"type": "CosineWarmup"}}, "has the scheduler 'CosineWarmup'"),
+        ({"train_batch_size": None, "train_micro_batch_size_per_gpu": None}, "names no batch"),
+    ],
+)
+def test_what_deepspeed_refuses_in_every_run(tmp_path: Path, document: dict[str, Any], words: str) -> None:
+    merged = {key: value for key, value in changed(**document).items() if value is not None}
+    path = write(tmp_path, merged)
+    messages = [finding.message for finding in deepspeed_file_findings(config_for(path)) if finding.severity == "error"]
+    assert any(words in message for message in messages), messages
+
+
+@pytest.mark.parametrize(
+    ("zero", "meaning"),
+    [
+        ({"stage": 1}, ("zero1", "none")),
+        ({"stage": 2}, ("zero2", "none")),
+        ({"stage": 2, "offload_optimizer": {"device": "cpu"}}, ("zero2", "optimizer")),
+        ({"stage": 2, "offload_optimizer": {"device": "none"}}, ("zero2", "none")),
+        ({"stage": 2, "offload_param": {"device": "cpu"}}, ("zero2", "none")),
+        ({"stage": 2, "cpu_offload": True}, ("zero2", "optimizer")),
+        ({"stage": 3, "offload_optimizer": {"device": "cpu"}}, ("zero3", "optimizer")),
+        ({"stage": 3, "offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "cpu"}}, ("zero3", "all")),
+    ],
+)
+def test_strategy_and_offload_come_from_the_file(zero: dict[str, Any], meaning: tuple[str, str]) -> None:
+    assert strategy_of({"zero_optimization": zero}) == meaning
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("{", "line 1, column 2"),
+        ("[]", "no `zero_optimization` section"),
+        ('{"zero_optimization": 2}', "no `zero_optimization` section"),
+        (None, "cannot be read"),
+        (b"\xff\xfe", "not UTF-8"),
+        ('{"zero_optimization": { // two\n"stage": 2}}', "DeepSpeed takes no comments"),
+        ('{"zero_optimization": {"stage": 2, "stage": 3}}', "'stage' twice"),
+    ],
+)
+def test_a_broken_file_is_one_sentence(tmp_path: Path, content: str | bytes | None, words: str) -> None:
+    own = tmp_path / "mine.json"
+    if content is not None:
+        own.write_bytes(content if isinstance(content, bytes) else content.encode())
+    config = solved_config(engine__deepspeed_file=str(own))
+    with pytest.raises(UsageError, match=words):
+        export_files(config)
+    [finding] = deepspeed_file_findings(config)
+    assert words in finding.message and finding.where == "engine.deepspeed_file"
+
+
+WILD_VERDICTS = {
+    "evalconfig.json": "stage 0",
+    "HaibaraAiChan": "no `zero_optimization` section",
+    "comments_": "takes no comments",
+    "torch_compile": "`disable` in `compile`",
+    "deepspeed_diffusion": "scheduler 'CosineWarmup'",
+    "PasoDoble": "train_micro_batch_size_per_gpu 1 where the run has 2",
+}
+
+
+def test_wild_files_are_used_or_refused_in_words(shared_data: Path) -> None:
+    """What we accept, transformers and DeepSpeed accept; what they find, we have said."""
+    files = sorted((shared_data / "wild" / "deepspeed").iterdir())
+    assert len(files) > 20
+    accepted = 0
+    for path in files:
+        verdict = next((words for part, words in WILD_VERDICTS.items() if part in path.name), None)
+        try:
+            document = read_deepspeed_file(path)
+        except UsageError as error:
+            assert verdict is not None and verdict in str(error), path.name
+            continue
+        fits = {"batch__gradient_accumulation_steps": _number(document, "gradient_accumulation_steps", 3)}
+        enabled = [name for name in ("fp16", "bf16") if (document.get(name) or {}).get("enabled") is True]
+        if document.get("scheduler", {}).get("type") == "WarmupLR":
+            fits["training__schedule"] = "constant"
+        config = config_for(path, engine__device="cuda", engine__precision=(*enabled, "fp32")[0], **fits)
+        findings = deepspeed_file_findings(config)
+        messages = " ".join(finding.message for finding in findings)
+        if verdict is not None:
+            assert verdict in messages, path.name
+        their_keys = theirs(document, config, refused=any(finding.severity == "error" for finding in findings))
+        assert [key for key in their_keys if f" {key} " not in messages] == [], path.name
+        accepted += not any(finding.severity == "error" for finding in findings)
+    assert accepted >= 15
+
+
+def _number(document: dict[str, Any], key: str, otherwise: int) -> int:
+    value = document.get(key, 1)
+    return value if isinstance(value, int) else otherwise
+
+
+def theirs(document: dict[str, Any], config: RunConfig, refused: bool) -> list[str]:
+    """The keys that transformers calls a mismatch. A document that we accept must also pass DeepSpeed's own check."""
+    pytest.importorskip("deepspeed", reason="DeepSpeed is not installed")
+    from accelerate.utils import DeepSpeedPlugin
+    from deepspeed.runtime.config import DeepSpeedConfig
+    from transformers.integrations.deepspeed import HfTrainerDeepSpeedConfig
+
+    arguments: Any = Arguments(config)
+    arguments.get_warmup_steps = lambda steps: config.training.warmup
+    processed = HfTrainerDeepSpeedConfig(copy.deepcopy(document))
+    processed.trainer_config_process(arguments)
+    model = type("Model", (), {"config": type("Config", (), {"hidden_size": 64})})
+    try:
+        processed.trainer_config_finalize(arguments, model, config.training.max_steps)
+    except ValueError as error:
+        lines = [line for line in str(error).splitlines() if line.startswith("- ds ")]
+        return [line.removeprefix("- ds ").partition("=")[0] for line in lines]
+    if not refused:
+        plugin = DeepSpeedPlugin(hf_ds_config=processed)
+        plugin.set_mixed_precision({"fp32": "no"}.get(str(config.engine.precision), str(config.engine.precision)))
+        hidden = ("reduce_bucket_size", "stage3_prefetch_bucket_size", "stage3_param_persistence_threshold")
+        filled = {f"zero_optimization.{name}": 4096 for name in hidden}
+        plugin.deepspeed_config_process(
+            must_match=False,
+            **{"zero_optimization.stage3_gather_16bit_weights_on_model_save": False, **filled},
+        )
+        DeepSpeedConfig(plugin.deepspeed_config)
+    return []
+
+
+def test_the_table_of_keys_is_deepspeeds() -> None:
+    deepspeed = pytest.importorskip("deepspeed", reason="DeepSpeed is not installed")
+    if not deepspeed.__version__.startswith(f"{KNOWN_VERSION}."):
+        pytest.skip(f"the table is that of DeepSpeed {KNOWN_VERSION}")
+    from deepspeed.compile.config import CompileConfig
+    from deepspeed.runtime.precision_config import DeepSpeedBF16Config, DeepSpeedFP16Config
+    from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
+    from deepspeed.runtime.zero.offload_config import (
+        DeepSpeedZeroOffloadOptimizerConfig,
+        DeepSpeedZeroOffloadParamConfig,
+    )
+
+    classes = {
+        "zero_optimization": DeepSpeedZeroConfig,
+        "zero_optimization.offload_optimizer": DeepSpeedZeroOffloadOptimizerConfig,
+        "zero_optimization.offload_param": DeepSpeedZeroOffloadParamConfig,
+        "compile": CompileConfig,
+        "fp16": DeepSpeedFP16Config,
+        "bf16": DeepSpeedBF16Config,
+    }
+    assert set(classes) == set(SECTION_KEYS)
+    for name, kind in classes.items():
+        known = {key for field, info in kind.model_fields.items() for key in (field, info.alias) if key}
+        assert known == SECTION_KEYS[name], name
