@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import IO
 
 from trainwiz.core.data.reader import Column, unreadable
-from trainwiz.core.data.text_file import TextFileReader
+from trainwiz.core.data.text_file import LONGEST_LINE, TextFileReader
 
 HEADER_CELL = re.compile(r"[^\W\d](?:[\w ./()-]{0,38}[\w)])?")
-LONGEST_CELL = 2**31 - 1
+END = "end of the file"
+"""A line of its own after the last one, unless a quote is still open there."""
 
 
 class DelimitedReader(TextFileReader):
@@ -20,12 +21,13 @@ class DelimitedReader(TextFileReader):
 
     Columns are named by the first line. A column chosen by position may belong to a file without
     a header: then the first line counts as a header only when all its cells look like names and
-    differ from each other.
+    differ from each other. A row may lack cells at its end that nobody asked for; one with more
+    cells than there are columns is refused, for then no cell is sure to be in its place.
     """
 
     def __init__(self, path: Path, delimiter: str, by_position: bool) -> None:
         super().__init__(path)
-        csv.field_size_limit(LONGEST_CELL)
+        csv.field_size_limit(LONGEST_LINE)
         self._delimiter = delimiter
         first = next((cells for _, cells in self._rows()), [])
         names_it = len(set(first)) == len(first) and all(HEADER_CELL.fullmatch(cell) for cell in first)
@@ -35,29 +37,53 @@ class DelimitedReader(TextFileReader):
 
     def _rows_of(self, wanted: Sequence[int]) -> Iterator[tuple[int, list[str]]]:
         widest = max(wanted, default=0)
+        count = len(self.columns)
         for number, (line, cells) in enumerate(self._rows()):
             if number == 0 and self.has_header:
                 continue
             if len(cells) <= widest:
                 raise unreadable(
                     f"{self.path}, line {line}",
-                    f"the row has {len(cells)} of {len(self.columns)} columns; "
+                    f"the row has {len(cells)} of {count} columns; "
                     f"column {self.columns[widest].name!r} is missing there.",
                 )
+            if len(cells) > count and any(cells[count:]):
+                raise unreadable(f"{self.path}, line {line}", self._too_wide(len(cells)))
             yield line, [cells[index] for index in wanted]
+
+    def _too_wide(self, cells: int) -> str:
+        first = "first line" if self.has_header else "first row"
+        remedy = (
+            "a tab inside a text must be replaced"
+            if self._delimiter == "\t"
+            else "put a text that holds a comma in double quotes"
+        )
+        return f"the row has {cells} cells where the {first} has {len(self.columns)}; {remedy}."
 
     def _rows(self) -> Iterator[tuple[int, list[str]]]:
         """(line, cells) of every row that is not blank."""
         with self._file.lines(newline="") as lines:
-            reader = self._csv(lines)
+            reader = self._csv(chain(lines, [END]))
+            line = 0
             try:
                 for cells in reader:
+                    before, line = line, reader.line_num
+                    if cells == [END]:
+                        return
+                    if cells and cells[-1].endswith(END) and "\n" in cells[-1]:
+                        raise unreadable(
+                            f"{self.path}, line {before + 1}",
+                            'a double quote is opened in this row and never closed; double it ("") where it is a letter.',
+                        )
                     if cells:
-                        yield reader.line_num, cells
+                        yield line, cells
             except csv.Error as error:
-                raise unreadable(f"{self.path}, line {reader.line_num}", f"{error}.") from None
+                detail = f"a cell has {LONGEST_LINE:,} characters or more" if "field larger" in str(error) else error
+                raise unreadable(
+                    f"{self.path}, line {line + 1}", f"{detail}; is a double quote opened and never closed?"
+                ) from None
 
-    def _csv(self, lines: IO[str]) -> csv._reader:  # type: ignore[name-defined]
+    def _csv(self, lines: Iterable[str]) -> csv._reader:  # type: ignore[name-defined]
         # A quote in a TSV is nearly always a letter of the text.
         if self._delimiter == "\t":
             return csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)

@@ -6,10 +6,11 @@ from pathlib import Path
 
 from trainwiz.core.data.delimited import DelimitedReader
 from trainwiz.core.data.fasta import FastaReader
-from trainwiz.core.data.lines import JsonLinesReader, TextReader
+from trainwiz.core.data.lines import JsonArrayReader, JsonLinesReader, TextReader
 from trainwiz.core.data.parquet import ParquetReader
 from trainwiz.core.data.reader import Reader, unreadable
-from trainwiz.core.data.text_file import GZIP_MAGIC
+from trainwiz.core.data.text_file import GZIP_MAGIC, TextFile
+from trainwiz.core.errors import UsageError
 
 FORMATS: dict[str, tuple[str, ...]] = {
     "parquet": (".parquet", ".pq"),
@@ -26,6 +27,22 @@ def format_of(path: Path) -> str | None:
     """The format that the file's name says, or None."""
     name = path.name.lower().removesuffix(".gz")
     return next((kind for kind, endings in FORMATS.items() if name.endswith(endings)), None)
+
+
+NOT_TEXT: dict[bytes, str] = {
+    b"PK\x03\x04": "a zip archive or an Excel file",
+    b"(\xb5/\xfd": "zstd data",
+    b"BZh": "bzip2 data",
+    b"\xfd7zXZ": "xz data",
+    b"7z\xbc\xaf": "a 7z archive",
+    b"ARROW1": "an Arrow (Feather) file",
+    b"SQLite format 3": "an SQLite database",
+    b"Obj\x01": "an Avro file",
+    b"%PDF": "a PDF document",
+    b"\x89HDF": "an HDF5 file",
+    b"\x80\x04\x95": "a Python pickle",
+}
+"""First bytes -> what the file is instead of text."""
 
 
 def open_reader(path: Path, kind: str | None = None, *, by_position: bool = False) -> Reader:
@@ -51,6 +68,9 @@ def open_reader(path: Path, kind: str | None = None, *, by_position: bool = Fals
         return ParquetReader(path)
     if start.startswith(b"PAR1"):
         raise unreadable(where, f"is a parquet file, not {kind}; rename it or set its format to parquet.")
+    archive = next((name for magic, name in NOT_TEXT.items() if start.startswith(magic)), None)
+    if archive is not None:
+        raise unreadable(where, f"is {archive}, not {kind or 'a format that can be read'}; unpack or convert it first.")
     if start.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise unreadable(where, "the text is UTF-16, not UTF-8; convert it, for example with `iconv -t UTF-8`.")
     if kind == "fasta":
@@ -58,11 +78,20 @@ def open_reader(path: Path, kind: str | None = None, *, by_position: bool = Fals
     if kind in ("csv", "tsv"):
         return DelimitedReader(path, "," if kind == "csv" else "\t", by_position)
     if kind == "jsonl":
-        return JsonLinesReader(path)
+        return JsonArrayReader(path) if _first_letter(path) == "[" else JsonLinesReader(path)
     if kind == "txt":
         return TextReader(path)
     known = ", ".join(endings[0] for endings in FORMATS.values())
     raise unreadable(where, f"the format is not known by the name; set it, or use one of the endings {known}.")
+
+
+def _first_letter(path: Path) -> str:
+    """The first character that is no blank; empty where the start cannot be read, which the reader then explains."""
+    try:
+        with TextFile(path).text() as text:
+            return text.read(4096).lstrip()[:1]
+    except UsageError:
+        return ""
 
 
 def _format_by_content(start: bytes) -> str | None:

@@ -1,16 +1,22 @@
-"""Files with one row a line: plain text and JSON lines, plain or gzip."""
+"""Files with one row a line: plain text and JSON lines, plain or gzip; and JSON arrays of rows."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from trainwiz.core.data.reader import Column, unreadable
-from trainwiz.core.data.text_file import TextFileReader
+from trainwiz.core.data.text_file import LONGEST_LINE, TextFileReader
 
 ROWS_FOR_COLUMNS = 100
+DEEPEST = 4
+"""Objects inside objects that still count as columns, like translation.en."""
+CHUNK = 1 << 20
+DECODER = json.JSONDecoder()
+NO_BLANK = re.compile(r"\S")
 
 
 class TextReader(TextFileReader):
@@ -26,7 +32,7 @@ class TextReader(TextFileReader):
 
 
 class JsonLinesReader(TextFileReader):
-    """Each line is a JSON object. The columns are the keys of the first 100 rows."""
+    """Each line is a JSON object. The columns are the keys of the first 100 rows; an inner key is named `outer.inner`."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -34,9 +40,15 @@ class JsonLinesReader(TextFileReader):
         for count, (_, row) in enumerate(self._objects()):
             if count >= ROWS_FOR_COLUMNS:
                 break
-            for key, value in row.items():
+            for key, value in _leaves(row):
                 samples.setdefault(key, []).append(value)
-        self.columns = tuple(_column(key, values) for key, values in samples.items())
+        outer = {name.rsplit(".", depth)[0] for name in samples for depth in range(1, name.count(".") + 1)}
+        # A value that is null here and an object there is one of the object's keys.
+        self.columns = tuple(
+            _column(key, values)
+            for key, values in samples.items()
+            if key not in outer or any(value is not None for value in values)
+        )
 
     def _rows_of(self, wanted: Sequence[int]) -> Iterator[tuple[int, list[str | None]]]:
         names = [self.columns[index].name for index in wanted]
@@ -49,15 +61,21 @@ class JsonLinesReader(TextFileReader):
         for _, row in self._objects():
             if len(shown) >= count:
                 break
-            shown.append(tuple(_shown(row.get(column.name)) for column in self.columns))
+            leaves = dict(_leaves(row))
+            shown.append(tuple(_shown(leaves.get(column.name)) for column in self.columns))
         return shown
 
     def _text(self, row: dict[str, Any], name: str, number: int) -> str | None:
-        place = f"{self.path}, line {number}"
-        if name not in row:
-            has = ", ".join(row) or "none"
-            raise unreadable(place, f"the row has no {name!r} (its keys: {has}).")
-        value = row[name]
+        place = f"{self.path}, {self.unit} {number}"
+        value: Any = row
+        # The common case is a key of the row itself, whatever dots it holds.
+        for part in [name] if name in row else name.split("."):
+            if value is None:
+                return None
+            if not isinstance(value, dict) or part not in value:
+                has = ", ".join(row) or "none"
+                raise unreadable(place, f"the row has no {name!r} (its keys: {has}).")
+            value = value[part]
         if value is not None and not isinstance(value, str):
             raise unreadable(place, f"{name!r} holds {_kind(value)}, not text.")
         return value
@@ -71,15 +89,92 @@ class JsonLinesReader(TextFileReader):
                 try:
                     row = json.loads(line)
                 except (ValueError, RecursionError) as error:
-                    detail = error.msg if isinstance(error, json.JSONDecodeError) else "nested too deep"
                     raise unreadable(
-                        place, f"is not a JSON object on one line ({detail}); JSON lines are expected."
+                        place, f"is not a JSON object on one line ({_detail(error)}); JSON lines are expected."
                     ) from None
-                if not isinstance(row, dict):
-                    raise unreadable(
-                        place, f"holds {_kind(row)} where a JSON object ({{...}}) is expected, one a line."
-                    )
-                yield number, row
+                yield number, _object(row, place, ", one a line")
+
+
+class JsonArrayReader(JsonLinesReader):
+    """A JSON array of objects, however it is laid out in lines; a position is the number of the object."""
+
+    unit = "row"
+
+    def _objects(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        with self._file.text() as text:
+            window = _Window(text)
+            window.skip("[")
+            number = 0
+            while window.peek() != "]":
+                place = f"{self.path}, row {number + 1}"
+                if number and not window.skip(","):
+                    raise unreadable(place, "is not JSON (no comma before it); a cut-off file?")
+                number += 1
+                yield number, _object(window.value(place), place, "")
+
+
+class _Window:
+    """The part of a long text that is being parsed."""
+
+    def __init__(self, source: IO[str]) -> None:
+        self._source = source
+        self.text = ""
+        self.at = 0
+
+    def grow(self) -> bool:
+        """Drop what was parsed and read on; False at the end of the text or where one row is too long."""
+        left = self.text[self.at :]
+        more = self._source.read(max(CHUNK, len(left))) if len(left) < LONGEST_LINE else ""
+        self.text, self.at = left + more, 0
+        return bool(more)
+
+    def peek(self) -> str:
+        """The next character that is no blank; empty at the end."""
+        while True:
+            found = NO_BLANK.search(self.text, self.at)
+            if found is not None:
+                self.at = found.start()
+                return found.group()
+            self.at = len(self.text)
+            if not self.grow():
+                return ""
+
+    def value(self, place: str) -> Any:
+        """The JSON value that comes next. Raises UsageError that names `place`."""
+        while True:
+            self.peek()
+            try:
+                value, self.at = DECODER.raw_decode(self.text, self.at)
+                return value
+            except (ValueError, RecursionError) as error:
+                if isinstance(error, RecursionError) or not self.grow():
+                    raise unreadable(place, f"is not JSON ({_detail(error)}); a cut-off file?") from None
+
+    def skip(self, character: str) -> bool:
+        found = self.peek() == character
+        self.at += found
+        return found
+
+
+def _object(row: Any, place: str, more: str) -> dict[str, Any]:
+    if not isinstance(row, dict):
+        raise unreadable(place, f"holds {_kind(row)} where a JSON object ({{...}}) is expected{more}.")
+    return row
+
+
+def _detail(error: Exception) -> str:
+    if isinstance(error, json.JSONDecodeError):
+        return error.msg
+    return "nested too deep" if isinstance(error, RecursionError) else "a number of too many digits"
+
+
+def _leaves(row: dict[str, Any], prefix: str = "", depth: int = 1) -> Iterator[tuple[str, Any]]:
+    """(column, value) of a row; the keys of an inner object are columns of their own."""
+    for key, value in row.items():
+        if isinstance(value, dict) and value and depth < DEEPEST:
+            yield from _leaves(value, f"{prefix}{key}.", depth + 1)
+        else:
+            yield f"{prefix}{key}", value
 
 
 def _column(name: str, values: list[Any]) -> Column:

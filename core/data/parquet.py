@@ -8,15 +8,25 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from trainwiz.core.data.reader import BATCH_ROWS, Column, ColumnBatch, Reader, not_utf8, unreadable
 from trainwiz.core.errors import UsageError
 
 SAMPLED_GROUPS = 4
+BATCH_BYTES = 64 << 20
+FEWEST_ROWS = 16
+TEXT_TYPES = (
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_string_view,
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+)
 
 
 class ParquetReader(Reader):
-    """One parquet file; the footer gives rows and columns at once."""
+    """One parquet file; the footer gives rows and columns at once. A field inside a struct is the column `struct.field`."""
 
     unit = "row"
 
@@ -27,7 +37,9 @@ class ParquetReader(Reader):
             self._file = pq.ParquetFile(path)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise self._broken(error) from None
-        self.columns = tuple(_column(field) for field in self._file.schema_arrow)
+        leaves = [leaf for field in self._file.schema_arrow for leaf in _leaves(field, ())]
+        self._paths = [names for names, _ in leaves]
+        self.columns = tuple(_column(".".join(names), kind) for names, kind in leaves)
         self.rows = self._file.metadata.num_rows
 
     def batches(self, wanted: Sequence[int]) -> Iterator[ColumnBatch]:
@@ -58,21 +70,32 @@ class ParquetReader(Reader):
             raise self._broken(error) from None
         if batch is None:
             return []
-        return [tuple(_shown(cell) for cell in row.values()) for row in batch.to_pylist()]
+        columns = [_values(batch, names).to_pylist() for names in self._paths]
+        return [tuple(_shown(cell) for cell in row) for row in zip(*columns, strict=True)]
 
     def _groups(self, wanted: Sequence[int], groups: Sequence[int]) -> Iterator[ColumnBatch]:
         names = [self.columns[index].name for index in wanted]
+        twice = next((name for name in names if sum(column.name == name for column in self.columns) > 1), None)
+        if twice is not None:
+            raise unreadable(str(self.path), f"has several columns {twice!r}; rename all but one.")
         for group in groups:
             row = sum(self._file.metadata.row_group(before).num_rows for before in range(group))
+            size = self._batch_rows(group)
             try:
-                for batch in self._file.iter_batches(batch_size=BATCH_ROWS, row_groups=[group], columns=names):
+                for batch in self._file.iter_batches(batch_size=size, row_groups=[group], columns=names):
                     positions = np.arange(row + 1, row + 1 + batch.num_rows, dtype=np.int64)
-                    values = tuple(self._texts(batch.column(name), row) for name in names)
+                    values = tuple(self._texts(_values(batch, self._paths[index]), row) for index in wanted)
                     row += batch.num_rows
                     self._read += batch.num_rows
                     yield ColumnBatch(values, positions)
             except (pa.ArrowException, OSError) as error:
                 raise self._broken(error, f", row {row + 1} or later") from None
+
+    def _batch_rows(self, group: int) -> int:
+        """Rows at once, fewer where rows are books. `total_byte_size` is that of the group's uncompressed columns."""
+        about = self._file.metadata.row_group(group)
+        row_bytes = about.total_byte_size / max(about.num_rows, 1)
+        return int(min(BATCH_ROWS, max(FEWEST_ROWS, BATCH_BYTES / max(row_bytes, 1))))
 
     def _texts(self, values: pa.Array, rows_before: int) -> pa.Array:
         try:
@@ -96,13 +119,25 @@ class ParquetReader(Reader):
         )
 
 
-def _column(field: Any) -> Column:
-    kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-    is_text = any(
-        check(kind)
-        for check in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_binary)
-    )
-    return Column(field.name, is_text, str(field.type))
+def _leaves(field: Any, before: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """(names from the top, type) of a field, or of each field inside a struct."""
+    names = (*before, field.name)
+    if pa.types.is_struct(field.type) and field.type.num_fields:
+        for index in range(field.type.num_fields):
+            yield from _leaves(field.type.field(index), names)
+    else:
+        yield names, field.type
+
+
+def _values(batch: Any, names: Sequence[str]) -> pa.Array:
+    """The column behind these names; null where a struct around it is null."""
+    column = batch.column(batch.schema.get_all_field_indices(names[0])[0])
+    return pc.struct_field(column, list(names[1:])) if len(names) > 1 else column
+
+
+def _column(name: str, kind: Any) -> Column:
+    inner = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return Column(name, any(check(inner) for check in TEXT_TYPES), str(kind))
 
 
 def _shown(cell: Any) -> str:

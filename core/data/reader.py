@@ -82,8 +82,13 @@ def text_array(values: Sequence[Any], positions: Sequence[int], path: Path, unit
     except UnicodeEncodeError:
         for value, position in zip(values, positions, strict=True):
             broken = next((ch for ch in value or "" if "\ud800" <= ch <= "\udfff"), None)
-            if broken is not None:
+            if broken is not None and "\udc80" <= broken <= "\udcff":
                 raise not_utf8(path, unit, position, ord(broken) - 0xDC00) from None
+            if broken is not None:
+                problem = (
+                    f"the text holds half a character (\\u{ord(broken):04x}); write it as UTF-8, without \\u escapes."
+                )
+                raise unreadable(f"{path}, {unit} {position}", problem) from None
         raise
 
 

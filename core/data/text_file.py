@@ -7,7 +7,7 @@ import io
 import os
 import zlib
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -16,6 +16,10 @@ import numpy as np
 from trainwiz.core.data.reader import BATCH_ROWS, ColumnBatch, Reader, text_array, unreadable
 
 GZIP_MAGIC = b"\x1f\x8b"
+LONGEST_LINE = 1 << 26
+"""Characters; a longer one is a file without line ends, and would fill the memory."""
+BATCH_CHARACTERS = 1 << 23
+"""Rows of books end a batch early."""
 
 
 class TextFile:
@@ -28,7 +32,13 @@ class TextFile:
         self._share = 0.0
 
     @contextmanager
-    def lines(self, newline: str | None = None) -> Iterator[IO[str]]:
+    def lines(self, newline: str | None = None) -> Iterator[Iterable[str]]:
+        """The lines of the text, with their ends. Failures of the file system, of gzip, and endless lines become UsageError."""
+        with self.text(newline) as text:
+            yield self._bounded(text)
+
+    @contextmanager
+    def text(self, newline: str | None = None) -> Iterator[IO[str]]:
         """The open text. Failures of the file system and of gzip become UsageError."""
         try:
             with self.path.open("rb") as raw:
@@ -55,6 +65,23 @@ class TextFile:
         finally:
             self._raw = None
 
+    def _bounded(self, text: IO[str]) -> Iterator[str]:
+        number = 0
+        while line := text.readline(LONGEST_LINE):
+            number += 1
+            if len(line) == LONGEST_LINE:
+                raise unreadable(
+                    f"{self.path}, line {number}",
+                    f"the line has {LONGEST_LINE:,} characters or more; a row must be shorter, so break the text into lines.",
+                )
+            if number == 1 and "\0" in line:
+                raise unreadable(
+                    f"{self.path}, line {number}",
+                    "the text holds zero bytes; it is UTF-16 without its mark, or no text at all: "
+                    "convert it, for example with `iconv -f UTF-16 -t UTF-8`, or name its format.",
+                )
+            yield line
+
     def share_read(self) -> float:
         if self._raw is not None:
             self._share = os.lseek(self._raw.fileno(), 0, os.SEEK_CUR) / max(self.size, 1)
@@ -77,12 +104,14 @@ class TextFileReader(Reader):
     def batches(self, wanted: Sequence[int]) -> Iterator[ColumnBatch]:
         rows: list[Sequence[str | None]] = []
         positions: list[int] = []
+        characters = 0
         for position, cells in self._rows_of(wanted):
             rows.append(cells)
             positions.append(position)
-            if len(rows) >= BATCH_ROWS:
+            characters += sum(map(len, filter(None, cells)))
+            if len(rows) >= BATCH_ROWS or characters >= BATCH_CHARACTERS:
                 yield self._batch(rows, positions)
-                rows, positions = [], []
+                rows, positions, characters = [], [], 0
         if rows:
             yield self._batch(rows, positions)
 

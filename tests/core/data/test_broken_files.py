@@ -125,7 +125,8 @@ def test_folder_without_data_and_with_two_formats(tmp_path: Path) -> None:
 def test_wrong_json(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", '{"sequence": "MKT"}\n{"sequence": "MK\n')
     assert "a.jsonl, line 2 is not a JSON object on one line" in _message(path)
-    assert "line 1 holds a list" in _message(write(tmp_path / "b.json", "[1, 2]\n"))
+    assert "line 1 holds a number" in _message(write(tmp_path / "b.jsonl", "1\n"))
+    assert "row 1 holds a number" in _message(write(tmp_path / "b.json", "[1, 2]\n"))
     late = "\n".join(['{"sequence": "MKT"}'] * 150 + ['{"other": 1}'])
     assert "line 151: the row has no 'sequence'" in _message(write(tmp_path / "c.jsonl", late))
 
