@@ -36,9 +36,12 @@ def measured(name: str, value: float) -> str:
     return f"{value:.1f}" if name == "eval_bleu" else f"{value:.3g}" if abs(value) < 0.1 else f"{value:.2f}"
 
 
-def engine_difference(engine: Mapping[str, Any]) -> str:
-    """ "single ran, ddp was planned"; "" where they agree or where nothing is known yet."""
+def engine_problems(engine: Mapping[str, Any]) -> list[str]:
+    """What runs otherwise than planned, one sentence each, from the engine record of a run's state."""
+    findings = engine.get("findings")
+    told = [item.get("message") for item in findings if isinstance(item, dict)] if isinstance(findings, list) else []
+    problems = [message for message in told if isinstance(message, str)]
     planned, actual = engine.get("planned"), engine.get("actual")
-    if not planned or not actual or planned == actual:
-        return ""
-    return f"{actual} ran, {planned} was planned"
+    if not problems and planned and actual and planned != actual:
+        problems = [f"The engine is {actual} and was planned as {planned}."]
+    return problems

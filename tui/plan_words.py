@@ -8,9 +8,13 @@ SMALL_SHARE = 0.01
 """A part of the time below this share of the whole is not worth a word."""
 
 
+MOST = 0.5
+"""Fixed tables of positions and the like are not worth a word; adapters are."""
+
+
 def trained_words(parameters: float | None, trainable: float | None) -> str:
-    """ "42.0M of them trained, 0.6 %"; "" where all are, or where it is not known."""
-    if not parameters or trainable is None or trainable == parameters:
+    """ "42.0M of them trained, 0.6 %"; "" where most are, or where it is not known."""
+    if not parameters or trainable is None or trainable > MOST * parameters:
         return ""
     return f"{short_count(trainable)} of them trained, {percent(trainable / parameters)}"
 

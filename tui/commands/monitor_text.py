@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from trainwiz.core.plain import plain_text
 from trainwiz.tui.figures import duration, gib, size
-from trainwiz.tui.metric_words import engine_difference, measured
+from trainwiz.tui.metric_words import measured
 from trainwiz.tui.widgets.axes import value_label
 from trainwiz.tui.widgets.pace_panel import step_seconds
 
@@ -95,8 +95,7 @@ def engine_parts(snapshot: Snapshot) -> list[str]:
     planned, actual = snapshot.engine.get("planned"), snapshot.engine.get("actual")
     if not planned and not actual:
         return []
-    difference = engine_difference(snapshot.engine)
-    return [plain_text(difference or (actual if actual else f"{planned} planned"))]
+    return [plain_text(actual if actual else f"{planned} planned")]
 
 
 def pace_parts(snapshot: Snapshot) -> list[str]:

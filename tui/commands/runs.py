@@ -17,7 +17,7 @@ from trainwiz.core.run.names import DEFAULT_ROOT, name_for_commands
 from trainwiz.core.run.remove import check_removable, remove_run, size_bytes
 from trainwiz.core.run.state import RunState, read_state
 from trainwiz.tui.figures import count, duration, size
-from trainwiz.tui.metric_words import engine_difference, evaluation_parts
+from trainwiz.tui.metric_words import engine_problems, evaluation_parts
 from trainwiz.tui.output import is_terminal, paint, say, say_json
 
 MARKS: dict[str, tuple[str, str]] = {
@@ -101,6 +101,8 @@ def run_show(run: str, *, as_json: bool) -> int:
             _label("Next", plain_text(state.exit.remedy))
     _label("Model", f"{plain_text(state.model or 'unknown')} · profile {plain_text(state.profile or 'none')}")
     _label("Engine", _engine(state))
+    for problem in engine_problems(state.engine):
+        _label("", paint(f"! {plain_text(problem)}", "warning", sys.stdout))
     if summary.loss is not None:
         _label("Loss", f"{summary.loss:.4g}")
     measured = evaluation_parts(state.outcome or {})
@@ -135,8 +137,7 @@ def _engine(state: RunState) -> str:
     planned, actual = state.engine.get("planned"), state.engine.get("actual")
     if actual is None:
         return f"{plain_text(planned or 'unknown')} planned"
-    difference = engine_difference(state.engine)
-    return paint(f"! {plain_text(difference)}", "warning", sys.stdout) if difference else plain_text(actual)
+    return plain_text(actual)
 
 
 def run_stop(run: str, *, now: bool) -> int:

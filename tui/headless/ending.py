@@ -15,7 +15,7 @@ from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.run.listing import last_metrics
 from trainwiz.core.run.state import RunState
 from trainwiz.tui.figures import duration, duration_range
-from trainwiz.tui.metric_words import engine_difference, evaluation_parts
+from trainwiz.tui.metric_words import engine_problems, evaluation_parts
 from trainwiz.tui.output import labelled
 
 
@@ -40,8 +40,8 @@ class Ending:
     remedy: str | None
     evaluation: dict[str, float]
     """The last measurement on held-out rows: names that begin with eval_."""
-    engine: dict[str, str | None]
-    """{planned, actual}, one word each."""
+    engine: dict[str, Any]
+    """{planned, actual}, one word each, and findings where they differ."""
 
     def to_json(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__slots__}
@@ -71,7 +71,7 @@ def ending_of(folder: RunFolder, state: RunState) -> Ending:
         message=state.exit.message if state.exit else None,
         remedy=state.exit.remedy if state.exit else None,
         evaluation=evaluation_of(outcome),
-        engine={key: state.engine.get(key) for key in ("planned", "actual")},
+        engine={key: state.engine.get(key) for key in ("planned", "actual", "findings")},
     )
 
 
@@ -130,9 +130,9 @@ def ending_lines(ending: Ending) -> list[str]:
 
 def measured_lines(ending: Ending) -> list[str]:
     """What the held-out rows say, and an engine that is not the planned one."""
-    parts, engine = evaluation_parts(ending.evaluation), engine_difference(ending.engine)
+    parts = evaluation_parts(ending.evaluation)
     lines = [labelled("Held out", ", ".join(parts))] if parts else []
-    return [*lines, labelled("Engine", f"! {plain_text(engine)}")] if engine else lines
+    return [*lines, *(labelled("Engine", f"! {plain_text(problem)}") for problem in engine_problems(ending.engine))]
 
 
 def loss_text(ending: Ending) -> str:

@@ -16,7 +16,7 @@ from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.run.state import read_state
 from trainwiz.tui.figures import count, duration, duration_range, gib, size
 from trainwiz.tui.keys import bindings
-from trainwiz.tui.metric_words import engine_difference
+from trainwiz.tui.metric_words import engine_problems
 from trainwiz.tui.plan_words import time_part_words, trained_words
 from trainwiz.tui.theme import Marks
 
@@ -92,13 +92,13 @@ def _figures(plan: Mapping[str, Any], marks: Marks) -> Iterator[Content]:
 
 def _engine(engine: Mapping[str, Any], marks: Marks) -> Iterator[Content]:
     planned, actual = engine.get("planned"), engine.get("actual")
-    difference = engine_difference(engine)
-    if difference:
-        yield Content.assemble((f"{'Engine':<10}", "$muted"), (f"{marks.tight} {plain_text(difference)}", "$warning"))
-    elif actual:
-        yield _line("Engine", f"{actual}, as planned" if planned else str(actual))
+    problems = engine_problems(engine)
+    if actual:
+        yield _line("Engine", f"{actual}{', as planned' if planned and not problems else ''}")
     elif planned:
         yield _line("Engine", f"{planned} planned, not read yet")
+    for problem in problems:
+        yield Content.assemble(" " * 10, (f"{marks.tight} {plain_text(problem)}", "$warning"))
 
 
 def _findings(plan: Mapping[str, Any], marks: Marks) -> Iterator[Content]:
