@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trainwiz.core.config.run import RunConfig
-from trainwiz.core.export.solved import mixed_precision, runs_on_cpu, solved, uses_deepspeed
+from trainwiz.core.export.solved import mixed_precision, processes, runs_on_cpu, solved, uses_deepspeed
 from trainwiz.core.run.folder import DEEPSPEED_JSON
 
 
@@ -91,6 +91,11 @@ def _engine(config: RunConfig) -> dict[str, Any]:
         # With use_cpu the Trainer leaves DeepSpeed aside without a word; DS_ACCELERATOR chooses its device.
         "use_cpu": runs_on_cpu(config) and not deepspeed,
     }
+    if engine.process_timeout_s is not None:
+        arguments["ddp_timeout"] = engine.process_timeout_s
+    if config.task == "masked-lm" and processes(config) > 1 and not deepspeed:
+        # ESM's contact head gets no gradient; with checkpointing the Trainer would tell DDP to wait for all of them.
+        arguments["ddp_find_unused_parameters"] = True
     if engine.checkpointing:
         arguments["activation_checkpointing_kwargs"] = {"use_reentrant": False}
     if engine.device == "cuda":
@@ -122,25 +127,23 @@ def _loader(config: RunConfig) -> dict[str, Any]:
 
 
 def _evaluation(config: RunConfig) -> dict[str, Any]:
+    """The Trainer knows steps or epochs; a run that asks for both evaluates by its own schedule at both."""
     if config.data.validation_rows == 0 and not config.data.validation_sources:
         return {"eval_strategy": "no"}
     arguments: dict[str, Any] = {"prediction_loss_only": not config.evaluation.generate}
-    if config.evaluation.every_epoch:
-        arguments["eval_strategy"] = "epoch"
-    else:
-        steps = config.evaluation.every_steps or config.checkpoint.every_steps
-        arguments |= {"eval_strategy": "steps", "eval_steps": solved(steps, "evaluation.every_steps")}
-    if config.checkpoint.keep_best:
-        # Enough for the Trainer to spare the best one when it deletes old checkpoints.
-        arguments["metric_for_best_model"] = config.evaluation.metric or "eval_loss"
-    return arguments
+    steps = config.evaluation.every_steps
+    if steps is None and config.evaluation.every_epoch:
+        return {**arguments, "eval_strategy": "epoch"}
+    steps = solved(steps or config.checkpoint.every_steps, "evaluation.every_steps")
+    return {**arguments, "eval_strategy": "steps", "eval_steps": steps}
 
 
 def _checkpoints(config: RunConfig) -> dict[str, Any]:
     return {
         "save_strategy": "steps",
         "save_steps": solved(config.checkpoint.every_steps, "checkpoint.every_steps"),
-        "save_total_limit": config.checkpoint.keep,
+        # The Trainer would delete the oldest; which ones are the best, the run itself decides.
+        "save_total_limit": None if config.checkpoint.keep_best else config.checkpoint.keep,
     }
 
 

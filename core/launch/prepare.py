@@ -13,7 +13,7 @@ from trainwiz.core.errors import CannotRunError
 from trainwiz.core.export.files import export_files
 from trainwiz.core.findings import Finding
 from trainwiz.core.json_text import finite
-from trainwiz.core.launch.portable import relative_to_folder
+from trainwiz.core.launch.portable import needed, relative_to_folder
 from trainwiz.core.launch.target import claim_folder, release_folder
 from trainwiz.core.plan.result import Plan, TimePlan
 from trainwiz.core.run.folder import LAUNCH_SH, PLAN_JSON, RunFolder, write_atomic
@@ -38,7 +38,8 @@ def prepare_run(plan: Plan, folder: Path | None = None) -> RunFolder:
     try:
         config = relative_to_folder(plan.config, path)
         plan_text = json.dumps(finite(plan.to_json()), ensure_ascii=False, indent=1, default=str) + "\n"
-        for name, text in {**export_files(plan.config), PLAN_JSON: plan_text}.items():
+        paths = [(one.key, one.name) for one in needed(config, path) if one.kind == "path"]
+        for name, text in {**export_files(plan.config, paths), PLAN_JSON: plan_text}.items():
             written.append(run.file(name))
             write_atomic(run.file(name), text)
         run.file(LAUNCH_SH).chmod(0o755)

@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from trainwiz.core.config import RunConfig
 from trainwiz.core.export.files import export_files
 from trainwiz.core.export.launch_script import launch_command, launch_environment, launch_script
 
@@ -29,6 +30,7 @@ def run_script(folder: Path, text: str, *arguments: str, **environment: str) -> 
     (tools / "accelerate").chmod(0o755)
     run = folder / "a run with spaces; $(touch pwned)"
     run.mkdir(exist_ok=True)
+    (run / "run.yaml").write_text("name: x\n")
     (run / "launch.sh").write_text(text)
     (run / "launch.sh").chmod(0o755)
     path = f"{tools}:{os.environ['PATH']}"
@@ -84,6 +86,7 @@ def test_without_accelerate_it_says_so(tmp_path: Path) -> None:
         (shell / tool).symlink_to(found)
     script = tmp_path / "launch.sh"
     script.write_text(launch_script(solved_config("cpu-demo")))
+    (tmp_path / "run.yaml").write_text("name: x\n")
     result = subprocess.run(
         ["/bin/sh", str(script)], env={"PATH": str(shell)}, capture_output=True, text=True, timeout=20
     )
@@ -122,3 +125,72 @@ def test_environment() -> None:
 def test_no_path_of_this_machine_is_in_any_file(profile: str) -> None:
     for name, text in export_files(solved_config(profile)).items():
         assert str(Path.cwd()) not in text and str(Path.home()) not in text, name
+
+
+NCCL = {"engine.environment.NCCL_P2P_DISABLE": "1", "engine.environment.NCCL_SOCKET_IFNAME": "^lo,$(id)'`\"x"}
+
+
+def with_nccl() -> RunConfig:
+    reason = {"engine.environment.NCCL_P2P_DISABLE": "GeForce cards\nwithout NVLink \x1b[31mred"}
+    return solved_config("cpu-demo").with_values(NCCL, "solved", reason)
+
+
+def test_variables_of_the_run_are_exported_with_their_reasons(tmp_path: Path) -> None:
+    lines = launch_script(with_nccl()).splitlines()
+    place = lines.index("export NCCL_P2P_DISABLE=1")
+    assert lines[place - 1] == "# solved: GeForce cards without NVLink red."
+    for number, line in enumerate(lines):
+        if line.startswith("export "):
+            assert lines[number - 1].startswith("# ") and lines[number - 1].endswith("."), line
+    result = run_script(tmp_path, launch_script(with_nccl()).replace("exec accelerate", "env; exec accelerate"))
+    assert "NCCL_P2P_DISABLE=1" in result.stdout
+    assert f"NCCL_SOCKET_IFNAME={NCCL['engine.environment.NCCL_SOCKET_IFNAME']}\n" in result.stdout
+    assert launch_environment(with_nccl())["NCCL_P2P_DISABLE"] == "1"
+
+
+def test_a_variable_of_the_user_wins_over_what_every_run_has() -> None:
+    config = solved_config("cpu-demo").with_values({"engine.environment.OMP_WAIT_POLICY": "ACTIVE"}, "you")
+    assert launch_environment(config)["OMP_WAIT_POLICY"] == "ACTIVE"
+    assert "# your choice.\nexport OMP_WAIT_POLICY=ACTIVE\n" in launch_script(config)
+
+
+def test_an_exported_cdpath_leads_nowhere_else(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere" / "runs" / "one"
+    elsewhere.mkdir(parents=True)
+    here = tmp_path / "here" / "runs" / "one"
+    here.mkdir(parents=True)
+    (here / "run.yaml").write_text("name: x\n")
+    (here / "launch.sh").write_text(
+        launch_script(solved_config("cpu-demo")).replace("if ! command", "pwd; exit\nif ! command")
+    )
+    result = subprocess.run(
+        ["/bin/sh", "runs/one/launch.sh"],
+        cwd=tmp_path / "here",
+        env={**os.environ, "CDPATH": str(tmp_path / "elsewhere")},
+        capture_output=True,
+        text=True,
+        timeout=20,
+    )
+    assert result.stdout == f"{here}\n", result.stderr
+
+
+def test_what_is_missing_is_said_before_anything_starts(tmp_path: Path) -> None:
+    script = launch_script(solved_config("cpu-demo"), [("data.sources.0.name", "../my data; $(touch pwned).csv")])
+    missing = run_script(tmp_path, script)
+    assert missing.returncode == 2 and missing.stdout == ""
+    assert "../my data; $(touch pwned).csv is not here (data.sources.0.name in run.yaml)" in missing.stderr
+    (tmp_path / "my data; $(touch pwned).csv").write_text("a")
+    assert run_script(tmp_path, script).returncode == 0
+    assert not list(tmp_path.rglob("pwned"))
+
+
+def test_the_script_is_plain_posix_sh(tmp_path: Path) -> None:
+    """A Mac's /bin/sh is bash 3.2 in POSIX mode or dash; both parse it, and dash (strict) is what Debian's sh is."""
+    script = tmp_path / "launch.sh"
+    script.write_text(launch_script(with_nccl(), [("model.name", "../m")]))
+    for shell in ("dash", "bash"):
+        found = shutil.which(shell)
+        if found is not None:
+            options = ["--posix", "-n"] if shell == "bash" else ["-n"]
+            assert subprocess.run([found, *options, str(script)], capture_output=True, check=False).stderr == b""
+    assert "[[" not in script.read_text() and "local " not in script.read_text()

@@ -1,0 +1,103 @@
+"""RunConfig -> the environment variables of the run, each with its reason."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from trainwiz.core.config.keys import ENVIRONMENT
+from trainwiz.core.config.run import RunConfig
+from trainwiz.core.export.solved import processes, runs_on_cpu, uses_deepspeed
+from trainwiz.core.run.folder import TENSORBOARD_LOGS
+
+MOST_THREADS = 16
+"""More threads in one process do not speed up what runs on the CPU."""
+
+SHUTDOWN_TIMEOUT_S = 24 * 3600
+"""torchrun kills workers 30 s after SIGTERM; a step with hundreds of accumulations takes longer to end in a checkpoint."""
+
+WHO: dict[str, str] = {"you": "your choice", "profile": "from the profile", "detected": "detected", "solved": "solved"}
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """One environment variable of a run."""
+
+    name: str
+    value: str
+    reason: str
+    """One sentence, without its full stop."""
+
+
+def run_variables(config: RunConfig) -> list[Variable]:
+    """All variables of the run, by name. What `engine.environment` says wins over what every run has."""
+    found = {variable.name: variable for variable in _of_every_run(config)}
+    for name, value in config.engine.environment.items():
+        found[name] = Variable(name, value, _chosen(config, name))
+    return [found[name] for name in sorted(found)]
+
+
+def launch_environment(config: RunConfig) -> dict[str, str]:
+    """Environment variables that belong to the run; the same as launch.sh sets."""
+    return {variable.name: variable.value for variable in run_variables(config)}
+
+
+def cpu_threads(config: RunConfig) -> int:
+    """Threads of each training process; where the plan named none, this machine's cores shared among the processes."""
+    if config.engine.cpu_threads is not None:
+        return config.engine.cpu_threads
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(MOST_THREADS, cores // (config.engine.processes or 1)))
+
+
+def visible_gpus(config: RunConfig) -> str | None:
+    """The value of CUDA_VISIBLE_DEVICES; None leaves all. With the CPU chosen, none is seen."""
+    if runs_on_cpu(config):
+        return ""
+    if config.engine.gpus:
+        return ",".join(config.engine.gpus)
+    return "0" if config.engine.device == "cuda" and processes(config) == 1 else None
+
+
+def _of_every_run(config: RunConfig) -> Iterator[Variable]:
+    yield Variable(
+        "CUDA_DEVICE_ORDER", "PCI_BUS_ID", "CUDA's own order differs from the driver's, which names the GPUs elsewhere"
+    )
+    yield Variable(
+        "OMP_WAIT_POLICY",
+        "PASSIVE",
+        "threads that spin while they wait slow a step fortyfold once anything else wants the cores",
+    )
+    yield Variable("TENSORBOARD_LOGGING_DIR", TENSORBOARD_LOGS, "the logs of the run stay in its folder")
+    yield Variable("TOKENIZERS_PARALLELISM", "false", "the loader's processes are the parallelism")
+    yield Variable(
+        "TORCH_ELASTIC_SHUTDOWN_TIMEOUT",
+        str(SHUTDOWN_TIMEOUT_S),
+        "torchrun would kill the training 30 s after a stop, before its checkpoint is written",
+    )
+    gpus = visible_gpus(config)
+    if gpus is not None:
+        yield Variable("CUDA_VISIBLE_DEVICES", gpus, _gpu_reason(config))
+    if uses_deepspeed(config):
+        yield Variable(
+            "OMP_NUM_THREADS",
+            str(cpu_threads(config)),
+            "accelerate passes its number of threads on, but not to DeepSpeed",
+        )
+        if runs_on_cpu(config):
+            yield Variable("DS_ACCELERATOR", "cpu", "DeepSpeed computes on the CPU")
+
+
+def _gpu_reason(config: RunConfig) -> str:
+    if runs_on_cpu(config):
+        return "the run is planned for the CPU"
+    if config.engine.gpus:
+        return "the GPUs of the run (engine.gpus)"
+    return "a process that sees several GPUs is wrapped in nn.DataParallel, which multiplies the batch"
+
+
+def _chosen(config: RunConfig, name: str) -> str:
+    origin = config.origins.get(f"{ENVIRONMENT}.{name}") or config.origins.get(ENVIRONMENT)
+    who = WHO.get(origin.origin, "") if origin else "changed by hand"
+    return ": ".join(part for part in (who, origin.reason if origin else "") if part)
