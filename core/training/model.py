@@ -7,6 +7,7 @@ from typing import Any
 
 from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import usage_error
+from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.training.adapters import base_of_run, with_adapters
 from trainwiz.core.training.esm import check_esm, esm_tokenizer
 from trainwiz.core.training.token_ids import check_vocabulary, with_token_ids
@@ -42,6 +43,16 @@ def build_model(
         model = _base(config, folder, tokenizer)
     _check(model, tokenizer)
     return model
+
+
+def may_skip_weights(model: PreTrainedModel) -> bool:
+    """Whether a step can leave trainable weights without a gradient, which DistributedDataParallel must be told.
+
+    ESM's contact head never takes part in masked-LM training; a mixture of experts may pass some
+    over. The Trainer itself says no as soon as activations are checkpointed.
+    """
+    architecture, _ = read_architecture(model.config.to_dict())
+    return architecture is None or architecture.kind == "encoder"
 
 
 def build_esm(config: RunConfig, checkpoint: Path | None) -> PreTrainedModel:

@@ -18,6 +18,7 @@ from trainwiz.core.training.final_model import save_final_model
 from trainwiz.core.training.memory_log import MemoryCallback
 from trainwiz.core.training.meter import StepMeter
 from trainwiz.core.training.metrics import MetricsCallback, json_number
+from trainwiz.core.training.model import may_skip_weights
 from trainwiz.core.training.parts import TaskParts
 from trainwiz.core.training.reporters import add_reporters, take_reporters
 from trainwiz.core.training.stop import StopRequest
@@ -48,6 +49,7 @@ class TrainingSession:
         # Made first: it starts the process group and DeepSpeed, which the model's weights depend on.
         args = TrainingArguments(**arguments)
         parts = build_task(config, self.folder.path, self.checkpoint, args.world_size)
+        args.ddp_find_unused_parameters = may_skip_weights(parts.model)
         if parts.evaluation is None:
             args.eval_strategy = "no"
             args.metric_for_best_model = None
@@ -65,7 +67,13 @@ class TrainingSession:
         engine.trainer = trainer
         stopping = StopCallback(self.stop, trainer.accelerator, trainer.saved_steps)
         trainer.metrics_callback = metrics
-        for callback in (EpochCallback(parts.sampler), engine, metrics, stopping, *self._extras(config, trainer)):
+        for callback in (
+            EpochCallback(parts.sampler),
+            engine,
+            metrics,
+            stopping,
+            *self._extras(config, trainer, meter),
+        ):
             trainer.add_callback(callback)
         if self.checkpoint is not None:
             step = int((read_json(self.checkpoint / "trainer_state.json") or {}).get("global_step") or 0)
@@ -82,13 +90,13 @@ class TrainingSession:
             save_final_model(trainer, self.folder, config.peft.merge)
         self._write_outcome(trainer, metrics, "stopped" if stopping.stopped else "finished")
 
-    def _extras(self, config: RunConfig, trainer: RunTrainer) -> list[TrainerCallback]:
+    def _extras(self, config: RunConfig, trainer: RunTrainer, meter: StepMeter) -> list[TrainerCallback]:
         """What only some runs ask for: a profiler trace, a memory log."""
         extras: list[TrainerCallback] = []
         if config.logging.memory_every_steps is not None:
             extras.append(MemoryCallback(self.folder, config.logging.memory_every_steps, trainer.accelerator))
         if config.mode.trace_steps is not None:
-            extras.append(TraceCallback(self.folder, config.mode.trace_steps))
+            extras.append(TraceCallback(self.folder, config.mode.trace_steps, meter))
         return extras
 
     def _write_outcome(self, trainer: RunTrainer, metrics: MetricsCallback, outcome: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.training.meter import StepMeter
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 WARM_UP_STEPS = 2
@@ -22,9 +23,10 @@ class TraceCallback(TrainerCallback):
     operations that took longest. A stop in the middle writes what there is.
     """
 
-    def __init__(self, folder: RunFolder, steps: int) -> None:
+    def __init__(self, folder: RunFolder, steps: int, meter: StepMeter) -> None:
         self._folder = folder.trace
         self._steps = steps
+        self._meter = meter
         self._first: int | None = None
         self._profiler: Any = None
 
@@ -57,15 +59,18 @@ class TraceCallback(TrainerCallback):
 
     def _write(self, last: int) -> None:
         profiler, first, self._profiler, self._first = self._profiler, self._first, None, None
-        if profiler is None:
-            return
+        if profiler is not None:
+            with self._meter.paused():
+                self._export(profiler, f"steps-{first}-{last}")
+
+    def _export(self, profiler: Any, name: str) -> None:
         started = time.perf_counter()
         profiler.stop()
         self._folder.mkdir(exist_ok=True)
-        name = self._folder / f"steps-{first}-{last}"
-        profiler.export_chrome_trace(f"{name}.json.gz")
+        path = self._folder / f"{name}.json.gz"
+        profiler.export_chrome_trace(str(path))
         on_gpu = torch.cuda.is_available() and ProfilerActivity.CUDA in profiler.activities
         order = "self_cuda_time_total" if on_gpu else "self_cpu_time_total"
         table = profiler.key_averages().table(sort_by=order, row_limit=LONGEST_TABLE, max_name_column_width=60)
-        name.with_suffix(".txt").write_text(f"{table}\n", encoding="utf-8")
-        print(f"trace of steps {first} to {last} in {name}.json.gz ({time.perf_counter() - started:.1f} s)", flush=True)
+        (self._folder / f"{name}.txt").write_text(f"{table}\n", encoding="utf-8")
+        print(f"trace in {path}, written in {time.perf_counter() - started:.1f} s", flush=True)
