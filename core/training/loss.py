@@ -44,6 +44,7 @@ def trainer_loss(smoothing: float, chunk: int | None) -> LossFunction:
     def loss(outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None) -> torch.Tensor:
         total = token_loss(outputs.logits, labels, smoothing, chunk)
         count = num_items_in_batch if num_items_in_batch is not None else (labels != IGNORED).sum()
-        return total / count
+        # A window of prompts that were cut to nothing but themselves has no label: a loss of 0, not 0 / 0.
+        return total / max(count, 1) if isinstance(count, int) else total / count.clamp(min=1)
 
     return loss

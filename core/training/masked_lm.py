@@ -7,39 +7,45 @@ from pathlib import Path
 import numpy as np
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.proteins import MASK
-from trainwiz.core.errors import usage_error
+from trainwiz.core.errors import UsageError
+from trainwiz.core.findings import Finding
+from trainwiz.core.training.evaluation_schedule import EvaluationSchedule
 from trainwiz.core.training.loss import trainer_loss
 from trainwiz.core.training.masked_proteins import MaskedProteins, collate
-from trainwiz.core.training.model import build_esm, esm_tokenizer
+from trainwiz.core.training.model import build_model, esm_tokenizer
 from trainwiz.core.training.parts import TaskParts
 from trainwiz.core.training.protein_rows import load_protein_rows
-from trainwiz.core.training.sampling import EpochSampler
+from trainwiz.core.training.retention import best_checkpoints
+from trainwiz.core.training.sampling import EpochSampler, overfit_items
 
 
 def build_masked_lm(config: RunConfig, folder: Path, checkpoint: Path | None, processes: int) -> TaskParts:
     """Read the rows and build the model. Raises UsageError."""
-    if config.peft.method != "none":
-        raise usage_error(
-            "peft_not_supported", "peft.method", "masked-LM training has no adapters; set peft.method: none."
-        )
     rows = load_protein_rows(config, folder)
+    evaluates = len(rows.held_out) > 0
+    findings: list[Finding] = []
+    retention = best_checkpoints(config, folder, findings, evaluates=evaluates)
+    if findings:
+        raise UsageError(findings)
     probability, seed = config.training.mask_probability, config.training.seed
     overfits = config.mode.kind == "overfit"
     train = overfit_rows(rows.train, config, processes) if overfits else rows.train
     return TaskParts(
-        model=build_esm(config, checkpoint),
+        model=build_model(config, checkpoint, folder, None),
         tokenizer=esm_tokenizer(),
         train=MaskedProteins(rows.proteins, train, probability, seed),
-        evaluation=MaskedProteins(rows.proteins, rows.held_out, probability, seed) if len(rows.held_out) else None,
+        evaluation=MaskedProteins(rows.proteins, rows.held_out, probability, seed) if evaluates else None,
         collate=collate,
         sampler=EpochSampler(len(train), seed, repeat_first_epoch=overfits),
         loss=trainer_loss(config.training.label_smoothing, config.training.loss_chunk),
+        schedule=EvaluationSchedule.of(config, with_saves=retention is not None),
         mask_token=MASK,
+        retention=retention,
+        loss_chunk=config.training.loss_chunk,
     )
 
 
 def overfit_rows(rows: np.ndarray, config: RunConfig, processes: int) -> np.ndarray:
-    """The rows of the few micro-batches that an overfit run repeats: overfit_batches on each process."""
-    wanted = (config.mode.overfit_batches or 1) * (config.batch.micro_batch_size or 1) * processes
-    order = np.random.Generator(np.random.Philox(key=[config.training.seed, 0x0F17])).permutation(len(rows))
-    return rows[np.sort(order[:wanted])]
+    """Those of `rows` that an overfit run repeats."""
+    chosen: np.ndarray = rows[overfit_items(len(rows), config, processes)]
+    return chosen

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
-import torch
 from torch.utils.data import Dataset
 from trainwiz.core.data.proteins import PAD, EncodedProteins
+from trainwiz.core.training.batches import PaddedBatch
 from trainwiz.core.training.masking import IGNORED, mask_sequence, sample_generator
 from trainwiz.core.training.sampling import FILLER, RowKey
 
@@ -37,18 +35,5 @@ class MaskedProteins(Dataset[MaskedRow]):
         return tokens, labels
 
 
-def collate(rows: Sequence[MaskedRow]) -> dict[str, torch.Tensor]:
-    """Pad to the longest row: input_ids, attention_mask and labels, (rows, longest) int64 each."""
-    longest = max(len(tokens) for tokens, _ in rows)
-    input_ids = np.full((len(rows), longest), PAD, dtype=np.int64)
-    labels = np.full((len(rows), longest), IGNORED, dtype=np.int64)
-    mask = np.zeros((len(rows), longest), dtype=np.int64)
-    for place, (tokens, targets) in enumerate(rows):
-        input_ids[place, : len(tokens)] = tokens
-        labels[place, : len(tokens)] = targets
-        mask[place, : len(tokens)] = 1
-    return {
-        "input_ids": torch.from_numpy(input_ids),
-        "attention_mask": torch.from_numpy(mask),
-        "labels": torch.from_numpy(labels),
-    }
+collate = PaddedBatch(PAD)
+"""Rows -> input_ids, attention_mask and labels, (rows, longest row) int64 each."""

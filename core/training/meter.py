@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from trainwiz.core.training.masking import IGNORED
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +24,22 @@ class Pace:
 
 
 class StepMeter:
-    """Counts for one process. A window that was fetched counts when its optimizer step is done."""
+    """Counts for one process. A window that was fetched counts when its optimizer step is done.
+
+    `tokens` and `real_tokens` (without padding) are those of the input, as plans count them. Where
+    the labels are a text of their own (seq2seq), theirs are counted apart.
+    """
 
     def __init__(self) -> None:
         self.tokens = 0
         self.real_tokens = 0
+        self.target_tokens = 0
+        self.real_target_tokens = 0
+        self.counts_targets = False
         self._fetched_tokens = 0
+        self._fetched_targets = 0
         self._fetched_real: list[torch.Tensor] = []
+        self._fetched_real_targets: list[torch.Tensor] = []
         self._steps = 0
         self._wait_s = 0.0
         self._paused_s = 0.0
@@ -49,14 +59,26 @@ class StepMeter:
             self._fetched_tokens += batch["input_ids"].numel()
             # Summed on the device and read at the next log: no synchronisation here.
             self._fetched_real.append(batch["attention_mask"].sum())
+            if self.counts_targets:
+                self._fetched_targets += batch["labels"].numel()
+                self._fetched_real_targets.append((batch["labels"] != IGNORED).sum())
             yield batch
 
     def step_done(self) -> None:
         self._steps += 1
         self.tokens += self._fetched_tokens
         self.real_tokens += sum(int(count) for count in self._fetched_real)
-        self._fetched_tokens = 0
-        self._fetched_real = []
+        self.target_tokens += self._fetched_targets
+        self.real_target_tokens += sum(int(count) for count in self._fetched_real_targets)
+        self._fetched_tokens = self._fetched_targets = 0
+        self._fetched_real, self._fetched_real_targets = [], []
+
+    def counts(self) -> dict[str, int]:
+        """Name in metrics.jsonl -> tokens of this process in the steps that are done."""
+        counts = {"tokens": self.tokens, "real_tokens": self.real_tokens}
+        if self.counts_targets:
+            counts |= {"target_tokens": self.target_tokens, "real_target_tokens": self.real_target_tokens}
+        return counts
 
     @contextmanager
     def paused(self) -> Iterator[None]:

@@ -33,7 +33,8 @@ class MetricsCallback(TrainerCallback):
 
     Keys of a training line: time_s (Unix seconds), step, epoch, loss (mean nats a labelled token
     since the line before), learning_rate, grad_norm, tokens and real_tokens (all processes, since
-    the start of the run, with and without padding), tokens_per_s, real_tokens_per_s, step_s,
+    the start of the run, with and without padding; of the input, and for seq2seq also target_tokens
+    and real_target_tokens), tokens_per_s, real_tokens_per_s, step_s,
     data_wait_s (means since the line before, this process), peak_allocated_bytes and
     peak_reserved_bytes (the fullest device; null without CUDA). An evaluation line: time_s, step,
     epoch and names that begin with eval_. A line {"resumed_from": step} takes back the lines
@@ -47,32 +48,34 @@ class MetricsCallback(TrainerCallback):
         self._path = folder.metrics_jsonl
         self._meter = meter
         self._accelerator = accelerator
-        self._before = {"tokens": 0, "real_tokens": 0}
-        self._last = (0, 0)
+        self._evaluated_step: int | None = None
+        self._before: dict[str, int] = {}
+        self._last: dict[str, int] = {}
 
     def resume(self, checkpoint: Path, step: int) -> None:
         """Go on from the counts that a checkpoint holds."""
         progress = read_json(checkpoint / PROGRESS_JSON) or {}
-        self._before = {key: int(progress.get(key) or 0) for key in self._before}
-        self._last = (self._before["tokens"], self._before["real_tokens"])
+        self._before = {name: int(progress.get(name) or 0) for name in self._meter.counts()}
+        self._last = dict(self._before)
         self.first_loss = progress.get("first_loss")
         self.last_loss = progress.get("last_loss")
         self.last_evaluation = progress.get("last_evaluation") or {}
+        self._evaluated_step = progress.get("evaluated_step")
         if self._accelerator.is_main_process:
             self._write({"time_s": time.time(), "resumed_from": step})
 
     def save_progress(self, checkpoint: Path) -> None:
         """Write the counts into a checkpoint; every process must call it."""
-        tokens, real_tokens, *_ = self._totals()
+        counts, *_ = self._totals()
         if self._accelerator.is_main_process:
             checkpoint.mkdir(parents=True, exist_ok=True)
             evaluation = {name: json_number(value) for name, value in self.last_evaluation.items()}
             progress = {
-                "tokens": tokens,
-                "real_tokens": real_tokens,
+                **counts,
                 "first_loss": json_number(self.first_loss),
                 "last_loss": json_number(self.last_loss),
                 "last_evaluation": evaluation,
+                "evaluated_step": self._evaluated_step,
                 "world_size": self._accelerator.num_processes,
             }
             write_json_atomic(checkpoint / PROGRESS_JSON, progress)
@@ -97,6 +100,7 @@ class MetricsCallback(TrainerCallback):
             line = {**head, **self._training_line(logs)}
         elif any(name.startswith("eval_") for name in logs):
             self.last_evaluation = {name: value for name, value in logs.items() if name.startswith("eval_")}
+            self._evaluated_step = state.global_step
             line = {**head, **self.last_evaluation}
         else:
             return
@@ -108,47 +112,36 @@ class MetricsCallback(TrainerCallback):
         self.last_loss = logs["loss"]
         if self.first_loss is None:
             self.first_loss = logs["loss"]
-        tokens, real_tokens, allocated, reserved = self._totals()
+        counts, allocated, reserved = self._totals()
+        tokens, real_tokens = (counts[name] - self._last.get(name, 0) for name in ("tokens", "real_tokens"))
         pace = self._meter.read_pace()
         seconds = pace.step_s * pace.steps
         line = {
             "loss": logs["loss"],
             "learning_rate": logs.get("learning_rate"),
             "grad_norm": logs.get("grad_norm"),
-            "tokens": tokens,
-            "real_tokens": real_tokens,
-            "tokens_per_s": (tokens - self._last[0]) / seconds if seconds > 0 else None,
-            "real_tokens_per_s": (real_tokens - self._last[1]) / seconds if seconds > 0 else None,
+            **counts,
+            "tokens_per_s": tokens / seconds if seconds > 0 else None,
+            "real_tokens_per_s": real_tokens / seconds if seconds > 0 else None,
             "step_s": pace.step_s if pace.steps else None,
             "data_wait_s": pace.data_wait_s if pace.steps else None,
             "peak_allocated_bytes": allocated,
             "peak_reserved_bytes": reserved,
         }
-        self._last = (tokens, real_tokens)
+        self._last = counts
         return line
 
-    def _totals(self) -> tuple[int, int, int | None, int | None]:
-        """tokens, real tokens, peak allocated and reserved bytes over all processes."""
+    def _totals(self) -> tuple[dict[str, int], int | None, int | None]:
+        """Counts since the start of the run, peak allocated and reserved bytes, over all processes."""
         cuda = self._accelerator.device.type == "cuda"
-        mine = torch.tensor(
-            [
-                self._meter.tokens,
-                self._meter.real_tokens,
-                torch.cuda.max_memory_allocated() if cuda else 0,
-                torch.cuda.max_memory_reserved() if cuda else 0,
-            ],
-            dtype=torch.int64,
-            device=self._accelerator.device,
-        )
-        every = self._accelerator.gather(mine).reshape(-1, 4).cpu()
-        tokens, real_tokens = (int(count) for count in every[:, :2].sum(dim=0))
-        peaks = every[:, 2:].max(dim=0).values
-        return (
-            self._before["tokens"] + tokens,
-            self._before["real_tokens"] + real_tokens,
-            int(peaks[0]) if cuda else None,
-            int(peaks[1]) if cuda else None,
-        )
+        counts = self._meter.counts()
+        peaks = [torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()] if cuda else [0, 0]
+        mine = torch.tensor([*counts.values(), *peaks], dtype=torch.int64, device=self._accelerator.device)
+        every = self._accelerator.gather(mine).reshape(-1, len(mine)).cpu()
+        sums = every[:, : len(counts)].sum(dim=0).tolist()
+        allocated, reserved = every[:, len(counts) :].max(dim=0).values.tolist()
+        total = {name: self._before.get(name, 0) + int(count) for name, count in zip(counts, sums, strict=True)}
+        return total, int(allocated) if cuda else None, int(reserved) if cuda else None
 
     def _write(self, line: dict[str, Any]) -> None:
         with self._path.open("a", encoding="utf-8") as lines:
@@ -162,5 +155,7 @@ def _shown(line: dict[str, Any], max_steps: int) -> str:
         rate = line["real_tokens_per_s"]
         speed = f"  {rate:,.0f} real tokens/s" if rate else ""
         return f"{place}  loss {line['loss']:.4f}  learning rate {line['learning_rate']:.3g}{speed}"
-    loss = line.get("eval_loss")
-    return f"{place}  evaluation" + (f": loss {loss:.4f}" if isinstance(loss, float) else "")
+    shown = {"loss": "eval_loss", "perplexity": "eval_perplexity", "accuracy": "eval_accuracy", "BLEU": "eval_bleu"}
+    values = ((word, line.get(name)) for word, name in shown.items())
+    measured = ", ".join(f"{word} {value:.4f}" for word, value in values if isinstance(value, float))
+    return f"{place}  evaluation" + (f": {measured}" if measured else "")

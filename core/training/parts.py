@@ -7,7 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch.utils.data import Dataset
+from trainwiz.core.training.evaluation_schedule import EvaluationSchedule
+from trainwiz.core.training.generation import Generator
 from trainwiz.core.training.loss import LossFunction
+from trainwiz.core.training.model_inputs import ModelInputs, batch_alone
+from trainwiz.core.training.retention import BestCheckpoints
 from trainwiz.core.training.sampling import EpochSampler
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -23,5 +27,15 @@ class TaskParts:
     """Rows -> one batch with input_ids, attention_mask and labels."""
     sampler: EpochSampler
     loss: LossFunction
-    mask_token: int
+    schedule: EvaluationSchedule
+    mask_token: int = -1
     """Token that hides a letter in the input; -1 for a task that hides none."""
+    inputs: ModelInputs = batch_alone
+    generator: Generator | None = None
+    """Writes texts in evaluation, for BLEU."""
+    retention: BestCheckpoints | None = None
+    """None keeps the newest checkpoints."""
+    loss_chunk: int | None = None
+    """Tokens of a slice in which evaluation computes its loss."""
+    counts_targets: bool = False
+    """The labels are a text of their own, whose tokens are counted too."""

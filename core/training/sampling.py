@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 from torch.utils.data import Sampler
+from trainwiz.core.config import RunConfig
 from trainwiz.core.training.masking import EVALUATION_EPOCH
 
 RowKey = tuple[int, int]
@@ -58,3 +59,10 @@ class EvaluationSampler(Sampler[RowKey]):
     def __iter__(self) -> Iterator[RowKey]:
         for row in range(self._length):
             yield EVALUATION_EPOCH, row if row < self._rows else FILLER
+
+
+def overfit_items(items: int, config: RunConfig, processes: int) -> np.ndarray:
+    """(n,) int64, ascending: which of `items` rows an overfit run repeats, overfit_batches micro-batches on each process."""
+    wanted = (config.mode.overfit_batches or 1) * (config.batch.micro_batch_size or 1) * processes
+    order = np.random.Generator(np.random.Philox(key=[config.training.seed, 0x0F17])).permutation(items)
+    return np.sort(order[:wanted])

@@ -6,23 +6,21 @@ from collections.abc import Callable
 from pathlib import Path
 
 from trainwiz.core.config import RunConfig
-from trainwiz.core.errors import usage_error
+from trainwiz.core.training.causal_lm import build_causal_lm
 from trainwiz.core.training.masked_lm import build_masked_lm
 from trainwiz.core.training.parts import TaskParts
+from trainwiz.core.training.seq2seq import build_seq2seq
 
 TaskBuilder = Callable[[RunConfig, Path, Path | None, int], TaskParts]
 """(config, run folder, checkpoint to resume from, processes) -> parts."""
 
-TASKS: dict[str, TaskBuilder] = {"masked-lm": build_masked_lm}
+TASKS: dict[str, TaskBuilder] = {
+    "masked-lm": build_masked_lm,
+    "causal-lm": build_causal_lm,
+    "seq2seq": build_seq2seq,
+}
 
 
 def build_task(config: RunConfig, folder: Path, checkpoint: Path | None, processes: int) -> TaskParts:
-    """The parts of the configured task. Raises UsageError for a task that is not here."""
-    builder = TASKS.get(config.task)
-    if builder is None:
-        raise usage_error(
-            "task_not_supported",
-            "task",
-            f"task {config.task!r} cannot be trained by this version of trainwiz; it trains {', '.join(TASKS)}.",
-        )
-    return builder(config, folder, checkpoint, processes)
+    """The parts of the configured task. Raises UsageError with all that is wrong with its data, tokenizer or model."""
+    return TASKS[config.task](config, folder, checkpoint, processes)

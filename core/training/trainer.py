@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
+from trainwiz.core.training.evaluation import SUMS, token_metrics, token_sums
+from trainwiz.core.training.evaluation_schedule import ScheduleCallback
+from trainwiz.core.training.generation import GenerationRequest
 from trainwiz.core.training.loader_workers import LoaderShield
-from trainwiz.core.training.loss import token_loss
 from trainwiz.core.training.masking import IGNORED
 from trainwiz.core.training.meter import StepMeter
 from trainwiz.core.training.metrics import MetricsCallback
+from trainwiz.core.training.model_inputs import batch_alone
 from trainwiz.core.training.parts import TaskParts
 from trainwiz.core.training.sampling import EvaluationSampler
 from transformers import Trainer, TrainingArguments
@@ -31,6 +35,7 @@ class RunTrainer(Trainer):
     def __init__(
         self, args: TrainingArguments, parts: TaskParts, meter: StepMeter, weights_from: Path | None = None
     ) -> None:
+        uses_cache = getattr(parts.model.config, "use_cache", True)
         super().__init__(
             model=parts.model,
             args=args,
@@ -43,9 +48,19 @@ class RunTrainer(Trainer):
         self.saved_steps: set[int] = set()
         self.metrics_callback: MetricsCallback | None = None
         self.shield = LoaderShield()
+        self.stop_requested: Callable[[], bool] = lambda: False
+        """Whether this process was asked to stop; a generation under way ends then."""
         self._parts = parts
         self._meter = meter
         self._weights_from = weights_from
+        meter.counts_targets = parts.counts_targets
+        self.add_callback(ScheduleCallback(parts.schedule if parts.evaluation is not None else None))
+        if parts.inputs is not batch_alone:
+            # Switched off by the Trainer for good, and saved with the model; we leave it out call by call.
+            parts.model.config.use_cache = uses_cache
+        if parts.retention is not None:
+            args.save_total_limit = None
+            args.metric_for_best_model = None
 
     def get_train_dataloader(self) -> DataLoader[Any]:
         return self._protected(super().get_train_dataloader())
@@ -63,15 +78,22 @@ class RunTrainer(Trainer):
         if self.state.global_step >= self.state.max_steps:
             self.control.should_training_stop = True
             return [], None
-        window: tuple[list[Any], torch.Tensor | int | None] = super().get_batch_samples(
-            self._meter.timed(epoch_iterator), num_batches, device
-        )
-        return window
+        window = list(islice(self._meter.timed(epoch_iterator), num_batches))
+        return window, self._labels_of_window(window, device)
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
         with self._meter.paused():
             metrics: dict[str, float] = super().evaluate(*args, **kwargs)
+        self._note_best(metrics)
         return metrics
+
+    def _note_best(self, metrics: dict[str, float]) -> None:
+        """Write the best score into the state, which every checkpoint saves."""
+        retention = self._parts.retention
+        score = None if retention is None else metrics.get(retention.metric)
+        if retention is not None and score is not None and retention.better(score, self.state.best_metric):
+            self.state.best_metric = score
+            self.state.best_global_step = self.state.global_step
 
     def evaluation_loop(
         self,
@@ -81,43 +103,55 @@ class RunTrainer(Trainer):
         ignore_keys: list[str] | None = None,
         metric_key_prefix: str = "eval",
     ) -> EvalLoopOutput:
-        """Mean loss and accuracy over all labelled tokens of all processes.
+        """Means over all labelled tokens of all processes, and BLEU where texts are generated.
 
         The Trainer's own loop averages the means of batches, which weighs short batches too much.
-        `hidden_loss` counts only the tokens that the input hides: a kept or swapped token gives
-        its answer half away, so that plain copying lowers the loss below the entropy of the data.
         """
         model: Any = self.model
         model.eval()
         device = self.args.device
-        sums = torch.zeros(5, dtype=torch.float64, device="cpu" if device.type == "mps" else device)
+        sums = torch.zeros(SUMS, dtype=torch.float64, device="cpu" if device.type == "mps" else device)
         for batch in dataloader:
-            inputs = self._prepare_inputs(batch)
+            inputs = self._parts.inputs(self._prepare_inputs(batch), model)
             labels = inputs.pop("labels")
             with torch.no_grad(), self.compute_loss_context_manager():
                 logits = model(**inputs).logits
-            sums += self._evaluated(inputs["input_ids"], logits, labels).to(sums)
-        loss, right, count, hidden_loss, hidden = (
-            float(value) for value in self.accelerator.reduce(sums, reduction="sum")
-        )
-        metrics = {
-            f"{metric_key_prefix}_loss": loss / count,
-            f"{metric_key_prefix}_accuracy": right / count,
-            f"{metric_key_prefix}_labelled_tokens": int(count),
-        }
-        if hidden:
-            metrics[f"{metric_key_prefix}_hidden_loss"] = hidden_loss / hidden
+            sums += token_sums(inputs["input_ids"], logits, labels, self._parts).to(sums)
+            del logits
+        metrics = token_metrics(self.accelerator.reduce(sums, reduction="sum"), metric_key_prefix)
+        generator = self._parts.generator
+        if generator is not None and generator.due(self.state, saves=self.control.should_save):
+            request = GenerationRequest(
+                model, self.accelerator, self.compute_loss_context_manager, self.state.global_step, self.stop_requested
+            )
+            metrics |= generator.metrics(request, metric_key_prefix)
         rows = len(self._parts.evaluation) if self._parts.evaluation is not None else 0  # type: ignore[arg-type]
         return EvalLoopOutput(predictions=np.empty(0), label_ids=None, metrics=metrics, num_samples=rows)
 
-    def _evaluated(self, input_ids: torch.Tensor, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """(5,): summed loss, right tokens, labelled tokens; loss and number of the hidden ones."""
-        labelled = labels != IGNORED
-        right = (logits[labelled].argmax(dim=-1) == labels[labelled]).sum()
-        is_hidden = labelled & (input_ids == self._parts.mask_token)
-        hidden_loss = token_loss(logits, labels.masked_fill(~is_hidden, IGNORED), 0.0, None)
-        loss = token_loss(logits, labels, 0.0, None)
-        return torch.stack([loss, right, labelled.sum(), hidden_loss, is_hidden.sum()])
+    def compute_loss(
+        self,
+        model: Any,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: torch.Tensor | int | None = None,
+    ) -> Any:
+        """With what the model needs beside the batch; the labels go to our own loss."""
+        complete = self._parts.inputs(inputs, self.model)
+        return super().compute_loss(model, complete, return_outputs, num_items_in_batch)
+
+    def _labels_of_window(self, window: list[Any], device: torch.device) -> torch.Tensor | None:
+        """Labelled tokens of an accumulation window over all processes.
+
+        Our labels stand where they are predicted; the Trainer would leave the first of each row
+        out for a causal model, which moves labels itself.
+        """
+        if not window:
+            return None
+        counts = [(batch["labels"] != IGNORED).sum() for batch in window]
+        count = torch.stack(counts).sum().to(device)
+        if self.args.average_tokens_across_devices and self.args.world_size > 1:
+            count = self.accelerator.gather(count).sum()
+        return count
 
     def _protected(self, loader: DataLoader[Any]) -> DataLoader[Any]:
         self.shield.protect(loader)
@@ -138,6 +172,8 @@ class RunTrainer(Trainer):
             started = time.perf_counter()
             super()._save_checkpoint(model, trial)
             self.saved_steps.add(step)
+            if self._parts.retention is not None and self.is_world_process_zero():
+                self._parts.retention.prune(step)
             if self.is_world_process_zero():
                 print(f"checkpoint-{step} saved in {time.perf_counter() - started:.1f} s", flush=True)
 

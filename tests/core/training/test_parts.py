@@ -21,7 +21,6 @@ from trainwiz.core.training.model import build_esm, esm_tokenizer
 from trainwiz.core.training.protein_rows import load_protein_rows
 from trainwiz.core.training.session import read_config
 from trainwiz.core.training.stop import StopRequest
-from trainwiz.core.training.tasks import build_task
 
 from tests.core.training.runs import tiny_config, write_run
 
@@ -87,13 +86,6 @@ def test_other_models_and_alphabets_are_refused(tmp_path: Path) -> None:
     config.model.architecture = {**tiny_config().model.architecture, "vocab_size": 40}  # type: ignore[dict-item]
     with pytest.raises(UsageError, match="vocab_size is 40, not 33"):
         build_esm(config, None)
-
-
-@pytest.mark.parametrize("task", ["causal-lm", "seq2seq"])
-def test_tasks_of_later_versions_are_refused(task: str, tmp_path: Path) -> None:
-    config = tiny_config(task=task)
-    with pytest.raises(UsageError, match=rf"task '{task}' cannot be trained"):
-        build_task(config, tmp_path, None, 1)
 
 
 def test_the_tokenizer_is_saved_and_loaded_as_esms(tmp_path: Path) -> None:

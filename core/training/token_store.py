@@ -1,0 +1,110 @@
+"""TokenStore: all tokens of some rows one after another, in memory or in a file."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from trainwiz.core.data.text_rows import TextRows
+from trainwiz.core.data.text_store import FileTexts
+from trainwiz.core.errors import CannotRunError
+from trainwiz.core.findings import Finding
+from trainwiz.core.training.text_encoding import CausalEncoder
+from trainwiz.core.training.tokenizer_training import parallel_tokenizing
+from trainwiz.core.training.turn import turn
+from transformers import PreTrainedTokenizerBase
+
+KIND = np.dtype("<i4")
+"""A token without a label is stored as its complement: -1 - token."""
+
+
+class TokenStore:
+    """Tokens by position. In a file they are read by position: memory does not grow with what was read."""
+
+    def __init__(self, tokens: np.ndarray | Path) -> None:
+        """(n,) int32 in memory, or a file of them. Raises OSError."""
+        self._source = tokens
+        self._tokens = np.memmap(tokens, KIND, mode="r") if isinstance(tokens, Path) else tokens
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A spawned loader worker maps the file itself.
+        return TokenStore, (self._source,)
+
+    def __len__(self) -> int:
+        return len(self._tokens)
+
+    def read(self, start: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """(tokens int64, whether each has a label), (count,) both, fewer at the end."""
+        stored = np.array(self._tokens[start : start + count], dtype=np.int64)
+        labelled = stored >= 0
+        return np.where(labelled, stored, -1 - stored), labelled
+
+
+def join_tokens(
+    rows: TextRows, numbers: np.ndarray, encoder: CausalEncoder, tokenizer: PreTrainedTokenizerBase
+) -> TokenStore:
+    """The tokens of the rows `numbers`, each text with its end.
+
+    Streamed rows get a file beside theirs, written once by whichever process comes first.
+    Raises CannotRunError where the disk is full.
+    """
+    if not isinstance(rows.texts, FileTexts):
+        parts = list(_encoded(rows, numbers, encoder))
+        return TokenStore(np.concatenate([np.empty(0, KIND), *parts]))
+    place = rows.texts.path.parent / f"tokens-{_digest(numbers, tokenizer)}.i32"
+    try:
+        with turn(place.with_name(".tokens.lock")):
+            if not place.is_file():
+                _write(place, _encoded(rows, numbers, encoder))
+        return TokenStore(place) if place.stat().st_size else TokenStore(np.empty(0, KIND))
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        raise CannotRunError(
+            Finding(
+                "cannot_stream",
+                "error",
+                "data.streaming",
+                f"the tokens cannot be kept in {place.parent}: {error.strerror or error}; "
+                + ("free some space there" if full else "make the folder writable")
+                + ", or hold them in memory with data.streaming: false.",
+            )
+        ) from None
+
+
+def _encoded(rows: TextRows, numbers: np.ndarray, encoder: CausalEncoder) -> Iterator[np.ndarray]:
+    targets = None if rows.targets is None else rows.targets.batches(numbers)
+    with parallel_tokenizing():
+        for texts in rows.texts.batches(numbers):
+            whole = encoder.whole(texts, None if targets is None else next(targets))
+            yield np.concatenate([_stored(tokens, unlabelled) for tokens, unlabelled in whole])
+
+
+def _stored(tokens: np.ndarray, unlabelled: int) -> np.ndarray:
+    stored = tokens.astype(KIND)
+    stored[:unlabelled] = -1 - stored[:unlabelled]
+    return stored
+
+
+def _write(place: Path, parts: Iterator[np.ndarray]) -> None:
+    part = place.with_name(f"{place.name}.{os.getpid()}.part")
+    try:
+        with part.open("wb") as file:
+            for tokens in parts:
+                file.write(tokens.tobytes())
+        part.replace(place)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _digest(numbers: np.ndarray, tokenizer: PreTrainedTokenizerBase) -> str:
+    """Name of the tokens that these rows and this tokenizer give."""
+    digest = hashlib.sha256(np.ascontiguousarray(numbers, np.int64).tobytes())
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    digest.update((backend.to_str() if backend is not None else repr(sorted(tokenizer.get_vocab().items()))).encode())
+    digest.update(repr((tokenizer.eos_token_id, tokenizer.bos_token_id)).encode())
+    return digest.hexdigest()[:16]

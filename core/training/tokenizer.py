@@ -1,0 +1,126 @@
+"""The tokenizer of a text task: the named one, the model's own, or one made from the training rows."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from trainwiz.core.catalog.hub_cache import cached_model_folder
+from trainwiz.core.catalog.models import resolve_model
+from trainwiz.core.config import RunConfig
+from trainwiz.core.data.text_rows import TextRows
+from trainwiz.core.errors import usage_error
+from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.training.languages import set_languages
+from trainwiz.core.training.tokenizer_training import trained_tokenizer
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+TRAIN = "train"
+"""Value of model.tokenizer that makes one from the data."""
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer.model",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+    "source.spm",
+    "vocab.json",
+    "vocab.txt",
+)
+"""Any of them makes a folder one with a tokenizer."""
+
+
+def build_tokenizer(config: RunConfig, folder: Path, rows: TextRows) -> PreTrainedTokenizerBase:
+    """The tokenizer of a causal-lm or seq2seq run; relative paths are from `folder`, the run folder.
+
+    `model.tokenizer` where it is named; else the model's own where its files are here; else, for a
+    model from scratch, one made from `rows` and kept in RUN/tokenizer, from where a resumed run
+    loads it. It always has a padding and an end token. Raises UsageError.
+    """
+    made = RunFolder(folder).tokenizer
+    choice = config.model.tokenizer
+    if choice not in (None, TRAIN):
+        return _ready(_load(_named(str(choice), folder), config, "model.tokenizer"), config)
+    has_made = (made / "tokenizer.json").is_file()
+    own = None if choice == TRAIN or has_made else _own(config, folder)
+    if own is not None:
+        return _ready(_load(own, config, "model.name"), config)
+    return _ready(trained_tokenizer(made, rows, _vocabulary(config), ends_texts=config.task == "seq2seq"), config)
+
+
+def _named(name: str, folder: Path) -> str:
+    path = folder / Path(name).expanduser()
+    if path.is_dir():
+        return str(path)
+    if path.is_file():
+        return str(path.parent)
+    cached = cached_model_folder(name)
+    return name if cached is None else str(cached)
+
+
+def _own(config: RunConfig, folder: Path) -> str | None:
+    """Folder or hub id of the model's own tokenizer; None for a model from scratch that has none here."""
+    path = folder / Path(config.model.name).expanduser()
+    if path.exists():
+        beside = path if path.is_dir() else path.parent
+        if _has_tokenizer(beside):
+            return str(beside)
+    spec, _ = resolve_model(config.model)
+    names = [] if spec is None else [name for name in (spec.tokenizer, spec.hub_id) if name is not None]
+    for name in names:
+        here = folder / Path(name).expanduser()
+        cached = here if here.is_dir() else cached_model_folder(name)
+        if cached is not None and _has_tokenizer(cached):
+            return str(cached)
+    if config.model.init == "scratch":
+        return None
+    return names[0] if names else str(path if path.is_dir() else path.parent) if path.exists() else config.model.name
+
+
+def _has_tokenizer(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in TOKENIZER_FILES)
+
+
+def _load(name: str, config: RunConfig, key: str) -> PreTrainedTokenizerBase:
+    offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(
+            name, local_files_only=offline, trust_remote_code=config.model.trust_remote_code
+        )
+    # Tokenizer files are read by many libraries, each with errors of its own.
+    except Exception as error:
+        detail = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise usage_error(
+            "missing_tokenizer",
+            key,
+            f"the tokenizer of {name} cannot be loaded: {detail}; name one that is here with model.tokenizer (a folder, "
+            "a hub id, or `train` to make one for a model from scratch).",
+        ) from error
+    assert isinstance(tokenizer, PreTrainedTokenizerBase)
+    return tokenizer
+
+
+def _ready(tokenizer: PreTrainedTokenizerBase, config: RunConfig) -> PreTrainedTokenizerBase:
+    """With an end token, a padding token and the languages of the run."""
+    name = tokenizer.name_or_path
+    if tokenizer.eos_token_id is None:
+        raise usage_error(
+            "no_end_token",
+            "model.tokenizer",
+            f"the tokenizer of {name} has no end-of-text token, so the model cannot learn where a text ends; choose "
+            "another with model.tokenizer.",
+        )
+    if tokenizer.pad_token_id is None:
+        # Padding is hidden by the attention mask and has no label: any number does.
+        tokenizer.pad_token = tokenizer.eos_token
+    set_languages(tokenizer, config)
+    return tokenizer
+
+
+def _vocabulary(config: RunConfig) -> int:
+    values = {**(config.model.architecture or {}), **config.model.architecture_overrides}
+    size = values.get("vocab_size")
+    if not isinstance(size, int):
+        raise usage_error(
+            "missing_model", "model.architecture", "run.yaml holds no model.architecture; plan the run again."
+        )
+    return size

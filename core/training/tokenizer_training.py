@@ -1,0 +1,105 @@
+"""A tokenizer made from the training rows: byte-level BPE, which has a token for every byte and so for every text."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from trainwiz.core.data.text_rows import TextRows
+from trainwiz.core.errors import usage_error
+from trainwiz.core.training.turn import turn
+from transformers import PreTrainedTokenizerFast
+
+PAD, BOS, EOS, UNK, MASK = "<pad>", "<s>", "</s>", "<unk>", "<mask>"
+SPECIAL_TOKENS = [PAD, BOS, EOS, UNK, MASK]
+"""Numbers 0 to 4."""
+SMALLEST_VOCABULARY = len(SPECIAL_TOKENS) + 256
+MOST_BYTES = 64 * 2**20
+"""Text that the merges are counted on; of more, every n-th row is taken."""
+
+
+def trained_tokenizer(place: Path, rows: TextRows, vocabulary: int, *, ends_texts: bool) -> PreTrainedTokenizerFast:
+    """The tokenizer in folder `place`, made first by whichever process comes first.
+
+    At most `vocabulary` entries. `ends_texts` appends the end token to every text, as encoder-decoder
+    models have it. Raises UsageError for a vocabulary that does not hold the 256 bytes.
+    """
+    if not (place / "tokenizer.json").is_file():
+        with turn(place.with_name(f".{place.name}.lock")):
+            if not (place / "tokenizer.json").is_file():
+                _save(_trained(rows, vocabulary, ends_texts=ends_texts), place)
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(place)
+    assert isinstance(tokenizer, PreTrainedTokenizerFast)
+    return tokenizer
+
+
+def _trained(rows: TextRows, vocabulary: int, *, ends_texts: bool) -> PreTrainedTokenizerFast:
+    if vocabulary < SMALLEST_VOCABULARY:
+        raise usage_error(
+            "vocabulary_too_small",
+            "model.architecture_overrides.vocab_size",
+            f"a tokenizer cannot be made for a vocabulary of {vocabulary} entries: it needs {SMALLEST_VOCABULARY} (256 bytes "
+            f"and {len(SPECIAL_TOKENS)} special tokens); raise vocab_size, or name a tokenizer (model.tokenizer).",
+        )
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        min_frequency=2,
+        special_tokens=SPECIAL_TOKENS,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    with parallel_tokenizing():
+        tokenizer.train_from_iterator(_texts(rows), trainer)
+    if ends_texts:
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single=f"$A {EOS}", pair=f"$A {EOS} $B {EOS}", special_tokens=[(EOS, SPECIAL_TOKENS.index(EOS))]
+        )
+    print(f"tokenizer of {tokenizer.get_vocab_size():,} entries made from the training rows", flush=True)
+    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_object=tokenizer,
+        pad_token=PAD,
+        bos_token=BOS,
+        eos_token=EOS,
+        unk_token=UNK,
+        mask_token=MASK,
+        model_input_names=["input_ids", "attention_mask"],
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def _texts(rows: TextRows) -> Iterator[list[str]]:
+    """Batches of training texts and targets, MOST_BYTES of them at most, spread over all rows."""
+    stores = [rows.texts] if rows.targets is None else [rows.texts, rows.targets]
+    total = sum(int(store.lengths[rows.train].sum()) for store in stores)
+    chosen: np.ndarray = rows.train[:: -(-total // MOST_BYTES) or 1]
+    for store in stores:
+        yield from store.batches(chosen)
+
+
+def _save(tokenizer: PreTrainedTokenizerFast, place: Path) -> None:
+    part = place.with_name(f".{place.name}.{os.getpid()}.part")
+    try:
+        tokenizer.save_pretrained(part)
+        if not place.is_dir():
+            part.rename(place)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+@contextmanager
+def parallel_tokenizing() -> Iterator[None]:
+    """Threads of the tokenizer inside the block alone: a loader worker that is forked later must not find them on."""
+    before = os.environ.get("TOKENIZERS_PARALLELISM")
+    os.environ["TOKENIZERS_PARALLELISM"] = "true"
+    try:
+        yield
+    finally:
+        os.environ["TOKENIZERS_PARALLELISM"] = before or "false"
