@@ -39,3 +39,10 @@ def time_part_words(
         for name, seconds in parts
         if seconds and total_s and seconds > SMALL_SHARE * total_s
     ]
+
+
+def unknown_time_words(steps: int | None, step_s: float | None) -> str:
+    """Why there is no total."""
+    if step_s is None:
+        return "unknown: the rate of this device is not known"
+    return "unknown: how many steps there are is not known" if steps is None else "unknown"

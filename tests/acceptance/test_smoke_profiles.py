@@ -42,7 +42,9 @@ def kinds_of_profiles() -> dict[str, tuple[Any, ...]]:
             continue
         config = build_config(profile, {})
         several = profile.hardware.num_gpus > 1
-        kinds[profile.name] = (config.task, config.peft.method, config.engine.strategy, config.engine.offload, several)
+        by_devices = "ddp" if several else "single"
+        strategy = config.engine.strategy or ("zero2" if config.engine.offload != "none" else by_devices)
+        kinds[profile.name] = (config.task, config.peft.method, strategy, config.engine.offload, several)
     return kinds
 
 
@@ -59,7 +61,7 @@ def cases() -> list[Any]:
 @pytest.mark.parametrize("name", cases())
 def test_a_smoke_run_of_the_profile(name: str, tmp_path: Path) -> None:
     kind = kinds_of_profiles()[name]
-    if str(kind[2]).startswith("zero") and importlib.util.find_spec("deepspeed") is None:
+    if kind[2].startswith("zero") and importlib.util.find_spec("deepspeed") is None:
         pytest.skip(f"{name} needs DeepSpeed, which is not installed")
     began = time.monotonic()
     done = subprocess.run(

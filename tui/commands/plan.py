@@ -72,8 +72,9 @@ def number_lines(plan: Plan) -> list[str]:
         labelled("Disk", of_capacity(memory.disk_bytes, memory.disk_capacity_bytes)),
         labelled("Time", time_text(plan)),
     ]
-    if time.steps is not None and time.step_low_s is not None:
-        pace = f"{count(time.steps)} steps × {duration_range(time.step_low_s, time.step_high_s)}"
+    if time.step_low_s is not None:
+        steps = f"{count(time.steps)} steps ×" if time.steps is not None else "a step takes"
+        pace = f"{steps} {duration_range(time.step_low_s, time.step_high_s)}"
         peak = f", {percent(time.fraction_of_peak)} of the peak" if time.fraction_of_peak is not None else ""
         start = ""
         if time.start_high_s and time.total_high_s and time.start_high_s > SMALL_SHARE * time.total_high_s:

@@ -1,4 +1,4 @@
-"""`trainwiz profiles ...`: list, show, use, current, diff, validate."""
+"""`trainwiz profiles ...`: list, show, use, current, diff, validate, save."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainwiz.core.errors import EXIT_FINISHED, EXIT_USAGE
 from trainwiz.core.json_text import finite
@@ -22,6 +22,9 @@ from trainwiz.core.profile import (
 )
 from trainwiz.tui.figures import count, number, size
 from trainwiz.tui.output import paint, say, say_findings, say_json, wrapped
+
+if TYPE_CHECKING:
+    from trainwiz.core.plan.request import PlanRequest
 
 
 def run_list(*, as_json: bool) -> int:
@@ -123,6 +126,32 @@ def run_validate(files: Sequence[str], *, as_json: bool) -> int:
         checked = len(files) or len(profile_files())
         say(f"✓ {checked} {'profile is' if checked == 1 else 'profiles are'} valid.")
     return EXIT_USAGE if errors else EXIT_FINISHED
+
+
+def run_save(name: str, *, request: PlanRequest, extends: str | None, as_json: bool) -> int:
+    """Keep the choices of a run as a profile of the user's own."""
+    from trainwiz.core.profile.save import save_profile
+
+    saved = save_profile(name, request, extends)
+    if as_json:
+        say_json(saved.to_json())
+        return EXIT_FINISHED
+    say(f"✓ {plain_text(saved.name)} is saved: {plain_text(saved.file)}")
+    if saved.extends is not None:
+        say(f"  extends   {plain_text(saved.extends)}")
+    for key, value in saved.hardware.items():
+        shown = size(value) if key == "ram" else plain_text(str(value))
+        say(f"  {f'hardware.{key}'.ljust(34)}  {shown}")
+    if saved.values:
+        _say_table(
+            [
+                [f"  {key}", _value(value), plain_text(saved.reasons.get(key, ""))]
+                for key, value in saved.values.items()
+            ],
+            head=False,
+        )
+    say(f"  Use it here: trainwiz profiles use {plain_text(saved.name)}")
+    return EXIT_FINISHED
 
 
 def _machine(profile: Profile) -> str:

@@ -10,7 +10,7 @@ from trainwiz.core.plain import plain_text
 from trainwiz.core.plan.result import Plan
 from trainwiz.tui.figures import count, deviation, duration_range, gib, short_count, size
 from trainwiz.tui.output import labelled, paint
-from trainwiz.tui.plan_words import length_words, trained_words
+from trainwiz.tui.plan_words import length_words, trained_words, unknown_time_words
 
 GAP = "     "
 
@@ -104,6 +104,6 @@ def disk_text(plan: Plan, stream: TextIO) -> str:
 def time_text(plan: Plan) -> str:
     """ "40 to 70 s"; a word where it cannot be."""
     if plan.time.total_low_s is None or plan.time.total_high_s is None:
-        return "unknown (the rate of this device is not known)"
+        return unknown_time_words(plan.time.steps, plan.time.step_s)
     word = TIME_WORDS.get(plan.time.verdict or "")
     return duration_range(plan.time.total_low_s, plan.time.total_high_s) + (f"   {word}" if word else "")

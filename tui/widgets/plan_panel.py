@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from textual.content import Content
 from trainwiz.core.plain import plain_text
 from trainwiz.tui.figures import GIB, count, deviation, duration_range, gib, percent
-from trainwiz.tui.plan_words import length_words, time_part_words
+from trainwiz.tui.plan_words import length_words, time_part_words, unknown_time_words
 from trainwiz.tui.theme import Marks
 
 if TYPE_CHECKING:  # the plan's own module loads pydantic, which waits until the first frame is drawn
@@ -146,13 +146,15 @@ def time_line(plan: Plan) -> Content:
 def _time(plan: Plan, marks: Marks) -> Iterator[Content]:
     time = plan.time
     yield _heading("Time")
+    step = duration_range(time.step_low_s, time.step_high_s)
     if time.total_low_s is None:
-        why = UNKNOWN_SIZE if plan.model.parameters is None else "unknown: the rate of this device is not known"
-        yield Content.styled(f"{INDENT}{why}", "$muted")
+        unknown = unknown_time_words(time.steps, time.step_s)
+        yield Content.styled(f"{INDENT}{UNKNOWN_SIZE if plan.model.parameters is None else unknown}", "$muted")
+        if time.step_s is not None:
+            yield Content.styled(f"{INDENT}a step takes {step}", "$muted")
         yield Content()
         return
     yield Content.assemble(INDENT, time_line(plan))
-    step = duration_range(time.step_low_s, time.step_high_s)
     yield Content.styled(f"{INDENT}{count(time.steps)} steps {marks.times} {step}", "$muted")
     if time.fraction_of_peak is not None:
         yield Content.styled(
