@@ -16,22 +16,38 @@ class ProfileChange:
     first: Any
     second: Any
     reason: str
-    """Why the second one has its value, where it says so; else why the first one has."""
+    """Why the values differ, as the profiles say it: the second's reason for its value, else the first's for its own
+    (with its name), else who gives the value."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
 def diff_profiles(first: Profile, second: Profile) -> list[ProfileChange]:
-    """The differing keys: hardware first, then settings in the order of the files."""
-    changes: list[ProfileChange] = []
+    """The differing keys, each with a reason: hardware first, then settings in the order of the files."""
     ours, theirs = asdict(first.hardware), asdict(second.hardware)
-    for key, value in ours.items():
-        if value != theirs[key]:
-            changes.append(ProfileChange(f"hardware.{key}", value, theirs[key], ""))
+    changes = [
+        ProfileChange(f"hardware.{key}", value, theirs[key], _machine_reason(first, second))
+        for key, value in ours.items()
+        if value != theirs[key]
+    ]
     for key in dict.fromkeys([*first.values, *second.values]):
         one, other = first.values.get(key), second.values.get(key)
         if one != other:
-            reason = second.reasons.get(key) or first.reasons.get(key, "")
-            changes.append(ProfileChange(key, one, other, reason))
+            changes.append(ProfileChange(key, one, other, _reason(key, first, second)))
     return changes
+
+
+def _machine_reason(first: Profile, second: Profile) -> str:
+    return f"what {first.name} and {second.name} are made for"
+
+
+def _reason(key: str, first: Profile, second: Profile) -> str:
+    if second.reasons.get(key):
+        return second.reasons[key]
+    if first.reasons.get(key):
+        return f"{first.name}: {first.reasons[key]}"
+    if second.values.get(key) is None:
+        return f"{second.name} leaves it to the plan"
+    setter = second.set_by.get(key, second.name)
+    return f"as {setter} has it"

@@ -30,9 +30,14 @@ class Profile:
     """RunConfig key path -> value."""
     reasons: Mapping[str, str] = field(default_factory=dict)
     """RunConfig key path -> why this value."""
+    set_by: Mapping[str, str] = field(default_factory=dict)
+    """RunConfig key path -> the profile that gives it: this one, or one that it extends."""
     claims: Mapping[str, Any] = field(default_factory=dict)
     """What the guide promises, for the plan to check: `tokens_per_s` [low, high], `total_time` and `peak_memory` as
-    text, `remedies` as a list of {text, micro_batch, accumulation, sequence_length}."""
+    text, `remedies` as a list of pieces of advice. Each has a `text`, and of these what it says: `micro_batch`,
+    `accumulation`, `sequence_length` to change to; `from_accumulation` and `memory_factor` (how many times less memory
+    that change is said to need); `effective_samples`, an effective batch that is said to be about the profile's;
+    `against: host`, said to help against host memory running out (else the GPU's)."""
     file: str = ""
     origin: Literal["builtin", "user"] = "builtin"
     variants: tuple[str, ...] = ()
@@ -43,6 +48,7 @@ class Profile:
         document = asdict(self)
         document["values"] = dict(self.values)
         document["reasons"] = dict(self.reasons)
+        document["set_by"] = dict(self.set_by)
         document["claims"] = dict(self.claims)
         document["variants"] = list(self.variants)
         return document

@@ -81,6 +81,7 @@ def _load(name: str, seen: tuple[str, ...]) -> Profile:
         hardware=ProfileHardware(**hardware),
         values=values,
         reasons={**inherited, **file.reasons},
+        set_by={**(parent.set_by if parent else {}), **dict.fromkeys(file.values, file.name)},
         claims=file.claims,
         file=str(file.path),
         origin=file.origin,

@@ -139,17 +139,10 @@ def run_save(name: str, *, request: PlanRequest, extends: str | None, as_json: b
     say(f"✓ {plain_text(saved.name)} is saved: {plain_text(saved.file)}")
     if saved.extends is not None:
         say(f"  extends   {plain_text(saved.extends)}")
-    for key, value in saved.hardware.items():
-        shown = size(value) if key == "ram" else plain_text(str(value))
-        say(f"  {f'hardware.{key}'.ljust(34)}  {shown}")
-    if saved.values:
-        _say_table(
-            [
-                [f"  {key}", _value(value), plain_text(saved.reasons.get(key, ""))]
-                for key, value in saved.values.items()
-            ],
-            head=False,
-        )
+    rows = [[f"  hardware.{key}", plain_text(str(value)), ""] for key, value in saved.hardware.items()]
+    rows += [[f"  {key}", _value(value), plain_text(saved.reasons.get(key, ""))] for key, value in saved.values.items()]
+    if rows:
+        _say_table(rows, head=False)
     say(f"  Use it here: trainwiz profiles use {plain_text(saved.name)}")
     return EXIT_FINISHED
 
@@ -189,7 +182,16 @@ def _say_claims(profile: Profile) -> None:
 
 
 def _change_cells(change: dict[str, Any]) -> list[str]:
-    return [plain_text(change["key"]), _value(change["first"]), _value(change["second"]), plain_text(change["reason"])]
+    shown = _hardware_value if change["key"].startswith("hardware.") else _value
+    cells = (shown(change[side]) for side in ("first", "second"))
+    return [plain_text(change["key"]), *cells, plain_text(change["reason"])]
+
+
+def _hardware_value(value: Any) -> str:
+    """What a machine must have; sizes are the only large numbers in it."""
+    if value is None:
+        return "not said"
+    return size(value) if isinstance(value, int) and value >= 2**20 else plain_text(str(value))
 
 
 def _value(value: Any) -> str:

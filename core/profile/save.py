@@ -1,0 +1,233 @@
+"""A setup of the user's own, kept as a profile in the configuration folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel
+from trainwiz.core.catalog.models import load_models
+from trainwiz.core.config.build import build_config
+from trainwiz.core.config.conflicts import yielding_values
+from trainwiz.core.config.keys import NOT_IN_PROFILES, NOT_SETTABLE, did_you_mean, fields
+from trainwiz.core.config.run import RunConfig
+from trainwiz.core.data.samples import SAMPLES
+from trainwiz.core.errors import UsageError, usage_error
+from trainwiz.core.findings import Finding
+from trainwiz.core.plan.request import PlanRequest
+from trainwiz.core.profile.profile import Profile
+from trainwiz.core.profile.store import load_profile, profile_files, user_folder
+
+OF_ONE_RUN = "belongs to one run; it cannot stand in a profile."
+PATH_KEYS: tuple[str, ...] = ("model.name", "model.tokenizer", "engine.deepspeed_file")
+SOURCE_LISTS: tuple[str, ...] = ("data.sources", "data.validation_sources")
+
+
+@dataclass(frozen=True, slots=True)
+class SavedProfile:
+    """What was written; its JSON keys are stable."""
+
+    name: str
+    file: str
+    extends: str | None
+    hardware: Mapping[str, Any]
+    values: Mapping[str, Any]
+    reasons: Mapping[str, str]
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def save_profile(name: str, request: PlanRequest, extends: str | None = None) -> SavedProfile:
+    """Write the choices of `request` as profile `name` of the user's folder; nothing is ever overwritten.
+
+    The file `extends` the named profile (else the one of the request) and holds what differs from it. What the
+    profile must give up for a choice (its accumulation, for another micro-batch) is written too, so that the saved
+    profile means what the choices meant. Files named by a relative path are kept by their whole path.
+
+    Raises UsageError with every finding: a name that cannot be one or is taken, an unknown parent, bad values, and
+    choices that belong to one run.
+    """
+    findings = [*_name(name), *_of_one_run(request)]
+    parent, config = None, None
+    try:
+        base = extends or request.profile
+        parent = load_profile(base) if base is not None else None
+        shown = parent if request.profile in (None, base) else load_profile(str(request.profile))
+        config = build_config(shown, request.overrides)
+    except UsageError as error:
+        findings += error.findings
+    hardware = _hardware(request, findings)
+    if findings or config is None:
+        raise UsageError(findings)
+    values = _values(config, request, parent)
+    document = _document(name, parent, hardware, values, _reasons(parent, values, request))
+    path = _write(name, document)
+    return SavedProfile(name, str(path), document.get("extends"), hardware, values, document.get("reasons", {}))
+
+
+def _name(name: str) -> list[Finding]:
+    try:
+        RunConfig(name=name)
+    except ValueError:
+        return [_bad("name", f"{name!r} cannot be a profile's name: use letters, digits, '-', '_' and '.'.")]
+    if name.endswith((".yaml", ".yml")):
+        return [_bad("name", f"Give the profile a name, not a file: {Path(name).stem}.")]
+    taken = {known.lower(): place for known, place in profile_files().items()}.get(name.lower())
+    if taken is None:
+        return []
+    file, origin = taken
+    if origin == "builtin":
+        message = f"{name!r} is the name of a built-in profile; choose another, for example my-{name}."
+    else:
+        message = f"There is a profile {name!r} of yours already ({file}); choose another name, or remove that file."
+    return [Finding("name_taken", "error", str(file), message)]
+
+
+def _of_one_run(request: PlanRequest) -> list[Finding]:
+    asked = {
+        f"--{request.mode}": request.mode != "train",
+        "--overfit": request.overfit_batches is not None and request.mode != "overfit",
+        "--trace-steps": request.trace_steps is not None,
+        "--output-dir": request.output_dir is not None,
+        "--name": request.name is not None,
+        "--force": request.force,
+        **{key: True for key in request.overrides if key in NOT_IN_PROFILES},
+    }
+    return [_bad(option, f"{option} {OF_ONE_RUN}") for option, is_asked in asked.items() if is_asked]
+
+
+def _hardware(request: PlanRequest, findings: list[Finding]) -> dict[str, Any]:
+    """The `hardware` of the file: what was said of another machine."""
+    from trainwiz.core.catalog.gpus import GIB, find_gpu, near_gpus
+
+    if any(value is not None for value in (request.gpu_memory_bytes, request.tflops, request.capability)):
+        message = (
+            "A profile names its GPU as the catalogue has it (--gpu NAME); figures given by hand cannot stand in it."
+        )
+        findings.append(_bad("hardware.gpu", message))
+    hardware: dict[str, Any] = {}
+    if request.gpu is not None:
+        spec = find_gpu(request.gpu, request.gpu_memory_bytes)
+        if spec is None:
+            message = (
+                f"The GPU catalogue has no single card called {request.gpu!r}.{did_you_mean(near_gpus(request.gpu))}"
+            )
+            findings.append(Finding("unknown_gpu", "error", "hardware.gpu", message))
+        else:
+            hardware["gpu"] = spec.name
+    if request.num_gpus is not None:
+        if request.num_gpus < 1:
+            findings.append(_bad("hardware.num_gpus", f"--num-gpus is {request.num_gpus}; give 1 or more."))
+        hardware["num_gpus"] = request.num_gpus
+    if request.ram_bytes is not None:
+        whole, rest = divmod(request.ram_bytes, GIB)
+        hardware["ram"] = request.ram_bytes if rest else f"{whole}G"
+    return hardware
+
+
+def _values(config: RunConfig, request: PlanRequest, parent: Profile | None) -> dict[str, Any]:
+    """Key path -> value of all that differs from the parent, in the order of the sections."""
+    mine = {_leaf(key) for key in request.overrides}
+    theirs = parent.values if parent is not None else {}
+    chosen: dict[str, Any] = {}
+    for key in fields():
+        if key in NOT_SETTABLE or key in NOT_IN_PROFILES:
+            continue
+        value = _plain(key, config.value(key))
+        if key in theirs:
+            differs = value != _plain(key, theirs[key])
+        else:
+            differs = key in mine or config.origin(key).origin in ("you", "profile")
+        if differs:
+            chosen[key] = value
+    return chosen
+
+
+def _leaf(key: str) -> str:
+    """The key as a file has it: lists of sources, overrides and environments are written whole."""
+    while key not in fields() and "." in key:
+        key = key.rpartition(".")[0]
+    return key
+
+
+def _plain(key: str, value: Any) -> Any:
+    """The value as YAML has it; files by their whole path, since the profile is used from other folders."""
+    if key in SOURCE_LISTS:
+        return [_source(item) for item in value or []]
+    if key in PATH_KEYS and isinstance(value, str):
+        return _whole_path(value)
+    if isinstance(value, tuple):
+        return list(value)
+    return value
+
+
+def _source(item: Any) -> dict[str, Any]:
+    from trainwiz.core.config.sections import DataSource
+
+    source = item if isinstance(item, BaseModel) else DataSource.model_validate(item)
+    document = source.model_dump(exclude_defaults=True)
+    document["name"] = _whole_path(document["name"])
+    return document
+
+
+def _whole_path(name: str) -> str:
+    path = Path(name).expanduser()
+    return name if name in load_models() or name in SAMPLES or not path.exists() else str(path.resolve())
+
+
+def _reasons(parent: Profile | None, values: Mapping[str, Any], request: PlanRequest) -> dict[str, str]:
+    """Why a value that was not asked for changed; what was asked for needs no reason."""
+    yielded = yielding_values(parent.values if parent is not None else {}, request.overrides)
+    mine = {_leaf(key) for key in request.overrides}
+    return {key: reason for key, (_, reason) in yielded.items() if key in values and key not in mine}
+
+
+def _document(
+    name: str, parent: Profile | None, hardware: dict[str, Any], values: dict[str, Any], reasons: dict[str, str]
+) -> dict[str, Any]:
+    document: dict[str, Any] = {"name": name}
+    if parent is not None:
+        inside = parent.origin == "builtin" or Path(parent.file).parent == user_folder()
+        document["description"] = f"{parent.name}, changed"
+        document["extends"] = parent.name if inside else str(Path(parent.file).resolve())
+    if hardware:
+        document["hardware"] = hardware
+    if values:
+        document["values"] = _nested(values)
+    if reasons:
+        document["reasons"] = reasons
+    return document
+
+
+def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    document: dict[str, Any] = {}
+    for key, value in values.items():
+        *parents, last = key.split(".")
+        node = document
+        for part in parents:
+            node = node.setdefault(part, {})
+        node[last] = value
+    return document
+
+
+def _write(name: str, document: Mapping[str, Any]) -> Path:
+    folder = user_folder()
+    path = folder / f"{name}.yaml"
+    text = yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True, default_flow_style=False, width=100)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise usage_error("name_taken", str(path), f"{path} is there already; nothing is overwritten.") from None
+    except OSError as error:
+        raise usage_error("unwritable", str(path), f"{path} cannot be written: {error.strerror}.") from None
+    return path
+
+
+def _bad(where: str, message: str) -> Finding:
+    return Finding("bad_value", "error", where, message)
