@@ -1,109 +1,130 @@
-"""Data sets of the Hugging Face hub: what lies in the local cache, and a quick word when it does not."""
+"""Data sets of the Hugging Face hub: what lies in the local cache, and what is to be downloaded."""
 
 from __future__ import annotations
 
 import os
 import re
-import urllib.error
-import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from trainwiz.core.catalog.hub_cache import hub_cache_folder
-from trainwiz.core.data.formats import format_of
+from trainwiz.core.data.hub_question import HubAnswer, ask_hub, download
+from trainwiz.core.data.hub_split import SplitError, card_of, missing_shards, split_files
+from trainwiz.core.data.samples import SAMPLES
 from trainwiz.core.errors import UsageError
-from trainwiz.core.findings import Finding, Remedy
-from trainwiz.core.json_text import parse_json
+from trainwiz.core.findings import Finding, Remedy, Severity
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
-ONLINE_CHECK_S = 3.0
-WORKS_OFFLINE = "offline, a file or folder works (--dataset FILE) and so does the sample sample-proteins"
+WORKS_OFFLINE = f"offline, a file or folder works (--dataset FILE) and so do the samples ({', '.join(SAMPLES)})"
+
+
+@dataclass(frozen=True, slots=True)
+class HubSplit:
+    """A split of a hub data set, and the setting that names it."""
+
+    hub_id: str
+    split: str = "train"
+    subset: str | None = None
+    where: str = "data.sources.0"
+
+    @property
+    def command(self) -> str:
+        return f"hf download --repo-type dataset {self.hub_id}"
 
 
 def looks_like_hub_id(name: str) -> bool:
     return HUB_ID.fullmatch(name) is not None
 
 
-def hub_files(
-    hub_id: str, split: str, subset: str | None, where: str, environment: Mapping[str, str] | None = None
-) -> list[Path]:
-    """The data files of one split in the local cache.
+def hub_files(wanted: HubSplit, environment: Mapping[str, str] | None = None, *, fetch: bool = False) -> list[Path]:
+    """The data files of one split: from the local cache, with `fetch` downloaded where they are not there.
 
-    Raises UsageError with one sentence when they are not there; that takes at most one question
-    of three seconds to the hub, and none when HF_HUB_OFFLINE is set.
+    Raises UsageError with one sentence when they are not here: a warning `data_to_download` where
+    the hub has them, an error otherwise. That takes at most one question of three seconds to the
+    hub, and none when HF_HUB_OFFLINE is set.
     """
     environment = os.environ if environment is None else environment
-    folder = hub_cache_folder(environment) / f"datasets--{hub_id.replace('/', '--')}"
-    snapshot = _snapshot(folder)
-    if snapshot is None:
-        raise _not_here(hub_id, where, _ask_hub(hub_id, environment))
-    found = [path for path in sorted(snapshot.rglob("*")) if path.is_file() and format_of(path) not in (None, "txt")]
-    if not found:
-        raise _finding(
-            "missing_data", where, f"hub data set {hub_id} is in the local cache without a data file that can be read."
-        )
-    inside = {path: path.relative_to(snapshot).as_posix() for path in found}
-    if subset:
-        found = [path for path in found if subset in re.split(r"[/]", inside[path])[:-1]]
-    chosen = [path for path in found if re.search(rf"(^|[^a-z]){re.escape(split)}([^a-z]|$)", inside[path])]
-    if not chosen and not any(
-        re.search(r"(^|[^a-z])(train|test|valid\w*)([^a-z]|$)", name) for name in inside.values()
-    ):
-        chosen = found
-    if not chosen:
-        listed = ", ".join(sorted(inside.values())[:8])
-        raise _finding(
-            "missing_data",
-            where,
-            f"the cached files of {hub_id} hold no split {split!r}"
-            f"{f' of {subset!r}' if subset else ''}; there are: {listed}.",
-        )
-    return chosen
-
-
-def _snapshot(folder: Path) -> Path | None:
-    """The snapshot that refs/main names, else the newest one."""
-    main = folder / "refs" / "main"
-    if main.is_file():
-        named = folder / "snapshots" / main.read_text(encoding="utf-8").strip()
-        if named.is_dir():
-            return named
-    snapshots = [path for path in (folder / "snapshots").glob("*") if path.is_dir()]
-    return max(snapshots, key=lambda path: path.stat().st_mtime, default=None)
-
-
-def _ask_hub(hub_id: str, environment: Mapping[str, str]) -> str:
-    """ "offline", "unknown" or "there"."""
-    if environment.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
-        return "offline"
-    endpoint = environment.get("HF_ENDPOINT") or "https://huggingface.co"
-    request = urllib.request.Request(f"{endpoint.rstrip('/')}/api/datasets/{hub_id}")
-    if environment.get("HF_TOKEN"):
-        request.add_header("Authorization", f"Bearer {environment['HF_TOKEN']}")
+    problem = None
+    for snapshot in _snapshots(hub_cache_folder(environment) / f"datasets--{wanted.hub_id.replace('/', '--')}"):
+        try:
+            return _in_snapshot(snapshot, wanted)
+        except SplitError as error:
+            problem = problem or str(error)
+    answer = ask_hub(wanted.hub_id, environment)
+    if answer.state != "there":
+        raise _not_here(wanted, answer, problem)
     try:
-        with urllib.request.urlopen(request, timeout=ONLINE_CHECK_S) as response:
-            document: Any = parse_json(response.read())
-    except urllib.error.HTTPError as error:
-        return "unknown" if error.code in (401, 403, 404) else "offline"
-    except (OSError, ValueError):
-        return "offline"
-    return "there" if isinstance(document, dict) else "offline"
+        names = split_files(wanted.hub_id, list(answer.sizes), answer.card, wanted.split, wanted.subset)
+    except SplitError as error:
+        raise _finding(wanted, _sentence(wanted, str(error))) from None
+    if answer.gated:
+        message = f"hub data set {wanted.hub_id} is gated; accept its terms on its page and set HF_TOKEN."
+        raise _finding(wanted, message)
+    if not fetch:
+        raise _to_download(wanted, names, answer)
+    folder = download(wanted.hub_id, names, wanted.where, environment)
+    return [folder / name for name in names]
 
 
-def _not_here(hub_id: str, where: str, answer: str) -> UsageError:
-    if answer == "unknown":
-        return _finding("missing_data", where, f"the hub has no public data set {hub_id!r} (or it needs HF_TOKEN).")
-    command = f"hf download --repo-type dataset {hub_id}"
-    if answer == "there":
-        message = f"hub data set {hub_id} is not in the local cache; fetch it once with `{command}`."
-        return _finding("missing_data", where, message, Remedy("download it once", command))
+def _in_snapshot(snapshot: Path, wanted: HubSplit) -> list[Path]:
+    names = [path.relative_to(snapshot).as_posix() for path in snapshot.rglob("*") if path.is_file()]
+    try:
+        card = card_of((snapshot / "README.md").read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError):
+        card = {}
+    chosen = split_files(wanted.hub_id, names, card, wanted.split, wanted.subset)
+    missing = missing_shards(chosen)
+    if missing:
+        raise SplitError(f"is only partly in the local cache: {missing} files of split {wanted.split!r} are missing.")
+    return [snapshot / name for name in chosen]
+
+
+def _snapshots(folder: Path) -> Iterator[Path]:
+    """The snapshot that refs/main names, then the others, newest first."""
+    main = folder / "refs" / "main"
+    named = folder / "snapshots" / main.read_text(encoding="utf-8").strip() if main.is_file() else None
+    if named is not None and named.is_dir():
+        yield named
+    others = [path for path in (folder / "snapshots").glob("*") if path.is_dir() and path != named]
+    yield from sorted(others, key=lambda path: path.stat().st_mtime, reverse=True)
+
+
+def _sentence(wanted: HubSplit, problem: str) -> str:
+    subset = f" Set {wanted.where}.subset." if "several subsets" in problem else ""
+    return f"hub data set {wanted.hub_id} {problem}{subset}"
+
+
+def _to_download(wanted: HubSplit, names: tuple[str, ...], answer: HubAnswer) -> UsageError:
+    size = sum(answer.sizes[name] for name in names)
+    count = f"{len(names)} files" if len(names) > 1 else "1 file"
     message = (
-        f"hub data set {hub_id} is not in the local cache and the hub cannot be reached; {WORKS_OFFLINE}, "
-        f"or with a network `{command}`."
+        f"hub data set {wanted.hub_id} is not in the local cache; {count}, {_size(size)}, are downloaded when the run "
+        "starts. How many rows there are is known after that."
     )
-    return _finding("missing_data", where, message, Remedy("use a local file: --dataset FILE"))
+    remedy = Remedy("download it before", wanted.command)
+    return _finding(wanted, message, remedy, code="data_to_download", severity="warning")
 
 
-def _finding(code: str, where: str, message: str, *remedies: Remedy) -> UsageError:
-    return UsageError(Finding(code=code, severity="error", where=where, message=message, remedies=remedies))
+def _size(count: int) -> str:
+    if count <= 0:
+        return "size unknown"
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{max(count / 1e6, 0.1):.1f} MB"
+
+
+def _not_here(wanted: HubSplit, answer: HubAnswer, problem: str | None) -> UsageError:
+    if problem is not None:
+        return _finding(wanted, _sentence(wanted, problem))
+    if answer.state == "unknown":
+        return _finding(wanted, f"the hub has no public data set {wanted.hub_id!r} (or it needs HF_TOKEN).")
+    message = (
+        f"hub data set {wanted.hub_id} is not in the local cache and the hub cannot be reached; {WORKS_OFFLINE}, "
+        f"or with a network `{wanted.command}`."
+    )
+    return _finding(wanted, message, Remedy("use a local file: --dataset FILE"))
+
+
+def _finding(
+    wanted: HubSplit, message: str, *remedies: Remedy, code: str = "missing_data", severity: Severity = "error"
+) -> UsageError:
+    return UsageError(Finding(code=code, severity=severity, where=wanted.where, message=message, remedies=remedies))

@@ -9,7 +9,7 @@ from pathlib import Path
 from trainwiz.core.config import DataSource, RunConfig
 from trainwiz.core.config.sections import DataSection
 from trainwiz.core.data.formats import FORMATS, format_of
-from trainwiz.core.data.hub import hub_files, looks_like_hub_id
+from trainwiz.core.data.hub import HubSplit, hub_files, looks_like_hub_id
 from trainwiz.core.data.samples import SAMPLES, sample_path
 from trainwiz.core.errors import UsageError, usage_error
 
@@ -48,10 +48,11 @@ def _limited(source: DataSource, data: DataSection) -> DataSource:
     return source.model_copy(update={"min_characters": low, "max_characters": high})
 
 
-def find_files(source: DataSource, key: str, folder: Path) -> SourceFiles:
+def find_files(source: DataSource, key: str, folder: Path, *, fetch: bool = False) -> SourceFiles:
     """The files behind a sample name, path, folder or hub id; relative paths are from `folder`.
 
-    Raises UsageError with one sentence when there are none.
+    With `fetch` a hub data set that is not in the local cache is downloaded. Raises UsageError with
+    one sentence when there are none, a warning `data_to_download` where the hub has them.
     """
     sample = sample_path(source.name)
     if sample is not None:
@@ -62,7 +63,8 @@ def find_files(source: DataSource, key: str, folder: Path) -> SourceFiles:
     if path.exists():
         return SourceFiles(source, key, (path,), source.format)
     if looks_like_hub_id(source.name) and format_of(path) is None and not path.parent.is_dir():
-        return SourceFiles(source, key, tuple(hub_files(source.name, source.split, source.subset, key)), source.format)
+        wanted = HubSplit(source.name, source.split, source.subset, key)
+        return SourceFiles(source, key, tuple(hub_files(wanted, fetch=fetch)), source.format)
     raise _missing(source.name, path, key)
 
 

@@ -61,7 +61,7 @@ def load_text_rows(config: RunConfig, folder: Path) -> TextRows:
     """
     train, held = all_sources(config)
     found, findings = _find([*train, *held], folder)
-    if has_errors(findings):
+    if findings:
         raise UsageError(sort_findings(findings))
     stored = (
         _streamed(config, found, len(train), folder)
@@ -84,7 +84,7 @@ def _find(sources: list[tuple[str, DataSource]], folder: Path) -> tuple[list[Sou
     findings: list[Finding] = []
     for key, source in sources:
         try:
-            found.append(find_files(source, key, folder))
+            found.append(find_files(source, key, folder, fetch=True))
         except UsageError as error:
             findings.extend(error.findings)
     return found, findings

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core.catalog.hub_cache import hub_cache_folder
-from trainwiz.core.data.hub import ONLINE_CHECK_S, hub_files, looks_like_hub_id
+from trainwiz.core.data.hub import HubSplit, hub_files, looks_like_hub_id
+from trainwiz.core.data.hub_question import ONLINE_CHECK_S
 from trainwiz.core.errors import UsageError
 
 from tests.core.data.builders import parquet, summary_of
@@ -28,10 +29,10 @@ def _cached(folder: Path) -> dict[str, str]:
 def test_the_split_in_the_cache_is_used(tmp_path: Path) -> None:
     environment = _cached(tmp_path)
     for split in ("train", "test"):
-        (path,) = hub_files("some/proteins", split, None, "data", environment)
+        (path,) = hub_files(HubSplit("some/proteins", split), environment)
         assert path.name.startswith(split)
     with pytest.raises(UsageError, match="no split 'nothing'"):
-        hub_files("some/proteins", "nothing", None, "data", environment)
+        hub_files(HubSplit("some/proteins", "nothing"), environment)
 
 
 def test_the_cache_is_found_through_a_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,7 +44,7 @@ def test_the_cache_is_found_through_a_source(tmp_path: Path, monkeypatch: pytest
 def test_offline_says_at_once_what_works() -> None:
     start = time.perf_counter()
     with pytest.raises(UsageError, match=r"sample-proteins.*hf download") as caught:
-        hub_files("no/such-set", "train", None, "data", {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": "/nowhere"})
+        hub_files(HubSplit("no/such-set", "train"), {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": "/nowhere"})
     assert time.perf_counter() - start < 0.5
     assert len(caught.value.findings) == 1
 
@@ -57,7 +58,7 @@ def test_a_hub_that_does_not_answer_costs_one_short_wait() -> None:
         environment = {"HF_ENDPOINT": f"http://127.0.0.1:{silent.getsockname()[1]}", "HF_HUB_CACHE": "/nowhere"}
         start = time.perf_counter()
         with pytest.raises(UsageError, match="cannot be reached"):
-            hub_files("no/such-set", "train", None, "data", environment)
+            hub_files(HubSplit("no/such-set", "train"), environment)
     assert time.perf_counter() - start < ONLINE_CHECK_S + 1
 
 
@@ -80,7 +81,7 @@ def test_an_answer_that_is_not_the_hubs_counts_as_offline(tmp_path: Path) -> Non
         threading.Thread(target=server.serve_forever, daemon=True).start()
         environment = {"HF_HUB_CACHE": str(tmp_path), "HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}"}
         with pytest.raises(UsageError, match="the hub cannot be reached"):
-            hub_files("some/proteins", "train", None, "data", environment)
+            hub_files(HubSplit("some/proteins", "train"), environment)
         server.shutdown()
 
 
