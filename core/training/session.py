@@ -59,6 +59,7 @@ class TrainingSession:
         meter = StepMeter()
         reporters = take_reporters(args)
         trainer = RunTrainer(args, parts, meter, self.checkpoint)
+        trainer.stop_requested = lambda: self.stop.requested
         add_reporters(trainer, reporters)
         for printing in (PrinterCallback, ProgressCallback):
             trainer.remove_callback(printing)
