@@ -15,7 +15,7 @@ from trainwiz.tui.widgets.chooser import Chooser
 from trainwiz.tui.widgets.field_row import FieldRow
 from trainwiz.tui.widgets.plan_panel import panel_content
 
-from tests.tui.test_wizard import go, to_field, type_into
+from tests.tui.test_wizard import go, shown, to_field, type_into
 from tests.tui.wizard_parts import MACHINE, FrozenReader, frozen_app, make_frozen_plan, settled
 
 WIDE = (120, 40)
@@ -103,6 +103,18 @@ async def test_lora_opens_its_fields_and_closing_it_moves_the_focus():
         await go(pilot, "left")
         assert not rows_on(app) & OF_ADAPTERS
         assert app.focused.spec.id == "peft"
+
+
+async def test_a_heading_without_fields_is_not_shown():
+    app = frozen_app()
+    async with app.run_test(size=WIDE) as pilot:
+        await settled(pilot)
+        await to_field(pilot, "target")
+        assert "How it is done" in shown(app) and "How it is measured" not in shown(app)
+        await pilot.app.screen._toggle_more()
+        await pilot.pause()
+        titles = [title.content for title in app.screen.query("GroupTitle") if title.display]
+        assert titles == ["What you want", "How it is done", "How it is measured"]
 
 
 async def test_the_task_changes_what_the_later_steps_ask():

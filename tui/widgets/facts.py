@@ -130,7 +130,6 @@ def _model(state: PlanState, width: int) -> Iterator[Content]:
     note = trained_words(plan.model.parameters, plan.model.trainable_parameters)
     yield _line("Parameters", parameters, note, width)
     yield _line("Architecture", plan.model.architecture or "unknown", "", width)
-    yield _line("Task", plan.task, "", width)
     if model is None:
         return
     config = model.architecture

@@ -56,6 +56,13 @@ class MoreRow(Widget, can_focus=True):
         self.post_message(self.Toggled())
 
 
+class GroupTitle(Static):
+    """The heading of a group of fields; it goes when none of them is shown."""
+
+    def __init__(self, text: str, *, is_first: bool) -> None:
+        super().__init__(text, classes="group -first" if is_first else "group", markup=False)
+
+
 class StepForm(Vertical):
     """Rows are made once; `show` draws a state into them."""
 
@@ -79,7 +86,7 @@ class StepForm(Vertical):
         yield Static(STEPS[self.step], classes=title, markup=False)
         for spec in specs:
             if spec.group:
-                yield Static(spec.group, classes="group -first" if spec.group == first else "group", markup=False)
+                yield GroupTitle(spec.group, is_first=spec.group == first)
             yield FieldRow(spec, self._marks)
         yield MoreRow(self._marks, hidden_fields(self.step, None), is_open=self.more)
         if self.step == REVIEW:
@@ -89,10 +96,22 @@ class StepForm(Vertical):
         elif self.step != TRAINING:
             yield FactsView(self.step, self._marks)
 
+    def _groups(self) -> list[tuple[GroupTitle, list[FieldRow]]]:
+        """Each heading with the rows below it."""
+        groups: list[tuple[GroupTitle, list[FieldRow]]] = []
+        for child in self.children:
+            if isinstance(child, GroupTitle):
+                groups.append((child, []))
+            elif isinstance(child, FieldRow) and groups:
+                groups[-1][1].append(child)
+        return groups
+
     def show(self, state: PlanState) -> None:
         for row in self.query(FieldRow):
             row.display = row.spec.applies(state.plan) or row.editing
             row.show(field_view(state, row.spec, self._marks, typing=row.editing))
+        for title, rows in self._groups():
+            title.display = any(row.display for row in rows)
         for more in self.query(MoreRow):
             more.show(hidden_fields(self.step, state.plan))
         for facts in self.query(FactsView):
