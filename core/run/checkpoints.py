@@ -14,6 +14,10 @@ from trainwiz.core.run.folder import RunFolder
 
 CHECKPOINT_NAME = re.compile(r"checkpoint-(\d+)")
 LONGEST_SAFETENSORS_HEADER_BYTES = 100_000_000
+ADAPTER_WEIGHTS = frozenset({"adapter_model.safetensors", "adapter_model.bin"})
+PICKLED_WEIGHTS = frozenset({"pytorch_model.bin", "adapter_model.bin"})
+PROGRESS_JSON = "progress.json"
+"""What the training writes into each checkpoint: its counts, and by how many processes it was saved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +50,9 @@ def inspect_checkpoint(path: Path) -> Checkpoint:
 
     A save is not atomic (files go straight into `checkpoint-N`), so each file must prove itself:
     trainer_state.json parses, safetensors files are as long as their headers say, every shard of an
-    index is there, torch files are whole zip archives, and DeepSpeed's `latest` names a folder with
-    the states of all ranks.
+    index is there, the description of the model or adapter parses, torch files are whole zip archives,
+    the random state of each process is there, and DeepSpeed's `latest` names a folder with the states
+    of all ranks. A checkpoint of adapters alone is complete without the weights of their base.
     """
     named = CHECKPOINT_NAME.fullmatch(path.name)
     step = int(named.group(1)) if named else -1
@@ -87,7 +92,7 @@ def _trainer_state(path: Path) -> dict[str, Any] | str:
 def _problem(path: Path) -> str | None:
     names = {entry.name for entry in path.iterdir()}
     deepspeed = "latest" in names
-    for check in (_weights_problem, _torch_files_problem):
+    for check in (_weights_problem, _description_problem, _torch_files_problem, _random_state_problem):
         problem = check(path, names)
         if problem:
             return problem
@@ -110,11 +115,27 @@ def _weights_problem(path: Path, names: set[str]) -> str | None:
             missing = _missing_shards(path / name)
             if missing:
                 return missing
-    weights = [name for name in names if name.endswith(".safetensors") or name == "pytorch_model.bin"]
+    if "adapter_config.json" in names and not names & ADAPTER_WEIGHTS:
+        return "the weights of the adapter are missing"
+    weights = [name for name in names if name.endswith(".safetensors") or name in PICKLED_WEIGHTS]
     folders = any(name.startswith("pytorch_model_fsdp") for name in names)
     if not weights and not folders and "latest" not in names:
         return "the weights are missing"
     return None
+
+
+def _description_problem(path: Path, names: set[str]) -> str | None:
+    """The JSON that says which model or adapter the weights belong to: without it they cannot be loaded back."""
+    if not any(name.endswith(".safetensors") or name in PICKLED_WEIGHTS for name in names):
+        return None
+    description = "adapter_config.json" if names & ADAPTER_WEIGHTS else "config.json"
+    try:
+        document = parse_json((path / description).read_bytes())
+    except FileNotFoundError:
+        return f"{description} is missing"
+    except ValueError:
+        return f"{description} is not whole"
+    return None if isinstance(document, dict) else f"{description} holds no settings"
 
 
 def safetensors_problem(path: Path) -> str | None:
@@ -153,14 +174,31 @@ def _missing_shards(path: Path) -> str | None:
 
 def _torch_files_problem(path: Path, names: set[str]) -> str | None:
     for name in sorted(names):
-        if name.endswith((".pt", ".pth")) or name in ("pytorch_model.bin", "optimizer.bin"):
+        if name.endswith((".pt", ".pth")) or name in (*PICKLED_WEIGHTS, "optimizer.bin"):
             problem = _zip_problem(path / name)
             if problem:
                 return problem
+    return None
+
+
+def _random_state_problem(path: Path, names: set[str]) -> str | None:
     ranks = sorted(int(name[10:-4]) for name in names if re.fullmatch(r"rng_state_\d+\.pth", name))
-    if ranks and ranks != list(range(len(ranks))):
+    count = saved_by(path)
+    if count == 1 and "rng_state.pth" not in names:
+        return "the random state is missing"
+    if (ranks or count > 1) and ranks != list(range(count or len(ranks))):
         return "the random state of a rank is missing"
     return None
+
+
+def saved_by(path: Path) -> int:
+    """By how many processes a checkpoint was saved, as it says itself; 0 where it does not say."""
+    try:
+        document = parse_json((path / PROGRESS_JSON).read_bytes())
+    except (OSError, ValueError):
+        return 0
+    count = document.get("world_size") if isinstance(document, dict) else None
+    return count if isinstance(count, int) and count > 0 else 0
 
 
 def _zip_problem(path: Path) -> str | None:
@@ -186,6 +224,6 @@ def _deepspeed_problem(path: Path) -> str | None:
     if not any(name.endswith("model_states.pt") for name in files):
         return f"the model's states in {tag} are missing"
     ranks = sorted({int(rank) for name in files for rank in re.findall(r"rank_(\d+)_mp_rank_\d+_optim_states", name)})
-    if not any("optim_states" in name for name in files) or ranks != list(range(len(ranks))):
+    if not any("optim_states" in name for name in files) or ranks != list(range(saved_by(path) or len(ranks))):
         return f"the optimizer's states of a rank in {tag} are missing"
     return None

@@ -34,6 +34,8 @@ TRACE = "trace"
 """Chrome traces of the torch profiler."""
 ROWS = ".rows"
 """Rows on disk of a streamed run; built again when absent."""
+PARTIAL = ".partial"
+"""Ending of a folder while it is written; renamed when it is whole."""
 GENERATIONS = "generations.jsonl"
 """Texts that the model wrote at evaluations: source, reference, generation, step."""
 

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from trainwiz.core.run.checkpoints import Checkpoint, inspect_checkpoint, list_checkpoints, set_aside
-from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.run.folder import ADAPTER, BASE_MODEL, FINAL_MODEL, PARTIAL, TOKENIZER, RunFolder
 from trainwiz.core.run.processid import machine_identity, this_process
 from trainwiz.core.run.state import Attempt, RunState
 
@@ -81,9 +81,15 @@ def _named(run: RunFolder, resume: str, complete: list[Checkpoint]) -> Checkpoin
 
 
 def put_away_last_attempt(run: RunFolder, number: int) -> None:
-    """Move what the last attempt said about itself to `attempts/<number>/`, so that it is not taken for news."""
+    """Move what the last attempt said about itself to `attempts/<number>/`, so that it is not taken for news.
+
+    What it was writing when it was killed (`final_model.partial`) goes there too: written again in the
+    same place, old and new files would mix. What is whole stays: the tokenizer, the base of adapters,
+    the rows on disk and the texts that were generated belong to the run, not to an attempt.
+    """
     files = [run.engine_json, run.file(OUTCOME_JSON), *sorted(run.path.glob("failure-rank*.json"))]
-    present = [path for path in files if path.is_file()]
+    partial = [run.file(f"{name}{PARTIAL}") for name in (FINAL_MODEL, ADAPTER, BASE_MODEL, TOKENIZER)]
+    present = [path for path in (*files, *partial) if path.exists()]
     if not present:
         return
     folder = run.path / ATTEMPTS / str(number)

@@ -22,10 +22,28 @@ def write_checkpoint(root: Path, number: int, step: int | None = None) -> Path:
     folder = root / f"checkpoint-{number}"
     folder.mkdir(parents=True)
     write_safetensors(folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps({"model_type": "esm"}))
     for name in ("optimizer.pt", "scheduler.pt", "rng_state.pth"):
         write_zip(folder / name)
     (folder / "trainer_state.json").write_text(json.dumps({"global_step": number if step is None else step}))
     return folder
+
+
+def write_adapter(root: Path, number: int) -> Path:
+    """A complete one of a LoRA run: the adapter alone, without the weights of its base."""
+    folder = write_checkpoint(root, number)
+    (folder / "model.safetensors").rename(folder / "adapter_model.safetensors")
+    (folder / "config.json").rename(folder / "adapter_config.json")
+    return folder
+
+
+def saved_by(folder: Path, count: int) -> None:
+    """Let the checkpoint say that `count` processes saved it, each with its random state."""
+    (folder / "progress.json").write_text(json.dumps({"tokens": 1, "world_size": count}))
+    if count > 1:
+        (folder / "rng_state.pth").unlink()
+        for rank in range(count):
+            write_zip(folder / f"rng_state_{rank}.pth")
 
 
 def write_deepspeed(root: Path, number: int, ranks: int = 2) -> Path:

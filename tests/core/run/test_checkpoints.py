@@ -9,7 +9,15 @@ import pytest
 from trainwiz.core.run.checkpoints import inspect_checkpoint, list_checkpoints, newest_complete, set_aside
 from trainwiz.core.run.folder import RunFolder
 
-from tests.core.run.checkpoint_files import cut, write_checkpoint, write_deepspeed, write_safetensors, write_zip
+from tests.core.run.checkpoint_files import (
+    cut,
+    saved_by,
+    write_adapter,
+    write_checkpoint,
+    write_deepspeed,
+    write_safetensors,
+    write_zip,
+)
 
 BREAKS: dict[str, Callable[[Path], object]] = {
     "trainer_state.json is missing": lambda path: (path / "trainer_state.json").unlink(),
@@ -24,6 +32,9 @@ BREAKS: dict[str, Callable[[Path], object]] = {
     "scheduler.pt is cut off": lambda path: (path / "scheduler.pt").write_bytes(b""),
     "scheduler.pt is missing": lambda path: (path / "scheduler.pt").unlink(),
     "rng_state.pth is cut off": lambda path: cut(path / "rng_state.pth"),
+    "config.json is missing": lambda path: (path / "config.json").unlink(),
+    "config.json is not whole": lambda path: cut(path / "config.json"),
+    "config.json holds no settings": lambda path: (path / "config.json").write_text("[]"),
 }
 
 
@@ -91,6 +102,56 @@ def test_the_random_state_of_each_rank_is_there(tmp_path: Path) -> None:
     assert "random state" in (inspect_checkpoint(path).problem or "")
     write_zip(path / "rng_state_1.pth")
     assert inspect_checkpoint(path).problem is None
+
+
+ADAPTER_BREAKS: dict[str, Callable[[Path], object]] = {
+    "the weights of the adapter are missing": lambda path: (path / "adapter_model.safetensors").unlink(),
+    "adapter_model.safetensors has": lambda path: cut(path / "adapter_model.safetensors", 0.95),
+    "adapter_config.json is missing": lambda path: (path / "adapter_config.json").unlink(),
+    "adapter_config.json is not whole": lambda path: cut(path / "adapter_config.json"),
+    "optimizer.pt is cut off": lambda path: cut(path / "optimizer.pt"),
+}
+
+
+@pytest.mark.parametrize("problem", ADAPTER_BREAKS)
+def test_a_checkpoint_of_adapters_alone(tmp_path: Path, problem: str) -> None:
+    path = write_adapter(tmp_path, 5)
+    assert inspect_checkpoint(path).problem is None
+    ADAPTER_BREAKS[problem](path)
+    assert problem in (inspect_checkpoint(path).problem or "")
+
+
+def test_the_number_of_processes_that_saved_it_is_its_own_word(tmp_path: Path) -> None:
+    """The rank that is not first writes its random state after the record: a kill in between leaves a gap at the end."""
+    alone = write_checkpoint(tmp_path / "a", 3)
+    saved_by(alone, 1)
+    assert inspect_checkpoint(alone).problem is None
+    (alone / "rng_state.pth").unlink()
+    assert inspect_checkpoint(alone).problem == "the random state is missing"
+    two = write_checkpoint(tmp_path / "b", 3)
+    saved_by(two, 2)
+    assert inspect_checkpoint(two).problem is None
+    (two / "rng_state_1.pth").unlink()
+    assert inspect_checkpoint(two).problem == "the random state of a rank is missing"
+    sharded = write_deepspeed(tmp_path / "c", 3)
+    saved_by(sharded, 2)
+    assert inspect_checkpoint(sharded).problem is None
+    (sharded / "global_step3" / "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt").unlink()
+    assert "optimizer's states of a rank" in (inspect_checkpoint(sharded).problem or "")
+
+
+def test_the_best_are_kept_and_the_newest_is_resumed(tmp_path: Path) -> None:
+    """Retention of the best leaves gaps and an old step that counts more: resuming goes by the step alone."""
+    for number in (10, 30, 70):
+        write_adapter(tmp_path, number)
+    (tmp_path / ".checkpoint-40.deleting").mkdir()
+    newest = newest_complete(RunFolder(tmp_path))
+    assert newest is not None and newest.name == "checkpoint-70"
+    cut(newest / "adapter_model.safetensors")
+    assert [found.path.name for found in list_checkpoints(RunFolder(tmp_path)) if found.problem is None] == [
+        "checkpoint-10",
+        "checkpoint-30",
+    ]
 
 
 def test_setting_aside_loses_nothing(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ def save(step: int) -> str:
     folder.mkdir()
     header = json.dumps({"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}).encode()
     (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + b"\0" * 8)
+    (folder / "config.json").write_text("{}")
     for name in ("optimizer.pt", "scheduler.pt", "rng_state.pth"):
         with zipfile.ZipFile(folder / name, "w") as archive:
             archive.writestr("data.pkl", str(step))
