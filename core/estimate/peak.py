@@ -43,6 +43,7 @@ def peak_of(work: Workload) -> Peak:
     states = states_of(work)
     moments = (
         _forward_end(work, states),
+        _loss_forward(work, states),
         _loss(work, states),
         _backward(work, states),
         _last_block(work, states),
@@ -91,17 +92,19 @@ def _head_bytes(work: Workload) -> int:
     return width * (2 * formats.residual + (2 + copies) * formats.compute)
 
 
-def logit_elements(work: Workload) -> int:
-    """Elements of the logits that exist at once (a slice of them with a chunked loss)."""
-    positions = work.micro_batch * work.decoded_length
-    if work.loss_chunk is not None:
-        positions = min(positions, work.loss_chunk)
-    return positions * work.architecture.vocabulary
+def logit_bytes(work: Workload, positions: int, *, backward: bool = False) -> int:
+    """The loss at its fullest: three tensors of the logits' size in fp32, forward as backward.
 
-
-def _loss_element_bytes(work: Workload) -> int:
-    """Causal models raise their logits to fp32, autocast does so for every loss; the others keep the format."""
-    return SINGLE if work.formats.autocast or work.architecture.kind == "decoder" else work.formats.compute
+    Forward: the model's logits, those of the labelled positions, and their log-softmax. Backward:
+    the log-softmax and two gradients. A loss in slices has the last two for one slice alone, and
+    the logits twice in the format that the model hands out (core/training/loss.py).
+    """
+    vocabulary = work.architecture.vocabulary
+    if work.loss_chunk is None or work.loss_chunk >= positions:
+        return 3 * SINGLE * positions * vocabulary
+    handed_out = SINGLE if work.formats.autocast else work.formats.compute
+    slice_copies = 3 if backward or handed_out != SINGLE else 2
+    return vocabulary * (2 * handed_out * positions + slice_copies * SINGLE * work.loss_chunk)
 
 
 def _vocabulary_copy(work: Workload) -> int:
@@ -120,13 +123,20 @@ def _blocks_weight_copy(work: Workload) -> int:
 
 
 def _forward_end(work: Workload, states: States) -> Moment:
-    """Logits in the compute format, their fp32 copy, and the log-softmax."""
+    """The model's last product, while autocast still keeps the copies of all weights."""
     parts = _held(work, states)
     parts["activations"] = _kept(work) + _head_bytes(work)
     parts["temporary"] = _vocabulary_copy(work) + _blocks_weight_copy(work)
-    wide = _loss_element_bytes(work)
-    copied = wide if wide != work.formats.compute else 0
-    parts["logits"] = logit_elements(work) * (work.formats.compute + copied + wide)
+    parts["logits"] = work.formats.compute * work.micro_batch * work.decoded_length * work.architecture.vocabulary
+    return Moment("the end of the forward pass", parts)
+
+
+def _loss_forward(work: Workload, states: States) -> Moment:
+    """The logits, their copy, and the log-softmax."""
+    parts = _held(work, states)
+    parts["activations"] = _kept(work) + _head_bytes(work)
+    parts["temporary"] = _vocabulary_copy(work)
+    parts["logits"] = logit_bytes(work, work.micro_batch * work.decoded_length)
     return Moment("the end of the forward pass, with the loss", parts)
 
 
@@ -135,7 +145,7 @@ def _loss(work: Workload, states: States) -> Moment:
     parts = _held(work, states)
     parts["activations"] = _kept(work) + _head_bytes(work)
     parts["temporary"] = _vocabulary_copy(work)
-    parts["logits"] = logit_elements(work) * 3 * _loss_element_bytes(work)
+    parts["logits"] = logit_bytes(work, work.micro_batch * work.decoded_length, backward=True)
     return Moment("the start of the backward pass, in the loss", parts)
 
 

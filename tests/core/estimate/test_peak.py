@@ -8,6 +8,8 @@ The temporaries of the backward pass and the number of waiting checkpoints were 
 at these traces, all but those marked `held_out`: they were made afterwards, with other models,
 families and settings, and no formula was changed for them. They are what the accuracy is. LoRA in
 half precision was traced with its frozen base in that format and its adapters in fp32, under autocast.
+`"loss": "trainwiz"` marks traces with trainwiz's own loss, which computes in fp32 whatever the model's
+format is; the others have the loss that comes with the model, which peaks alike under autocast and in fp32.
 """
 
 import json
@@ -53,6 +55,7 @@ def name(trace: dict) -> str:
     words += ["checkpointed"] if trace["checkpointing"] else []
     words += [f"lora{trace['lora_rank']}"] if trace["lora_rank"] else []
     words += [f"accumulation{trace['accumulation']}"] if trace["accumulation"] > 1 else []
+    words += ["own-loss"] if "loss" in trace else []
     return "-".join([*words, trace["optimizer"], str(trace["target_length"])])
 
 
@@ -138,10 +141,12 @@ def test_accumulation_beyond_two_changes_nothing() -> None:
 
 
 def test_logits_dominate_with_a_large_vocabulary() -> None:
-    """NLLB-600M at 24 x 256: 25.7 GiB, of which the logits are most; a chunked loss takes them away."""
+    """NLLB-600M at 24 x 256: 25.7 GiB, of which the logits are most. A loss in slices leaves two copies of three."""
     trace = next(one for one in DOCUMENT["traces"] if one["model"] == "nllb600" and one["target_length"] == 256)
     peak = peak_of(workload(trace))
     assert peak.allocated_bytes / GIB == pytest.approx(25.7, rel=0.05)
     assert peak.moment.parts["logits"] > peak.allocated_bytes / 2
     assert "loss" in peak.moment.name
-    assert peak_of(replace(workload(trace), loss_chunk=1024)).allocated_bytes < 0.5 * peak.allocated_bytes
+    sliced = peak_of(replace(workload(trace), loss_chunk=1024))
+    assert sliced.moment.parts["logits"] == pytest.approx(2 / 3 * peak.moment.parts["logits"], rel=0.2)
+    assert sliced.allocated_bytes < 0.85 * peak.allocated_bytes
