@@ -10,19 +10,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from trainwiz.core.config import DataSource, RunConfig
+from trainwiz.core.data.joining import joins_texts
 from trainwiz.core.data.letters import LetterCheck
 from trainwiz.core.data.proteins import SPECIAL_TOKENS, encode_proteins
-from trainwiz.core.data.rows import read_rows
+from trainwiz.core.data.rows import KeptRows, read_rows
 from trainwiz.core.data.sources import all_sources, find_files
 from trainwiz.core.data.split import held_out_count
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.data.tally import SourceTally
+from trainwiz.core.data.token_counts import TokenCounter
 from trainwiz.core.errors import UsageError
-from trainwiz.core.findings import Finding, has_errors, sort_findings
+from trainwiz.core.findings import Finding, sort_findings
 
 SAMPLE_ROWS = 20_000
-BYTES_PER_TOKEN = 4.0
-"""Rough UTF-8 bytes of one subword token: 4 letters of English, 1.3 characters of Chinese."""
 BYTES_PER_ROW = 8
 """Offset kept for each row beside its letters."""
 
@@ -32,67 +32,110 @@ class _Source:
     tally: SourceTally = field(default_factory=SourceTally)
     lengths: list[np.ndarray] = field(default_factory=list)
     target_lengths: list[np.ndarray] = field(default_factory=list)
+    text_bytes: int = 0
+    """UTF-8 bytes of the rows that were read, both sides."""
+
+    def mean_bytes(self) -> float:
+        """Bytes in memory of one row."""
+        sides = 2 if self.target_lengths else 1
+        return self.text_bytes / max(sum(map(len, self.lengths)), 1) + sides * BYTES_PER_ROW
 
 
 def summarize_data(config: RunConfig, folder: Path | None = None) -> DataSummary:
     """Rows, lengths and columns of the training data; relative paths are from `folder` (default: here).
 
-    Lengths are unclipped, in tokens: exact for proteins, estimated from bytes otherwise. Raises
-    UsageError with all that is wrong with any source.
+    Lengths are unclipped, in tokens: exact for proteins and where the model's tokenizer is here,
+    else estimated from bytes. A row of a causal model is its prompt and response together. Where
+    texts are joined, a row is one sequence of full length. Raises UsageError with all that is wrong
+    with any source, and with the warning `data_to_download` alone where all that is missing can be
+    downloaded.
     """
     folder = folder or Path.cwd()
     findings: list[Finding] = []
+    counter = None if config.task == "masked-lm" else TokenCounter(config, folder)
     train, held = (
-        [_read(source, key, config, folder, findings) for key, source in sources] for sources in all_sources(config)
+        [_read(source, key, config, folder, findings, counter) for key, source in sources]
+        for sources in all_sources(config)
     )
-    if has_errors(findings):
+    if any(finding.severity == "error" or finding.code == "data_to_download" for finding in findings):
         raise UsageError(sort_findings(findings))
-    rows = sum(source.tally.rows for source in train)
-    validation = sum(source.tally.rows for source in held) or held_out_count(rows, config.data)
+    texts = sum(source.tally.rows for source in train)
+    held_texts = sum(source.tally.rows for source in held) or held_out_count(texts, config.data)
+    training_texts = texts if held else texts - held_texts
     lengths = _mixed([(source.tally.rows, source.lengths) for source in train])
-    kept = np.minimum(lengths, config.batch.sequence_length)
-    training_rows = rows if held else rows - validation
+    rows, validation_rows = training_texts, held_texts
+    joined = joins_texts(config)
+    if joined:
+        length = config.batch.sequence_length
+        mean = float(lengths.mean()) if len(lengths) else 0.0
+        rows, validation_rows = (int(count * mean) // length for count in (training_texts, held_texts))
+        lengths = np.full(min(max(rows, 1), SAMPLE_ROWS), length, np.int64)
     return DataSummary(
-        rows=training_rows,
-        rows_exact=all(source.tally.exact for source in train),
-        validation_rows=validation,
+        rows=max(rows, 1) if joined else rows,
+        rows_exact=not joined and all(source.tally.exact for source in train),
+        validation_rows=max(validation_rows, min(held_texts, 1)),
+        texts=texts,
+        held_out_texts=held_texts,
         lengths=tuple(lengths.tolist()),
-        length_unit="tokens" if config.task == "masked-lm" else "tokens (estimated)",
+        length_unit="tokens" if counter is None else counter.unit,
         target_lengths=tuple(_mixed([(source.tally.rows, source.target_lengths) for source in train]).tolist()),
         bytes_on_disk=sum(source.tally.bytes_on_disk for source in train),
-        bytes_in_memory=int(rows * (float(kept.mean() if len(kept) else 0.0) + BYTES_PER_ROW)),
+        bytes_in_memory=_bytes_in_memory(config, [*train, *held], lengths),
         columns=train[0].tally.columns,
         preview=train[0].tally.preview,
         findings=sort_findings(findings),
     )
 
 
-def _read(source: DataSource, key: str, config: RunConfig, folder: Path, findings: list[Finding]) -> _Source:
+def _read(
+    source: DataSource, key: str, config: RunConfig, folder: Path, findings: list[Finding], counter: TokenCounter | None
+) -> _Source:
     result = _Source()
     try:
         files = find_files(source, key, folder)
     except UsageError as error:
         findings.extend(error.findings)
         return result
-    is_protein = config.task == "masked-lm"
     letters = LetterCheck()
     for rows in read_rows(files, result.tally, config.task, limit=SAMPLE_ROWS):
-        if is_protein:
+        if counter is None:
             proteins = encode_proteins(rows.texts)
             letters.add(rows, proteins)
             result.lengths.append(proteins.lengths + SPECIAL_TOKENS)
         else:
-            result.lengths.append(_estimated(rows.texts))
-        if rows.targets is not None:
-            result.target_lengths.append(_estimated(rows.targets))
+            _count_tokens(rows, config, counter, result)
     findings.extend(result.tally.findings)
     findings.extend(letters.findings(key))
     return result
 
 
-def _estimated(texts: pa.Array) -> np.ndarray:
-    sizes: np.ndarray = pc.binary_length(texts).to_numpy(zero_copy_only=False)
-    return (np.ceil(sizes / BYTES_PER_TOKEN) + 1).astype(np.int64)
+def _count_tokens(rows: KeptRows, config: RunConfig, counter: TokenCounter, result: _Source) -> None:
+    lengths = counter.count(rows.texts)
+    result.text_bytes += _bytes(rows.texts)
+    if rows.targets is not None:
+        result.text_bytes += _bytes(rows.targets)
+        targets = counter.count(rows.targets, special=config.task == "seq2seq")
+        if config.task == "seq2seq":
+            result.target_lengths.append(targets)
+        else:
+            lengths = lengths + targets
+    if config.task == "causal-lm" and counter.unit == "tokens":
+        # The end of the text, which tokenizers of causal models leave out.
+        lengths = lengths + 1
+    result.lengths.append(lengths)
+
+
+def _bytes(texts: pa.Array) -> int:
+    return int(pc.sum(pc.binary_length(texts)).as_py() or 0)
+
+
+def _bytes_in_memory(config: RunConfig, sources: Sequence[_Source], lengths: np.ndarray) -> int:
+    """Host memory of all rows in one process: proteins are cut to the sequence length, texts are kept whole."""
+    if config.task == "masked-lm":
+        rows = sum(source.tally.rows for source in sources)
+        kept = np.minimum(lengths, config.batch.sequence_length)
+        return int(rows * (float(kept.mean() if len(kept) else 0.0) + BYTES_PER_ROW))
+    return int(sum(source.tally.rows * source.mean_bytes() for source in sources))
 
 
 def _mixed(sources: Sequence[tuple[int, list[np.ndarray]]]) -> np.ndarray:
