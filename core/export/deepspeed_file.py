@@ -36,6 +36,29 @@ def strategy_of(document: Mapping[str, Any]) -> tuple[Strategy, Offload]:
     return strategy, "optimizer" if optimizer else "none"
 
 
+def settled_by_file(config: RunConfig) -> RunConfig:
+    """`config` with the strategy, the offload and (where it is open) the precision of its DeepSpeed file.
+
+    What the user chose beside the file stays: `deepspeed_file_findings` names the contradiction. A file that cannot
+    be read changes nothing; the same findings say why.
+    """
+    if config.engine.deepspeed_file is None:
+        return config
+    try:
+        document = read_deepspeed_file(Path(config.engine.deepspeed_file).expanduser())
+    except UsageError:
+        return config
+    strategy, offload = strategy_of(document)
+    values: dict[str, Any] = {"engine.strategy": strategy, "engine.offload": offload}
+    if config.engine.precision is None:
+        halves = [name for name in ("fp16", "bf16") if isinstance(document.get(name), Mapping)]
+        for name in halves:
+            if document[name].get("enabled") is True:
+                values["engine.precision"] = name
+    values = {key: value for key, value in values.items() if config.origin(key).origin != "you"}
+    return config.with_values(values, "solved", dict.fromkeys(values, "as your DeepSpeed file says"))
+
+
 def deepspeed_file_findings(config: RunConfig) -> tuple[Finding, ...]:
     """Everything that is to be said about the file of `config`, errors and warnings; () without a file. Never raises.
 

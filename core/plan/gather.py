@@ -9,7 +9,7 @@ from trainwiz.core.catalog.model import ModelSpec
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.errors import TrainwizError
-from trainwiz.core.findings import Finding, Remedy
+from trainwiz.core.findings import Finding, Remedy, sort_findings
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.plan.command import plan_command
 from trainwiz.core.plan.make import make_plan
@@ -99,12 +99,14 @@ def gather_config(
     """The config of the request with its mode applied, and the model that it then trains."""
     from trainwiz.core.config.build import build_config
     from trainwiz.core.config.modes import apply_mode
+    from trainwiz.core.export.deepspeed_file import settled_by_file
 
     config = build_config(profile, request.overrides, request.name)
     model, findings = gather_model(config)
     moded = apply_mode(config, request, model)
     if moded.model != config.model:
         model, findings = gather_model(moded)
+    moded = settled_by_file(moded)
     if request.force:
         moded = moded.model_copy(update={"forced": True})
     return moded, model, findings
@@ -126,8 +128,10 @@ def gather(request: PlanRequest, machine: Machine | None = None) -> Gathered:
 
 
 def plan_gathered(gathered: Gathered) -> Plan:
-    """The plan of what was gathered; reads nothing."""
-    return make_plan(
+    """The plan of what was gathered; reads nothing but a DeepSpeed file of the user's."""
+    from trainwiz.core.export.deepspeed_file import deepspeed_file_findings
+
+    plan = make_plan(
         gathered.machine,
         gathered.config,
         model=gathered.model,
@@ -135,6 +139,8 @@ def plan_gathered(gathered: Gathered) -> Plan:
         profile=gathered.profile,
         findings=gathered.findings,
     )
+    about_file = deepspeed_file_findings(plan.config)
+    return replace(plan, findings=sort_findings([*plan.findings, *about_file])) if about_file else plan
 
 
 def plan_run(request: PlanRequest, machine: Machine | None = None) -> Plan:
