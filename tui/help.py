@@ -60,7 +60,7 @@ def plan_help() -> str:
 
 def save_help() -> str:
     """The text of `trainwiz profiles save --help`."""
-    own = help_lines("--extends PROFILE", "Build on this profile; what it says holds unless you chose otherwise.")
+    own = help_lines("--extends PROFILE", "Build on this profile; without it, on the one in use here.")
     return "\n".join([SAVE_USAGE, "", *own, help_for(SAVE_OPTIONS)])
 
 
