@@ -42,3 +42,29 @@ def _cached_folder(kind: str, hub_id: str, marker: str) -> Path | None:
         return main
     snapshots = [path for path in (root / "snapshots").glob("*") if (path / marker).is_file()]
     return max(snapshots, key=lambda path: path.stat().st_mtime, default=None)
+
+
+def is_offline(environment: Mapping[str, str] | None = None) -> bool:
+    """The user has switched the network off for Hugging Face (HF_HUB_OFFLINE)."""
+    variables = os.environ if environment is None else environment
+    return variables.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
+
+
+def hub_endpoint(environment: Mapping[str, str] | None = None) -> str:
+    """The hub's address, or that of the mirror in HF_ENDPOINT; without a slash at the end."""
+    variables = os.environ if environment is None else environment
+    return (variables.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
+
+
+def hub_token(environment: Mapping[str, str] | None = None) -> str | None:
+    """HF_TOKEN, else what `hf auth login` left beside the cache; None without an account."""
+    variables = os.environ if environment is None else environment
+    if variables.get("HF_TOKEN"):
+        return variables["HF_TOKEN"].strip()
+    home = variables.get("HF_HOME")
+    folder = Path(home) if home else Path(variables.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
+    path = Path(variables.get("HF_TOKEN_PATH") or folder / "token").expanduser()
+    try:
+        return path.read_text(encoding="utf-8").strip() or None
+    except (OSError, UnicodeDecodeError):
+        return None

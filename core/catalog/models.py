@@ -3,49 +3,25 @@
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 import yaml
+from trainwiz.core.catalog.availability import tokenizer_findings, weights_findings
+from trainwiz.core.catalog.config_file import Answer, Task, from_architecture, has_safetensors, read_config
 from trainwiz.core.catalog.hub_cache import cached_model_folder, is_hub_id
+from trainwiz.core.catalog.hub_model import HubModel, ask_hub, fetch_config
 from trainwiz.core.catalog.model import ModelSpec
 from trainwiz.core.config.keys import did_you_mean
 from trainwiz.core.config.sections import ModelSection
 from trainwiz.core.findings import Finding, Remedy
-from trainwiz.core.json_text import parse_json
 
-Task = Literal["masked-lm", "causal-lm", "seq2seq"]
 TASKS: tuple[Task, ...] = ("masked-lm", "causal-lm", "seq2seq")
-Answer = tuple[ModelSpec | None, tuple[Finding, ...]]
-
-_TASKS: tuple[tuple[str, Task], ...] = (
-    ("ForMaskedLM", "masked-lm"),
-    ("ForPreTraining", "masked-lm"),
-    ("LMHeadModel", "causal-lm"),
-    ("ForCausalLM", "causal-lm"),
-    ("ForConditionalGeneration", "seq2seq"),
-    ("ForSeq2SeqLM", "seq2seq"),
-    ("MTModel", "seq2seq"),
-)
-"""Class name ending -> task, most specific first."""
-
-SMALLEST: Mapping[str, str] = {
-    "esm": "esm2-tiny",
-    "gpt2": "gpt2-tiny",
-    "llama": "llama-tiny",
-    "m2m_100": "nllb-tiny",
-    "marian": "opus-mt-tiny",
-    "mistral": "llama-tiny",
-    "qwen2": "qwen2-tiny",
-    "t5": "t5-chat-tiny",
-}
-"""Model type -> the catalogue's model that --smoke trains in place of one of that type."""
 
 
 @cache
@@ -73,37 +49,58 @@ def known_model(name: str) -> bool:
     return _in_catalogue(name) is not None or is_hub_id(name) or Path(name).expanduser().exists()
 
 
-def resolve_model(section: ModelSection) -> Answer:
+def _nobody(hub_id: str) -> HubModel:
+    return HubModel("offline")
+
+
+def resolve_model(section: ModelSection, *, online: bool = False) -> Answer:
     """(model, findings). The model is None when nothing is known of it; findings say why and what works instead.
 
-    Reads local files only: a hub id is looked up in the local Hugging Face cache, never on the network.
+    Reads local files: a hub id is looked up in the local Hugging Face cache. Only with `online` is the hub asked for
+    what is not here, with questions of at most three seconds; weights are never fetched here.
     `architecture_overrides` are merged into the answer's architecture.
     """
-    if section.architecture is not None:
-        spec, findings = _filled_in(section)
-    else:
-        spec, findings = _find(section.name)
+    ask = ask_hub if online else _nobody
+    spec, findings = _filled_in(section) if section.architecture is not None else _find(section.name, online)
     if spec is None:
         return None, findings
-    overridden, more = _overridden(spec, section.architecture_overrides)
-    return overridden, (*findings, *more, *_weights(overridden, section), *_remote_code(overridden, section))
+    spec, more = _overridden(spec, section.architecture_overrides)
+    return spec, (
+        *findings,
+        *more,
+        *weights_findings(spec, section, ask),
+        *tokenizer_findings(spec, section, ask),
+        *_remote_code(spec, section),
+    )
 
 
-def _find(name: str) -> Answer:
+def _find(name: str, online: bool = False) -> Answer:
     path = Path(name).expanduser()
     known = _in_catalogue(name)
     if known is not None:
         return _with_cache(known), ()
     if path.is_dir():
-        return _from_config(path / "config.json", name, "folder")
+        return read_config(path / "config.json", name, "folder")
     if path.is_file() or path.suffix == ".json":
-        return _from_config(path, name, "config")
+        return read_config(path, name, "config")
     if is_hub_id(name):
         folder = cached_model_folder(name)
         if folder is not None:
-            spec, findings = _from_config(folder / "config.json", name, "hub")
-            return (replace(spec, hub_id=name) if spec else None), findings
+            spec, findings = read_config(folder / "config.json", name, "hub")
+            return (_with_cache(replace(spec, hub_id=name)) if spec else None), findings
+        if online and "/" in name:
+            return _on_hub(name)
     return None, (_missing(name),)
+
+
+def _on_hub(name: str) -> Answer:
+    """A model that only the hub has: its config.json is enough to plan it."""
+    answer = ask_hub(name)
+    document = fetch_config(name) if answer.state == "there" and not answer.closed else None
+    if document is not None:
+        spec, findings = from_architecture(document, name, "hub", None)
+        return (replace(spec, hub_id=name) if spec else None), findings
+    return None, (_missing(name, answer),)
 
 
 def _in_catalogue(name: str) -> ModelSpec | None:
@@ -119,77 +116,20 @@ def _filled_in(section: ModelSection) -> Answer:
     spec, _ = _find(section.name)
     if spec is not None:
         return replace(spec, architecture=architecture), ()
-    return _from_architecture(architecture, section.name, "config", None)
+    answer, findings = from_architecture(architecture, section.name, "config", None)
+    if answer is not None and is_hub_id(section.name) and "/" in section.name:
+        answer = replace(answer, hub_id=section.name, source="hub")
+    return answer, findings
 
 
 def _with_cache(spec: ModelSpec) -> ModelSpec:
+    """With the folder of the local cache that holds its weights; a config alone is no place to load them from."""
     folder = cached_model_folder(spec.hub_id) if spec.hub_id else None
     if folder is None:
         return spec
-    return replace(spec, path=folder, has_weights=_has_safetensors(folder))
-
-
-def _from_config(path: Path, name: str, source: Literal["hub", "folder", "config"]) -> Answer:
-    try:
-        document = parse_json(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        reason = f"{path} does not exist" if source == "config" else f"{path.parent} has no config.json"
-        return None, (_error("missing_model", f"{reason}, so its architecture is not known."),)
-    except OSError as error:
-        return None, (_error("missing_model", f"{path} cannot be read: {error.strerror}."),)
-    except UnicodeDecodeError:
-        return None, (_error("broken_model_config", f"{path} is not UTF-8 text."),)
-    except ValueError as error:
-        at = f"line {error.lineno}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
-        return None, (_error("broken_model_config", f"{path} is not valid JSON ({at}); it may be cut off."),)
-    if not isinstance(document, dict):
-        return None, (_error("broken_model_config", f"{path} holds no JSON object with an architecture."),)
-    return _from_architecture(document, name, source, path)
-
-
-def _from_architecture(
-    document: dict[str, Any], name: str, source: Literal["hub", "folder", "config"], path: Path | None
-) -> Answer:
-    if not isinstance(document.get("model_type"), str):
-        message = f"{path or name} names no `model_type`, so it is not known which model it describes."
-        return None, (_error("broken_model_config", message),)
-    task = _task(document)
-    if task is None:
-        message = (
-            f"{path or name} describes {_classes(document) or document['model_type']}, which trainwiz cannot train: "
-            "it trains masked, causal and sequence-to-sequence language models."
-        )
-        return None, (_error("unsupported_model", message),)
-    folder = path.parent if path and source != "config" else None
-    spec = ModelSpec(
-        name=name,
-        architecture=document,
-        task=task,
-        tokenizer="esm" if document["model_type"] == "esm" and document.get("vocab_size") == 33 else None,
-        smallest_sibling=SMALLEST.get(document["model_type"]),
-        source=source,
-        path=folder,
-        has_weights=folder is not None and _has_safetensors(folder),
-    )
-    return spec, ()
-
-
-def _classes(document: dict[str, Any]) -> str:
-    listed = document.get("architectures")
-    return ", ".join(str(name) for name in listed) if isinstance(listed, list) else ""
-
-
-def _task(document: dict[str, Any]) -> Task | None:
-    classes = _classes(document).split(", ")
-    for ending, task in _TASKS:
-        if any(name.endswith(ending) for name in classes):
-            return task
-    if document.get("is_encoder_decoder"):
-        return "seq2seq"
-    # A config of a headless or fine-tuned model: the family says what it was pretrained on.
-    families: dict[str, Task] = {"esm": "masked-lm", "bert": "masked-lm", "roberta": "masked-lm"}
-    families |= {"distilbert": "masked-lm", "gpt2": "causal-lm", "llama": "causal-lm", "qwen2": "causal-lm"}
-    return families.get(str(document["model_type"]))
+    safe = has_safetensors(folder)
+    here = safe or any(folder.glob("pytorch_model*.bin"))
+    return replace(spec, path=folder if here else None, has_weights=safe)
 
 
 def _overridden(spec: ModelSpec, overrides: Mapping[str, Any]) -> tuple[ModelSpec, tuple[Finding, ...]]:
@@ -206,32 +146,6 @@ def _overridden(spec: ModelSpec, overrides: Mapping[str, Any]) -> tuple[ModelSpe
     return replace(spec, architecture={**spec.architecture, **overrides}), findings
 
 
-def _has_safetensors(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in ("model.safetensors", "model.safetensors.index.json"))
-
-
-def _weights(spec: ModelSpec, section: ModelSection) -> tuple[Finding, ...]:
-    if section.init != "pretrained" or spec.has_weights:
-        return ()
-    from_scratch = Remedy("train from scratch", "--set model.init=scratch", {"model.init": "scratch"})
-    pickles = spec.path is not None and any(spec.path.glob("pytorch_model*.bin"))
-    if pickles and section.allow_pickle:
-        return ()
-    if pickles:
-        message = (
-            f"The weights of {spec.name} are pickles (.bin), which can run code when they are loaded; "
-            "convert them to safetensors, or allow it with --set model.allow_pickle=true."
-        )
-        allow = Remedy("load the pickle", "--set model.allow_pickle=true", {"model.allow_pickle": True})
-        return (Finding("pickled_weights", "error", "model.allow_pickle", message, (allow, from_scratch)),)
-    if spec.hub_id is None:
-        message = f"There are no pretrained weights for {spec.name}."
-        return (Finding("missing_model", "error", "model.init", message, (from_scratch,)),)
-    message = f"The weights of {spec.hub_id} are not on this machine."
-    fetch = Remedy("download them where there is a network", f"hf download {spec.hub_id}")
-    return (Finding("missing_model", "error", "model.name", message, (fetch, from_scratch)),)
-
-
 def _remote_code(spec: ModelSpec, section: ModelSection) -> tuple[Finding, ...]:
     if "auto_map" not in spec.architecture or section.trust_remote_code:
         return ()
@@ -242,19 +156,25 @@ def _remote_code(spec: ModelSpec, section: ModelSection) -> tuple[Finding, ...]:
     return (Finding("remote_code", "warning", "model.trust_remote_code", message),)
 
 
-def _error(code: str, message: str) -> Finding:
-    return Finding(code, "error", "model.name", message)
-
-
-def _missing(name: str) -> Finding:
+def _missing(name: str, answer: HubModel | None = None) -> Finding:
     models = load_models()
     near = difflib.get_close_matches(name.lower(), models, n=2, cutoff=0.5)
     offline = Remedy(
         f"a model that is known offline: {', '.join(models)}", "--model esm2-8m", {"model.name": "esm2-8m"}
     )
     if is_hub_id(name) and "/" in name:
-        message = f"The model {name} is not in the local Hugging Face cache, and nothing is fetched while planning."
         fetch = Remedy("download it where there is a network", f"hf download {name}")
+        message = f"The model {name} is not in the local Hugging Face cache, {_why_not(answer)}."
         return Finding("missing_model", "error", "model.name", message, (fetch, offline))
     message = f"There is no model {name!r}: not in the catalogue, not a file or folder here.{did_you_mean(near)}"
     return Finding("missing_model", "error", "model.name", message, (offline,))
+
+
+def _why_not(answer: HubModel | None) -> str:
+    if answer is None or answer.state == "offline":
+        return "and the hub is not asked or cannot be reached"
+    if answer.state == "unknown":
+        return "and the hub shows no public model of that name (a private one needs HF_TOKEN)"
+    if answer.closed:
+        return "and on the hub it is for accounts that accepted its licence (then: hf auth login)"
+    return "and on the hub it has no config.json"

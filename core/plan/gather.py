@@ -56,10 +56,10 @@ def gather_machine(
 
 
 def gather_model(config: RunConfig) -> tuple[ModelSpec | None, tuple[Finding, ...]]:
-    """The model of a config, from the catalogue or from local files."""
+    """The model of a config: from the catalogue, local files, or what the hub says of it."""
     from trainwiz.core.catalog.models import resolve_model
 
-    return resolve_model(config.model)
+    return resolve_model(config.model, online=True)
 
 
 def gather_data(config: RunConfig) -> tuple[DataSummary | None, tuple[Finding, ...]]:

@@ -1,0 +1,150 @@
+"""Whether the weights and the tokenizer of a model are here, and what the hub can give where they are not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from trainwiz.core.catalog.hub_cache import cached_model_folder, is_hub_id
+from trainwiz.core.catalog.hub_model import PICKLES, SAFETENSORS, TOKENIZER_FILES, HubModel
+from trainwiz.core.catalog.model import ModelSpec
+from trainwiz.core.config.sections import ModelSection
+from trainwiz.core.findings import Finding, Remedy
+
+AskHub = Callable[[str], HubModel]
+
+MADE_FROM_THE_DATA = "train"
+"""Value of model.tokenizer."""
+
+
+def weights_findings(spec: ModelSpec, section: ModelSection, ask: AskHub) -> tuple[Finding, ...]:
+    """() where the run needs no weights or has them; a warning where they are downloaded when it starts; else an error."""
+    if section.init != "pretrained" or spec.has_weights:
+        return ()
+    if spec.path is not None and any(spec.path.glob("pytorch_model*.bin")):
+        return () if section.allow_pickle else (_pickled(spec.name),)
+    if spec.hub_id is None:
+        message = f"There are no pretrained weights for {spec.name}."
+        return (Finding("missing_model", "error", "model.init", message, (_from_scratch(),)),)
+    return (_from_hub(spec, section, ask(spec.hub_id)),)
+
+
+def _from_hub(spec: ModelSpec, section: ModelSection, answer: HubModel) -> Finding:
+    hub_id = str(spec.hub_id)
+    fetch = Remedy("download them where there is a network", f"hf download {hub_id}")
+    not_here = f"The weights of {hub_id} are not on this machine"
+    if answer.state == "unknown":
+        message = f"{not_here}, and the hub shows no public model of that name (a private one needs HF_TOKEN)."
+        return Finding("missing_model", "error", "model.name", message, (_from_scratch(),))
+    if answer.state == "offline":
+        licence = " It asks for its licence to be accepted on its page first." if spec.gated else ""
+        return Finding("missing_model", "error", "model.name", f"{not_here}.{licence}", (fetch, _from_scratch()))
+    if answer.closed:
+        return Finding("gated_model", "error", "model.name", _licence(hub_id), (_from_scratch(),))
+    safe, pickles = answer.files(SAFETENSORS), answer.files(PICKLES)
+    if not safe and pickles and not section.allow_pickle:
+        return _pickled(hub_id)
+    if not safe and not pickles:
+        message = f"{not_here}, and {hub_id} on the hub has no weights that transformers loads (model.safetensors)."
+        return Finding("missing_model", "error", "model.name", message, (_from_scratch(),))
+    message = f"{not_here}; {_amount(safe or pickles)} are downloaded when the run starts."
+    now = Remedy("download them now", f"hf download {hub_id}")
+    return Finding("model_to_download", "warning", "model.name", message, (now,))
+
+
+def tokenizer_findings(spec: ModelSpec, section: ModelSection, ask: AskHub) -> tuple[Finding, ...]:
+    """The same for the tokenizer of a text task; a note where one is made from the rows in place of the model's own."""
+    named = section.tokenizer
+    if spec.task == "masked-lm" or named == MADE_FROM_THE_DATA:
+        return ()
+    if named is not None:
+        return _named(named, ask)
+    if spec.path is not None and has_tokenizer(spec.path):
+        return ()
+    if spec.hub_id is None:
+        if section.init == "scratch":
+            return ()
+        message = f"There is no tokenizer with {spec.name}; name one with model.tokenizer (a folder or a hub id)."
+        return (Finding("missing_tokenizer", "error", "model.tokenizer", message),)
+    cached = cached_model_folder(spec.hub_id)
+    if cached is not None and has_tokenizer(cached):
+        return ()
+    if section.init == "scratch":
+        return (_made(spec),)
+    return _on_hub(spec.hub_id, "model.name", ask(spec.hub_id), weights_too=not spec.has_weights)
+
+
+def has_tokenizer(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in TOKENIZER_FILES)
+
+
+def _named(name: str, ask: AskHub) -> tuple[Finding, ...]:
+    path = Path(name).expanduser()
+    if path.exists():
+        folder = path if path.is_dir() else path.parent
+        if has_tokenizer(folder):
+            return ()
+        message = f"{folder} holds no tokenizer ({', '.join(sorted(TOKENIZER_FILES)[:3])}, ...)."
+        return (Finding("missing_tokenizer", "error", "model.tokenizer", message),)
+    cached = cached_model_folder(name) if is_hub_id(name) else None
+    if cached is not None and has_tokenizer(cached):
+        return ()
+    if not is_hub_id(name):
+        message = f"There is no tokenizer {name!r}: no folder here, and no hub id (owner/name)."
+        return (Finding("missing_tokenizer", "error", "model.tokenizer", message),)
+    return _on_hub(name, "model.tokenizer", ask(name), weights_too=False)
+
+
+def _on_hub(hub_id: str, where: str, answer: HubModel, *, weights_too: bool) -> tuple[Finding, ...]:
+    if weights_too:
+        # One download brings both, and what is said of the weights holds for the tokenizer.
+        return ()
+    not_here = f"The tokenizer of {hub_id} is not on this machine"
+    fetch = Remedy("download it where there is a network", f"hf download {hub_id}")
+    if answer.closed:
+        return (Finding("gated_model", "error", where, _licence(hub_id)),)
+    if answer.state == "there" and answer.has_tokenizer:
+        message = f"{not_here}; it is downloaded when the run starts."
+        return (Finding("model_to_download", "warning", where, message),)
+    there = ", and the hub has none of that name" if answer.state != "offline" else ""
+    return (Finding("missing_tokenizer", "error", where, f"{not_here}{there}.", (fetch,)),)
+
+
+def _made(spec: ModelSpec) -> Finding:
+    entries = spec.architecture.get("vocab_size")
+    size = f" of up to {entries:,} entries" if isinstance(entries, int) else ""
+    message = (
+        f"The tokenizer of {spec.hub_id} is not on this machine, so one{size} is made from the rows; that is right "
+        "for a model from scratch, and other than the published one."
+    )
+    fetch = Remedy("use the published one", f"hf download {spec.hub_id} --include 'tokenizer*' config.json")
+    return Finding("tokenizer_made", "note", "model.tokenizer", message, (fetch,))
+
+
+def _from_scratch() -> Remedy:
+    return Remedy("train from scratch", "--set model.init=scratch", {"model.init": "scratch"})
+
+
+def _licence(hub_id: str) -> str:
+    return f"{hub_id} is for accounts that accepted its licence: do so on its page, then log in with `hf auth login`."
+
+
+def _pickled(name: str) -> Finding:
+    message = (
+        f"The weights of {name} are pickles (.bin), which can run code when they are loaded; "
+        "convert them to safetensors, or allow it with --set model.allow_pickle=true."
+    )
+    allow = Remedy("load the pickle", "--set model.allow_pickle=true", {"model.allow_pickle": True})
+    return Finding("pickled_weights", "error", "model.allow_pickle", message, (allow, _from_scratch()))
+
+
+def _amount(files: Mapping[str, int]) -> str:
+    total = sum(files.values())
+    count = "1 file" if len(files) == 1 else f"{len(files)} files"
+    return (
+        f"{count} with {total / 1e9:.1f} GB"
+        if total >= 1e8
+        else f"{count} with {total / 1e6:.0f} MB"
+        if total
+        else count
+    )

@@ -1,0 +1,119 @@
+"""From a Hugging Face config.json to a ModelSpec."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from trainwiz.core.catalog.model import ModelSpec
+from trainwiz.core.findings import Finding
+from trainwiz.core.json_text import parse_json
+
+Task = Literal["masked-lm", "causal-lm", "seq2seq"]
+Source = Literal["hub", "folder", "config"]
+Answer = tuple[ModelSpec | None, tuple[Finding, ...]]
+
+_TASKS: tuple[tuple[str, Task], ...] = (
+    ("ForMaskedLM", "masked-lm"),
+    ("ForPreTraining", "masked-lm"),
+    ("LMHeadModel", "causal-lm"),
+    ("ForCausalLM", "causal-lm"),
+    ("ForConditionalGeneration", "seq2seq"),
+    ("ForSeq2SeqLM", "seq2seq"),
+    ("MTModel", "seq2seq"),
+)
+"""Class name ending -> task, most specific first."""
+
+_FAMILIES: Mapping[str, Task] = {
+    "esm": "masked-lm",
+    "bert": "masked-lm",
+    "roberta": "masked-lm",
+    "distilbert": "masked-lm",
+    "gpt2": "causal-lm",
+    "llama": "causal-lm",
+    "mistral": "causal-lm",
+    "qwen2": "causal-lm",
+}
+"""What a family is pretrained on, for the config of a headless or fine-tuned model."""
+
+SMALLEST: Mapping[str, str] = {
+    "esm": "esm2-tiny",
+    "gpt2": "gpt2-tiny",
+    "llama": "llama-tiny",
+    "m2m_100": "nllb-tiny",
+    "marian": "opus-mt-tiny",
+    "mistral": "llama-tiny",
+    "qwen2": "qwen2-tiny",
+    "t5": "t5-chat-tiny",
+}
+"""Model type -> the catalogue's model that --smoke trains in place of one of that type."""
+
+
+def read_config(path: Path, name: str, source: Source) -> Answer:
+    """The model that the file describes, or a finding that says what is wrong with the file."""
+    try:
+        document = parse_json(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        reason = f"{path} does not exist" if source == "config" else f"{path.parent} has no config.json"
+        return None, (model_error("missing_model", f"{reason}, so its architecture is not known."),)
+    except OSError as error:
+        return None, (model_error("missing_model", f"{path} cannot be read: {error.strerror}."),)
+    except UnicodeDecodeError:
+        return None, (model_error("broken_model_config", f"{path} is not UTF-8 text."),)
+    except ValueError as error:
+        at = f"line {error.lineno}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
+        return None, (model_error("broken_model_config", f"{path} is not valid JSON ({at}); it may be cut off."),)
+    if not isinstance(document, dict):
+        return None, (model_error("broken_model_config", f"{path} holds no JSON object with an architecture."),)
+    return from_architecture(document, name, source, path)
+
+
+def from_architecture(document: dict[str, Any], name: str, source: Source, path: Path | None) -> Answer:
+    """The model of an architecture config; `path` is the file that it was read from."""
+    if not isinstance(document.get("model_type"), str):
+        message = f"{path or name} names no `model_type`, so it is not known which model it describes."
+        return None, (model_error("broken_model_config", message),)
+    task = _task(document)
+    if task is None:
+        message = (
+            f"{path or name} describes {_classes(document) or document['model_type']}, which trainwiz cannot train: "
+            "it trains masked, causal and sequence-to-sequence language models."
+        )
+        return None, (model_error("unsupported_model", message),)
+    folder = path.parent if path and source != "config" else None
+    spec = ModelSpec(
+        name=name,
+        architecture=document,
+        task=task,
+        tokenizer="esm" if document["model_type"] == "esm" and document.get("vocab_size") == 33 else None,
+        smallest_sibling=SMALLEST.get(document["model_type"]),
+        source=source,
+        path=folder,
+        has_weights=folder is not None and has_safetensors(folder),
+    )
+    return spec, ()
+
+
+def has_safetensors(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in ("model.safetensors", "model.safetensors.index.json"))
+
+
+def model_error(code: str, message: str) -> Finding:
+    return Finding(code, "error", "model.name", message)
+
+
+def _classes(document: dict[str, Any]) -> str:
+    listed = document.get("architectures")
+    return ", ".join(str(name) for name in listed) if isinstance(listed, list) else ""
+
+
+def _task(document: dict[str, Any]) -> Task | None:
+    classes = _classes(document).split(", ")
+    for ending, task in _TASKS:
+        if any(name.endswith(ending) for name in classes):
+            return task
+    if document.get("is_encoder_decoder"):
+        return "seq2seq"
+    return _FAMILIES.get(str(document["model_type"]))
