@@ -50,6 +50,9 @@ def apply_mode(config: RunConfig, request: PlanRequest, model: ModelSpec | None)
     if request.trace_steps is not None:
         always["mode.trace_steps"] = request.trace_steps
     if request.mode == "smoke":
+        task = _task(config, model)
+        if task != config.task:
+            config = config.with_values({"task": task}, "solved", {"task": f"what {config.model.name} is made for"})
         always |= _smoke_subject(config, model)
         values = _smoke(config)
     elif request.mode == "dev-run":
@@ -66,6 +69,11 @@ def apply_mode(config: RunConfig, request: PlanRequest, model: ModelSpec | None)
     # What a mode leaves open, the plan solves and explains.
     origins = {key: origin for key, origin in changed.origins.items() if key not in values or values[key] is not None}
     return changed.model_copy(update={"origins": origins})
+
+
+def _task(config: RunConfig, model: ModelSpec | None) -> str:
+    """What the plan will take: the user's word, else what the model is made for."""
+    return config.task if model is None or config.origin("task").origin == "you" else model.task
 
 
 def _why(key: str) -> str:
@@ -97,6 +105,8 @@ def _smoke_subject(config: RunConfig, model: ModelSpec | None) -> dict[str, Any]
     values: dict[str, Any] = {
         "model.init": "scratch",
         "model.tokenizer": None,
+        "model.source_language": None,
+        "model.target_language": None,
         "data.sources": [smoke_sample(config)],
         "data.validation_sources": [],
         "data.min_characters": None,
