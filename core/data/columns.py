@@ -20,6 +20,12 @@ TARGET_NAMES = (
 )  # fmt: skip
 
 
+def chooses_by_position(source: DataSource) -> bool:
+    """Whether all columns that the source names are positions, so that its files may have no header."""
+    named = [column for column in (source.text_column, source.target_column) if column is not None]
+    return bool(named) and all(isinstance(column, int) or column.isdigit() for column in named)
+
+
 def find_columns(
     columns: Sequence[Column], source: DataSource, file: str, key: str, task: Task, has_target: bool
 ) -> list[int]:

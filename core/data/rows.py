@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from trainwiz.core.config import DataSource
 from trainwiz.core.config.sections import Task
-from trainwiz.core.data.columns import find_columns
+from trainwiz.core.data.columns import chooses_by_position, find_columns
 from trainwiz.core.data.formats import open_reader
 from trainwiz.core.data.proteins import trim_proteins
 from trainwiz.core.data.reader import Reader
@@ -121,9 +121,7 @@ def open_columns(path: Path, files: SourceFiles, task: Task) -> tuple[Reader, li
     Raises UsageError for a file that cannot be opened and for columns that it does not have.
     """
     source = files.source
-    named = [column for column in (source.text_column, source.target_column) if column is not None]
-    by_position = bool(named) and all(isinstance(column, int) or column.isdigit() for column in named)
-    reader = open_reader(path, files.kind, by_position=by_position)
+    reader = open_reader(path, files.kind, by_position=chooses_by_position(source))
     return reader, find_columns(reader.columns, source, str(path), files.key, task, has_target(source, task))
 
 

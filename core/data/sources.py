@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from trainwiz.core.data.formats import FORMATS, format_of
 from trainwiz.core.data.hub import HubSplit, hub_files, looks_like_hub_id
 from trainwiz.core.data.samples import SAMPLES, sample_path
 from trainwiz.core.errors import UsageError, usage_error
+from trainwiz.core.findings import Finding
 
 FORMATS_OF_PROSE = frozenset({"txt"})
 """Left aside in a folder that also holds other data: README.txt, LICENSE.txt."""
@@ -48,10 +50,30 @@ def _limited(source: DataSource, data: DataSection) -> DataSource:
     return source.model_copy(update={"min_characters": low, "max_characters": high})
 
 
-def find_files(source: DataSource, key: str, folder: Path, *, fetch: bool = False) -> SourceFiles:
+def target_findings(config: RunConfig) -> list[Finding]:
+    """Errors for causal-lm sources of which some name a target column and some do not: a run has one kind of row."""
+    if config.task != "causal-lm":
+        return []
+    train, held = all_sources(config)
+    if all(source.target_column is None for _, source in (*train, *held)):
+        return []
+    return [
+        Finding(
+            "mixed_targets",
+            "error",
+            f"{key}.target_column",
+            f"{key} has no target_column and others have one; name one in every source, or in none.",
+        )
+        for key, source in (*train, *held)
+        if source.target_column is None
+    ]
+
+
+def find_files(source: DataSource, key: str, folder: Path, *, fetch: bool = False, ask: bool = True) -> SourceFiles:
     """The files behind a sample name, path, folder or hub id; relative paths are from `folder`.
 
-    With `fetch` a hub data set that is not in the local cache is downloaded. Raises UsageError with
+    With `fetch` a hub data set that is not in the local cache is downloaded; without `ask` the hub is
+    not even asked for it. Raises UsageError with
     one sentence when there are none, a warning `data_to_download` where the hub has them.
     """
     sample = sample_path(source.name)
@@ -64,7 +86,12 @@ def find_files(source: DataSource, key: str, folder: Path, *, fetch: bool = Fals
         return SourceFiles(source, key, (path,), source.format)
     if looks_like_hub_id(source.name) and format_of(path) is None and not path.parent.is_dir():
         wanted = HubSplit(source.name, source.split, source.subset, key)
-        return SourceFiles(source, key, tuple(hub_files(wanted, fetch=fetch)), source.format)
+        return SourceFiles(
+            source,
+            key,
+            tuple(hub_files(wanted, None if ask else {**os.environ, "HF_HUB_OFFLINE": "1"}, fetch=fetch)),
+            source.format,
+        )
     raise _missing(source.name, path, key)
 
 

@@ -14,7 +14,7 @@ from trainwiz.core.data.joining import joins_texts
 from trainwiz.core.data.letters import LetterCheck
 from trainwiz.core.data.proteins import SPECIAL_TOKENS, encode_proteins
 from trainwiz.core.data.rows import KeptRows, read_rows
-from trainwiz.core.data.sources import all_sources, find_files
+from trainwiz.core.data.sources import all_sources, find_files, target_findings
 from trainwiz.core.data.split import held_out_count
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.data.tally import SourceTally
@@ -51,7 +51,7 @@ def summarize_data(config: RunConfig, folder: Path | None = None) -> DataSummary
     downloaded.
     """
     folder = folder or Path.cwd()
-    findings: list[Finding] = []
+    findings = target_findings(config)
     counter = None if config.task == "masked-lm" else TokenCounter(config, folder)
     train, held = (
         [_read(source, key, config, folder, findings, counter) for key, source in sources]

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from trainwiz.core.config import DataSource, RunConfig
 from trainwiz.core.data.rows import read_rows
-from trainwiz.core.data.sources import SourceFiles, all_sources, find_files
+from trainwiz.core.data.sources import SourceFiles, all_sources, find_files, target_findings
 from trainwiz.core.data.split import held_out_count, split_rows
 from trainwiz.core.data.tally import SourceTally
 from trainwiz.core.data.text_store import FileTexts, TextStore, TextWriter
@@ -61,6 +61,7 @@ def load_text_rows(config: RunConfig, folder: Path) -> TextRows:
     """
     train, held = all_sources(config)
     found, findings = _find([*train, *held], folder)
+    findings = [*target_findings(config), *findings]
     if findings:
         raise UsageError(sort_findings(findings))
     stored = (
