@@ -5,10 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from trainwiz.core.config import DataSource, RunConfig
-from trainwiz.core.data.columns import chooses_by_position, find_columns, pair_of
-from trainwiz.core.data.formats import open_reader
-from trainwiz.core.data.reader import Column
-from trainwiz.core.data.sources import find_files
 from trainwiz.core.errors import TrainwizError
 
 
@@ -41,6 +37,11 @@ def _detected(config: RunConfig, source: DataSource, key: str, folder: Path) -> 
     """ "text_column" or "target_column" -> (name, reason) of what is open and without doubt."""
     if source.text_column is not None and (source.target_column is not None or config.task == "causal-lm"):
         return {}
+    # pyarrow is not worth loading for a plan that names its columns.
+    from trainwiz.core.data.columns import chooses_by_position, find_columns, pair_of
+    from trainwiz.core.data.formats import open_reader
+    from trainwiz.core.data.sources import find_files
+
     try:
         files = find_files(source, key, folder, ask=False)
         path = files.files[0]
@@ -54,12 +55,12 @@ def _detected(config: RunConfig, source: DataSource, key: str, folder: Path) -> 
         return {}
     names = dict(zip(("text_column", "target_column"), (columns[index].name for index in positions), strict=False))
     return {
-        side: (name, _reason(path, columns, list(names.values())))
+        side: (name, _reason(path, [column.name for column in columns], list(names.values())))
         for side, name in names.items()
         if getattr(source, side) is None
     }
 
 
-def _reason(path: Path, columns: tuple[Column, ...], taken: list[str]) -> str:
-    left = [column.name for column in columns if column.name not in taken]
+def _reason(path: Path, names: list[str], taken: list[str]) -> str:
+    left = [name for name in names if name not in taken]
     return f"by its name in {path.name}" + (f"; not used: {', '.join(left)}" if left else "")

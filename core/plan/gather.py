@@ -99,6 +99,7 @@ def gather_config(
     """The config of the request with its mode applied, and the model that it then trains."""
     from trainwiz.core.config.build import build_config
     from trainwiz.core.config.modes import apply_mode
+    from trainwiz.core.data.detect import detect_columns
     from trainwiz.core.export.deepspeed_file import settled_by_file
 
     config = build_config(profile, request.overrides, request.name)
@@ -106,7 +107,7 @@ def gather_config(
     moded = apply_mode(config, request, model)
     if moded.model != config.model:
         model, findings = gather_model(moded)
-    moded = settled_by_file(moded)
+    moded = detect_columns(settled_by_file(moded))
     if request.force:
         moded = moded.model_copy(update={"forced": True})
     return moded, model, findings

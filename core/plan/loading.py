@@ -39,7 +39,7 @@ def settle_loading(draft: Draft, machine: Machine, devices: Devices, data: DataS
         fits = "the rows fit in RAM" if data is not None else "how many rows there are is not known"
         draft.settle("data.streaming", False, fits)
     if data is not None and not draft.get("data.validation_sources"):
-        everything = data.rows + data.validation_rows
+        everything = data.texts or data.rows + data.validation_rows
         held = held_out_count(everything, draft.config.data)
         draft.settle("data.validation_rows", held, f"1 % of {everything:,} rows, at most 2,000")
 
