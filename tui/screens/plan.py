@@ -15,12 +15,11 @@ from trainwiz.core.findings import Finding
 from trainwiz.core.plan.request import PlanRequest
 from trainwiz.tui.keys import bindings, keys_of
 from trainwiz.tui.screens.plan_command import command_line
-from trainwiz.tui.screens.plan_field_table import FIELD_BY_ID, FIELDS
-from trainwiz.tui.screens.plan_fields import REVIEW, STEPS, FieldSpec, parse_field
+from trainwiz.tui.screens.plan_field_table import FIELD_BY_ID
+from trainwiz.tui.screens.plan_fields import REVIEW, FieldSpec, parse_field
 from trainwiz.tui.screens.plan_help import help_parts
 from trainwiz.tui.screens.plan_layout import PlanLayout
 from trainwiz.tui.screens.plan_state import (
-    Offer,
     PlanState,
     Reading,
     first_state,
@@ -31,7 +30,7 @@ from trainwiz.tui.screens.plan_state import (
     with_invalid,
     with_values,
 )
-from trainwiz.tui.screens.plan_views import current_offer, edit_text, free_text_hint, offers
+from trainwiz.tui.screens.plan_views import current_offer, edit_text, findable_fields, free_text_hint, offers
 from trainwiz.tui.widgets.action_button import ActionButton
 from trainwiz.tui.widgets.field_row import FieldRow
 from trainwiz.tui.widgets.plan_panel import numbered_remedies
@@ -173,11 +172,7 @@ class PlanScreen(PlanLayout):
         """A list of all fields; the chosen one gets the focus."""
         from trainwiz.tui.widgets.chooser import Chooser
 
-        known = [
-            Offer(spec.id, spec.label, f"{STEPS[spec.step]}: {spec.help.what}")
-            for spec in FIELDS
-            if spec.applies(self.state.plan)
-        ]
+        known = findable_fields(self.state)
         self.app.push_screen(Chooser("Find a value", known, ""), self._found)
 
     async def _found(self, field_id: str | None) -> None:
@@ -289,7 +284,12 @@ class PlanScreen(PlanLayout):
         await self._press(event.button)
 
     async def _press(self, button: ActionButton) -> None:
-        await self._start(cast("StartKind", button.action))
+        if button.action == "save":
+            from trainwiz.tui.screens.plan_saving import ask_and_save
+
+            ask_and_save(self.app, self.state.request)
+        else:
+            await self._start(cast("StartKind", button.action))
 
     async def _start(self, kind: StartKind) -> None:
         """Start now; or as soon as the plan is there; or say why not."""

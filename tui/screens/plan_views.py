@@ -5,7 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from trainwiz.tui.keys import KeyBinding
-from trainwiz.tui.screens.plan_fields import OUTPUT_DIR, PROFILE, REVIEW, FieldSpec, shown_key, shown_value, word_for
+from trainwiz.tui.screens.plan_field_table import FIELDS
+from trainwiz.tui.screens.plan_fields import (
+    OUTPUT_DIR,
+    PROFILE,
+    REVIEW,
+    STEPS,
+    FieldSpec,
+    shown_key,
+    shown_value,
+    word_for,
+)
 from trainwiz.tui.screens.plan_state import Offer, PlanState, field_problem, is_changed
 from trainwiz.tui.theme import Marks
 from trainwiz.tui.widgets.field_row import FieldView
@@ -76,6 +86,15 @@ TASK_NOTES = {
 
 def _typed(choice: str) -> object:
     return {"on": True, "off": False}.get(choice, choice)
+
+
+def findable_fields(state: PlanState) -> list[Offer]:
+    """All fields that mean something now, for the list of /."""
+    return [
+        Offer(spec.id, spec.label, f"{STEPS[spec.step]}: {spec.help.what}")
+        for spec in FIELDS
+        if spec.applies(state.plan)
+    ]
 
 
 def current_offer(state: PlanState, spec: FieldSpec) -> str:

@@ -110,6 +110,7 @@ class Review(Vertical):
             yield ActionButton("Start", "start")
             yield ActionButton("Start detached", "detached")
             yield ActionButton("Write only", "write")
+            yield ActionButton("Save as profile", "save")
         yield Static("", id="verdict", markup=False)
         yield Static("The same without a screen", classes="heading", markup=False)
         yield Static("", id="command", markup=False)
