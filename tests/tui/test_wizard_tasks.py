@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import yaml
 from textual.widgets import OptionList
 from trainwiz.core.config.keys import is_settable
 from trainwiz.core.plan.request import PlanRequest
+from trainwiz.core.profile import user_folder
 from trainwiz.tui.screens.plan_command import command_line
 from trainwiz.tui.screens.plan_field_table import FIELDS
 from trainwiz.tui.screens.plan_fields import DATA, HARDWARE, MODEL, TRAINING, parse_field, shown_value
@@ -177,3 +179,26 @@ def test_the_plan_names_targets_and_what_takes_time():
     assert "up to 512 source and 64 target tokens each" in text
     assert "of it evaluation 2 min, generation 5 min" in text and "saving" not in text
     assert "source" not in panel_content(plan_for(), 44, UNICODE_MARKS).plain
+
+
+async def test_the_choices_become_a_profile_of_ones_own():
+    request = PlanRequest(profile="2080super", overrides={"training.seed": 7}, name="one", output_dir="runs/one")
+    app = frozen_app(request=request, at_review=True)
+    async with app.run_test(size=WIDE) as pilot:
+        await settled(pilot)
+        app.screen.query_one("#button-save").focus()
+        await go(pilot, "enter")
+        assert isinstance(app.screen, Chooser)
+        await pilot.press(*"mine")
+        await go(pilot, "enter")
+        document = yaml.safe_load((user_folder() / "mine.yaml").read_text())
+        assert document["extends"] == "2080super"
+        assert document["values"] == {"training": {"seed": 7}}
+        assert app.screen.state.request == request, "saving changes nothing in the plan"
+        before = (user_folder() / "mine.yaml").read_bytes()
+        await go(pilot, "enter")
+        await pilot.press(*"mine")
+        await go(pilot, "enter")
+        said = [notification.message for notification in app._notifications]
+        assert "mine is saved" in said[0] and "choose another name" in said[1]
+        assert (user_folder() / "mine.yaml").read_bytes() == before
