@@ -1,27 +1,30 @@
-"""Profiles: load, validate, list, compare, switch."""
+"""Profiles: load, validate, list, compare, switch, save."""
 
 from trainwiz.core.profile.current import current_profile, use_profile
 from trainwiz.core.profile.diff import ProfileChange, diff_profiles
 from trainwiz.core.profile.profile import Profile, ProfileHardware
+from trainwiz.core.profile.save import SavedProfile, save_profile
 from trainwiz.core.profile.store import (
     list_profiles,
     load_as_written,
     load_profile,
     pick_variant,
     user_folder,
-    validate_profiles,
 )
+from trainwiz.core.profile.validate import validate_profiles
 
 __all__ = [
     "Profile",
     "ProfileChange",
     "ProfileHardware",
+    "SavedProfile",
     "current_profile",
     "diff_profiles",
     "list_profiles",
     "load_as_written",
     "load_profile",
     "pick_variant",
+    "save_profile",
     "use_profile",
     "user_folder",
     "validate_profiles",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -63,7 +62,7 @@ def load_as_written(name: str) -> Profile:
 
 
 def _load(name: str, seen: tuple[str, ...]) -> Profile:
-    file = _find(name)
+    file = find_profile_file(name)
     if file.name in seen:
         chain = " -> ".join((*seen, file.name))
         raise usage_error(
@@ -113,7 +112,8 @@ def _hardware(profile: Profile) -> dict[str, object]:
     }
 
 
-def _find(name: str) -> ProfileFile:
+def find_profile_file(name: str) -> ProfileFile:
+    """The file of this name or path, as it is written. Raises UsageError as `load_profile`."""
     if name.endswith((".yaml", ".yml")) or "/" in name:
         return read_profile_file(Path(name), "user")
     files = profile_files()
@@ -158,56 +158,3 @@ def list_profiles() -> list[Profile]:
         except TrainwizError:
             continue
     return profiles
-
-
-def validate_profiles(paths: Iterable[str | Path] = ()) -> list[Finding]:
-    """Everything that is wrong with these files, or with all profiles when none is given."""
-    findings: list[Finding] = []
-    targets = [str(path) for path in paths]
-    for name in targets or list(profile_files()):
-        findings += _validate(name)
-    if not targets:
-        findings += _taken_names()
-    return findings
-
-
-def _validate(name: str) -> list[Finding]:
-    from trainwiz.core.catalog.gpus import load_gpus, near_gpus
-    from trainwiz.core.catalog.models import known_model
-    from trainwiz.core.config.build import build_config
-
-    try:
-        profile = load_as_written(name)
-        for variant in profile.variants:
-            _load(variant, (profile.name,))
-        config = build_config(profile, {})
-    except TrainwizError as error:
-        return list(error.findings)
-    findings: list[Finding] = []
-    gpu = profile.hardware.gpu
-    if gpu is not None and gpu not in load_gpus():
-        message = f"{profile.file}: the GPU {gpu!r} is not in the catalogue.{did_you_mean(near_gpus(gpu))}"
-        findings.append(Finding("unknown_gpu", "error", profile.file, message))
-    if "model.name" in profile.values and not known_model(config.model.name):
-        message = (
-            f"{profile.file}: {config.model.name!r} is neither in the model catalogue nor a hub id (owner/name) "
-            "nor a folder here."
-        )
-        findings.append(Finding("missing_model", "error", profile.file, message))
-    return findings
-
-
-def _taken_names() -> list[Finding]:
-    builtin = {path.stem for path in builtin_folder().glob("*.yaml")}
-    if not user_folder().is_dir():
-        return []
-    return [
-        Finding(
-            "name_taken",
-            "error",
-            str(path),
-            f"{path}: {path.stem!r} is the name of a built-in profile, which is used instead; rename this file.",
-        )
-        for path in sorted(user_folder().glob("*.y*ml"))
-        if path.stem in builtin
-    ]

@@ -1,0 +1,128 @@
+"""Everything that is wrong with profiles, at once, each mistake with its file, line and key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from trainwiz.core.catalog.gpus import load_gpus, near_gpus
+from trainwiz.core.catalog.models import known_model, resolve_model
+from trainwiz.core.catalog.targets import known_targets, unknown_targets
+from trainwiz.core.config.build import build_config
+from trainwiz.core.config.keys import did_you_mean
+from trainwiz.core.config.run import RunConfig
+from trainwiz.core.errors import TrainwizError
+from trainwiz.core.findings import Finding
+from trainwiz.core.profile.profile import Profile
+from trainwiz.core.profile.read import ProfileFile
+from trainwiz.core.profile.store import (
+    builtin_folder,
+    find_profile_file,
+    load_as_written,
+    profile_files,
+    user_folder,
+)
+
+
+def validate_profiles(paths: Iterable[str | Path] = ()) -> list[Finding]:
+    """Everything that is wrong with these files, or with all profiles when none is given."""
+    targets = [str(path) for path in paths]
+    findings = [finding for name in targets or list(profile_files()) for finding in _validate(name)]
+    if not targets:
+        findings += _taken_names()
+    return findings
+
+
+def _validate(name: str) -> list[Finding]:
+    try:
+        file = find_profile_file(name)
+        profile = load_as_written(name)
+    except TrainwizError as error:
+        return list(error.findings)
+    findings = [*_variants(file, profile), *_hardware(file, profile)]
+    try:
+        config = build_config(profile, {})
+    except TrainwizError as error:
+        return findings + [_placed(file, finding) for finding in error.findings]
+    return [*findings, *_model(file, config)]
+
+
+def _placed(file: ProfileFile, finding: Finding) -> Finding:
+    """A finding about a setting, with the line of that setting."""
+    where = _place(file, f"values.{finding.where}")
+    return replace(finding, where=where, message=f"{where}: {finding.message}")
+
+
+def _variants(file: ProfileFile, profile: Profile) -> Iterator[Finding]:
+    for variant in profile.variants:
+        try:
+            named = load_as_written(variant)
+        except TrainwizError as error:
+            for found in error.findings:
+                where = _place(file, "variants")
+                yield replace(found, where=where, message=f"{where}: `variants`: {found.message}")
+            continue
+        if named.variants:
+            yield _error(file, "variants", f"`variants`: {variant} stands for several itself; name one of them.")
+
+
+def _hardware(file: ProfileFile, profile: Profile) -> Iterator[Finding]:
+    gpu = profile.hardware.gpu
+    if gpu is not None and gpu not in load_gpus():
+        near = did_you_mean(near_gpus(gpu))
+        yield _error(file, "hardware.gpu", f"the GPU {gpu!r} is not in the catalogue.{near}", "unknown_gpu")
+
+
+def _model(file: ProfileFile, config: RunConfig) -> Iterator[Finding]:
+    name = config.model.name
+    if not known_model(name):
+        message = f"{name!r} is neither in the model catalogue nor a hub id (owner/name) nor a folder here."
+        yield _error(file, "values.model.name", message, "missing_model")
+        return
+    # Weights that are not here are no mistake of the profile: a download brings them.
+    model, findings = resolve_model(config.model)
+    if model is None:
+        return
+    for found in findings:
+        if found.where.startswith("model.architecture_overrides"):
+            yield _placed(file, found)
+    if config.task != model.task:
+        message = f"`task: {config.task}` is not what {name} is made for ({model.task})."
+        yield _error(file, "values.task", message, "task_mismatch")
+    strange = unknown_targets(model.architecture, config.peft.targets)
+    if config.peft.method == "lora" and strange:
+        known = ", ".join(known_targets(model.architecture))
+        message = f"`peft.targets`: {name} has no module {' or '.join(strange)}; it has {known}."
+        yield _error(file, "values.peft.targets", message, "unknown_lora_target")
+
+
+def _taken_names() -> list[Finding]:
+    builtin = {path.stem for path in builtin_folder().glob("*.yaml")}
+    if not user_folder().is_dir():
+        return []
+    return [
+        Finding(
+            "name_taken",
+            "error",
+            str(path),
+            f"{path}: {path.stem!r} is the name of a built-in profile, which is used instead; rename this file.",
+        )
+        for path in sorted(user_folder().glob("*.y*ml"))
+        if path.stem in builtin
+    ]
+
+
+def _error(file: ProfileFile, key: str, message: str, code: str = "bad_value") -> Finding:
+    where = _place(file, key)
+    return Finding(code, "error", where, f"{where}: {message}")
+
+
+def _place(file: ProfileFile, key: str) -> str:
+    """FILE:LINE of the key, of the nearest one above it that the file has, or of what it extends."""
+    while key:
+        if key in file.lines:
+            return f"{file.path}:{file.lines[key]}"
+        key = key.rpartition(".")[0]
+    line = file.lines.get("extends")
+    return f"{file.path}:{line}" if line else str(file.path)
