@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from trainwiz.core.catalog.models import load_models, resolve_model
 from trainwiz.core.config.sections import ModelSection
+from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.findings import Finding
 
 PARAMETERS = {
@@ -16,7 +19,48 @@ PARAMETERS = {
     "esm2-35m": 33_501_394,
     "esm2-150m": 148_140_154,
     "esm2-650m": 651_043_254,
+    "gpt2-tiny": 293_632,
+    "gpt2-medium": 354_823_168,
+    "qwen2-tiny": 226_880,
+    "qwen2.5-0.5b": 494_032_768,
+    "qwen2.5-1.5b": 1_543_714_304,
+    "qwen2.5-3b": 3_085_938_688,
+    "qwen2.5-7b": 7_615_616_512,
+    "llama-tiny": 354_624,
+    "mistral-7b": 7_241_732_096,
+    "llama-3.1-8b": 8_030_261_248,
+    "nllb-tiny": 361_728,
+    "nllb-600m": 615_073_792,
+    "opus-mt-tiny": 427_008,
+    "opus-mt-zh-en": 77_943_296,
+    "t5-chat-tiny": 358_400,
+    "t5-chat-0.2b": 187_692_288,
 }
+"""The full-size ones are the counts that the hub shows for the published weights."""
+TINY = [name for name in PARAMETERS if name.endswith("-tiny")]
+PUBLISHED = {
+    "esm2-8m": "esm2_t6_8M.json",
+    "nllb-600m": "nllb-200-distilled-600M.json",
+    "llama-3.1-8b": "llama-3.1-8b.json",
+}
+
+
+def meta_model(name: str) -> Any:
+    """The model as transformers builds it, on the meta device: no memory, every parameter."""
+    import torch
+    import transformers
+
+    spec = load_models()[name]
+    # transformers writes into nested values (rope_scaling).
+    values = copy.deepcopy(spec.architecture)
+    config = transformers.AutoConfig.for_model(values.pop("model_type"), **values)
+    loaders = {
+        "masked-lm": transformers.AutoModelForMaskedLM,
+        "causal-lm": transformers.AutoModelForCausalLM,
+        "seq2seq": transformers.AutoModelForSeq2SeqLM,
+    }
+    with torch.device("meta"):
+        return loaders[spec.task].from_config(config)
 
 
 def findings_of(name: str, **section: object) -> tuple[Finding, ...]:
@@ -37,29 +81,48 @@ def hub_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hub_id: str, docu
     return snapshot
 
 
+def test_every_model_is_counted() -> None:
+    assert set(load_models()) == set(PARAMETERS)
+    assert all(spec.description for spec in load_models().values())
+
+
 @pytest.mark.parametrize("name", list(PARAMETERS))
 def test_architectures_are_those_that_transformers_builds(name: str) -> None:
-    """Counted on the meta device: no memory, every parameter."""
-    import torch
-    from transformers import EsmConfig, EsmForMaskedLM
-
-    with torch.device("meta"):
-        model = EsmForMaskedLM(EsmConfig(**load_models()[name].architecture))
+    model, spec = meta_model(name), load_models()[name]
+    assert [type(model).__name__] == spec.architecture["architectures"]
     assert sum(parameter.numel() for parameter in model.parameters()) == PARAMETERS[name]
+    planned, reason = read_architecture(spec.architecture)
+    assert planned is not None, reason
+    assert planned.parameters == PARAMETERS[name]
 
 
-def test_the_8m_entry_is_the_published_config(shared_data: Path) -> None:
-    published = json.loads((shared_data / "wild" / "configs" / "esm2_t6_8M.json").read_text())
-    ours = load_models()["esm2-8m"].architecture
+@pytest.mark.parametrize("name", list(PUBLISHED))
+def test_entries_are_the_published_configs(name: str, shared_data: Path) -> None:
+    published = json.loads((shared_data / "wild" / "configs" / PUBLISHED[name]).read_text())
+    ours = load_models()[name].architecture
     assert {key: published.get(key) for key in ours} == ours
 
 
-def test_every_sibling_exists_and_is_smaller() -> None:
+def test_every_sibling_is_of_the_same_task_and_smaller() -> None:
     models = load_models()
-    for spec in models.values():
-        if spec.smallest_sibling is not None:
-            sibling = models[spec.smallest_sibling]
-            assert sibling.architecture["num_hidden_layers"] <= spec.architecture["num_hidden_layers"]
+    for name, spec in models.items():
+        if name in TINY:
+            assert spec.smallest_sibling is None and spec.hub_id is None
+            continue
+        assert spec.smallest_sibling in TINY, name
+        sibling = models[str(spec.smallest_sibling)]
+        assert sibling.task == spec.task
+        assert PARAMETERS[sibling.name] < PARAMETERS[name] / 8
+        family = {sibling.architecture["model_type"], spec.architecture["model_type"]}
+        assert len(family) == 1 or family == {"llama", "mistral"}
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_special_tokens_of_the_tiny_ones_are_in_their_vocabulary(name: str) -> None:
+    architecture = load_models()[name].architecture
+    assert architecture["vocab_size"] == (33 if name == "esm2-tiny" else 2000)
+    ids = [value for key, value in architecture.items() if key.endswith("_token_id")]
+    assert ids and all(0 <= value < architecture["vocab_size"] for value in ids)
 
 
 def test_a_catalogue_name_and_its_hub_id_are_the_same_model() -> None:
@@ -95,8 +158,12 @@ def test_a_hub_id_in_the_local_cache(tmp_path: Path, monkeypatch: pytest.MonkeyP
     document = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_layer": 2}
     snapshot = hub_model(tmp_path, monkeypatch, "me/gpt", document)
     spec, findings = resolve_model(ModelSection(name="me/gpt"))
-    assert spec is not None and findings == ()
+    assert spec is not None and [finding.code for finding in findings] == ["tokenizer_made"]
     assert (spec.source, spec.hub_id, spec.task, spec.has_weights) == ("hub", "me/gpt", "causal-lm", False)
+    # A config alone is no place to load weights from.
+    assert spec.path is None
+    (snapshot / "tokenizer.json").touch()
+    assert resolve_model(ModelSection(name="me/gpt"))[1] == ()
     (snapshot / "model.safetensors").touch()
     spec, _ = resolve_model(ModelSection(name="me/gpt"))
     assert spec is not None and spec.has_weights and spec.path == snapshot
