@@ -18,11 +18,13 @@ class DiskNeeds:
     total_bytes: int
 
 
-def disk_needs(work: Workload, keep: int) -> DiskNeeds:
+def disk_needs(work: Workload, keep: int, *, merged: bool = False, own_base: bool = False) -> DiskNeeds:
     """Bytes on the file system of the run folder.
 
     A checkpoint holds weights and two moments for each trained parameter; DeepSpeed adds its fp32
-    copy. One checkpoint more than are kept exists while the newest is being written.
+    copy. One checkpoint more than are kept exists while the newest is being written. A LoRA run
+    saves adapters alone: `merged` adds the whole model at its end, `own_base` a base that was drawn
+    at random and is nowhere else.
     """
     parameters, trainable = work.architecture.parameters, work.trainable_parameters
     if work.lora:
@@ -36,4 +38,7 @@ def disk_needs(work: Workload, keep: int) -> DiskNeeds:
             weights += parameters * work.formats.weights
     checkpoint = weights + states + TOKENIZER_BYTES
     final = weights + TOKENIZER_BYTES
+    if work.lora:
+        base = parameters * work.formats.weights
+        final += base * (merged + own_base)
     return DiskNeeds(checkpoint, final, (keep + 1) * checkpoint + final + LOG_BYTES)

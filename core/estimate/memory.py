@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainwiz.core.estimate.peak import KINDS, Peak, peak_of
+from trainwiz.core.estimate.peak import KINDS, Peak, evaluation_peak, peak_of
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.plan.result import MemoryVerdict
 
@@ -56,7 +56,16 @@ class MemoryEstimate:
 
 def estimate_memory(work: Workload) -> MemoryEstimate:
     """Peak memory of one training process on its device; for a CPU the device is host RAM."""
-    peak = peak_of(work)
+    return _estimate(work, peak_of(work))
+
+
+def estimate_evaluation(work: Workload) -> MemoryEstimate | None:
+    """The same while held-out rows are evaluated; None where there are none."""
+    peak = evaluation_peak(work)
+    return None if peak is None else _estimate(work, peak)
+
+
+def _estimate(work: Workload, peak: Peak) -> MemoryEstimate:
     allocated = peak.allocated_bytes
     if work.device == "cpu":
         context, spread, factors = PROCESS_BYTES, PROCESS_SPREAD_BYTES, (1.0, 1.1, 1.4)
@@ -77,6 +86,12 @@ def estimate_memory(work: Workload) -> MemoryEstimate:
         peak_moment=peak.moment.name,
         peak=peak,
     )
+
+
+def worse_verdict(one: MemoryVerdict | None, other: MemoryVerdict | None) -> MemoryVerdict | None:
+    """Of two moments of one run; None where either is not known."""
+    order: tuple[MemoryVerdict, ...] = ("fits", "tight", "does_not_fit")
+    return None if one is None or other is None else max(one, other, key=order.index)
 
 
 def unknown_memory() -> MemoryEstimate:

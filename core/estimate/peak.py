@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainwiz.core.estimate.activations import block_bytes, checkpoint_bytes, weight_copy_bytes, working_bytes
+from trainwiz.core.estimate.evaluation import evaluation_parts, generation_parts
 from trainwiz.core.estimate.states import States, states_of
 from trainwiz.core.estimate.workload import HALF, SINGLE, Workload
 
@@ -203,3 +204,18 @@ def _optimizer_step(states: States) -> Moment:
             "temporary": states.step_temporary,
         },
     )
+
+
+def evaluation_peak(work: Workload) -> Peak | None:
+    """Likewise between two steps, while held-out rows are evaluated; None where there are none.
+
+    Gradients are gone then, optimizer states and communication buffers are not.
+    """
+    if work.eval_micro_batch == 0:
+        return None
+    states = states_of(work)
+    there = {"weights": states.weights, "gradients": states.buckets, "optimizer": states.optimizer}
+    moments = [Moment("an evaluation", {**there, **evaluation_parts(work)})]
+    if work.generation_length:
+        moments.append(Moment("generating text in an evaluation", {**there, **generation_parts(work)}))
+    return Peak(max(moments, key=lambda moment: moment.bytes), tuple(moments), states)

@@ -161,6 +161,7 @@ def evaluation_time(work: Workload, rate: Rate, rows: int) -> Range:
     """One pass over `rows` held-out rows: forward only, over all processes."""
     if rows <= 0:
         return Range(0.0, 0.0)
+    work = work.with_micro_batch(work.eval_micro_batch or work.micro_batch)
     batches = -(-rows // (work.micro_batch * work.world_size))
     flops = forward_flops(work) * batches
     launches = 0.0 if work.device == "cpu" else batches * kernels(work) / 3

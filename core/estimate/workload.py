@@ -66,6 +66,11 @@ class Workload:
     lora_dropout: bool = False
     loss_chunk: int | None = None
     device: str = "cuda"
+    eval_micro_batch: int = 0
+    """Sequences that are evaluated at once; 0 where nothing is held out."""
+    beams: int = 1
+    generation_length: int = 0
+    """Longest text that evaluation generates; 0 where it generates none."""
 
     @property
     def deepspeed(self) -> bool:

@@ -1,4 +1,4 @@
-"""What a guide promises, checked: pace, total time, peak memory, and advice against out-of-memory."""
+"""What a guide promises, checked: pace, total time and peak memory. Its advice is in advice_findings."""
 
 from __future__ import annotations
 
@@ -6,16 +6,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from trainwiz.core.batch import accumulation_for
 from trainwiz.core.estimate.memory import estimate_memory
-from trainwiz.core.estimate.time import share_of_peak, verdict_of
+from trainwiz.core.estimate.time import IMPLAUSIBLE_SHARE, share_of_peak, verdict_of
 from trainwiz.core.findings import Finding
-from trainwiz.core.plan.facts import Facts, duration_range, gib, percent
+from trainwiz.core.plan.advice_findings import advice_findings
+from trainwiz.core.plan.facts import Facts, duration, duration_range, gib, percent
 from trainwiz.core.plan.memory_findings import states_text
-from trainwiz.core.profile.size import parse_size
+from trainwiz.core.plan.spoken import duration_of, size_of
 
-KEPT_SHARE = 0.02
-"""Advice that stays this near to the effective batch keeps it."""
 LONG_S = 365.25 * 86400
 
 
@@ -23,7 +21,7 @@ def claim_findings(facts: Facts) -> list[Finding]:
     if facts.profile is None or not facts.profile.claims or facts.config.mode.kind != "train":
         return []
     claims = facts.profile.claims
-    return [*_pace(facts, claims), *_peak(facts, claims), *_advice(facts, claims)]
+    return [*_pace(facts, claims), *_total(facts, claims), *_peak(facts, claims), *advice_findings(facts, claims)]
 
 
 def _pace(facts: Facts, claims: Mapping[str, Any]) -> list[Finding]:
@@ -49,41 +47,73 @@ def _pace(facts: Facts, claims: Mapping[str, Any]) -> list[Finding]:
     return [Finding("claim_time", "warning", "claims.tokens_per_s", message)]
 
 
+def _total(facts: Facts, claims: Mapping[str, Any]) -> list[Finding]:
+    """What the promised time asks of the card, in sequences a second and as a share of its peak."""
+    promised = duration_of(str(claims["total_time"])) if claims.get("total_time") else None
+    steps, low, high = facts.time.steps, facts.time.total_low_s, facts.time.total_high_s
+    work, rate = facts.work, facts.rate
+    if promised is None or steps is None or low is None or high is None or work is None or rate is None:
+        return []
+    if promised[0] <= high and low <= promised[1]:
+        return []
+    samples = facts.batch.effective_samples * steps
+    pace = samples / promised[1], samples / promised[0]
+    share = share_of_peak(work, rate, pace[0] * work.length)
+    message = (
+        f"The guide's {claims['total_time']} for {steps:,} steps mean {pace[0]:,.0f} to {pace[1]:,.0f} sequences a "
+        f"second; at {work.length:,} tokens each that is at least {percent(share)} of {facts.devices.label}'s peak "
+        f"({verdict_of(share)}). The plan says {duration_range(low, high)}{_spent(facts)}."
+    )
+    if share > IMPLAUSIBLE_SHARE:
+        mean = _mean_length(facts, pace[0])
+        if mean:
+            message += f" It would take rows that average under {mean:,} tokens, and no padding."
+    return [Finding("claim_time", "warning", "claims.total_time", message)]
+
+
+def _spent(facts: Facts) -> str:
+    """How much of it is not training."""
+    beside = (facts.time.evaluation_s or 0.0) + (facts.time.generation_s or 0.0)
+    return (
+        f", {duration(beside)} of it evaluation and generation" if beside > 0.1 * (facts.time.total_s or 1e30) else ""
+    )
+
+
+def _mean_length(facts: Facts, samples_per_s: float) -> int | None:
+    """The longest mean length at which this pace would still be within what cards reach."""
+    work, rate = facts.work, facts.rate
+    if work is None or rate is None:
+        return None
+    for length in range(work.length, 0, -1):
+        target = max(1, work.target_length * length // work.length)
+        shorter = replace(work, length=length, target_length=target)
+        if share_of_peak(shorter, rate, samples_per_s * length) <= IMPLAUSIBLE_SHARE:
+            return length
+    return None
+
+
 def _peak(facts: Facts, claims: Mapping[str, Any]) -> list[Finding]:
-    claimed = parse_size(str(claims["peak_memory"])) if claims.get("peak_memory") else None
-    if claimed is None or facts.estimate.peak is None or facts.estimate.needed_bytes <= claimed:
+    claimed = size_of(str(claims["peak_memory"])) if claims.get("peak_memory") else None
+    if claimed is None or facts.estimate.peak is None or facts.estimate.needed_bytes <= claimed[1]:
         return []
     message = (
         f"The guide's {claims['peak_memory']} do not hold: the peak is between {gib(facts.memory.low_bytes)} and "
-        f"{gib(facts.memory.high_bytes)} ({facts.memory.peak_moment}); {states_text(facts)}, before any activation."
+        f"{gib(facts.memory.high_bytes)} ({facts.memory.peak_moment}, {gib(facts.estimate.allocated_bytes)} allocated); "
+        f"{states_text(facts)}, before any activation{_shorter_targets(facts, claimed[1])}."
     )
     return [Finding("claim_memory", "warning", "claims.peak_memory", message)]
 
 
-def _advice(facts: Facts, claims: Mapping[str, Any]) -> list[Finding]:
-    findings = []
-    for position, advice in enumerate(claims.get("remedies") or ()):
-        micro, accumulation = advice.get("micro_batch"), advice.get("accumulation")
-        if micro is None or accumulation is None:
-            continue
-        length = advice.get("sequence_length") or facts.batch.sequence_length
-        samples = micro * accumulation * facts.batch.world_size
-        tokens, target = samples * length, facts.batch.target_tokens or facts.batch.effective_tokens
-        if abs(tokens - target) <= KEPT_SHARE * target:
-            continue
-        kept = accumulation_for(target / length, micro, facts.batch.world_size)
-        changes: dict[str, Any] = {"batch.micro_batch_size": micro, "batch.gradient_accumulation_steps": kept}
-        if length != facts.batch.sequence_length:
-            changes["batch.sequence_length"] = length
-        peak = ""
-        if facts.work is not None:
-            smaller = replace(facts.work, micro_batch=micro, accumulation=kept, length=length)
-            peak = f", {gib(estimate_memory(smaller).device_used_bytes)}"
-        text = f"micro-batch {micro} × accumulation {kept} × {length} keeps it{peak}"
-        message = (
-            f"The guide's advice {advice.get('text', '')!r} makes {tokens:,} tokens a step, "
-            f"{percent(tokens / target, 1)} of {target:,}: it changes the training, not only the memory."
-        )
-        remedy = facts.remedy(text, changes)
-        findings.append(Finding("claim_batch", "warning", f"claims.remedies.{position}", message, (remedy,)))
-    return findings
+def _shorter_targets(facts: Facts, claimed: int) -> str:
+    """For an encoder-decoder: the targets with which the claim would hold, since they make the logits."""
+    work = facts.work
+    if work is None or work.architecture.kind != "encoder-decoder":
+        return ""
+    logits = facts.memory.breakdown.get("logits", 0)
+    words = f", and {gib(logits)} are logits of {work.target_length:,}-token targets" if logits else ""
+    fits = [n for n in range(8, work.target_length, 8) if _used(replace(work, target_length=n)) <= claimed]
+    return f"{words}; it holds with targets of up to {fits[-1]} tokens" if fits else words
+
+
+def _used(work: Any) -> int:
+    return estimate_memory(work).device_used_bytes

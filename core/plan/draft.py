@@ -17,6 +17,9 @@ READING_ORDER: tuple[str, ...] = (
     "batch.target_samples",
     "batch.sequence_length",
     "batch.target_length",
+    "peft.method",
+    "peft.rank",
+    "peft.targets",
     "training.max_steps",
     "training.epochs",
     "training.learning_rate",
@@ -34,14 +37,19 @@ READING_ORDER: tuple[str, ...] = (
     "engine.optimizer",
     "engine.strategy",
     "engine.offload",
+    "engine.compile",
+    "engine.process_timeout_s",
     "data.workers",
     "data.prefetch",
     "data.pin_memory",
     "data.streaming",
+    "data.concatenate",
     "data.validation_rows",
     "checkpoint.every_steps",
     "checkpoint.keep",
     "evaluation.every_steps",
+    "evaluation.metric",
+    "evaluation.generation_length",
     "logging.every_steps",
 )
 """What a person asks first comes first; keys that are not here follow in the order of the config."""
@@ -56,6 +64,20 @@ class Draft:
     config: RunConfig
     values: dict[str, Any] = field(default_factory=dict)
     origins: dict[str, Origin] = field(default_factory=dict)
+
+    def view(self) -> RunConfig:
+        """The values settled so far, not validated and without their origins: for reading only."""
+        sections: dict[str, dict[str, Any]] = {}
+        top: dict[str, Any] = {}
+        for key, value in self.values.items():
+            section, _, rest = key.partition(".")
+            if not rest:
+                top[key] = value
+            elif "." not in rest:
+                sections.setdefault(section, {})[rest] = value
+        for section, values in sections.items():
+            top[section] = getattr(self.config, section).model_copy(update=values)
+        return self.config.model_copy(update=top)
 
     def get(self, key: str) -> Any:
         return self.values[key] if key in self.values else self.config.value(key)

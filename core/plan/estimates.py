@@ -7,8 +7,15 @@ from dataclasses import dataclass
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.estimate.disk import disk_needs
+from trainwiz.core.estimate.generation import generation_time
 from trainwiz.core.estimate.host import HostNeeds, host_ram_parts
-from trainwiz.core.estimate.memory import MemoryEstimate, estimate_memory, unknown_memory
+from trainwiz.core.estimate.memory import (
+    MemoryEstimate,
+    estimate_evaluation,
+    estimate_memory,
+    unknown_memory,
+    worse_verdict,
+)
 from trainwiz.core.estimate.states import states_of
 from trainwiz.core.estimate.time import (
     Range,
@@ -24,6 +31,7 @@ from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.plan.devices import Devices
 from trainwiz.core.plan.result import MemoryPlan, TimePlan
+from trainwiz.core.plan.schedule import count_events
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +54,21 @@ def rate_of(devices: Devices, config: RunConfig) -> Rate | None:
 
 def plan_memory(
     machine: Machine, devices: Devices, config: RunConfig, work: Workload | None, data: DataSummary | None
-) -> tuple[MemoryEstimate, MemoryPlan]:
-    """The peak on the device, in host RAM and on disk."""
+) -> tuple[MemoryEstimate, MemoryEstimate | None, MemoryPlan]:
+    """(training, evaluation, the plan): the peak on the device, in host RAM and on disk."""
     estimate = estimate_memory(work) if work is not None else unknown_memory()
+    evaluation = estimate_evaluation(work) if work is not None else None
     on_cpu = devices.device == "cpu"
     processes = devices.processes if on_cpu else 1
     parts = _host_parts(devices, config, work, data, estimate)
-    disk = disk_needs(work, config.checkpoint.keep).total_bytes if work is not None else 0
+    kept = config.checkpoint.keep + (1 if config.checkpoint.keep_best else 0)
+    disk = 0
+    if work is not None:
+        disk = disk_needs(work, kept, merged=config.peft.merge, own_base=config.model.init == "scratch").total_bytes
+    share = None if devices.capacity_bytes is None else devices.capacity_bytes // processes
+    verdict = estimate.verdict(share)
+    if evaluation is not None:
+        verdict = worse_verdict(verdict, evaluation.verdict(share))
     plan = MemoryPlan(
         tier="analytic",
         allocated_bytes=estimate.allocated_bytes * processes,
@@ -63,21 +79,24 @@ def plan_memory(
         breakdown={kind: size * processes for kind, size in estimate.breakdown.items()},
         peak_moment=estimate.peak_moment,
         capacity_bytes=devices.capacity_bytes,
-        verdict=estimate.verdict(None if devices.capacity_bytes is None else devices.capacity_bytes // processes),
+        verdict=verdict,
         host_ram_bytes=sum(parts.values()),
         host_ram_capacity_bytes=machine.ram_available_bytes or None,
         host_ram_parts=parts,
         disk_bytes=disk,
         disk_capacity_bytes=machine.disk_free_bytes,
         device=devices.label,
+        evaluation_bytes=evaluation.device_used_bytes * processes if evaluation is not None else None,
     )
-    return estimate, plan
+    return estimate, evaluation, plan
 
 
 def _host_parts(
     devices: Devices, config: RunConfig, work: Workload | None, data: DataSummary | None, estimate: MemoryEstimate
 ) -> dict[str, int]:
     section, batch = config.data, config.batch
+    # A frozen base is read in the format that it is kept in.
+    element = work.formats.weights if work is not None and work.lora else 4
     parameters = work.architecture.parameters if work is not None else 0
     return host_ram_parts(
         HostNeeds(
@@ -90,7 +109,7 @@ def _host_parts(
             length=batch.sequence_length,
             target_length=batch.target_length or 0,
             data_bytes=0 if section.streaming or data is None else data.bytes_in_memory,
-            weights_bytes=4 * parameters,
+            weights_bytes=element * parameters,
             offloaded_bytes=states_of(work).host if work is not None else 0,
             device_bytes=estimate.device_used_bytes if devices.device == "cpu" else 0,
         )
@@ -103,19 +122,26 @@ def plan_time(
     rate: Rate | None,
     each: StepTime | None,
     length: Length,
-    validation_rows: int,
+    data: DataSummary | None,
     tokens_per_step: int,
 ) -> TimePlan:
     """Time of a step and of the whole run, as a range."""
     if work is None or rate is None or each is None:
         return _unknown_time(length)
     step, start = each.step, start_time(work)
-    total = evaluation = saving = None
+    total = evaluation = generation = saving = None
     if length.steps is not None:
-        evaluation = _evaluations(config, work, rate, length, validation_rows)
-        saves = length.steps // (config.checkpoint.every_steps or length.steps) + 1
-        saving = saving_time(disk_needs(work, 1).checkpoint_bytes).times(saves)
-        total = step.times(length.steps) + evaluation + saving + start
+        counts = count_events(config, length.steps, length.epochs)
+        rows = held_out_rows(config, data)
+        evaluation = evaluation_time(work, rate, rows).times(counts.evaluations)
+        generation = Range(0.0, 0.0)
+        if counts.generations:
+            some = min(rows, config.evaluation.generation_rows or rows)
+            generation = generation_time(work, rate, some, _long_target(data)).times(counts.generations)
+        # The last save writes the final model too.
+        disk = disk_needs(work, 1)
+        saving = saving_time(disk.checkpoint_bytes).times(counts.saves) + saving_time(disk.final_bytes)
+        total = step.times(length.steps) + evaluation + generation + saving + start
     return TimePlan(
         step_s=step.likely,
         step_low_s=step.low,
@@ -133,7 +159,22 @@ def plan_time(
         verdict=each.verdict,
         start_low_s=start.low,
         start_high_s=start.high,
+        generation_s=generation.likely if generation else None,
     )
+
+
+def held_out_rows(config: RunConfig, data: DataSummary | None) -> int:
+    """Rows of one evaluation, as far as they are known."""
+    if data is not None:
+        return data.validation_rows
+    return 0 if config.data.validation_sources else config.data.validation_rows or 0
+
+
+def _long_target(data: DataSummary | None) -> int | None:
+    """The length that nine of ten targets keep to: about the longest text of a batch of like length."""
+    if data is None or not data.target_lengths:
+        return None
+    return sorted(data.target_lengths)[int(0.9 * (len(data.target_lengths) - 1))]
 
 
 def _unknown_time(length: Length) -> TimePlan:
@@ -153,14 +194,3 @@ def _unknown_time(length: Length) -> TimePlan:
         basis="roofline",
         verdict=None,
     )
-
-
-def _evaluations(config: RunConfig, work: Workload, rate: Rate, length: Length, rows: int) -> Range:
-    if rows <= 0 or length.steps is None:
-        return Range(0.0, 0.0)
-    if config.evaluation.every_epoch:
-        count = max(1, round(length.epochs or 1))
-    else:
-        count = length.steps // (config.evaluation.every_steps or length.steps) or 1
-    micro = config.batch.eval_micro_batch_size or work.micro_batch
-    return evaluation_time(work.with_micro_batch(micro), rate, rows).times(count)

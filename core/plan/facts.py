@@ -32,11 +32,15 @@ class Facts:
     """None when the architecture is not known; `unknown_architecture` then says why."""
     unknown_architecture: str
     estimate: MemoryEstimate
+    evaluation: MemoryEstimate | None
+    """Of evaluating held-out rows; None where there are none."""
     memory: MemoryPlan
     batch: BatchPlan
     time: TimePlan
     rate: Rate | None
     data: DataSummary | None
+    counted: DataSummary | None
+    """The data, or where it is not here what the limits of its sources say of its rows."""
     profile: Profile | None
 
     @property

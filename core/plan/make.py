@@ -9,14 +9,15 @@ from typing import Any
 from trainwiz.core.catalog.model import ModelSpec
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.summary import DataSummary
-from trainwiz.core.estimate.architecture import Architecture, default_lora_targets
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.estimate.time import step_time
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.findings import Finding, sort_findings
 from trainwiz.core.hardware.machine import Machine
+from trainwiz.core.plan.assumed import assumed_rows
 from trainwiz.core.plan.batch_findings import batch_findings
 from trainwiz.core.plan.claims_findings import claim_findings
+from trainwiz.core.plan.communication import settle_communication
 from trainwiz.core.plan.data_findings import data_findings
 from trainwiz.core.plan.devices import SMOKE_PROCESSES, Devices, choose_devices
 from trainwiz.core.plan.draft import Draft, choices_of
@@ -28,8 +29,10 @@ from trainwiz.core.plan.loading import settle_intervals, settle_length, settle_l
 from trainwiz.core.plan.memory_findings import memory_findings
 from trainwiz.core.plan.result import Plan, PlannedModel
 from trainwiz.core.plan.scope_findings import scope_findings
-from trainwiz.core.plan.sizes import batch_plan, settle_sizes, target_samples
+from trainwiz.core.plan.sizes import batch_plan, settle_evaluation, settle_sizes, target_samples
+from trainwiz.core.plan.tasks import settle_task, task_findings
 from trainwiz.core.plan.time_findings import time_findings
+from trainwiz.core.plan.work import workload_of
 from trainwiz.core.profile.profile import Profile
 
 
@@ -62,20 +65,25 @@ def make_plan(
     collected += settle_engine(draft, machine, devices)
     architecture, unknown = read_architecture(model.architecture) if model is not None else (None, "")
     _reopen_accumulation(draft, devices, profile)
-    solution = settle_sizes(draft, _workload(draft, devices, architecture, data), devices)
+    settle_task(draft)
+    # Rows that cannot be counted here are taken from the limits of their sources.
+    counted = data if data is not None else assumed_rows(draft.view())
+    solution = settle_sizes(draft, workload_of(draft, devices, architecture, data), devices)
     settle_loading(draft, machine, devices, data)
-    steps = settle_length(draft, solution.chosen.samples, data)
-    work = _workload(draft, devices, architecture, data)
+    steps = settle_length(draft, solution.chosen.samples, counted)
+    work = workload_of(draft, devices, architecture, data)
+    settle_evaluation(draft, work, devices, counted)
+    work = workload_of(draft, devices, architecture, data, evaluates=_evaluates(draft, counted))
     # Threads and precision are settled; the rest of the config does not change the rate.
-    rate = rate_of(devices, _engine_view(draft))
+    rate = rate_of(devices, draft.view())
     each = step_time(work, rate) if work is not None and rate is not None else None
     settle_intervals(draft, steps, each.step.likely if each else None)
+    settle_communication(draft, machine, devices, each.step.high if each else None)
     complete = draft.finish()
     batch = batch_plan(draft, solution, data)
-    estimate, memory = plan_memory(machine, devices, complete, work, data)
-    length = Length(steps, _epochs(complete, steps, solution.chosen.samples, data))
-    rows = complete.data.validation_rows or (data.validation_rows if data is not None else 0)
-    time = plan_time(complete, work, rate, each, length, rows, batch.effective_tokens)
+    estimate, evaluation, memory = plan_memory(machine, devices, complete, work, data)
+    length = Length(steps, _epochs(complete, steps, solution.chosen.samples, counted))
+    time = plan_time(complete, work, rate, each, length, counted, batch.effective_tokens)
     facts = Facts(
         machine=machine,
         config=complete,
@@ -83,15 +91,18 @@ def make_plan(
         work=work,
         unknown_architecture=unknown,
         estimate=estimate,
+        evaluation=evaluation,
         memory=memory,
         batch=batch,
         time=time,
         rate=rate,
         data=data,
+        counted=counted,
         profile=profile,
     )
     for judge in (
         scope_findings,
+        task_findings,
         hardware_findings,
         memory_findings,
         batch_findings,
@@ -130,49 +141,24 @@ def _cpu_processes(config: RunConfig, profile: Profile | None) -> int:
 def _reopen_accumulation(draft: Draft, devices: Devices, profile: Profile | None) -> None:
     """A profile's accumulation belongs to its number of GPUs: with another one the target says what it should be."""
     key = "batch.gradient_accumulation_steps"
-    if profile is None or draft.config.origin(key).origin != "profile" or target_samples(draft) is None:
+    if profile is None or draft.config.origin(key).origin != "profile":
         return
-    if devices.world_size != max(1, profile.hardware.num_gpus):
+    own = max(1, profile.hardware.num_gpus)
+    if devices.world_size == own:
+        return
+    micro, accumulation = draft.get("batch.micro_batch_size"), draft.get(key)
+    if target_samples(draft) is None and micro is not None and accumulation is not None:
+        reason = f"the profile's {micro} × {accumulation} × {own} GPU{'s' * (own != 1)}"
+        draft.put("batch.target_samples", micro * accumulation * own, reason)
+    if target_samples(draft) is not None:
         draft.values[key] = None
 
 
-def _engine_view(draft: Draft) -> RunConfig:
-    """The config with its engine section settled, without validating all of it again."""
-    engine = {key.removeprefix("engine."): value for key, value in draft.values.items() if key.startswith("engine.")}
-    return draft.config.model_copy(update={"engine": draft.config.engine.model_copy(update=engine)})
-
-
-def _workload(
-    draft: Draft, devices: Devices, architecture: Architecture | None, data: DataSummary | None
-) -> Workload | None:
-    """What one process computes, from what is settled so far."""
-    if architecture is None:
-        return None
-    get = draft.get
-    length = int(get("batch.sequence_length"))
-    # When every row was measured, no batch is longer than the longest of them.
-    measured = data is not None and data.lengths and data.rows_exact
-    if data is not None and measured and data.rows + data.validation_rows <= len(data.lengths):
-        length = max(1, min(length, max(data.lengths)))
-    rank = int(get("peft.rank")) if get("peft.method") == "lora" else 0
-    return Workload(
-        architecture=architecture,
-        micro_batch=get("batch.micro_batch_size") or 1,
-        length=length,
-        target_length=get("batch.target_length") or int(get("batch.sequence_length")),
-        accumulation=get("batch.gradient_accumulation_steps") or 1,
-        world_size=devices.world_size,
-        precision=get("engine.precision"),
-        attention=get("engine.attention"),
-        checkpointing=bool(get("engine.checkpointing")),
-        optimizer=get("engine.optimizer"),
-        strategy=get("engine.strategy"),
-        offload=get("engine.offload"),
-        lora_rank=rank,
-        lora_targets=(tuple(get("peft.targets")) or default_lora_targets(architecture)) if rank else (),
-        loss_chunk=get("training.loss_chunk"),
-        device=devices.device,
-    )
+def _evaluates(draft: Draft, counted: DataSummary | None) -> bool:
+    """Whether rows are held out, as far as it is known; where it is not, they are."""
+    if draft.get("data.validation_rows") == 0 and not draft.get("data.validation_sources"):
+        return False
+    return counted is None or counted.validation_rows > 0
 
 
 def _epochs(config: RunConfig, steps: int | None, samples: int, data: DataSummary | None) -> float | None:

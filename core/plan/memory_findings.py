@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from trainwiz.core.estimate.host import LOW_MEMORY_BYTES
+from trainwiz.core.estimate.memory import estimate_evaluation
 from trainwiz.core.findings import Finding, Remedy
 from trainwiz.core.plan.facts import Facts, gib
 from trainwiz.core.plan.fixes import fix_remedies
@@ -12,7 +15,15 @@ OTHER_SHARE = 0.1
 
 
 def memory_findings(facts: Facts) -> list[Finding]:
-    return [*_architecture(facts), *_device(facts), *_others(facts), *_host(facts), *_low_memory(facts), *_disk(facts)]
+    return [
+        *_architecture(facts),
+        *_device(facts),
+        *_evaluation(facts),
+        *_others(facts),
+        *_host(facts),
+        *_low_memory(facts),
+        *_disk(facts),
+    ]
 
 
 def _architecture(facts: Facts) -> list[Finding]:
@@ -36,12 +47,16 @@ def states_text(facts: Facts) -> str:
 
 def _device(facts: Facts) -> list[Finding]:
     memory = facts.memory
-    if memory.verdict not in ("does_not_fit", "tight") or memory.capacity_bytes is None:
+    if memory.capacity_bytes is None:
+        return []
+    share = memory.capacity_bytes // (facts.devices.processes if facts.devices.device == "cpu" else 1)
+    verdict = facts.estimate.verdict(share)
+    if verdict not in ("does_not_fit", "tight"):
         return []
     largest = sorted(memory.breakdown.items(), key=lambda part: -part[1])[:3]
     parts = ", ".join(f"{name} {size / 2**30:.1f}" for name, size in largest)
     capacity = f"{gib(memory.capacity_bytes)} of {memory.device}"
-    if memory.verdict == "tight":
+    if verdict == "tight":
         message = (
             f"It may not fit: between {gib(memory.low_bytes)} and {gib(memory.high_bytes)} "
             f"of {capacity} ({parts}; peak: {memory.peak_moment})."
@@ -55,6 +70,38 @@ def _device(facts: Facts) -> list[Finding]:
     if not remedies:
         message += " No change of the engine makes it fit: take a smaller model or shorter sequences."
     return [Finding("does_not_fit", "error", "memory", message, remedies)]
+
+
+def _evaluation(facts: Facts) -> list[Finding]:
+    """Held-out rows need no gradients, and their logits come all at once."""
+    memory, estimate = facts.memory, facts.evaluation
+    if estimate is None or facts.work is None or memory.capacity_bytes is None:
+        return []
+    share = memory.capacity_bytes // (facts.devices.processes if facts.devices.device == "cpu" else 1)
+    verdict = estimate.verdict(share)
+    if verdict not in ("does_not_fit", "tight"):
+        return []
+    size = facts.work.eval_micro_batch
+    key = "batch.eval_micro_batch_size"
+    smaller = size // 2
+    while smaller and not _evaluates_in(facts, smaller, share):
+        smaller //= 2
+    logits = estimate.breakdown.get("logits", 0)
+    part = f", of which logits {gib(logits)}" if logits else ""
+    message = (
+        f"Evaluating {size} sequences at once {'does not fit' if verdict == 'does_not_fit' else 'may not fit'}: "
+        f"{gib(estimate.device_used_bytes)} of {gib(memory.capacity_bytes)} ({estimate.peak_moment}{part})."
+    )
+    remedies = (facts.remedy(f"evaluate {smaller} at once: no other result", {key: smaller}),) if smaller else ()
+    if verdict == "tight":
+        return [Finding("evaluation_tight", "warning", key, message, remedies)]
+    return [Finding("evaluation_does_not_fit", "error", key, message, remedies)]
+
+
+def _evaluates_in(facts: Facts, size: int, capacity: int) -> bool:
+    assert facts.work is not None
+    then = estimate_evaluation(replace(facts.work, eval_micro_batch=size))
+    return then is not None and then.high_bytes <= capacity
 
 
 def _others(facts: Facts) -> list[Finding]:

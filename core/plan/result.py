@@ -76,6 +76,9 @@ class MemoryPlan:
     disk_capacity_bytes: int | None
     device: str
     """ "GPU 0 · RTX 3080 10GB" or "host RAM"."""
+    evaluation_bytes: int | None = None
+    """Like device_used_bytes, while held-out rows are evaluated or text is generated; None without such rows. The
+    other figures are of training; `verdict` is of both."""
 
 
 @dataclass(frozen=True, slots=True)

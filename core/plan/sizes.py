@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from trainwiz.core.batch import BatchSolution, solve_batch
 from trainwiz.core.data.summary import DataSummary
-from trainwiz.core.estimate.memory import GIB, estimate_memory, largest_micro_batch
+from trainwiz.core.estimate.memory import GIB, estimate_evaluation, estimate_memory, largest_micro_batch
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.plan.devices import Devices
 from trainwiz.core.plan.draft import Draft
@@ -45,10 +45,29 @@ def settle_sizes(draft: Draft, work: Workload | None, devices: Devices) -> Batch
         reason = f"{chosen.micro_batch} × {chosen.accumulation} × {chosen.world_size} = {chosen.samples:,} sequences"
         reason += f", {chosen.samples * length:,} tokens"
     draft.settle("batch.gradient_accumulation_steps", chosen.accumulation, reason)
-    draft.settle("batch.eval_micro_batch_size", chosen.micro_batch, "as in training: evaluation needs less memory")
-    if draft.get("task") == "seq2seq":
-        draft.settle("batch.target_length", length, "as long as the input")
     return solution
+
+
+def settle_evaluation(draft: Draft, work: Workload | None, devices: Devices, counted: DataSummary | None) -> None:
+    """How many sequences are evaluated at once: as many as in training, fewer where their logits need more memory."""
+    key = "batch.eval_micro_batch_size"
+    micro = int(draft.get("batch.micro_batch_size"))
+    if not draft.is_open(key):
+        return
+    if work is None or devices.capacity_bytes is None:
+        draft.put(key, micro, "as in training")
+        return
+    capacity = devices.capacity_bytes // (devices.processes if devices.device == "cpu" else 1)
+    generates = bool(draft.get("evaluation.generate"))
+    longest = int(draft.get("evaluation.generation_length") or work.decoded_length) if generates else 0
+    training, size = estimate_memory(work), micro
+    while size > 1:
+        then = estimate_evaluation(replace(work, eval_micro_batch=size, generation_length=longest))
+        if then is None or then.allocated_bytes <= training.allocated_bytes or then.high_bytes <= capacity:
+            break
+        size //= 2
+    less = "evaluation needs no more memory" if size == micro else "more would need more memory than training"
+    draft.put(key, size, f"as in training: {less}" if size == micro else less)
 
 
 def target_samples(draft: Draft) -> float | None:
@@ -105,7 +124,9 @@ def batch_plan(draft: Draft, solution: BatchSolution, data: DataSummary | None) 
     """The batch as it is shown."""
     chosen, length = solution.chosen, int(draft.get("batch.sequence_length"))
     real = None
-    if data is not None and data.lengths:
+    if draft.get("data.concatenate") and data is not None:
+        real = chosen.samples * length
+    elif data is not None and data.lengths:
         real = round(chosen.samples * sum(min(size, length) for size in data.lengths) / len(data.lengths))
     return BatchPlan(
         micro_batch=chosen.micro_batch,

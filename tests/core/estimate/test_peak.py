@@ -147,6 +147,6 @@ def test_logits_dominate_with_a_large_vocabulary() -> None:
     assert peak.allocated_bytes / GIB == pytest.approx(25.7, rel=0.05)
     assert peak.moment.parts["logits"] > peak.allocated_bytes / 2
     assert "loss" in peak.moment.name
-    sliced = peak_of(replace(workload(trace), loss_chunk=1024))
+    sliced = peak_of(replace(workload(trace), loss_chunk=64))
     assert sliced.moment.parts["logits"] == pytest.approx(2 / 3 * peak.moment.parts["logits"], rel=0.2)
-    assert sliced.allocated_bytes < 0.85 * peak.allocated_bytes
+    assert sliced.allocated_bytes < 0.8 * peak.allocated_bytes

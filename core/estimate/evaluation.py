@@ -1,0 +1,85 @@
+"""The peak of evaluating and generating: no gradients and no kept activations, but logits, and keys and values."""
+
+from __future__ import annotations
+
+from trainwiz.core.estimate.architecture import Block
+from trainwiz.core.estimate.workload import HALF, SINGLE, Workload
+
+SCORE_COPIES = 4
+"""fp32 tensors of one score for each beam and word: logits, log-softmax, the processed and the summed scores."""
+
+
+def evaluation_parts(work: Workload) -> dict[str, int]:
+    """activations, logits and temporary of one evaluation batch beside what the process holds anyway.
+
+    The logits exist three times (their labelled positions once for the accuracy or the loss, and
+    their log-softmax: core/training/evaluation.py).
+    """
+    rows = work.eval_micro_batch
+    positions = rows * work.decoded_length
+    hidden = max(block.hidden for block in work.architecture.blocks)
+    stream = rows * (work.length + (work.target_length if work.architecture.kind == "encoder-decoder" else 0)) * hidden
+    inside = max(_inside(work, block, rows) for block in work.architecture.blocks)
+    vocabulary = work.architecture.vocabulary
+    if work.loss_chunk is None or work.loss_chunk >= positions:
+        logits = 3 * SINGLE * positions * vocabulary
+    else:
+        handed_out = SINGLE if work.formats.autocast else work.formats.compute
+        logits = vocabulary * (2 * handed_out * positions + 2 * SINGLE * work.loss_chunk)
+    # Autocast's copies of the weights are gone when the loss is computed.
+    during = max(inside + _weight_copies(work), logits)
+    return {
+        "activations": 2 * stream * work.formats.residual,
+        "logits": logits if during == logits else 0,
+        "temporary": 0 if during == logits else during,
+    }
+
+
+def generation_parts(work: Workload) -> dict[str, int]:
+    """The same for a batch that generates: keys and values of every beam, and the scores of one position."""
+    rows = work.eval_micro_batch * work.beams
+    return {
+        "activations": rows * cache_bytes_per_row(work),
+        "logits": SCORE_COPIES * SINGLE * rows * work.architecture.vocabulary,
+        "temporary": _weight_copies(work) + _largest_layer_cache(work, rows),
+    }
+
+
+def cache_bytes_per_row(work: Workload) -> int:
+    """Keys and values of one beam at the end of its text; an encoder-decoder adds those of the source."""
+    element = work.formats.compute
+    total = 0
+    for block in work.architecture.blocks:
+        if not block.causal:
+            continue
+        kept = work.generation_length + (0 if block.cross_attention else work.length)
+        total += 2 * block.layers * kept * block.kv_width * element
+        if block.cross_attention:
+            total += 2 * block.layers * work.length * block.kv_width * element
+    if work.architecture.kind == "encoder-decoder":
+        total += work.length * work.architecture.hidden * work.formats.residual
+    return total
+
+
+def _largest_layer_cache(work: Workload, rows: int) -> int:
+    """Appending a position, and sorting the beams, copy the cache of one layer."""
+    layers = sum(block.layers for block in work.architecture.blocks if block.causal)
+    return rows * cache_bytes_per_row(work) // max(1, layers)
+
+
+def _weight_copies(work: Workload) -> int:
+    """Autocast keeps a half-precision copy of every trained matrix through the forward pass."""
+    if not work.formats.autocast:
+        return 0
+    return HALF * (work.adapter_parameters if work.lora else work.architecture.linear_parameters)
+
+
+def _inside(work: Workload, block: Block, rows: int) -> int:
+    """Temporaries in the middle of one block's forward pass."""
+    decoder = block.causal and block.cross_attention
+    queries = work.decoded_length if decoder else work.length
+    wide = SINGLE if work.formats.autocast and block.activation != "fused" else work.formats.compute
+    inside = 3 * rows * queries * block.ffn * wide
+    if work.attention == "eager":
+        inside = max(inside, 2 * SINGLE * rows * block.heads * queries * max(queries, work.length))
+    return inside

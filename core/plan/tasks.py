@@ -1,0 +1,113 @@
+"""Settles what belongs to one task alone, and says what contradicts it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainwiz.core.catalog.targets import known_targets, unknown_targets
+from trainwiz.core.data.joining import joins_texts
+from trainwiz.core.findings import Finding
+from trainwiz.core.plan.draft import Draft
+from trainwiz.core.plan.facts import Facts
+from trainwiz.core.plan.schedule import BLEU
+
+DEFAULT_METRIC = "eval_loss"
+METRICS = ("eval_loss", "eval_accuracy", "eval_perplexity")
+"""What every evaluation measures (core/training/evaluation.py)."""
+
+
+def settle_task(draft: Draft) -> None:
+    """Joined texts, target and generation lengths, the metric that ranks checkpoints."""
+    task = draft.get("task")
+    if task == "causal-lm":
+        joined = joins_texts(draft.view())
+        why = "plain texts fill every sequence: no padding" if joined else "each row stays a sample of its own"
+        draft.settle("data.concatenate", joined, why)
+    if task == "seq2seq":
+        draft.settle("batch.target_length", int(draft.get("batch.sequence_length")), "as long as the input")
+    if draft.get("peft.method") == "lora":
+        draft.settle("peft.alpha", 2.0 * int(draft.get("peft.rank")), "twice the rank")
+    if draft.get("evaluation.generate"):
+        longest = int(draft.get("batch.target_length") or draft.get("batch.sequence_length"))
+        draft.settle("evaluation.generation_length", longest, "as long as the longest target")
+    if draft.get("checkpoint.keep_best"):
+        draft.settle("evaluation.metric", DEFAULT_METRIC, "every evaluation measures it")
+
+
+def task_findings(facts: Facts) -> list[Finding]:
+    return [*_targets(facts), *_generation(facts), *_best(facts), *_joined(facts), *_assumed(facts)]
+
+
+def _targets(facts: Facts) -> Iterator[Finding]:
+    """A LoRA target that the model does not have: peft says nothing as long as it finds another."""
+    peft = facts.config.peft
+    if peft.method != "lora" or not peft.targets or facts.work is None:
+        return
+    missing = unknown_targets(facts.work.architecture, peft.targets)
+    if missing:
+        names = known_targets(facts.work.architecture)
+        message = (
+            f"{facts.config.model.name} has no module {', '.join(missing)} for LoRA (peft.targets); "
+            f"it has {', '.join(names)}."
+        )
+        remedy = facts.remedy("adapt the attention projections", {"peft.targets": []})
+        yield Finding("unknown_lora_target", "error", "peft.targets", message, (remedy,))
+
+
+def _generation(facts: Facts) -> Iterator[Finding]:
+    evaluation, config = facts.config.evaluation, facts.config
+    if not evaluation.generate:
+        return
+    off = facts.remedy("do not generate", {"evaluation.generate": False})
+    if config.task == "masked-lm":
+        message = "evaluation.generate is for tasks that write text; a masked language model writes none."
+        yield Finding("nothing_to_generate", "error", "evaluation.generate", message, (off,))
+    elif config.task == "causal-lm" and all(source.target_column is None for source in config.data.sources):
+        message = "evaluation.generate compares with a target, and no source of this run has a target_column."
+        yield Finding("nothing_to_generate", "error", "evaluation.generate", message, (off,))
+
+
+def _best(facts: Facts) -> Iterator[Finding]:
+    """What core/training/retention.py would refuse at the start."""
+    config = facts.config
+    if not config.checkpoint.keep_best:
+        return
+    if config.data.validation_rows == 0 and not config.data.validation_sources:
+        message = "checkpoint.keep_best chooses by the score on held-out rows, and none are held out."
+        remedy = facts.remedy("keep the newest", {"checkpoint.keep_best": False})
+        yield Finding("nothing_held_out", "error", "checkpoint.keep_best", message, (remedy,))
+        return
+    known = METRICS
+    if config.task == "masked-lm":
+        known += ("eval_hidden_loss",)
+    elif config.evaluation.generate:
+        known += ("eval_bleu",)
+    metric = config.evaluation.metric or DEFAULT_METRIC
+    if metric.removeprefix("eval_") in {name.removeprefix("eval_") for name in known}:
+        return
+    message = f"This run measures no {metric} (evaluation.metric); it measures {', '.join(known)}."
+    remedies = [facts.remedy(f"choose by {DEFAULT_METRIC}", {"evaluation.metric": DEFAULT_METRIC})]
+    if metric in BLEU and config.task != "masked-lm":
+        remedies.insert(0, facts.remedy("generate, for BLEU", {"evaluation.generate": True}))
+    yield Finding("unknown_metric", "error", "evaluation.metric", message, tuple(remedies))
+
+
+def _joined(facts: Facts) -> Iterator[Finding]:
+    """Joining throws the border between a prompt and its response away."""
+    config = facts.config
+    if config.task != "causal-lm" or not config.data.concatenate:
+        return
+    if any(source.target_column is not None for source in config.data.sources):
+        message = "data.concatenate joins whole texts: a target_column would be lost in them."
+        remedy = facts.remedy("keep each row a sample", {"data.concatenate": False})
+        yield Finding("joined_targets", "error", "data.concatenate", message, (remedy,))
+
+
+def _assumed(facts: Facts) -> Iterator[Finding]:
+    if facts.data is not None or facts.counted is None or facts.config.mode.kind != "train":
+        return
+    rows = facts.counted.rows
+    if facts.config.training.max_steps is not None and facts.config.origin("training.max_steps").origin != "solved":
+        return
+    message = f"The rows are not here to count: {rows:,} are taken, as many as max_rows of the sources let through."
+    yield Finding("rows_assumed", "note", "data.sources", message)
