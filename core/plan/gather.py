@@ -15,6 +15,7 @@ from trainwiz.core.plan.command import plan_command
 from trainwiz.core.plan.make import make_plan
 from trainwiz.core.plan.request import PlanRequest
 from trainwiz.core.plan.result import Plan
+from trainwiz.core.plan.subject import with_task_of
 from trainwiz.core.plan.target import choose_target
 from trainwiz.core.profile.profile import Profile
 
@@ -104,6 +105,7 @@ def gather_config(
 
     config = build_config(profile, request.overrides, request.name)
     model, findings = gather_model(config)
+    config = with_task_of(config, model)
     moded = apply_mode(config, request, model)
     if moded.model != config.model:
         model, findings = gather_model(moded)

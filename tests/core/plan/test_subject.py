@@ -1,0 +1,51 @@
+"""The task follows the model, and a sample that nobody asked for follows the task."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from trainwiz.core.hardware.hypothetical import catalogue_machine
+from trainwiz.core.plan.gather import gather_config, plan_run
+from trainwiz.core.plan.request import PlanRequest
+from trainwiz.core.profile import load_profile
+
+MACHINE = catalogue_machine(gpu="RTX 3090", num_gpus=1, ram_bytes=64 * 2**30)
+
+
+@pytest.mark.parametrize(
+    ("model", "task", "sample"),
+    [
+        ("gpt2-tiny", "causal-lm", "sample-text"),
+        ("opus-mt-tiny", "seq2seq", "sample-pairs"),
+        ("esm2-tiny", "masked-lm", "sample-proteins"),
+    ],
+)
+@pytest.mark.parametrize("profile", [None, "cpu-demo"])
+def test_a_model_brings_its_task_and_a_sample(model: str, task: str, sample: str, profile: str | None) -> None:
+    request = PlanRequest(profile=profile, overrides={"model.name": model})
+    plan = plan_run(request, MACHINE)
+    assert (plan.task, plan.config.data.sources[0].name) == (task, sample)
+    if task != "masked-lm":
+        assert plan.config.origin("task").reason == f"what {model} is made for"
+    assert plan.extra["data"]["rows"] > 100
+
+
+def test_data_that_were_asked_for_stay(tmp_path: Path) -> None:
+    file = tmp_path / "mine.tsv"
+    file.write_text("source\ttarget\n" + "ein Haus\ta house\n" * 300)
+    overrides = {"model.name": "opus-mt-tiny", "data.sources.0.name": str(file)}
+    config, _, _ = gather_config(PlanRequest(overrides=overrides), None)
+    assert (config.task, config.data.sources[0].name) == ("seq2seq", str(file))
+    asked = {"model.name": "opus-mt-tiny", "data.sources.0.name": "sample-text"}
+    config, _, _ = gather_config(PlanRequest(overrides=asked), None)
+    assert config.data.sources[0].name == "sample-text"
+
+
+def test_a_profile_with_data_of_its_own_keeps_them() -> None:
+    profile = load_profile("4080s", MACHINE)
+    config, _, _ = gather_config(PlanRequest(profile="4080s", overrides={"model.name": "gpt2-tiny"}), profile)
+    assert config.task == "causal-lm"
+    assert config.data.sources[0].name == profile.values["data.sources"][0]["name"]
+    kept, _, _ = gather_config(PlanRequest(overrides={"model.name": "gpt2-tiny", "task": "masked-lm"}), None)
+    assert kept.task == "masked-lm"
