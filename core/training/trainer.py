@@ -62,6 +62,14 @@ class RunTrainer(Trainer):
             args.save_total_limit = None
             args.metric_for_best_model = None
 
+    def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
+        """Schedules that end above 0 read the peak from the optimizer's defaults, which ZeRO's wrapper hides."""
+        sharded: Any = getattr(optimizer or self.optimizer, "optimizer", None)
+        inner = getattr(sharded, "optimizer", None)
+        if inner is not None and not hasattr(sharded, "defaults"):
+            sharded.defaults = inner.defaults
+        return super().create_scheduler(num_training_steps, optimizer)
+
     def get_train_dataloader(self) -> DataLoader[Any]:
         return self._protected(super().get_train_dataloader())
 
