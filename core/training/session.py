@@ -20,6 +20,7 @@ from trainwiz.core.training.meter import StepMeter
 from trainwiz.core.training.metrics import MetricsCallback, json_number
 from trainwiz.core.training.model import may_skip_weights
 from trainwiz.core.training.parts import TaskParts
+from trainwiz.core.training.process_group import join_processes
 from trainwiz.core.training.reporters import add_reporters, take_reporters
 from trainwiz.core.training.stop import StopRequest
 from trainwiz.core.training.tasks import build_task
@@ -46,6 +47,7 @@ class TrainingSession:
         disable_progress_bar()  # type: ignore[no-untyped-call]
         set_seed(config.training.seed)
         arguments = training_arguments(config)
+        arguments |= join_processes(config)
         # Made first: it starts the process group and DeepSpeed, which the model's weights depend on.
         args = TrainingArguments(**arguments)
         parts = build_task(config, self.folder.path, self.checkpoint, args.world_size)

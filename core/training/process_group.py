@@ -1,0 +1,27 @@
+"""The process group where accelerate does not make it by itself: DeepSpeed with several processes on a CPU."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from typing import Any
+
+from accelerate import PartialState
+from trainwiz.core.config import RunConfig
+from trainwiz.core.export.solved import processes, runs_on_cpu, uses_deepspeed
+
+TIMEOUT_S = 1800
+"""As TrainingArguments has it."""
+
+
+def join_processes(config: RunConfig) -> dict[str, Any]:
+    """Arguments of TrainingArguments that take the group made here; none where it makes its own.
+
+    For DeepSpeed accelerate 1.15 asks for a backend only where there is a GPU. Without one it
+    starts the group, believes in a single process, and the batch sizes contradict each other.
+    """
+    if not (uses_deepspeed(config) and runs_on_cpu(config) and processes(config) > 1):
+        return {}
+    os.environ["ACCELERATE_USE_DEEPSPEED"] = "true"
+    PartialState(backend="gloo", timeout=timedelta(seconds=config.engine.process_timeout_s or TIMEOUT_S))
+    return {"accelerator_config": {"use_configured_state": True}}
