@@ -37,6 +37,10 @@ def take_engine(state: RunState, run: RunFolder) -> bool:
     if engine is None:
         return False
     state.engine.update({key: value for key, value in engine.items() if not key.startswith("planned")})
+    steps = engine.get("max_steps")
+    if isinstance(steps, int) and steps > 0:
+        # Only the training process knows how many samples joined texts make with a tokenizer of their own.
+        state.max_steps = steps
     state.engine["findings"] = [finding.to_json() for finding in engine_findings(state.engine)]
     return True
 

@@ -38,6 +38,7 @@ def read_engine(trainer: Trainer) -> dict[str, Any]:
         "activation_checkpointing": bool(getattr(inner, "is_activation_checkpointing", False)),
         "micro_batch_size": trainer.args.per_device_train_batch_size,
         "gradient_accumulation_steps": trainer.args.gradient_accumulation_steps,
+        "max_steps": trainer.state.max_steps,
         "parameters": sum(parameter.numel() for parameter in inner.parameters()),
         "trainable_parameters": sum(parameter.numel() for parameter in inner.parameters() if parameter.requires_grad),
         "torch": torch.__version__,
