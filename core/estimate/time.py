@@ -138,11 +138,12 @@ def _offload(work: Workload) -> Range:
     """PCIe for each micro-batch, and the step on the CPU.
 
     DeepSpeed sends each micro-batch's gradients to the host and, when it adds them up, fetches the
-    sum and sends it back. At best all of it hides behind the backward pass but the last one.
+    sum and sends it back; each process does so with its own shard. At best all of it hides behind
+    the backward pass but the last one. The host's memory is shared: its Adam takes as long for all.
     """
     if work.offload == "none":
         return Range(0.0, 0.0)
-    gradients = float(HALF * work.trainable_parameters)
+    gradients = HALF * work.trainable_parameters / work.world_size
     trips = 2 * work.accumulation - 1
     adam = Range(work.trainable_parameters / HOST_ADAM_FAST, work.trainable_parameters / HOST_ADAM_SLOW)
     back = Range(gradients / PCIE_FAST, gradients / PCIE_SLOW)
@@ -150,11 +151,17 @@ def _offload(work: Workload) -> Range:
 
 
 def _communication(work: Workload) -> Range:
-    """All-reduce of the gradients once a step: twice their bytes over the slowest link."""
+    """All-reduce of the gradients: 2 (N - 1) / N times their bytes over the slowest link (ring).
+
+    Once a step, and with ZeRO-2 and 3, which keep shards of the sum, after each micro-batch. At best
+    all of it hides behind the backward pass.
+    """
     if work.world_size == 1:
         return Range(0.0, 0.0)
-    moved = 2.0 * work.trainable_parameters * work.formats.weights
-    return Range(0.0, moved / PCIE_SLOW)
+    element = work.formats.adapters if work.lora else work.formats.weights
+    moved = 2.0 * (work.world_size - 1) / work.world_size * work.trainable_parameters * element
+    rounds = work.accumulation if work.strategy in ("zero2", "zero3") else 1
+    return Range(0.0, rounds * moved / PCIE_SLOW)
 
 
 def evaluation_time(work: Workload, rate: Rate, rows: int) -> Range:

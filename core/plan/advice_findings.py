@@ -9,7 +9,8 @@ from typing import Any
 from trainwiz.core.batch import accumulation_for
 from trainwiz.core.estimate.memory import estimate_memory
 from trainwiz.core.findings import Finding
-from trainwiz.core.plan.facts import Facts, gib, percent
+from trainwiz.core.plan.facts import Facts
+from trainwiz.core.plan.words import gib, percent
 
 KEPT_SHARE = 0.02
 """Advice that stays this near to the effective batch keeps it."""

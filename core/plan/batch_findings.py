@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from trainwiz.core.batch import accumulation_for
 from trainwiz.core.findings import Finding, Remedy
-from trainwiz.core.plan.facts import Facts, percent
+from trainwiz.core.plan.facts import Facts
+from trainwiz.core.plan.words import percent
 
 NOTABLE_DEVIATION = 0.01
 FAR = 2.0
@@ -77,27 +78,43 @@ def _off(deviation: float) -> str:
 
 
 def _length(facts: Facts) -> list[Finding]:
-    if facts.work is None or facts.work.architecture.rotary:
+    """Inputs, targets and generated texts that a table of positions does not reach."""
+    if facts.work is None or facts.work.architecture.rotary or facts.work.architecture.max_positions is None:
         return []
-    most, length = facts.work.architecture.max_positions, facts.config.batch.sequence_length
-    if most is None or length <= most:
-        return []
-    message = f"batch.sequence_length is {length:,}, and {facts.config.model.name} has {most:,} positions."
-    remedy = facts.remedy(f"{most:,} tokens", {"batch.sequence_length": most})
-    return [Finding("too_long", "error", "batch.sequence_length", message, (remedy,))]
+    most, config = facts.work.architecture.max_positions, facts.config
+    keys = ["batch.sequence_length"]
+    if config.task == "seq2seq":
+        keys += ["batch.target_length"] + (["evaluation.generation_length"] if config.evaluation.generate else [])
+    findings = []
+    for key in keys:
+        length = config.value(key) or 0
+        if length > most:
+            message = f"{key} is {length:,}, and {config.model.name} has {most:,} positions."
+            remedy = facts.remedy(f"{most:,} tokens", {key: most})
+            findings.append(Finding("too_long", "error", key, message, (remedy,)))
+    return findings
 
 
 def _half_precision_sum(facts: Facts) -> list[Finding]:
     """ZeRO-2 with offload keeps the sum of micro-batches in the parameters' own format, whatever
-    `grad_accum_dtype` says (DeepSpeed's `async_accumulate_grad_in_cpu_via_gpu`)."""
-    engine = facts.config.engine
-    if facts.work is None or not facts.work.deepspeed or engine.offload == "none":
+    `grad_accum_dtype` says (DeepSpeed's `async_accumulate_grad_in_cpu_via_gpu`); so does torch for
+    weights that are in half precision themselves."""
+    engine, work = facts.config.engine, facts.work
+    if work is None or work.formats.weights != 2 or facts.batch.accumulation < MANY_STEPS:
         return []
-    if facts.batch.accumulation < MANY_STEPS or facts.work.formats.weights != 2:
+    code, loss = "half_precision_accumulation", "which rounds them (about 0.3 % off an fp32 sum at 651)"
+    if work.deepspeed and engine.offload != "none":
+        message = (
+            f"DeepSpeed with the optimizer in host RAM adds the gradients of {facts.batch.accumulation} micro-batches "
+            f"in {engine.precision}, {loss}. trainwiz asks for grad_accum_dtype fp32, which DeepSpeed's ZeRO-2 offload "
+            "may ignore; a larger micro-batch adds less often."
+        )
+        return [Finding(code, "warning", "engine.offload", message)]
+    if work.deepspeed or work.lora:
         return []
     message = (
-        f"DeepSpeed with the optimizer in host RAM adds the gradients of {facts.batch.accumulation} micro-batches in "
-        f"{engine.precision}, which rounds them (about 0.3 % off an fp32 sum at 651). trainwiz asks for "
-        "grad_accum_dtype fp32, which DeepSpeed's ZeRO-2 offload may ignore; a larger micro-batch adds less often."
+        f"Weights and gradients in {engine.precision} add {facts.batch.accumulation} micro-batches in 16 bits, {loss}; "
+        "mixed precision keeps them in fp32, and a larger micro-batch adds less often."
     )
-    return [Finding("half_precision_accumulation", "warning", "engine.offload", message)]
+    remedy = facts.remedy("bf16 with fp32 weights", {"engine.precision": "bf16"})
+    return [Finding(code, "warning", "engine.precision", message, (remedy,))]

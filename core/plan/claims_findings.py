@@ -10,9 +10,10 @@ from trainwiz.core.estimate.memory import estimate_memory
 from trainwiz.core.estimate.time import IMPLAUSIBLE_SHARE, share_of_peak, verdict_of
 from trainwiz.core.findings import Finding
 from trainwiz.core.plan.advice_findings import advice_findings
-from trainwiz.core.plan.facts import Facts, duration, duration_range, gib, percent
+from trainwiz.core.plan.facts import Facts
 from trainwiz.core.plan.memory_findings import states_text
 from trainwiz.core.plan.spoken import duration_of, size_of
+from trainwiz.core.plan.words import duration, duration_range, gib, percent
 
 LONG_S = 365.25 * 86400
 

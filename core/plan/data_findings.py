@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from trainwiz.core.estimate.host import LOW_MEMORY_BYTES
 from trainwiz.core.findings import Finding
-from trainwiz.core.plan.facts import Facts, gib, percent
+from trainwiz.core.plan.facts import Facts
+from trainwiz.core.plan.words import gib, percent
 
 NOTABLE_CUT = 0.02
 
@@ -31,13 +33,24 @@ def _rows(facts: Facts) -> list[Finding]:
 
 def _cut(facts: Facts) -> list[Finding]:
     data, length = facts.data, facts.config.batch.sequence_length
-    if data is None or not data.lengths:
+    if data is None or not data.lengths or facts.config.data.concatenate:
         return []
     longer = sum(size > length for size in data.lengths) / len(data.lengths)
     if longer <= NOTABLE_CUT:
-        return []
+        return _targets_cut(facts)
     message = f"{percent(longer)} of the rows are longer than {length:,} tokens and are cut there."
-    return [Finding("rows_cut", "note", "batch.sequence_length", message)]
+    return [Finding("rows_cut", "note", "batch.sequence_length", message), *_targets_cut(facts)]
+
+
+def _targets_cut(facts: Facts) -> list[Finding]:
+    data, length = facts.data, facts.config.batch.target_length
+    if data is None or not data.target_lengths or length is None or facts.config.task != "seq2seq":
+        return []
+    longer = sum(size > length for size in data.target_lengths) / len(data.target_lengths)
+    if longer <= NOTABLE_CUT:
+        return []
+    message = f"{percent(longer)} of the targets are longer than {length:,} tokens and are cut there."
+    return [Finding("targets_cut", "note", "batch.target_length", message)]
 
 
 def _workers(facts: Facts) -> list[Finding]:
@@ -55,7 +68,8 @@ def _workers(facts: Facts) -> list[Finding]:
         message = f"{total} loader workers use {gib(used)} of {gib(capacity)} RAM."
         remedy = facts.remedy(f"{workers // 2} workers", {"data.workers": workers // 2})
         findings.append(Finding("workers_ram", "warning", "data.workers", message, (remedy,)))
-    if facts.devices.device == "cuda" and workers == 0 and facts.config.data.streaming is False:
+    roomy = facts.machine.ram_total_bytes >= LOW_MEMORY_BYTES
+    if facts.devices.device == "cuda" and workers == 0 and roomy:
         message = "No loader workers: the GPU waits while rows are read and masked."
         fewer = max(1, min(4, cores // facts.devices.processes - 1))
         remedy = facts.remedy(f"{fewer} workers", {"data.workers": fewer})

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from trainwiz.core.estimate.memory import estimate_memory
+from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.findings import Finding
 from trainwiz.core.hardware.choices import choose_attention, choose_precision, choose_tf32
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.plan.devices import Devices
 from trainwiz.core.plan.draft import Draft
+from trainwiz.core.plan.words import gib
 
 INSTALL_DEEPSPEED = "pip install setuptools wheel ninja py-cpuinfo && pip install --no-build-isolation deepspeed"
 
@@ -73,6 +76,25 @@ def _strategy(draft: Draft, devices: Devices) -> None:
         draft.settle("engine.strategy", "ddp", f"{devices.world_size} processes, each with the whole model")
     else:
         draft.settle("engine.strategy", "single", "one device")
+
+
+def settle_sharding(draft: Draft, machine: Machine, devices: Devices, work: Workload | None) -> None:
+    """Shards gradients and optimizer states where several GPUs do not hold them whole, one sequence at a time."""
+    key = "engine.strategy"
+    chosen = draft.origins.get(key)
+    if work is None or devices.capacity_bytes is None or devices.device != "cuda" or devices.world_size == 1:
+        return
+    if chosen is None or draft.get(key) != "ddp" or not (machine.hypothetical or machine.libraries.has("deepspeed")):
+        return
+    checkpointing = bool(draft.get("engine.checkpointing")) or draft.is_open("engine.checkpointing")
+    whole = replace(work.with_micro_batch(work.micro_batch, 2), checkpointing=checkpointing)
+    sharded = replace(whole, strategy="zero2")
+    needed, less = (estimate_memory(one).needed_bytes for one in (whole, sharded))
+    if needed > devices.capacity_bytes >= less:
+        reason = (
+            f"each process alone would need {gib(needed)} of {gib(devices.capacity_bytes)}; sharded it is {gib(less)}"
+        )
+        draft.put(key, "zero2", reason)
 
 
 def _optimizer(draft: Draft, devices: Devices) -> None:

@@ -11,9 +11,13 @@ from trainwiz.core.estimate.memory import MemoryEstimate, estimate_memory, large
 from trainwiz.core.estimate.time import step_time
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.findings import Remedy
-from trainwiz.core.plan.facts import Facts, gib
+from trainwiz.core.plan.facts import Facts
+from trainwiz.core.plan.words import gib
 
 MOST = 4
+LOSS_CHUNK = 512
+LARGE_SHARE = 0.25
+"""Logits that are more of the peak than this are worth a loss in slices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +95,12 @@ def _candidates(facts: Facts, work: Workload) -> Iterator[tuple[str, Workload, d
             "fused AdamW",
             replace(work, optimizer="adamw_torch_fused"),
             {"engine.optimizer": "adamw_torch_fused"},
+        )
+    if work.loss_chunk is None and facts.memory.breakdown.get("logits", 0) > LARGE_SHARE * facts.memory.allocated_bytes:
+        yield (
+            f"loss in slices of {LOSS_CHUNK:,} tokens",
+            replace(work, loss_chunk=LOSS_CHUNK),
+            {"training.loss_chunk": LOSS_CHUNK},
         )
     if work.device != "cuda" or work.lora:
         return

@@ -12,8 +12,47 @@ from trainwiz.core.plan.facts import Facts
 BITSANDBYTES_OPTIMIZERS = ("adamw_bnb_8bit", "paged_adamw_8bit")
 
 
+TRITON = (7, 0)
+"""First capability that Triton, the compiler behind torch.compile, makes kernels for."""
+
+
 def hardware_findings(facts: Facts) -> list[Finding]:
-    return [*_precision(facts), *_tf32(facts), *_attention(facts), *_libraries(facts), *_torch(facts), *_rate(facts)]
+    return [
+        *_compile(facts),
+        *_precision(facts),
+        *_tf32(facts),
+        *_attention(facts),
+        *_libraries(facts),
+        *_torch(facts),
+        *_rate(facts),
+    ]
+
+
+def can_compile(facts: Facts) -> bool:
+    """Whether torch.compile works on these cards with what is installed."""
+    _, capability = _card(facts)
+    if facts.devices.device != "cuda" or capability is None or capability < TRITON:
+        return False
+    return facts.machine.hypothetical or facts.machine.libraries.has("triton")
+
+
+def _compile(facts: Facts) -> list[Finding]:
+    key = "engine.compile"
+    if not facts.config.engine.compile:
+        return []
+    off = facts.remedy("leave it off", {key: False})
+    card, capability = _card(facts)
+    if facts.devices.device == "cuda" and capability is not None and capability < TRITON:
+        message = _sentence(f"{card} is too old for torch.compile: its compiler needs sm 7.0.")
+        return [Finding("compile_unsupported", "error", key, message, (off,))]
+    if facts.devices.device == "cuda" and not can_compile(facts):
+        message = "torch.compile makes its kernels with Triton, which is not installed here."
+        return [Finding("triton_missing", "error", key, message, (Remedy("install it", "pip install triton"), off))]
+    where = {"cpu": " with a C++ compiler", "mps": ", which is young on an Apple GPU"}.get(facts.devices.device, "")
+    joined = facts.config.data.concatenate
+    again = "" if joined else "; rows of other lengths compile again"
+    message = f"torch.compile builds kernels in the first steps{where}: they take minutes, later ones less{again}."
+    return [Finding("compile_takes_time", "note", key, message, (off,))]
 
 
 def _card(facts: Facts) -> tuple[str, tuple[int, int] | None]:

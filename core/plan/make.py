@@ -21,7 +21,7 @@ from trainwiz.core.plan.communication import settle_communication
 from trainwiz.core.plan.data_findings import data_findings
 from trainwiz.core.plan.devices import SMOKE_PROCESSES, Devices, choose_devices
 from trainwiz.core.plan.draft import Draft, choices_of
-from trainwiz.core.plan.engine import settle_engine
+from trainwiz.core.plan.engine import settle_engine, settle_sharding
 from trainwiz.core.plan.estimates import Length, plan_memory, plan_time, rate_of
 from trainwiz.core.plan.facts import Facts
 from trainwiz.core.plan.hardware_findings import hardware_findings
@@ -68,6 +68,7 @@ def make_plan(
     settle_task(draft)
     # Rows that cannot be counted here are taken from the limits of their sources.
     counted = data if data is not None else assumed_rows(draft.view())
+    settle_sharding(draft, machine, devices, workload_of(draft, devices, architecture, data))
     solution = settle_sizes(draft, workload_of(draft, devices, architecture, data), devices)
     settle_loading(draft, machine, devices, data)
     steps = settle_length(draft, solution.chosen.samples, counted)

@@ -7,8 +7,9 @@ from dataclasses import replace
 from trainwiz.core.estimate.host import LOW_MEMORY_BYTES
 from trainwiz.core.estimate.memory import estimate_evaluation
 from trainwiz.core.findings import Finding, Remedy
-from trainwiz.core.plan.facts import Facts, gib
+from trainwiz.core.plan.facts import Facts
 from trainwiz.core.plan.fixes import fix_remedies
+from trainwiz.core.plan.words import gib
 
 OTHER_SHARE = 0.1
 """A desktop or another job that holds more of the card than this is worth a word."""
@@ -79,7 +80,7 @@ def _evaluation(facts: Facts) -> list[Finding]:
         return []
     share = memory.capacity_bytes // (facts.devices.processes if facts.devices.device == "cpu" else 1)
     verdict = estimate.verdict(share)
-    if verdict not in ("does_not_fit", "tight"):
+    if verdict not in ("does_not_fit", "tight") or estimate.allocated_bytes <= facts.estimate.allocated_bytes:
         return []
     size = facts.work.eval_micro_batch
     key = "batch.eval_micro_batch_size"

@@ -77,7 +77,7 @@ def _best(facts: Facts) -> Iterator[Finding]:
         remedy = facts.remedy("keep the newest", {"checkpoint.keep_best": False})
         yield Finding("nothing_held_out", "error", "checkpoint.keep_best", message, (remedy,))
         return
-    known = METRICS
+    known: tuple[str, ...] = METRICS
     if config.task == "masked-lm":
         known += ("eval_hidden_loss",)
     elif config.evaluation.generate:

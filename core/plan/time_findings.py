@@ -8,7 +8,9 @@ from trainwiz.core.catalog.models import load_models
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.estimate.time import step_time
 from trainwiz.core.findings import Finding, Remedy
-from trainwiz.core.plan.facts import Facts, duration_range, percent
+from trainwiz.core.plan.facts import Facts
+from trainwiz.core.plan.hardware_findings import can_compile
+from trainwiz.core.plan.words import duration_range, percent
 
 YEAR_S = 365.25 * 86400
 MONTH_S = 30 * 86400.0
@@ -94,4 +96,6 @@ def _idle(facts: Facts) -> list[Finding]:
     remedies: tuple[Remedy, ...] = ()
     if facts.batch.target_tokens or facts.batch.target_samples:
         remedies = (facts.remedy(f"micro-batch {facts.batch.micro_batch * 4}", changes),)
+    if not facts.config.engine.compile and can_compile(facts):
+        remedies += (facts.remedy("torch.compile, which launches fewer kernels", {"engine.compile": True}),)
     return [Finding("idle", "note", "time", message, remedies)]
