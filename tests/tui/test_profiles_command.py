@@ -9,6 +9,7 @@ import pytest
 from trainwiz.core.errors import UsageError
 from trainwiz.core.hardware.hypothetical import catalogue_machine
 from trainwiz.core.hardware.machine import Machine
+from trainwiz.core.plan.request import PlanRequest
 from trainwiz.core.profile import user_folder
 from trainwiz.core.profile.overview import profile_rows
 from trainwiz.tui.commands import profiles
@@ -124,3 +125,28 @@ def test_markup_and_escape_codes_stay_text(tmp_path: Path, capsys: pytest.Captur
 def test_an_unknown_name() -> None:
     with pytest.raises(UsageError, match="Did you mean 3080"):
         profiles.run_show("3080-11g", as_json=False)
+
+
+def test_save(capsys: pytest.CaptureFixture[str]) -> None:
+    request = PlanRequest(profile="2080super", overrides={"batch.micro_batch_size": 4}, ram_bytes=32 * GIB)
+    assert profiles.run_save("mine", request=request, extends="2080super", as_json=False) == 0
+    out = capsys.readouterr().out
+    assert f"mine is saved: {user_folder() / 'mine.yaml'}" in out and "extends   2080super" in out
+    assert "solved anew for your batch.micro_batch_size" in out and "hardware.ram" in out
+    assert profiles.run_save("again", request=request, extends="2080super", as_json=True) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["values"] == {"batch.micro_batch_size": 4, "batch.gradient_accumulation_steps": None}
+    assert document["file"] == str(user_folder() / "again.yaml") and document["extends"] == "2080super"
+    with pytest.raises(UsageError, match="already"):
+        profiles.run_save("mine", request=request, extends="2080super", as_json=False)
+
+
+def test_diff_says_why_for_each_row(capsys: pytest.CaptureFixture[str]) -> None:
+    assert profiles.run_diff("2080super", "3080-10g", as_json=True) == 0
+    changes = {change["key"]: change for change in json.loads(capsys.readouterr().out)["changes"]}
+    assert all(change["reason"] for change in changes.values())
+    assert (changes["batch.micro_batch_size"]["first"], changes["batch.micro_batch_size"]["second"]) == (6, 20)
+    assert changes["engine.precision"]["reason"].startswith("the card (sm 8.6) has bf16")
+    profiles.run_diff("2080super", "3080-10g", as_json=False)
+    out = capsys.readouterr().out
+    assert "64.0 GiB" in out and "not said" in out

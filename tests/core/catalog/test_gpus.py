@@ -6,7 +6,7 @@ import csv
 from pathlib import Path
 
 import pytest
-from trainwiz.core.catalog.gpus import GIB, find_gpu, load_gpus, near_gpus, spec_of
+from trainwiz.core.catalog.gpus import GIB, find_gpu, load_gpus, near_gpus, spec_of, uncertain_rates
 from trainwiz.core.hardware.machine import Gpu
 
 
@@ -144,3 +144,10 @@ def test_rates_given_by_hand_make_a_marked_spec() -> None:
     assert turing.bf16_flops is None
     assert "bandwidth_bytes_per_s" in ampere.uncertain
     assert spec_of(Gpu(0, name="unknown")) is None
+
+
+def test_uncertain_rates_are_named_for_a_reader() -> None:
+    gpus = load_gpus()
+    assert uncertain_rates(gpus["RTX 2080 Super"]) == "fp16 rate, fp32 rate and memory bandwidth"
+    assert uncertain_rates(gpus["RTX 3090"]) == "memory bandwidth"
+    assert uncertain_rates(gpus["H100 SXM"]) == ""

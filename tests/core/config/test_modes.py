@@ -6,9 +6,9 @@ import pytest
 from trainwiz.core.catalog.models import load_models, resolve_model
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.build import build_config
-from trainwiz.core.config.modes import OVERFIT_STEPS, SMOKE_STEPS, apply_mode
+from trainwiz.core.config.modes import OVERFIT_STEPS, SMOKE_STEPS, apply_mode, smoke_sample
 from trainwiz.core.plan.request import PlanRequest
-from trainwiz.core.profile import load_profile
+from trainwiz.core.profile import list_profiles, load_profile
 
 
 def in_mode(profile: str, request: PlanRequest, overrides: dict[str, object] | None = None) -> RunConfig:
@@ -33,6 +33,55 @@ def test_smoke_keeps_the_engine_and_changes_its_load(profile: str) -> None:
     assert "engine.precision" not in config.origins
 
 
+EVERY = [profile.name for profile in list_profiles() if not profile.variants]
+
+
+@pytest.mark.parametrize("profile", EVERY)
+def test_smoke_of_every_profile_keeps_what_it_is_about(profile: str) -> None:
+    """Task, adapters and engine stay; model, data and sizes are small, offline and of the same kind."""
+    before = build_config(load_profile(profile), {})
+    config = in_mode(profile, PlanRequest(mode="smoke"))
+    for key in ("task", "peft", "engine.strategy", "engine.offload", "engine.checkpointing", "engine.optimizer",
+                "engine.process_timeout_s", "training.schedule", "training.label_smoothing", "evaluation.generate",
+                "evaluation.metric", "checkpoint.keep", "checkpoint.keep_best"):  # fmt: skip
+        assert config.value(key) == before.value(key), key
+    models = load_models()
+    small, full = models[config.model.name], models[before.model.name]
+    assert config.model.init == "scratch" and config.model.tokenizer is None
+    assert small.task == before.task and small.name == (full.smallest_sibling or full.name) and small.hub_id is None
+    (source,) = config.data.sources
+    assert source.name == {"masked-lm": "sample-proteins", "seq2seq": "sample-pairs"}.get(
+        before.task, "sample-chat" if before.peft.method == "lora" else "sample-text"
+    )
+    assert config.data.validation_sources == [] and config.model.source_language is None
+    # The rate of the profile suits its own model: 2e-5 moves nothing in a few steps.
+    assert config.training.learning_rate >= 3e-3
+    share = before.training.final_learning_rate / before.training.learning_rate
+    assert config.training.final_learning_rate == pytest.approx(share * config.training.learning_rate)
+    assert config.evaluation.beams <= 2 and (config.evaluation.generation_rows or 0) <= 4
+
+
+def test_smoke_data_of_a_causal_model() -> None:
+    def sample(overrides: dict[str, object]) -> dict[str, object]:
+        return smoke_sample(build_config(load_profile("a6000"), overrides))
+
+    assert sample({}) == {"name": "sample-text"}
+    assert sample({"data.sources.0.target_column": "answer"})["name"] == "sample-chat"
+    chat = sample({"peft.method": "lora"})
+    assert (chat["text_column"], chat["target_column"]) == ("prompt", "response")
+
+
+def test_smoke_of_another_model_takes_its_task() -> None:
+    config = in_mode("cpu-demo", PlanRequest(mode="smoke"), {"model.name": "t5-chat-0.2b"})
+    assert (config.task, config.model.name) == ("seq2seq", "t5-chat-tiny")
+    assert config.data.sources[0].name == "sample-pairs"
+
+
+def test_smoke_without_a_known_model_takes_the_smallest_of_the_task() -> None:
+    config = build_config(load_profile("4080s"), {"model.name": "nobody/nothing"})
+    assert apply_mode(config, PlanRequest(mode="smoke"), None).model.name == "t5-chat-tiny"
+
+
 def test_smoke_keeps_values_of_the_users() -> None:
     config = in_mode("2080super", PlanRequest(mode="smoke"), {"training.max_steps": 3, "engine.precision": "fp32"})
     assert config.training.max_steps == 3 and config.engine.precision == "fp32"
@@ -42,9 +91,9 @@ def test_smoke_keeps_values_of_the_users() -> None:
 def test_smoke_of_a_model_without_a_sibling_is_shallow() -> None:
     from trainwiz.core.catalog.model import ModelSpec
 
-    model = ModelSpec("mine", {"model_type": "gpt2", "n_layer": 12}, "causal-lm", source="config")
+    model = ModelSpec("mine", {"model_type": "gpt_neox", "num_hidden_layers": 12}, "causal-lm", source="config")
     config = apply_mode(build_config(None, {"model.name": "mine"}), PlanRequest(mode="smoke"), model)
-    assert config.model.name == "mine" and config.model.architecture_overrides == {"n_layer": 2}
+    assert config.model.name == "mine" and config.model.architecture_overrides == {"num_hidden_layers": 2}
 
 
 def test_smoke_of_the_smallest_model_is_itself() -> None:
@@ -57,6 +106,21 @@ def test_dev_run_has_the_real_model_and_data() -> None:
     assert config.training.max_steps == 5 and config.batch.gradient_accumulation_steps == 2
     assert config.batch.micro_batch_size == 6 and config.batch.target_tokens is None
     assert config.engine.precision == "fp16"
+
+
+def test_dev_run_generates_a_little() -> None:
+    config = in_mode("4080s", PlanRequest(mode="dev-run"))
+    assert config.evaluation.generate and config.evaluation.generation_rows == 16
+    assert config.training.learning_rate == 8e-5 and config.model.name == "nllb-600m"
+    assert (
+        in_mode("4080s", PlanRequest(mode="dev-run"), {"evaluation.generation_rows": 3}).evaluation.generation_rows == 3
+    )
+
+
+def test_overfit_measures_nothing_apart() -> None:
+    config = in_mode("3x3080-20g", PlanRequest(mode="overfit", overfit_batches=2))
+    assert not config.evaluation.generate and not config.checkpoint.keep_best and not config.evaluation.every_epoch
+    assert config.data.validation_sources == [] and config.training.label_smoothing == 0
 
 
 def test_overfit() -> None:

@@ -1,0 +1,144 @@
+"""profiles save: the choices of a run, kept as a profile that means the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from trainwiz.core.config.build import build_config
+from trainwiz.core.errors import UsageError
+from trainwiz.core.plan.request import PlanRequest
+from trainwiz.core.profile import load_profile, save_profile, user_folder, validate_profiles
+
+
+def refused(name: str, request: PlanRequest | None = None, extends: str | None = None) -> list[str]:
+    with pytest.raises(UsageError) as caught:
+        save_profile(name, request or PlanRequest(), extends)
+    return [finding.message for finding in caught.value.findings]
+
+
+def written(name: str) -> dict[str, Any]:
+    document: dict[str, Any] = yaml.safe_load((user_folder() / f"{name}.yaml").read_text())
+    return document
+
+
+CHOICES: list[tuple[str | None, dict[str, Any]]] = [
+    ("2080super", {"batch.micro_batch_size": "4"}),
+    ("2080super", {"training.learning_rate": "2e-4", "engine.strategy": "single"}),
+    ("2080super", {"batch.target_samples": "100"}),
+    ("4080s", {"data.sources.0.name": "sample-pairs", "data.sources.0.text_column": "source"}),
+    ("4080s", {"model.name": "opus-mt-zh-en", "training.epochs": "1"}),
+    ("lora-r64-3090", {"peft.targets": "q_proj,v_proj", "peft.rank": 8, "data.workers": "null"}),
+    ("2080super", {"data.workers": 3}),
+    (None, {"model.name": "gpt2-medium", "task": "causal-lm", "data.sources": "sample-text"}),
+    ("cpu-demo", {"model.architecture_overrides.num_hidden_layers": "2", "engine.environment.NCCL_DEBUG": "INFO"}),
+]
+
+
+@pytest.mark.parametrize(("base", "overrides"), CHOICES)
+def test_a_saved_profile_is_the_config_that_the_choices_made(base: str | None, overrides: dict[str, Any]) -> None:
+    meant = build_config(load_profile(base) if base else None, overrides)
+    saved = save_profile("mine", PlanRequest(profile=base, overrides=overrides), base)
+    again = build_config(load_profile("mine"), {})
+    skipped = {"name", "profile", "origins"}
+    assert again.model_dump(exclude=skipped) == meant.model_dump(exclude=skipped)
+    assert saved.extends == base and Path(saved.file) == user_folder() / "mine.yaml"
+    assert validate_profiles() == []
+
+
+def test_the_file_holds_what_differs_and_why() -> None:
+    save_profile("mine", PlanRequest(overrides={"batch.micro_batch_size": 4}, ram_bytes=32 * 2**30), "2080super")
+    document = written("mine")
+    assert document["extends"] == "2080super" and document["hardware"] == {"ram": "32G"}
+    assert document["values"] == {"batch": {"micro_batch_size": 4, "gradient_accumulation_steps": None}}
+    assert document["reasons"] == {"batch.gradient_accumulation_steps": "solved anew for your batch.micro_batch_size"}
+    assert load_profile("mine").hardware.gpu == "RTX 2080 Super"
+
+
+def test_a_name_that_stands_for_several_is_saved_as_the_one_that_it_is_here() -> None:
+    assert save_profile("mine", PlanRequest(overrides={"data.workers": 1}), "3080").extends == "3080-10g"
+
+
+def test_own_profiles_can_be_extended() -> None:
+    save_profile("first", PlanRequest(overrides={"data.workers": 1}), "cpu-demo")
+    save_profile("second", PlanRequest(overrides={"training.seed": 7}), "first")
+    profile = load_profile("second")
+    assert (profile.values["data.workers"], profile.values["training.seed"]) == (1, 7)
+    assert (profile.set_by["data.workers"], profile.set_by["training.seed"]) == ("first", "second")
+
+
+def test_files_are_kept_by_their_whole_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows.txt").write_text("x\n")
+    (tmp_path / "esm2-tiny").mkdir()
+    (tmp_path / "ds.json").write_text("{}")
+    overrides = {"data.sources.0.name": "rows.txt", "model.name": "esm2-tiny", "engine.deepspeed_file": "ds.json"}
+    save_profile("mine", PlanRequest(overrides=overrides), None)
+    values = written("mine")["values"]
+    assert values["data"]["sources"] == [{"name": str(tmp_path / "rows.txt")}]
+    # A catalogue name is one, whatever folders are there.
+    assert values["model"]["name"] == "esm2-tiny"
+    assert values["engine"]["deepspeed_file"] == str(tmp_path / "ds.json")
+
+
+def test_a_profile_file_is_extended_by_its_path(tmp_path: Path) -> None:
+    (tmp_path / "theirs.yaml").write_text("extends: cpu-demo\nvalues: {training.seed: 3}\n")
+    save_profile("mine", PlanRequest(overrides={"data.workers": 1}), str(tmp_path / "theirs.yaml"))
+    assert load_profile("mine").values["training.seed"] == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("2080super", "is the name of a built-in profile; choose another, for example my-2080super"),
+        ("CPU-demo", "is the name of a built-in profile"),
+        ("../up", "cannot be a profile's name"),
+        ("a b", "cannot be a profile's name"),
+        ("", "cannot be a profile's name"),
+        ("x" * 200, "cannot be a profile's name"),
+        ("mine.yaml", "Give the profile a name, not a file: mine"),
+    ],
+)
+def test_names_that_are_refused(name: str, words: str) -> None:
+    assert words in refused(name)[0]
+    assert not user_folder().exists()
+
+
+def test_nothing_is_overwritten() -> None:
+    save_profile("mine", PlanRequest(overrides={"data.workers": 1}), "cpu-demo")
+    before = (user_folder() / "mine.yaml").read_bytes()
+    assert "There is a profile 'mine' of yours already" in refused("mine")[0]
+    assert "There is a profile 'Mine' of yours already" in refused("Mine")[0]
+    (user_folder() / "other.yml").write_text("extends: cpu-demo\n")
+    assert "already" in refused("other")[0]
+    assert (user_folder() / "mine.yaml").read_bytes() == before
+    assert sorted(path.name for path in user_folder().iterdir()) == ["mine.yaml", "other.yml"]
+
+
+def test_everything_that_is_wrong_at_once() -> None:
+    request = PlanRequest(
+        overrides={"training.learning_rte": 1, "mode.dev_steps": 3, "batch.micro_batch_size": "many"},
+        mode="smoke",
+        gpu="RTX 309",
+        num_gpus=0,
+    )
+    said = "\n".join(refused("2080super", request))
+    for words in ("built-in profile", "--smoke belongs to one run", "mode.dev_steps belongs to one run",
+                  "training.learning_rate", "batch.micro_batch_size cannot be 'many'", "Did you mean RTX 3090",
+                  "give 1 or more"):  # fmt: skip
+        assert words in said, words
+    assert not user_folder().exists()
+
+
+def test_an_unknown_parent_and_figures_by_hand() -> None:
+    assert "Did you mean 2080super" in refused("mine", extends="2080supr")[0]
+    assert "as the catalogue has it" in refused("mine", PlanRequest(gpu_memory_bytes=2**34, tflops=50))[0]
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "file"))
+    (message,) = refused("mine", PlanRequest(overrides={"data.workers": 1}))
+    assert "cannot be written" in message
