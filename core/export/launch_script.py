@@ -85,7 +85,8 @@ def _needs(needs: list[tuple[str, str]]) -> list[str]:
 def _exports(config: RunConfig) -> list[str]:
     lines: list[str] = []
     for variable in run_variables(config):
-        lines.append(f"# {_comment(variable.reason)}.")
+        reason = _comment(variable.reason)
+        lines.append(f"# {reason[:1].upper()}{reason[1:]}.")
         if variable.name == "CUDA_VISIBLE_DEVICES" and variable.value:
             gpus = variable.value if _plain(variable.value) else "0"
             lines.append(f': "${{CUDA_VISIBLE_DEVICES:={gpus}}}"; export CUDA_VISIBLE_DEVICES')

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from trainwiz.core.findings import Finding
 from trainwiz.core.json_text import finite
 from trainwiz.core.launch.portable import needed, relative_to_folder
 from trainwiz.core.launch.target import claim_folder, release_folder
+from trainwiz.core.plan.draft import choices_of
 from trainwiz.core.plan.result import Plan, TimePlan
 from trainwiz.core.run.folder import LAUNCH_SH, PLAN_JSON, RunFolder, write_atomic
 from trainwiz.core.run.names import DEFAULT_ROOT, check_name, new_run_folder
@@ -37,7 +39,7 @@ def prepare_run(plan: Plan, folder: Path | None = None) -> RunFolder:
     written: list[Path] = []
     try:
         config = relative_to_folder(plan.config, path)
-        plan_text = json.dumps(finite(plan.to_json()), ensure_ascii=False, indent=1, default=str) + "\n"
+        plan_text = json.dumps(finite(_plan_json(plan, config)), ensure_ascii=False, indent=1, default=str) + "\n"
         paths = [(one.key, one.name) for one in needed(config, path) if one.kind == "path"]
         for name, text in {**export_files(plan.config, paths), PLAN_JSON: plan_text}.items():
             written.append(run.file(name))
@@ -56,6 +58,13 @@ def prepare_run(plan: Plan, folder: Path | None = None) -> RunFolder:
         release_folder(path, written, made)
         raise
     return run
+
+
+def _plan_json(plan: Plan, config: RunConfig) -> dict[str, Any]:
+    """The plan with the paths of run.yaml, so that the folder says nothing of the machine that it was made on."""
+    document = plan.to_json()
+    choices = choices_of(config.model_copy(update={"origins": plan.config.origins}))
+    return {**document, "choices": [asdict(choice) for choice in choices]} if plan.choices else document
 
 
 def run_yaml_text(config: RunConfig) -> str:

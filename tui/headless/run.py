@@ -6,8 +6,9 @@ from pathlib import Path
 
 from trainwiz.core.errors import EXIT_CANNOT_RUN, EXIT_FINISHED, UsageError, usage_error
 from trainwiz.core.findings import sort_findings
+from trainwiz.core.launch.portable import travel_notes
 from trainwiz.core.launch.prepare import prepare_run
-from trainwiz.core.launch.start import start_run
+from trainwiz.core.launch.start import read_run_config, start_run
 from trainwiz.core.plan.gather import plan_run
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.run.folder import RunFolder
@@ -55,6 +56,8 @@ def new_run(choices: Choices, reporter: Reporter) -> int:
     reporter.plan(plan, findings)
     if choices.dry_run:
         reporter.prepared(folder, written_files(folder))
+        for sentence in travel_notes(read_run_config(folder), folder.path):
+            reporter.note(sentence)
         return EXIT_FINISHED
     return start_and_follow(folder, reporter, detach=choices.detach)
 

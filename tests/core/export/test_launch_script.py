@@ -138,7 +138,7 @@ def with_nccl() -> RunConfig:
 def test_variables_of_the_run_are_exported_with_their_reasons(tmp_path: Path) -> None:
     lines = launch_script(with_nccl()).splitlines()
     place = lines.index("export NCCL_P2P_DISABLE=1")
-    assert lines[place - 1] == "# solved: GeForce cards without NVLink red."
+    assert lines[place - 1] == "# Solved: GeForce cards without NVLink red."
     for number, line in enumerate(lines):
         if line.startswith("export "):
             assert lines[number - 1].startswith("# ") and lines[number - 1].endswith("."), line
@@ -151,7 +151,7 @@ def test_variables_of_the_run_are_exported_with_their_reasons(tmp_path: Path) ->
 def test_a_variable_of_the_user_wins_over_what_every_run_has() -> None:
     config = solved_config("cpu-demo").with_values({"engine.environment.OMP_WAIT_POLICY": "ACTIVE"}, "you")
     assert launch_environment(config)["OMP_WAIT_POLICY"] == "ACTIVE"
-    assert "# your choice.\nexport OMP_WAIT_POLICY=ACTIVE\n" in launch_script(config)
+    assert "# Your choice.\nexport OMP_WAIT_POLICY=ACTIVE\n" in launch_script(config)
 
 
 def test_an_exported_cdpath_leads_nowhere_else(tmp_path: Path) -> None:

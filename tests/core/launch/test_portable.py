@@ -1,0 +1,193 @@
+"""What a run folder needs from outside, and a folder that was carried to another machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+import yaml
+from trainwiz.core.config import RunConfig
+from trainwiz.core.launch.portable import needed, relative_to_folder, travel_notes
+from trainwiz.core.launch.prepare import prepare_run
+from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.run.state import read_state
+
+from tests.core.launch.plans import plan_for, small_plan
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's project folder with data, weights and a tokenizer."""
+    project = tmp_path / "project"
+    for folder in ("data", "weights", "words"):
+        (project / folder).mkdir(parents=True)
+    (project / "data" / "p.fasta").write_text(">a\nMKV\n")
+    monkeypatch.chdir(project)
+    return project
+
+
+def test_all_local_paths_are_relative_to_the_folder(project: Path) -> None:
+    plan = small_plan(
+        data__sources=[{"name": "data/p.fasta"}, {"name": str(project / "data" / "p.fasta")}, {"name": "owner/set"}],
+        data__validation_sources=[{"name": "data"}],
+        model__name="weights",
+        model__tokenizer="words",
+    )
+    folder = Path("runs/deep/one")
+    config = relative_to_folder(plan.config, folder)
+    up = "../../.."
+    assert [source.name for source in config.data.sources] == [f"{up}/data/p.fasta", f"{up}/data/p.fasta", "owner/set"]
+    assert config.data.validation_sources[0].name == f"{up}/data"
+    assert (config.model.name, config.model.tokenizer) == (f"{up}/weights", f"{up}/words")
+    assert plan.config.model.name == "weights"
+
+
+def test_a_place_that_shares_only_the_root_stays_absolute() -> None:
+    config = relative_to_folder(small_plan(data__sources=[{"name": "/etc/hosts"}]).config, Path("/var/runs/one"))
+    assert config.data.sources[0].name == "/etc/hosts"
+
+
+def test_names_are_no_paths(project: Path) -> None:
+    config = small_plan(model__tokenizer="train", data__sources=[{"name": "sample-proteins"}]).config
+    assert relative_to_folder(config, project / "runs" / "one") == config
+    assert needed(config, project / "runs" / "one") == ()
+    assert travel_notes(config, project / "runs" / "one") == ()
+
+
+def test_what_the_folder_does_not_hold_is_named(project: Path) -> None:
+    plan = small_plan(
+        data__sources=[{"name": "data/p.fasta"}, {"name": "owner/set"}],
+        model__name="weights",
+        model__init="pretrained",
+        model__tokenizer="owner/words",
+    )
+    run = prepare_run(plan, Path("runs/one"))
+    config = RunConfig.model_validate(yaml.safe_load(run.run_yaml.read_text()))
+    found = [(one.key, one.name, one.kind) for one in needed(config, run.path)]
+    assert found == [
+        ("data.sources.0.name", "../../data/p.fasta", "path"),
+        ("data.sources.1.name", "owner/set", "hub"),
+        ("model.name", "../../weights", "path"),
+        ("model.tokenizer", "owner/words", "hub"),
+    ]
+    paths, hub = travel_notes(config, run.path)
+    assert "../../data/p.fasta (data.sources.0.name), ../../weights (model.name)" in paths
+    assert "owner/set (data.sources.1.name)" in hub
+    script = run.file("launch.sh").read_text()
+    assert "missing data.sources.0.name ../../data/p.fasta" in script and "owner/set" not in script
+    moved = project.parent / "elsewhere"
+    shutil.copytree(run.path, moved)
+    refused = subprocess.run([str(moved / "launch.sh")], cwd="/", capture_output=True, text=True, timeout=20)
+    assert refused.returncode == 2
+    assert "../../data/p.fasta is not here (data.sources.0.name in run.yaml)" in refused.stderr
+    assert read_state(RunFolder(moved)).status == "prepared"
+
+
+def test_a_model_of_a_config_json_needs_nothing_from_scratch(project: Path) -> None:
+    """Its architecture stands in run.yaml."""
+    (project / "weights" / "config.json").write_text("{}")
+    config = relative_to_folder(small_plan(model__name="weights/config.json").config, project / "runs" / "one")
+    assert needed(config, project / "runs" / "one") == ()
+
+
+def test_a_deepspeed_file_travels_with_the_folder(project: Path) -> None:
+    document = {
+        "zero_optimization": {"stage": 1},
+        "train_micro_batch_size_per_gpu": "auto",
+        "gradient_accumulation_steps": "auto",
+        "gradient_clipping": "auto",
+    }
+    (project / "mine.json").write_text(json.dumps(document, indent=5))
+    plan = small_plan(engine__strategy="zero1", engine__deepspeed_file="mine.json")
+    run = prepare_run(plan, Path("runs/one"))
+    assert run.file("deepspeed.json").read_bytes() == (project / "mine.json").read_bytes()
+    assert yaml.safe_load(run.run_yaml.read_text())["engine"]["deepspeed_file"] == "deepspeed.json"
+    assert "mine.json" not in run.file("launch.sh").read_text()
+
+
+def other_environment(place: Path) -> Path:
+    """A virtual environment somewhere else, that has the packages of this one."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(place)], check=True, timeout=60)
+    packages = Path(sysconfig.get_path("purelib", vars={"base": str(place)}))
+    packages.mkdir(parents=True, exist_ok=True)
+    mine = sysconfig.get_path("purelib")
+    # addsitedir, so that an editable install (a .pth file there) is found too.
+    (packages / "all.pth").write_text(f"import site; site.addsitedir({mine!r})\n")
+    script = place / "bin" / "accelerate"
+    script.write_text(f"#!{place}/bin/python\nfrom accelerate.commands.accelerate_cli import main\nmain()\n")
+    script.chmod(0o755)
+    return place / "bin"
+
+
+@pytest.mark.real
+def test_a_folder_prepared_here_starts_elsewhere(project: Path) -> None:
+    """Another place, another home, another environment, another working folder, started by /bin/sh."""
+    run = prepare_run(small_plan(training__max_steps=4, checkpoint__every_steps=2), Path("runs/one"))
+    for path in run.path.iterdir():
+        text = path.read_text()
+        assert str(project) not in text and sys.prefix not in text and str(Path.home()) not in text, path.name
+    host = project.parent / "host"
+    moved = host / "a place" / "copied"
+    shutil.copytree(run.path, moved)
+    shutil.rmtree(project)
+    os.chdir(host)
+    binaries = other_environment(host / "venv")
+    started = subprocess.run(
+        ["/bin/sh", "copied/launch.sh"],
+        cwd=host / "a place",
+        env={
+            "PATH": f"{binaries}:/usr/bin:/bin",
+            "HOME": str(host),
+            "CDPATH": "/",
+            "HF_HUB_OFFLINE": "1",
+            "TMPDIR": os.environ["TMPDIR"],
+        },
+        capture_output=True,
+        text=True,
+        timeout=180,
+    )
+    assert started.returncode == 0, started.stdout[-2000:] + started.stderr[-3000:]
+    state = read_state(RunFolder(moved))
+    assert state.status == "finished" and state.engine["actual"] == state.engine["planned"] == "single"
+    assert (moved / "final_model" / "model.safetensors").is_file()
+
+
+@pytest.mark.real
+@pytest.mark.all
+def test_a_file_without_an_optimizer_trains_with_a_rate_that_ends_above_zero(project: Path) -> None:
+    """As most wild ones are: the Trainer's optimizer under ZeRO, whose wrapper hides the peak from the scheduler."""
+    pytest.importorskip("deepspeed", reason="DeepSpeed is not installed")
+    document = {
+        "zero_optimization": {"stage": 1},
+        "train_micro_batch_size_per_gpu": "auto",
+        "gradient_accumulation_steps": "auto",
+        "gradient_clipping": "auto",
+    }
+    (project / "mine.json").write_text(json.dumps(document))
+    plan = small_plan(
+        engine__strategy="zero1",
+        engine__deepspeed_file="mine.json",
+        training__max_steps=3,
+        training__learning_rate=1e-3,
+        training__final_learning_rate=1e-4,
+    )
+    run = prepare_run(plan_for(plan.config), project / "runs" / "one")
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    started = subprocess.run(
+        [str(run.path / "launch.sh")],
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=180,
+    )
+    assert started.returncode == 0, started.stderr[-3000:]
+    rows = [json.loads(line) for line in run.metrics_jsonl.read_text().splitlines()]
+    rates = [row["learning_rate"] for row in rows if "learning_rate" in row]
+    assert rates == pytest.approx([1e-3, 7e-4, 4e-4])
+    assert read_state(run).engine["actual"] == "zero1"
