@@ -35,6 +35,8 @@ def find_columns(
     column. `key` is the key path of the source, for sentences. Raises UsageError that lists the
     columns which the file has.
     """
+    if not columns:
+        raise usage_error("empty_data", key, f"{file} holds no rows.")
     target = None
     if has_target and source.target_column is not None:
         target = find_column(columns, source.target_column, file, f"{key}.target_column")
@@ -88,13 +90,8 @@ def find_column(
         index = names.index(wanted)
     else:
         index = _guess(columns, usual, taken, file, key)
-    column = columns[index]
-    if not column.is_text:
-        raise usage_error(
-            "not_text",
-            key,
-            f"{file}: column {column.name!r} holds {column.type_name}, not text (its columns: {described(columns)}).",
-        )
+    if not columns[index].is_text:
+        raise _not_text(columns, index, file, key)
     return index
 
 
@@ -141,6 +138,10 @@ def _guess(columns: Sequence[Column], usual: Sequence[str], taken: int | None, f
     for name in usual:
         if name in lower:
             return lower[name]
+    named = {column.name.lower(): index for index, column in enumerate(columns) if not column.is_text}
+    holds_no_text = next((named[name] for name in usual if name in named), None)
+    if holds_no_text is not None:
+        raise _not_text(columns, holds_no_text, file, key)
     if len(free) == 1:
         return free[0]
     side = "target" if key.endswith("target_column") else "text"
@@ -149,6 +150,16 @@ def _guess(columns: Sequence[Column], usual: Sequence[str], taken: int | None, f
     else:
         problem = f"does not say which column holds the {side}" if free else f"has no {side} column"
     raise _missing(columns, file, key, problem)
+
+
+def _not_text(columns: Sequence[Column], index: int, file: str, key: str) -> UsageError:
+    column = columns[index]
+    return usage_error(
+        "not_text",
+        key,
+        f"{file}: column {column.name!r} holds {column.type_name}, not text (its columns: {described(columns)}); "
+        f"choose another with {key}.",
+    )
 
 
 def _missing(columns: Sequence[Column], file: str, key: str, problem: str) -> UsageError:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 
 from trainwiz.core.data.reader import Column, unreadable
 from trainwiz.core.data.text_file import LONGEST_LINE, TextFileReader
 
 HEADER_CELL = re.compile(r"[^\W\d](?:[\w ./()-]{0,38}[\w)])?")
-END = "end of the file"
-"""A line of its own after the last one, unless a quote is still open there."""
+END = "\udfff"
+"""A line of its own after the last one, unless a quote is still open there. No text that was read holds this character."""
+OTHER_DELIMITERS = (";", "\t")
+"""Of a .csv file whose first line has no comma."""
 
 
 class DelimitedReader(TextFileReader):
@@ -28,7 +30,8 @@ class DelimitedReader(TextFileReader):
     def __init__(self, path: Path, delimiter: str, by_position: bool) -> None:
         super().__init__(path)
         csv.field_size_limit(LONGEST_LINE)
-        self._delimiter = delimiter
+        self._is_tsv = delimiter == "\t"
+        self._delimiter = delimiter if self._is_tsv else self._delimiter_of_csv()
         first = next((cells for _, cells in self._rows()), [])
         names_it = len(set(first)) == len(first) and all(HEADER_CELL.fullmatch(cell) for cell in first)
         self.has_header = names_it or not by_position
@@ -51,12 +54,21 @@ class DelimitedReader(TextFileReader):
                 raise unreadable(f"{self.path}, line {line}", self._too_wide(len(cells)))
             yield line, [cells[index] for index in wanted]
 
+    def head(self, count: int) -> list[tuple[str, ...]]:
+        # A row may be shorter than the header; one that is not UTF-8 is refused when its column is read.
+        rows = (cells for number, (_, cells) in enumerate(self._rows()) if number or not self.has_header)
+        empty = [""] * len(self.columns)
+        return [
+            tuple(cell.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for cell in row)
+            for row in ([*cells, *empty][: len(empty)] for cells in islice(rows, count))
+        ]
+
     def _too_wide(self, cells: int) -> str:
         first = "first line" if self.has_header else "first row"
         remedy = (
             "a tab inside a text must be replaced"
-            if self._delimiter == "\t"
-            else "put a text that holds a comma in double quotes"
+            if self._is_tsv
+            else f"put a text that holds {self._delimiter!r} in double quotes"
         )
         return f"the row has {cells} cells where the {first} has {len(self.columns)}; {remedy}."
 
@@ -70,7 +82,7 @@ class DelimitedReader(TextFileReader):
                     before, line = line, reader.line_num
                     if cells == [END]:
                         return
-                    if cells and cells[-1].endswith(END) and "\n" in cells[-1]:
+                    if cells and cells[-1].endswith(END):
                         raise unreadable(
                             f"{self.path}, line {before + 1}",
                             'a double quote is opened in this row and never closed; double it ("") where it is a letter.',
@@ -83,8 +95,13 @@ class DelimitedReader(TextFileReader):
                     f"{self.path}, line {line + 1}", f"{detail}; is a double quote opened and never closed?"
                 ) from None
 
+    def _delimiter_of_csv(self) -> str:
+        with self._file.lines(newline="") as lines:
+            first = next(iter(lines), "")
+        return "," if "," in first else next((mark for mark in OTHER_DELIMITERS if mark in first), ",")
+
     def _csv(self, lines: Iterable[str]) -> csv._reader:  # type: ignore[name-defined]
         # A quote in a TSV is nearly always a letter of the text.
-        if self._delimiter == "\t":
+        if self._is_tsv:
             return csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
         return csv.reader(lines, delimiter=self._delimiter)

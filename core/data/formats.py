@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from pathlib import Path
 
 from trainwiz.core.data.delimited import DelimitedReader
@@ -53,6 +54,8 @@ def open_reader(path: Path, kind: str | None = None, *, by_position: bool = Fals
     """
     where = str(path)
     try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise unreadable(where, "is no regular file (a pipe or a device?); save the data to a file first.")
         with path.open("rb") as handle:
             start = handle.read(512)
     except OSError as error:
@@ -64,6 +67,8 @@ def open_reader(path: Path, kind: str | None = None, *, by_position: bool = Fals
     if start.lstrip().lower().startswith((b"<!doctype html", b"<html")):
         raise unreadable(where, "is a web page, not data; download the file itself.")
     kind = kind or format_of(path) or _format_by_content(start)
+    if kind == "parquet" and start.startswith(GZIP_MAGIC):
+        raise unreadable(where, "is gzip data around a parquet file; unpack it with gunzip.")
     if kind == "parquet":
         return ParquetReader(path)
     if start.startswith(b"PAR1"):

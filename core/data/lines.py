@@ -10,6 +10,7 @@ from typing import IO, Any
 
 from trainwiz.core.data.reader import Column, unreadable
 from trainwiz.core.data.text_file import LONGEST_LINE, TextFileReader
+from trainwiz.core.errors import UsageError
 
 ROWS_FOR_COLUMNS = 100
 DEEPEST = 4
@@ -122,9 +123,9 @@ class _Window:
         self.at = 0
 
     def grow(self) -> bool:
-        """Drop what was parsed and read on; False at the end of the text or where one row is too long."""
+        """Drop what was parsed and read on; False at the end of the text."""
         left = self.text[self.at :]
-        more = self._source.read(max(CHUNK, len(left))) if len(left) < LONGEST_LINE else ""
+        more = self._source.read(max(CHUNK, len(left)))
         self.text, self.at = left + more, 0
         return bool(more)
 
@@ -144,11 +145,17 @@ class _Window:
         while True:
             self.peek()
             try:
-                value, self.at = DECODER.raw_decode(self.text, self.at)
-                return value
+                value, end = DECODER.raw_decode(self.text, self.at)
             except (ValueError, RecursionError) as error:
+                if len(self.text) - self.at >= LONGEST_LINE:
+                    raise _too_long(place) from None
                 if isinstance(error, RecursionError) or not self.grow():
                     raise unreadable(place, f"is not JSON ({_detail(error)}); a cut-off file?") from None
+                continue
+            if end - self.at >= LONGEST_LINE:
+                raise _too_long(place)
+            self.at = end
+            return value
 
     def skip(self, character: str) -> bool:
         found = self.peek() == character
@@ -160,6 +167,10 @@ def _object(row: Any, place: str, more: str) -> dict[str, Any]:
     if not isinstance(row, dict):
         raise unreadable(place, f"holds {_kind(row)} where a JSON object ({{...}}) is expected{more}.")
     return row
+
+
+def _too_long(place: str) -> UsageError:
+    return unreadable(place, f"the row has {LONGEST_LINE:,} characters or more, or is not JSON.")
 
 
 def _detail(error: Exception) -> str:
@@ -179,7 +190,8 @@ def _leaves(row: dict[str, Any], prefix: str = "", depth: int = 1) -> Iterator[t
 
 def _column(name: str, values: list[Any]) -> Column:
     kinds = sorted({_kind(value) for value in values if value is not None and not isinstance(value, str)})
-    return Column(name, not kinds, " or ".join(kinds) or "text")
+    # A column with some texts is one of texts: the row that holds something else is then named.
+    return Column(name, not kinds or any(isinstance(value, str) for value in values), " or ".join(kinds) or "text")
 
 
 def _kind(value: Any) -> str:
