@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
+from trainwiz.core.catalog.gpus import load_gpus
 from trainwiz.core.findings import Finding, Remedy
 from trainwiz.core.hardware.describe import describe_gpus, gpu_label
 from trainwiz.core.hardware.hypothetical import catalogue_machine
@@ -35,6 +36,8 @@ def choose_target(request: PlanRequest, profile: Profile | None, here: Machine) 
     wanted = profile.hardware if profile is not None else ProfileHardware()
     if wanted.gpu is None or request.mode == "smoke" or request.overrides.get("engine.device") == "cpu":
         return Target(here)
+    if _is_apple(wanted.gpu) and here.accelerator == "mps":
+        return Target(here)
     cards = here.visible_gpus if here.accelerator == "cuda" else ()
     if not cards:
         own = catalogue_machine(
@@ -42,6 +45,12 @@ def choose_target(request: PlanRequest, profile: Profile | None, here: Machine) 
         )
         return Target(own, (_missing(request, profile, wanted, here),))
     return Target(here, _differences(profile, wanted, cards))
+
+
+def _is_apple(gpu: str) -> bool:
+    """All Apple chips run what is made for one: their memory is the machine's RAM, which the plan measures."""
+    spec = load_gpus().get(gpu)
+    return spec is not None and spec.compute_capability is None
 
 
 def _names_a_machine(request: PlanRequest) -> bool:
@@ -72,11 +81,12 @@ def _missing(request: PlanRequest, profile: Profile | None, wanted: ProfileHardw
     reason = next(
         (why for key, why in here.unavailable.items() if "gpu" in key or "nvml" in key or "driver" in key), ""
     )
+    kind = "Apple" if wanted.gpu is not None and _is_apple(wanted.gpu) else "NVIDIA"
     if here.accelerator == "mps":
         reason = "it has an Apple GPU, which runs other profiles"
     message = (
-        f"{name} is made for {wanted.num_gpus} × {wanted.gpu}, and this machine has no NVIDIA GPU"
-        f"{f' ({reason})' if reason else ''}. The plan shown is for that machine."
+        f"{name} is made for {wanted.num_gpus} × {wanted.gpu}, and this machine has no {kind} GPU"
+        f"{f' ({reason})' if reason and kind == 'NVIDIA' else ''}. The plan shown is for that machine."
     )
     written = ["trainwiz", "--profile", name, *mode_words(request.mode, request.overfit_batches)]
     written += [*set_words(request.overrides), "--dry-run"]

@@ -16,8 +16,10 @@ from trainwiz.core.profile.store import list_profiles, load_profile
 if TYPE_CHECKING:
     from trainwiz.core.plan.result import Plan
 
-NOT_ABOUT_FIT: frozenset[str] = frozenset({"missing_data", "missing_model"})
-"""Errors that a download cures; they say nothing about the machine."""
+NOT_ABOUT_FIT: frozenset[str] = frozenset(
+    {"missing_data", "missing_model", "missing_tokenizer", "pickled_weights", "gated_model"}
+)
+"""Errors that a download or a word of the user cures; they say nothing about the machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,7 @@ class ProfileRow:
 
     name: str
     gpu: str | None
+    num_gpus: int
     model: str
     task: str
     effective_samples: int | None
@@ -50,6 +53,7 @@ def _row(written: Profile, machine: Machine) -> ProfileRow:
     return ProfileRow(
         name=written.name,
         gpu=profile.hardware.gpu,
+        num_gpus=profile.hardware.num_gpus,
         model=config.model.name,
         task=config.task,
         effective_samples=plan.batch.effective_samples if plan else None,

@@ -42,7 +42,7 @@ def run_list(*, as_json: bool) -> int:
         [
             "▸" if row.name == current else "",
             plain_text(row.name),
-            plain_text(row.gpu or "any"),
+            _cards(row.gpu, row.num_gpus),
             plain_text(row.model),
             count(row.effective_samples),
             count(row.effective_tokens),
@@ -157,6 +157,12 @@ def _machine(profile: Profile) -> str:
     if hardware.ram_bytes:
         parts.append(f"{size(hardware.ram_bytes)} RAM")
     return ", ".join(parts)
+
+
+def _cards(gpu: str | None, count: int) -> str:
+    if gpu is None:
+        return "any"
+    return plain_text(gpu) if count == 1 else f"{count} × {plain_text(gpu)}"
 
 
 def _say_values(profile: Profile) -> None:

@@ -77,3 +77,13 @@ def test_an_apple_gpu_is_no_nvidia_card() -> None:
     (found,) = choose_target(PlanRequest(), PROFILE, mac).findings
     assert found.code == "missing_hardware"
     assert "Apple" in found.message
+
+
+def test_any_apple_chip_runs_what_is_made_for_one() -> None:
+    apple = load_as_written("lora-r64-mps")
+    mac = real(machine("Apple M1 Max"))
+    assert choose_target(PlanRequest(), apple, mac) == Target(mac)
+    (found,) = choose_target(PlanRequest(), apple, CPU).findings
+    assert "made for 1 × Apple M2 Max, and this machine has no Apple GPU." in found.message
+    (found,) = choose_target(PlanRequest(), PROFILE, mac).findings
+    assert "no NVIDIA GPU (it has an Apple GPU, which runs other profiles)" in found.message
