@@ -63,6 +63,7 @@ def prepare_run(plan: Plan, folder: Path | None = None) -> RunFolder:
 def _plan_json(plan: Plan, config: RunConfig) -> dict[str, Any]:
     """The plan with the paths of run.yaml, so that the folder says nothing of the machine that it was made on."""
     document = plan.to_json()
+    document["machine"] = {**document["machine"], "disk_path": "."}
     choices = choices_of(config.model_copy(update={"origins": plan.config.origins}))
     return {**document, "choices": [asdict(choice) for choice in choices]} if plan.choices else document
 

@@ -21,6 +21,8 @@ RESULTS: tuple[tuple[str, str], ...] = (
     ("first_loss", "first loss"),
     ("last_loss", "last loss"),
     ("eval_loss", "evaluation loss"),
+    ("eval_perplexity", "perplexity"),
+    ("eval_bleu", "BLEU"),
     ("duration_s", "seconds"),
     ("engine", "engine"),
 )
@@ -81,6 +83,8 @@ def _results(folder: RunFolder) -> dict[str, Any]:
         "first_loss": outcome.get("first_loss"),
         "last_loss": outcome.get("last_loss", summary.loss),
         "eval_loss": outcome.get("eval_loss"),
+        "eval_perplexity": outcome.get("eval_perplexity"),
+        "eval_bleu": outcome.get("eval_bleu"),
         "duration_s": duration_s,
         "engine": state.engine.get("actual"),
     }

@@ -30,6 +30,11 @@ def test_the_callers_choice_of_gpus_is_kept() -> None:
     assert training_variables(small_plan().config, {"CUDA_VISIBLE_DEVICES": "3"})["CUDA_VISIBLE_DEVICES"] == ""
 
 
+def test_the_variables_of_the_run_reach_the_training() -> None:
+    plan = small_plan().config.with_values({"engine.environment.NCCL_P2P_DISABLE": "1"}, "profile")
+    assert training_variables(plan, {})["NCCL_P2P_DISABLE"] == "1"
+
+
 def test_the_grace_follows_the_length_of_a_step() -> None:
     assert grace_s(small_plan().time) == pytest.approx(60 + 2 * 0.5 + 1.0 + 3 * 0.5)
 
