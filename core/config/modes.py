@@ -12,9 +12,8 @@ from trainwiz.core.plan.request import PlanRequest
 SMOKE_STEPS = 8
 SMOKE_LENGTH = 64
 SMOKE_LEARNING_RATE = 3e-3
-SMOKE_ADAPTER_LEARNING_RATE = 1e-2
 """Of a tiny model from scratch, and of adapters on one: the loss falls in a few steps. The rate of a profile is made
-for its own model; 2e-5 of a fine-tuning would move nothing in eight steps."""
+for its own model; 2e-5 of a fine-tuning would move nothing in eight steps. At 1e-2 adapters of rank 320 jump."""
 
 DEV_STEPS = 5
 DEV_GENERATION_ROWS = 16
@@ -130,7 +129,6 @@ def _is_depth(value: Any) -> bool:
 def _smoke(config: RunConfig) -> dict[str, Any]:
     """Few short steps through every part: accumulation, a save, an evaluation. The engine stays as it is."""
     training = config.training
-    rate = SMOKE_LEARNING_RATE if config.peft.method == "none" else SMOKE_ADAPTER_LEARNING_RATE
     share = training.final_learning_rate / training.learning_rate
     return {
         "data.validation_rows": 8,
@@ -145,8 +143,8 @@ def _smoke(config: RunConfig) -> dict[str, Any]:
         if config.task == "seq2seq"
         else None,
         "training.max_steps": SMOKE_STEPS,
-        "training.learning_rate": rate,
-        "training.final_learning_rate": float(f"{rate * share:.6g}"),
+        "training.learning_rate": SMOKE_LEARNING_RATE,
+        "training.final_learning_rate": float(f"{SMOKE_LEARNING_RATE * share:.6g}"),
         "training.warmup": min(training.warmup, 1),
         "evaluation.every_steps": SMOKE_STEPS // 2,
         "evaluation.every_epoch": False,
