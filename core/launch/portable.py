@@ -90,13 +90,20 @@ def _needed(config: RunConfig, folder: Path) -> Iterator[Needed]:
 
 
 def _need(key: str, name: str, folder: Path) -> Needed:
-    return Needed(key, name, "hub" if is_hub_id(name) and not (folder / name).exists() else "path")
+    return Needed(key, name, "hub" if _is_on_the_hub(name) and not (folder / name).exists() else "path")
+
+
+def _is_on_the_hub(name: str) -> bool:
+    """A name that is not here: a hub id, or a file that is yet to come (`data/train.parquet`)?"""
+    from trainwiz.core.data.formats import format_of
+
+    return is_hub_id(name) and format_of(Path(name)) is None
 
 
 def _moved(name: str, folder: Path) -> str:
     path = Path(name).expanduser()
-    if not path.exists():
-        return str(path) if path.is_absolute() else name
+    if not path.is_absolute() and not path.exists() and _is_on_the_hub(name):
+        return name
     # Both sides resolved: "..", taken as text, would lead elsewhere through a symbolic link.
     real, start = path.resolve(), folder.resolve()
     if path.is_absolute() and not _near(real, start):

@@ -53,6 +53,13 @@ def test_a_place_that_shares_only_the_root_stays_absolute() -> None:
     assert config.data.sources[0].name == "/etc/hosts"
 
 
+def test_a_file_that_is_yet_to_come_is_one(project: Path) -> None:
+    """The row of the chat model reads a file that only the GPU host has."""
+    run = prepare_run(small_plan(data__sources=[{"name": "data/train.parquet"}]), Path("runs/one"))
+    assert yaml.safe_load(run.run_yaml.read_text())["data"]["sources"][0]["name"] == "../../data/train.parquet"
+    assert "missing data.sources.0.name ../../data/train.parquet" in run.file("launch.sh").read_text()
+
+
 def test_names_are_no_paths(project: Path) -> None:
     config = small_plan(model__tokenizer="train", data__sources=[{"name": "sample-proteins"}]).config
     assert relative_to_folder(config, project / "runs" / "one") == config
