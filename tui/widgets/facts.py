@@ -155,7 +155,7 @@ def _data(state: PlanState, data: DataSummary, width: int, marks: Marks) -> Iter
     if data.lengths:
         lengths = sorted(data.lengths)
         middle, largest = lengths[len(lengths) // 2], lengths[-1]
-        yield _line("Length", f"median {count(middle)}, longest {count(largest)}", data.length_unit, width)
+        yield from _wrapped("Length", f"median {count(middle)}, longest {count(largest)} {data.length_unit}", width)
         if state.plan is not None:
             limit = state.plan.batch.sequence_length
             cut = sum(length > limit for length in lengths) / len(lengths)

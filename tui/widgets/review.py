@@ -97,6 +97,7 @@ class Review(Vertical):
     Review #preview Static { width: auto; height: auto; color: $muted; }
     Review #command { height: auto; padding: 0 2; }
     Review #buttons { height: auto; margin: 1 0 0 2; }
+    Review #keep { height: auto; margin: 0 0 0 2; }
     Review #verdict { height: auto; padding: 0 2; margin: 1 0 0 0; }
     """
 
@@ -110,6 +111,7 @@ class Review(Vertical):
             yield ActionButton("Start", "start")
             yield ActionButton("Start detached", "detached")
             yield ActionButton("Write only", "write")
+        with Horizontal(id="keep"):
             yield ActionButton("Save as profile", "save")
         yield Static("", id="verdict", markup=False)
         yield Static("The same without a screen", classes="heading", markup=False)
