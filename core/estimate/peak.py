@@ -42,11 +42,12 @@ class Peak:
 def peak_of(work: Workload) -> Peak:
     """Bytes allocated by torch on one device (CUDA context and cached free blocks not counted)."""
     states = states_of(work)
+    kept = _kept(work)
     moments = (
-        _forward_end(work, states),
-        _loss_forward(work, states),
-        _loss(work, states),
-        _backward(work, states),
+        _forward_end(work, states, kept),
+        _loss_forward(work, states, kept),
+        _loss(work, states, kept),
+        _backward(work, states, kept),
         _last_block(work, states),
         _token_table(work, states),
         _optimizer_step(states),
@@ -123,38 +124,38 @@ def _blocks_weight_copy(work: Workload) -> int:
     return weight_copy_bytes(work, sum(block.layers * block.linear_parameters for block in work.architecture.blocks))
 
 
-def _forward_end(work: Workload, states: States) -> Moment:
+def _forward_end(work: Workload, states: States, kept: int) -> Moment:
     """The model's last product, while autocast still keeps the copies of all weights."""
     parts = _held(work, states)
-    parts["activations"] = _kept(work) + _head_bytes(work)
+    parts["activations"] = kept + _head_bytes(work)
     parts["temporary"] = _vocabulary_copy(work) + _blocks_weight_copy(work)
     parts["logits"] = work.formats.compute * work.micro_batch * work.decoded_length * work.architecture.vocabulary
     return Moment("the end of the forward pass", parts)
 
 
-def _loss_forward(work: Workload, states: States) -> Moment:
+def _loss_forward(work: Workload, states: States, kept: int) -> Moment:
     """The logits, their copy, and the log-softmax."""
     parts = _held(work, states)
-    parts["activations"] = _kept(work) + _head_bytes(work)
+    parts["activations"] = kept + _head_bytes(work)
     parts["temporary"] = _vocabulary_copy(work)
     parts["logits"] = logit_bytes(work, work.micro_batch * work.decoded_length)
     return Moment("the end of the forward pass, with the loss", parts)
 
 
-def _loss(work: Workload, states: States) -> Moment:
+def _loss(work: Workload, states: States, kept: int) -> Moment:
     """The kept log-softmax and two gradients of the same size; the logits themselves are gone."""
     parts = _held(work, states)
-    parts["activations"] = _kept(work) + _head_bytes(work)
+    parts["activations"] = kept + _head_bytes(work)
     parts["temporary"] = _vocabulary_copy(work)
     parts["logits"] = logit_bytes(work, work.micro_batch * work.decoded_length, backward=True)
     return Moment("the start of the backward pass, in the loss", parts)
 
 
-def _backward(work: Workload, states: States) -> Moment:
+def _backward(work: Workload, states: States, kept: int) -> Moment:
     """The last block's backward pass, while every other block still waits with its activations."""
     parts = _held(work, states)
     last = work.architecture.blocks[-1]
-    parts["activations"] = _kept(work) + (block_bytes(work, last) if work.checkpointing else 0)
+    parts["activations"] = kept + (block_bytes(work, last) if work.checkpointing else 0)
     parts["temporary"] = working_bytes(work, last)
     head = work.architecture.vocabulary_parameters * work.formats.weights
     if work.accumulation == 1 and not work.lora and not states.host:

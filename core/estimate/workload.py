@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 from trainwiz.core.estimate.architecture import Architecture, lora_parameters
@@ -71,14 +71,16 @@ class Workload:
     beams: int = 1
     generation_length: int = 0
     """Longest text that evaluation generates; 0 where it generates none."""
+    formats: Formats = field(init=False)
+    """Follows from precision, strategy and adapters."""
+
+    def __post_init__(self) -> None:
+        post_norm = self.architecture.blocks[0].post_norm
+        object.__setattr__(self, "formats", _formats(self.precision, self.deepspeed, self.lora, post_norm))
 
     @property
     def deepspeed(self) -> bool:
         return self.strategy.startswith("zero")
-
-    @property
-    def formats(self) -> Formats:
-        return _formats(self.precision, self.deepspeed, self.lora, self.architecture.blocks[0].post_norm)
 
     @property
     def lora(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -85,12 +85,22 @@ def _mean_length(facts: Facts, samples_per_s: float) -> int | None:
     work, rate = facts.work, facts.rate
     if work is None or rate is None:
         return None
-    for length in range(work.length, 0, -1):
+
+    def reachable(length: int) -> bool:
         target = max(1, work.target_length * length // work.length)
         shorter = replace(work, length=length, target_length=target)
-        if share_of_peak(shorter, rate, samples_per_s * length) <= IMPLAUSIBLE_SHARE:
-            return length
-    return None
+        return share_of_peak(shorter, rate, samples_per_s * length) <= IMPLAUSIBLE_SHARE
+
+    return _largest(work.length, reachable)
+
+
+def _largest(most: int, holds: Callable[[int], bool]) -> int | None:
+    """The largest whole number from 1 to `most` that `holds`, which ends at some number; None where it never begins."""
+    low, high = 0, most + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low or None
 
 
 def _peak(facts: Facts, claims: Mapping[str, Any]) -> list[Finding]:
@@ -112,9 +122,9 @@ def _shorter_targets(facts: Facts, claimed: int) -> str:
         return ""
     logits = facts.memory.breakdown.get("logits", 0)
     words = f", and {gib(logits)} are logits of {work.target_length:,}-token targets" if logits else ""
-    fits = [n for n in range(8, work.target_length, 8) if _used(replace(work, target_length=n)) <= claimed]
-    return f"{words}; it holds with targets of up to {fits[-1]} tokens" if fits else words
 
+    def holds(target: int) -> bool:
+        return estimate_memory(replace(work, target_length=target)).device_used_bytes <= claimed
 
-def _used(work: Any) -> int:
-    return estimate_memory(work).device_used_bytes
+    longest = _largest(work.target_length, holds)
+    return f"{words}; it holds with targets of up to {longest} tokens" if longest else words

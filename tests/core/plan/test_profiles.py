@@ -1,5 +1,7 @@
 """Every plain profile fits its own card at its guide's batch; every guide hears what does not hold."""
 
+import time
+
 import pytest
 from trainwiz.core.catalog.models import load_models
 from trainwiz.core.config.build import build_config
@@ -26,9 +28,61 @@ def plan_of(name: str) -> Plan:
     return make_plan(own, config, model=load_models()[config.model.name], data=None, profile=profile)
 
 
-def test_the_profiles_of_this_issue_are_there() -> None:
-    assert {"2080super", "3080-10g", "3080-12g"} <= set(PLAIN)
-    assert {f"{name}-guide" for name in ("2080super", "3080-10g", "3080-12g")} <= set(GPU_PROFILES)
+# What the guides get wrong (the rows about launch lines and DeepSpeed files are of importing): profile -> (code, a part
+# of its message), for each finding that must be there.
+WRONG: dict[str, list[tuple[str, str]]] = {
+    "2080super-guide": [
+        ("claim_time", "2,222 to 2,500 s"),
+        ("claim_time", "35 to 40 years"),
+        ("claim_batch", "16,384 tokens a step, 0.8 %"),
+        ("claim_batch", "11,520 tokens a step, 0.6 %"),
+        ("does_not_fit", "RTX 2080 Super"),
+        ("claim_memory", "8 GB do not hold"),
+        ("half_precision_accumulation", "651 micro-batches"),
+        ("takes_years", "500,000 steps"),
+    ],
+    "2x2080super-guide": [
+        ("claim_batch", "32,768 tokens a step, 1.6 %"),
+        ("claim_batch", "23,040 tokens a step, 1.2 %"),
+        ("does_not_fit", "RTX 2080 Super"),
+        ("claim_memory", "8 GB do not hold"),
+    ],
+    "3080-10g-guide": [("does_not_fit", "9.7 GiB"), ("claim_memory", "9.7 GiB, before any activation")],
+    "3080-12g-guide": [("does_not_fit", "9.7 GiB"), ("claim_memory", "9.7 GiB, before any activation")],
+    "4080s-guide": [
+        ("does_not_fit", "logits 17.6"),
+        ("claim_memory", "14-15 GB do not hold"),
+        ("claim_memory", "logits of 256-token targets"),
+        ("claim_time", "764 to 873 sequences a second"),
+        ("claim_time", "impossible"),
+        ("evaluation_does_not_fit", "48 sequences"),
+    ],
+    "3x3080-20g-guide": [
+        ("claim_batch", "144 sequences a step, 75.0 % of 192"),
+        ("claim_memory", "accumulation 8 and"),
+        ("claim_host_ram", "not the micro-batch"),
+        ("claim_batch", "256 sequences a step are +33 % against 192"),
+    ],
+    "a6000-guide": [("claim_batch", "120 sequences a step, 93.8 % of 128")],
+}
+# The guides' own batch: micro x accumulation x cards (rows, or tokens where the guide counts tokens).
+BATCHES: dict[str, int] = {
+    "2080super": 3906,
+    "3080-10g": 3900,
+    "3080-12g": 3900,
+    "4080s": 96,
+    "v100-opus": 192,
+    "a100-opus": 192,
+    "3x3080-20g": 192,
+    "a6000": 128,
+    **dict.fromkeys((name for name in PLAIN if name.startswith("lora-")), 64),
+}
+
+
+def test_the_profiles_are_there() -> None:
+    assert len(PLAIN) >= 16 and set(BATCHES) <= set(PLAIN)
+    assert set(WRONG) <= set(GPU_PROFILES)
+    assert {name.removesuffix("-guide") for name in GPU_PROFILES} == set(PLAIN)
 
 
 @pytest.mark.parametrize("name", PLAIN)
@@ -36,13 +90,16 @@ def test_a_plain_profile_fits_its_own_card(name: str) -> None:
     made = plan_of(name)
     assert made.memory.verdict == "fits"
     assert not made.errors
+    assert made.memory.high_bytes <= (made.memory.capacity_bytes or 0)
+    assert made.memory.host_ram_bytes <= (made.memory.host_ram_capacity_bytes or 0)
     assert abs(made.batch.deviation or 0) < 0.01
 
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_at_its_guides_effective_batch(name: str) -> None:
-    if f"{name}-guide" in GPU_PROFILES:
-        assert plan_of(name).batch.effective_tokens == plan_of(f"{name}-guide").batch.effective_tokens
+    batch = plan_of(name).batch
+    assert batch.effective_tokens == plan_of(f"{name}-guide").batch.effective_tokens
+    assert batch.effective_samples == BATCHES.get(name, batch.effective_samples)
 
 
 def test_the_tokens_of_a_step() -> None:
@@ -50,36 +107,79 @@ def test_the_tokens_of_a_step() -> None:
     assert plan_of("3080-10g").batch.effective_tokens == plan_of("3080-12g").batch.effective_tokens == 1_996_800
 
 
-def test_the_2080super_guide() -> None:
-    made = plan_of("2080super-guide")
-    assert {"does_not_fit", "claim_time", "claim_memory", "claim_batch", "takes_years"} <= codes(made)
-    pace = finding(made, "claim_time").message
-    assert "2,222 to 2,500 s" in pace
-    assert "35 to 40 years" in pace
-    advice = [one.message for one in made.findings if one.code == "claim_batch"]
-    assert len(advice) == 2
-    assert "16,384 tokens" in advice[0]
-    assert "11,520 tokens" in advice[1]
-    assert made.memory.breakdown["activations"] / 2**30 == pytest.approx(6.0, abs=0.2)
+@pytest.mark.parametrize("name", WRONG)
+def test_a_guide_hears_what_does_not_hold(name: str) -> None:
+    made = plan_of(name)
+    for code, words in WRONG[name]:
+        messages = [one.message for one in made.findings if one.code == code]
+        assert any(words in message for message in messages), (code, words, messages)
+
+
+@pytest.mark.parametrize("name", [name for name in GPU_PROFILES if name.endswith("-guide")])
+def test_a_guide_hears_nothing_about_claims_that_it_does_not_make(name: str) -> None:
+    claims = {one.code for one in plan_of(name).findings if one.code.startswith("claim_")}
+    assert claims == {code for code, _ in WRONG.get(name, []) if code.startswith("claim_")}
+
+
+def test_the_activations_of_the_2080super_guide() -> None:
+    assert plan_of("2080super-guide").memory.breakdown["activations"] / 2**30 == pytest.approx(6.0, abs=0.2)
 
 
 def test_the_advice_is_given_with_an_accumulation_that_keeps_the_batch() -> None:
-    for one in plan_of("2080super-guide").findings:
-        if one.code == "claim_batch":
+    for name in WRONG:
+        made = plan_of(name)
+        for one in made.findings:
+            if one.code != "claim_batch" or not one.remedies:
+                continue
             changes = one.remedies[0].changes
-            length = changes.get("batch.sequence_length", 512)
-            tokens = changes["batch.micro_batch_size"] * changes["batch.gradient_accumulation_steps"] * length
-            assert tokens == pytest.approx(2_000_000, rel=0.001)
+            length = changes.get("batch.sequence_length", made.batch.sequence_length)
+            samples = changes["batch.micro_batch_size"] * changes["batch.gradient_accumulation_steps"]
+            tokens = samples * made.batch.world_size * length
+            off = abs(tokens / made.batch.effective_tokens - 1)
+            assert off < 0.01 or "comes nearest" in one.remedies[0].text
 
 
-@pytest.mark.parametrize("name", ["3080-10g-guide", "3080-12g-guide"])
-def test_the_3080_guides(name: str) -> None:
-    made = plan_of(name)
-    assert {"does_not_fit", "claim_memory"} <= codes(made)
-    assert "9.7 GiB" in finding(made, "does_not_fit").message
-    assert any(one.changes.get("engine.offload") == "optimizer" for one in finding(made, "does_not_fit").remedies)
+def test_the_3080_guides_are_told_to_offload() -> None:
+    for name in ("3080-10g-guide", "3080-12g-guide"):
+        found = finding(plan_of(name), "does_not_fit")
+        assert any(one.changes.get("engine.offload") == "optimizer" for one in found.remedies)
 
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_a_plain_profile_does_not_repeat_what_it_repaired(name: str) -> None:
-    assert not {"does_not_fit", "tight", "claim_memory", "bf16_unsupported"} & codes(plan_of(name))
+    heard = {"does_not_fit", "tight", "evaluation_does_not_fit", "claim_memory", "bf16_unsupported", "host_ram"}
+    assert not heard & codes(plan_of(name))
+
+
+def test_the_3080s_with_little_ram() -> None:
+    made = plan_of("3x3080-20g")
+    data = made.config.data
+    assert (data.workers, data.pin_memory, data.streaming) == (0, False, True)
+    assert made.memory.host_ram_bytes < 10 * 2**30
+    assert made.config.engine.strategy == "ddp" and made.batch.world_size == 3
+    assert made.time.steps == pytest.approx(3 * 52_083, abs=3)
+    assert set(made.config.engine.environment) == {"NCCL_P2P_DISABLE", "NCCL_IB_DISABLE"}
+    assert made.config.engine.process_timeout_s == 1800
+    assert (made.time.generation_s or 0) > 0
+
+
+def test_lora_keeps_bf16_for_cards_that_have_it() -> None:
+    precision = {name: plan_of(name).config.engine.precision for name in PLAIN if name.startswith("lora-")}
+    assert precision.pop("lora-r64-v100") == "fp16"
+    assert set(precision.values()) == {"bf16"}
+
+
+@pytest.mark.parametrize("name", GPU_PROFILES)
+def test_quick(name: str) -> None:
+    best = 1.0
+    profile = load_as_written(name)
+    wanted = profile.hardware
+    own = catalogue_machine(
+        gpu=wanted.gpu, num_gpus=wanted.num_gpus, ram_bytes=wanted.ram_bytes, cpu_cores=wanted.cpu_cores
+    )
+    config = build_config(profile, {})
+    for _ in range(10):
+        start = time.perf_counter()
+        make_plan(own, config, model=load_models()[config.model.name], data=None, profile=profile)
+        best = min(best, time.perf_counter() - start)
+    assert best < 0.010

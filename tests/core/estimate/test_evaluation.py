@@ -1,0 +1,72 @@
+"""Memory of evaluation against traces of the real models and of trainwiz's own sums; keys and values by hand."""
+
+from dataclasses import replace
+
+import pytest
+from trainwiz.core.estimate.evaluation import cache_bytes_per_row, generation_parts
+from trainwiz.core.estimate.families import read_architecture
+from trainwiz.core.estimate.memory import estimate_evaluation, worse_verdict
+from trainwiz.core.estimate.peak import evaluation_peak
+from trainwiz.core.estimate.workload import Workload
+
+from tests.core.estimate.test_peak import DOCUMENT, GIB
+
+# (model, rows, length, precision, GiB): one evaluation after two steps, traced as in test_peak.
+TRACES = [
+    ("nllb600", 8, 128, "bf16", 9.818),
+    ("nllb600", 8, 128, "bf16-true", 6.375),
+    ("gpt2medium", 4, 512, "bf16", 5.116),
+    ("esm650", 8, 512, "bf16", 8.710),
+    ("llama1b", 2, 512, "fp32", 15.279),
+]
+
+
+def evaluating(model: str, rows: int, length: int, precision: str, **more: object) -> Workload:
+    architecture, reason = read_architecture(DOCUMENT["models"][model]["config"])
+    assert architecture is not None, reason
+    work = Workload(architecture, rows, length, length, precision=precision, eval_micro_batch=rows)
+    return replace(work, **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("model", "rows", "length", "precision", "gib"), TRACES)
+def test_an_evaluation(model: str, rows: int, length: int, precision: str, gib: float) -> None:
+    peak = evaluation_peak(evaluating(model, rows, length, precision))
+    assert peak is not None
+    assert peak.allocated_bytes / GIB == pytest.approx(gib, rel=0.02)
+
+
+def test_nothing_held_out_needs_nothing() -> None:
+    work = replace(evaluating("esm650", 8, 512, "bf16"), eval_micro_batch=0)
+    assert evaluation_peak(work) is None
+    assert estimate_evaluation(work) is None
+
+
+def test_keys_and_values_of_a_causal_model() -> None:
+    """TinyLlama: 22 layers of 4 key heads of 64 in half precision, for prompt and answer."""
+    work = evaluating("tinyllama", 1, 100, "bf16-true", generation_length=28)
+    assert cache_bytes_per_row(work) == 2 * 22 * (4 * 64) * (100 + 28) * 2
+
+
+def test_keys_and_values_of_an_encoder_decoder() -> None:
+    """NLLB-600M: 12 decoder layers of width 1024, for the text itself and for the source; and the source's states."""
+    work = evaluating("nllb600", 1, 200, "bf16-true", generation_length=50)
+    assert cache_bytes_per_row(work) == 2 * 12 * 1024 * (50 + 200) * 2 + 200 * 1024 * 2
+
+
+def test_beams_multiply_what_generation_needs() -> None:
+    one = generation_parts(evaluating("nllb600", 8, 256, "bf16-true", generation_length=256))
+    four = generation_parts(evaluating("nllb600", 8, 256, "bf16-true", generation_length=256, beams=4))
+    assert four["activations"] == 4 * one["activations"]
+    assert four["logits"] == 4 * one["logits"] == 4 * 8 * 256_206 * 16
+
+
+def test_generation_can_be_the_fuller_moment() -> None:
+    peak = evaluation_peak(evaluating("tinyllama", 64, 64, "bf16-true", generation_length=2048, beams=8))
+    assert peak is not None
+    assert "generating" in peak.moment.name
+
+
+def test_the_worse_of_two_verdicts() -> None:
+    assert worse_verdict("fits", "tight") == "tight"
+    assert worse_verdict("does_not_fit", "fits") == "does_not_fit"
+    assert worse_verdict(None, "fits") is None

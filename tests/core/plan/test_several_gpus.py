@@ -1,0 +1,144 @@
+"""Several GPUs: the strategy, the batch that is solved again, host RAM of little machines."""
+
+from dataclasses import replace
+
+import pytest
+from trainwiz.core.config.build import build_config
+from trainwiz.core.profile.profile import Profile, ProfileHardware
+
+from tests.core.plan.machines import GIB, codes, config, finding, machine, plan, real
+
+
+def test_ddp_where_each_card_holds_the_whole() -> None:
+    made = plan(machine("RTX 3090", 4), config("esm2-650m"))
+    assert made.config.engine.strategy == "ddp"
+
+
+def test_sharding_where_ddp_does_not_fit() -> None:
+    """Weights, gradients, Adam states and DDP's buckets of ESM-2 650M are 12 GiB; sharded over four cards 3.8."""
+    made = plan(machine("RTX 3080 10GB", 4), config("esm2-650m", batch__target_samples=64))
+    assert made.config.engine.strategy == "zero2"
+    assert "sharded" in made.config.origin("engine.strategy").reason
+    assert made.memory.verdict == "fits" and not made.errors
+    asked = plan(machine("RTX 3080 10GB", 4), config("esm2-650m", engine__strategy="ddp"))
+    assert asked.config.engine.strategy == "ddp" and "does_not_fit" in codes(asked)
+
+
+def test_sharding_needs_deepspeed() -> None:
+    here = machine("RTX 3080 10GB", 4)
+    assert plan(real(here), config("esm2-650m")).config.engine.strategy == "ddp"
+    assert plan(real(here, deepspeed="0.19"), config("esm2-650m")).config.engine.strategy == "zero2"
+
+
+@pytest.mark.parametrize(("count", "accumulation"), [(1, 6), (2, 3), (3, 2), (6, 1)])
+def test_a_profile_without_a_target_keeps_its_batch_on_other_numbers_of_cards(count: int, accumulation: int) -> None:
+    values = {
+        "model.name": "esm2-8m",
+        "batch.micro_batch_size": 32,
+        "batch.gradient_accumulation_steps": 2,
+        "engine.strategy": None,
+    }
+    profile = Profile("mine", hardware=ProfileHardware("RTX 3080 20GB", 3), values=values)
+    made = plan(machine("RTX 3080 20GB", count), build_config(profile, {}), profile=profile)
+    assert made.batch.effective_samples == 192
+    assert made.batch.accumulation == accumulation
+
+
+def test_offloaded_shards_are_divided_and_the_hosts_memory_is_not() -> None:
+    request = config("esm2-650m", engine__offload="optimizer", batch__target_samples=128, batch__micro_batch_size=4)
+    one, two = (plan(machine("RTX 3080 10GB", count), request) for count in (1, 2))
+    assert one.memory.host_ram_parts["offloaded"] == pytest.approx(two.memory.host_ram_parts["offloaded"], rel=0.01)
+    assert (two.time.step_low_s or 0) < (one.time.step_low_s or 0)
+
+
+def test_offloading_pays_for_the_way_over_pcie_at_every_micro_batch() -> None:
+    values = {"engine__checkpointing": True, "batch__target_samples": 256, "batch__micro_batch_size": 4}
+    kept = plan(machine("RTX 3090"), config("esm2-650m", **values)).time
+    away = plan(machine("RTX 3090"), config("esm2-650m", engine__offload="optimizer", **values)).time
+    trips = 2 * 64 - 1
+    assert (away.step_high_s or 0) - (kept.step_high_s or 0) > trips * 2 * 650e6 / 6e9
+
+
+def test_low_memory_mode_begins_under_15_gb() -> None:
+    for ram, low in ((12, True), (14, True), (16, False)):
+        data = plan(machine("RTX 3080 20GB", 3, ram_gib=ram), config("esm2-8m")).config.data
+        assert (data.workers == 0, data.pin_memory is False, data.streaming is True) == (low, low, low)
+
+
+def test_three_processes_fit_12_gb_of_ram() -> None:
+    made = plan(machine("RTX 3080 20GB", 3, ram_gib=12), config("t5-chat-0.2b", task="seq2seq"))
+    assert made.memory.host_ram_bytes < 10 * GIB
+    assert "host_ram" not in codes(made)
+
+
+def test_no_workers_are_a_warning_where_there_is_room_for_some() -> None:
+    roomy = plan(machine("RTX A6000", ram_gib=60), config("esm2-8m", data__workers=0))
+    assert finding(roomy, "no_workers").remedies[0].changes["data.workers"] > 0
+    assert "no_workers" not in codes(plan(machine("RTX 3080 20GB", 3, ram_gib=12), config("esm2-8m")))
+
+
+def test_weights_in_16_bits_add_up_in_16_bits() -> None:
+    request = config("esm2-150m", engine__precision="bf16-true", batch__target_samples=640, batch__micro_batch_size=4)
+    found = finding(plan(machine(), request), "half_precision_accumulation")
+    assert found.where == "engine.precision"
+    fixed = plan(machine(), request.with_values(dict(found.remedies[0].changes), "you"))
+    assert "half_precision_accumulation" not in codes(fixed)
+
+
+def test_compiling_is_a_choice_that_old_cards_and_missing_compilers_refuse() -> None:
+    request = config("esm2-8m", engine__compile=True)
+    assert finding(plan(machine(), request), "compile_takes_time").severity == "note"
+    assert finding(plan(machine("P100 PCIe 16GB"), request), "compile_unsupported").severity == "error"
+    assert finding(plan(real(machine()), request), "triton_missing").severity == "error"
+    assert "triton_missing" not in codes(plan(real(machine(), triton="3.5"), request))
+    assert not {"compile_takes_time", "compile_unsupported"} & codes(plan(machine(), config("esm2-8m")))
+
+
+def test_compiling_is_offered_where_the_card_would_idle() -> None:
+    request = config("esm2-8m", batch__micro_batch_size=1, batch__sequence_length=64)
+    idle = finding(plan(machine("H100 SXM"), request), "idle")
+    assert any(remedy.changes.get("engine.compile") for remedy in idle.remedies)
+
+
+def test_an_evaluation_that_does_not_fit_is_said_with_one_that_does() -> None:
+    request = config(
+        "nllb-600m",
+        task="seq2seq",
+        batch__micro_batch_size=2,
+        batch__target_samples=96,
+        batch__eval_micro_batch_size=48,
+        batch__sequence_length=256,
+    )
+    made = plan(machine("RTX 4080 Super"), request)
+    found = finding(made, "evaluation_does_not_fit")
+    assert found.severity == "error" and "logits" in found.message
+    assert made.memory.verdict == "does_not_fit"
+    assert (made.memory.evaluation_bytes or 0) > (made.memory.capacity_bytes or 0)
+    fixed = plan(machine("RTX 4080 Super"), request.with_values(dict(found.remedies[0].changes), "you"))
+    assert not {"evaluation_does_not_fit", "evaluation_tight"} & codes(fixed)
+    free = plan(machine("RTX 4080 Super"), request.with_values({"batch.eval_micro_batch_size": None}, "you"))
+    assert free.memory.verdict == "fits" and (free.config.batch.eval_micro_batch_size or 99) < 48
+
+
+def test_without_held_out_rows_nothing_is_evaluated() -> None:
+    made = plan(machine(), config("esm2-8m", data__validation_rows=0))
+    assert made.memory.evaluation_bytes is None
+    assert made.time.evaluation_s in (None, 0.0)
+
+
+def test_a_loss_in_slices_is_offered_where_logits_are_most() -> None:
+    request = config("nllb-600m", task="seq2seq", batch__micro_batch_size=8, batch__target_samples=96)
+    made = plan(machine("RTX 4080 Super"), replace_length(request))
+    remedies = finding(made, "does_not_fit").remedies
+    assert any("training.loss_chunk" in one.changes for one in remedies)
+
+
+def replace_length(request):  # type: ignore[no-untyped-def]
+    return request.with_values({"batch.sequence_length": 256, "engine.checkpointing": True}, "you")
+
+
+def test_a_gpu_that_is_not_the_first_counts_its_own_memory() -> None:
+    here = real(machine("RTX 3090", 2))
+    busy = replace(here.gpus[0], memory_free_bytes=2 * GIB)
+    made = plan(replace(here, gpus=(busy, here.gpus[1])), config("esm2-8m", engine__gpus=["1"]))
+    assert made.memory.capacity_bytes == here.gpus[1].memory_free_bytes

@@ -1,0 +1,167 @@
+"""What the text tasks settle, and what contradicts them."""
+
+from typing import Any
+
+import pytest
+from trainwiz.core.data.summary import DataSummary
+
+from tests.core.plan.machines import codes, config, finding, machine, plan
+
+PAIRS = [{"name": "pairs.tsv", "text_column": "source", "target_column": "target"}]
+CHAT = [{"name": "chat.jsonl", "text_column": "prompt", "target_column": "response"}]
+TEXT = [{"name": "text.txt"}]
+
+
+def causal(**values: Any) -> Any:
+    return config("qwen2.5-0.5b", task="causal-lm", **values)
+
+
+def seq2seq(**values: Any) -> Any:
+    return config("nllb-600m", task="seq2seq", data__sources=PAIRS, **values)
+
+
+@pytest.mark.parametrize(
+    ("values", "joined"),
+    [
+        ({"data__sources": TEXT}, True),
+        ({"data__sources": CHAT}, False),
+        ({"data__sources": TEXT, "peft__method": "lora"}, False),
+        ({"data__sources": TEXT, "data__concatenate": False}, False),
+    ],
+)
+def test_plain_texts_are_joined(values: dict[str, Any], joined: bool) -> None:
+    made = plan(machine(), causal(**values))
+    assert made.config.data.concatenate is joined
+
+
+def test_joined_texts_have_no_padding() -> None:
+    data = DataSummary(rows=1000, rows_exact=False, lengths=(512,) * 3, length_unit="tokens (estimated)", texts=9000)
+    made = plan(machine(), causal(data__sources=TEXT, batch__target_samples=32), data)
+    assert made.batch.real_tokens == made.batch.effective_tokens == 32 * 512
+    assert "rows_cut" not in codes(made)
+
+
+def test_targets_are_as_long_as_the_input_where_nobody_says() -> None:
+    made = plan(machine(), seq2seq(batch__sequence_length=128, evaluation__generate=True))
+    assert made.config.batch.target_length == made.config.evaluation.generation_length == 128
+    shorter = plan(machine(), seq2seq(batch__sequence_length=128, batch__target_length=32, evaluation__generate=True))
+    assert shorter.config.evaluation.generation_length == 32
+    assert shorter.memory.breakdown["logits"] <= made.memory.breakdown["logits"]
+
+
+def test_targets_decide_the_memory_of_a_large_vocabulary() -> None:
+    """NLLB-600M at 24 x 256 with checkpointing: 25.7 GiB with 256-token targets, half of it with 64."""
+    values = {"batch__micro_batch_size": 24, "batch__sequence_length": 256, "engine__checkpointing": True}
+    long = plan(machine(), seq2seq(**values, batch__gradient_accumulation_steps=1))
+    short = plan(machine(), seq2seq(**values, batch__gradient_accumulation_steps=1, batch__target_length=64))
+    assert long.memory.allocated_bytes / 2**30 == pytest.approx(25.7, rel=0.02)
+    assert short.memory.allocated_bytes < 0.52 * long.memory.allocated_bytes
+
+
+def test_measured_targets_bound_the_estimate() -> None:
+    data = DataSummary(rows=3, rows_exact=True, lengths=(20, 30, 40), target_lengths=(8, 9, 10))
+    measured = plan(machine(), seq2seq(batch__micro_batch_size=8), data)
+    guessed = plan(
+        machine(),
+        seq2seq(batch__micro_batch_size=8),
+        DataSummary(
+            rows=3, rows_exact=True, lengths=(20, 30, 40), target_lengths=(8, 9, 10), length_unit="tokens (estimated)"
+        ),
+    )
+    assert measured.memory.breakdown["logits"] < guessed.memory.breakdown["logits"]
+
+
+def test_targets_that_are_cut() -> None:
+    data = DataSummary(rows=300, rows_exact=True, lengths=(20,) * 3, target_lengths=(100, 200, 300))
+    made = plan(machine(), seq2seq(batch__target_length=150), data)
+    assert "67 % of the targets" in finding(made, "targets_cut").message
+    assert "targets_cut" not in codes(plan(machine(), seq2seq(batch__target_length=300), data))
+
+
+def test_targets_longer_than_the_positions() -> None:
+    request = config("opus-mt-zh-en", task="seq2seq", data__sources=PAIRS, batch__target_length=1000)
+    found = finding(plan(machine(), request), "too_long")
+    assert found.where == "batch.target_length" and "512 positions" in found.message
+    fixed = plan(machine(), request.with_values(dict(found.remedies[0].changes), "you"))
+    assert "too_long" not in codes(fixed)
+
+
+def test_lora_settles_its_scale_and_trains_its_adapters_alone() -> None:
+    made = plan(machine(), causal(data__sources=CHAT, peft__method="lora", peft__rank=64))
+    assert made.config.peft.alpha == 128
+    assert made.model.trainable_parameters is not None and made.model.parameters is not None
+    assert made.model.trainable_parameters < 0.05 * made.model.parameters
+    assert plan(machine(), causal(peft__method="lora", peft__alpha=7.0)).config.peft.alpha == 7.0
+
+
+def test_a_lora_target_that_the_model_does_not_have() -> None:
+    found = finding(
+        plan(machine(), causal(peft__method="lora", peft__targets=["q_proj", "c_attn"])), "unknown_lora_target"
+    )
+    assert found.severity == "error"
+    assert "no module c_attn" in found.message and "q_proj, k_proj, v_proj, o_proj, gate_proj" in found.message
+    fixed = causal(peft__method="lora").with_values(dict(found.remedies[0].changes), "you")
+    assert "unknown_lora_target" not in codes(plan(machine(), fixed))
+    assert "unknown_lora_target" not in codes(plan(machine(), causal(peft__targets=["c_attn"])))
+
+
+@pytest.mark.parametrize(
+    ("request_", "code"),
+    [
+        (config("esm2-8m", evaluation__generate=True), "nothing_to_generate"),
+        (causal(data__sources=TEXT, evaluation__generate=True), "nothing_to_generate"),
+        (config("esm2-8m", checkpoint__keep_best=True, data__validation_rows=0), "nothing_held_out"),
+        (config("esm2-8m", checkpoint__keep_best=True, evaluation__metric="eval_bleu"), "unknown_metric"),
+        (seq2seq(checkpoint__keep_best=True, evaluation__metric="eval_bleu"), "unknown_metric"),
+        (causal(data__sources=CHAT, data__concatenate=True), "joined_targets"),
+    ],
+)
+def test_contradictions_and_their_way_out(request_: Any, code: str) -> None:
+    found = finding(plan(machine(), request_), code)
+    assert found.severity == "error"
+    fixed = request_.with_values(dict(found.remedies[0].changes), "you")
+    assert code not in codes(plan(machine(), fixed))
+
+
+def test_no_contradiction() -> None:
+    request = seq2seq(checkpoint__keep_best=True, evaluation__metric="bleu", evaluation__generate=True)
+    assert not plan(machine(), request).errors
+    chat = plan(machine(), causal(data__sources=CHAT, evaluation__generate=True, checkpoint__keep_best=True))
+    assert not chat.errors
+    assert chat.config.evaluation.metric == "eval_loss"
+
+
+def test_rows_of_data_that_is_not_here_come_from_its_limits() -> None:
+    sources = [{**PAIRS[0], "max_rows": 5_000_000}, {**PAIRS[0], "name": "more.tsv", "max_rows": 500_000}]
+    request = config("nllb-600m", task="seq2seq", data__sources=sources, training__epochs=2, batch__target_samples=96)
+    made = plan(machine(), request)
+    assert made.time.steps == 2 * -(-(5_500_000 - 2000) // 96)
+    assert made.config.training.max_steps is None
+    assert made.time.epochs == pytest.approx(2)
+    assert "5,498,000" in finding(made, "rows_assumed").message
+    assert made.to_json()["data"] is None
+
+
+def test_rows_are_not_assumed_where_one_source_has_no_limit_or_the_steps_are_given() -> None:
+    sources = [{**PAIRS[0], "max_rows": 5_000}, PAIRS[0]]
+    made = plan(machine(), config("nllb-600m", task="seq2seq", data__sources=sources, training__epochs=2))
+    assert made.time.steps is None
+    assert "rows_assumed" not in codes(made)
+    given = seq2seq(training__max_steps=100)
+    assert "rows_assumed" not in codes(plan(machine(), given))
+
+
+def test_evaluation_and_generation_take_their_time() -> None:
+    data = DataSummary(
+        rows=100_000, rows_exact=True, lengths=(100,) * 10, target_lengths=(60,) * 10, validation_rows=2000
+    )
+    values = {"batch__target_samples": 96, "training__max_steps": 1000, "evaluation__every_steps": 100}
+    without = plan(machine(), seq2seq(**values), data).time
+    with_it = plan(machine(), seq2seq(**values, evaluation__generate=True, evaluation__beams=4), data).time
+    once = plan(machine(), seq2seq(**values, evaluation__generate=True, evaluation__generate_at="end"), data).time
+    few = plan(machine(), seq2seq(**values, evaluation__generate=True, evaluation__generation_rows=200), data).time
+    assert without.generation_s == 0.0 and (without.evaluation_s or 0) > 0
+    assert (with_it.generation_s or 0) > (with_it.evaluation_s or 0)
+    assert 0 < (once.generation_s or 0) < 0.2 * (with_it.generation_s or 0)
+    assert 0 < (few.generation_s or 0) < 0.3 * (with_it.generation_s or 0)
+    assert (with_it.total_s or 0) > (without.total_s or 0)
