@@ -14,10 +14,13 @@ from trainwiz.core.findings import Finding, Remedy
 SEQUENCE_NAMES = ("sequence", "text")
 TEXT_NAMES = ("text", "content", "document", "story", "sentence")
 """Plain text, of which a language model learns every token."""
-SOURCE_NAMES = ("prompt", "source", "instruction", "question", "input", "inputs", "src", "query")
+SOURCE_NAMES = ("prompt", "instruction", "question", "query", "input", "inputs", "source", "src")
+"""`source` late: in sets of questions it often says where a row comes from."""
 TARGET_NAMES = (
     "target", "response", "completion", "output", "outputs", "answer", "translation", "tgt", "reply", "summary",
 )  # fmt: skip
+SHOWN_COLUMNS, LONGEST_NAME = 20, 40
+"""A file without a header has sentences for names."""
 
 
 def chooses_by_position(source: DataSource) -> bool:
@@ -107,7 +110,13 @@ def pair_of(columns: Sequence[Column]) -> tuple[str, str] | None:
 
 def described(columns: Sequence[Column]) -> str:
     """The columns of a file for a sentence; the type of one that holds no text."""
-    return ", ".join(column.name if column.is_text else f"{column.name} ({column.type_name})" for column in columns)
+    names = [_short(column.name) + ("" if column.is_text else f" ({_short(column.type_name)})") for column in columns]
+    more = [f"and {len(names) - SHOWN_COLUMNS} more"] if len(names) > SHOWN_COLUMNS else []
+    return ", ".join([*names[:SHOWN_COLUMNS], *more])
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}\u2026"
 
 
 def _refuse_unnamed_pairs(columns: Sequence[Column], file: str, key: str) -> None:
@@ -164,5 +173,7 @@ def _not_text(columns: Sequence[Column], index: int, file: str, key: str) -> Usa
 
 def _missing(columns: Sequence[Column], file: str, key: str, problem: str) -> UsageError:
     return usage_error(
-        "missing_column", key, f"{file} {problem}; its columns: {described(columns) or 'none'}. Set {key}."
+        "missing_column",
+        key,
+        f"{file} {problem}; its columns: {described(columns) or 'none'}. Set {key} to a name or a position from 0.",
     )

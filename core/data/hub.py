@@ -97,12 +97,14 @@ def _sentence(wanted: HubSplit, problem: str) -> str:
 
 def _to_download(wanted: HubSplit, names: tuple[str, ...], answer: HubAnswer) -> UsageError:
     size = sum(answer.sizes[name] for name in names)
-    count = f"{len(names)} files" if len(names) > 1 else "1 file"
+    count = f"{len(names)} files, {_size(size)}, are" if len(names) > 1 else f"1 file, {_size(size)}, is"
     message = (
-        f"hub data set {wanted.hub_id} is not in the local cache; {count}, {_size(size)}, are downloaded when the run "
+        f"hub data set {wanted.hub_id} is not in the local cache; {count} downloaded when the run "
         "starts. How many rows there are is known after that."
     )
-    remedy = Remedy("download it before", wanted.command)
+    folders = {name.rpartition("/")[0] for name in names} - {""}
+    only = f' --include "{folders.pop()}/*"' if len(folders) == 1 else ""
+    remedy = Remedy("download it before", wanted.command + only)
     return _finding(wanted, message, remedy, code="data_to_download", severity="warning")
 
 
