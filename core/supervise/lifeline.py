@@ -29,7 +29,8 @@ KEEPER_VARIABLE = "TRAINWIZ_KEEPER"
 LOOK_EVERY_S = 1.0
 
 _held = False
-_forked_by_main_thread = False
+_forked_by: int | None = None
+"""The process that forks, where its main thread does."""
 
 
 def keeper_value(process: ProcessId) -> str:
@@ -93,10 +94,11 @@ def _end_with(pid: int, start: str) -> None:
 def _before_fork() -> None:
     # The kernel ties a child to the thread that made it. A child of a thread that ends earlier than
     # the process must not die with that thread.
-    global _forked_by_main_thread
-    _forked_by_main_thread = threading.current_thread() is threading.main_thread()
+    global _forked_by
+    _forked_by = os.getpid() if threading.current_thread() is threading.main_thread() else None
 
 
 def _in_forked_child() -> None:
-    if _forked_by_main_thread and sys.platform == "linux":
-        die_with_parent()
+    if _forked_by is not None and sys.platform == "linux":
+        # Its parent may have been killed before this line: then no signal would ever come.
+        die_with_parent(_forked_by)
