@@ -51,32 +51,6 @@ def tiny_config(**changes: Any) -> RunConfig:
     return RunConfig().with_values(values, "you")
 
 
-TINY_MODELS = {"causal-lm": "qwen2-tiny", "seq2seq": "t5-chat-tiny"}
-
-
-def text_config(task: str, folder: Path, **changes: Any) -> RunConfig:
-    """A complete config of a text task on pairs that are written to `folder`: the answer spells the question backwards."""
-    data = folder / "pairs.tsv"
-    data.write_text("\n".join(["source\ttarget", *(f"{a}\t{b}" for a, b in backward_pairs(150))]), encoding="utf-8")
-    values: dict[str, Any] = {
-        "task": task,
-        "model.name": changes.pop("model", TINY_MODELS[task]),
-        "model.architecture_overrides": {},
-        "data.sources": [{"name": str(data), "text_column": "source", "target_column": "target"}],
-        "batch.sequence_length": 24,
-        "batch.target_length": 16 if task == "seq2seq" else None,
-        **{key.replace("__", "."): value for key, value in changes.items()},
-    }
-    model = load_models()[values["model.name"]]
-    return RunConfig().with_values({**TINY, **values, "model.architecture": dict(model.architecture)}, "you")
-
-
-def backward_pairs(count: int) -> list[tuple[str, str]]:
-    words = ["sun", "moon", "tree", "rain", "stone", "green", "blue", "north"]
-    rows = [[words[(number * step) % len(words)] for step in (1, 3, 5)] for number in range(count)]
-    return [(" ".join(row) + f" {number}", f"{number} " + " ".join(row[::-1])) for number, row in enumerate(rows)]
-
-
 def write_run(folder: Path, config: RunConfig) -> Path:
     folder.mkdir(parents=True)
     (folder / "run.yaml").write_text(yaml.safe_dump(config.model_dump(mode="json")), encoding="utf-8")

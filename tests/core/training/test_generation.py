@@ -1,0 +1,113 @@
+"""Generated texts: the search, BLEU, and who writes what."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import sacrebleu
+import torch
+from trainwiz.core.config import RunConfig
+from trainwiz.core.errors import UsageError
+from trainwiz.core.training.bleu import make_bleu, word_cutter
+from trainwiz.core.training.generation import GenerationRequest, Generator
+from trainwiz.core.training.model import build_model
+from trainwiz.core.training.text_encoding import CausalEncoder, PairEncoder
+from transformers import TrainerState
+
+from tests.core.training.text_runs import text_config
+from tests.core.training.tokenizers_for_tests import CHINESE, SENTENCES, small_tokenizer, text_rows
+
+ROWS = text_rows(SENTENCES, [text[::-1] for text in SENTENCES], held_out=12)
+
+
+def request(model: Any, *, stopped: bool = False, rank: int = 0, processes: int = 1) -> GenerationRequest:
+    accelerator: Any = SimpleNamespace(
+        process_index=rank, num_processes=processes, is_main_process=rank == 0, device=torch.device("cpu")
+    )
+    return GenerationRequest(model, accelerator, contextlib.nullcontext, 40, lambda: stopped)
+
+
+def made(config: RunConfig, folder: Path) -> tuple[Generator, Any, Any]:
+    tokenizer = small_tokenizer(folder, ends_texts=config.task == "seq2seq")
+    torch.manual_seed(3)
+    model = build_model(config, None, folder, tokenizer).eval()
+    encode = PairEncoder(tokenizer, 24, 24).source if config.task == "seq2seq" else CausalEncoder(tokenizer, 24).prompt
+    return Generator(config, folder, ROWS, tokenizer, encode), model, tokenizer
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+@pytest.mark.parametrize("name", ["t5-chat-tiny", "nllb-tiny", "opus-mt-tiny", "qwen2-tiny"])
+def test_texts_do_not_depend_on_their_batch_and_bleu_is_sacrebleus(name: str, beams: int, tmp_path: Path) -> None:
+    config = text_config(name, evaluation__beams=beams, evaluation__generation_length=6, evaluation__generation_rows=7)
+    generator, model, tokenizer = made(config, tmp_path)
+    metrics = generator.metrics(request(model), "eval")
+    shown = [json.loads(line) for line in (tmp_path / "generations.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [line["row"] for line in shown] == ROWS.held_out[:5].tolist() and {line["step"] for line in shown} == {40}
+    alone = []
+    for number in ROWS.held_out[:7]:
+        source = SENTENCES[int(number)]
+        tokens = torch.tensor([tokenizer(source)["input_ids"]])
+        with torch.no_grad():
+            written = model.generate(
+                input_ids=tokens, attention_mask=torch.ones_like(tokens), num_beams=beams, max_new_tokens=6,
+                do_sample=False, use_cache=True, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id,
+            )[0, tokens.shape[1] if config.task == "causal-lm" else 1 :]  # fmt: skip
+        alone.append(tokenizer.decode(written, skip_special_tokens=True).strip())
+    assert [line["generation"] for line in shown] == alone[:5]
+    references = [SENTENCES[int(number)][::-1] for number in ROWS.held_out[:7]]
+    assert metrics["eval_bleu"] == pytest.approx(sacrebleu.corpus_bleu(alone, [references]).score)
+    assert 0 < metrics["eval_generated_tokens"] <= 6 and metrics["eval_generation_s"] > 0
+
+
+def test_processes_share_the_rows(tmp_path: Path) -> None:
+    generator, model, _ = made(text_config("t5-chat-tiny", evaluation__generation_length=4), tmp_path)
+    shares = [generator._own_share(request(model, rank=rank, processes=2)) for rank in (0, 1)]
+    assert [len(share) for share in shares] == [6, 6]
+    assert sorted([*shares[0], *shares[1]]) == sorted(generator._own_share(request(model)))
+
+
+def test_a_stop_ends_it_without_a_score(tmp_path: Path) -> None:
+    generator, model, _ = made(text_config("t5-chat-tiny"), tmp_path)
+    assert generator.metrics(request(model, stopped=True), "eval") == {}
+    assert not (tmp_path / "generations.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("at", "best", "due"),
+    [
+        ("evaluation", False, [1, 2, 3, 4, 5, 6]),
+        ("epoch", False, [3, 6]),
+        ("end", False, [6]),
+        ("end", True, [2, 4, 6]),
+    ],
+)
+def test_when_it_generates(at: str, best: bool, due: list[int], tmp_path: Path) -> None:
+    config = text_config(
+        "t5-chat-tiny", evaluation__generate_at=at, checkpoint__keep_best=best, evaluation__metric="bleu"
+    )
+    generator, *_ = made(config, tmp_path)
+    states = [TrainerState(global_step=step, max_steps=6, epoch=step / 3) for step in range(1, 7)]
+    assert [state.global_step for state in states if generator.due(state, saves=state.global_step % 2 == 0)] == due
+
+
+def test_how_text_is_cut_into_words() -> None:
+    assert word_cutter(None, CHINESE) == "zh"
+    assert word_cutter(None, ["plain English", "with one 词"]) == "13a"
+    assert word_cutter(None, ["日本語のテキストです"]) == "13a"
+    assert word_cutter(None, []) == "13a"
+    assert word_cutter("char", CHINESE) == "char"
+    score = make_bleu("zh").corpus_score([CHINESE[1]], [[CHINESE[1]]]).score
+    assert score == pytest.approx(100)
+
+
+def test_a_word_cutter_that_needs_a_package_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "MeCab", None)
+    monkeypatch.delitem(sys.modules, "sacrebleu.tokenizers.tokenizer_ja_mecab", raising=False)
+    with pytest.raises(UsageError, match=r"pip install 'sacrebleu\[ja\]'"):
+        make_bleu("ja-mecab")

@@ -1,0 +1,226 @@
+"""Real runs of the text tasks through accelerate."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sacrebleu
+import torch
+from safetensors.torch import load_file
+from trainwiz.core.config import RunConfig
+from trainwiz.core.data.text_rows import load_text_rows
+
+from tests.core.training.runs import metrics, train, write_run
+from tests.core.training.text_runs import text_config
+
+pytestmark = pytest.mark.real
+
+DROPOUT = 0.1
+"""Random numbers of the training itself: a resumed run must go on with the same ones."""
+
+
+def seq2seq_config(**changes: Any) -> RunConfig:
+    architecture = text_config("t5-chat-tiny").model.architecture
+    values: dict[str, Any] = {
+        "model__architecture": {**(architecture or {}), "dropout_rate": DROPOUT},
+        "data__validation_rows": 10,
+        "training__max_steps": None,
+        "training__epochs": 2.0,
+        "training__label_smoothing": 0.1,
+        "batch__micro_batch_size": 8,
+        "evaluation__every_steps": 7,
+        "evaluation__every_epoch": True,
+        "evaluation__generate": True,
+        "evaluation__generate_at": "epoch",
+        "evaluation__beams": 2,
+        "evaluation__generation_length": 12,
+        "checkpoint__every_steps": 4,
+        "checkpoint__keep": 2,
+        "checkpoint__keep_best": True,
+        **changes,
+    }
+    return text_config("t5-chat-tiny", **values)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A seq2seq run that nothing interrupts: 140 rows, 9 steps an epoch."""
+    config = seq2seq_config()
+    folder = write_run(tmp_path_factory.mktemp("runs") / "whole", config)
+    assert train(folder, config)["outcome"] == "finished"
+    return folder
+
+
+def losses(folder: Path) -> dict[int, tuple[float, int]]:
+    return {line["step"]: (line["loss"], line["tokens"]) for line in metrics(folder) if "loss" in line}
+
+
+def same_tensors(a: Path, b: Path) -> None:
+    first, second = load_file(a / "model.safetensors"), load_file(b / "model.safetensors")
+    assert first.keys() == second.keys() and len(first) > 10
+    assert [name for name in first if not torch.equal(first[name], second[name])] == []
+
+
+def test_evaluations_at_steps_epochs_saves_and_the_end_with_bleu_at_epochs(whole: Path) -> None:
+    evaluations = [line for line in metrics(whole) if "eval_loss" in line]
+    assert [line["step"] for line in evaluations] == [4, 7, 8, 9, 12, 14, 16, 18]
+    assert [line["step"] for line in evaluations if "eval_bleu" in line] == [9, 18]
+    outcome = json.loads((whole / "outcome.json").read_text())
+    assert outcome["eval_loss"] < evaluations[0]["eval_loss"] and "eval_bleu" in outcome
+    training = [line for line in metrics(whole) if "loss" in line]
+    assert training[-1]["loss"] < training[0]["loss"]
+    assert 0 < training[-1]["real_target_tokens"] < training[-1]["target_tokens"]
+    assert training[-1]["real_tokens"] < training[-1]["tokens"]
+
+
+def test_the_best_checkpoints_and_the_newest_stay(whole: Path) -> None:
+    scores = {line["step"]: line["eval_loss"] for line in metrics(whole) if "eval_loss" in line}
+    saved = [4, 8, 12, 16, 18]
+    best = sorted(saved, key=lambda step: scores[step])[:2]
+    assert {int(path.name[11:]) for path in whole.glob("checkpoint-*")} == {*best, 18}
+    state = json.loads((whole / "checkpoint-18" / "trainer_state.json").read_text())
+    assert state["best_metric"] == min(scores.values())
+
+
+def test_the_final_model_gives_the_loss_and_the_bleu_that_were_logged(whole: Path) -> None:
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+    config = seq2seq_config()
+    rows = load_text_rows(config, whole)
+    tokenizer: Any = AutoTokenizer.from_pretrained(whole / "final_model")
+    model: Any = AutoModelForSeq2SeqLM.from_pretrained(whole / "final_model").eval()
+    assert model.config.use_cache is True
+    assert rows.targets is not None
+    loss, count, generated, references = 0.0, 0, [], []
+    for number in map(int, rows.held_out):
+        source = tokenizer(rows.texts[number], return_tensors="pt", truncation=True, max_length=48)
+        labels = tokenizer(text_target=rows.targets[number], return_tensors="pt", truncation=True, max_length=24)[
+            "input_ids"
+        ]
+        with torch.no_grad():
+            loss += model(**source, labels=labels).loss.item() * labels.numel()
+            written = model.generate(**source, num_beams=2, max_new_tokens=12)
+        count += labels.numel()
+        generated.append(tokenizer.decode(written[0], skip_special_tokens=True).strip())
+        references.append(rows.targets[number])
+    last = [line for line in metrics(whole) if "eval_loss" in line][-1]
+    assert last["eval_labelled_tokens"] == count
+    assert last["eval_loss"] == pytest.approx(loss / count, abs=1e-4)
+    assert last["eval_bleu"] == pytest.approx(sacrebleu.corpus_bleu(generated, [references]).score, abs=1e-6)
+    shown = [json.loads(line) for line in (whole / "generations.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [line["generation"] for line in shown if line["step"] == 18] == generated[:5]
+
+
+def test_a_resumed_seq2seq_run_is_the_uninterrupted_one(whole: Path, tmp_path: Path) -> None:
+    """From the middle of an epoch, with dropout, streamed rows and loader workers where the first run had none."""
+    config = seq2seq_config(data__streaming=True, data__workers=2)
+    folder = write_run(tmp_path / "resumed", config)
+    shutil.copytree(whole / "tokenizer", folder / "tokenizer")
+    kept = min(whole.glob("checkpoint-*"), key=lambda path: int(path.name[11:]))
+    shutil.copytree(kept, folder / kept.name)
+    assert train(folder, config, "--resume", kept.name)["outcome"] == "finished"
+    same_tensors(whole / "checkpoint-18", folder / "checkpoint-18")
+    step = int(kept.name[11:])
+    assert step < 18
+    assert losses(folder) == {key: value for key, value in losses(whole).items() if key > step}
+
+
+def joined_config(**changes: Any) -> RunConfig:
+    """Plain text in full sequences; nothing random, so that two processes can be compared with one."""
+    text = [{"name": "sample-text", "max_rows": 400}]
+    values = {"data__sources": text, "training__max_steps": 6, "checkpoint__every_steps": 3, **changes}
+    return text_config("qwen2-tiny", **values)
+
+
+def test_two_processes_on_streamed_blocks_compute_what_one_does_in_memory(tmp_path: Path) -> None:
+    one, two = (
+        joined_config(),
+        joined_config(
+            data__streaming=True, data__workers=1, engine__processes=2, engine__strategy="ddp",
+            batch__gradient_accumulation_steps=1,
+        ),
+    )  # fmt: skip
+    folders = []
+    for name, config in (("one", one), ("two", two)):
+        folder = write_run(tmp_path / name, config)
+        outcome = train(folder, config)
+        assert outcome["outcome"] == "finished" and outcome["last_loss"] < outcome["first_loss"]
+        folders.append(folder)
+    assert json.loads((folders[1] / "engine.json").read_text())["actual"] == "ddp"
+    first, second = (losses(folder) for folder in folders)
+    assert first.keys() == second.keys() == set(range(1, 7))
+    for step in first:
+        assert first[step][0] == pytest.approx(second[step][0], abs=1e-4)
+        # Every block is full: no padding at all.
+        assert first[step][1] == second[step][1] == step * 8 * 48
+    measured = [next(line for line in metrics(folder) if "eval_loss" in line) for folder in folders]
+    assert measured[0]["eval_loss"] == pytest.approx(measured[1]["eval_loss"], abs=1e-4)
+    assert measured[0]["eval_labelled_tokens"] == measured[1]["eval_labelled_tokens"]
+    trained = [json.loads((folder / "tokenizer" / "tokenizer.json").read_text()) for folder in folders]
+    assert trained[0] == trained[1]
+
+
+@pytest.mark.all
+@pytest.mark.parametrize("kind", ["chat", "joined"])
+def test_a_resumed_causal_run_is_the_uninterrupted_one(kind: str, tmp_path: Path) -> None:
+    architecture = {
+        **(text_config("gpt2-tiny").model.architecture or {}),
+        "resid_pdrop": DROPOUT,
+        "embd_pdrop": DROPOUT,
+    }
+    changes: dict[str, Any] = {
+        "model__architecture": architecture,
+        "checkpoint__every_steps": 3,
+        "training__max_steps": 9,
+    }
+    config = text_config("gpt2-tiny", **changes) if kind == "chat" else text_config(
+        "gpt2-tiny", data__concatenate=True, **changes
+    )  # fmt: skip
+    folder = write_run(tmp_path / "whole", config)
+    train(folder, config)
+    resumed = write_run(tmp_path / "resumed", config)
+    for name in ("tokenizer", "checkpoint-6"):
+        shutil.copytree(folder / name, resumed / name)
+    train(resumed, config, "--resume", "checkpoint-6")
+    same_tensors(folder / "final_model", resumed / "final_model")
+    assert losses(resumed) == {step: value for step, value in losses(folder).items() if step > 6}
+
+
+@pytest.mark.all
+def test_two_processes_measure_the_bleu_of_one(tmp_path: Path) -> None:
+    changes: dict[str, Any] = {
+        "model__architecture": text_config("t5-chat-tiny").model.architecture, "training__epochs": None,
+        "training__max_steps": 4, "data__validation_rows": 11,
+    }  # fmt: skip
+    scores = []
+    for processes in (1, 2):
+        config = seq2seq_config(
+            **changes, engine__processes=processes, engine__strategy="ddp" if processes > 1 else "single",
+            batch__gradient_accumulation_steps=2 // processes,
+        )  # fmt: skip
+        folder = write_run(tmp_path / str(processes), config)
+        outcome = train(folder, config)
+        lines = [json.loads(line) for line in (folder / "generations.jsonl").read_text(encoding="utf-8").splitlines()]
+        scores.append((outcome["eval_bleu"], [(line["row"], line["generation"]) for line in lines]))
+    assert scores[0] == scores[1]
+
+
+@pytest.mark.all
+@pytest.mark.parametrize("task", ["causal-lm", "seq2seq"])
+def test_streamed_and_held_real_rows_train_alike(task: str, shared_data: Path, tmp_path: Path) -> None:
+    source = {
+        "name": str(shared_data / "chat_zh_train_3k.parquet"), "text_column": "prompt", "target_column": "response",
+        "max_rows": 800,
+    }  # fmt: skip
+    model = {"causal-lm": "gpt2-tiny", "seq2seq": "t5-chat-tiny"}[task]
+    found = []
+    for streaming in (False, True):
+        config = text_config(model, data__sources=[source], data__streaming=streaming, data__workers=2 * streaming)
+        folder = write_run(tmp_path / str(streaming), config)
+        train(folder, config)
+        found.append([line.get("eval_loss", line.get("loss")) for line in metrics(folder)])
+    assert len(found[0]) == 10 and found[0] == found[1]

@@ -1,0 +1,158 @@
+"""Which tokenizer a run gets: the named one, the model's own, one from the data; and what is said when none works."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer, models
+from trainwiz.core.errors import UsageError
+from trainwiz.core.training.tokenizer import build_tokenizer
+from trainwiz.core.training.tokenizer_training import MOST_BYTES, SPECIAL_TOKENS
+from transformers import AutoTokenizer, NllbTokenizer, PreTrainedTokenizerFast
+
+from tests.core.training.text_runs import text_config
+from tests.core.training.tokenizers_for_tests import CHINESE, SENTENCES, small_tokenizer, text_rows
+
+T5 = text_config("t5-chat-tiny").model.architecture or {}
+ROWS = text_rows(SENTENCES, CHINESE * 40, held_out=3)
+
+
+def test_a_model_from_scratch_gets_one_from_its_rows_that_is_found_again(tmp_path: Path) -> None:
+    config = text_config("t5-chat-tiny", model__architecture={**T5, "vocab_size": 300})
+    made = build_tokenizer(config, tmp_path, ROWS)
+    assert len(made) <= 300 and made.convert_tokens_to_ids(SPECIAL_TOKENS) == [0, 1, 2, 3, 4]
+    for text in ("the old fox", CHINESE[0], "Ünïcödé \t emoji 🙂"):
+        tokens = made(text)["input_ids"]
+        assert tokens[-1] == made.eos_token_id
+        assert made.decode(tokens, skip_special_tokens=True) == text
+    written = (tmp_path / "tokenizer" / "tokenizer.json").read_bytes()
+    other = text_rows(["completely different rows"] * 50)
+    again = build_tokenizer(config, tmp_path, other)
+    assert again.get_vocab() == made.get_vocab()
+    assert (tmp_path / "tokenizer" / "tokenizer.json").read_bytes() == written
+
+
+def test_the_same_rows_give_the_same_tokenizer(tmp_path: Path) -> None:
+    config = text_config("gpt2-tiny")
+    first, second = (build_tokenizer(config, tmp_path / name, ROWS) for name in ("a", "b"))
+    assert isinstance(first, PreTrainedTokenizerFast) and isinstance(second, PreTrainedTokenizerFast)
+    assert first.backend_tokenizer.to_str() == second.backend_tokenizer.to_str()
+    # A causal text is continued: its tokenizer sets no end.
+    assert first("fox")["input_ids"][-1] != first.eos_token_id
+
+
+def test_those_that_start_together_share_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The lock is on the open file, so threads wait for each other as processes do."""
+    config = text_config("gpt2-tiny")
+    with ThreadPoolExecutor(3) as pool:
+        sizes = set(pool.map(lambda _: len(build_tokenizer(config, tmp_path, ROWS)), range(3)))
+    assert len(sizes) == 1
+    assert capsys.readouterr().out.count("made from the training rows") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".tokenizer.lock", "tokenizer"]
+
+
+def test_the_models_own_comes_before_one_from_the_data(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    small_tokenizer(tmp_path, vocabulary=350).save_pretrained(model)
+    (model / "config.json").write_text(json.dumps({**(text_config("gpt2-tiny").model.architecture or {})}))
+    config = text_config("gpt2-tiny", model__name=str(model))
+    run = tmp_path / "run"
+    run.mkdir()
+    assert len(build_tokenizer(config, run, ROWS)) <= 350
+    assert not (run / "tokenizer").exists()
+    config.model.tokenizer = "train"
+    assert len(build_tokenizer(config, run, text_rows(SENTENCES * 3))) != 350
+    assert (run / "tokenizer").is_dir()
+
+
+def test_the_one_in_the_hub_cache_is_the_models_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    root = tmp_path / "hub" / "models--openai-community--gpt2-medium"
+    snapshot = root / "snapshots" / "abc"
+    small_tokenizer(tmp_path, vocabulary=333).save_pretrained(snapshot)
+    (snapshot / "config.json").write_text(json.dumps(text_config("gpt2-medium").model.architecture))
+    (root / "refs").mkdir()
+    (root / "refs" / "main").write_text("abc")
+    run = tmp_path / "run"
+    assert build_tokenizer(text_config("gpt2-medium"), run, ROWS).vocab_size <= 333
+    assert not run.exists()
+
+
+def test_a_named_one_comes_first_and_its_path_is_from_the_run_folder(tmp_path: Path) -> None:
+    small_tokenizer(tmp_path, vocabulary=320).save_pretrained(tmp_path / "mine")
+    config = text_config("gpt2-tiny", model__tokenizer="../mine")
+    run = tmp_path / "run"
+    run.mkdir()
+    assert len(build_tokenizer(config, run, ROWS)) <= 320
+    assert list(run.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["not-here", "someone/not-here"])
+def test_a_tokenizer_that_is_not_here_is_one_sentence(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as error:
+        build_tokenizer(text_config("gpt2-tiny", model__tokenizer=name), tmp_path, ROWS)
+    (finding,) = error.value.findings
+    assert (finding.code, finding.where) == ("missing_tokenizer", "model.tokenizer")
+    assert f"the tokenizer of {name} cannot be loaded" in finding.message and "\n" not in finding.message
+
+
+def test_pretrained_weights_without_their_tokenizer_are_refused(tmp_path: Path) -> None:
+    config = text_config("gpt2-medium", model__init="pretrained")
+    with pytest.raises(UsageError, match="the tokenizer of openai-community/gpt2-medium cannot be loaded"):
+        build_tokenizer(config, tmp_path, ROWS)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_vocabulary_that_does_not_hold_the_bytes_is_refused(tmp_path: Path) -> None:
+    config = text_config("gpt2-tiny", model__architecture={**T5, "vocab_size": 200})
+    with pytest.raises(UsageError, match="vocabulary of 200 entries: it needs 261"):
+        build_tokenizer(config, tmp_path, ROWS)
+
+
+def test_a_tokenizer_without_padding_pads_with_its_end_and_one_without_end_is_refused(tmp_path: Path) -> None:
+    vocabulary = {"<end>": 0, "fox": 1}
+    backend = Tokenizer(models.WordLevel(vocabulary, unk_token="fox"))
+    PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<end>").save_pretrained(tmp_path / "with")
+    PreTrainedTokenizerFast(tokenizer_object=backend).save_pretrained(tmp_path / "without")
+    run = tmp_path / "run"
+    run.mkdir()
+    ready = build_tokenizer(text_config("gpt2-tiny", model__tokenizer="../with"), run, ROWS)
+    assert ready.pad_token_id == ready.eos_token_id == 0
+    with pytest.raises(UsageError, match="no end-of-text token"):
+        build_tokenizer(text_config("gpt2-tiny", model__tokenizer="../without"), run, ROWS)
+
+
+def test_a_multilingual_tokenizer_is_told_its_languages(tmp_path: Path) -> None:
+    words = ["<s>", "<pad>", "</s>", "<unk>", "▁", "a", "b"]
+    vocabulary = {word: number for number, word in enumerate(words)}
+    nllb = NllbTokenizer(vocab=vocabulary, merges=[], additional_special_tokens=["zho_Hans", "eng_Latn"])  # type: ignore[no-untyped-call]
+    nllb.save_pretrained(tmp_path / "nllb")
+    assert isinstance(AutoTokenizer.from_pretrained(tmp_path / "nllb"), NllbTokenizer)
+    config = text_config("nllb-tiny", model__tokenizer="../nllb", model__target_language="xxx")
+    run = tmp_path / "run"
+    run.mkdir()
+    with pytest.raises(UsageError) as error:
+        build_tokenizer(config, run, ROWS)
+    assert [finding.where for finding in error.value.findings] == ["model.source_language", "model.target_language"]
+    config.model.source_language, config.model.target_language = "zho_Hans", "eng_Latn"
+    ready = build_tokenizer(config, run, ROWS)
+    ids = {code: ready.convert_tokens_to_ids(code) for code in ("zho_Hans", "eng_Latn")}
+    assert ready("a")["input_ids"][0] == ids["zho_Hans"]
+    assert ready(text_target="a")["input_ids"][0] == ids["eng_Latn"]
+    from trainwiz.core.training.languages import forced_first_token
+
+    assert forced_first_token(ready) == ids["eng_Latn"]
+    assert forced_first_token(small_tokenizer(tmp_path, ends_texts=True)) is None
+
+
+def test_of_much_text_a_part_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    from trainwiz.core.training import tokenizer_training
+
+    rows = text_rows([f"{number:05d}" for number in range(1000)])
+    assert MOST_BYTES > 5000 and sum(map(len, tokenizer_training._texts(rows))) == 1000
+    monkeypatch.setattr(tokenizer_training, "MOST_BYTES", 500)
+    (chosen,) = tokenizer_training._texts(rows)
+    assert chosen == [f"{number:05d}" for number in range(0, 1000, 10)]
