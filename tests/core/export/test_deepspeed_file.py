@@ -13,6 +13,8 @@ from trainwiz.core.errors import UsageError
 from trainwiz.core.export.deepspeed_file import deepspeed_file_findings, read_deepspeed_file, strategy_of
 from trainwiz.core.export.deepspeed_keys import KNOWN_VERSION, SECTION_KEYS
 from trainwiz.core.export.files import export_files
+from trainwiz.core.plan.gather import plan_run
+from trainwiz.core.plan.request import PlanRequest
 
 from tests.core.export.solved_config import solved_config
 from tests.core.export.test_deepspeed import Arguments
@@ -298,3 +300,22 @@ def test_the_table_of_keys_is_deepspeeds() -> None:
     for name, kind in classes.items():
         known = {key for field, info in kind.model_fields.items() for key in (field, info.alias) if key}
         assert known == SECTION_KEYS[name], name
+
+
+def test_a_plan_takes_the_engine_from_the_file(tmp_path: Path) -> None:
+    path = write(tmp_path, changed(bf16={"enabled": True}))
+    plan = plan_run(PlanRequest(overrides={"engine.deepspeed_file": str(path)}))
+    engine = plan.config.engine
+    assert (engine.strategy, engine.offload, engine.precision) == ("zero2", "optimizer", "bf16")
+    assert plan.config.origin("engine.strategy").reason == "as your DeepSpeed file says"
+    assert not [finding for finding in plan.findings if finding.where == "engine.deepspeed_file"]
+
+
+def test_a_plan_lists_what_contradicts_the_file(tmp_path: Path) -> None:
+    path = write(tmp_path, changed(gradient_clipping=0.3, train_micro_batch_size_per_gpu=77))
+    overrides = {"engine.deepspeed_file": str(path), "engine.strategy": "zero1"}
+    found = [one for one in plan_run(PlanRequest(overrides=overrides)).errors if one.code == "deepspeed_mismatch"]
+    words = " ".join(finding.message for finding in found)
+    assert len(found) == 3 and all(part in words for part in ("zero1", "gradient_clipping", "micro_batch"))
+    missing = plan_run(PlanRequest(overrides={"engine.deepspeed_file": str(tmp_path / "no.json")}))
+    assert "cannot be read" in " ".join(finding.message for finding in missing.errors)
