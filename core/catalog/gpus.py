@@ -35,14 +35,6 @@ _FIELD_OF_KEY = {
     "power_w": "power_w",
 }
 
-_RATES = {
-    "fp16_flops": "fp16 rate",
-    "bf16_flops": "bf16 rate",
-    "tf32_flops": "TF32 rate",
-    "fp32_flops": "fp32 rate",
-    "bandwidth_bytes_per_s": "memory bandwidth",
-}
-
 
 @cache
 def load_gpus() -> Mapping[str, GpuSpec]:
@@ -107,10 +99,9 @@ def spec_of(gpu: Gpu) -> GpuSpec | None:
     )
 
 
-def uncertain_rates(spec: GpuSpec) -> str:
-    """What the times of this card rest on and one source alone says: "fp16 rate and bandwidth"; "" when nothing."""
-    named = [words for field, words in _RATES.items() if field in spec.uncertain and getattr(spec, field) is not None]
-    return f"{', '.join(named[:-1])} and {named[-1]}" if len(named) > 1 else "".join(named)
+def is_rate_uncertain(spec: GpuSpec, precision: str) -> bool:
+    """The peak rate in `precision`, which times rest on, was found in one source only, derived, or assumed."""
+    return f"{precision.removesuffix('-true')}_flops" in spec.uncertain
 
 
 def _spec(row: Mapping[str, Any]) -> GpuSpec:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainwiz.core.catalog.gpus import uncertain_rates
+from trainwiz.core.catalog.gpus import is_rate_uncertain
 from trainwiz.core.findings import Finding, Remedy
 from trainwiz.core.hardware.choices import AMPERE, weakest_gpu
 from trainwiz.core.hardware.describe import gpu_label
@@ -149,13 +149,13 @@ def _torch(facts: Facts) -> list[Finding]:
 def _rate(facts: Facts) -> list[Finding]:
     if facts.devices.device != "cuda":
         return []
-    if facts.devices.spec is not None:
-        unsure = uncertain_rates(facts.devices.spec, str(facts.config.engine.precision))
+    spec, precision = facts.devices.spec, str(facts.config.engine.precision)
+    if spec is not None:
         message = (
-            f"Of the {facts.devices.spec.name} the {unsure} in the GPU catalogue {'are' if ' and ' in unsure else 'is'} "
-            "derived or from one source alone; the times rest on that."
+            f"The {precision} rate of the {spec.name} in the GPU catalogue is derived or from one source alone; "
+            "the times rest on it."
         )
-        return [Finding("uncertain_rate", "note", "time", message)] if unsure else []
+        return [Finding("uncertain_rate", "note", "time", message)] if is_rate_uncertain(spec, precision) else []
     names = ", ".join(gpu_label(gpu) for gpu in facts.devices.gpus)
     message = f"The GPU catalogue does not know {names}, so there is no estimate of the time; memory is not affected."
     return [Finding("unknown_gpu_rate", "note", "time", message)]

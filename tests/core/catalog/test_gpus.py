@@ -6,7 +6,7 @@ import csv
 from pathlib import Path
 
 import pytest
-from trainwiz.core.catalog.gpus import GIB, find_gpu, load_gpus, near_gpus, spec_of, uncertain_rates
+from trainwiz.core.catalog.gpus import GIB, find_gpu, is_rate_uncertain, load_gpus, near_gpus, spec_of
 from trainwiz.core.hardware.machine import Gpu
 
 
@@ -146,8 +146,7 @@ def test_rates_given_by_hand_make_a_marked_spec() -> None:
     assert spec_of(Gpu(0, name="unknown")) is None
 
 
-def test_uncertain_rates_are_named_for_a_reader() -> None:
+def test_rates_that_one_source_alone_says() -> None:
     gpus = load_gpus()
-    assert uncertain_rates(gpus["RTX 2080 Super"]) == "fp16 rate, fp32 rate and memory bandwidth"
-    assert uncertain_rates(gpus["RTX 3090"]) == "memory bandwidth"
-    assert uncertain_rates(gpus["H100 SXM"]) == ""
+    assert is_rate_uncertain(gpus["RTX 2080 Super"], "fp16") and is_rate_uncertain(gpus["RTX A6000"], "bf16-true")
+    assert not is_rate_uncertain(gpus["RTX 3090"], "bf16") and not is_rate_uncertain(gpus["H100 SXM"], "bf16")

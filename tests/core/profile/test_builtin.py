@@ -294,3 +294,11 @@ def test_micro_batches_within_the_guides_advice(name: str, least: int, most: int
 def test_precision_of_adapters_is_the_cards() -> None:
     chosen = {name: plan_on_own_card(name).config.engine.precision for name in LORA}
     assert chosen.pop("lora-r64-v100") == "fp16" and set(chosen.values()) == {"bf16"}
+
+
+def test_a_rate_that_one_source_alone_says_is_told_in_the_plan() -> None:
+    def told(name: str) -> bool:
+        return "uncertain_rate" in {finding.code for finding in plan_on_own_card(name).findings}
+
+    assert told("2080super") and told("3x3080-20g") and told("a6000")
+    assert not told("lora-r64-3090") and not told("lora-r64-h100")
