@@ -86,6 +86,14 @@ def _load(name: str, config: RunConfig, key: str) -> PreTrainedTokenizerBase:
         tokenizer = AutoTokenizer.from_pretrained(
             name, local_files_only=offline, trust_remote_code=config.model.trust_remote_code
         )
+    except ImportError as error:
+        needs = str(error).strip().split(" but it was not found")[0].splitlines()[0].rstrip(".")
+        raise usage_error(
+            "missing_package",
+            key,
+            f"the tokenizer of {name} cannot be loaded: {needs}; install it with pip (pip install sentencepiece for opus-mt), "
+            "or name another tokenizer with model.tokenizer.",
+        ) from error
     # Tokenizer files are read by many libraries, each with errors of its own.
     except Exception as error:
         detail = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from trainwiz.core.training.tokenizer import build_tokenizer
 from trainwiz.core.training.tokenizer_training import MOST_BYTES, SPECIAL_TOKENS
 from transformers import AutoTokenizer, NllbTokenizer, PreTrainedTokenizerFast
 
+from tests.conftest import REPOSITORY
 from tests.core.training.text_runs import text_config
 from tests.core.training.tokenizers_for_tests import CHINESE, SENTENCES, small_tokenizer, text_rows
 
@@ -97,6 +100,30 @@ def test_a_tokenizer_that_is_not_here_is_one_sentence(name: str, tmp_path: Path)
     (finding,) = error.value.findings
     assert (finding.code, finding.where) == ("missing_tokenizer", "model.tokenizer")
     assert f"the tokenizer of {name} cannot be loaded" in finding.message and "\n" not in finding.message
+
+
+def test_a_tokenizer_whose_library_is_missing_names_it(tmp_path: Path) -> None:
+    """In a process of its own, where sentencepiece cannot be imported whether it is here or not."""
+    for name in ("source.spm", "target.spm"):
+        (tmp_path / name).write_bytes(b"")
+    (tmp_path / "vocab.json").write_text("{}")
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "MarianTokenizer"}))
+    script = """if True:
+        import sys
+        sys.modules["sentencepiece"] = None
+        from pathlib import Path
+        from trainwiz.core.errors import UsageError
+        from trainwiz.core.training.tokenizer import build_tokenizer
+        from tests.core.training.text_runs import text_config
+        try:
+            build_tokenizer(text_config("opus-mt-tiny", model__tokenizer="."), Path(sys.argv[1]), None)
+        except UsageError as error:
+            print(error.findings[0].code, error.findings[0].message, sep="\\n")
+    """
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, cwd=REPOSITORY)
+    code, message = ended.stdout.splitlines()
+    assert code == "missing_package" and "requires the SentencePiece library; install it with pip" in message
 
 
 def test_pretrained_weights_without_their_tokenizer_are_refused(tmp_path: Path) -> None:
