@@ -19,7 +19,7 @@ PAD, BOS, EOS, UNK, MASK = "<pad>", "<s>", "</s>", "<unk>", "<mask>"
 SPECIAL_TOKENS = [PAD, BOS, EOS, UNK, MASK]
 """Numbers 0 to 4."""
 SMALLEST_VOCABULARY = len(SPECIAL_TOKENS) + 256
-MOST_BYTES = 64 * 2**20
+MOST_BYTES = 32 * 2**20
 """Text that the merges are counted on; of more, every n-th row is taken."""
 
 
