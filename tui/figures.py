@@ -33,7 +33,7 @@ def short_count(value: float | None) -> str:
         if value >= least:
             scaled = value / unit
             return f"{scaled:.1f}{letter}" if scaled < 100 else f"{scaled:.0f}{letter}"
-    return f"{value:.0f}"
+    return f"{value:,.0f}"
 
 
 def gib(value: float | None) -> str:

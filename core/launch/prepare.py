@@ -39,9 +39,7 @@ def prepare_run(plan: Plan, folder: Path | None = None) -> RunFolder:
     written: list[Path] = []
     try:
         config = relative_to_folder(plan.config, path)
-        plan_text = json.dumps(finite(_plan_json(plan, config)), ensure_ascii=False, indent=1, default=str) + "\n"
-        paths = [(one.key, one.name) for one in needed(config, path) if one.kind == "path"]
-        for name, text in {**export_files(plan.config, paths), PLAN_JSON: plan_text}.items():
+        for name, text in planned_texts(plan, config, path).items():
             written.append(run.file(name))
             write_atomic(run.file(name), text)
         run.file(LAUNCH_SH).chmod(0o755)
@@ -58,6 +56,13 @@ def prepare_run(plan: Plan, folder: Path | None = None) -> RunFolder:
         release_folder(path, written, made)
         raise
     return run
+
+
+def planned_texts(plan: Plan, config: RunConfig, path: Path) -> dict[str, str]:
+    """File name -> text of all that follows from a plan but run.yaml; `config` is its own, relative to `path`."""
+    plan_text = json.dumps(finite(_plan_json(plan, config)), ensure_ascii=False, indent=1, default=str) + "\n"
+    paths = [(one.key, one.name) for one in needed(config, path) if one.kind == "path"]
+    return {**export_files(plan.config, paths), PLAN_JSON: plan_text}
 
 
 def _plan_json(plan: Plan, config: RunConfig) -> dict[str, Any]:

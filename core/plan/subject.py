@@ -8,6 +8,7 @@ from trainwiz.core.catalog.model import ModelSpec
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.modes import smoke_sample
 from trainwiz.core.data.samples import SAMPLES
+from trainwiz.core.findings import Finding, Remedy
 
 SOURCES = "data.sources"
 
@@ -27,6 +28,15 @@ def with_task_of(config: RunConfig, model: ModelSpec | None) -> RunConfig:
     return changed.with_values(
         {SOURCES: [smoke_sample(changed)]}, "solved", {SOURCES: f"the sample that ships with trainwiz for {model.task}"}
     )
+
+
+def task_findings(config: RunConfig, model: ModelSpec | None) -> tuple[Finding, ...]:
+    """A task that the model was not made for: its head and its inputs are those of its own task."""
+    if model is None or model.task == config.task:
+        return ()
+    message = f"{model.name} is a model for {model.task}; it cannot be trained for {config.task}."
+    remedy = Remedy(f"train it for {model.task}", changes={"task": model.task})
+    return (Finding("task_of_another_model", "error", "task", message, (remedy,)),)
 
 
 def _is_sample_by_default(config: RunConfig) -> bool:

@@ -128,7 +128,8 @@ def assert_loads(folder: Path, kind: tuple[Any, ...]) -> None:
     import transformers
 
     # An adapter's folder is loaded in the same way: transformers finds its base through peft.
-    model = getattr(transformers, LOADERS[kind[0]]).from_pretrained(folder)
+    model, told = getattr(transformers, LOADERS[kind[0]]).from_pretrained(folder, output_loading_info=True)
+    assert not told["missing_keys"] and not told["mismatched_keys"], told
     if kind[0] != "masked-lm":
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
         inputs = tokenizer(["a word or two"], return_tensors="pt")

@@ -27,6 +27,7 @@ ORIGIN_WORDS: dict[OriginKind, str] = {
     "solved": "solved",
 }
 SMALL_PART = 0.005
+WIDEST_VALUE = 24
 SMALL_SHARE = 0.01
 
 
@@ -112,15 +113,20 @@ def choice_lines(plan: Plan, *, verbose: bool) -> list[str]:
     if not shown:
         return []
     keys = max(len(choice.key) for choice in shown)
+    values = min(WIDEST_VALUE, max(len(value_text(choice)) for choice in shown))
     lines = ["", "Choices"]
-    lines += [choice_line(choice, keys) for choice in shown]
+    lines += [choice_line(choice, keys, values) for choice in shown]
     hidden = len(plan.choices) - len(shown)
     if hidden:
         lines.append(f"  {hidden} more from the profile: --verbose")
     return lines
 
 
-def choice_line(choice: Choice, width: int) -> str:
-    value = plain_text(choice.value if isinstance(choice.value, str) else json.dumps(choice.value, default=str), 60)
+def choice_line(choice: Choice, key_width: int, value_width: int) -> str:
     reason = plain_text(choice.reason)
-    return f"  {choice.key:<{width}}  {value:<14} {ORIGIN_WORDS[choice.origin]:<9} {reason}".rstrip()
+    value = value_text(choice)
+    return f"  {choice.key:<{key_width}}  {value:<{value_width}}  {ORIGIN_WORDS[choice.origin]:<8}  {reason}".rstrip()
+
+
+def value_text(choice: Choice) -> str:
+    return plain_text(choice.value if isinstance(choice.value, str) else json.dumps(choice.value, default=str), 60)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -12,16 +11,15 @@ import trainwiz.core.plan.gather as edge
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.errors import TrainwizError
-from trainwiz.core.export.files import export_files
 from trainwiz.core.findings import Finding
 from trainwiz.core.hardware.host import free_disk
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.launch.portable import relative_to_folder
-from trainwiz.core.launch.prepare import run_yaml_text
+from trainwiz.core.launch.prepare import planned_texts, run_yaml_text
 from trainwiz.core.plan.request import PlanRequest
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.profile.profile import Profile
-from trainwiz.core.run.folder import PLAN_JSON, RUN_YAML
+from trainwiz.core.run.folder import RUN_YAML
 from trainwiz.core.run.names import DEFAULT_ROOT, new_run_folder
 from trainwiz.tui.screens.plan_offers import data_offers, model_offers, profile_offers
 from trainwiz.tui.screens.plan_state import Reading
@@ -110,9 +108,7 @@ class PlanReader:
 def planned_files(plan: Plan, folder: Path) -> Mapping[str, str]:
     """File name -> text, as a start into `folder` would write them. Raises UsageError as the export does."""
     config = relative_to_folder(plan.config, folder)
-    files = {RUN_YAML: run_yaml_text(config), **export_files(config)}
-    summary = json.dumps(replace(plan, config=config).to_json(), ensure_ascii=False, indent=1, default=str)
-    return {**files, PLAN_JSON: summary + "\n"}
+    return {RUN_YAML: run_yaml_text(config), **planned_texts(plan, config, folder)}
 
 
 def _data_key(config: RunConfig) -> str:

@@ -49,3 +49,13 @@ def test_a_profile_with_data_of_its_own_keeps_them() -> None:
     assert config.data.sources[0].name == profile.values["data.sources"][0]["name"]
     kept, _, _ = gather_config(PlanRequest(overrides={"model.name": "gpt2-tiny", "task": "masked-lm"}), None)
     assert kept.task == "masked-lm"
+
+
+@pytest.mark.parametrize(("model", "task"), [("esm2-tiny", "causal-lm"), ("gpt2-tiny", "seq2seq")])
+def test_a_task_of_another_kind_of_model_is_an_error_with_its_cure(model: str, task: str) -> None:
+    plan = plan_run(PlanRequest(overrides={"model.name": model, "task": task}), MACHINE)
+    (found,) = [finding for finding in plan.errors if finding.code == "task_of_another_model"]
+    assert model in found.message and task in found.message
+    cured = plan_run(PlanRequest(overrides={"model.name": model, **found.remedies[0].changes}), MACHINE)
+    assert not cured.errors
+    assert found.remedies[0].command is not None and f"task={cured.task}" in found.remedies[0].command
