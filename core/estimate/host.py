@@ -40,12 +40,14 @@ class HostNeeds:
     """Optimizer states and weights of one process that live in host RAM."""
     device_bytes: int = 0
     """Without a GPU: the training memory of one process (its own baseline included)."""
+    cuda: bool = True
+    """The GPU is an NVIDIA one, with CUDA's libraries in each process."""
 
 
 def host_ram_parts(needs: HostNeeds) -> dict[str, int]:
     """Bytes by purpose, for all processes of this machine."""
     batch = needs.micro_batch * (needs.length + needs.target_length) * BYTES_PER_TOKEN
-    baseline = TRAINER_BYTES + CUDA_LIBRARY_BYTES if needs.on_gpu else 0
+    baseline = TRAINER_BYTES + (CUDA_LIBRARY_BYTES if needs.cuda else 0) if needs.on_gpu else 0
     parts = {
         "training": needs.processes * (baseline + needs.device_bytes),
         "loading": needs.processes * needs.weights_bytes if needs.on_gpu else 0,

@@ -14,7 +14,7 @@ from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.profile.profile import Profile, ProfileHardware
 
 MODE_WORDS: Mapping[str, str] = {"smoke": "--smoke", "dev-run": "--dev-run", "overfit": "--overfit"}
-OWN_OPTIONS: Mapping[str, str] = {"model.name": "--model", "data.sources.0.name": "--dataset"}
+OWN_OPTIONS: Mapping[str, str] = {"model.name": "--model", "data.sources.0.name": "--dataset", "task": "--task"}
 _OF_THE_COMMAND = ("profile", "name", "mode.")
 """Keys that the command says with options of their own."""
 
@@ -30,7 +30,7 @@ def plan_command(config: RunConfig, machine: Machine, profile: Profile | None, c
 
 
 def set_words(values: Mapping[str, Any]) -> list[str]:
-    """key path -> value as arguments: `--set`, but --model and --dataset, without which the demo would be meant."""
+    """key path -> value as arguments: `--set`, but --model, --dataset and --task, without which the demo would be meant."""
     words: list[str] = []
     for key, value in values.items():
         if key in OWN_OPTIONS and value:

@@ -111,6 +111,7 @@ def _host_parts(
             data_bytes=0 if section.streaming or data is None else data.bytes_in_memory,
             weights_bytes=element * parameters,
             offloaded_bytes=states_of(work).host if work is not None else 0,
+            cuda=devices.device == "cuda",
             device_bytes=estimate.device_used_bytes if devices.device == "cpu" else 0,
         )
     )

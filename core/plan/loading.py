@@ -19,10 +19,12 @@ RAM_SHARE_FOR_ROWS = 0.25
 STEPS_WITHOUT_DATA = 1000
 
 
-def settle_loading(draft: Draft, machine: Machine, devices: Devices, data: DataSummary | None) -> None:
-    """Workers, prefetch, pinned memory, streaming, held-out rows."""
+def settle_loading(
+    draft: Draft, machine: Machine, devices: Devices, data: DataSummary | None, counted: DataSummary | None
+) -> None:
+    """Workers, prefetch, pinned memory, streaming, held-out rows. `counted` has rows where `data` is not here."""
     low = 0 < machine.ram_total_bytes < LOW_MEMORY_BYTES and devices.device == "cuda"
-    rows = data.rows if data is not None else None
+    rows = counted.rows if counted is not None else None
     workers, why = _workers(machine, devices, rows, low)
     draft.settle("data.workers", workers, why, "detected")
     count = int(draft.get("data.workers"))

@@ -70,7 +70,7 @@ def make_plan(
     counted = data if data is not None else assumed_rows(draft.view())
     settle_sharding(draft, machine, devices, workload_of(draft, devices, architecture, data))
     solution = settle_sizes(draft, workload_of(draft, devices, architecture, data), devices)
-    settle_loading(draft, machine, devices, data)
+    settle_loading(draft, machine, devices, data, counted)
     steps = settle_length(draft, solution.chosen.samples, counted)
     work = workload_of(draft, devices, architecture, data)
     settle_evaluation(draft, work, devices, counted)

@@ -35,7 +35,16 @@ def settle_task(draft: Draft) -> None:
 
 
 def task_findings(facts: Facts) -> list[Finding]:
-    return [*_targets(facts), *_generation(facts), *_best(facts), *_joined(facts), *_assumed(facts)]
+    return [*_model(facts), *_targets(facts), *_generation(facts), *_best(facts), *_joined(facts), *_assumed(facts)]
+
+
+def _model(facts: Facts) -> Iterator[Finding]:
+    config = facts.config
+    kind = (config.model.architecture or {}).get("model_type")
+    if config.task == "masked-lm" and kind == "bert":
+        message = f"This version trains masked-lm on ESM-2 models, and {config.model.name} is a {kind} model."
+        remedy = facts.remedy("take an ESM-2", {"model.name": "esm2-8m"})
+        yield Finding("model_not_supported", "error", "model.name", message, (remedy,))
 
 
 def _targets(facts: Facts) -> Iterator[Finding]:

@@ -97,5 +97,5 @@ def _idle(facts: Facts) -> list[Finding]:
     if facts.batch.target_tokens or facts.batch.target_samples:
         remedies = (facts.remedy(f"micro-batch {facts.batch.micro_batch * 4}", changes),)
     if not facts.config.engine.compile and can_compile(facts):
-        remedies += (facts.remedy("torch.compile, which launches fewer kernels", {"engine.compile": True}),)
+        message += " torch.compile (engine.compile) launches fewer kernels."
     return [Finding("idle", "note", "time", message, remedies)]

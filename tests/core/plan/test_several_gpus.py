@@ -96,8 +96,9 @@ def test_compiling_is_a_choice_that_old_cards_and_missing_compilers_refuse() -> 
 
 def test_compiling_is_offered_where_the_card_would_idle() -> None:
     request = config("esm2-8m", batch__micro_batch_size=1, batch__sequence_length=64)
-    idle = finding(plan(machine("H100 SXM"), request), "idle")
-    assert any(remedy.changes.get("engine.compile") for remedy in idle.remedies)
+    assert "torch.compile" in finding(plan(machine("H100 SXM"), request), "idle").message
+    compiled = request.with_values({"engine.compile": True}, "you")
+    assert "torch.compile" not in finding(plan(machine("H100 SXM"), compiled), "idle").message
 
 
 def test_an_evaluation_that_does_not_fit_is_said_with_one_that_does() -> None:

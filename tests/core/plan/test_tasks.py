@@ -1,5 +1,6 @@
 """What the text tasks settle, and what contradicts them."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -84,6 +85,16 @@ def test_targets_longer_than_the_positions() -> None:
     assert found.where == "batch.target_length" and "512 positions" in found.message
     fixed = plan(machine(), request.with_values(dict(found.remedies[0].changes), "you"))
     assert "too_long" not in codes(fixed)
+
+
+def test_masked_language_models_are_esm() -> None:
+    from trainwiz.core.catalog.models import load_models
+    from trainwiz.core.plan.make import make_plan
+
+    bert = {"model_type": "bert", "vocab_size": 30522}
+    spec = replace(load_models()["esm2-8m"], architecture=bert)
+    made = make_plan(machine(), config("bert-base", task="masked-lm"), model=spec, data=None)
+    assert finding(made, "model_not_supported").remedies[0].changes == {"model.name": "esm2-8m"}
 
 
 def test_lora_settles_its_scale_and_trains_its_adapters_alone() -> None:
