@@ -124,9 +124,9 @@ def plan_time(
     each: StepTime | None,
     length: Length,
     data: DataSummary | None,
-    tokens_per_step: int,
+    samples: int,
 ) -> TimePlan:
-    """Time of a step and of the whole run, as a range."""
+    """Time of a step of `samples` sequences and of the whole run, as a range; `work` has the lengths of a usual batch."""
     if work is None or rate is None or each is None:
         return _unknown_time(length)
     step, start = each.step, start_time(work)
@@ -154,7 +154,7 @@ def plan_time(
         total_high_s=total.high if total else None,
         evaluation_s=evaluation.likely if evaluation else None,
         saving_s=saving.likely if saving else None,
-        tokens_per_s=tokens_per_step / step.likely,
+        tokens_per_s=samples * work.length / step.likely,
         fraction_of_peak=each.fraction_of_peak,
         basis="roofline",
         verdict=each.verdict,

@@ -83,7 +83,11 @@ def settle_length(draft: Draft, samples: int, data: DataSummary | None) -> int |
     epochs = float(draft.get("training.epochs"))
     steps = max(1, math.ceil(epochs * math.ceil(data.rows / samples)))
     if data.rows_exact:
-        draft.put("training.max_steps", steps, f"{epochs:g} passes over {data.rows:,} rows, {samples:,} a step")
+        draft.put(
+            "training.max_steps",
+            steps,
+            f"{epochs:g} pass{'es' * (epochs != 1)} over {data.rows:,} rows, {samples:,} a step",
+        )
     return steps
 
 

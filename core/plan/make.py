@@ -32,7 +32,7 @@ from trainwiz.core.plan.scope_findings import scope_findings
 from trainwiz.core.plan.sizes import batch_plan, settle_evaluation, settle_sizes, target_samples
 from trainwiz.core.plan.tasks import settle_task, task_findings
 from trainwiz.core.plan.time_findings import time_findings
-from trainwiz.core.plan.work import workload_of
+from trainwiz.core.plan.work import typical, workload_of
 from trainwiz.core.profile.profile import Profile
 
 
@@ -77,14 +77,15 @@ def make_plan(
     work = workload_of(draft, devices, architecture, data, evaluates=_evaluates(draft, counted))
     # Threads and precision are settled; the rest of the config does not change the rate.
     rate = rate_of(devices, draft.view())
-    each = step_time(work, rate) if work is not None and rate is not None else None
+    usual = typical(work, data) if work is not None else None
+    each = step_time(usual, rate) if usual is not None and rate is not None else None
     settle_intervals(draft, steps, each.step.likely if each else None)
     settle_communication(draft, machine, devices, each.step.high if each else None)
     complete = draft.finish()
     batch = batch_plan(draft, solution, data)
     estimate, evaluation, memory = plan_memory(machine, devices, complete, work, data)
     length = Length(steps, _epochs(complete, steps, solution.chosen.samples, counted))
-    time = plan_time(complete, work, rate, each, length, counted, batch.effective_tokens)
+    time = plan_time(complete, usual, rate, each, length, counted, solution.chosen.samples)
     facts = Facts(
         machine=machine,
         config=complete,

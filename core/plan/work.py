@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.estimate.architecture import Architecture, default_lora_targets
 from trainwiz.core.estimate.workload import Workload
@@ -23,12 +26,9 @@ def workload_of(
     get = draft.get
     length = int(get("batch.sequence_length"))
     target = int(get("batch.target_length") or length)
-    # When every row was measured, no batch is longer than the longest of them.
-    if data is not None and data.rows_exact and data.length_unit == "tokens":
-        if data.lengths and data.rows + data.validation_rows <= len(data.lengths):
-            length = max(1, min(length, max(data.lengths)))
-        if data.target_lengths and data.rows + data.validation_rows <= len(data.target_lengths):
-            target = max(1, min(target, max(data.target_lengths)))
+    if data is not None:
+        length = min(length, _longest(data, data.lengths) or length)
+        target = min(target, _longest(data, data.target_lengths) or target)
     rank = int(get("peft.rank")) if get("peft.method") == "lora" else 0
     generates = evaluates and bool(get("evaluation.generate"))
     return Workload(
@@ -53,3 +53,34 @@ def workload_of(
         beams=int(get("evaluation.beams")),
         generation_length=int(get("evaluation.generation_length") or target) if generates else 0,
     )
+
+
+MOST_TOKENS_OF_AN_ESTIMATE = 4
+"""A token has at least one byte, and estimates take at most four bytes for one (core/data/token_counts.py)."""
+
+
+def _longest(data: DataSummary, lengths: Sequence[int]) -> int | None:
+    """No batch is longer than the longest row, where every row was looked at; None where some were not."""
+    if not data.rows_exact or not lengths or data.rows + data.validation_rows > len(lengths):
+        return None
+    return max(1, max(lengths) * (1 if data.length_unit == "tokens" else MOST_TOKENS_OF_AN_ESTIMATE))
+
+
+def typical(work: Workload, data: DataSummary | None) -> Workload:
+    """`work` at the lengths of a usual batch, for its time: each micro-batch is padded to its own longest row.
+
+    The expected longest of m rows is about the m / (m + 1) quantile of their lengths. Without
+    lengths, the full ones.
+    """
+    if data is None:
+        return work
+    length = _usual_longest(data.lengths, work.micro_batch, work.length)
+    target = _usual_longest(data.target_lengths, work.micro_batch, work.target_length)
+    return replace(work, length=length, target_length=target)
+
+
+def _usual_longest(lengths: Sequence[int], rows: int, most: int) -> int:
+    if not lengths:
+        return most
+    ordered = sorted(lengths)
+    return max(1, min(most, ordered[min(len(ordered) - 1, len(ordered) * rows // (rows + 1))]))

@@ -59,17 +59,28 @@ def test_targets_decide_the_memory_of_a_large_vocabulary() -> None:
     assert short.memory.allocated_bytes < 0.52 * long.memory.allocated_bytes
 
 
-def test_measured_targets_bound_the_estimate() -> None:
-    data = DataSummary(rows=3, rows_exact=True, lengths=(20, 30, 40), target_lengths=(8, 9, 10))
-    measured = plan(machine(), seq2seq(batch__micro_batch_size=8), data)
-    guessed = plan(
-        machine(),
-        seq2seq(batch__micro_batch_size=8),
-        DataSummary(
-            rows=3, rows_exact=True, lengths=(20, 30, 40), target_lengths=(8, 9, 10), length_unit="tokens (estimated)"
-        ),
-    )
-    assert measured.memory.breakdown["logits"] < guessed.memory.breakdown["logits"]
+def test_measured_rows_bound_the_estimate_and_guessed_ones_by_their_bytes() -> None:
+    """A guessed token may turn out to be up to four."""
+
+    def logits(unit: str, longest: int) -> int:
+        lengths = (longest // 2, longest)
+        data = DataSummary(rows=2, rows_exact=True, lengths=lengths, target_lengths=lengths, length_unit=unit)
+        request = seq2seq(batch__micro_batch_size=32, batch__sequence_length=1024)
+        return plan(machine("H100 SXM"), request, data).memory.breakdown["logits"]
+
+    assert 0 < logits("tokens", 400) == logits("tokens (estimated)", 100) < logits("tokens (estimated)", 200)
+    assert logits("tokens (estimated)", 400) == logits("tokens", 1024)
+
+
+def test_time_is_that_of_usual_batches() -> None:
+    """Padding goes to the longest row of a micro-batch, not to the limit; 9 of 10 rows have 40 tokens here."""
+    data = DataSummary(rows=100_000, rows_exact=True, lengths=(40,) * 90 + (400,) * 10, target_lengths=(40,) * 100)
+    values = {"batch__sequence_length": 512, "batch__target_samples": 96}
+    small = plan(machine("H100 SXM"), seq2seq(batch__micro_batch_size=4, **values), data)
+    long = plan(machine("H100 SXM"), seq2seq(batch__micro_batch_size=32, **values), data)
+    assert (small.time.tokens_per_s or 0) * (small.time.step_s or 0) == pytest.approx(96 * 40)
+    assert (long.time.tokens_per_s or 0) * (long.time.step_s or 0) == pytest.approx(96 * 400)
+    assert small.memory.allocated_bytes > 0 and small.batch.effective_tokens == 96 * 512
 
 
 def test_targets_that_are_cut() -> None:
