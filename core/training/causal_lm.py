@@ -8,6 +8,7 @@ from torch.utils.data import Dataset
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.joining import joins_texts
 from trainwiz.core.data.text_rows import TextRows, load_text_rows
+from trainwiz.core.training.generation import prompt_room
 from trainwiz.core.training.model_inputs import decoder_only
 from trainwiz.core.training.parts import TaskParts
 from trainwiz.core.training.text_dataset import BlockDataset, TextDataset
@@ -35,7 +36,7 @@ def build_causal_lm(config: RunConfig, folder: Path, checkpoint: Path | None, pr
         train=train,
         evaluation=evaluation,
         inputs=decoder_only,
-        encode_source=encoder.prompt,
+        encode_source=lambda text: encoder.prompt(text, prompt_room(config)),
     )
 
 

@@ -54,7 +54,11 @@ class Generator:
         tokenizer: PreTrainedTokenizerBase,
         encode: Callable[[str], list[int]],
     ) -> None:
-        """`encode` gives the tokens of a source or prompt. Raises UsageError when BLEU lacks a package."""
+        """`encode` gives the tokens of a source or prompt. Raises UsageError when BLEU lacks a package.
+
+        Of a causal model prompt and answer together fit the sequence length, as they do in
+        training: see `prompt_room`.
+        """
         assert rows.targets is not None
         settings = config.evaluation
         self._numbers: np.ndarray = rows.held_out[: settings.generation_rows]
@@ -67,8 +71,11 @@ class Generator:
         self._batch = config.batch.eval_micro_batch_size or config.batch.micro_batch_size or 1
         self._answers_follow = config.task == "causal-lm"
         self._path = RunFolder(folder).generations_jsonl
+        longest = settings.generation_length or config.batch.target_length or config.batch.sequence_length
+        if self._answers_follow:
+            longest = config.batch.sequence_length - prompt_room(config)
         self._search = GenerationConfig(  # type: ignore[no-untyped-call]
-            max_new_tokens=settings.generation_length or config.batch.target_length or config.batch.sequence_length,
+            max_new_tokens=longest,
             num_beams=settings.beams,
             do_sample=False,
             use_cache=True,
@@ -156,3 +163,9 @@ class Generator:
                     "generation": text,
                 }
                 lines.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+
+def prompt_room(config: RunConfig) -> int:
+    """Tokens of a causal sequence that a prompt may have when its answer is generated: at least half of them."""
+    length = config.batch.sequence_length
+    return max(length // 2, length - (config.evaluation.generation_length or length))

@@ -53,12 +53,12 @@ class CausalEncoder:
             tokens[0] = begin
         return tokens, next_tokens(tokens, np.arange(len(tokens)) >= unlabelled)
 
-    def prompt(self, text: str) -> list[int]:
-        """The tokens that a response is generated from, at most `length`, the last ones."""
-        (tokens,) = self._tokens([text[-self.length * LONGEST_TOKEN :]], special=True)
-        if len(tokens) > self.length and tokens[0] == self._begin:
-            return [tokens[0], *tokens[1 - self.length :]]
-        return tokens[-self.length :] or [self._end]
+    def prompt(self, text: str, room: int) -> list[int]:
+        """The tokens that a response is generated from, at most `room`, the last ones."""
+        (tokens,) = self._tokens([text[-room * LONGEST_TOKEN :]], special=True)
+        if len(tokens) > room and tokens[0] == self._begin:
+            return [tokens[0], *tokens[len(tokens) - room + 1 :]]
+        return tokens[-room:] or [self._end]
 
     def _tokens(self, texts: list[str], *, special: bool) -> list[list[int]]:
         """Token numbers without an end token."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +16,7 @@ import torch
 from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import UsageError
 from trainwiz.core.training.bleu import make_bleu, word_cutter
-from trainwiz.core.training.generation import GenerationRequest, Generator
+from trainwiz.core.training.generation import GenerationRequest, Generator, prompt_room
 from trainwiz.core.training.model import build_model
 from trainwiz.core.training.text_encoding import CausalEncoder, PairEncoder
 from transformers import TrainerState
@@ -37,7 +38,11 @@ def made(config: RunConfig, folder: Path) -> tuple[Generator, Any, Any]:
     tokenizer = small_tokenizer(folder, ends_texts=config.task == "seq2seq")
     torch.manual_seed(3)
     model = build_model(config, None, folder, tokenizer).eval()
-    encode = PairEncoder(tokenizer, 24, 24).source if config.task == "seq2seq" else CausalEncoder(tokenizer, 24).prompt
+    encode = (
+        PairEncoder(tokenizer, 24, 24).source
+        if config.task == "seq2seq"
+        else partial(CausalEncoder(tokenizer, 48).prompt, room=24)
+    )
     return Generator(config, folder, ROWS, tokenizer, encode), model, tokenizer
 
 
@@ -111,3 +116,19 @@ def test_a_word_cutter_that_needs_a_package_is_one_sentence(monkeypatch: pytest.
     monkeypatch.delitem(sys.modules, "sacrebleu.tokenizers.tokenizer_ja_mecab", raising=False)
     with pytest.raises(UsageError, match=r"pip install 'sacrebleu\[ja\]'"):
         make_bleu("ja-mecab")
+
+
+@pytest.mark.parametrize(("asked", "prompt", "answer"), [(None, 24, 24), (16, 32, 16), (40, 24, 24), (100, 24, 24)])
+def test_a_causal_prompt_and_its_answer_fit_the_sequence(
+    asked: int | None, prompt: int, answer: int, tmp_path: Path
+) -> None:
+    """GPT-2 has no position beyond its table: a longer text would end the run."""
+    config = text_config("gpt2-tiny", evaluation__generation_length=asked)
+    config.model.architecture = {**(config.model.architecture or {}), "n_positions": 48}
+    assert prompt_room(config) == prompt
+    generator, model, tokenizer = made(config, tmp_path)
+    generator._search.eos_token_id = None
+    long = text_rows(["red fox " * 40] * 3, ["x"] * 3, held_out=2)
+    generator._numbers, generator._sources = long.held_out, long.texts
+    generator._encode = partial(CausalEncoder(tokenizer, 48).prompt, room=prompt)
+    assert {length for *_, length in generator._own_share(request(model))} == {answer}

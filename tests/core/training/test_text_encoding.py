@@ -53,9 +53,9 @@ def test_a_tokenizer_that_begins_and_ends_texts_gives_one_begin_and_one_end(toke
     long = CausalEncoder(both, 8)
     tokens, _ = long.row("red cat " * 50, " sees")
     assert len(tokens) == 8 and tokens[0] == both.bos_token_id
-    prompt = long.prompt("red cat " * 50)
+    prompt = long.prompt("red cat " * 50, 6)
     assert (
-        len(prompt) == 8 and prompt[0] == both.bos_token_id and prompt[1:] == both("red cat " * 50)["input_ids"][-8:-1]
+        len(prompt) == 6 and prompt[0] == both.bos_token_id and prompt[1:] == both("red cat " * 50)["input_ids"][-6:-1]
     )
 
 
