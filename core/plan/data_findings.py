@@ -5,6 +5,7 @@ from __future__ import annotations
 from trainwiz.core.estimate.host import LOW_MEMORY_BYTES
 from trainwiz.core.findings import Finding
 from trainwiz.core.plan.facts import Facts
+from trainwiz.core.plan.lengths import lengths_of
 from trainwiz.core.plan.words import gib, percent
 
 NOTABLE_CUT = 0.02
@@ -33,9 +34,10 @@ def _rows(facts: Facts) -> list[Finding]:
 
 def _cut(facts: Facts) -> list[Finding]:
     data, length = facts.data, facts.config.batch.sequence_length
-    if data is None or not data.lengths or facts.config.data.concatenate:
+    lengths = lengths_of(data.lengths) if data is not None else None
+    if lengths is None or facts.config.data.concatenate:
         return []
-    longer = sum(size > length for size in data.lengths) / len(data.lengths)
+    longer = lengths.share_above(length)
     if longer <= NOTABLE_CUT:
         return _targets_cut(facts)
     message = f"{percent(longer)} of the rows are longer than {length:,} tokens and are cut there."
@@ -44,9 +46,10 @@ def _cut(facts: Facts) -> list[Finding]:
 
 def _targets_cut(facts: Facts) -> list[Finding]:
     data, length = facts.data, facts.config.batch.target_length
-    if data is None or not data.target_lengths or length is None or facts.config.task != "seq2seq":
+    lengths = lengths_of(data.target_lengths) if data is not None else None
+    if lengths is None or length is None or facts.config.task != "seq2seq":
         return []
-    longer = sum(size > length for size in data.target_lengths) / len(data.target_lengths)
+    longer = lengths.share_above(length)
     if longer <= NOTABLE_CUT:
         return []
     message = f"{percent(longer)} of the targets are longer than {length:,} tokens and are cut there."

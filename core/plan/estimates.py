@@ -30,6 +30,7 @@ from trainwiz.core.estimate.time import (
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.plan.devices import Devices
+from trainwiz.core.plan.lengths import lengths_of
 from trainwiz.core.plan.result import MemoryPlan, TimePlan
 from trainwiz.core.plan.schedule import count_events
 
@@ -173,9 +174,8 @@ def held_out_rows(config: RunConfig, data: DataSummary | None) -> int:
 
 def _long_target(data: DataSummary | None) -> int | None:
     """The length that nine of ten targets keep to: about the longest text of a batch of like length."""
-    if data is None or not data.target_lengths:
-        return None
-    return sorted(data.target_lengths)[int(0.9 * (len(data.target_lengths) - 1))]
+    lengths = lengths_of(data.target_lengths) if data is not None else None
+    return None if lengths is None else lengths.quantile(9, 10)
 
 
 def _unknown_time(length: Length) -> TimePlan:

@@ -11,6 +11,7 @@ from trainwiz.core.estimate.memory import GIB, estimate_evaluation, estimate_mem
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.plan.devices import Devices
 from trainwiz.core.plan.draft import Draft
+from trainwiz.core.plan.lengths import lengths_of
 from trainwiz.core.plan.result import BatchAlternative, BatchPlan
 
 GPU_CEILING = 256
@@ -126,8 +127,8 @@ def batch_plan(draft: Draft, solution: BatchSolution, data: DataSummary | None) 
     real = None
     if draft.get("data.concatenate") and data is not None:
         real = chosen.samples * length
-    elif data is not None and data.lengths:
-        real = round(chosen.samples * sum(min(size, length) for size in data.lengths) / len(data.lengths))
+    elif data is not None and (lengths := lengths_of(data.lengths)) is not None:
+        real = round(chosen.samples * lengths.mean_up_to(length))
     return BatchPlan(
         micro_batch=chosen.micro_batch,
         accumulation=chosen.accumulation,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from trainwiz.core.data.summary import DataSummary
@@ -10,6 +9,7 @@ from trainwiz.core.estimate.architecture import Architecture, default_lora_targe
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.plan.devices import Devices
 from trainwiz.core.plan.draft import Draft
+from trainwiz.core.plan.lengths import lengths_of
 
 
 def workload_of(
@@ -59,11 +59,12 @@ MOST_TOKENS_OF_AN_ESTIMATE = 4
 """A token has at least one byte, and estimates take at most four bytes for one (core/data/token_counts.py)."""
 
 
-def _longest(data: DataSummary, lengths: Sequence[int]) -> int | None:
+def _longest(data: DataSummary, rows: tuple[int, ...]) -> int | None:
     """No batch is longer than the longest row, where every row was looked at; None where some were not."""
-    if not data.rows_exact or not lengths or data.rows + data.validation_rows > len(lengths):
+    lengths = lengths_of(rows)
+    if lengths is None or not data.rows_exact or data.rows + data.validation_rows > len(rows):
         return None
-    return max(1, max(lengths) * (1 if data.length_unit == "tokens" else MOST_TOKENS_OF_AN_ESTIMATE))
+    return max(1, lengths.longest * (1 if data.length_unit == "tokens" else MOST_TOKENS_OF_AN_ESTIMATE))
 
 
 def typical(work: Workload, data: DataSummary | None) -> Workload:
@@ -79,8 +80,6 @@ def typical(work: Workload, data: DataSummary | None) -> Workload:
     return replace(work, length=length, target_length=target)
 
 
-def _usual_longest(lengths: Sequence[int], rows: int, most: int) -> int:
-    if not lengths:
-        return most
-    ordered = sorted(lengths)
-    return max(1, min(most, ordered[min(len(ordered) - 1, len(ordered) * rows // (rows + 1))]))
+def _usual_longest(rows: tuple[int, ...], micro_batch: int, most: int) -> int:
+    lengths = lengths_of(rows)
+    return most if lengths is None else max(1, min(most, lengths.quantile(micro_batch, micro_batch + 1)))
