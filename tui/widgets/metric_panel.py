@@ -119,20 +119,25 @@ class MetricPanel(MonitorPanel):
 
     def _values(self, snapshot: Snapshot) -> Content:
         metrics = snapshot.metrics
-        parts = []
+        first = []
         if self.metric in metrics and metrics[self.metric].last is not None:
-            parts.append(Content.styled(value_label(metrics[self.metric].last or 0.0), "bold"))
+            first.append(Content.styled(value_label(metrics[self.metric].last or 0.0), "bold"))
+        trained = []
         for name, short in (("learning_rate", "lr"), ("grad_norm", "grad")):
             if name in metrics and name != self.metric and metrics[name].last is not None:
-                parts.append(Content.assemble((f"{short} ", "$muted"), value_label(metrics[name].last or 0.0)))
+                trained.append(Content.assemble((f"{short} ", "$muted"), value_label(metrics[name].last or 0.0)))
+        held_out = []
         evaluation = metrics.get(f"eval_{self.metric}")
         if evaluation is not None and evaluation.last is not None and evaluation.last_step is not None:
             value = f"{value_label(evaluation.last)} at {evaluation.last_step:,.0f}"
-            parts.append(Content.assemble(("eval ", "$muted"), value))
+            held_out.append(Content.assemble(("eval ", "$muted"), value))
         for name, short in (("eval_bleu", "BLEU"), ("eval_perplexity", "ppl")):
             known = metrics.get(name)
             if name != self.metric and known is not None and known.last is not None:
-                parts.append(Content.assemble((f"{short} ", "$muted"), measured(name, known.last)))
+                held_out.append(Content.assemble((f"{short} ", "$muted"), measured(name, known.last)))
+        # What does not fit goes from the end: where text is generated, its score says more than the gradient.
+        rest = [*held_out, *trained] if "eval_bleu" in metrics else [*trained, *held_out]
+        parts = [*first, *rest]
         return join_fitting(parts, max(1, self.content_size.width)) if parts else Content()
 
 

@@ -1,0 +1,129 @@
+"""Measurements on held-out rows and the engine that ran: the same figures wherever a run is shown."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.run.state import RunState
+from trainwiz.core.telemetry.source import RunSource
+from trainwiz.tui.commands.monitor_text import summary_lines
+from trainwiz.tui.commands.runs import run_show
+from trainwiz.tui.headless.ending import ending_lines, ending_of
+from trainwiz.tui.headless.reporters import row_text
+from trainwiz.tui.metric_words import engine_problems, evaluation_parts
+from trainwiz.tui.screens.plan_card import plan_content
+from trainwiz.tui.theme import UNICODE_MARKS
+from trainwiz.tui.widgets.metric_panel import MetricPanel, metric_names
+
+from tests.core.telemetry.written_run import NOW_S, write_json, write_lines, write_run
+from tests.tui.test_monitor import monitor_app, until
+
+EVALUATION = {"eval_loss": 2.611, "eval_perplexity": 13.61, "eval_accuracy": 0.452, "eval_bleu": 24.07}
+WORDS = ["loss 2.61", "perplexity 13.6", "accuracy 45.2 %", "BLEU 24.1"]
+OTHER_ENGINE = {
+    "planned": "ddp",
+    "actual": "single",
+    "findings": [{"code": "engine_not_as_planned", "severity": "warning", "message": "The engine is single."}],
+}
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A finished translation that was measured twice."""
+    monkeypatch.chdir(tmp_path)
+    folder = write_run(tmp_path / "runs" / "translation", status="finished", steps=4, gpus=0, max_steps=16)
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    training = [row for row in rows if "loss" in row]
+    measured = [
+        {"time_s": NOW_S, "step": 8, **EVALUATION, "eval_bleu": 9.0},
+        {"time_s": NOW_S, "step": 16, **EVALUATION},
+    ]
+    write_lines(folder / "metrics.jsonl", [*training, *measured])
+    state = json.loads((folder / "state.json").read_text())
+    write_json(folder / "state.json", {**state, "outcome": {"step": 16, **EVALUATION}, "engine": OTHER_ENGINE})
+    return folder
+
+
+def test_what_is_there_is_said_in_one_order() -> None:
+    assert evaluation_parts(EVALUATION) == WORDS
+    assert evaluation_parts({"eval_bleu": 3, "eval_runtime": 2.0, "loss": 1.0}) == ["BLEU 3.0"]
+    assert evaluation_parts({"eval_loss": float("nan"), "eval_accuracy": True, "eval_perplexity": 2191.6}) == [
+        "loss not a number",
+        "perplexity 2,192",
+    ]
+
+
+def test_the_end_of_a_run_tells_what_was_measured_and_what_ran(run: Path) -> None:
+    ending = ending_of(RunFolder(run), RunState(status="finished", outcome=dict(EVALUATION), engine=OTHER_ENGINE))
+    assert ending_lines(ending)[1:] == [f"Held out  {', '.join(WORDS)}", "Engine    ! The engine is single."]
+    document = ending.to_json()
+    assert document["evaluation"] == EVALUATION
+    assert (document["engine"]["planned"], document["engine"]["actual"]) == ("ddp", "single")
+    as_planned = ending_of(RunFolder(run), RunState(status="finished", engine={"planned": "ddp", "actual": "ddp"}))
+    assert len(ending_lines(as_planned)) == 1
+
+
+@pytest.mark.parametrize(
+    ("engine", "said"),
+    [
+        ({}, []),
+        ({"planned": "ddp"}, []),
+        ({"planned": "ddp", "actual": "ddp", "findings": []}, []),
+        ({"planned": "ddp", "actual": "single"}, ["The engine is single and was planned as ddp."]),
+        (OTHER_ENGINE, ["The engine is single."]),
+        ({"planned": "ddp", "actual": "single", "findings": ["x", {"message": 3}]},
+         ["The engine is single and was planned as ddp."]),
+    ],
+)  # fmt: skip
+def test_an_engine_that_was_not_planned_is_always_said(engine: dict[str, Any], said: list[str]) -> None:
+    assert engine_problems(engine) == said
+
+
+def test_runs_show_and_the_text_monitor_agree(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_show("translation", as_json=False) == 0
+    shown = capsys.readouterr().out
+    assert f"Held out    {', '.join(WORDS)}" in shown
+    assert "! The engine is single." in shown
+    text = "\n".join(summary_lines(RunSource(RunFolder(run), clock=lambda: NOW_S).poll()))
+    assert "perplexity 13.6" in text and "BLEU 24.1" in text
+    assert "Engine    single" in text and "warning: The engine is single." in text
+
+
+def test_a_line_of_an_evaluation_while_the_run_goes_on(run: Path) -> None:
+    class Shown:
+        max_steps = 16
+        new_rows = ({"step": 16, **EVALUATION},)
+
+    assert row_text(Shown.new_rows[0], Shown()).endswith(f"step 16/16   evaluation {', '.join(WORDS)}")  # type: ignore[arg-type]
+
+
+def test_the_plan_card_names_the_engine() -> None:
+    plan = {
+        "task": "causal-lm",
+        "model": {"name": "m", "parameters": 7_600_000_000, "trainable_parameters": 40_400_000},
+    }
+    text = plan_content(plan, UNICODE_MARKS, {"planned": "ddp", "actual": "ddp"}).plain
+    assert "7,600,000,000 parameters, 40.4M of them trained, 0.53 %" in text
+    assert "Engine    ddp, as planned" in text
+    assert "! The engine is single." in plan_content(plan, UNICODE_MARKS, OTHER_ENGINE).plain
+    assert "ddp planned, not read yet" in plan_content(plan, UNICODE_MARKS, {"planned": "ddp"}).plain
+
+
+async def test_the_monitor_shows_bleu_and_perplexity_and_draws_them(run: Path) -> None:
+    app = monitor_app(run)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: app.screen.snapshot is not None)
+        await pilot.pause(0.1)
+        snapshot = app.screen.snapshot
+        assert metric_names(snapshot)[:3] == ["loss", "eval_bleu", "eval_perplexity"]
+        panel = app.screen.query_one(MetricPanel)
+        values = panel._values(snapshot).plain
+        assert "eval 2.611 at 16" in values and "BLEU 24.1" in values and "ppl 13.6" in values
+        await pilot.press("m")
+        await until(pilot, lambda: "eval_bleu" in app.screen.snapshot.curves)
+        assert panel.metric == "eval_bleu"
+        assert list(app.screen.snapshot.curves["eval_bleu"].values) == [9.0, 24.07]
