@@ -22,14 +22,15 @@ def weights_findings(spec: ModelSpec, section: ModelSection, ask: AskHub) -> tup
     if section.init != "pretrained" or spec.has_weights:
         return ()
     if spec.path is not None and any(spec.path.glob("pytorch_model*.bin")):
-        return () if section.allow_pickle else (_pickled(spec.name),)
+        # Read by torch's restricted unpickler, which runs no code.
+        return ()
     if spec.hub_id is None:
         message = f"There are no pretrained weights for {spec.name}."
         return (Finding("missing_model", "error", "model.init", message, (_from_scratch(),)),)
-    return (_from_hub(spec, section, ask(spec.hub_id)),)
+    return (_from_hub(spec, ask(spec.hub_id)),)
 
 
-def _from_hub(spec: ModelSpec, section: ModelSection, answer: HubModel) -> Finding:
+def _from_hub(spec: ModelSpec, answer: HubModel) -> Finding:
     hub_id = str(spec.hub_id)
     fetch = Remedy("download them where there is a network", f"hf download {hub_id}")
     not_here = f"The weights of {hub_id} are not on this machine"
@@ -42,8 +43,6 @@ def _from_hub(spec: ModelSpec, section: ModelSection, answer: HubModel) -> Findi
     if answer.closed:
         return Finding("gated_model", "error", "model.name", _licence(hub_id), (_from_scratch(),))
     safe, pickles = answer.files(SAFETENSORS), answer.files(PICKLES)
-    if not safe and pickles and not section.allow_pickle:
-        return _pickled(hub_id)
     if not safe and not pickles:
         message = f"{not_here}, and {hub_id} on the hub has no weights that transformers loads (model.safetensors)."
         return Finding("missing_model", "error", "model.name", message, (_from_scratch(),))
@@ -127,15 +126,6 @@ def _from_scratch() -> Remedy:
 
 def _licence(hub_id: str) -> str:
     return f"{hub_id} is for accounts that accepted its licence: do so on its page, then log in with `hf auth login`."
-
-
-def _pickled(name: str) -> Finding:
-    message = (
-        f"The weights of {name} are pickles (.bin), which can run code when they are loaded; "
-        "convert them to safetensors, or allow it with --set model.allow_pickle=true."
-    )
-    allow = Remedy("load the pickle", "--set model.allow_pickle=true", {"model.allow_pickle": True})
-    return Finding("pickled_weights", "error", "model.allow_pickle", message, (allow, _from_scratch()))
 
 
 def _amount(files: Mapping[str, int]) -> str:

@@ -71,9 +71,6 @@ class ModelSection(Section):
     trust_remote_code: bool = Field(
         False, description="Run Python code that comes with the model. Off unless you say so."
     )
-    allow_pickle: bool = Field(
-        False, description="Load weights that unpickle (.bin, .pt); they can run code. Off unless you say so."
-    )
 
 
 class DataSource(Section):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
+import pickle
 from pathlib import Path
 from typing import Any
 
 import torch
 from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import UsageError, usage_error
-from trainwiz.core.findings import Finding, Remedy
 from trainwiz.core.training.esm import check_esm
 from transformers import (
     AutoConfig,
@@ -78,14 +78,15 @@ def load_weights(name: str, config: RunConfig, what: str, *, whole: bool = False
             name,
             config=architecture,
             **source,
-            use_safetensors=None if config.model.allow_pickle else True,
+            # A .bin is read by torch's restricted unpickler: tensors and nothing that could run.
+            weights_only=True,
             output_loading_info=True,
             **loading_options(config),
         )
     except UsageError:
         raise
-    except (OSError, ValueError, RuntimeError) as error:
-        raise _cannot_load(name, what, error, config.model.allow_pickle) from error
+    except (OSError, ValueError, RuntimeError, pickle.UnpicklingError) as error:
+        raise _cannot_load(name, what, error) from error
     missing = sorted(report["missing_keys"])
     if missing and whole:
         raise usage_error(
@@ -101,19 +102,9 @@ def _as_pretrained(model: Any) -> PreTrainedModel:
     return model
 
 
-def _cannot_load(name: str, what: str, error: Exception, pickle_allowed: bool) -> UsageError:
-    folder = Path(name)
-    pickled = sorted(path.name for path in folder.glob("*.bin")) if folder.is_dir() else []
-    if pickled and not pickle_allowed and not any(folder.glob("*.safetensors")):
-        return UsageError(
-            Finding(
-                "pickled_weights",
-                "error",
-                "model.allow_pickle",
-                f"{name} holds its weights as {pickled[0]}, which can run code when it is loaded; "
-                "allow it with --set model.allow_pickle=true, or convert it to safetensors.",
-                (Remedy("allow it", changes={"model.allow_pickle": True}),),
-            )
-        )
+def _cannot_load(name: str, what: str, error: Exception) -> UsageError:
+    if isinstance(error, pickle.UnpicklingError):
+        problem = "its .bin weights hold more than tensors, which could run code; convert them to safetensors"
+        return usage_error("unsafe_weights", "model.name", f"{what} {name} is not loaded: {problem}.")
     detail = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
     return usage_error("missing_model", "model.name", f"{what} {name} cannot be loaded: {detail}.")

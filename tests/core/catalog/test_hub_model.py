@@ -76,11 +76,10 @@ def test_a_hub_that_cannot_be_reached(hub: Hub, monkeypatch: pytest.MonkeyPatch)
     assert "train from scratch" in [remedy.text for remedy in finding.remedies]
 
 
-def test_pickles_alone_need_a_word(hub: Hub) -> None:
+def test_weights_that_are_pickles_alone_are_downloaded_too(hub: Hub) -> None:
     hub.add("Helsinki-NLP/opus-mt-zh-en", {"pytorch_model.bin": 312_000_000, "source.spm": 800_000})
-    assert one("opus-mt-zh-en", init="pretrained").code == "pickled_weights"
-    allowed = one("opus-mt-zh-en", init="pretrained", allow_pickle=True)
-    assert allowed.code == "model_to_download" and "1 file with 0.3 GB" in allowed.message
+    finding = one("opus-mt-zh-en", init="pretrained")
+    assert finding.code == "model_to_download" and "1 file with 0.3 GB" in finding.message
 
 
 def test_a_gated_model_needs_an_account(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:

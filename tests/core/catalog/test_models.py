@@ -177,13 +177,10 @@ def test_pretrained_weights_that_are_not_here(tmp_path: Path, monkeypatch: pytes
     assert finding.remedies[0].changes == {"model.init": "scratch"}
 
 
-def test_pickled_weights_need_a_word(tmp_path: Path) -> None:
+def test_pickled_weights_count_as_weights(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "bert", "architectures": ["BertForMaskedLM"]}')
     (tmp_path / "pytorch_model.bin").touch()
-    (finding,) = findings_of(str(tmp_path), init="pretrained")
-    assert finding.code == "pickled_weights"
-    section = ModelSection(name=str(tmp_path), init="pretrained", allow_pickle=True)
-    assert resolve_model(section)[1] == ()
+    assert resolve_model(ModelSection(name=str(tmp_path), init="pretrained"))[1] == ()
 
 
 def test_code_that_comes_with_a_model_is_told(tmp_path: Path) -> None:

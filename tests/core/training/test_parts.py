@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -36,7 +37,17 @@ def test_a_model_built_from_a_checkpoint_is_the_same_in_every_tensor(tmp_path: P
     assert [n for n, p in again.state_dict().items() if not torch.equal(p, model.state_dict()[n])] == []
 
 
-def test_pretrained_weights_from_a_folder_and_no_pickle_unless_allowed(tmp_path: Path) -> None:
+class Opens:
+    """Creates a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = str(path)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return open, (self.path, "w")
+
+
+def test_pretrained_weights_from_a_folder_and_from_a_pickle_that_runs_nothing(tmp_path: Path) -> None:
     model = build_esm(tiny_config(), None)
     model.save_pretrained(tmp_path)
     config = tiny_config(model__name=str(tmp_path), model__init="pretrained", model__architecture_overrides={})
@@ -44,10 +55,12 @@ def test_pretrained_weights_from_a_folder_and_no_pickle_unless_allowed(tmp_path:
     assert torch.equal(loaded.lm_head.bias, model.lm_head.bias)
     torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
     (tmp_path / "model.safetensors").unlink()
-    with pytest.raises(UsageError, match=r"model\.allow_pickle"):
-        build_esm(config, None)
-    config.model.allow_pickle = True
     assert torch.equal(build_esm(config, None).lm_head.bias, model.lm_head.bias)
+    ran = tmp_path / "ran"
+    torch.save({**model.state_dict(), "more": Opens(ran)}, tmp_path / "pytorch_model.bin")
+    with pytest.raises(UsageError, match="hold more than tensors"):
+        build_esm(config, None)
+    assert not ran.exists()
 
 
 def test_code_that_comes_with_a_model_is_not_run_and_not_asked_about(
