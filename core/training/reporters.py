@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -38,6 +39,13 @@ class GuardedReporter(TrainerCallback):
     def _create(self) -> None:
         self._inner = self._make()
 
+    def _create_anew(self) -> None:
+        # A package that has read its environment reads it again only after this.
+        tear_down = getattr(sys.modules.get(self._name), "teardown", None)
+        if tear_down is not None:
+            tear_down()
+        self._create()
+
     def _attempt(self, call: Callable[[], None], first: bool = False) -> None:
         try:
             call()
@@ -46,9 +54,9 @@ class GuardedReporter(TrainerCallback):
             problem = error
         offline = {key: value for key, value in OFFLINE.get(self._name, {}).items() if key not in os.environ}
         if first and offline:
-            os.environ.update(offline)
             print(f"{self._name} writes into the run folder, for its server cannot be used: {problem}", flush=True)
-            self._attempt(self._create)
+            os.environ.update(offline)
+            self._attempt(self._create_anew)
             self._attempt(call)
             return
         self._inner = None
@@ -89,7 +97,12 @@ def take_reporters(args: TrainingArguments) -> list[GuardedReporter]:
         for name in names:
             for key, value in OFFLINE.get(name, {}).items():
                 os.environ.setdefault(key, value)
-    return [GuardedReporter(name, INTEGRATION_TO_CALLBACK[name]) for name in names]
+    return [_class_of(name)(name, INTEGRATION_TO_CALLBACK[name]) for name in dict.fromkeys(names)]
+
+
+def _class_of(name: str) -> type[GuardedReporter]:
+    """A class for each: the Trainer warns of two callbacks of the same one."""
+    return type(f"{GuardedReporter.__name__}_{name}", (GuardedReporter,), {})
 
 
 def add_reporters(trainer: Trainer, reporters: list[GuardedReporter]) -> None:

@@ -14,6 +14,7 @@ from trainwiz.core.errors import usage_error
 from trainwiz.core.export.training_arguments import training_arguments
 from trainwiz.core.run.folder import TENSORBOARD_LOGS, RunFolder, read_json, write_json_atomic
 from trainwiz.core.training.callbacks import EngineCallback, EpochCallback, StopCallback
+from trainwiz.core.training.compiling import allow_any_length
 from trainwiz.core.training.final_model import save_final_model
 from trainwiz.core.training.memory_log import MemoryCallback
 from trainwiz.core.training.meter import StepMeter
@@ -46,8 +47,8 @@ class TrainingSession:
         os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(self.folder.file(TENSORBOARD_LOGS)))
         disable_progress_bar()  # type: ignore[no-untyped-call]
         set_seed(config.training.seed)
-        arguments = training_arguments(config)
-        arguments |= join_processes(config)
+        allow_any_length(config)
+        arguments = training_arguments(config) | join_processes(config)
         # Made first: it starts the process group and DeepSpeed, which the model's weights depend on.
         args = TrainingArguments(**arguments)
         parts = build_task(config, self.folder.path, self.checkpoint, args.world_size)
