@@ -14,7 +14,7 @@ from trainwiz.core.findings import Finding, Remedy
 AskHub = Callable[[str], HubModel]
 
 MADE_FROM_THE_DATA = "train"
-"""Value of model.tokenizer."""
+"""Value of model.tokenizer that makes one from the rows."""
 
 
 def weights_findings(spec: ModelSpec, section: ModelSection, ask: AskHub) -> tuple[Finding, ...]:

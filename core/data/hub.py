@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainwiz.core.catalog.hub_cache import hub_cache_folder
+from trainwiz.core.catalog.hub_cache import hub_cache_folder, is_hub_id
 from trainwiz.core.data.hub_question import HubAnswer, ask_hub, download
 from trainwiz.core.data.hub_split import SplitError, card_of, missing_shards, split_files
 from trainwiz.core.data.samples import SAMPLES
 from trainwiz.core.errors import UsageError
 from trainwiz.core.findings import Finding, Remedy, Severity
 
-HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 WORKS_OFFLINE = f"offline, a file or folder works (--dataset FILE) and so do the samples ({', '.join(SAMPLES)})"
 
 
@@ -34,7 +32,8 @@ class HubSplit:
 
 
 def looks_like_hub_id(name: str) -> bool:
-    return HUB_ID.fullmatch(name) is not None
+    """`owner/name`: a data set of one word cannot be told from a file."""
+    return "/" in name and is_hub_id(name)
 
 
 def hub_files(wanted: HubSplit, environment: Mapping[str, str] | None = None, *, fetch: bool = False) -> list[Path]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from trainwiz.core.catalog.availability import MADE_FROM_THE_DATA
 from trainwiz.core.catalog.hub_cache import cached_model_folder
 from trainwiz.core.catalog.models import resolve_model
 from trainwiz.core.config import RunConfig
@@ -56,7 +57,7 @@ class TokenCounter:
 def _tokenizer_file(config: RunConfig, folder: Path) -> Path | None:
     """The tokenizer.json that training will use, where it is here already."""
     name = config.model.tokenizer
-    if name == "train":
+    if name == MADE_FROM_THE_DATA:
         return None
     places: list[Path | None]
     if name is not None:

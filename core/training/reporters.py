@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from trainwiz.core.catalog.hub_cache import is_offline
 from trainwiz.core.errors import usage_error
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
@@ -93,7 +94,7 @@ def take_reporters(args: TrainingArguments) -> list[GuardedReporter]:
             f"There is no reporter {', '.join(unknown)}; transformers reports to {known}, or none (logging.report_to).",
         )
     args.report_to = []
-    if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
+    if is_offline():
         for name in names:
             for key, value in OFFLINE.get(name, {}).items():
                 os.environ.setdefault(key, value)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
-from trainwiz.core.catalog.hub_cache import cached_model_folder
+from trainwiz.core.catalog.availability import MADE_FROM_THE_DATA
+from trainwiz.core.catalog.hub_cache import cached_model_folder, is_offline
+from trainwiz.core.catalog.hub_model import TOKENIZER_FILES
 from trainwiz.core.catalog.models import resolve_model
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.text_rows import TextRows
@@ -14,19 +15,6 @@ from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.training.languages import set_languages
 from trainwiz.core.training.tokenizer_training import trained_tokenizer
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
-
-TRAIN = "train"
-"""Value of model.tokenizer that makes one from the data."""
-TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer.model",
-    "spiece.model",
-    "sentencepiece.bpe.model",
-    "source.spm",
-    "vocab.json",
-    "vocab.txt",
-)
-"""Any of them makes a folder one with a tokenizer."""
 
 
 def build_tokenizer(config: RunConfig, folder: Path, rows: TextRows) -> PreTrainedTokenizerBase:
@@ -38,10 +26,10 @@ def build_tokenizer(config: RunConfig, folder: Path, rows: TextRows) -> PreTrain
     """
     made = RunFolder(folder).tokenizer
     choice = config.model.tokenizer
-    if choice not in (None, TRAIN):
+    if choice not in (None, MADE_FROM_THE_DATA):
         return _ready(_load(_named(str(choice), folder), config, "model.tokenizer"), config)
     has_made = (made / "tokenizer.json").is_file()
-    own = None if choice == TRAIN or has_made else _own(config, folder)
+    own = None if choice == MADE_FROM_THE_DATA or has_made else _own(config, folder)
     if own is not None:
         return _ready(_load(own, config, "model.name"), config)
     return _ready(trained_tokenizer(made, rows, _vocabulary(config), ends_texts=config.task == "seq2seq"), config)
@@ -81,7 +69,7 @@ def _has_tokenizer(folder: Path) -> bool:
 
 
 def _load(name: str, config: RunConfig, key: str) -> PreTrainedTokenizerBase:
-    offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
+    offline = is_offline()
     try:
         tokenizer = AutoTokenizer.from_pretrained(
             name, local_files_only=offline, trust_remote_code=config.model.trust_remote_code

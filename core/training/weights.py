@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 from pathlib import Path
 from typing import Any
 
 import torch
+from trainwiz.core.catalog.hub_cache import is_offline
 from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import UsageError, usage_error
 from trainwiz.core.training.esm import check_esm
@@ -67,7 +67,7 @@ def load_weights(name: str, config: RunConfig, what: str, *, whole: bool = False
 
     `whole` refuses weights that do not fill every tensor of the model. Raises UsageError with `what` it is.
     """
-    offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
+    offline = is_offline()
     # Left out, trust_remote_code makes transformers ask a question that nobody can answer here.
     source: dict[str, Any] = {"local_files_only": offline, "trust_remote_code": config.model.trust_remote_code}
     try:

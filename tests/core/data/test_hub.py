@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 from trainwiz.core.catalog.hub_cache import hub_cache_folder
 from trainwiz.core.data.hub import HubSplit, hub_files, looks_like_hub_id
-from trainwiz.core.data.hub_question import ONLINE_CHECK_S
 from trainwiz.core.errors import UsageError
 
 from tests.core.data.builders import parquet, summary_of
@@ -42,10 +40,8 @@ def test_the_cache_is_found_through_a_source(tmp_path: Path, monkeypatch: pytest
 
 
 def test_offline_says_at_once_what_works() -> None:
-    start = time.perf_counter()
     with pytest.raises(UsageError, match=r"sample-proteins.*hf download") as caught:
         hub_files(HubSplit("no/such-set", "train"), {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": "/nowhere"})
-    assert time.perf_counter() - start < 0.5
     assert len(caught.value.findings) == 1
 
 
@@ -56,15 +52,21 @@ def test_a_hub_that_does_not_answer_costs_one_short_wait() -> None:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         environment = {"HF_ENDPOINT": f"http://127.0.0.1:{silent.getsockname()[1]}", "HF_HUB_CACHE": "/nowhere"}
-        start = time.perf_counter()
+        # Without its limit of three seconds the question would wait until the test is ended from outside.
         with pytest.raises(UsageError, match="cannot be reached"):
             hub_files(HubSplit("no/such-set", "train"), environment)
-    assert time.perf_counter() - start < ONLINE_CHECK_S + 1
+        silent.setblocking(False)
+        silent.accept()[0].close()
+        with pytest.raises(BlockingIOError):
+            silent.accept()
 
 
 def test_what_is_a_hub_id() -> None:
     assert looks_like_hub_id("agemagician/uniref50")
-    assert not any(looks_like_hub_id(name) for name in ("sample-proteins", "/abs/path", "a/b/c", "./data", "../x"))
+    assert not any(
+        looks_like_hub_id(name)
+        for name in ("sample-proteins", "/abs/path", "a/b/c", "./data", "../x", "a/..", "a/b..c")
+    )
 
 
 def test_an_answer_that_is_not_the_hubs_counts_as_offline(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def hub(tmp_path: Path) -> Iterator[HubStandIn]:
 
 
 def _environment(hub: HubStandIn, cache: Path) -> dict[str, str]:
-    return {"HF_ENDPOINT": hub.endpoint, "HF_HUB_CACHE": str(cache)}
+    return {"HF_ENDPOINT": hub.endpoint, "HF_HUB_CACHE": str(cache), "HF_TOKEN_PATH": str(cache / "none")}
 
 
 def _finding(hub: HubStandIn, cache: Path, wanted: HubSplit) -> Finding:
