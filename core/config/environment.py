@@ -25,8 +25,16 @@ OWN: dict[str, str] = {
 }
 """Variables that a setting or trainwiz itself decides."""
 
-LOADS_CODE = re.compile(r"PLUGIN|INJECTION|PRELOAD|_PATH$|_DIR$|_HOME$|_EXEC|LIBRAR|COMMAND|CONF_FILE|_CC$|_CXX$")
-"""Names by which a library is told a place that it loads code from."""
+LOADS_CODE = re.compile(
+    r"PLUGIN|INJECTION|PRELOAD|_PATH$|_DIR$|_HOME$|_EXEC|LIBRAR|COMMAND|CONF_FILE|_CC$|_CXX$"
+    r"|_MANAGER$|MODULES|WEIGHTS_ONLY|TRUST_REMOTE"
+)
+"""Names by which a library is told a place that it loads code from (TRITON_CACHE_MANAGER is a Python class), or that
+it may run what it reads (TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD)."""
+
+WRITES = re.compile(r"_FILE$|LOGDEST|_DEST$")
+ONLY_READ: tuple[str, ...] = ("NCCL_TOPO_FILE", "NCCL_GRAPH_FILE")
+"""Names that end like those of a file that a library writes, and empties first: NCCL_DEBUG_FILE."""
 
 SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|API_KEY|CREDENTIAL")
 NOT_SECRET_PREFIX = "TOKENIZERS_"
@@ -50,6 +58,10 @@ def check_variable_name(name: str) -> str:
     if LOADS_CODE.search(name):
         raise ValueError(
             f"a run cannot set {name}: it names a place that code may be loaded from; export it in the shell instead"
+        )
+    if WRITES.search(name) and name not in ONLY_READ:
+        raise ValueError(
+            f"a run cannot set {name}: it names a file that is overwritten; export it in the shell instead"
         )
     if REACHES_OUT.search(name):
         raise ValueError(f"a run cannot set {name}: it decides who is talked to; export it in the shell instead")

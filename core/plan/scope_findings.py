@@ -44,7 +44,19 @@ def _findings(facts: Facts) -> Iterator[Finding]:
         wanted = ", ".join(config.engine.gpus)
         message = f"GPU {wanted} is asked for (engine.gpus), and this run would compute on the CPU."
         yield _error("missing_hardware", "engine.gpus", message, facts, {"engine.gpus": None}, "use the CPU")
+    yield from _code_of_the_model(facts)
     yield from _reporters(facts)
+
+
+def _code_of_the_model(facts: Facts) -> Iterator[Finding]:
+    """A profile is data that people pass on: it must not decide that code is run."""
+    key = "model.trust_remote_code"
+    if facts.config.model.trust_remote_code and facts.config.origin(key).origin != "you":
+        message = (
+            f"The profile wants to run Python code that comes with the model ({key}); that is for you to allow: "
+            f"--set {key}=true."
+        )
+        yield _error("remote_code", key, message, facts, {key: False}, "run no code of the model")
 
 
 def _reporters(facts: Facts) -> Iterator[Finding]:

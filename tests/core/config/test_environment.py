@@ -35,6 +35,11 @@ def test_what_yaml_would_read_otherwise_stays_as_typed(text: str) -> None:
         ("NCCL_CONF_FILE", "code may be loaded from"),
         ("CUDA_INJECTION64_PATH", "code may be loaded from"),
         ("TORCH_EXTENSIONS_DIR", "code may be loaded from"),
+        ("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "code may be loaded from"),
+        ("TRITON_CACHE_MANAGER", "code may be loaded from"),
+        ("HF_MODULES_CACHE", "code may be loaded from"),
+        ("NCCL_DEBUG_FILE", "a file that is overwritten"),
+        ("CUBLAS_LOGDEST_DBG", "a file that is overwritten"),
         ("HF_ENDPOINT", "who is talked to"),
         ("HF_TOKEN", "could read it"),
         ("WANDB_API_KEY", "could read it"),
@@ -55,7 +60,16 @@ def test_variables_that_a_run_may_not_set(name: str, why: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["NCCL_IB_DISABLE", "TORCH_NCCL_BLOCKING_WAIT", "GLOO_SOCKET_IFNAME", "HF_HUB_OFFLINE"]
+    "name",
+    [
+        "NCCL_IB_DISABLE",
+        "TORCH_NCCL_BLOCKING_WAIT",
+        "GLOO_SOCKET_IFNAME",
+        "HF_HUB_OFFLINE",
+        "NCCL_TOPO_FILE",
+        "CUDA_MODULE_LOADING",
+        "TOKENIZERS_PARALLELISM",
+    ],
 )
 def test_variables_that_a_run_may_set(name: str) -> None:
     assert build_config(None, {f"engine.environment.{name}": "1"}).engine.environment == {name: "1"}

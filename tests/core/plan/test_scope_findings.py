@@ -52,3 +52,12 @@ def test_a_reporter_is_wanted_where_the_run_is() -> None:
 def test_the_modes_of_the_guides_are_no_errors() -> None:
     request = config(mode__trace_steps=3, logging__memory_every_steps=200, evaluation__every_epoch=True)
     assert not plan(machine(), request).errors
+
+
+def test_only_the_user_allows_the_code_of_a_model() -> None:
+    request = config()
+    asked = request.with_values({"model.trust_remote_code": True}, "profile")
+    found = finding(plan(machine(), asked), "remote_code")
+    assert found.severity == "error" and "--set model.trust_remote_code=true" in found.message
+    assert not plan(machine(), asked.with_values(dict(found.remedies[0].changes), "you")).config.model.trust_remote_code
+    assert "remote_code" not in codes(plan(machine(), request.with_values({"model.trust_remote_code": True}, "you")))
