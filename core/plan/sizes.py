@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 
 from trainwiz.core.batch import BatchSolution, solve_batch
+from trainwiz.core.data.answers import longest_generation
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.estimate.memory import GIB, estimate_evaluation, estimate_memory, largest_micro_batch
 from trainwiz.core.estimate.workload import Workload
@@ -60,7 +61,7 @@ def settle_evaluation(draft: Draft, work: Workload | None, devices: Devices, cou
         return
     capacity = devices.capacity_bytes // (devices.processes if devices.device == "cpu" else 1)
     generates = bool(draft.get("evaluation.generate"))
-    longest = int(draft.get("evaluation.generation_length") or work.decoded_length) if generates else 0
+    longest = longest_generation(draft.view()) if generates else 0
     training, size = estimate_memory(work), micro
     while size > 1:
         then = estimate_evaluation(replace(work, eval_micro_batch=size, generation_length=longest))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainwiz.core.catalog.targets import known_targets, unknown_targets
+from trainwiz.core.data.answers import longest_generation
 from trainwiz.core.data.joining import joins_texts
 from trainwiz.core.findings import Finding
 from trainwiz.core.plan.draft import Draft
@@ -28,8 +29,8 @@ def settle_task(draft: Draft) -> None:
     if draft.get("peft.method") == "lora":
         draft.settle("peft.alpha", 2.0 * int(draft.get("peft.rank")), "twice the rank")
     if draft.get("evaluation.generate"):
-        longest = int(draft.get("batch.target_length") or draft.get("batch.sequence_length"))
-        draft.settle("evaluation.generation_length", longest, "as long as the longest target")
+        why = "half of a sequence: the prompt has the rest" if task == "causal-lm" else "as long as the longest target"
+        draft.settle("evaluation.generation_length", longest_generation(draft.view()), why)
     if draft.get("checkpoint.keep_best"):
         draft.settle("evaluation.metric", DEFAULT_METRIC, "every evaluation measures it")
 
@@ -74,6 +75,14 @@ def _generation(facts: Facts) -> Iterator[Finding]:
     elif config.task == "causal-lm" and all(source.target_column is None for source in config.data.sources):
         message = "evaluation.generate compares with a target, and no source of this run has a target_column."
         yield Finding("nothing_to_generate", "error", "evaluation.generate", message, (off,))
+    asked, longest = evaluation.generation_length, longest_generation(config)
+    if asked is not None and asked > longest:
+        message = (
+            f"Generated answers end at {longest:,} tokens, not at {asked:,}: the prompt needs the other half of "
+            f"{config.batch.sequence_length:,} tokens (batch.sequence_length)."
+        )
+        remedy = facts.remedy("take the whole answer", {"batch.sequence_length": 2 * asked})
+        yield Finding("generation_cut", "warning", "evaluation.generation_length", message, (remedy,))
 
 
 def _best(facts: Facts) -> Iterator[Finding]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from trainwiz.core.data.answers import longest_generation
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.estimate.architecture import Architecture, default_lora_targets
 from trainwiz.core.estimate.workload import Workload
@@ -51,7 +52,7 @@ def workload_of(
         device=devices.device,
         eval_micro_batch=(get("batch.eval_micro_batch_size") or 0) if evaluates else 0,
         beams=int(get("evaluation.beams")),
-        generation_length=int(get("evaluation.generation_length") or target) if generates else 0,
+        generation_length=longest_generation(draft.view()) if generates else 0,
     )
 
 

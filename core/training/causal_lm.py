@@ -6,9 +6,9 @@ from pathlib import Path
 
 from torch.utils.data import Dataset
 from trainwiz.core.config import RunConfig
+from trainwiz.core.data.answers import prompt_room
 from trainwiz.core.data.joining import joins_texts
 from trainwiz.core.data.text_rows import TextRows, load_text_rows
-from trainwiz.core.training.generation import prompt_room
 from trainwiz.core.training.model_inputs import decoder_only
 from trainwiz.core.training.parts import TaskParts
 from trainwiz.core.training.text_dataset import BlockDataset, TextDataset

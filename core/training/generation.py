@@ -15,6 +15,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 from trainwiz.core.config import RunConfig
+from trainwiz.core.data.answers import longest_generation
 from trainwiz.core.data.text_rows import TextRows
 from trainwiz.core.data.text_store import TextStore
 from trainwiz.core.run.folder import RunFolder
@@ -57,7 +58,7 @@ class Generator:
         """`encode` gives the tokens of a source or prompt. Raises UsageError when BLEU lacks a package.
 
         Of a causal model prompt and answer together fit the sequence length, as they do in
-        training: see `prompt_room`.
+        training: see core/data/answers.py.
         """
         assert rows.targets is not None
         settings = config.evaluation
@@ -71,11 +72,8 @@ class Generator:
         self._batch = config.batch.eval_micro_batch_size or config.batch.micro_batch_size or 1
         self._answers_follow = config.task == "causal-lm"
         self._path = RunFolder(folder).generations_jsonl
-        longest = settings.generation_length or config.batch.target_length or config.batch.sequence_length
-        if self._answers_follow:
-            longest = config.batch.sequence_length - prompt_room(config)
         self._search = GenerationConfig(  # type: ignore[no-untyped-call]
-            max_new_tokens=longest,
+            max_new_tokens=longest_generation(config),
             num_beams=settings.beams,
             do_sample=False,
             use_cache=True,
@@ -163,9 +161,3 @@ class Generator:
                     "generation": text,
                 }
                 lines.write(json.dumps(line, ensure_ascii=False) + "\n")
-
-
-def prompt_room(config: RunConfig) -> int:
-    """Tokens of a causal sequence that a prompt may have when its answer is generated: at least half of them."""
-    length = config.batch.sequence_length
-    return max(length // 2, length - (config.evaluation.generation_length or length))

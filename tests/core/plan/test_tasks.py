@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from trainwiz.core.data.answers import longest_generation
 from trainwiz.core.data.summary import DataSummary
 
 from tests.core.plan.machines import codes, config, finding, machine, plan
@@ -48,6 +49,29 @@ def test_targets_are_as_long_as_the_input_where_nobody_says() -> None:
     shorter = plan(machine(), seq2seq(batch__sequence_length=128, batch__target_length=32, evaluation__generate=True))
     assert shorter.config.evaluation.generation_length == 32
     assert shorter.memory.breakdown["logits"] <= made.memory.breakdown["logits"]
+
+
+@pytest.mark.parametrize(("asked", "planned", "cut"), [(None, 128, False), (100, 100, False), (200, 200, True)])
+def test_an_answer_shares_its_sequence_with_the_prompt(asked: int | None, planned: int, cut: bool) -> None:
+    values = {"data__sources": CHAT, "batch__sequence_length": 256, "evaluation__generate": True}
+    made = plan(machine(), causal(**values, evaluation__generation_length=asked))
+    assert made.config.evaluation.generation_length == planned
+    assert longest_generation(made.config) == min(planned, 128)
+    assert ("generation_cut" in codes(made)) is cut
+    if cut:
+        found = finding(made, "generation_cut")
+        assert "end at 128 tokens, not at 200" in found.message
+        fixed = plan(machine(), made.config.with_values(dict(found.remedies[0].changes), "you"))
+        assert "generation_cut" not in codes(fixed) and longest_generation(fixed.config) == 200
+
+
+def test_generation_is_planned_as_long_as_it_can_get() -> None:
+    values = {"data__sources": CHAT, "batch__sequence_length": 256, "evaluation__generate": True}
+    rows = DataSummary(rows=900, rows_exact=False, lengths=(256,) * 3, length_unit="tokens", validation_rows=100)
+    half, whole = (
+        plan(machine(), causal(**values, evaluation__generation_length=asked), rows).time for asked in (128, 256)
+    )
+    assert half.generation_s == whole.generation_s and (half.generation_s or 0) > 0
 
 
 def test_targets_decide_the_memory_of_a_large_vocabulary() -> None:

@@ -14,9 +14,10 @@ import pytest
 import sacrebleu
 import torch
 from trainwiz.core.config import RunConfig
+from trainwiz.core.data.answers import prompt_room
 from trainwiz.core.errors import UsageError
 from trainwiz.core.training.bleu import make_bleu, word_cutter
-from trainwiz.core.training.generation import GenerationRequest, Generator, prompt_room
+from trainwiz.core.training.generation import GenerationRequest, Generator
 from trainwiz.core.training.model import build_model
 from trainwiz.core.training.text_encoding import CausalEncoder, PairEncoder
 from transformers import TrainerState
