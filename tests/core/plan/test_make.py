@@ -232,6 +232,6 @@ def test_quick() -> None:
 
 
 def _seconds(call) -> float:
-    start = time.perf_counter()
+    start = time.thread_time()
     call()
-    return time.perf_counter() - start
+    return time.thread_time() - start
