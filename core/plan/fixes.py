@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from trainwiz.core.batch import accumulation_for
-from trainwiz.core.estimate.memory import MemoryEstimate, estimate_memory, largest_micro_batch
+from trainwiz.core.estimate.memory import MemoryEstimate, estimate_evaluation, estimate_memory, largest_micro_batch
+from trainwiz.core.estimate.states import states_of
 from trainwiz.core.estimate.time import step_time
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.findings import Remedy
@@ -40,7 +41,7 @@ def fixes(facts: Facts) -> list[Fix]:
     before = step_time(work, facts.rate).step.likely if facts.rate else None
     for words, changed, changes in _candidates(facts, work):
         fitted = _fitted(changed, capacity, keep=_keeps_micro_batch(changes))
-        if fitted is None:
+        if fitted is None or not _host_holds(facts, work, changed):
             continue
         smaller, estimate = fitted
         if smaller.micro_batch != work.micro_batch:
@@ -51,6 +52,13 @@ def fixes(facts: Facts) -> list[Fix]:
             }
             words = f"{words}, " if words else ""
             words += f"micro-batch {smaller.micro_batch} × accumulation {smaller.accumulation}"
+        evaluated = _evaluated_at_once(smaller, capacity)
+        if evaluated is None:
+            continue
+        if evaluated != smaller.eval_micro_batch:
+            changes = {**changes, "batch.eval_micro_batch_size": evaluated}
+            words += f", {evaluated} evaluated at once"
+            smaller = replace(smaller, eval_micro_batch=evaluated)
         factor = None
         if facts.rate is not None and before:
             factor = step_time(smaller, facts.rate).step.likely / before
@@ -137,6 +145,26 @@ def _keeps_micro_batch(changes: Mapping[str, Any]) -> bool:
     return bool(changes)
 
 
+def _host_holds(facts: Facts, before: Workload, after: Workload) -> bool:
+    """Whether the host has room for what the change moves there; a host that is too small already is judged elsewhere."""
+    more = (states_of(after).host - states_of(before).host) * facts.devices.processes
+    free = facts.memory.host_ram_capacity_bytes
+    return more <= 0 or free is None or facts.memory.host_ram_bytes + more <= free
+
+
+def _evaluated_at_once(work: Workload, capacity: int) -> int | None:
+    """As many as now where they fit, else the largest half, quarter, ... that does; None where not one fits."""
+    size = work.eval_micro_batch
+    while size:
+        estimate = estimate_evaluation(replace(work, eval_micro_batch=size))
+        if estimate is None or estimate.needed_bytes <= estimate_memory(work).needed_bytes:
+            return size
+        if estimate.verdict(capacity) == "fits":
+            return size
+        size //= 2
+    return None if work.eval_micro_batch else 0
+
+
 def _fitted(work: Workload, capacity: int, *, keep: bool) -> tuple[Workload, MemoryEstimate] | None:
     """The workload at its micro-batch where that fits, else at the largest that does; None where nothing does."""
     estimate = estimate_memory(work)
@@ -157,12 +185,12 @@ def _distinct(found: list[Fix]) -> list[Fix]:
     """A combination is dropped where a part of it alone fits at the same micro-batch."""
     kept: list[Fix] = []
     for fix in found:
-        engine = {key for key in fix.changes if key.startswith("engine.")}
-        covered = any(
-            other.work.micro_batch >= fix.work.micro_batch
-            and {key for key in other.changes if key.startswith("engine.")} < engine
-            for other in kept
-        )
+        covered = any(other.work.micro_batch >= fix.work.micro_batch and _means(other) < _means(fix) for other in kept)
         if not covered:
             kept.append(fix)
     return kept
+
+
+def _means(fix: Fix) -> set[str]:
+    """What it changes beside the sizes of batches."""
+    return {key for key in fix.changes if not key.startswith("batch.")}

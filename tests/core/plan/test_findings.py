@@ -7,6 +7,8 @@ from trainwiz.core.catalog.models import load_models
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.build import build_config
 from trainwiz.core.findings import Remedy
+from trainwiz.core.hardware.hypothetical import catalogue_machine
+from trainwiz.core.plan.assumed import assumed_rows
 from trainwiz.core.plan.make import make_plan
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.profile.store import load_profile
@@ -290,3 +292,41 @@ def test_a_profile_for_any_machine_takes_the_cpu_where_torch_misses_the_gpu() ->
     assert found.severity == "warning" and "stays idle" in found.message
     assert made.config.engine.device == "cpu"
     assert made.memory.device == "host RAM"
+
+
+def test_a_remedy_for_training_holds_in_evaluation_too() -> None:
+    """NLLB's 256,206 words: six sequences are evaluated with more logits than three are trained with."""
+    profile = load_profile("4080s")
+    request = build_config(profile, {})
+    small = catalogue_machine(
+        gpu="RTX 4080 Super", num_gpus=1, ram_bytes=64 * GIB, cpu_cores=8, gpu_memory_bytes=6 * GIB
+    )
+    made = plan(small, request, assumed_rows(request), profile=profile)
+    remedies = finding(made, "does_not_fit").remedies
+    assert remedies
+    for remedy in remedies:
+        cured = plan(small, apply(request, remedy), assumed_rows(request), profile=profile)
+        assert not codes(cured) & {"does_not_fit", "evaluation_does_not_fit"}, remedy.text
+
+
+def test_a_remedy_does_not_move_to_the_host_what_it_has_no_room_for() -> None:
+    profile = load_profile("3x3080-20g")
+    request = build_config(profile, {})
+    small = catalogue_machine(gpu="RTX 3080 20GB", num_gpus=3, ram_bytes=12 * GIB, gpu_memory_bytes=6 * GIB)
+    remedies = finding(plan(small, request, profile=profile), "does_not_fit").remedies
+    assert remedies
+    for remedy in remedies:
+        assert "host_ram" not in codes(plan(small, apply(request, remedy), profile=profile)), remedy.text
+
+
+def test_a_loss_in_slices_is_no_remedy_where_the_micro_batch_alone_does_as_much() -> None:
+    profile = load_profile("4080s-guide")
+    request = build_config(profile, {})
+    made = plan(machine("RTX 4080 Super"), request, profile=profile)
+    micro = {
+        one.changes.get("training.loss_chunk"): one.changes.get("batch.micro_batch_size")
+        for one in finding(made, "does_not_fit").remedies
+        if not any(key.startswith("engine.") for key in one.changes)
+    }
+    assert None in micro
+    assert all(size > micro[None] for chunk, size in micro.items() if chunk is not None)
