@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 from trainwiz.core.config import RunConfig
-
-BLEU = ("bleu", "eval_bleu")
+from trainwiz.core.config.metrics import generates_at_saves
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,27 +21,49 @@ class Counts:
 
 
 def count_events(config: RunConfig, steps: int, epochs: float | None) -> Counts:
-    """`epochs` is None where the rows are not known; an evaluation at each epoch then counts as one."""
+    """`epochs` is None where the rows are not known; an evaluation at each epoch then counts as the last one."""
     evaluation = config.evaluation
     save_every = config.checkpoint.every_steps or steps
-    saves = _times(steps, save_every)
-    whole_epochs = int(epochs or 0)
+    at_epochs = _ends_of_epochs(steps, epochs)
+    at_saves = _Every(save_every)
     every = evaluation.every_steps
     if every is None and not evaluation.every_epoch:
         every = save_every
-    evaluations = _times(steps, every) if every else 0
-    if evaluation.every_epoch:
-        evaluations += max(1, whole_epochs)
-    if config.checkpoint.keep_best and every != save_every:
-        evaluations += steps // save_every
-    generations = 0
-    if evaluation.generate:
-        generations = {"evaluation": evaluations, "epoch": max(1, whole_epochs), "end": 1}[evaluation.generate_at]
-        if evaluation.generate_at != "evaluation" and config.checkpoint.keep_best and evaluation.metric in BLEU:
-            generations += steps // save_every
-    return Counts(saves, max(1, evaluations), generations)
+    evaluates = [_Every(every)] if every else []
+    evaluates += [at_epochs] if evaluation.every_epoch else []
+    evaluates += [at_saves] if config.checkpoint.keep_best else []
+    generates = {"evaluation": evaluates, "epoch": [at_epochs], "end": []}[evaluation.generate_at]
+    if generates_at_saves(config):
+        generates = [*generates, at_saves]
+    return Counts(
+        saves=_moments(steps, [at_saves]),
+        evaluations=_moments(steps, evaluates),
+        generations=_moments(steps, generates) if evaluation.generate else 0,
+    )
 
 
-def _times(steps: int, every: int) -> int:
-    """Multiples of `every` up to `steps`, and the end where it is none."""
-    return steps // every + (1 if steps % every else 0)
+@dataclass(frozen=True, slots=True)
+class _Every:
+    """Each multiple of `steps`; or, with `times`, so many moments before the end that fall together with no others."""
+
+    steps: int
+    times: int | None = None
+
+
+def _ends_of_epochs(steps: int, epochs: float | None) -> _Every:
+    if not epochs:
+        return _Every(steps)
+    each = steps / epochs
+    return _Every(int(each)) if each >= 1 and each.is_integer() else _Every(steps, math.ceil(epochs) - 1)
+
+
+def _moments(steps: int, rules: Sequence[_Every]) -> int:
+    """Steps of a run that one rule or several name, and its last step. Multiples of several count once."""
+    inside = steps - 1
+    apart = sum(rule.times for rule in rules if rule.times is not None)
+    intervals = {rule.steps for rule in rules if rule.times is None}
+    together = 0
+    for size in range(1, len(intervals) + 1):
+        for some in combinations(intervals, size):
+            together += (-1) ** (size + 1) * (inside // math.lcm(*some))
+    return 1 + apart + together

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainwiz.core.catalog.targets import known_targets, unknown_targets
+from trainwiz.core.config import RunConfig
+from trainwiz.core.config.metrics import BLEU_METRIC, DEFAULT_METRIC, known_metrics, ranking_metric
 from trainwiz.core.data.answers import longest_generation
 from trainwiz.core.data.joining import joins_texts
 from trainwiz.core.findings import Finding
 from trainwiz.core.plan.draft import Draft
 from trainwiz.core.plan.facts import Facts
-from trainwiz.core.plan.schedule import BLEU
-
-DEFAULT_METRIC = "eval_loss"
-METRICS = ("eval_loss", "eval_accuracy", "eval_perplexity")
-"""What every evaluation measures (core/training/evaluation.py)."""
 
 
 def settle_task(draft: Draft) -> None:
@@ -72,7 +69,7 @@ def _generation(facts: Facts) -> Iterator[Finding]:
     if config.task == "masked-lm":
         message = "evaluation.generate is for tasks that write text; a masked language model writes none."
         yield Finding("nothing_to_generate", "error", "evaluation.generate", message, (off,))
-    elif config.task == "causal-lm" and all(source.target_column is None for source in config.data.sources):
+    elif not _has_targets(config):
         message = "evaluation.generate compares with a target, and no source of this run has a target_column."
         yield Finding("nothing_to_generate", "error", "evaluation.generate", message, (off,))
     asked, longest = evaluation.generation_length, longest_generation(config)
@@ -95,19 +92,20 @@ def _best(facts: Facts) -> Iterator[Finding]:
         remedy = facts.remedy("keep the newest", {"checkpoint.keep_best": False})
         yield Finding("nothing_held_out", "error", "checkpoint.keep_best", message, (remedy,))
         return
-    known: tuple[str, ...] = METRICS
-    if config.task == "masked-lm":
-        known += ("eval_hidden_loss",)
-    elif config.evaluation.generate:
-        known += ("eval_bleu",)
-    metric = config.evaluation.metric or DEFAULT_METRIC
-    if metric.removeprefix("eval_") in {name.removeprefix("eval_") for name in known}:
+    metric, known = ranking_metric(config), known_metrics(config)
+    if metric in known:
         return
     message = f"This run measures no {metric} (evaluation.metric); it measures {', '.join(known)}."
     remedies = [facts.remedy(f"choose by {DEFAULT_METRIC}", {"evaluation.metric": DEFAULT_METRIC})]
-    if metric in BLEU and config.task != "masked-lm":
+    if metric == BLEU_METRIC and _has_targets(config):
         remedies.insert(0, facts.remedy("generate, for BLEU", {"evaluation.generate": True}))
     yield Finding("unknown_metric", "error", "evaluation.metric", message, tuple(remedies))
+
+
+def _has_targets(config: RunConfig) -> bool:
+    """Whether there is something to compare a generated text with."""
+    named = any(source.target_column is not None for source in config.data.sources)
+    return config.task == "seq2seq" or (config.task == "causal-lm" and named)
 
 
 def _joined(facts: Facts) -> Iterator[Finding]:

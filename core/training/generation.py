@@ -15,6 +15,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 from trainwiz.core.config import RunConfig
+from trainwiz.core.config.metrics import generates_at_saves
 from trainwiz.core.data.answers import longest_generation
 from trainwiz.core.data.text_rows import TextRows
 from trainwiz.core.data.text_store import TextStore
@@ -68,7 +69,7 @@ class Generator:
         self._tokenizer: Any = tokenizer
         self._encode = encode
         self._at = settings.generate_at
-        self._scores_saves = config.checkpoint.keep_best and settings.metric in ("bleu", "eval_bleu")
+        self._scores_saves = generates_at_saves(config)
         self._batch = config.batch.eval_micro_batch_size or config.batch.micro_batch_size or 1
         self._answers_follow = config.task == "causal-lm"
         self._path = RunFolder(folder).generations_jsonl

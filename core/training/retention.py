@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-import re
 import shutil
 from pathlib import Path
 from typing import Any
 
 from trainwiz.core.config import RunConfig
+from trainwiz.core.config.metrics import BLEU_METRIC, known_metrics, lower_is_better, ranking_metric
 from trainwiz.core.findings import Finding
 from trainwiz.core.run.checkpoints import list_checkpoints
 from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.training.metrics import PROGRESS_JSON
-
-LOWER_IS_BETTER = re.compile(r"loss|perplexity")
 
 
 class BestCheckpoints:
@@ -31,7 +29,7 @@ class BestCheckpoints:
 
     @property
     def lower_is_better(self) -> bool:
-        return LOWER_IS_BETTER.search(self.metric) is not None
+        return lower_is_better(self.metric)
 
     def better(self, score: float, other: float | None) -> bool:
         """Whether `score` is at least as good as `other`; a score that is not finite never is."""
@@ -89,22 +87,10 @@ def best_checkpoints(
         )
         findings.append(Finding("nothing_held_out", "error", "checkpoint.keep_best", message))
         return None
-    metric = config.evaluation.metric or "eval_loss"
-    metric = metric if metric.startswith("eval_") else f"eval_{metric}"
-    known = known_metrics(config)
+    metric, known = ranking_metric(config), known_metrics(config)
     if metric not in known:
-        more = " eval_bleu needs evaluation.generate: true." if metric == "eval_bleu" else ""
+        more = " eval_bleu needs evaluation.generate: true." if metric == BLEU_METRIC else ""
         message = f"this run measures no {metric}; evaluation.metric can be {', '.join(known)}.{more}"
         findings.append(Finding("unknown_metric", "error", "evaluation.metric", message))
         return None
     return BestCheckpoints(folder, config.checkpoint.keep, metric)
-
-
-def known_metrics(config: RunConfig) -> tuple[str, ...]:
-    """The metrics that an evaluation of this run gives."""
-    names = ["eval_loss", "eval_accuracy", "eval_perplexity"]
-    if config.task == "masked-lm":
-        names.append("eval_hidden_loss")
-    elif config.evaluation.generate:
-        names.append("eval_bleu")
-    return tuple(names)

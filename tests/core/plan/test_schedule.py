@@ -19,11 +19,11 @@ def counts(steps: int = 100, epochs: float | None = 4.0, **values: object) -> Co
         ({"checkpoint__every_steps": 50, "evaluation__every_epoch": True}, Counts(2, 4, 0)),
         (
             {"checkpoint__every_steps": 50, "evaluation__every_epoch": True, "evaluation__every_steps": 20},
-            Counts(2, 9, 0),
+            Counts(2, 8, 0),
         ),
         (
             {"checkpoint__every_steps": 20, "evaluation__every_epoch": True, "checkpoint__keep_best": True},
-            Counts(5, 9, 0),
+            Counts(5, 8, 0),
         ),
         ({"checkpoint__every_steps": 25, "evaluation__generate": True}, Counts(4, 4, 4)),
         (
@@ -42,7 +42,7 @@ def counts(steps: int = 100, epochs: float | None = 4.0, **values: object) -> Co
                 "evaluation__generate": True,
                 "evaluation__generate_at": "end",
             },
-            Counts(4, 4, 5),
+            Counts(4, 4, 4),
         ),
     ],
 )
@@ -52,3 +52,32 @@ def test_counts(values: dict[str, object], expected: Counts) -> None:
 
 def test_without_known_epochs_there_is_one_at_least() -> None:
     assert counts(epochs=None, checkpoint__every_steps=100, evaluation__every_epoch=True).evaluations == 1
+
+
+def test_an_epoch_that_the_run_does_not_finish_ends_with_it() -> None:
+    assert counts(100, 2.5, checkpoint__every_steps=100, evaluation__every_epoch=True).evaluations == 3
+    assert counts(100, 0.5, checkpoint__every_steps=100, evaluation__every_epoch=True).evaluations == 1
+
+
+@pytest.mark.parametrize("every", [None, 7, 20])
+@pytest.mark.parametrize("saves", [25, 30, 100])
+@pytest.mark.parametrize("epochs", [4.0, 10.0])
+@pytest.mark.parametrize("every_epoch", [False, True])
+@pytest.mark.parametrize("keep_best", [False, True])
+def test_the_training_does_what_is_counted(
+    every: int | None, saves: int, epochs: float, every_epoch: bool, keep_best: bool
+) -> None:
+    from trainwiz.core.training.evaluation_schedule import EvaluationSchedule
+    from transformers import TrainerState
+
+    values = {
+        "evaluation__every_steps": every,
+        "evaluation__every_epoch": every_epoch,
+        "checkpoint__every_steps": saves,
+        "checkpoint__keep_best": keep_best,
+    }
+    config = RunConfig().with_values({key.replace("__", "."): value for key, value in values.items()}, "you")
+    schedule = EvaluationSchedule.of(config, with_saves=keep_best)
+    states = [TrainerState(global_step=step, max_steps=100, epoch=step * epochs / 100) for step in range(1, 101)]
+    done = sum(schedule.due(state, saves=state.global_step % saves == 0) for state in states)
+    assert counts(100, epochs, **values).evaluations == done
