@@ -20,14 +20,14 @@ FAMILIES: Mapping[str, frozenset[str]] = {
 """Setting -> classes that are it, each engine's own included (bitsandbytes calls its 8-bit AdamW AdamW too)."""
 
 NAMES = {
-    "actual": "engine",
-    "world_size": "number of processes",
-    "device": "device",
-    "precision": "precision",
-    "optimizer": "optimizer",
-    "attention": "attention",
+    "actual": "The engine",
+    "world_size": "The number of processes",
+    "device": "The device",
+    "precision": "The precision",
+    "optimizer": "The optimizer",
+    "attention": "The attention",
     "compile": "torch.compile",
-    "adapter": "adapter",
+    "adapter": "The adapter",
 }
 
 
@@ -54,7 +54,7 @@ def engine_findings(engine: Mapping[str, Any]) -> tuple[Finding, ...]:
             "engine_not_as_planned",
             "warning",
             f"engine.{'planned' if key == 'actual' else key}",
-            f"The {name} is {_said(engine[key])} and was planned as {_said(planned[key])}.",
+            f"{name} is {_said(engine[key])} and was planned as {_said(planned[key])}.",
         )
         for key, name in NAMES.items()
         if key in engine and planned.get(key) is not None and not _agrees(key, planned[key], engine)

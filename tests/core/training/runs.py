@@ -62,7 +62,9 @@ def write_run(folder: Path, config: RunConfig) -> Path:
 def start(folder: Path, config: RunConfig, *arguments: str) -> subprocess.Popen[bytes]:
     """accelerate, launched as launch.sh does, in a session of its own."""
     launch = [sys.executable, "-m", "accelerate.commands.launch", *launch_command(config)[2:], *arguments]
-    environment = {**os.environ, **launch_environment(config), "PYTHONWARNINGS": "ignore"}
+    # The same ninja as in users' runs: two versions of it compile DeepSpeed's parts over and over.
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    environment = {**os.environ, **launch_environment(config), "PYTHONWARNINGS": "ignore", "PATH": path}
     with (folder / "train.log").open("ab") as log:
         return subprocess.Popen(
             launch, cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True

@@ -1,0 +1,200 @@
+"""The engines for real: gloo processes, DeepSpeed on the CPU, adapters on both, and resuming."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from trainwiz.core.config import RunConfig
+from trainwiz.core.training import session
+from trainwiz.core.training.stop import StopRequest
+
+from tests.core.training.runs import metrics, tiny_config, train, write_run
+from tests.core.training.text_runs import text_config
+
+pytestmark = pytest.mark.real
+
+needs_deepspeed = pytest.mark.skipif(
+    importlib.util.find_spec("deepspeed") is None, reason="DeepSpeed is not installed (pip install deepspeed)"
+)
+TWO: dict[str, Any] = {"engine__processes": 2, "batch__gradient_accumulation_steps": 1}
+ENGINES: dict[str, dict[str, Any]] = {
+    "single": {},
+    "ddp": {**TWO, "engine__strategy": "ddp"},
+    "zero2+offload": {"engine__strategy": "zero2", "engine__offload": "optimizer"},
+    "zero2+offload, two processes": {**TWO, "engine__strategy": "zero2", "engine__offload": "optimizer"},
+}
+LORA: dict[str, Any] = {"peft__method": "lora", "training__learning_rate": 1e-2}
+
+
+def losses(folder: Path, after: int = 0) -> list[float]:
+    return [line["loss"] for line in metrics(folder) if "loss" in line and line["step"] > after]
+
+
+def engine_of(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "engine.json").read_text())
+
+
+def different_tensors(first: Path, second: Path) -> list[str]:
+    """Names of tensors that are not equal bit for bit, over all safetensors files of two folders."""
+    names = sorted(path.name for path in first.glob("*.safetensors"))
+    assert names and names == sorted(path.name for path in second.glob("*.safetensors"))
+    found = []
+    for name in names:
+        one, two = load_file(first / name), load_file(second / name)
+        assert one.keys() == two.keys()
+        found += [key for key in one if not torch.equal(one[key], two[key])]
+    return found
+
+
+def resumed_copy(folder: Path, copy: Path, config: RunConfig, step: int) -> Path:
+    """The run again from its checkpoint of `step`, as if nothing later had been written."""
+    later = [path.name for path in folder.glob("checkpoint-*") if int(path.name.split("-")[1]) > step]
+    gone = [*later, "final_model", "adapter", "outcome.json", "engine.json", "state.json", "metrics.jsonl", ".lock"]
+    shutil.copytree(folder, copy, ignore=shutil.ignore_patterns(*gone))
+    train(copy, config, "--resume", f"checkpoint-{step}")
+    return copy
+
+
+def test_lora_merged_at_the_end_and_resumed(tmp_path: Path) -> None:
+    config = text_config("qwen2-tiny", **LORA, peft__dropout=0.1, peft__merge=True, training__max_steps=6)
+    folder = write_run(tmp_path / "whole", config)
+    outcome = train(folder, config)
+    assert outcome["last_loss"] < outcome["first_loss"] - 0.2
+    engine = engine_of(folder)
+    assert (engine["actual"], engine["adapter"], engine["model"]) == ("single", "lora", "Qwen2ForCausalLM")
+    assert 0 < engine["trainable_parameters"] < engine["parameters"] / 10
+    weights = {path.name for path in (folder / "checkpoint-4").iterdir()} & {
+        "model.safetensors",
+        "adapter_model.safetensors",
+    }
+    assert weights == {"adapter_model.safetensors"}
+
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokens = AutoTokenizer.from_pretrained(folder / "final_model")("a question", return_tensors="pt")["input_ids"]
+    base = AutoModelForCausalLM.from_pretrained(folder / "base_model")
+    with torch.no_grad():
+        before = base(input_ids=tokens).logits
+        alone = PeftModel.from_pretrained(base, folder / "adapter")(input_ids=tokens).logits
+        merged = AutoModelForCausalLM.from_pretrained(folder / "final_model")(input_ids=tokens).logits
+    assert torch.allclose(alone, merged, atol=1e-4) and (merged - before).abs().max() > 0.01
+
+    again = resumed_copy(folder, tmp_path / "resumed", config, 4)
+    assert losses(again, after=4) == losses(folder, after=4)
+    for name in ("checkpoint-6", "final_model", "adapter"):
+        assert different_tensors(folder / name, again / name) == []
+
+
+def test_lora_leaves_every_tensor_of_its_base_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The live model at the end of a run, against the base that was saved before its first step."""
+    config = text_config("llama-tiny", **LORA, training__max_steps=4)
+    folder = write_run(tmp_path / "run", config)
+    seen: list[dict[str, torch.Tensor]] = []
+    save = session.save_final_model
+
+    def look_and_save(trainer: Any, *rest: Any) -> None:
+        seen.append({name: tensor.clone() for name, tensor in trainer.model.state_dict().items()})
+        save(trainer, *rest)
+
+    monkeypatch.setattr(session, "save_final_model", look_and_save)
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(folder / "logs"))
+    session.TrainingSession(folder, None, StopRequest()).run()
+    live = {
+        name.removeprefix("base_model.model.").replace(".base_layer.", "."): tensor
+        for name, tensor in seen[0].items()
+        if "lora_" not in name
+    }
+    base = load_file(folder / "base_model" / "model.safetensors")
+    assert len(base) > 15 and set(base) <= set(live)
+    assert [name for name in base if not torch.equal(base[name], live[name])] == []
+    assert all(tensor.any() for name, tensor in seen[0].items() if "lora_B" in name)
+    assert {path.name for path in (folder / "final_model").glob("*.safetensors")} == {"adapter_model.safetensors"}
+
+
+@pytest.mark.parametrize("model", ["t5-chat-tiny", pytest.param("gpt2-tiny", marks=pytest.mark.all)])
+def test_two_gloo_processes_compute_what_one_does(model: str, tmp_path: Path) -> None:
+    runs = {}
+    for name in ("single", "ddp"):
+        config = text_config(model, **ENGINES[name], **LORA, training__max_steps=4)
+        runs[name] = write_run(tmp_path / name, config)
+        train(runs[name], config)
+    engine = engine_of(runs["ddp"])
+    assert (engine["actual"], engine["world_size"], engine["adapter"]) == ("ddp", 2, "lora")
+    assert losses(runs["ddp"]) == pytest.approx(losses(runs["single"]), abs=1e-3)
+    evaluations = [[line["eval_loss"] for line in metrics(runs[name]) if "eval_loss" in line] for name in runs]
+    assert evaluations[0] == pytest.approx(evaluations[1], abs=1e-3)
+
+
+def test_ddp_with_recomputed_activations_and_weights_that_get_no_gradient(tmp_path: Path) -> None:
+    """The Trainer then says that every weight takes part; ESM's contact head does not, and the second step failed."""
+    config = tiny_config(**ENGINES["ddp"], engine__checkpointing=True, training__max_steps=3)
+    folder = write_run(tmp_path / "run", config)
+    assert train(folder, config)["step"] == 3
+    assert engine_of(folder)["activation_checkpointing"] is True
+
+
+@needs_deepspeed
+@pytest.mark.parametrize(
+    ("model", "lora"),
+    [
+        ("nllb-tiny", True),
+        *(pytest.param(name, flag, marks=pytest.mark.all)
+          for name, flag in (("gpt2-tiny", False), ("qwen2-tiny", True), ("opus-mt-tiny", False))),
+    ],
+)  # fmt: skip
+def test_zero2_with_offload_on_two_processes_computes_what_one_does(model: str, lora: bool, tmp_path: Path) -> None:
+    changes = {**(LORA if lora else {}), "training__max_steps": 4}
+    runs = {}
+    for name in ("single", "zero2+offload, two processes"):
+        config = text_config(model, **ENGINES[name], **changes)
+        runs[name] = write_run(tmp_path / name.split(",")[0], config)
+        train(runs[name], config)
+    engine = engine_of(runs["zero2+offload, two processes"])
+    found = {key: engine[key] for key in ("actual", "world_size", "optimizer", "zero_stage", "offload", "adapter")}
+    assert found == {
+        "actual": "zero2+offload", "world_size": 2, "optimizer": "DeepSpeedCPUAdam", "zero_stage": 2,
+        "offload": "optimizer", "adapter": "lora" if lora else None,
+    }  # fmt: skip
+    first, second = (losses(folder) for folder in runs.values())
+    assert first == pytest.approx(second, abs=1e-3)
+
+
+@pytest.mark.all
+@pytest.mark.parametrize("engine", [name for name in ENGINES if name != "single"])
+@pytest.mark.parametrize("lora", [False, True])
+@pytest.mark.parametrize("model", ["qwen2-tiny", "t5-chat-tiny"])
+def test_resumed_equals_uninterrupted_on_every_engine(model: str, lora: bool, engine: str, tmp_path: Path) -> None:
+    if "zero" in engine:
+        pytest.importorskip("deepspeed", reason="DeepSpeed is not installed")
+    changes = {**ENGINES[engine], **({**LORA, "peft__dropout": 0.1} if lora else {})}
+    config = text_config(model, **changes)
+    folder = write_run(tmp_path / "whole", config)
+    train(folder, config)
+    again = resumed_copy(folder, tmp_path / "resumed", config, 4)
+    assert len(losses(again)) == 4 and losses(again) == losses(folder, after=4)
+    for name in ("checkpoint-8", "final_model"):
+        assert different_tensors(folder / name, again / name) == []
+
+
+@pytest.mark.all
+def test_half_precision_base_and_merge(tmp_path: Path) -> None:
+    config = text_config("qwen2-tiny", **LORA, peft__merge=True, engine__precision="bf16")
+    folder = write_run(tmp_path / "run", config)
+    assert train(folder, config)["outcome"] == "finished"
+    engine = engine_of(folder)
+    assert (engine["precision"], engine["weights_dtype"]) == ("bf16", "bfloat16")
+    assert {tensor.dtype for tensor in load_file(folder / "adapter" / "adapter_model.safetensors").values()} == {
+        torch.float32
+    }
+    assert {tensor.dtype for tensor in load_file(folder / "final_model" / "model.safetensors").values()} == {
+        torch.bfloat16
+    }

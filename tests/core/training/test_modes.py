@@ -1,0 +1,88 @@
+"""Modes inside a training: profiler trace, memory log, emptied caches, torch.compile."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from pathlib import Path
+
+import pytest
+from trainwiz.core.training.memory_log import resident_bytes
+from trainwiz.core.training.process_group import join_processes
+
+from tests.core.training.runs import metrics, tiny_config, train, write_run
+from tests.core.training.text_runs import text_config
+
+
+@pytest.mark.real
+def test_trace_memory_log_and_emptied_caches(tmp_path: Path) -> None:
+    config = tiny_config(
+        mode__trace_steps=2, logging__memory_every_steps=2, training__empty_cache_steps=1, training__max_steps=6
+    )
+    folder = write_run(tmp_path / "run", config)
+    train(folder, config)
+    assert sorted(path.name for path in (folder / "trace").iterdir()) == ["steps-3-4.json.gz", "steps-3-4.txt"]
+    with gzip.open(folder / "trace" / "steps-3-4.json.gz", "rt", encoding="utf-8") as file:
+        events = json.load(file)["traceEvents"]
+    names = [event.get("name", "") for event in events]
+    assert sum(name.startswith("Optimizer.step#AdamW.step") for name in names) == 2
+    assert "aten::addmm" in (folder / "trace" / "steps-3-4.txt").read_text()
+
+    lines = metrics(folder)
+    memory = [line for line in lines if "memory_host_rss_bytes" in line]
+    assert [line["step"] for line in memory] == [2, 4, 6]
+    assert all(line["memory_allocated_bytes"] is None for line in memory)
+    assert all(50e6 < line["memory_host_rss_bytes"] < 20e9 for line in memory)
+    # Writing the trace takes seconds; a step of this model takes hundredths of one.
+    assert max(line["step_s"] for line in lines if "loss" in line and line["step"] > 4) < 0.5
+
+
+@pytest.mark.real
+@pytest.mark.all
+@pytest.mark.parametrize(("processes", "changes"), [(1, {}), (2, {"engine__strategy": "ddp", "peft__method": "lora"})])
+def test_torch_compile_takes_batches_of_every_length(processes: int, changes: dict[str, str], tmp_path: Path) -> None:
+    config = text_config("gpt2-tiny", engine__compile=True, engine__processes=processes, **changes)
+    folder = write_run(tmp_path / "run", config)
+    train(folder, config)
+    engine = json.loads((folder / "engine.json").read_text())
+    assert (engine["compile"], engine["model"]) == (True, "GPT2LMHeadModel")
+    assert "recompile_limit" not in (folder / "train.log").read_text()
+
+
+def test_a_run_shorter_than_its_trace_traces_what_there_is(tmp_path: Path) -> None:
+    from types import SimpleNamespace
+    from typing import Any
+
+    import torch
+    from trainwiz.core.run.folder import RunFolder
+    from trainwiz.core.training.meter import StepMeter
+    from trainwiz.core.training.trace import TraceCallback
+    from transformers import TrainerControl, TrainerState
+
+    callback: Any = TraceCallback(RunFolder(tmp_path), 5, StepMeter())
+    arguments = SimpleNamespace(device=torch.device("cpu"))
+    state, control = TrainerState(max_steps=3, is_world_process_zero=True), TrainerControl()
+    callback.on_train_begin(arguments, state, control)
+    for step in range(2):
+        callback.on_step_begin(arguments, state, control)
+        torch.ones(8, 8) @ torch.ones(8, 8)
+        state.global_step = step + 1
+        callback.on_step_end(arguments, state, control)
+    callback.on_train_end(arguments, state, control)
+    assert sorted(path.name for path in (tmp_path / "trace").iterdir()) == ["steps-1-2.json.gz", "steps-1-2.txt"]
+    callback.on_train_end(arguments, state, control)
+
+
+def test_only_deepspeed_on_several_cpu_processes_needs_a_group_of_ours() -> None:
+    two = {"engine__processes": 2, "engine__strategy": "zero2"}
+    assert join_processes(tiny_config()) == {}
+    assert join_processes(tiny_config(engine__processes=2, engine__strategy="ddp")) == {}
+    assert join_processes(tiny_config(engine__strategy="zero2")) == {}
+    assert join_processes(tiny_config(**two, engine__device="cuda")) == {}
+
+
+def test_resident_memory_counts_this_process() -> None:
+    import psutil
+
+    assert resident_bytes() >= psutil.Process(os.getpid()).memory_info().rss * 0.9
