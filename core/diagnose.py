@@ -153,7 +153,7 @@ RULES: tuple[Rule, ...] = (
         "deepspeed_mismatch",
         r"correct the following deepspeed config values that mismatch|does not agree.*deepspeed|train_batch_size is not equal",
         "The DeepSpeed file contradicts the training arguments",
-        'Leave --deepspeed away so that the file is made to fit, or set the named keys to "auto".',
+        'Set the named keys of the DeepSpeed file to "auto", or start again without a file of your own (--deepspeed).',
     ),
     _rule(
         "port_in_use",

@@ -40,19 +40,27 @@ def find_columns(
     """
     if not columns:
         raise usage_error("empty_data", key, f"{file} holds no rows.")
-    target = None
-    if has_target and source.target_column is not None:
-        target = find_column(columns, source.target_column, file, f"{key}.target_column")
     if source.text_column is None and task == "causal-lm" and not has_target:
         _refuse_unnamed_pairs(columns, file, key)
     usual = {"masked-lm": SEQUENCE_NAMES, "causal-lm": (*TEXT_NAMES, *SEQUENCE_NAMES), "seq2seq": SOURCE_NAMES}[task]
-    if has_target:
-        usual = (*SOURCE_NAMES, *TEXT_NAMES)
-    text = find_column(columns, source.text_column, file, f"{key}.text_column", usual, target)
     if not has_target:
-        return [text]
-    if target is None:
-        target = find_column(columns, None, file, f"{key}.target_column", TARGET_NAMES, text)
+        return [find_column(columns, source.text_column, file, f"{key}.text_column", usual)]
+    usual = (*SOURCE_NAMES, *TEXT_NAMES)
+    text = target = None
+    unclear: list[Finding] = []
+    # A target that is named is taken first: the text is then the other column.
+    for side in ("target", "text") if source.target_column is not None else ("text", "target"):
+        try:
+            if side == "text":
+                text = find_column(columns, source.text_column, file, f"{key}.text_column", usual, target)
+            else:
+                target = find_column(columns, source.target_column, file, f"{key}.target_column", TARGET_NAMES, text)
+        except UsageError as error:
+            unclear += error.findings
+    if text is None or target is None:
+        if len(unclear) == 2 and source.text_column is None and source.target_column is None:
+            raise _neither(columns, file, key, unclear[0])
+        raise UsageError(unclear)
     if target == text:
         raise usage_error(
             "same_column",
@@ -159,6 +167,18 @@ def _guess(columns: Sequence[Column], usual: Sequence[str], taken: int | None, f
     else:
         problem = f"does not say which column holds the {side}" if free else f"has no {side} column"
     raise _missing(columns, file, key, problem)
+
+
+def _neither(columns: Sequence[Column], file: str, key: str, unclear: Finding) -> UsageError:
+    """One sentence where neither of two columns is named; `unclear` is what is said of the text alone."""
+    if unclear.code != "missing_column" or sum(column.is_text for column in columns) < 2:
+        return UsageError(unclear)
+    return usage_error(
+        unclear.code,
+        f"{key}.text_column",
+        f"{file} does not say which columns hold the text and the target; its columns: {described(columns)}. "
+        f"Set {key}.text_column and {key}.target_column to names or positions from 0.",
+    )
 
 
 def _not_text(columns: Sequence[Column], index: int, file: str, key: str) -> UsageError:

@@ -8,23 +8,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainwiz.core.catalog.hub_cache import hub_cache_folder, is_hub_id
+from trainwiz.core.config.sections import Task
 from trainwiz.core.data.hub_question import HubAnswer, ask_hub, download
 from trainwiz.core.data.hub_split import SplitError, card_of, missing_shards, split_files
-from trainwiz.core.data.samples import SAMPLES
+from trainwiz.core.data.samples import sample_words
 from trainwiz.core.errors import UsageError
 from trainwiz.core.findings import Finding, Remedy, Severity
-
-WORKS_OFFLINE = f"offline, a file or folder works (--dataset FILE) and so do the samples ({', '.join(SAMPLES)})"
 
 
 @dataclass(frozen=True, slots=True)
 class HubSplit:
-    """A split of a hub data set, and the setting that names it."""
+    """A split of a hub data set, the setting that names it, and what is to be learnt from it."""
 
     hub_id: str
     split: str = "train"
     subset: str | None = None
     where: str = "data.sources.0"
+    task: Task | None = None
 
     @property
     def command(self) -> str:
@@ -119,8 +119,8 @@ def _not_here(wanted: HubSplit, answer: HubAnswer, problem: str | None) -> Usage
     if answer.state == "unknown":
         return _finding(wanted, f"the hub has no public data set {wanted.hub_id!r} (or it needs HF_TOKEN).")
     message = (
-        f"hub data set {wanted.hub_id} is not in the local cache and the hub cannot be reached; {WORKS_OFFLINE}, "
-        f"or with a network `{wanted.command}`."
+        f"hub data set {wanted.hub_id} is not in the local cache and the hub cannot be reached; offline, a file or folder "
+        f"works (--dataset FILE) and a sample too ({sample_words(wanted.task)}), or with a network `{wanted.command}`."
     )
     return _finding(wanted, message, Remedy("use a local file: --dataset FILE"))
 

@@ -175,7 +175,7 @@ def _too_long(place: str) -> UsageError:
 
 def _detail(error: Exception) -> str:
     if isinstance(error, json.JSONDecodeError):
-        return error.msg
+        return error.msg.removesuffix(" at").removesuffix(" starting")
     return "nested too deep" if isinstance(error, RecursionError) else "a number of too many digits"
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib.resources import files
 from pathlib import Path
 
+from trainwiz.core.config.sections import Task
+
 SAMPLES: dict[str, str] = {
     "sample-proteins": "sample-proteins.fasta.gz",
     "sample-text": "sample-text.txt.gz",
@@ -12,6 +14,17 @@ SAMPLES: dict[str, str] = {
     "sample-chat": "sample-chat.jsonl.gz",
 }
 """Name -> file in profiles/samples. Made by scripts/make_samples.py, without a licence of others."""
+
+SAMPLES_OF_TASK: dict[Task, tuple[str, ...]] = {
+    "masked-lm": ("sample-proteins",),
+    "causal-lm": ("sample-text", "sample-chat"),
+    "seq2seq": ("sample-pairs", "sample-chat"),
+}
+
+
+def sample_words(task: Task | None) -> str:
+    """The samples that a run of this task can learn from, for a sentence; all of them where no task is known."""
+    return ", ".join(SAMPLES if task is None else SAMPLES_OF_TASK[task])
 
 
 def sample_path(name: str) -> Path | None:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainwiz.core.config import DataSource, RunConfig
-from trainwiz.core.config.sections import DataSection
+from trainwiz.core.config.sections import DataSection, Task
 from trainwiz.core.data.formats import FORMATS, format_of
 from trainwiz.core.data.hub import HubSplit, hub_files, looks_like_hub_id
-from trainwiz.core.data.samples import SAMPLES, sample_path
+from trainwiz.core.data.samples import SAMPLES, sample_path, sample_words
 from trainwiz.core.errors import UsageError, usage_error
 from trainwiz.core.findings import Finding
 
@@ -69,12 +69,14 @@ def target_findings(config: RunConfig) -> list[Finding]:
     ]
 
 
-def find_files(source: DataSource, key: str, folder: Path, *, fetch: bool = False, ask: bool = True) -> SourceFiles:
+def find_files(
+    source: DataSource, key: str, folder: Path, *, task: Task | None = None, fetch: bool = False, ask: bool = True
+) -> SourceFiles:
     """The files behind a sample name, path, folder or hub id; relative paths are from `folder`.
 
     With `fetch` a hub data set that is not in the local cache is downloaded; without `ask` the hub is
-    not even asked for it. Raises UsageError with
-    one sentence when there are none, a warning `data_to_download` where the hub has them.
+    not even asked for it. `task` picks the samples that sentences name. Raises UsageError with one
+    sentence when there are none, a warning `data_to_download` where the hub has them.
     """
     sample = sample_path(source.name)
     if sample is not None:
@@ -85,14 +87,14 @@ def find_files(source: DataSource, key: str, folder: Path, *, fetch: bool = Fals
     if path.exists():
         return SourceFiles(source, key, (path,), source.format)
     if looks_like_hub_id(source.name) and format_of(path) is None and not path.parent.is_dir():
-        wanted = HubSplit(source.name, source.split, source.subset, key)
+        wanted = HubSplit(source.name, source.split, source.subset, key, task)
         return SourceFiles(
             source,
             key,
             tuple(hub_files(wanted, None if ask else {**os.environ, "HF_HUB_OFFLINE": "1"}, fetch=fetch)),
             source.format,
         )
-    raise _missing(source.name, path, key)
+    raise _missing(source.name, path, key, task)
 
 
 def _in_folder(folder: Path, source: DataSource, key: str) -> tuple[Path, ...]:
@@ -133,16 +135,15 @@ def _listed(by_format: dict[str, list[Path]], others: set[str]) -> str:
     return ", ".join(parts) or "it is empty"
 
 
-def _missing(name: str, path: Path, key: str) -> UsageError:
+def _missing(name: str, path: Path, key: str, task: Task | None) -> UsageError:
     if path.parent.is_dir():
         beside = [entry.name for entry in path.parent.iterdir()]
         near = difflib.get_close_matches(path.name, [*beside, *SAMPLES], n=1)
     else:
         near = difflib.get_close_matches(name, list(SAMPLES), n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    samples = ", ".join(SAMPLES)
     return usage_error(
         "missing_data",
         key,
-        f"no data at {name!r}: it is no file, no folder, no hub id (OWNER/NAME) and no sample (samples: {samples}).{hint}",
+        f"no data at {name!r}: it is no file, no folder, no hub id (OWNER/NAME) and no sample (samples: {sample_words(task)}).{hint}",
     )

@@ -92,7 +92,7 @@ def _read(
 ) -> _Source:
     result = _Source()
     try:
-        files = find_files(source, key, folder)
+        files = find_files(source, key, folder, task=config.task)
     except UsageError as error:
         findings.extend(error.findings)
         return result

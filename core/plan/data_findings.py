@@ -28,7 +28,8 @@ def _rows(facts: Facts) -> list[Finding]:
         "batch.target_samples": max(1, data.rows // 10),
         "batch.gradient_accumulation_steps": None,
     }
-    remedy = facts.remedy(f"{max(1, data.rows // 10):,} sequences a step: ten steps for each pass", changes)
+    fewer = max(1, data.rows // 10)
+    remedy = facts.remedy(f"{fewer:,} sequence{'s' if fewer > 1 else ''} a step: ten steps for each pass", changes)
     return [Finding("batch_larger_than_data", "warning", "batch", message, (remedy,))]
 
 

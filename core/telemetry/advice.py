@@ -37,7 +37,8 @@ def advise(
     `peak_memory_bytes` is the highest use of the planned device that was seen. `recorded` is what
     the run record carries: objects with `text` and perhaps `severity` and `code`.
     """
-    advice = [*_non_finite(metrics, non_finite_steps), *_memory(planned, peak_memory_bytes), *_pace(pace, planned)]
+    advice = [*_non_finite(metrics, non_finite_steps), *_pace(pace, planned)]
+    advice += _memory(planned, peak_memory_bytes, stepped=bool(metrics))
     if status not in ENDED:
         for gpu in gpus:
             advice += _gpu(gpu)
@@ -63,13 +64,16 @@ def _non_finite(metrics: Mapping[str, MetricSummary], steps: Mapping[str, tuple[
         yield Advice("nan_loss", "warning", f"The loss was not a number {times}{first}.")
 
 
-def _memory(planned: Planned, peak: int | None) -> Iterable[Advice]:
+def _memory(planned: Planned, peak: int | None, *, stepped: bool) -> Iterable[Advice]:
+    """The plan speaks of a training step: before the first one only too much of it says anything."""
     expected, low, high = planned.memory_bytes, planned.memory_low_bytes, planned.memory_high_bytes
     if peak is None or expected is None or expected <= 0:
         return
     figures = f"{peak / GIB:.1f} GiB at its peak, planned {expected / GIB:.1f}"
     if peak > (high or expected) * 1.02:
         yield Advice("memory_above_plan", "warning", f"Memory is above the plan: {figures}.")
+    elif not stepped:
+        return
     elif low is not None and peak < low * 0.9:
         yield Advice("memory_below_plan", "ok", f"Memory is below the plan: {figures}.")
     else:

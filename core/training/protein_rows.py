@@ -57,7 +57,7 @@ def _load(
 ) -> None:
     tally, check = SourceTally(), LetterCheck()
     try:
-        for rows in read_rows(find_files(source, key, folder, fetch=True), tally, "masked-lm"):
+        for rows in read_rows(find_files(source, key, folder, task="masked-lm", fetch=True), tally, "masked-lm"):
             proteins = encode_proteins(rows.texts)
             check.add(rows, proteins)
             store.add(cut_proteins(proteins, letters))

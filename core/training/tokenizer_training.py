@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from trainwiz.core.data.text_rows import TextRows
+from trainwiz.core.data.turn import turn
 from trainwiz.core.errors import usage_error
-from trainwiz.core.training.turn import turn
 from transformers import PreTrainedTokenizerFast
 
 PAD, BOS, EOS, UNK, MASK = "<pad>", "<s>", "</s>", "<unk>", "<mask>"
@@ -21,6 +21,8 @@ SPECIAL_TOKENS = [PAD, BOS, EOS, UNK, MASK]
 SMALLEST_VOCABULARY = len(SPECIAL_TOKENS) + 256
 MOST_BYTES = 32 * 2**20
 """Text that the merges are counted on; of more, every n-th row is taken."""
+LONGEST_TEXT = 2**16
+"""Characters of one row that count: a row of millions without a space is one word, and words cost their square."""
 
 
 def trained_tokenizer(place: Path, rows: TextRows, vocabulary: int, *, ends_texts: bool) -> PreTrainedTokenizerFast:
@@ -81,7 +83,8 @@ def _texts(rows: TextRows) -> Iterator[list[str]]:
     total = sum(int(store.lengths[rows.train].sum()) for store in stores)
     chosen: np.ndarray = rows.train[:: -(-total // MOST_BYTES) or 1]
     for store in stores:
-        yield from store.batches(chosen)
+        for batch in store.batches(chosen):
+            yield [text[:LONGEST_TEXT] for text in batch]
 
 
 def _save(tokenizer: PreTrainedTokenizerFast, place: Path) -> None:

@@ -74,7 +74,11 @@ def number_lines(plan: Plan) -> list[str]:
         labelled("Time", time_text(plan)),
     ]
     if time.step_low_s is not None:
-        steps = f"{count(time.steps)} steps ×" if time.steps is not None else "a step takes"
+        steps = (
+            f"{count(time.steps)} {'step' if time.steps == 1 else 'steps'} ×"
+            if time.steps is not None
+            else "a step takes"
+        )
         pace = f"{steps} {duration_range(time.step_low_s, time.step_high_s)}"
         peak = f", {percent(time.fraction_of_peak)} of the peak" if time.fraction_of_peak is not None else ""
         start = ""

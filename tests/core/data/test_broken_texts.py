@@ -56,7 +56,7 @@ def _message(path: Path, task: str = "seq2seq", **source: object) -> str:
         (GOOD + '{"prompt": "a"}\n', "line 2: the row has no 'response' (its keys: prompt)"),
         ('{"prompt": null, "response": "b"}\n' * 3, "all 3 rows of"),
         (GOOD + '{"prompt": "\\ud83d", "response": "b"}\n', "line 2: the text holds half a character (\\ud83d)"),
-        (GOOD + '{"prompt": "cut', "line 2 is not a JSON object on one line"),
+        (GOOD + '{"prompt": "cut', "line 2 is not a JSON object on one line (Unterminated string);"),
         (GOOD + "[" * 100_000 + "\n", "line 2 is not a JSON object on one line (nested too deep)"),
         (f'{{"prompt": {"1" * 5000}}}\n', "line 1 is not a JSON object on one line (a number of too many digits)"),
         ('{\n"prompt": "a"\n}\n', "line 1 is not a JSON object on one line"),
@@ -97,7 +97,7 @@ def test_json_arrays(tmp_path: Path, content: str | bytes, words: str) -> None:
         ("prompt,response\n", "holds no rows"),
         ("prompt,response\n,\n,b\n", "all 2 rows of"),
         ("prompt\na\n", "one text column, 'prompt', and none for the target"),
-        ("de,fr,en\na,b,c\n", "does not say which column holds the text; its columns: de, fr, en"),
+        ("prompt,fr,it\na,b,c\n", "does not say which column holds the target; its columns: prompt, fr, it"),
         (b"prompt,response\na,b\n\xe9,c\n", "line 3: the text is not UTF-8 (byte 0xe9)"),
     ],
 )
@@ -208,3 +208,13 @@ def test_no_row_within_the_limits_on_both_sides(tmp_path: Path) -> None:
     path = parquet(tmp_path / "a.parquet", prompt=["long enough", "x"], response=["y", "long enough"])
     message = _message(path, min_characters=5, max_characters=400)
     assert "all 2 rows of" in message and "none has 5 to 400 characters" in message
+
+
+def test_both_columns_that_are_unknown_are_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "de,fr,it\na,b,c\n")
+    message = _message(path)
+    assert "which columns hold the text and the target; its columns: de, fr, it" in message
+    assert "Set data.sources.0.text_column and data.sources.0.target_column to" in message
+    messages = _messages(_config(path, "seq2seq", text_column="zh", target_column="en"), tmp_path / "run")
+    assert len(messages) == 2
+    assert "no column 'en'" in messages[0] + messages[1] and "no column 'zh'" in messages[0] + messages[1]

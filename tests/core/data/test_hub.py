@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core.catalog.hub_cache import hub_cache_folder
+from trainwiz.core.config import RunConfig
 from trainwiz.core.data.hub import HubSplit, hub_files, looks_like_hub_id
+from trainwiz.core.data.summarize import summarize_data
 from trainwiz.core.errors import UsageError
 
 from tests.core.data.builders import parquet, summary_of
@@ -43,6 +45,15 @@ def test_offline_says_at_once_what_works() -> None:
     with pytest.raises(UsageError, match=r"sample-proteins.*hf download") as caught:
         hub_files(HubSplit("no/such-set", "train"), {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": "/nowhere"})
     assert len(caught.value.findings) == 1
+
+
+def test_the_samples_that_are_named_are_those_of_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    for name in ("no/such-set", "no-such-file.csv"):
+        config = RunConfig.model_validate({"task": "seq2seq", "data": {"sources": [{"name": name}]}})
+        with pytest.raises(UsageError, match="sample-pairs") as caught:
+            summarize_data(config)
+        assert "sample-proteins" not in str(caught.value)
 
 
 def test_a_hub_that_does_not_answer_costs_one_short_wait() -> None:

@@ -205,3 +205,14 @@ def test_a_shrinking_disk_says_how_long_it_lasts(tmp_path: Path) -> None:
     write_lines(folder / "system.jsonl", rows)
     lasts = source_of(folder).poll().host.disk_lasts_s
     assert lasts == pytest.approx((100 - 2.39) * 100, rel=0.01)
+
+
+def test_memory_is_not_called_as_planned_before_a_step(tmp_path: Path) -> None:
+    """The plan speaks of a training step: what loading takes is no praise of it, too much of it is."""
+    folder = write_run(tmp_path / "run")
+    write_lines(folder / "metrics.jsonl", [])
+    assert not [advice.code for advice in source_of(folder).poll().advice if advice.code.startswith("memory_")]
+    row = system_row(0, 1)
+    row["gpus"][0]["memory_used_bytes"] = 8 * GIB
+    write_lines(folder / "system.jsonl", [row])
+    assert "memory_above_plan" in {advice.code for advice in source_of(folder).poll().advice}

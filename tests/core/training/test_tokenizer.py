@@ -183,3 +183,14 @@ def test_of_much_text_a_part_is_counted(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(tokenizer_training, "MOST_BYTES", 500)
     (chosen,) = tokenizer_training._texts(rows)
     assert chosen == [f"{number:05d}" for number in range(0, 1000, 10)]
+
+
+def test_one_row_of_millions_without_a_space_is_no_burden() -> None:
+    """Counted as the one word that it is, it took hours."""
+    from trainwiz.core.training import tokenizer_training
+
+    rows = text_rows(["ab" * 10_000_000, "a text"])
+    assert [len(text) for batch in tokenizer_training._texts(rows) for text in batch] == [
+        tokenizer_training.LONGEST_TEXT,
+        6,
+    ]
