@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from trainwiz.core.config import DataSource, RunConfig
+from trainwiz.core.config.sections import Task
 from trainwiz.core.data.rows import read_rows
 from trainwiz.core.data.sources import SourceFiles, all_sources, find_files, target_findings
 from trainwiz.core.data.split import held_out_count, split_rows
 from trainwiz.core.data.tally import SourceTally
 from trainwiz.core.data.text_store import FileTexts, TextStore, TextWriter
+from trainwiz.core.data.turn import turn
 from trainwiz.core.errors import CannotRunError, UsageError
 from trainwiz.core.findings import Finding, has_errors, sort_findings
 
@@ -60,7 +58,7 @@ def load_text_rows(config: RunConfig, folder: Path) -> TextRows:
     source, CannotRunError where the rows cannot be written.
     """
     train, held = all_sources(config)
-    found, findings = _find([*train, *held], folder)
+    found, findings = _find(config.task, [*train, *held], folder)
     findings = [*target_findings(config), *findings]
     if findings:
         raise UsageError(sort_findings(findings))
@@ -80,12 +78,12 @@ def _has_targets(config: RunConfig) -> bool:
     return config.task == "seq2seq" or any(source.target_column is not None for source in config.data.sources)
 
 
-def _find(sources: list[tuple[str, DataSource]], folder: Path) -> tuple[list[SourceFiles], list[Finding]]:
+def _find(task: Task, sources: list[tuple[str, DataSource]], folder: Path) -> tuple[list[SourceFiles], list[Finding]]:
     found: list[SourceFiles] = []
     findings: list[Finding] = []
     for key, source in sources:
         try:
-            found.append(find_files(source, key, folder, fetch=True))
+            found.append(find_files(source, key, folder, task=task, fetch=True))
         except UsageError as error:
             findings.extend(error.findings)
     return found, findings
@@ -114,7 +112,7 @@ def _streamed(config: RunConfig, found: list[SourceFiles], training: int, folder
     """The rows from `folder`/.rows, written there first by whichever process comes first."""
     place = folder / ROWS_FOLDER / _digest(config, found, training)
     try:
-        with _one_at_a_time(folder / ROWS_FOLDER) as alone:
+        with turn(folder / ROWS_FOLDER / "lock") as alone:
             if not place.is_dir():
                 if alone:
                     _clear(place.parent)
@@ -175,22 +173,3 @@ def _digest(config: RunConfig, found: list[SourceFiles], training: int) -> str:
     ]
     whole = json.dumps([VERSION, config.task, _has_targets(config), training, described], sort_keys=True)
     return hashlib.sha256(whole.encode()).hexdigest()[:16]
-
-
-@contextmanager
-def _one_at_a_time(folder: Path) -> Iterator[bool]:
-    """Held by one process of this machine, the others wait and then find what it wrote; False where nothing is held."""
-    folder.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        except OSError as error:
-            if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
-                raise
-            # A file system without locks: each process may write its own copy, and one of them stays.
-            yield False
-        else:
-            yield True
-    finally:
-        os.close(descriptor)

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from trainwiz.core.data.text_rows import TextRows
 from trainwiz.core.data.text_store import FileTexts
+from trainwiz.core.data.turn import turn
 from trainwiz.core.errors import CannotRunError
 from trainwiz.core.findings import Finding
 from trainwiz.core.training.text_encoding import CausalEncoder
 from trainwiz.core.training.tokenizer_training import parallel_tokenizing
-from trainwiz.core.training.turn import turn
 from transformers import PreTrainedTokenizerBase
 
 KIND = np.dtype("<i4")

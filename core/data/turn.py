@@ -11,11 +11,11 @@ from pathlib import Path
 
 
 @contextmanager
-def turn(lock: Path) -> Iterator[None]:
+def turn(lock: Path) -> Iterator[bool]:
     """Hold an exclusive `flock` on the file `lock`, which is made and stays. It is gone with its process.
 
-    Waiting here has no time limit, unlike a barrier of the process group. On a file system
-    without locks nothing is held: what is built must be renamed into its place. Raises OSError.
+    Waiting here has no time limit, unlike a barrier of the process group. False on a file system
+    without locks, where nothing is held: what is built must be renamed into its place. Raises OSError.
     """
     lock.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -25,6 +25,8 @@ def turn(lock: Path) -> Iterator[None]:
         except OSError as error:
             if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
                 raise
-        yield
+            yield False
+        else:
+            yield True
     finally:
         os.close(descriptor)
