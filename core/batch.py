@@ -77,13 +77,13 @@ def solve_batch(
         wanted = target_samples / (accumulation * world_size)
         chosen = Factorisation(min(largest, max(1, round(wanted))), accumulation, world_size)
     else:
-        near = _nearest_large(target_samples, world_size, largest)
-        chosen = _largest_exact(target_samples, world_size, largest) or near
+        near = nearest_large(target_samples, world_size, largest)
+        chosen = largest_exact(target_samples, world_size, largest) or near
         return _solution(chosen, target_samples, largest, first=near)
     return _solution(chosen, target_samples, largest)
 
 
-def _nearest_large(target: float, world_size: int, largest: int) -> Factorisation:
+def nearest_large(target: float, world_size: int, largest: int) -> Factorisation:
     """The nearest with a micro-batch of at least half of what fits: a smaller one wastes the device."""
     ceiling = min(largest, max(1, math.ceil(target / world_size)))
     lowest = max(1, (ceiling + 1) // 2)
@@ -94,7 +94,7 @@ def _nearest_large(target: float, world_size: int, largest: int) -> Factorisatio
     return min(candidates, key=lambda one: (round(abs(deviation(one.samples, target)), 9), -one.micro_batch))
 
 
-def _largest_exact(target: float, world_size: int, largest: int) -> Factorisation | None:
+def largest_exact(target: float, world_size: int, largest: int) -> Factorisation | None:
     """The exact factorisation with the largest micro-batch up to `largest`, or None."""
     if target % world_size:
         return None

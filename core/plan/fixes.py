@@ -52,7 +52,7 @@ def fixes(facts: Facts) -> list[Fix]:
             }
             words = f"{words}, " if words else ""
             words += f"micro-batch {smaller.micro_batch} × accumulation {smaller.accumulation}"
-        evaluated = _evaluated_at_once(smaller, capacity)
+        evaluated = smaller.eval_micro_batch if _solves_evaluation(facts) else _evaluated_at_once(smaller, capacity)
         if evaluated is None:
             continue
         if evaluated != smaller.eval_micro_batch:
@@ -150,6 +150,11 @@ def _host_holds(facts: Facts, before: Workload, after: Workload) -> bool:
     more = (states_of(after).host - states_of(before).host) * facts.devices.processes
     free = facts.memory.host_ram_capacity_bytes
     return more <= 0 or free is None or facts.memory.host_ram_bytes + more <= free
+
+
+def _solves_evaluation(facts: Facts) -> bool:
+    """Whether nobody chose the size of evaluation's batches: the remedied plan finds its own."""
+    return facts.config.origin("batch.eval_micro_batch_size").origin == "solved"
 
 
 def _evaluated_at_once(work: Workload, capacity: int) -> int | None:

@@ -19,7 +19,7 @@ from trainwiz.core.plan.batch_findings import batch_findings
 from trainwiz.core.plan.claims_findings import claim_findings
 from trainwiz.core.plan.communication import settle_communication
 from trainwiz.core.plan.data_findings import data_findings
-from trainwiz.core.plan.devices import SMOKE_PROCESSES, Devices, choose_devices
+from trainwiz.core.plan.devices import SMOKE_PROCESSES, choose_devices
 from trainwiz.core.plan.draft import Draft, choices_of
 from trainwiz.core.plan.engine import settle_engine, settle_sharding
 from trainwiz.core.plan.estimates import Length, plan_memory, plan_time, rate_of
@@ -27,9 +27,10 @@ from trainwiz.core.plan.facts import Facts
 from trainwiz.core.plan.hardware_findings import hardware_findings
 from trainwiz.core.plan.loading import settle_intervals, settle_length, settle_loading
 from trainwiz.core.plan.memory_findings import memory_findings
+from trainwiz.core.plan.other_cards import for_other_cards, reopen_for_processes
 from trainwiz.core.plan.result import Plan, PlannedModel
 from trainwiz.core.plan.scope_findings import scope_findings
-from trainwiz.core.plan.sizes import batch_plan, settle_evaluation, settle_sizes, target_samples
+from trainwiz.core.plan.sizes import batch_plan, settle_evaluation, settle_sizes
 from trainwiz.core.plan.tasks import settle_task, task_findings
 from trainwiz.core.plan.time_findings import time_findings
 from trainwiz.core.plan.work import typical, workload_of
@@ -51,7 +52,7 @@ def make_plan(
     through), and the plan is made without them. Reads nothing, and never raises for a config that
     RunConfig accepts.
     """
-    config = _without_foreign_processes(config)
+    config = for_other_cards(_without_foreign_processes(config), machine, profile)
     any_device = profile is not None and profile.hardware.gpu is None
     devices, more = choose_devices(
         machine, config, any_device=any_device, cpu_processes=_cpu_processes(config, profile)
@@ -64,7 +65,7 @@ def make_plan(
             draft.put("task", model.task, f"what {model.name} is made for")
     collected += settle_engine(draft, machine, devices)
     architecture, unknown = read_architecture(model.architecture) if model is not None else (None, "")
-    _reopen_accumulation(draft, devices, profile)
+    reopen_for_processes(draft, devices, profile)
     settle_task(draft)
     # Rows that cannot be counted here are taken from the limits of their sources.
     counted = data if data is not None else assumed_rows(draft.view())
@@ -138,22 +139,6 @@ def _without_foreign_processes(config: RunConfig) -> RunConfig:
 def _cpu_processes(config: RunConfig, profile: Profile | None) -> int:
     several = profile is not None and profile.hardware.num_gpus > 1
     return SMOKE_PROCESSES if several and config.mode.kind == "smoke" else 1
-
-
-def _reopen_accumulation(draft: Draft, devices: Devices, profile: Profile | None) -> None:
-    """A profile's accumulation belongs to its number of GPUs: with another one the target says what it should be."""
-    key = "batch.gradient_accumulation_steps"
-    if profile is None or draft.config.origin(key).origin != "profile":
-        return
-    own = max(1, profile.hardware.num_gpus)
-    if devices.world_size == own:
-        return
-    micro, accumulation = draft.get("batch.micro_batch_size"), draft.get(key)
-    if target_samples(draft) is None and micro is not None and accumulation is not None:
-        reason = f"the profile's {micro} × {accumulation} × {own} GPU{'s' * (own != 1)}"
-        draft.put("batch.target_samples", micro * accumulation * own, reason)
-    if target_samples(draft) is not None:
-        draft.values[key] = None
 
 
 def _evaluates(draft: Draft, counted: DataSummary | None) -> bool:

@@ -134,7 +134,21 @@ def _host(facts: Facts) -> list[Finding]:
     if not facts.config.data.streaming and memory.host_ram_parts.get("data", 0) > 2**28:
         saved = memory.host_ram_parts["data"]
         remedies.append(facts.remedy(f"stream the rows: {_less(saved, missing)}", {"data.streaming": True}))
+    fewer = _processes_that_fit(facts)
+    if fewer and all("still" in remedy.text for remedy in remedies):
+        words = f"{fewer} process{'es' * (fewer != 1)} instead of {facts.devices.processes}"
+        remedies.append(facts.remedy(words, {"engine.processes": fewer}))
     return [Finding("host_ram", "error", "host_ram", message, tuple(remedies))]
+
+
+def _processes_that_fit(facts: Facts) -> int:
+    """How many fewer training processes host RAM has room for; 0 where it has not for one, or there is one alone."""
+    parts = facts.memory.host_ram_parts
+    # Offloaded states are shared out: fewer processes hold more each.
+    shared = parts.get("supervisor", 0) + parts.get("offloaded", 0)
+    each = (sum(parts.values()) - shared) // facts.devices.processes
+    room = (facts.memory.host_ram_capacity_bytes or 0) - shared
+    return max(0, min(facts.devices.processes - 1, room // each))
 
 
 def _less(saved: int, missing: int) -> str:
