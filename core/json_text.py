@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,3 +25,16 @@ def finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [finite(item) for item in value]
     return value
+
+
+def json_line(value: Any) -> str:
+    """`value` as one line of JSON that people can read and a terminal can show, whatever texts are in it.
+
+    json.dumps leaves DEL, the C1 controls (one of them starts an escape sequence), the characters that
+    turn the direction of writing and the separators of lines as they are; here they are escaped too.
+    """
+    text = json.dumps(value, ensure_ascii=False)
+    if text.isprintable():
+        return text
+    hidden = {character for character in text if unicodedata.category(character) in {"Cc", "Cf", "Cs", "Zl", "Zp"}}
+    return text.translate({ord(character): json.dumps(character)[1:-1] for character in hidden})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -19,6 +18,7 @@ from trainwiz.core.config.metrics import generates_at_saves
 from trainwiz.core.data.answers import longest_generation
 from trainwiz.core.data.text_rows import TextRows
 from trainwiz.core.data.text_store import TextStore
+from trainwiz.core.json_text import json_line
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.training.bleu import LOOKED_AT, make_bleu, word_cutter
 from trainwiz.core.training.evaluation_schedule import ends_epoch
@@ -161,4 +161,4 @@ class Generator:
                     "reference": self._references[row],
                     "generation": text,
                 }
-                lines.write(json.dumps(line, ensure_ascii=False) + "\n")
+                lines.write(json_line(line) + "\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import unicodedata
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from trainwiz.core.catalog.models import resolve_model
 from trainwiz.core.config.sections import ModelSection
 from trainwiz.core.errors import UsageError
 from trainwiz.core.export.deepspeed_file import read_deepspeed_file
-from trainwiz.core.json_text import finite, parse_json
+from trainwiz.core.json_text import finite, json_line, parse_json
 from trainwiz.core.run.checkpoints import inspect_checkpoint
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.listing import list_runs
@@ -57,3 +58,21 @@ def test_files_of_a_run_of_any_depth_count_as_broken(tmp_path: Path) -> None:
 def test_what_json_cannot_hold_becomes_null() -> None:
     value = {"a": math.nan, 1: [math.inf, (-math.inf, 1.5)], "b": "NaN", "c": True}
     assert finite(value) == {"a": None, "1": [None, [None, 1.5]], "b": "NaN", "c": True}
+
+
+def test_a_line_for_people_shows_letters_and_hides_what_a_terminal_would_obey() -> None:
+    texts = [
+        "中文 é 　😀",
+        "\x1b[31m",
+        "\x9b31m",
+        "\x7f\x08",
+        "\u202eevil",
+        "a\u2028b\x85c",
+        "\ud800",
+        "[red]",
+        '\\u009b"',
+    ]
+    line = json_line({"text": texts})
+    assert json.loads(line)["text"] == texts
+    assert line.isascii() is False and "中文 é" in line and "😀" in line and len(line.splitlines()) == 1
+    assert not {character for character in line if unicodedata.category(character) in {"Cc", "Cf", "Cs", "Zl", "Zp"}}

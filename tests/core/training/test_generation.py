@@ -71,6 +71,17 @@ def test_texts_do_not_depend_on_their_batch_and_bleu_is_sacrebleus(name: str, be
     assert 0 < metrics["eval_generated_tokens"] <= 6 and metrics["eval_generation_s"] > 0
 
 
+def test_what_is_kept_of_hostile_rows_cannot_move_a_terminal(tmp_path: Path) -> None:
+    hostile = ["\x9b2J clear", "\x7f\u202eback", "\x1b]0;title\x07"] * 8
+    config = text_config("t5-chat-tiny", evaluation__generation_length=4)
+    _, model, tokenizer = made(config, tmp_path)
+    rows = text_rows(hostile, hostile, held_out=6)
+    Generator(config, tmp_path, rows, tokenizer, PairEncoder(tokenizer, 24, 24).source).metrics(request(model), "eval")
+    kept = (tmp_path / "generations.jsonl").read_text(encoding="utf-8").splitlines()
+    assert all(line.isprintable() for line in kept)
+    assert [json.loads(line)["reference"] for line in kept] == [hostile[number] for number in rows.held_out[:5]]
+
+
 def test_processes_share_the_rows(tmp_path: Path) -> None:
     generator, model, _ = made(text_config("t5-chat-tiny", evaluation__generation_length=4), tmp_path)
     shares = [generator._own_share(request(model, rank=rank, processes=2)) for rank in (0, 1)]
