@@ -145,3 +145,11 @@ def test_samples_need_no_column_names(tmp_path: Path) -> None:
         assert summarize_data(_config(name, task)).rows >= 1000
     chat = detect_columns(_config("sample-chat", "causal-lm")).data.sources[0]
     assert (chat.text_column, chat.target_column) == ("prompt", "response")
+
+
+def test_many_and_endless_names_stay_one_short_sentence(tmp_path: Path) -> None:
+    names = [f"c{number}" for number in range(24)] + ["x" * 41, "y" * 40]
+    path = write(tmp_path / "a.tsv", "\t".join(reversed(names)) + "\n" + "\t".join("a" * 26) + "\n")
+    message = _message(path, text_column="nothing", target_column="c1")
+    assert "y" * 40 + ", " + "x" * 39 + "\u2026, c23" in message
+    assert "c6, and 6 more. Set" in message and "did you mean" not in message

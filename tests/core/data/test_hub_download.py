@@ -73,6 +73,32 @@ def test_planning_warns_with_number_and_size_of_the_files(hub: HubStandIn, tmp_p
     assert len(hub.asked) == 1, "the hub is not asked again at each key press"
 
 
+def test_the_command_fetches_the_folder_of_the_split_alone(hub: HubStandIn, tmp_path: Path) -> None:
+    hub.files["some/folders"] = {"a/train-1.jsonl": b"{}", "b/train-2.jsonl": b"{}"}
+    hub.files["some/flat"] = {"train.jsonl": b"{}" * 10**6}
+    commands = []
+    for wanted in (HubSplit("some/pairs", subset="zh-en"), HubSplit("some/flat"), HubSplit("some/folders", subset="a")):
+        finding = _finding(hub, tmp_path / "c", wanted)
+        commands.append(str(finding.remedies[0].command).partition("dataset ")[2])
+    assert commands == ['some/pairs --include "zh-en/*"', "some/flat", 'some/folders --include "a/*"']
+    flat = _finding(hub, tmp_path / "c", HubSplit("some/flat"))
+    assert "1 file, 2.0 MB, is downloaded" in flat.message
+
+
+def test_the_snapshot_that_main_names_comes_before_a_newer_one(tmp_path: Path) -> None:
+    root = tmp_path / "datasets--some--pairs"
+    for number, name in enumerate(("old", "main", "new")):
+        (root / "snapshots" / name).mkdir(parents=True)
+        parquet(root / "snapshots" / name / "train.parquet", text=[name])
+        os.utime(root / "snapshots" / name, (number, number))
+    environment = {"HF_HUB_CACHE": str(tmp_path), "HF_HUB_OFFLINE": "1"}
+    (newest,) = hub_files(HubSplit("some/pairs"), environment)
+    (root / "refs").mkdir()
+    (root / "refs" / "main").write_text("main\n")
+    (named,) = hub_files(HubSplit("some/pairs"), environment)
+    assert (newest.parent.name, named.parent.name) == ("new", "main")
+
+
 @pytest.mark.parametrize(
     ("wanted", "words"),
     [

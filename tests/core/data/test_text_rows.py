@@ -58,6 +58,17 @@ def test_real_chats_streamed_and_in_memory(shared_data: Path, tmp_path: Path) ->
     assert memory[2] == list(range(3000)) and memory[3] == list(range(3000, 3050))
 
 
+def test_validation_sources_are_held_out_whole(tmp_path: Path) -> None:
+    write(tmp_path / "train.txt", "a\nb\nc\n")
+    write(tmp_path / "more.txt", "d\n")
+    write(tmp_path / "held.txt", "e\nf\n")
+    config = _config(
+        "causal-lm", {"name": "train.txt"}, {"name": "more.txt"}, validation_sources=[{"name": "held.txt"}]
+    )
+    memory, streamed = _both(config, tmp_path)
+    assert memory == streamed == (["a", "b", "c", "d", "e", "f"], None, [0, 1, 2, 3], [4, 5])
+
+
 def test_stores_give_any_row_in_any_process(tmp_path: Path) -> None:
     texts = ["", "a", "你好", "x" * 5000, "\u0000 \U0001f600"]
     path = parquet(tmp_path / "a.parquet", text=[text or "-" for text in texts])

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from trainwiz.core.config import RunConfig
+from trainwiz.core.data import token_counts
 from trainwiz.core.data.summarize import SAMPLE_ROWS, summarize_data
 from trainwiz.core.data.text_rows import load_text_rows
+from trainwiz.core.data.token_counts import TokenCounter
 from trainwiz.core.errors import UsageError
 
 from tests.core.data.builders import parquet, write
@@ -69,6 +73,47 @@ def test_a_broken_or_missing_tokenizer_leaves_an_estimate(tmp_path: Path) -> Non
     (tmp_path / "broken" / "tokenizer.json").write_text("{")
     for tokenizer in (tmp_path / "broken", "train", None, "no/where", tmp_path):
         assert summarize_data(_config("seq2seq", path, tokenizer)).length_unit == "tokens (estimated)"
+
+
+def test_beyond_a_few_million_characters_the_ratio_of_the_counted_ones_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(token_counts, "MOST_CHARACTERS", 40)
+    config = _config("seq2seq", "x", _tokenizer(tmp_path / "t5", ends=True))
+    counter = TokenCounter(config, tmp_path)
+    texts = pa.array(["four four four four"] * 2, pa.large_string())
+    assert counter.count(texts).tolist() == [5, 5] and counter.unit == "tokens"
+    # 38 bytes were 10 tokens: 3.8 bytes each, so 19 bytes are 5, and the special one comes on top.
+    assert counter.count(texts).tolist() == [6, 6] and counter.unit == "tokens (estimated)"
+    assert counter.count(texts, special=False).tolist() == [5, 5]
+
+
+@pytest.mark.parametrize(
+    ("init", "vocabulary", "tokens"),
+    [("pretrained", None, 101), ("scratch", 500, 201), ("scratch", 2000, 135), ("scratch", 10**6, 101), ("scratch", 0, 101)],
+)  # fmt: skip
+def test_without_a_tokenizer_the_vocabulary_says_how_long_a_token_is(
+    tmp_path: Path, init: str, vocabulary: int | None, tokens: int
+) -> None:
+    """2 bytes a token with 500 entries, half a byte more for each doubling, 4 at most."""
+    config = _config("causal-lm", "x", "train")
+    config.model.init = "pretrained" if init == "pretrained" else "scratch"
+    if vocabulary is not None:
+        config.model.architecture_overrides = {"vocab_size": vocabulary}
+    counter = TokenCounter(config, tmp_path)
+    assert counter.count(pa.array(["four" * 100], pa.large_string())).tolist() == [tokens]
+
+
+def test_the_tokenizer_beside_a_model_or_named_by_its_file_is_used(tmp_path: Path) -> None:
+    folder = _tokenizer(tmp_path / "mine", ends=False)
+    (folder / "config.json").write_text(json.dumps({"model_type": "gpt2", "vocab_size": 6}))
+    texts = pa.array(["one two"], pa.large_string())
+    config = _config("causal-lm", "x")
+    config.model.name = str(folder)
+    named = _config("causal-lm", "x", folder / "tokenizer.json")
+    for one in (config, named):
+        counter = TokenCounter(one, tmp_path)
+        assert counter.count(texts).tolist() == [2] and counter.unit == "tokens"
 
 
 def test_joined_texts_count_as_full_sequences(tmp_path: Path) -> None:
