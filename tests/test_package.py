@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 import tomllib
@@ -112,3 +113,21 @@ def test_every_folder_with_code_is_packaged() -> None:
 def test_profiles_hold_only_data() -> None:
     code = [file for file in (REPOSITORY / "profiles").rglob("*.py") if file.name != "__init__.py"]
     assert code == []
+
+
+INSTALLED_AS = {"yaml": "pyyaml", "pynvml": "nvidia-ml-py"}
+"""Import name -> distribution, where they differ."""
+OPTIONAL = {"deepspeed"}
+"""Imported only where it is installed: an extra."""
+
+
+def test_every_package_that_is_imported_is_a_declared_dependency() -> None:
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    declared = {re.split(r"[<>=!~\[; ]", line, maxsplit=1)[0].lower() for line in project["dependencies"]}
+    imported = {
+        name.split(".")[0] for top in ("core", "tui") for file in (REPOSITORY / top).rglob("*.py")
+        for name in imported_modules(file)
+    } - set(sys.stdlib_module_names) - {"trainwiz"} - OPTIONAL  # fmt: skip
+    assert {INSTALLED_AS.get(name, name) for name in imported} <= declared
+    pinned = {line.partition("==")[0] for line in (REPOSITORY / "constraints.txt").read_text().splitlines() if line}
+    assert {"torch", "transformers", "accelerate", "peft", "sacrebleu", "sentencepiece", "textual"} <= pinned
