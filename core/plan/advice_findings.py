@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from trainwiz.core.batch import accumulation_for
+from trainwiz.core.batch import accumulation_for, largest_exact
 from trainwiz.core.estimate.memory import estimate_memory
 from trainwiz.core.findings import Finding
 from trainwiz.core.plan.facts import Facts
@@ -44,6 +44,11 @@ def _batch(facts: Facts, advice: Mapping[str, Any], where: str) -> Finding | Non
     if abs(tokens - target) <= KEPT_SHARE * target:
         return None
     kept = accumulation_for(target / length, micro, facts.batch.world_size)
+    if not _keeps(micro, kept, facts, length, target):
+        # Another accumulation does not make up for it: a smaller micro-batch may.
+        exact = largest_exact(target / length, facts.batch.world_size, micro)
+        if exact is not None and 2 * exact.micro_batch >= micro:
+            micro, kept = exact.micro_batch, exact.accumulation
     changes: dict[str, Any] = {"batch.micro_batch_size": micro, "batch.gradient_accumulation_steps": kept}
     words = f"micro-batch {micro} × accumulation {kept}"
     if length != facts.batch.sequence_length:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainwiz.core.config import RunConfig
+from trainwiz.core.data.split import DEFAULT_MOST
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.estimate.disk import disk_needs
 from trainwiz.core.estimate.generation import generation_time
@@ -169,7 +170,10 @@ def held_out_rows(config: RunConfig, data: DataSummary | None) -> int:
     """Rows of one evaluation, as far as they are known."""
     if data is not None:
         return data.validation_rows
-    return 0 if config.data.validation_sources else config.data.validation_rows or 0
+    if config.data.validation_sources:
+        return 0
+    # Of rows that are not known, as many are held out as of a large set.
+    return DEFAULT_MOST if config.data.validation_rows is None else config.data.validation_rows
 
 
 def _long_target(data: DataSummary | None) -> int | None:

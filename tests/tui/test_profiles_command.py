@@ -150,3 +150,11 @@ def test_diff_says_why_for_each_row(capsys: pytest.CaptureFixture[str]) -> None:
     profiles.run_diff("2080super", "3080-10g", as_json=False)
     out = capsys.readouterr().out
     assert "64.0 GiB" in out and "not said" in out
+
+
+def test_diff_of_the_same_source_says_what_differs(capsys: pytest.CaptureFixture[str]) -> None:
+    from trainwiz.tui.commands.profiles import run_diff
+
+    assert run_diff("lora-r64-3090-guide", "lora-r64-3090", as_json=False) == 0
+    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("data.sources"))
+    assert "(2,500 rows)" in line and "(2,600 rows)" in line

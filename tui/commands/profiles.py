@@ -209,8 +209,18 @@ def _value(value: Any) -> str:
     if isinstance(value, int | float):
         return number(value)
     if isinstance(value, list):
-        return ", ".join(_value(item["name"] if isinstance(item, dict) and "name" in item else item) for item in value)
+        return ", ".join(_source(item) if isinstance(item, dict) and "name" in item else _value(item) for item in value)
     return plain_text(json.dumps(finite(value)) if isinstance(value, dict) else value)
+
+
+def _source(source: dict[str, Any]) -> str:
+    """A data source by name, with what limits its rows."""
+    rows, least, most = (source.get(key) for key in ("max_rows", "min_characters", "max_characters"))
+    limits = [f"{count(rows)} rows"] if rows is not None else []
+    if least is not None or most is not None:
+        span = f"{count(least or 0)} to {count(most)}" if most is not None else f"at least {count(least or 0)}"
+        limits.append(f"{span} characters")
+    return plain_text(str(source["name"])) + (f" ({', '.join(limits)})" if limits else "")
 
 
 def _say_table(rows: Sequence[Sequence[str]], right: frozenset[int] = frozenset(), *, head: bool = True) -> None:

@@ -5,7 +5,7 @@ from trainwiz.core.config.build import build_config
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.profile.store import load_profile
 
-from tests.core.plan.machines import codes, finding, machine, plan
+from tests.core.plan.machines import codes, config, finding, machine, plan
 
 
 def on(cards: int, name: str, ram_gib: int = 256, **changes: object) -> Plan:
@@ -58,3 +58,27 @@ def test_fewer_processes_are_a_way_out_of_too_little_host_ram() -> None:
     remedy = finding(made, "host_ram").remedies[-1]
     assert dict(remedy.changes) == {"engine.processes": 3}
     assert "host_ram" not in codes(on(4, "3x3080-20g", ram_gib=12, engine__processes=3))
+
+
+def test_advice_is_answered_with_a_batch_that_keeps_it() -> None:
+    """24 × 5 is the guide's own: 16 × 8 is the batch that it misses."""
+    remedy = finding(on(1, "a6000-guide"), "claim_batch").remedies[0]
+    assert dict(remedy.changes) == {"batch.micro_batch_size": 16, "batch.gradient_accumulation_steps": 8}
+    assert "keeps it" in remedy.text
+
+
+def test_a_quicker_micro_batch_is_offered_only_at_the_same_batch() -> None:
+    for accumulation, offered in ((8, True), (1, False), (6, False)):
+        values = {"batch__micro_batch_size": 1, "batch__gradient_accumulation_steps": accumulation}
+        request = config("esm2-8m", batch__target_samples=accumulation, **values)
+        remedies = finding(plan(machine("H100 SXM"), request), "idle").remedies
+        assert bool(remedies) == offered
+        for remedy in remedies:
+            changed = plan(machine("H100 SXM"), request.with_values(dict(remedy.changes), "you"))
+            assert changed.batch.effective_samples == accumulation
+
+
+def test_rows_that_are_not_here_are_held_out_as_of_a_large_set() -> None:
+    made = on(1, "2080super")
+    assert (made.time.evaluation_s or 0) > 3600
+    assert on(1, "2080super", data__validation_rows=0).time.evaluation_s == 0
