@@ -62,7 +62,7 @@ def test_what_is_no_whole_checkpoint_is_left_alone(tmp_path: Path) -> None:
 
 def test_better() -> None:
     loss, bleu = (BestCheckpoints(Path(), 1, metric) for metric in ("eval_loss", "eval_bleu"))
-    assert loss.better(1.0, None) and loss.better(1.0, 2.0) and not loss.better(2.0, 1.0)
+    assert loss.better(1.0, None) and loss.better(1.0, 2.0) and not loss.better(2.0, 1.0) and loss.better(2.0, 2.0)
     assert bleu.better(2.0, 1.0) and not bleu.better(1.0, 2.0) and bleu.better(2.0, 2.0)
     assert not bleu.better(float("nan"), None)
 

@@ -59,6 +59,15 @@ def test_a_tokenizer_that_begins_and_ends_texts_gives_one_begin_and_one_end(toke
     )
 
 
+def test_a_cut_prompt_begins_with_the_begin_token_only_where_the_whole_one_did(
+    tokenizer: PreTrainedTokenizerFast,
+) -> None:
+    prompt, response = tokenizer("the old fox " * 9)["input_ids"], tokenizer(" sees")["input_ids"]
+    tokens, _ = CausalEncoder(tokenizer, 8).row("the old fox " * 9, " sees")
+    assert tokens.tolist() == [*prompt, *response, tokenizer.eos_token_id][-8:]
+    assert tokens[0] != prompt[0]
+
+
 @pytest.mark.parametrize(
     ("prompt", "response", "length", "kept"),
     [(4, 3, 10, (4, 3)), (9, 3, 10, (7, 3)), (3, 20, 10, (3, 7)), (20, 20, 10, (5, 5)), (20, 20, 9, (5, 4)), (0, 20, 6, (0, 6))],
