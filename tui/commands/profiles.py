@@ -189,7 +189,10 @@ def _say_claims(profile: Profile) -> None:
 
 def _change_cells(change: dict[str, Any]) -> list[str]:
     shown = _hardware_value if change["key"].startswith("hardware.") else _value
-    cells = (shown(change[side]) for side in ("first", "second"))
+    cells = [shown(change[side]) for side in ("first", "second")]
+    if cells[0] == cells[1] and change["key"].endswith("sources"):
+        # The same names: what differs is how much of them is used.
+        cells = [", ".join(map(_source, change[side])) for side in ("first", "second")]
     return [plain_text(change["key"]), *cells, plain_text(change["reason"])]
 
 
@@ -209,7 +212,7 @@ def _value(value: Any) -> str:
     if isinstance(value, int | float):
         return number(value)
     if isinstance(value, list):
-        return ", ".join(_source(item) if isinstance(item, dict) and "name" in item else _value(item) for item in value)
+        return ", ".join(_value(item["name"] if isinstance(item, dict) and "name" in item else item) for item in value)
     return plain_text(json.dumps(finite(value)) if isinstance(value, dict) else value)
 
 
