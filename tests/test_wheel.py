@@ -50,6 +50,21 @@ def test_it_is_the_wheel_that_runs(installed: Path, tmp_path: Path) -> None:
     assert Path(where.stdout.strip()).is_relative_to(installed)
 
 
+def test_all_data_of_the_checkout_are_in_the_wheel_and_nothing_beside_the_package(installed: Path) -> None:
+    ours = ("core", "tui", "profiles")
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", *ours], cwd=REPOSITORY, capture_output=True, check=True
+    ).stdout.decode().split("\0")  # fmt: skip
+    tracked = {name for name in filter(None, listed) if (REPOSITORY / name).is_file()}
+    packed = {
+        path.relative_to(installed / "trainwiz").as_posix()
+        for path in (installed / "trainwiz").rglob("*")
+        if path.is_file() and path.suffix != ".pyc"
+    }
+    assert tracked - packed == set()
+    assert {path.name for path in installed.iterdir() if not path.name.endswith(".dist-info")} <= {"trainwiz", "bin"}
+
+
 @pytest.mark.real
 def test_the_wheel_runs_the_demo(installed: Path, tmp_path: Path) -> None:
     done = trainwiz(
