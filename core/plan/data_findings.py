@@ -9,6 +9,8 @@ from trainwiz.core.plan.lengths import lengths_of
 from trainwiz.core.plan.words import gib, percent
 
 NOTABLE_CUT = 0.02
+WORKERS_SHARE = 0.25
+"""Of host RAM: loader workers that take more are worth a word."""
 
 
 def data_findings(facts: Facts) -> list[Finding]:
@@ -68,9 +70,10 @@ def _workers(facts: Facts) -> list[Finding]:
         findings.append(Finding("workers", "warning", "data.workers", message, (remedy,)))
     used = facts.memory.host_ram_parts.get("workers", 0)
     capacity = facts.memory.host_ram_capacity_bytes
-    if capacity and used > 0.25 * capacity:
+    if capacity and used > WORKERS_SHARE * capacity:
         message = f"{total} loader workers use {gib(used)} of {gib(capacity)} RAM."
-        remedy = facts.remedy(f"{workers // 2} workers", {"data.workers": workers // 2})
+        fewer = max(0, min(int(workers * WORKERS_SHARE * capacity / used), cores // facts.devices.processes - 1))
+        remedy = facts.remedy(f"{fewer} worker{'s' * (fewer != 1)}", {"data.workers": fewer})
         findings.append(Finding("workers_ram", "warning", "data.workers", message, (remedy,)))
     roomy = facts.machine.ram_total_bytes >= LOW_MEMORY_BYTES
     if facts.devices.device == "cuda" and workers == 0 and roomy:

@@ -82,3 +82,10 @@ def test_rows_that_are_not_here_are_held_out_as_of_a_large_set() -> None:
     made = on(1, "2080super")
     assert (made.time.evaluation_s or 0) > 3600
     assert on(1, "2080super", data__validation_rows=0).time.evaluation_s == 0
+
+
+@pytest.mark.parametrize(("workers", "ram_gib"), [(12, 8), (64, 64), (200, 16)])
+def test_fewer_workers_are_as_many_as_ram_and_cores_hold(workers: int, ram_gib: int) -> None:
+    remedy = finding(on(1, "a6000", ram_gib, data__workers=workers), "workers_ram").remedies[0]
+    cured = on(1, "a6000", ram_gib, data__workers=remedy.changes["data.workers"])
+    assert not codes(cured) & {"workers", "workers_ram"}
