@@ -100,3 +100,8 @@ def test_rows_one_by_one_fillers_without_labels_and_chosen_ones(tmp_path: Path) 
     assert (data[(0, -1)][1] == IGNORED).all()
     chosen = Chosen(data, np.array([1]))
     assert len(chosen) == 1 and (chosen[(3, 0)][0] == data[(0, 1)][0]).all() and (chosen[(0, -1)][1] == IGNORED).all()
+
+
+def test_token_0_is_a_token_with_or_without_a_label() -> None:
+    tokens, labelled = TokenStore(np.array([0, -1, 5, -6], np.int32)).read(0, 4)
+    assert tokens.tolist() == [0, 0, 5, 5] and labelled.tolist() == [True, False, True, False]
