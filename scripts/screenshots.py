@@ -35,6 +35,12 @@ TARGET = REPOSITORY / "screenshots"
 SIZES = {"120x40": (120, 40), "80x24": (80, 24), "60x20": (60, 20)}
 STEPS = ("hardware", "model", "data", "training", "review")
 GIB = 1024**3
+LOG = """\
+step 1596/500000  loss 2.6022  learning rate 0.00024  1,518 real tokens/s
+step 1600/500000  loss 2.6141  learning rate 0.00024  1,523 real tokens/s
+step 1600/500000  evaluation: loss 2.7043, perplexity 14.9440, accuracy 0.2310
+checkpoint-1600 saved in 13 s
+"""
 
 Drawn = Callable[[object], Awaitable[None]]
 
@@ -110,7 +116,7 @@ async def monitor_pictures() -> None:
     wanted = [("running", size, theme) for size in SIZES for theme in ("dark", "light")]
     wanted += [(state, "120x40", "dark") for state in STATES if state != "running"]
     for state, size, theme in wanted:
-        folder = write_run(Path("runs") / f"uniref-650m-{state}", **STATES[state])
+        folder = write_run(Path("runs") / f"uniref-650m-{state}", **{"log": LOG, **STATES[state]})
         app = TrainwizApp(
             lambda folder=folder: MonitorScreen(RunFolder(folder), interval_s=3600.0, clock=lambda: NOW_S),  # type: ignore[misc]
             ascii_only=False,

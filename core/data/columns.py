@@ -163,9 +163,13 @@ def _guess(columns: Sequence[Column], usual: Sequence[str], taken: int | None, f
         return free[0]
     side = "target" if key.endswith("target_column") else "text"
     if taken is not None and not free:
-        problem = f"has one text column, {columns[taken].name!r}, and none for the {side}"
-    else:
-        problem = f"does not say which column holds the {side}" if free else f"has no {side} column"
+        raise usage_error(
+            "missing_column",
+            key,
+            f"{file} has one text column, {columns[taken].name!r}, and none for the {side}; "
+            f"{key} needs a file that has both.",
+        )
+    problem = f"does not say which column holds the {side}" if free else f"has no {side} column"
     raise _missing(columns, file, key, problem)
 
 
