@@ -9,6 +9,9 @@ import termios
 from pathlib import Path
 
 import pytest
+from trainwiz.core.run.state import RunState
+from trainwiz.tui.headless.progress import Progress
+from trainwiz.tui.headless.reporters import waiting_for
 
 SHOW = """
 import sys, time
@@ -62,3 +65,11 @@ def test_bar(columns: int, memory: bool) -> None:
     assert "[bold]a note[/bold]" in text
     assert not echoed
     assert after
+
+
+@pytest.mark.parametrize(
+    ("step", "words"), [(119, "working on the steps after 119"), (120, "measuring and saving the model")]
+)
+def test_after_the_last_step_there_is_no_next_one(step: int, words: str) -> None:
+    progress = Progress(RunState(status="running"), "training", 30.0, step, 120, 2.0, 1000.0, 2**30, 0.0)
+    assert waiting_for(progress) == words

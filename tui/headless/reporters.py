@@ -181,6 +181,8 @@ def row_text(row: dict[str, Any], progress: Progress) -> str:
 def waiting_for(progress: Progress) -> str:
     """What a silent moment is spent on."""
     if progress.phase == "training" and progress.step is not None:
+        if progress.step == progress.max_steps:
+            return "measuring and saving the model"
         return f"working on the steps after {count(progress.step)}"
     return progress.phase
 
