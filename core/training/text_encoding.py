@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -70,7 +71,8 @@ class PairEncoder:
     """Rows of an encoder-decoder: source and target, each cut to its own length and closed by the tokenizer's end."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, source_length: int, target_length: int) -> None:
-        self._tokenizer: Any = tokenizer
+        # A copy: a fast tokenizer remembers the cut that it was last asked for, and would be saved with it.
+        self._tokenizer: Any = copy.deepcopy(tokenizer)
         self._source_length = source_length
         self._target_length = target_length
         self._end = int(tokenizer.eos_token_id)

@@ -32,7 +32,15 @@ def build_tokenizer(config: RunConfig, folder: Path, rows: TextRows) -> PreTrain
     own = None if choice == MADE_FROM_THE_DATA or has_made else _own(config, folder)
     if own is not None:
         return _ready(_load(own, config, "model.name"), config)
-    return _ready(trained_tokenizer(made, rows, _vocabulary(config), ends_texts=config.task == "seq2seq"), config)
+    kind = {**(config.model.architecture or {}), **config.model.architecture_overrides}.get("model_type")
+    trained = trained_tokenizer(
+        made,
+        rows,
+        _vocabulary(config),
+        ends_texts=config.task == "seq2seq",
+        model_type=None if kind is None else str(kind),
+    )
+    return _ready(trained, config)
 
 
 def _named(name: str, folder: Path) -> str:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from trainwiz.core.data.text_rows import TextRows
 from trainwiz.core.data.turn import turn
 from trainwiz.core.errors import usage_error
-from transformers import PreTrainedTokenizerFast
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 PAD, BOS, EOS, UNK, MASK = "<pad>", "<s>", "</s>", "<unk>", "<mask>"
 SPECIAL_TOKENS = [PAD, BOS, EOS, UNK, MASK]
@@ -25,22 +27,25 @@ LONGEST_TEXT = 2**16
 """Characters of one row that count: a row of millions without a space is one word, and words cost their square."""
 
 
-def trained_tokenizer(place: Path, rows: TextRows, vocabulary: int, *, ends_texts: bool) -> PreTrainedTokenizerFast:
+def trained_tokenizer(
+    place: Path, rows: TextRows, vocabulary: int, *, ends_texts: bool, model_type: str | None = None
+) -> PreTrainedTokenizerFast:
     """The tokenizer in folder `place`, made first by whichever process comes first.
 
     At most `vocabulary` entries. `ends_texts` appends the end token to every text, as encoder-decoder
-    models have it. Raises UsageError for a vocabulary that does not hold the 256 bytes.
+    models have it. `model_type`: of the model that it will be saved with. Raises UsageError for a
+    vocabulary that does not hold the 256 bytes.
     """
     if not (place / "tokenizer.json").is_file():
         with turn(place.with_name(f".{place.name}.lock")):
             if not (place / "tokenizer.json").is_file():
-                _save(_trained(rows, vocabulary, ends_texts=ends_texts), place)
+                _save(_trained(rows, vocabulary, ends_texts, model_type), place)
     tokenizer = PreTrainedTokenizerFast.from_pretrained(place)
     assert isinstance(tokenizer, PreTrainedTokenizerFast)
     return tokenizer
 
 
-def _trained(rows: TextRows, vocabulary: int, *, ends_texts: bool) -> PreTrainedTokenizerFast:
+def _trained(rows: TextRows, vocabulary: int, ends_texts: bool, model_type: str | None) -> PreTrainedTokenizerFast:
     if vocabulary < SMALLEST_VOCABULARY:
         raise usage_error(
             "vocabulary_too_small",
@@ -51,6 +56,8 @@ def _trained(rows: TextRows, vocabulary: int, *, ends_texts: bool) -> PreTrained
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
+    if model_type is not None:
+        _cut_as_loaded(tokenizer, model_type)
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary,
         min_frequency=2,
@@ -75,6 +82,25 @@ def _trained(rows: TextRows, vocabulary: int, *, ends_texts: bool) -> PreTrained
         model_input_names=["input_ids", "attention_mask"],
         clean_up_tokenization_spaces=False,
     )
+
+
+def _cut_as_loaded(tokenizer: Tokenizer, model_type: str) -> None:
+    """Take over how AutoTokenizer will cut texts beside a model of this type.
+
+    For qwen2 it keeps the entries of a saved tokenizer and puts its own cutting and normalizing in
+    the place of the saved ones (transformers 5.23): a model trained otherwise would be given other
+    tokens by whoever loads it.
+    """
+    entries = [EOS, *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    probe = Tokenizer(models.BPE(vocab={entry: number for number, entry in enumerate(entries)}, merges=[]))
+    probe.pre_tokenizer, probe.decoder = tokenizer.pre_tokenizer, tokenizer.decoder
+    with TemporaryDirectory() as folder:
+        PreTrainedTokenizerFast(tokenizer_object=probe, eos_token=EOS).save_pretrained(folder)  # type: ignore[no-untyped-call]
+        (Path(folder) / "config.json").write_text(json.dumps({"model_type": model_type}), encoding="utf-8")
+        loaded = AutoTokenizer.from_pretrained(folder, local_files_only=True).backend_tokenizer
+    if loaded.normalizer is not None:
+        tokenizer.normalizer = loaded.normalizer
+    tokenizer.pre_tokenizer = loaded.pre_tokenizer
 
 
 def _texts(rows: TextRows) -> Iterator[list[str]]:

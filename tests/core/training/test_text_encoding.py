@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 from trainwiz.core.training.batches import PaddedBatch
 from trainwiz.core.training.masking import IGNORED
@@ -96,6 +99,14 @@ def test_source_and_target_are_cut_to_their_own_lengths_and_keep_their_end(
     assert (len(source), len(target)) == (9, 5)
     assert source[-1] == target[-1] == end
     assert source[:8].tolist() == pair_tokenizer("the old fox sees " * 20)["input_ids"][:8]
+
+
+def test_the_cut_is_not_saved_with_the_tokenizer(tmp_path: Path) -> None:
+    tokenizer = small_tokenizer(tmp_path, ends_texts=True)
+    PairEncoder(tokenizer, 6, 4).row("the old fox sees 7 stones", "the red cat sees 8 stones")
+    tokenizer.save_pretrained(tmp_path / "saved")
+    saved = Tokenizer.from_file(str(tmp_path / "saved" / "tokenizer.json"))
+    assert saved.truncation is None and len(saved.encode("the old fox sees 7 stones").ids) > 6
 
 
 def test_a_target_gets_an_end_where_its_tokenizer_gives_none(tokenizer: PreTrainedTokenizerFast) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tokenizers import Tokenizer, models
+from trainwiz.core.catalog.models import load_models
 from trainwiz.core.errors import UsageError
 from trainwiz.core.training.tokenizer import build_tokenizer
 from trainwiz.core.training.tokenizer_training import MOST_BYTES, SPECIAL_TOKENS
@@ -36,6 +37,19 @@ def test_a_model_from_scratch_gets_one_from_its_rows_that_is_found_again(tmp_pat
     again = build_tokenizer(config, tmp_path, other)
     assert again.get_vocab() == made.get_vocab()
     assert (tmp_path / "tokenizer" / "tokenizer.json").read_bytes() == written
+
+
+@pytest.mark.parametrize("name", sorted(name for name, spec in load_models().items() if spec.task != "masked-lm"))
+def test_beside_its_model_it_loads_as_the_one_that_trained(name: str, tmp_path: Path) -> None:
+    """Numbers, empty lines and accents: where families of models cut text in different ways."""
+    config = text_config(name)
+    texts = ["in 1234 and 1235 they're\n\n\nfine.\n\n  Yes!\n\n", "cafe\u0301 \u00e9t\u00e9", "你好。\n\n12345，"]
+    made = build_tokenizer(config, tmp_path, text_rows(texts * 20))
+    made.save_pretrained(tmp_path / "model")
+    (tmp_path / "model" / "config.json").write_text(json.dumps({"model_type": config.model.architecture["model_type"]}))
+    loaded = AutoTokenizer.from_pretrained(tmp_path / "model")
+    assert [loaded(text)["input_ids"] for text in texts] == [made(text)["input_ids"] for text in texts]
+    assert (loaded.eos_token_id, loaded.pad_token_id) == (made.eos_token_id, made.pad_token_id)
 
 
 def test_the_same_rows_give_the_same_tokenizer(tmp_path: Path) -> None:
