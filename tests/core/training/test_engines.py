@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -120,18 +121,48 @@ def test_lora_leaves_every_tensor_of_its_base_as_it_was(tmp_path: Path, monkeypa
     assert {path.name for path in (folder / "final_model").glob("*.safetensors")} == {"adapter_model.safetensors"}
 
 
-@pytest.mark.parametrize("model", ["t5-chat-tiny", pytest.param("gpt2-tiny", marks=pytest.mark.all)])
-def test_two_gloo_processes_compute_what_one_does(model: str, tmp_path: Path) -> None:
-    runs = {}
-    for name in ("single", "ddp"):
-        config = text_config(model, **ENGINES[name], **LORA, training__max_steps=4)
-        runs[name] = write_run(tmp_path / name, config)
-        train(runs[name], config)
-    engine = engine_of(runs["ddp"])
-    assert (engine["actual"], engine["world_size"], engine["adapter"]) == ("ddp", 2, "lora")
-    assert losses(runs["ddp"]) == pytest.approx(losses(runs["single"]), abs=1e-3)
-    evaluations = [[line["eval_loss"] for line in metrics(runs[name]) if "eval_loss" in line] for name in runs]
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, bool], Path]:
+    """Four steps of a model by one process, each made once."""
+    made: dict[tuple[str, bool], Path] = {}
+
+    def run(model: str, lora: bool) -> Path:
+        if (model, lora) not in made:
+            config = four_steps(model, lora, "single")
+            folder = made[model, lora] = write_run(tmp_path_factory.mktemp("alone") / "run", config)
+            train(folder, config)
+        return made[model, lora]
+
+    return run
+
+
+def four_steps(model: str, lora: bool, engine: str) -> RunConfig:
+    return text_config(model, **ENGINES[engine], **(LORA if lora else {}), training__max_steps=4)
+
+
+def assert_same_figures(first: Path, second: Path) -> None:
+    assert losses(first) == pytest.approx(losses(second), abs=1e-3)
+    evaluations = [[line["eval_loss"] for line in metrics(folder) if "eval_loss" in line] for folder in (first, second)]
     assert evaluations[0] == pytest.approx(evaluations[1], abs=1e-3)
+
+
+MODELS = [
+    ("nllb-tiny", True),
+    *(pytest.param(name, lora, marks=pytest.mark.all)
+      for name, lora in (("gpt2-tiny", False), ("qwen2-tiny", True), ("opus-mt-tiny", False), ("t5-chat-tiny", True))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("model", "lora"), MODELS)
+def test_two_gloo_processes_compute_what_one_does(
+    model: str, lora: bool, alone: Callable[[str, bool], Path], tmp_path: Path
+) -> None:
+    config = four_steps(model, lora, "ddp")
+    folder = write_run(tmp_path / "ddp", config)
+    train(folder, config)
+    engine = engine_of(folder)
+    assert (engine["actual"], engine["world_size"], engine["adapter"]) == ("ddp", 2, "lora" if lora else None)
+    assert_same_figures(folder, alone(model, lora))
 
 
 def test_ddp_with_recomputed_activations_and_weights_that_get_no_gradient(tmp_path: Path) -> None:
@@ -143,29 +174,20 @@ def test_ddp_with_recomputed_activations_and_weights_that_get_no_gradient(tmp_pa
 
 
 @needs_deepspeed
-@pytest.mark.parametrize(
-    ("model", "lora"),
-    [
-        ("nllb-tiny", True),
-        *(pytest.param(name, flag, marks=pytest.mark.all)
-          for name, flag in (("gpt2-tiny", False), ("qwen2-tiny", True), ("opus-mt-tiny", False))),
-    ],
-)  # fmt: skip
-def test_zero2_with_offload_on_two_processes_computes_what_one_does(model: str, lora: bool, tmp_path: Path) -> None:
-    changes = {**(LORA if lora else {}), "training__max_steps": 4}
-    runs = {}
-    for name in ("single", "zero2+offload, two processes"):
-        config = text_config(model, **ENGINES[name], **changes)
-        runs[name] = write_run(tmp_path / name.split(",")[0], config)
-        train(runs[name], config)
-    engine = engine_of(runs["zero2+offload, two processes"])
+@pytest.mark.parametrize(("model", "lora"), MODELS)
+def test_zero2_with_offload_on_two_processes_computes_what_one_does(
+    model: str, lora: bool, alone: Callable[[str, bool], Path], tmp_path: Path
+) -> None:
+    config = four_steps(model, lora, "zero2+offload, two processes")
+    folder = write_run(tmp_path / "zero", config)
+    train(folder, config)
+    engine = engine_of(folder)
     found = {key: engine[key] for key in ("actual", "world_size", "optimizer", "zero_stage", "offload", "adapter")}
     assert found == {
         "actual": "zero2+offload", "world_size": 2, "optimizer": "DeepSpeedCPUAdam", "zero_stage": 2,
         "offload": "optimizer", "adapter": "lora" if lora else None,
     }  # fmt: skip
-    first, second = (losses(folder) for folder in runs.values())
-    assert first == pytest.approx(second, abs=1e-3)
+    assert_same_figures(folder, alone(model, lora))
 
 
 @pytest.mark.all
