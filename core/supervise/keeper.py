@@ -90,7 +90,7 @@ class Keeper:
             if not self.run.path.is_dir():
                 self.stopping.ask("the removal of its folder", now=True)
             asked_before = self.state.status == "stopping"
-            if self.stopping.heed(os.getpid(), self.state.status == "starting", self.state.grace_s) == "kill":
+            if self.stopping.heed(os.getpid(), not self._begun(), self.state.grace_s) == "kill":
                 self._kill()
             if self.stopping.reason is not None and not asked_before:
                 self.state.status = "stopping"
@@ -117,6 +117,9 @@ class Keeper:
         self._write()
         cost_s = time.thread_time() - started_s
         self._next_beat = time.monotonic() + max(HEARTBEAT_EVERY_S, cost_s / SHARE_OF_A_CORE)
+
+    def _begun(self) -> bool:
+        return self.state.engine.get("actual") is not None or self._training_speaks()
 
     def _training_speaks(self) -> bool:
         return self.run.engine_json.exists() or _size(self.run.metrics_jsonl) > self._metrics_bytes
@@ -160,7 +163,7 @@ class Keeper:
             stop_requested_s=self.stopping.requested_s,
             killed=self.stopping.killed,
             now=self.stopping.now,
-            begun=self.state.engine.get("actual") is not None or self._training_speaks(),
+            begun=self._begun(),
             log_offset=self.state.attempts[-1].log_offset,
             oom_kills=kernel_oom_kills() - self._oom_kills,
         )

@@ -18,6 +18,8 @@ NOW_SIGNAL = signal.SIGUSR1
 
 EXEC_TAKES_AT_MOST_S = 0.3
 LAUNCHER_MAY_LINGER_S = 10.0
+PREPARING_MAY_LINGER_S = 5.0
+"""A training that has not begun reads its rows, perhaps for many minutes: it has nothing to save and is not waited for."""
 
 
 class Stopping:
@@ -96,6 +98,8 @@ class Stopping:
                 self._told.add(key)
         nothing_to_save = starting and not self._told
         if not trainers and (nothing_to_save or now - self._last_trainer > LAUNCHER_MAY_LINGER_S):
+            return "kill"
+        if starting and now - self._asked_at > PREPARING_MAY_LINGER_S:
             return "kill"
         return "wait"
 

@@ -143,6 +143,19 @@ def test_stopping_before_the_training_began(start: Starter) -> None:
     assert wait_until_gone(one.mark, 3.0) == []
 
 
+def test_a_training_that_still_reads_its_rows_is_not_waited_for(start: Starter) -> None:
+    one = start(PREPARE_S=600)
+    one.wait(lambda state: one.run.train_log.exists() and b"prepares" in one.run.train_log.read_bytes())
+    asked = time.monotonic()
+    os.kill(one.supervisor(), signal.SIGTERM)
+    state = one.wait(lambda state: state.has_ended, 30.0)
+    # The grace of a training that could save something is 20 s.
+    assert time.monotonic() - asked < 15.0
+    assert state.status == "stopped" and state.exit is not None
+    assert "before the training began" in state.exit.message
+    assert wait_until_gone(one.mark, 3.0) == []
+
+
 def test_a_failure_is_one_sentence_with_its_step(start: Starter) -> None:
     one = start(FAIL_AT=7)
     state = one.wait(lambda state: state.has_ended)

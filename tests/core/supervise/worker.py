@@ -1,6 +1,7 @@
 """A stand-in for the training: what the keeper can see of one, without torch. Started by a real accelerate.
 
-Environment: STEPS, STEP_S, FAIL_AT (step of an exception), IGNORE_STOP, EXTRA (start children that hold to nothing).
+Environment: STEPS, STEP_S, FAIL_AT (step of an exception), IGNORE_STOP, EXTRA (start children that hold to nothing),
+PREPARE_S (seconds before the training begins).
 """
 
 from __future__ import annotations
@@ -81,6 +82,10 @@ def main() -> int:
     first = 0
     if arguments.resume:
         first = json.loads((Path(arguments.resume) / "trainer_state.json").read_text())["global_step"]
+    print(f"rank {RANK} prepares", flush=True)
+    ready = time.monotonic() + float(os.environ.get("PREPARE_S", "0"))
+    while time.monotonic() < ready:
+        time.sleep(0.1)
     if RANK == 0:
         engine = {"actual": "single", "precision": "fp32", "world_size": int(os.environ.get("WORLD_SIZE", "1"))}
         write_json_atomic(Path("engine.json"), engine)
