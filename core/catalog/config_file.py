@@ -56,8 +56,7 @@ def read_config(path: Path, name: str, source: Source) -> Answer:
     try:
         document = parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        reason = f"{path} does not exist" if source == "config" else f"{path.parent} has no config.json"
-        return None, (model_error("missing_model", f"{reason}, so its architecture is not known."),)
+        return None, (model_error("missing_model", _missing(path, source)),)
     except OSError as error:
         return None, (model_error("missing_model", f"{path} cannot be read: {error.strerror}."),)
     except UnicodeDecodeError:
@@ -68,6 +67,21 @@ def read_config(path: Path, name: str, source: Source) -> Answer:
     if not isinstance(document, dict):
         return None, (model_error("broken_model_config", f"{path} holds no JSON object with an architecture."),)
     return from_architecture(document, name, source, path)
+
+
+def _missing(path: Path, source: Source) -> str:
+    """What a run leaves behind and what a model is are close enough to be mixed up."""
+    if source == "config":
+        return f"{path} does not exist, so its architecture is not known."
+    folder = path.parent
+    if (folder / "adapter_config.json").is_file():
+        return (
+            f"{folder} holds adapters and not the model that they sit on; merge them into it (a run with peft.merge: true "
+            "does so at its end) and give that folder."
+        )
+    if (folder / "final_model" / path.name).is_file():
+        return f"{folder} is the folder of a run; its model is {folder / 'final_model'}."
+    return f"{folder} has no config.json, so its architecture is not known."
 
 
 def from_architecture(document: dict[str, Any], name: str, source: Source, path: Path | None) -> Answer:

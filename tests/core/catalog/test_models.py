@@ -214,6 +214,16 @@ def test_an_empty_folder(tmp_path: Path) -> None:
     assert f"{tmp_path} has no config.json" in finding.message
 
 
+def test_what_a_run_leaves_behind_is_told_from_a_model(tmp_path: Path) -> None:
+    (tmp_path / "final_model").mkdir()
+    (tmp_path / "final_model" / "config.json").write_text("{}")
+    _, (finding,) = resolve_model(ModelSection(name=str(tmp_path)))
+    assert f"its model is {tmp_path / 'final_model'}." in finding.message
+    (tmp_path / "final_model" / "config.json").rename(tmp_path / "final_model" / "adapter_config.json")
+    _, (finding,) = resolve_model(ModelSection(name=str(tmp_path / "final_model")))
+    assert "holds adapters" in finding.message and "peft.merge" in finding.message
+
+
 def test_a_planned_run_needs_no_catalogue() -> None:
     architecture = {**load_models()["esm2-tiny"].architecture, "num_hidden_layers": 1}
     spec, findings = resolve_model(ModelSection(name="gone", architecture=architecture))
