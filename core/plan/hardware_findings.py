@@ -78,6 +78,11 @@ def _precision(facts: Facts) -> list[Finding]:
         message = f"{precision} training does not work on {where}; fp32 does."
         remedy = facts.remedy("compute in fp32", {"engine.precision": "fp32"})
         return [Finding(f"{precision}_unsupported", "error", "engine.precision", message, (remedy,))]
+    elif precision == "bf16" and facts.devices.device == "cpu" and str(facts.config.engine.strategy).startswith("zero"):
+        # transformers takes bf16 on a CPU with use_cpu alone, which would leave DeepSpeed aside.
+        message = "bf16 does not work with DeepSpeed on a CPU; fp32 does."
+        remedy = facts.remedy("compute in fp32", {"engine.precision": "fp32"})
+        return [Finding("bf16_unsupported", "error", "engine.precision", message, (remedy,))]
     return []
 
 

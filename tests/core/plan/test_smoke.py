@@ -48,3 +48,10 @@ def test_one_gpu_for_a_profile_with_three_says_what_it_leaves_out() -> None:
     assert made.config.engine.strategy == "single"
     assert finding(made, "engine_not_exercised").severity == "warning"
     assert "engine_not_exercised" not in codes(smoke(3, real(machine("RTX 3090", 2)), engine__strategy="ddp"))
+
+
+def test_bf16_with_deepspeed_on_a_cpu_is_said_before_the_start() -> None:
+    made = smoke(1, engine__strategy="zero2", engine__precision="bf16")
+    error = finding(made, "bf16_unsupported")
+    assert error.severity == "error" and error.remedies[0].changes == {"engine.precision": "fp32"}
+    assert "bf16_unsupported" not in codes(smoke(1, engine__precision="bf16"))
