@@ -159,9 +159,9 @@ def _remote_code(spec: ModelSpec, section: ModelSection) -> tuple[Finding, ...]:
 def _missing(name: str, answer: HubModel | None = None) -> Finding:
     models = load_models()
     near = difflib.get_close_matches(name.lower(), models, n=2, cutoff=0.5)
-    offline = Remedy(
-        f"a model that is known offline: {', '.join(models)}", "--model esm2-8m", {"model.name": "esm2-8m"}
-    )
+    # A model is of one task: only a name that is near enough to be meant is offered as a command.
+    meant: dict[str, Any] = {"model.name": near[0]} if near else {}
+    offline = Remedy(f"a model that is known offline: {', '.join(models)}", changes=meant)
     if is_hub_id(name) and "/" in name:
         fetch = Remedy("download it where there is a network", f"hf download {name}")
         message = f"The model {name} is not in the local Hugging Face cache, {_why_not(answer)}."

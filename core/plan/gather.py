@@ -15,11 +15,13 @@ from trainwiz.core.plan.command import plan_command
 from trainwiz.core.plan.make import make_plan
 from trainwiz.core.plan.request import PlanRequest
 from trainwiz.core.plan.result import Plan
-from trainwiz.core.plan.subject import task_findings, with_task_of
+from trainwiz.core.plan.subject import task_findings, task_is_known, with_task_of
 from trainwiz.core.plan.target import choose_target
 from trainwiz.core.profile.profile import Profile
 
 OUTPUT_ROOT = "runs"
+NO_TASK_READS = frozenset({"missing_data", "unreadable_data", "empty_data", "mixed_formats"})
+"""Findings about data that hold for every task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +128,9 @@ def gather(request: PlanRequest, machine: Machine | None = None) -> Gathered:
     config, model, model_findings = gather_config(request, profile)
     target, target_findings = gather_machine(request, profile, here)
     data, data_findings = gather_data(config)
+    if not task_is_known(config, model):
+        # How rows are to be read depends on the task; what no task could read is said all the same.
+        data, data_findings = None, tuple(one for one in data_findings if one.code in NO_TASK_READS)
     about_inputs = tuple(_whole_commands(one, config, target, profile) for one in (*model_findings, *data_findings))
     findings = (*target_findings, *about_inputs)
     return Gathered(profile, config, target, model, data, findings)

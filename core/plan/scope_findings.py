@@ -30,7 +30,8 @@ def scope_findings(facts: Facts) -> list[Finding]:
 
 def _findings(facts: Facts) -> Iterator[Finding]:
     config = facts.config
-    if config.peft.method != "none" and config.task == "masked-lm":
+    model_is_missing = facts.work is None and not facts.unknown_architecture
+    if config.peft.method != "none" and config.task == "masked-lm" and not model_is_missing:
         message = f"This version trains all weights of masked-LM models; {config.peft.method} adapters it does not."
         yield _error("peft_not_supported", "peft.method", message, facts, {"peft.method": "none"}, "train all weights")
     if config.engine.strategy in STRATEGIES_TO_COME:

@@ -30,6 +30,11 @@ def with_task_of(config: RunConfig, model: ModelSpec | None) -> RunConfig:
     )
 
 
+def task_is_known(config: RunConfig, model: ModelSpec | None) -> bool:
+    """The model says the task, or somebody named it; otherwise what the config holds is a default that means nothing."""
+    return model is not None or config.origin("task").origin in ("you", "profile")
+
+
 def task_findings(config: RunConfig, model: ModelSpec | None) -> tuple[Finding, ...]:
     """A task that the model was not made for: its head and its inputs are those of its own task."""
     if model is None or model.task == config.task:

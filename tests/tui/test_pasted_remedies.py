@@ -25,7 +25,7 @@ CASES = [
     "--profile cpu-demo --overfit 10 --precision fp16",
     "--profile cpu-demo --report-to wandb",
     "--profile cpu-demo --model esm2-8n",
-    "--profile cpu-demo --model somebody/some-model",
+    "--profile cpu-demo --model esm2-9m",
     "--profile cpu-demo --target-samples 5000",
 ]
 

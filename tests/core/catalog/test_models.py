@@ -151,7 +151,7 @@ def test_a_hub_id_that_is_not_here_says_so_at_once(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     (finding,) = findings_of("somebody/some-model")
     assert finding.code == "missing_model" and "somebody/some-model" in finding.message
-    assert [remedy.command for remedy in finding.remedies] == ["hf download somebody/some-model", "--model esm2-8m"]
+    assert [remedy.command for remedy in finding.remedies] == ["hf download somebody/some-model", None]
 
 
 def test_a_hub_id_in_the_local_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

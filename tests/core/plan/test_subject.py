@@ -14,6 +14,22 @@ from trainwiz.core.profile import load_profile
 MACHINE = catalogue_machine(gpu="RTX 3090", num_gpus=1, ram_bytes=64 * 2**30)
 
 
+def test_without_its_model_nothing_is_said_that_hangs_on_the_task(tmp_path: Path) -> None:
+    rows = tmp_path / "chat.jsonl"
+    rows.write_text('{"prompt": "who?", "response": "me."}\n')
+    chosen = {"model.name": "nosuch", "peft.method": "lora", "data.sources": [{"name": str(rows)}]}
+    errors = plan_run(
+        PlanRequest(overrides=chosen), catalogue_machine(gpu="RTX 3090", num_gpus=1, ram_bytes=None)
+    ).errors
+    assert [error.code for error in errors] == ["missing_model"]
+    assert not errors[0].remedies[0].command
+    chosen["data.sources"] = [{"name": str(tmp_path / "none.jsonl")}]
+    errors = plan_run(
+        PlanRequest(overrides=chosen), catalogue_machine(gpu="RTX 3090", num_gpus=1, ram_bytes=None)
+    ).errors
+    assert [error.code for error in errors] == ["missing_model", "missing_data"]
+
+
 @pytest.mark.parametrize(
     ("model", "task", "sample"),
     [
