@@ -9,6 +9,20 @@ from pathlib import Path
 
 from trainwiz.core.hardware.machine import Libraries
 
+REPORTERS: dict[str, str] = {
+    "tensorboard": "tensorboard",
+    "wandb": "wandb",
+    "mlflow": "mlflow",
+    "comet_ml": "comet-ml",
+    "clearml": "clearml",
+    "trackio": "trackio",
+    "swanlab": "swanlab",
+    "codecarbon": "codecarbon",
+    "dvclive": "dvclive",
+}
+"""Names that transformers reports to, which are import names too, -> the distribution that brings each. TensorBoard
+comes with trainwiz."""
+
 DISTRIBUTIONS: dict[str, str] = {
     "torch": "torch",
     "transformers": "transformers",
@@ -21,18 +35,10 @@ DISTRIBUTIONS: dict[str, str] = {
     "flash_attn": "flash-attn",
     "bitsandbytes": "bitsandbytes",
     "triton": "triton",
-    "tensorboard": "tensorboard",
-    "wandb": "wandb",
     "sacrebleu": "sacrebleu",
-    "mlflow": "mlflow",
-    "comet_ml": "comet-ml",
-    "clearml": "clearml",
-    "trackio": "trackio",
-    "swanlab": "swanlab",
-    "codecarbon": "codecarbon",
-    "dvclive": "dvclive",
     "ninja": "ninja",
     "cpuinfo": "py-cpuinfo",
+    **REPORTERS,
 }
 """Import name -> name of the distribution that brings it."""
 

@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from trainwiz.core.findings import Finding, Remedy
+from trainwiz.core.hardware.libraries import REPORTERS
 from trainwiz.core.plan.facts import Facts
 
 STRATEGIES_TO_COME = ("fsdp", "zero3")
-REPORTERS: Mapping[str, str] = {
-    "tensorboard": "tensorboard",
-    "wandb": "wandb",
-    "mlflow": "mlflow",
-    "comet_ml": "comet-ml",
-    "clearml": "clearml",
-    "trackio": "trackio",
-    "swanlab": "swanlab",
-    "codecarbon": "codecarbon",
-    "dvclive": "dvclive",
-}
-"""Names that transformers reports to -> the distribution that brings each; the import name is the name itself.
-TensorBoard comes with trainwiz."""
 
 
 def scope_findings(facts: Facts) -> list[Finding]:
