@@ -20,8 +20,8 @@ from trainwiz.core.data.text_store import FileTexts, TextStore, TextWriter
 from trainwiz.core.data.turn import turn
 from trainwiz.core.errors import CannotRunError, UsageError
 from trainwiz.core.findings import Finding, has_errors, sort_findings
+from trainwiz.core.run.folder import ROWS
 
-ROWS_FOLDER = ".rows"
 VERSION = 1
 """Part of the key of kept rows: raised when the same files would give other rows."""
 
@@ -110,9 +110,9 @@ def _read(
 
 def _streamed(config: RunConfig, found: list[SourceFiles], training: int, folder: Path) -> _Stored:
     """The rows from `folder`/.rows, written there first by whichever process comes first."""
-    place = folder / ROWS_FOLDER / _digest(config, found, training)
+    place = folder / ROWS / _digest(config, found, training)
     try:
-        with turn(folder / ROWS_FOLDER / "lock") as alone:
+        with turn(folder / ROWS / "lock") as alone:
             if not place.is_dir():
                 if alone:
                     _clear(place.parent)
@@ -124,7 +124,7 @@ def _streamed(config: RunConfig, found: list[SourceFiles], training: int, folder
                 "cannot_stream",
                 "error",
                 "data.streaming",
-                f"the rows cannot be kept in {folder / ROWS_FOLDER}: {error.strerror or error}; "
+                f"the rows cannot be kept in {folder / ROWS}: {error.strerror or error}; "
                 "free some space there, or read them into memory with data.streaming: false.",
             )
         ) from None

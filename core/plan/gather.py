@@ -15,7 +15,7 @@ from trainwiz.core.plan.command import plan_command
 from trainwiz.core.plan.make import make_plan
 from trainwiz.core.plan.request import PlanRequest
 from trainwiz.core.plan.result import Plan
-from trainwiz.core.plan.subject import task_findings, task_is_known, with_task_of
+from trainwiz.core.plan.subject import other_task_findings, task_is_known, with_task_of
 from trainwiz.core.plan.target import choose_target
 from trainwiz.core.profile.profile import Profile
 
@@ -111,7 +111,7 @@ def gather_config(
     moded = apply_mode(config, request, model)
     if moded.model != config.model:
         model, findings = gather_model(moded)
-    findings = (*findings, *task_findings(moded, model))
+    findings = (*findings, *other_task_findings(moded, model))
     moded = detect_columns(settled_by_file(moded))
     if request.force:
         moded = moded.model_copy(update={"forced": True})

@@ -31,6 +31,7 @@ from trainwiz.core.plan.other_cards import for_other_cards, reopen_for_processes
 from trainwiz.core.plan.result import Plan, PlannedModel
 from trainwiz.core.plan.scope_findings import scope_findings
 from trainwiz.core.plan.sizes import batch_plan, settle_evaluation, settle_sizes
+from trainwiz.core.plan.subject import follow_task
 from trainwiz.core.plan.tasks import settle_task, task_findings
 from trainwiz.core.plan.time_findings import time_findings
 from trainwiz.core.plan.work import typical, workload_of
@@ -52,7 +53,7 @@ def make_plan(
     through), and the plan is made without them. Reads nothing, and never raises for a config that
     RunConfig accepts.
     """
-    config = for_other_cards(_without_foreign_processes(config), machine, profile)
+    config = for_other_cards(_without_foreign_processes(follow_task(config, model)), machine, profile)
     any_device = profile is not None and profile.hardware.gpu is None
     devices, more = choose_devices(
         machine, config, any_device=any_device, cpu_processes=_cpu_processes(config, profile)
@@ -61,8 +62,6 @@ def make_plan(
     draft = Draft(config)
     if model is not None:
         draft.values["model.architecture"] = dict(model.architecture)
-        if config.task != model.task and config.origin("task").origin != "you":
-            draft.put("task", model.task, f"what {model.name} is made for")
     collected += settle_engine(draft, machine, devices)
     architecture, unknown = read_architecture(model.architecture) if model is not None else (None, "")
     reopen_for_processes(draft, devices, profile)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from trainwiz.core.catalog.model import ModelSpec
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.modes import smoke_sample
@@ -13,20 +11,22 @@ from trainwiz.core.findings import Finding, Remedy
 SOURCES = "data.sources"
 
 
-def with_task_of(config: RunConfig, model: ModelSpec | None) -> RunConfig:
-    """`config` with the task that the model is made for, unless the user named another.
-
-    Where the data are a sample that nobody asked for, the sample of the new task takes its place.
-    """
+def follow_task(config: RunConfig, model: ModelSpec | None) -> RunConfig:
+    """`config` with the task that the model is made for, unless the user named another."""
     if model is None or model.task == config.task or config.origin("task").origin == "you":
         return config
-    values: dict[str, Any] = {"task": model.task}
-    reasons = {"task": f"what {model.name} is made for"}
-    changed = config.with_values(values, "solved", reasons)
-    if not _is_sample_by_default(config):
+    return config.with_values({"task": model.task}, "solved", {"task": f"what {model.name} is made for"})
+
+
+def with_task_of(config: RunConfig, model: ModelSpec | None) -> RunConfig:
+    """`follow_task`, and where the data are a sample that nobody asked for, the sample of the new task."""
+    changed = follow_task(config, model)
+    if changed is config or not _is_sample_by_default(config):
         return changed
     return changed.with_values(
-        {SOURCES: [smoke_sample(changed)]}, "solved", {SOURCES: f"the sample that ships with trainwiz for {model.task}"}
+        {SOURCES: [smoke_sample(changed)]},
+        "solved",
+        {SOURCES: f"the sample that ships with trainwiz for {changed.task}"},
     )
 
 
@@ -35,7 +35,7 @@ def task_is_known(config: RunConfig, model: ModelSpec | None) -> bool:
     return model is not None or config.origin("task").origin in ("you", "profile")
 
 
-def task_findings(config: RunConfig, model: ModelSpec | None) -> tuple[Finding, ...]:
+def other_task_findings(config: RunConfig, model: ModelSpec | None) -> tuple[Finding, ...]:
     """A task that the model was not made for: its head and its inputs are those of its own task."""
     if model is None or model.task == config.task:
         return ()

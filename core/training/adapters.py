@@ -14,7 +14,7 @@ from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import usage_error
 from trainwiz.core.estimate.architecture import default_lora_targets
 from trainwiz.core.estimate.families import read_architecture
-from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.run.folder import PARTIAL, RunFolder
 from trainwiz.core.training.failure import rank_of_this_process
 from trainwiz.core.training.weights import lasting_name, load_weights
 from transformers import PreTrainedModel
@@ -116,7 +116,7 @@ def merged(model: PeftModel) -> PreTrainedModel:
 
 def _save_once(base: PreTrainedModel, place: Path) -> None:
     """Beside the place and renamed: complete or not there. Another base there moves aside."""
-    partial_copy = place.with_name(f"{place.name}.partial")
+    partial_copy = place.with_name(f"{place.name}{PARTIAL}")
     base.save_pretrained(str(partial_copy))
     if place.exists():
         if _same_files(partial_copy, place):

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from peft import PeftModel
-from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.run.folder import PARTIAL, RunFolder
 from trainwiz.core.training.adapters import free_name, merged
 from transformers import Trainer
 
@@ -40,7 +40,7 @@ def _save(trainer: Trainer, place: Path) -> None:
 
 
 def _partial(place: Path) -> Path:
-    return place.with_name(f"{place.name}.partial")
+    return place.with_name(f"{place.name}{PARTIAL}")
 
 
 def _put_in_place(partial: Path, place: Path) -> None:

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core.config import RunConfig
-from trainwiz.core.data.text_rows import ROWS_FOLDER, load_text_rows
+from trainwiz.core.data.text_rows import load_text_rows
 from trainwiz.core.data.text_store import FileTexts, MemoryTexts
 from trainwiz.core.errors import CannotRunError, UsageError
+from trainwiz.core.run.folder import ROWS
 
 from tests.core.data.builders import parquet, write
 
@@ -102,7 +103,7 @@ def test_streamed_rows_are_built_once_and_again_when_a_file_or_filter_changes(tm
     path = write(tmp_path / "a.txt", "one\ntwo\nthree\n")
     config = _config("causal-lm", {"name": str(path)}, streaming=True)
     load_text_rows(config, tmp_path)
-    (built,) = [entry for entry in (tmp_path / ROWS_FOLDER).iterdir() if entry.is_dir()]
+    (built,) = [entry for entry in (tmp_path / ROWS).iterdir() if entry.is_dir()]
     before = (built / "texts.utf8").stat().st_mtime_ns
     load_text_rows(config, tmp_path)
     assert (built / "texts.utf8").stat().st_mtime_ns == before
@@ -110,7 +111,7 @@ def test_streamed_rows_are_built_once_and_again_when_a_file_or_filter_changes(tm
     assert len(load_text_rows(config, tmp_path).texts) == 4
     config.data.min_characters = 4
     assert list(load_text_rows(config, tmp_path).texts) == ["three", "four"]
-    assert len([entry for entry in (tmp_path / ROWS_FOLDER).iterdir() if entry.is_dir()]) == 1, "old rows take no space"
+    assert len([entry for entry in (tmp_path / ROWS).iterdir() if entry.is_dir()]) == 1, "old rows take no space"
 
 
 def test_processes_that_start_together_share_one_copy(tmp_path: Path) -> None:
@@ -127,15 +128,15 @@ def test_processes_that_start_together_share_one_copy(tmp_path: Path) -> None:
 
 
 def test_a_build_that_was_killed_is_cleared_up_and_a_failed_one_leaves_nothing(tmp_path: Path) -> None:
-    (tmp_path / ROWS_FOLDER / "abc.77.part").mkdir(parents=True)
+    (tmp_path / ROWS / "abc.77.part").mkdir(parents=True)
     bad = write(tmp_path / "a.csv", "text\nfine\nbroken \xff\n".encode("latin-1"))
     with pytest.raises(UsageError, match="line 3"):
         load_text_rows(_config("causal-lm", {"name": str(bad)}, streaming=True), tmp_path)
-    assert [entry.name for entry in (tmp_path / ROWS_FOLDER).iterdir()] == ["lock"]
+    assert [entry.name for entry in (tmp_path / ROWS).iterdir()] == ["lock"]
 
 
 def test_a_disk_that_takes_no_more_is_one_sentence(tmp_path: Path) -> None:
-    (tmp_path / ROWS_FOLDER).write_text("in the way")
+    (tmp_path / ROWS).write_text("in the way")
     with pytest.raises(CannotRunError, match=r"rows cannot be kept in .*data.streaming: false"):
         load_text_rows(_config("seq2seq", {"name": "sample-pairs"}, streaming=True), tmp_path)
 
