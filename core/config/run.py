@@ -15,6 +15,7 @@ from trainwiz.core.config.sections import (
     ModelSection,
     ModeSection,
     PeftSection,
+    PlanningSection,
     Section,
     Task,
     TrainingSection,
@@ -53,6 +54,7 @@ class RunConfig(Section):
     evaluation: EvaluationSection = Field(default_factory=EvaluationSection)
     checkpoint: CheckpointSection = Field(default_factory=CheckpointSection)
     logging: LoggingSection = Field(default_factory=LoggingSection)
+    planning: PlanningSection = Field(default_factory=PlanningSection)
     mode: ModeSection = Field(default_factory=ModeSection)
     forced: bool = Field(False, description="Started with --force in spite of error findings.")
     origins: dict[str, Origin] = Field(default_factory=dict)

@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from trainwiz.core.config.environment import as_text, check_variable_name, check_variable_value
 
-Task = Literal["masked-lm", "causal-lm", "seq2seq"]
+Task = Literal["masked-lm", "causal-lm", "seq2seq", "sequence-classification"]
+"""sequence-classification can be planned, not trained: many published measurements are of it."""
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "bf16-true"]
 Attention = Literal["sdpa", "eager", "flash_attention_2"]
 Strategy = Literal["single", "ddp", "fsdp", "zero1", "zero2", "zero3"]
@@ -133,6 +134,9 @@ class BatchSection(Section):
 
     target_tokens: int | None = Field(None, ge=1, le=10**13, description="Aim: tokens a step, padding included.")
     target_samples: int | None = Field(None, ge=1, le=10**10, description="Aim: sequences a step.")
+    target_real_tokens: int | None = Field(
+        None, ge=1, le=10**13, description="Aim: tokens a step, padding not counted (needs data that can be measured)."
+    )
     micro_batch_size: int | None = Field(
         None, ge=1, le=65536, description="Sequences that one process computes at once."
     )
@@ -261,6 +265,15 @@ class LoggingSection(Section):
     report_to: list[str] = Field(default_factory=lambda: ["tensorboard"], description="tensorboard, wandb, none, ...")
     memory_every_steps: int | None = Field(None, ge=1, description="Log memory every N steps.")
     system_every_s: float = Field(1.0, ge=0.2, le=3600, description="Seconds between two samples of the machine.")
+
+
+class PlanningSection(Section):
+    """What only the preview needs."""
+
+    energy_price_per_kwh: float | None = Field(
+        None, ge=0, le=1e6, description="Price of a kilowatt-hour, in the currency of your choice; none shows no cost."
+    )
+    currency: str = Field("", max_length=8, description="Shown behind the cost, for example EUR.")
 
 
 class ModeSection(Section):

@@ -6,24 +6,14 @@ from dataclasses import dataclass
 
 from trainwiz.core.estimate.activations import block_bytes, checkpoint_bytes, weight_copy_bytes, working_bytes
 from trainwiz.core.estimate.evaluation import evaluation_parts, generation_parts
+from trainwiz.core.estimate.moment import KINDS, Moment
 from trainwiz.core.estimate.states import States, states_of
 from trainwiz.core.estimate.workload import HALF, SINGLE, Workload
 
+__all__ = ["KINDS", "Moment", "Peak", "evaluation_peak", "logit_bytes", "peak_of"]
+
 _CHECKPOINTS_UNTIL_COLLECTED = 8
 """Inputs of checkpointed blocks that still wait for Python's garbage collector (traced: 8 of 16, 8 of 33)."""
-KINDS = ("weights", "gradients", "optimizer", "activations", "logits", "temporary")
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """What is allocated at one point of the step, in bytes by kind."""
-
-    name: str
-    parts: dict[str, int]
-
-    @property
-    def bytes(self) -> int:
-        return sum(self.parts.values())
 
 
 @dataclass(frozen=True, slots=True)

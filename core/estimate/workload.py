@@ -71,6 +71,12 @@ class Workload:
     beams: int = 1
     generation_length: int = 0
     """Longest text that evaluation generates; 0 where it generates none."""
+    task: str = "causal-lm"
+    model_config: str = ""
+    """The Hugging Face config that is trained, as JSON with sorted keys: what a trace is built from. Empty: no trace."""
+    label_smoothing: bool = False
+    clipping: bool = True
+    """Whether the gradients' norm is taken before the step."""
     formats: Formats = field(init=False)
     """Follows from precision, strategy and adapters."""
 

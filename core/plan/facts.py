@@ -8,6 +8,7 @@ from typing import Any
 
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.summary import DataSummary
+from trainwiz.core.estimate.evidence import NO_EVIDENCE, Evidence
 from trainwiz.core.estimate.memory import MemoryEstimate
 from trainwiz.core.estimate.time import Rate
 from trainwiz.core.estimate.workload import Workload
@@ -40,6 +41,7 @@ class Facts:
     counted: DataSummary | None
     """The data, or where it is not here what the limits of its sources say of its rows."""
     profile: Profile | None
+    evidence: Evidence = NO_EVIDENCE
 
     @property
     def steps(self) -> int | None:

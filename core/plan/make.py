@@ -9,6 +9,7 @@ from typing import Any
 from trainwiz.core.catalog.model import ModelSpec
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.summary import DataSummary
+from trainwiz.core.estimate.evidence import NO_EVIDENCE, Evidence
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.estimate.time import step_time
 from trainwiz.core.estimate.workload import Workload
@@ -46,11 +47,12 @@ def make_plan(
     data: DataSummary | None,
     profile: Profile | None = None,
     findings: Iterable[Finding] = (),
+    evidence: Evidence = NO_EVIDENCE,
 ) -> Plan:
     """The plan of `config` on `machine`; every open value of the config is settled, with its reason.
 
     `model` and `data` are None where they cannot be had: `findings` then says why (they are passed
-    through), and the plan is made without them. Reads nothing, and never raises for a config that
+    through), and the plan is made without them. `evidence` makes the estimates better. Reads nothing, and never raises for a config that
     RunConfig accepts.
     """
     config = for_other_cards(_without_foreign_processes(follow_task(config, model)), machine, profile)
@@ -101,6 +103,7 @@ def make_plan(
         data=data,
         counted=counted,
         profile=profile,
+        evidence=evidence,
     )
     for judge in (
         scope_findings,
@@ -125,6 +128,7 @@ def make_plan(
         choices=choices_of(complete),
         findings=sort_findings(collected),
         extra={"data": _data_json(data)},
+        work=work,
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from trainwiz.core.config import OriginKind, RunConfig
+from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.findings import Finding
 from trainwiz.core.hardware import Machine
 
@@ -51,6 +52,13 @@ class BatchPlan:
     deviation: float | None
     """(effective - target) / target; None without a target."""
     alternatives: tuple[BatchAlternative, ...] = ()
+    target_real_tokens: int | None = None
+    padded_tokens: int | None = None
+    """Tokens a step that are computed, each micro-batch padded to its own longest row; None where lengths are unknown."""
+    padding_waste: float | None = None
+    """Share of `padded_tokens` that is padding, 0 to 1."""
+    arranged_waste: float | None = None
+    """The same with the rows of a step arranged by length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +87,10 @@ class MemoryPlan:
     evaluation_bytes: int | None = None
     """Like device_used_bytes, while held-out rows are evaluated or text is generated; None without such rows. The
     other figures are of training; `verdict` is of both."""
+    basis: str = ""
+    """Where the figures come from in words: "formulas", "traced by layers", "full trace", "measured here on 2026-11-21"."""
+    waiting: str = ""
+    """What is still on its way or failed: "a full trace is under way", "the tracer died; ..."."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +116,16 @@ class TimePlan:
     """Launcher, imports, model and data, and closing at the end: a part of the total."""
     generation_s: float | None = None
     """Generating text in evaluations: a part of the total, not of evaluation_s."""
+    basis_text: str = ""
+    """Where the pace comes from in words: "roofline", "measured here on 2026-11-21 (probe)"."""
+    total_tokens: int | None = None
+    """Tokens of the whole run, padding included."""
+    real_tokens: int | None = None
+    energy_low_kwh: float | None = None
+    energy_high_kwh: float | None = None
+    energy_cost_low: float | None = None
+    energy_cost_high: float | None = None
+    currency: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +153,10 @@ class Plan:
     choices: tuple[Choice, ...] = ()
     findings: tuple[Finding, ...] = ()
     extra: dict[str, Any] = field(default_factory=dict)
+    work: Workload | None = None
+    """What one process computes: what a trace is asked for. Not part of the JSON."""
+    candidates: tuple[Workload, ...] = ()
+    """Changed workloads whose peaks the findings name, for traces of their own. Not part of the JSON."""
 
     @property
     def errors(self) -> tuple[Finding, ...]:

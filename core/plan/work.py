@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 from trainwiz.core.data.answers import longest_generation
@@ -53,7 +54,17 @@ def workload_of(
         eval_micro_batch=(get("batch.eval_micro_batch_size") or 0) if evaluates else 0,
         beams=int(get("evaluation.beams")),
         generation_length=longest_generation(draft.view()) if generates else 0,
+        task=get("task"),
+        model_config=_model_config(draft),
+        label_smoothing=bool(get("training.label_smoothing")),
+        clipping=bool(get("training.max_grad_norm")),
     )
+
+
+def _model_config(draft: Draft) -> str:
+    """The config of the model as training builds it, overrides included."""
+    values = {**(draft.get("model.architecture") or {}), **draft.get("model.architecture_overrides")}
+    return json.dumps(values, sort_keys=True, default=str)
 
 
 MOST_TOKENS_OF_AN_ESTIMATE = 4

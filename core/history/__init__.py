@@ -1,0 +1,1 @@
+"""What was measured on this machine: probes of `trainwiz bench`, and finished runs."""

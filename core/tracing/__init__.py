@@ -1,0 +1,1 @@
+"""Traces of a training step: what is asked, what comes back, and the child process that does it. Never imports torch."""
