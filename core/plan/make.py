@@ -23,10 +23,10 @@ from trainwiz.core.plan.data_findings import data_findings
 from trainwiz.core.plan.devices import SMOKE_PROCESSES, choose_devices
 from trainwiz.core.plan.draft import Draft, choices_of
 from trainwiz.core.plan.engine import settle_engine, settle_sharding
-from trainwiz.core.plan.estimates import Length, plan_memory, plan_time, rate_of
 from trainwiz.core.plan.facts import Facts
 from trainwiz.core.plan.hardware_findings import hardware_findings
 from trainwiz.core.plan.loading import settle_intervals, settle_length, settle_loading
+from trainwiz.core.plan.memories import plan_memory
 from trainwiz.core.plan.memory_findings import memory_findings
 from trainwiz.core.plan.other_cards import for_other_cards, reopen_for_processes
 from trainwiz.core.plan.result import Plan, PlannedModel
@@ -35,6 +35,7 @@ from trainwiz.core.plan.sizes import batch_plan, settle_evaluation, settle_sizes
 from trainwiz.core.plan.subject import follow_task
 from trainwiz.core.plan.tasks import settle_task, task_findings
 from trainwiz.core.plan.time_findings import time_findings
+from trainwiz.core.plan.times import Length, plan_time, rate_of
 from trainwiz.core.plan.work import typical, workload_of
 from trainwiz.core.profile.profile import Profile
 

@@ -1,0 +1,91 @@
+"""The memory of a settled run as a plan shows it: the device, host RAM and disk."""
+
+from __future__ import annotations
+
+from trainwiz.core.config import RunConfig
+from trainwiz.core.data.summary import DataSummary
+from trainwiz.core.estimate.disk import disk_needs
+from trainwiz.core.estimate.evidence import NO_EVIDENCE, Evidence
+from trainwiz.core.estimate.host import HostNeeds, host_ram_parts
+from trainwiz.core.estimate.memory import (
+    MemoryEstimate,
+    estimate_evaluation,
+    estimate_memory,
+    unknown_memory,
+    worse_verdict,
+)
+from trainwiz.core.estimate.states import states_of
+from trainwiz.core.estimate.workload import Workload
+from trainwiz.core.hardware.machine import Machine
+from trainwiz.core.plan.devices import Devices
+from trainwiz.core.plan.result import MemoryPlan
+
+
+def plan_memory(
+    machine: Machine,
+    devices: Devices,
+    config: RunConfig,
+    work: Workload | None,
+    data: DataSummary | None,
+    evidence: Evidence = NO_EVIDENCE,
+) -> tuple[MemoryEstimate, MemoryEstimate | None, MemoryPlan]:
+    """(training, evaluation, the plan): the peak on the device, in host RAM and on disk."""
+    estimate = estimate_memory(work) if work is not None else unknown_memory()
+    evaluation = estimate_evaluation(work) if work is not None else None
+    on_cpu = devices.device == "cpu"
+    processes = devices.processes if on_cpu else 1
+    parts = _host_parts(devices, config, work, data, estimate)
+    kept = config.checkpoint.keep + (1 if config.checkpoint.keep_best else 0)
+    disk = 0
+    if work is not None:
+        disk = disk_needs(work, kept, merged=config.peft.merge, own_base=config.model.init == "scratch").total_bytes
+    share = None if devices.capacity_bytes is None else devices.capacity_bytes // processes
+    verdict = estimate.verdict(share)
+    if evaluation is not None:
+        verdict = worse_verdict(verdict, evaluation.verdict(share))
+    plan = MemoryPlan(
+        tier="analytic",
+        allocated_bytes=estimate.allocated_bytes * processes,
+        reserved_bytes=estimate.reserved_bytes * processes,
+        device_used_bytes=estimate.device_used_bytes * processes,
+        low_bytes=estimate.low_bytes * processes,
+        high_bytes=estimate.high_bytes * processes,
+        breakdown={kind: size * processes for kind, size in estimate.breakdown.items()},
+        peak_moment=estimate.peak_moment,
+        capacity_bytes=devices.capacity_bytes,
+        verdict=verdict,
+        host_ram_bytes=sum(parts.values()),
+        host_ram_capacity_bytes=machine.ram_available_bytes or None,
+        host_ram_parts=parts,
+        disk_bytes=disk,
+        disk_capacity_bytes=machine.disk_free_bytes,
+        device=devices.label,
+        evaluation_bytes=evaluation.device_used_bytes * processes if evaluation is not None else None,
+    )
+    return estimate, evaluation, plan
+
+
+def _host_parts(
+    devices: Devices, config: RunConfig, work: Workload | None, data: DataSummary | None, estimate: MemoryEstimate
+) -> dict[str, int]:
+    section, batch = config.data, config.batch
+    # A frozen base is read in the format that it is kept in.
+    element = work.formats.weights if work is not None and work.lora else 4
+    parameters = work.architecture.parameters if work is not None else 0
+    return host_ram_parts(
+        HostNeeds(
+            processes=devices.processes,
+            on_gpu=devices.device != "cpu",
+            workers=section.workers or 0,
+            prefetch=section.prefetch or 1,
+            pin_memory=bool(section.pin_memory),
+            micro_batch=batch.micro_batch_size or 1,
+            length=batch.sequence_length,
+            target_length=batch.target_length or 0,
+            data_bytes=0 if section.streaming or data is None else data.bytes_in_memory,
+            weights_bytes=element * parameters,
+            offloaded_bytes=states_of(work).host if work is not None else 0,
+            cuda=devices.device == "cuda",
+            device_bytes=estimate.device_used_bytes if devices.device == "cpu" else 0,
+        )
+    )
