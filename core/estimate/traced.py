@@ -1,0 +1,46 @@
+"""The peak that a trace gives: its moments, with the states shared out as the strategy does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from trainwiz.core.estimate.moment import KINDS, Moment
+from trainwiz.core.estimate.peak import Peak
+from trainwiz.core.estimate.states import States, states_of
+from trainwiz.core.estimate.workload import Workload
+from trainwiz.core.tracing.result import TraceResult
+
+
+def traced_peak(work: Workload, trace: TraceResult) -> Peak:
+    """The fullest moment of the training step on one device. A trace holds all states in one process."""
+    return _peak(work, trace.training)
+
+
+def traced_evaluation_peak(work: Workload, trace: TraceResult) -> Peak | None:
+    """Likewise of evaluating and generating; None where nothing is held out."""
+    if work.eval_micro_batch == 0 or not trace.evaluation:
+        return None
+    return _peak(work, trace.evaluation)
+
+
+def _peak(work: Workload, traced: Sequence[Moment]) -> Peak:
+    states = states_of(work)
+    moments = tuple(_shared(work, states, moment) for moment in traced)
+    return Peak(max(moments, key=lambda moment: moment.bytes), moments, states)
+
+
+def _shared(work: Workload, states: States, moment: Moment) -> Moment:
+    """The moment of one process of several: states by the strategy's rules, all else as it was traced."""
+    parts = {kind: moment.parts.get(kind, 0) for kind in KINDS}
+    if work.strategy == "single":
+        return Moment(moment.name, parts)
+    alone = states_of(replace(work, strategy="single", offload="none", world_size=1))
+    parts["weights"] += states.weights - alone.weights
+    parts["optimizer"] = _scaled(parts["optimizer"], states.optimizer, alone.optimizer)
+    parts["gradients"] = _scaled(parts["gradients"], states.gradients, alone.gradients) + states.buckets
+    return Moment(moment.name, {kind: max(0, size) for kind, size in parts.items()})
+
+
+def _scaled(size: int, part: int, whole: int) -> int:
+    return part if whole == 0 else size * part // whole
