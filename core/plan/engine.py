@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from trainwiz.core.estimate.evidence import NO_EVIDENCE, Evidence
 from trainwiz.core.estimate.memory import estimate_memory
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.findings import Finding
@@ -78,7 +79,9 @@ def _strategy(draft: Draft, devices: Devices) -> None:
         draft.settle("engine.strategy", "single", "one device")
 
 
-def settle_sharding(draft: Draft, machine: Machine, devices: Devices, work: Workload | None) -> None:
+def settle_sharding(
+    draft: Draft, machine: Machine, devices: Devices, work: Workload | None, evidence: Evidence = NO_EVIDENCE
+) -> None:
     """Shards gradients and optimizer states where several GPUs do not hold them whole, one sequence at a time."""
     key = "engine.strategy"
     chosen = draft.origins.get(key)
@@ -89,7 +92,7 @@ def settle_sharding(draft: Draft, machine: Machine, devices: Devices, work: Work
     checkpointing = bool(draft.get("engine.checkpointing")) or draft.is_open("engine.checkpointing")
     whole = replace(work.with_micro_batch(work.micro_batch, 2), checkpointing=checkpointing)
     sharded = replace(whole, strategy="zero2")
-    needed, less = (estimate_memory(one).needed_bytes for one in (whole, sharded))
+    needed, less = (estimate_memory(one, evidence).needed_bytes for one in (whole, sharded))
     if needed > devices.capacity_bytes >= less:
         reason = (
             f"each process alone would need {gib(needed)} of {gib(devices.capacity_bytes)}; sharded it is {gib(less)}"

@@ -9,6 +9,7 @@ from trainwiz.core.catalog.model import ModelSpec
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.errors import TrainwizError
+from trainwiz.core.estimate.evidence import NO_EVIDENCE, Evidence
 from trainwiz.core.findings import Finding, Remedy, sort_findings
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.plan.command import plan_command
@@ -136,7 +137,7 @@ def gather(request: PlanRequest, machine: Machine | None = None) -> Gathered:
     return Gathered(profile, config, target, model, data, findings)
 
 
-def plan_gathered(gathered: Gathered) -> Plan:
+def plan_gathered(gathered: Gathered, evidence: Evidence = NO_EVIDENCE) -> Plan:
     """The plan of what was gathered; reads nothing but a DeepSpeed file of the user's."""
     from trainwiz.core.export.deepspeed_file import deepspeed_file_findings
 
@@ -147,6 +148,7 @@ def plan_gathered(gathered: Gathered) -> Plan:
         data=gathered.data,
         profile=gathered.profile,
         findings=gathered.findings,
+        evidence=evidence,
     )
     about_file = deepspeed_file_findings(plan.config)
     return replace(plan, findings=sort_findings([*plan.findings, *about_file])) if about_file else plan

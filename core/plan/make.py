@@ -71,12 +71,12 @@ def make_plan(
     settle_task(draft)
     # Rows that cannot be counted here are taken from the limits of their sources.
     counted = data if data is not None else assumed_rows(draft.view())
-    settle_sharding(draft, machine, devices, workload_of(draft, devices, architecture, data))
-    solution = settle_sizes(draft, workload_of(draft, devices, architecture, data), devices)
+    settle_sharding(draft, machine, devices, workload_of(draft, devices, architecture, data), evidence)
+    solution = settle_sizes(draft, workload_of(draft, devices, architecture, data), devices, evidence)
     settle_loading(draft, machine, devices, data, counted)
     steps = settle_length(draft, solution.chosen.samples, counted)
     work = workload_of(draft, devices, architecture, data)
-    settle_evaluation(draft, work, devices, counted)
+    settle_evaluation(draft, work, devices, counted, evidence)
     work = workload_of(draft, devices, architecture, data, evaluates=_evaluates(draft, counted))
     # Threads and precision are settled; the rest of the config does not change the rate.
     rate = rate_of(devices, draft.view())
@@ -86,7 +86,7 @@ def make_plan(
     settle_communication(draft, machine, devices, each.step.high if each else None)
     complete = draft.finish()
     batch = batch_plan(draft, solution, data)
-    estimate, evaluation, memory = plan_memory(machine, devices, complete, work, data)
+    estimate, evaluation, memory = plan_memory(machine, devices, complete, work, data, evidence)
     length = Length(steps, _epochs(complete, steps, solution.chosen.samples, counted))
     time = plan_time(complete, usual, rate, each, length, counted, solution.chosen.samples)
     facts = Facts(

@@ -30,8 +30,8 @@ def plan_memory(
     evidence: Evidence = NO_EVIDENCE,
 ) -> tuple[MemoryEstimate, MemoryEstimate | None, MemoryPlan]:
     """(training, evaluation, the plan): the peak on the device, in host RAM and on disk."""
-    estimate = estimate_memory(work) if work is not None else unknown_memory()
-    evaluation = estimate_evaluation(work) if work is not None else None
+    estimate = estimate_memory(work, evidence) if work is not None else unknown_memory()
+    evaluation = estimate_evaluation(work, evidence) if work is not None else None
     on_cpu = devices.device == "cpu"
     processes = devices.processes if on_cpu else 1
     parts = _host_parts(devices, config, work, data, estimate)
@@ -44,7 +44,7 @@ def plan_memory(
     if evaluation is not None:
         verdict = worse_verdict(verdict, evaluation.verdict(share))
     plan = MemoryPlan(
-        tier="analytic",
+        tier=estimate.tier,
         allocated_bytes=estimate.allocated_bytes * processes,
         reserved_bytes=estimate.reserved_bytes * processes,
         device_used_bytes=estimate.device_used_bytes * processes,
@@ -61,6 +61,8 @@ def plan_memory(
         disk_capacity_bytes=machine.disk_free_bytes,
         device=devices.label,
         evaluation_bytes=evaluation.device_used_bytes * processes if evaluation is not None else None,
+        basis=estimate.basis,
+        waiting=evidence.waiting,
     )
     return estimate, evaluation, plan
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from trainwiz.core.batch import BatchSolution, solve_batch
 from trainwiz.core.data.answers import longest_generation
 from trainwiz.core.data.summary import DataSummary
+from trainwiz.core.estimate.evidence import NO_EVIDENCE, Evidence
 from trainwiz.core.estimate.memory import GIB, estimate_evaluation, estimate_memory, largest_micro_batch
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.plan.devices import Devices
@@ -23,12 +24,14 @@ FEW = 4
 """Below this many sequences at once a card is badly used, and recomputing activations pays."""
 
 
-def settle_sizes(draft: Draft, work: Workload | None, devices: Devices) -> BatchSolution:
+def settle_sizes(
+    draft: Draft, work: Workload | None, devices: Devices, evidence: Evidence = NO_EVIDENCE
+) -> BatchSolution:
     """Fills micro-batch, accumulation and checkpointing. Without a known architecture the micro-batch is 1."""
     target = target_samples(draft)
     micro = draft.get("batch.micro_batch_size")
     accumulation = draft.get("batch.gradient_accumulation_steps")
-    largest = _settle_checkpointing(draft, work, devices, target)
+    largest = _settle_checkpointing(draft, work, devices, target, evidence)
     solution = solve_batch(
         target_samples=target,
         world_size=devices.world_size,
@@ -50,7 +53,13 @@ def settle_sizes(draft: Draft, work: Workload | None, devices: Devices) -> Batch
     return solution
 
 
-def settle_evaluation(draft: Draft, work: Workload | None, devices: Devices, counted: DataSummary | None) -> None:
+def settle_evaluation(
+    draft: Draft,
+    work: Workload | None,
+    devices: Devices,
+    counted: DataSummary | None,
+    evidence: Evidence = NO_EVIDENCE,
+) -> None:
     """How many sequences are evaluated at once: as many as in training, fewer where their logits need more memory."""
     key = "batch.eval_micro_batch_size"
     micro = int(draft.get("batch.micro_batch_size"))
@@ -62,9 +71,9 @@ def settle_evaluation(draft: Draft, work: Workload | None, devices: Devices, cou
     capacity = devices.capacity_bytes // (devices.processes if devices.device == "cpu" else 1)
     generates = bool(draft.get("evaluation.generate"))
     longest = longest_generation(draft.view()) if generates else 0
-    training, size = estimate_memory(work), micro
+    training, size = estimate_memory(work, evidence), micro
     while size > 1:
-        then = estimate_evaluation(replace(work, eval_micro_batch=size, generation_length=longest))
+        then = estimate_evaluation(replace(work, eval_micro_batch=size, generation_length=longest), evidence)
         if then is None or then.allocated_bytes <= training.allocated_bytes or then.high_bytes <= capacity:
             break
         size //= 2
@@ -80,7 +89,9 @@ def target_samples(draft: Draft) -> float | None:
     return None if tokens is None else tokens / int(draft.get("batch.sequence_length"))
 
 
-def _settle_checkpointing(draft: Draft, work: Workload | None, devices: Devices, target: float | None) -> int:
+def _settle_checkpointing(
+    draft: Draft, work: Workload | None, devices: Devices, target: float | None, evidence: Evidence
+) -> int:
     """Decides checkpointing where it is open; returns the largest micro-batch that then fits (at least 1)."""
     given = draft.get("batch.micro_batch_size")
     if work is None or devices.capacity_bytes is None:
@@ -91,18 +102,22 @@ def _settle_checkpointing(draft: Draft, work: Workload | None, devices: Devices,
         ceiling = max(1, min(ceiling, math.ceil(target / devices.world_size)))
     work = replace(work, accumulation=2 if target is None or target > devices.world_size else 1)
     if not draft.is_open("engine.checkpointing"):
-        return max(1, largest_micro_batch(work, devices.capacity_bytes, ceiling)) if given is None else int(given)
+        return (
+            max(1, largest_micro_batch(work, devices.capacity_bytes, ceiling, evidence))
+            if given is None
+            else int(given)
+        )
     plain = replace(work, checkpointing=False)
     if given is not None:
-        fits = estimate_memory(plain.with_micro_batch(int(given))).verdict(devices.capacity_bytes) == "fits"
+        fits = estimate_memory(plain.with_micro_batch(int(given)), evidence).verdict(devices.capacity_bytes) == "fits"
         reason = f"off: {given} sequences fit without" if fits else f"{given} sequences do not fit without"
         draft.settle("engine.checkpointing", not fits, reason)
         return int(given)
-    without = largest_micro_batch(plain, devices.capacity_bytes, ceiling)
+    without = largest_micro_batch(plain, devices.capacity_bytes, ceiling, evidence)
     if without >= min(FEW, ceiling):
         draft.settle("engine.checkpointing", False, f"off: {without} sequences at once fit without")
         return without
-    within = largest_micro_batch(replace(work, checkpointing=True), devices.capacity_bytes, ceiling)
+    within = largest_micro_batch(replace(work, checkpointing=True), devices.capacity_bytes, ceiling, evidence)
     if within > without:
         reason = f"{without or 'no'} sequence{'s' * (without != 1)} at once fit{'s' * (without == 1)} without, {within} with it"
         draft.settle("engine.checkpointing", True, reason)

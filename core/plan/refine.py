@@ -1,0 +1,271 @@
+"""Refiner: a plan at once from what is known, and better ones as traces arrive. Front ends plan through it."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from threading import Lock
+from typing import Any, Literal, Protocol
+
+from trainwiz.core.estimate.evidence import Evidence
+from trainwiz.core.estimate.workload import Workload
+from trainwiz.core.hardware.machine import Machine
+from trainwiz.core.history.measurement import Measurement
+from trainwiz.core.plan.gather import Gathered, plan_gathered
+from trainwiz.core.plan.result import Plan
+from trainwiz.core.tracing.request import TraceRequest, TraceTier
+from trainwiz.core.tracing.result import TraceAnswer, TraceProblem, TraceResult
+
+RefineTier = Literal["analytic", "layers", "full"]
+"""How far to go: formulas alone, traces by layers, full traces."""
+
+MOST_ROUNDS = 4
+"""Traces of one tier: a trace may say no, and the plan moves to a workload that needs its own."""
+MOST_CANDIDATES = 8
+"""Traces for the numbers of remedies."""
+MOST_TRACES = 256
+"""Kept in memory; the oldest go first."""
+LOOK_EVERY_S = 0.05
+GIVE_UP_S = 75.0
+"""A worker ends every trace by itself before this."""
+LASTING = frozenset({"unknown_model", "remote_code", "invalid_config", "unsupported", "timeout"})
+"""Problems that asking again does not mend."""
+OF_THE_MODEL = frozenset({"unknown_model", "remote_code", "invalid_config"})
+"""Problems that no other tier mends either."""
+RANK = {"layers": 1, "full": 2}
+ON_ITS_WAY = {"layers": "a trace by layers is under way", "full": "a full trace is under way"}
+
+
+class Tracer(Protocol):
+    """What this module needs of core/tracing/worker.py."""
+
+    def submit(self, request: TraceRequest, tier: TraceTier, on_done: Callable[[TraceAnswer], None]) -> Any:
+        """Returns at once; `on_done` is called in another thread, with a problem where there is no result."""
+
+    def cancel(self, handle: Any) -> None:
+        """`on_done` of this handle need not be called any more."""
+
+
+def nothing_measured(machine: Machine) -> tuple[Measurement, ...]:
+    return ()
+
+
+def never() -> bool:
+    return False
+
+
+class Refiner:
+    """Plans what was gathered with all that is known, and finds out more. Thread-safe; outlives single plans.
+
+    `worker` is None where nothing is to be traced. `measurements` gives those of a machine, newest first.
+    """
+
+    def __init__(
+        self,
+        worker: Tracer | None = None,
+        measurements: Callable[[Machine], tuple[Measurement, ...]] = nothing_measured,
+    ) -> None:
+        self._worker = worker
+        self._measurements = measurements
+        self._known = _Known()
+
+    def plan(self, gathered: Gathered) -> Plan:
+        """The plan with what is known now: no trace is started. Raises what `plan_gathered` raises."""
+        plan = plan_gathered(gathered, self._evidence(gathered))
+        return _waiting_for(plan, self._known.problem_of(plan.work))
+
+    def improve(
+        self,
+        gathered: Gathered,
+        on_plan: Callable[[Plan], None],
+        tier: RefineTier = "full",
+        is_cancelled: Callable[[], bool] = never,
+        limit_s: float | None = None,
+    ) -> Plan:
+        """Traces the plan's workload by layers, then in full, then the workloads that remedies promise.
+
+        `on_plan` gets each better plan as it comes, and one that says what is under way. Blocks until
+        everything of `tier` is known, `is_cancelled` says so (looked at 20 times a second) or `limit_s`
+        seconds are over; returns the best plan. A worker that fails is no exception: the plan then says
+        why in `memory.waiting`.
+        """
+        search = _Search(self, gathered, on_plan, is_cancelled, None if limit_s is None else time.monotonic() + limit_s)
+        return search.run(tier)
+
+    def _evidence(self, gathered: Gathered) -> Evidence:
+        return Evidence(traces=self._known.traces(), measurements=self._measurements(gathered.machine))
+
+
+class _Known:
+    """Traces and lasting problems of requests."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._traces: dict[TraceRequest, TraceResult] = {}
+        self._problems: dict[tuple[TraceRequest, str], TraceProblem] = {}
+
+    def traces(self) -> dict[TraceRequest, TraceResult]:
+        with self._lock:
+            return dict(self._traces)
+
+    def has(self, request: TraceRequest, tier: TraceTier) -> bool:
+        """Whether a trace of this tier or a better one is there."""
+        with self._lock:
+            known = self._traces.get(request)
+        return known is not None and RANK[known.tier] >= RANK[tier]
+
+    def problem(self, request: TraceRequest, tier: TraceTier) -> TraceProblem | None:
+        with self._lock:
+            return self._problems.get((request, tier))
+
+    def problem_of(self, work: Workload | None) -> TraceProblem | None:
+        """Why nothing better than formulas is to be had for a workload, as far as it was tried."""
+        request = TraceRequest.of(work) if work is not None else None
+        if request is None or self.has(request, "layers"):
+            return None
+        return self.problem(request, "full") or self.problem(request, "layers")
+
+    def learn(self, request: TraceRequest, tier: TraceTier, answer: TraceAnswer) -> None:
+        with self._lock:
+            if isinstance(answer, TraceProblem):
+                if answer.code in LASTING:
+                    self._problems[request, tier] = answer
+                    _drop_oldest(self._problems)
+            else:
+                known = self._traces.pop(request, None)
+                self._traces[request] = known if known is not None and RANK[known.tier] > RANK[answer.tier] else answer
+                _drop_oldest(self._traces)
+
+
+def _drop_oldest(kept: dict[Any, Any]) -> None:
+    while len(kept) > MOST_TRACES:
+        del kept[next(iter(kept))]
+
+
+@dataclass(slots=True)
+class _Search:
+    """One `improve`."""
+
+    refiner: Refiner
+    gathered: Gathered
+    on_plan: Callable[[Plan], None]
+    is_cancelled: Callable[[], bool]
+    deadline: float | None
+    problem: TraceProblem | None = None
+    shown: list[Plan] = field(default_factory=list)
+
+    def run(self, tier: RefineTier) -> Plan:
+        plan = self.refiner.plan(self.gathered)
+        if self.refiner._worker is None or tier == "analytic":
+            return plan
+        plan = self._settled(plan, "layers")
+        if tier == "full":
+            plan = self._settled(plan, "full")
+        plan = self._candidates(plan)
+        last = _waiting_for(plan, self.problem or self.refiner._known.problem_of(plan.work), self._ended())
+        if self.shown and self.shown[-1] != last:
+            self._show(last)
+        return last
+
+    def _settled(self, plan: Plan, tier: TraceTier) -> Plan:
+        """The plan whose own workload is traced, as far as that can be had."""
+        for _ in range(MOST_ROUNDS):
+            request = TraceRequest.of(plan.work) if plan.work is not None else None
+            if request is None or self._over() or self._hopeless(request, tier) or self._knows(request, tier):
+                return plan
+            self._show(replace(plan, memory=replace(plan.memory, waiting=ON_ITS_WAY[tier])))
+            answers = self._ask([request], tier)
+            if not any(isinstance(answer, TraceResult) for answer in answers):
+                return plan
+            plan = self.refiner.plan(self.gathered)
+            self._show(plan)
+        return plan
+
+    def _candidates(self, plan: Plan) -> Plan:
+        """The plan with traced numbers in its remedies."""
+        asked = 0
+        for _ in range(2):
+            missing = [one for one in _requests(plan.candidates) if not self._knows(one, "layers")]
+            missing = [one for one in missing if self.refiner._known.problem(one, "layers") is None]
+            missing = missing[: MOST_CANDIDATES - asked]
+            if self.problem is not None or not missing or self._over():
+                return plan
+            asked += len(missing)
+            waiting = "the numbers of the remedies are being traced"
+            self._show(replace(plan, memory=replace(plan.memory, waiting=waiting)))
+            self._ask(missing, "layers")
+            plan = self.refiner.plan(self.gathered)
+            self._show(plan)
+        return plan
+
+    def _ask(self, requests: list[TraceRequest], tier: TraceTier) -> list[TraceAnswer]:
+        """What was answered before time was over or the search was cancelled."""
+        worker = self.refiner._worker
+        assert worker is not None
+        arrived: queue.SimpleQueue[tuple[TraceRequest, TraceAnswer]] = queue.SimpleQueue()
+        handles = [worker.submit(one, tier, _deliver(arrived, one)) for one in requests]
+        answers: list[TraceAnswer] = []
+        give_up = time.monotonic() + GIVE_UP_S * len(requests)
+        while len(answers) < len(requests) and not self._over():
+            if time.monotonic() > give_up:
+                self.problem = TraceProblem("timeout", "The tracer does not answer; these are the figures without it.")
+                break
+            try:
+                request, answer = arrived.get(timeout=LOOK_EVERY_S)
+            except queue.Empty:
+                continue
+            answers.append(answer)
+            self.refiner._known.learn(request, tier, answer)
+            if isinstance(answer, TraceProblem) and len(requests) == 1:
+                self.problem = answer
+        if len(answers) < len(requests):
+            for handle in handles:
+                worker.cancel(handle)
+        return answers
+
+    def _knows(self, request: TraceRequest, tier: TraceTier) -> bool:
+        return self.refiner._known.has(request, tier)
+
+    def _hopeless(self, request: TraceRequest, tier: TraceTier) -> bool:
+        """Whether asking would only bring the same problem."""
+        if self.problem is not None and self.problem.code in OF_THE_MODEL:
+            return True
+        return self.refiner._known.problem(request, tier) is not None
+
+    def _over(self) -> bool:
+        return self.is_cancelled() or (self.deadline is not None and time.monotonic() > self.deadline)
+
+    def _ended(self) -> str:
+        if self.deadline is not None and time.monotonic() > self.deadline:
+            return "time was up before the next better figures"
+        return ""
+
+    def _show(self, plan: Plan) -> None:
+        if not self.is_cancelled():
+            self.shown = [plan]
+            self.on_plan(plan)
+
+
+def _deliver(
+    arrived: queue.SimpleQueue[tuple[TraceRequest, TraceAnswer]], request: TraceRequest
+) -> Callable[[TraceAnswer], None]:
+    def on_done(answer: TraceAnswer) -> None:
+        arrived.put((request, answer))
+
+    return on_done
+
+
+def _requests(candidates: tuple[Workload, ...]) -> Iterator[TraceRequest]:
+    seen = set()
+    for work in candidates:
+        request = TraceRequest.of(work)
+        if request is not None and request not in seen:
+            seen.add(request)
+            yield request
+
+
+def _waiting_for(plan: Plan, problem: TraceProblem | None, otherwise: str = "") -> Plan:
+    words = problem.message if problem is not None else otherwise
+    return plan if words == plan.memory.waiting else replace(plan, memory=replace(plan.memory, waiting=words))
