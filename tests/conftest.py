@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,13 +35,20 @@ def _own_temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     """What killed processes cannot clear up (torchrun's and multiprocessing's folders) goes away with pytest's own."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("t")))
+        # Also for what starts before a test does: fixtures of modules start real runs, which write to the history.
+        _leave_home(patch, tmp_path_factory.mktemp("session-home"))
         yield
 
 
 @pytest.fixture(autouse=True)
 def _own_user_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test reads or writes the developer's own configuration."""
-    home = tmp_path_factory.mktemp("home")
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "config"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))
-    monkeypatch.setenv("XDG_STATE_HOME", str(home / "state"))
+    """No test reads or writes the developer's own configuration, cache or history of measurements."""
+    _leave_home(monkeypatch, tmp_path_factory.mktemp("home"))
+
+
+def _leave_home(patch: pytest.MonkeyPatch, home: Path) -> None:
+    for kind in ("CONFIG", "CACHE", "STATE", "DATA"):
+        patch.setenv(f"XDG_{kind}_HOME", str(home / kind.lower()))
+    if sys.platform == "darwin":
+        # platformdirs knows ~/Library only.
+        patch.setenv("HOME", str(home))

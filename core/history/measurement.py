@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields
+from math import isfinite
 from typing import Any, Literal
 
 
@@ -55,9 +56,44 @@ class Measurement:
     largest_micro_batch: int | None = None
     """The largest that fit, where it was looked for."""
     versions: dict[str, str] = field(default_factory=dict)
+    threads: int | None = None
+    """CPU threads of one process, where the CPU computes; None on a GPU."""
+    usual_length: int | None = None
+    """Tokens of a usual batch's rows, as the plan's time was computed with; None: `length`."""
+    usual_target_length: int | None = None
+    evaluation_peak_bytes: int | None = None
+    """Allocated at most while held-out rows were evaluated or text was generated, where that was more than training."""
+    largest_note: str = ""
+    """What ended the search for the largest micro-batch."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
+
+    @property
+    def day(self) -> str:
+        """ "2026-11-21"."""
+        return self.measured_at[:10]
+
+    def is_sound(self) -> bool:
+        """Every value has its type, and the numbers are those of a step: what a file says may be anything."""
+        numbers = (self.step_s, self.step_low_s, self.step_high_s)
+        counts = (self.micro_batch, self.accumulation, self.world_size, self.length, self.steps)
+        words = (self.measured_at, self.machine, self.model, self.task, self.precision, self.attention, self.strategy)
+        optional = (
+            *(self.tokens_per_step, self.start_s, self.peak_allocated_bytes, self.peak_reserved_bytes),
+            *(self.device_used_bytes, self.host_rss_bytes, self.largest_micro_batch, self.usual_length),
+            *(self.usual_target_length, self.evaluation_peak_bytes, self.threads, self.loss_chunk),
+        )
+        return (
+            all(_is_number(value) and value > 0 for value in numbers)
+            and all(isinstance(value, int) and not isinstance(value, bool) and value > 0 for value in counts)
+            and all(isinstance(value, str) for value in (*words, self.optimizer, self.offload, self.model_name))
+            and all(value is None or (_is_number(value) and value >= 0) for value in optional)
+            and self.source in ("probe", "run")
+            and isinstance(self.lora_rank, int)
+            and isinstance(self.target_length, int)
+            and self.step_low_s <= self.step_s <= self.step_high_s
+        )
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Measurement:
@@ -65,3 +101,7 @@ class Measurement:
         known = {one.name for one in fields(cls)}
         kept = {key: value for key, value in values.items() if key in known}
         return cls(**{**kept, "lora_targets": tuple(kept["lora_targets"])})
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)

@@ -1,0 +1,147 @@
+"""Pace from measurements: what this machine did with the very same work, or with the same model in another batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import log2
+from typing import Literal
+
+from trainwiz.core.estimate.time import Range, Rate, step_time
+from trainwiz.core.estimate.workload import Workload
+from trainwiz.core.history.match import same_model, same_step
+from trainwiz.core.history.measurement import Measurement
+
+BETWEEN_RUNS = {"cuda": 1.06, "mps": 1.10, "cpu": 1.15}
+"""Factor by which a run may differ from the one before it on the same machine: clocks, heat, other programs."""
+EACH_DOUBLING = 1.15
+"""Factor for each doubling of the tokens of a micro-batch: larger matrices reach another share of the peak."""
+OTHER_SETTINGS = 1.15
+"""Factor where checkpointing, the optimizer or the loss differ: their cost is a formula's again."""
+COMPARED = 5
+"""Measurements of the very same work, the newest ones, whose disagreement widens the range."""
+START_FACTOR = 1.5
+"""Reading model and data is as fast as the disk's cache is warm."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredStep:
+    """One optimizer step by measurement. `step.likely` is the measured median, scaled where it must be."""
+
+    step: Range
+    basis: Literal["probe", "history"]
+    text: str
+    """ "measured here on 2026-11-21 (probe)"."""
+    calibration: float | None
+    """Measured over formula at the measured point; what else runs on the device may be scaled by it."""
+    exact: bool
+    """The very same settings were measured."""
+
+
+def measured_step(
+    work: Workload, usual: Workload, measurements: Sequence[Measurement], rate: Rate | None
+) -> MeasuredStep | None:
+    """The step of `work`, or None where nothing like it was measured.
+
+    `usual` is `work` at the lengths of a usual batch; `measurements` are of the plan's devices (of_devices),
+    newest first. The very same settings give the measured 10 to 90 % of the steps, widened by what runs differ
+    by. Otherwise the formula, scaled by measured over formula at the nearest measured point, and wider.
+    `rate` None (a card of no catalogue) leaves only the former.
+    """
+    exact = [one for one in measurements if same_step(one, work)]
+    if exact:
+        newest = exact[0]
+        factor = max(_spread(newest), BETWEEN_RUNS.get(work.device, 1.15))
+        for other in exact[1:COMPARED]:
+            factor = max(factor, _apart(newest.step_s, other.step_s))
+        scale = (
+            1.0 if _same_lengths(newest, usual) or rate is None else _formula(usual, rate) / _then(newest, usual, rate)
+        )
+        factor *= EACH_DOUBLING ** abs(log2(scale))
+        return _result(newest, newest.step_s * scale, factor, usual, rate, exact=True)
+    near = [one for one in measurements if same_model(one, work)]
+    if not near or rate is None:
+        return None
+    nearest = min(near, key=lambda one: (_other_settings(one, work), abs(_doublings(one, usual))))
+    factor = max(_spread(nearest), BETWEEN_RUNS.get(work.device, 1.15))
+    factor *= EACH_DOUBLING ** abs(_doublings(nearest, usual)) * OTHER_SETTINGS ** _other_settings(nearest, work)
+    scale = _formula(usual, rate) / _then(nearest, usual, rate)
+    return _result(nearest, nearest.step_s * scale, factor, usual, rate, exact=False)
+
+
+def measured_start(work: Workload, measurements: Sequence[Measurement]) -> tuple[Range, str] | None:
+    """Seconds of a run that no step takes (imports, model, data, closing), from whole runs of the same model."""
+    runs = [one for one in measurements if one.source == "run" and one.start_s and same_model(one, work)]
+    if not runs or runs[0].start_s is None:
+        return None
+    seconds = [one.start_s for one in runs[:COMPARED] if one.start_s]
+    return Range(min(seconds) / START_FACTOR, max(seconds) * START_FACTOR), _words(runs[0])
+
+
+def _result(
+    measurement: Measurement, seconds: float, factor: float, usual: Workload, rate: Rate | None, *, exact: bool
+) -> MeasuredStep:
+    calibration = None if rate is None else measurement.step_s / _then(measurement, usual, rate)
+    text = _words(measurement)
+    if not exact:
+        text = f"scaled from {measurement.micro_batch} x {measurement.length} {text}"
+    basis: Literal["probe", "history"] = "probe" if measurement.source == "probe" else "history"
+    # Even around the median, so that Range.likely (the geometric mean) is what was measured.
+    return MeasuredStep(Range(seconds / factor, seconds * factor), basis, text, calibration, exact)
+
+
+def _words(measurement: Measurement) -> str:
+    return f"measured here on {measurement.day} ({measurement.source})"
+
+
+def _spread(measurement: Measurement) -> float:
+    """Of the steps: the larger of 90 % over median and median over 10 %."""
+    return max(measurement.step_high_s / measurement.step_s, measurement.step_s / measurement.step_low_s)
+
+
+def _apart(one: float, other: float) -> float:
+    return max(one / other, other / one)
+
+
+def _formula(usual: Workload, rate: Rate) -> float:
+    return step_time(usual, rate).step.likely
+
+
+def _then(measurement: Measurement, usual: Workload, rate: Rate) -> float:
+    """The formula's seconds for what was measured."""
+    return _formula(_measured_work(measurement, usual), rate)
+
+
+def _measured_work(measurement: Measurement, usual: Workload) -> Workload:
+    return replace(
+        usual,
+        micro_batch=measurement.micro_batch,
+        accumulation=measurement.accumulation,
+        length=measurement.usual_length or measurement.length,
+        target_length=measurement.usual_target_length or measurement.target_length or usual.target_length,
+        checkpointing=measurement.checkpointing,
+        optimizer=measurement.optimizer,
+        lora_rank=measurement.lora_rank,
+        loss_chunk=measurement.loss_chunk,
+    )
+
+
+def _same_lengths(measurement: Measurement, usual: Workload) -> bool:
+    then = _measured_work(measurement, usual)
+    return (then.length, then.target_length) == (usual.length, usual.target_length)
+
+
+def _doublings(measurement: Measurement, usual: Workload) -> float:
+    return log2(usual.tokens / _measured_work(measurement, usual).tokens)
+
+
+def _other_settings(measurement: Measurement, work: Workload) -> int:
+    """How many of checkpointing, optimizer, LoRA rank and loss slices differ."""
+    return sum(
+        (
+            measurement.checkpointing != work.checkpointing,
+            measurement.optimizer != work.optimizer,
+            measurement.lora_rank != work.lora_rank,
+            measurement.loss_chunk != work.loss_chunk,
+        )
+    )
