@@ -20,9 +20,12 @@ def model_digest(model_config: str) -> str:
 
 
 def of_devices(
-    measurements: Iterable[Measurement], machine: Machine, device: str, gpus: Sequence[Gpu], threads: int | None
+    measurements: Iterable[Measurement], machine: Machine, device: str, gpus: Sequence[Gpu], threads: int | None = None
 ) -> tuple[Measurement, ...]:
-    """Those made on the devices that a plan chose, with as many CPU threads for each process. Order is kept."""
+    """Those made on the devices that a plan chose, where `threads` is given with as many CPU threads for each process.
+
+    Order is kept.
+    """
     key = device_key(machine, device, gpus)
     if key is None:
         return ()

@@ -155,6 +155,8 @@ class Plan:
     extra: dict[str, Any] = field(default_factory=dict)
     work: Workload | None = None
     """What one process computes: what a trace is asked for. Not part of the JSON."""
+    usual: Workload | None = None
+    """`work` at the lengths of a usual batch, which the time is of. Not part of the JSON."""
     candidates: tuple[Workload, ...] = ()
     """Changed workloads whose peaks the findings name, for traces of their own. Not part of the JSON."""
 
