@@ -3,31 +3,73 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import torch
-from trainwiz.core.training.loss import token_loss
-from trainwiz.core.training.masking import IGNORED
-from trainwiz.core.training.parts import TaskParts
+from torch.nn.functional import cross_entropy
+from trainwiz.core.estimate.logit_slices import evaluation_slice
+from trainwiz.core.training.loss import Positions, labelled_positions
+from trainwiz.core.training.vocabulary import READER, VocabularyProduct
 
 SUMS = 5
 
 
-def token_sums(input_ids: torch.Tensor, logits: torch.Tensor, labels: torch.Tensor, parts: TaskParts) -> torch.Tensor:
+def batch_sums(
+    model: Any,
+    inputs: dict[str, Any],
+    labels: torch.Tensor,
+    mask_token: int,
+    positions: Positions = labelled_positions,
+) -> torch.Tensor:
+    """`token_sums` of one batch, read inside the model's forward pass (see core.training.vocabulary)."""
+
+    def reader(logits: torch.Tensor | VocabularyProduct) -> torch.Tensor:
+        return token_sums(inputs["input_ids"], logits, labels, mask_token, positions)
+
+    sums: torch.Tensor = model(**inputs, **{READER: reader}).loss
+    return sums
+
+
+def token_sums(
+    input_ids: torch.Tensor,
+    logits: torch.Tensor | VocabularyProduct,
+    labels: torch.Tensor,
+    mask_token: int = -1,
+    positions: Positions = labelled_positions,
+) -> torch.Tensor:
     """(5,): summed loss in nats, right tokens, labelled tokens; loss and number of the hidden ones.
 
     `logits` (rows, length, vocabulary) belong to `labels` (rows, length), which a causal task has
-    already moved to the place that predicts them. Without label smoothing.
+    already moved to the place that predicts them. Without label smoothing. Hidden are those whose
+    input is `mask_token`; a task that hides none has -1. Beside `logits` no more than one slice
+    (core.estimate.logit_slices) exists at a time.
     """
-    labelled = labels != IGNORED
-    right = (logits[labelled].argmax(dim=-1) == labels[labelled]).sum()
-    loss = token_loss(logits, labels, 0.0, parts.loss_chunk)
-    none = labelled.new_zeros((), dtype=torch.int64)
-    if parts.mask_token < 0:
-        return torch.stack([loss, right, labelled.sum(), none, none])
-    hidden = labelled & (input_ids == parts.mask_token)
-    hidden_loss = token_loss(logits, labels.masked_fill(~hidden, IGNORED), 0.0, parts.loss_chunk)
-    return torch.stack([loss, right, labelled.sum(), hidden_loss, hidden.sum()])
+    where = positions(labels)
+    targets = labels.flatten()[where]
+    hides = mask_token >= 0
+    hidden = input_ids.flatten()[where] == mask_token if hides else torch.zeros_like(targets, dtype=torch.bool)
+    loss, hidden_loss = (torch.zeros((), dtype=torch.float32, device=labels.device) for _ in range(2))
+    right = torch.zeros((), dtype=torch.int64, device=labels.device)
+    for part, some in _slices(logits, where):
+        losses = cross_entropy(some.float(), targets[part], reduction="none")
+        loss += losses.sum()
+        right += (some.argmax(dim=-1) == targets[part]).sum()
+        if hides:
+            hidden_loss += losses.where(hidden[part], 0.0).sum()
+    return torch.stack([loss, right, torch.tensor(len(targets), device=labels.device), hidden_loss, hidden.sum()])
+
+
+def _slices(logits: torch.Tensor | VocabularyProduct, where: torch.Tensor) -> Iterator[tuple[slice, torch.Tensor]]:
+    """(part of `where`, its logits (part, vocabulary)), one after the other."""
+    if isinstance(logits, VocabularyProduct):
+        rows, step = logits.rows(), logits.chunk
+    else:
+        rows, step = logits.reshape(-1, logits.shape[-1]), evaluation_slice(logits.shape[-1])
+    for start in range(0, len(where), step):
+        part = slice(start, start + step)
+        some = rows[where[part]]
+        yield part, logits.logits_of(some) if isinstance(logits, VocabularyProduct) else some
 
 
 def token_metrics(sums: torch.Tensor, prefix: str) -> dict[str, Any]:

@@ -7,44 +7,62 @@ from typing import Any
 
 import torch
 from torch.nn.functional import cross_entropy
-from torch.utils.checkpoint import checkpoint
 from trainwiz.core.training.masking import IGNORED
+from trainwiz.core.training.sliced_loss import sliced_loss
+from trainwiz.core.training.vocabulary import READER, VocabularyProduct
 
-LossFunction = Callable[..., torch.Tensor]
-
-
-def token_loss(logits: torch.Tensor, labels: torch.Tensor, smoothing: float, chunk: int | None) -> torch.Tensor:
-    """Summed cross entropy in nats over the labelled positions, in float32.
-
-    logits (batch, length, vocabulary), labels (batch, length) with -100 where there is none.
-    Only labelled positions are kept; with `chunk` they are computed in slices of that many
-    tokens, each again in the backward pass, which bounds the float32 copy.
-    """
-    labelled = labels != IGNORED
-    logits, targets = logits[labelled], labels[labelled]
-
-    def summed(some: torch.Tensor, their: torch.Tensor) -> torch.Tensor:
-        return cross_entropy(some.float(), their, reduction="sum", label_smoothing=smoothing)
-
-    if chunk is None or len(targets) <= chunk:
-        return summed(logits, targets)
-    total = logits.new_zeros((), dtype=torch.float32)
-    for some, their in zip(torch.split(logits, chunk), torch.split(targets, chunk), strict=True):
-        total = total + checkpoint(summed, some, their, use_reentrant=False)
-    return total
+Positions = Callable[[torch.Tensor], torch.Tensor]
+"""labels of any shape -> (n,) int64, the places in the flattened labels that are labelled."""
 
 
-def trainer_loss(smoothing: float, chunk: int | None) -> LossFunction:
-    """A `compute_loss_func` for the Trainer.
+def labelled_positions(labels: torch.Tensor) -> torch.Tensor:
+    """(n,) int64: the places of the labels that are not -100, in order."""
+    return (labels != IGNORED).flatten().nonzero().squeeze(1)
 
-    It gets `num_items_in_batch`, the labels of the whole accumulation window over all processes,
-    so that the gradient does not depend on how a window is cut into micro-batches.
+
+class StepLoss:
+    """`compute_loss_func` of the Trainer, and what the model must be called with for it.
+
+        outputs = model(**inputs, **loss.keywords(labels))
+        loss(outputs, labels, num_items_in_batch)
+
+    With `chunk` the loss is computed inside the model's forward pass in slices of that many
+    positions (see core.training.vocabulary, whose let_logits_be_read the model needs first);
+    without, from the logits that come out. `positions` is the one step that depends on the values
+    of the labels: a trace, whose tensors have none, brings its own.
     """
 
-    def loss(outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None) -> torch.Tensor:
-        total = token_loss(outputs.logits, labels, smoothing, chunk)
+    def __init__(self, smoothing: float, chunk: int | None, positions: Positions = labelled_positions) -> None:
+        self.smoothing = smoothing
+        self.chunk = chunk
+        self.positions = positions
+
+    def keywords(self, labels: torch.Tensor) -> dict[str, Any]:
+        """Keyword arguments of the model beside the batch."""
+        return {} if self.chunk is None else {READER: lambda logits: self.summed(logits, labels)}
+
+    def __call__(
+        self, outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
+    ) -> torch.Tensor:
+        """Mean over `num_items_in_batch`, the labels of the whole accumulation window over all processes.
+
+        So the gradient does not depend on how a window is cut into micro-batches.
+        """
+        total = self.summed(outputs.logits, labels) if self.chunk is None else outputs.loss
         count = num_items_in_batch if num_items_in_batch is not None else (labels != IGNORED).sum()
         # A window of prompts that were cut to nothing but themselves has no label: a loss of 0, not 0 / 0.
         return total / max(count, 1) if isinstance(count, int) else total / count.clamp(min=1)
 
-    return loss
+    def summed(self, logits: torch.Tensor | VocabularyProduct, labels: torch.Tensor) -> torch.Tensor:
+        """Summed cross entropy in nats over the labelled positions, in float32, with label smoothing."""
+        positions = self.positions(labels)
+        targets = labels.flatten()
+        if isinstance(logits, VocabularyProduct):
+            return sliced_loss(logits, positions, targets[positions], self.smoothing)
+        rows = logits.reshape(-1, logits.shape[-1])
+        if 2 * len(positions) <= len(rows):
+            rows, targets = rows[positions], targets[positions]
+        # Most are labelled: a copy of those that are would cost more than the ones that are not.
+        return cross_entropy(
+            rows.float(), targets, reduction="sum", label_smoothing=self.smoothing, ignore_index=IGNORED
+        )

@@ -10,7 +10,7 @@ from trainwiz.core.data.proteins import MASK
 from trainwiz.core.errors import UsageError
 from trainwiz.core.findings import Finding
 from trainwiz.core.training.evaluation_schedule import EvaluationSchedule
-from trainwiz.core.training.loss import trainer_loss
+from trainwiz.core.training.loss import StepLoss
 from trainwiz.core.training.masked_proteins import MaskedProteins, collate
 from trainwiz.core.training.model import build_model, esm_tokenizer
 from trainwiz.core.training.parts import TaskParts
@@ -37,11 +37,10 @@ def build_masked_lm(config: RunConfig, folder: Path, checkpoint: Path | None, pr
         evaluation=MaskedProteins(rows.proteins, rows.held_out, probability, seed) if evaluates else None,
         collate=collate,
         sampler=EpochSampler(len(train), seed, repeat_first_epoch=overfits),
-        loss=trainer_loss(config.training.label_smoothing, config.training.loss_chunk),
+        loss=StepLoss(config.training.label_smoothing, config.training.loss_chunk),
         schedule=EvaluationSchedule.of(config, with_saves=retention is not None),
         mask_token=MASK,
         retention=retention,
-        loss_chunk=config.training.loss_chunk,
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from torch.utils.data import Dataset
 from trainwiz.core.training.evaluation_schedule import EvaluationSchedule
 from trainwiz.core.training.generation import Generator
-from trainwiz.core.training.loss import LossFunction
+from trainwiz.core.training.loss import StepLoss
 from trainwiz.core.training.model_inputs import ModelInputs, batch_alone
 from trainwiz.core.training.retention import BestCheckpoints
 from trainwiz.core.training.sampling import EpochSampler
@@ -26,7 +26,7 @@ class TaskParts:
     collate: Callable[..., dict[str, Any]]
     """Rows -> one batch with input_ids, attention_mask and labels."""
     sampler: EpochSampler
-    loss: LossFunction
+    loss: StepLoss
     schedule: EvaluationSchedule
     mask_token: int = -1
     """Token that hides a letter in the input; -1 for a task that hides none."""
@@ -35,7 +35,5 @@ class TaskParts:
     """Writes texts in evaluation, for BLEU."""
     retention: BestCheckpoints | None = None
     """None keeps the newest checkpoints."""
-    loss_chunk: int | None = None
-    """Tokens of a slice in which evaluation computes its loss."""
     counts_targets: bool = False
     """The labels are a text of their own, whose tokens are counted too."""

@@ -13,7 +13,7 @@ from trainwiz.core.findings import Finding
 from trainwiz.core.training.batches import PaddedBatch
 from trainwiz.core.training.evaluation_schedule import EvaluationSchedule
 from trainwiz.core.training.generation import Generator
-from trainwiz.core.training.loss import trainer_loss
+from trainwiz.core.training.loss import StepLoss
 from trainwiz.core.training.model import build_model
 from trainwiz.core.training.model_inputs import ModelInputs
 from trainwiz.core.training.parts import TaskParts
@@ -67,12 +67,11 @@ def text_parts(
         evaluation=evaluation,
         collate=PaddedBatch(padding),
         sampler=EpochSampler(_count(train), config.training.seed, repeat_first_epoch=overfits),
-        loss=trainer_loss(config.training.label_smoothing, config.training.loss_chunk),
+        loss=StepLoss(config.training.label_smoothing, config.training.loss_chunk),
         schedule=EvaluationSchedule.of(config, with_saves=retention is not None),
         inputs=inputs,
         generator=generator,
         retention=retention,
-        loss_chunk=config.training.loss_chunk,
         counts_targets=config.task == "seq2seq",
     )
 

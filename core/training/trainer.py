@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
-from trainwiz.core.training.evaluation import SUMS, token_metrics, token_sums
+from trainwiz.core.training.evaluation import SUMS, batch_sums, token_metrics
 from trainwiz.core.training.evaluation_schedule import ScheduleCallback
 from trainwiz.core.training.generation import GenerationRequest
 from trainwiz.core.training.loader_workers import LoaderShield
@@ -21,6 +21,7 @@ from trainwiz.core.training.metrics import MetricsCallback
 from trainwiz.core.training.model_inputs import batch_alone
 from trainwiz.core.training.parts import TaskParts
 from trainwiz.core.training.sampling import EvaluationSampler
+from trainwiz.core.training.vocabulary import let_logits_be_read
 from transformers import Trainer, TrainingArguments
 from transformers.trainer_utils import EvalLoopOutput
 
@@ -36,6 +37,7 @@ class RunTrainer(Trainer):
         self, args: TrainingArguments, parts: TaskParts, meter: StepMeter, weights_from: Path | None = None
     ) -> None:
         uses_cache = getattr(parts.model.config, "use_cache", True)
+        let_logits_be_read(parts.model, parts.loss.chunk)
         super().__init__(
             model=parts.model,
             args=args,
@@ -123,9 +125,8 @@ class RunTrainer(Trainer):
             inputs = self._parts.inputs(self._prepare_inputs(batch), model)
             labels = inputs.pop("labels")
             with torch.no_grad(), self.compute_loss_context_manager():
-                logits = model(**inputs).logits
-            sums += token_sums(inputs["input_ids"], logits, labels, self._parts).to(sums)
-            del logits
+                of_batch = batch_sums(model, inputs, labels, self._parts.mask_token)
+            sums += of_batch.to(sums)
         metrics = token_metrics(self.accelerator.reduce(sums, reduction="sum"), metric_key_prefix)
         generator = self._parts.generator
         if generator is not None and generator.due(self.state, saves=self.control.should_save):
@@ -145,6 +146,7 @@ class RunTrainer(Trainer):
     ) -> Any:
         """With what the model needs beside the batch; the labels go to our own loss."""
         complete = self._parts.inputs(inputs, self.model)
+        complete = {**complete, **self._parts.loss.keywords(complete["labels"])}
         return super().compute_loss(model, complete, return_outputs, num_items_in_batch)
 
     def _labels_of_window(self, window: list[Any], device: torch.device) -> torch.Tensor | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from trainwiz.core.estimate import logit_slices
 from trainwiz.core.training.evaluation import token_metrics, token_sums
 from trainwiz.core.training.evaluation_schedule import EvaluationSchedule, ScheduleCallback
 from trainwiz.core.training.masking import IGNORED
@@ -52,15 +53,15 @@ def test_nothing_is_measured_where_nothing_is_held_out() -> None:
     assert evaluated_steps(None) == []
 
 
-@pytest.mark.parametrize("chunk", [None, 3])
-def test_sums_and_means(chunk: int | None) -> None:
+@pytest.mark.parametrize("slice_bytes", [2**28, 400, 1])
+def test_sums_and_means(slice_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logit_slices, "EVALUATION_SLICE_BYTES", slice_bytes)
     torch.manual_seed(0)
     logits, labels = torch.randn(2, 6, 11), torch.randint(0, 11, (2, 6))
     labels[0, 2:] = IGNORED
     inputs = torch.zeros(2, 6, dtype=torch.int64)
     inputs[1, :2] = 9
-    parts: Any = SimpleNamespace(mask_token=9, loss_chunk=chunk)
-    metrics = token_metrics(token_sums(inputs, logits, labels, parts).double(), "eval")
+    metrics = token_metrics(token_sums(inputs, logits, labels, 9).double(), "eval")
     expected = torch.nn.functional.cross_entropy(logits.view(-1, 11), labels.view(-1)).item()
     assert metrics["eval_loss"] == pytest.approx(expected, rel=1e-5)
     assert metrics["eval_perplexity"] == pytest.approx(math.exp(expected), rel=1e-5)
@@ -69,10 +70,9 @@ def test_sums_and_means(chunk: int | None) -> None:
     assert metrics["eval_accuracy"] == pytest.approx(right / 8)
     hidden = torch.nn.functional.cross_entropy(logits[1, :2], labels[1, :2]).item()
     assert metrics["eval_hidden_loss"] == pytest.approx(hidden, rel=1e-5)
-    parts.mask_token = -1
     # -1 stands for no mask token, not for an input.
     inputs[:] = -1
-    assert "eval_hidden_loss" not in token_metrics(token_sums(inputs, logits, labels, parts), "eval")
+    assert "eval_hidden_loss" not in token_metrics(token_sums(inputs, logits, labels, -1), "eval")
 
 
 def test_a_loss_beyond_all_bounds_is_a_number_still() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from trainwiz.core.training.loss import trainer_loss
+from trainwiz.core.training.loss import StepLoss
 from trainwiz.core.training.masking import IGNORED
 from trainwiz.core.training.model import build_model
 from trainwiz.core.training.model_inputs import decoder_inputs, decoder_only, encoder_decoder
@@ -39,7 +39,7 @@ def test_the_loss_of_an_encoder_decoder_is_its_own(name: str, tmp_path: Path) ->
     with torch.no_grad():
         own = model(**batch).loss
         labels = inputs.pop("labels")
-        ours = trainer_loss(0.0, None)(model(**inputs), labels)
+        ours = StepLoss(0.0, None)(model(**inputs), labels)
     assert ours.item() == pytest.approx(own.item(), rel=1e-5)
 
 
@@ -68,7 +68,7 @@ def test_the_loss_of_a_causal_model_is_its_own(name: str, tmp_path: Path) -> Non
         labels = inputs.pop("labels")
         outputs = model(**inputs)
     assert outputs.past_key_values is None
-    assert trainer_loss(0.0, None)(outputs, labels).item() == pytest.approx(own.item(), rel=1e-5)
+    assert StepLoss(0.0, None)(outputs, labels).item() == pytest.approx(own.item(), rel=1e-5)
 
 
 def test_a_window_without_a_label_has_no_loss() -> None:
@@ -77,4 +77,4 @@ def test_a_window_without_a_label_has_no_loss() -> None:
 
     labels = torch.full((1, 4), IGNORED)
     for count in (None, 0, torch.tensor(0)):
-        assert trainer_loss(0.1, None)(Outputs(), labels, count).item() == 0.0
+        assert StepLoss(0.1, None)(Outputs(), labels, count).item() == 0.0

@@ -14,7 +14,7 @@ import torch
 from trainwiz.core.errors import UsageError
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.training.failure import write_failure
-from trainwiz.core.training.loss import token_loss
+from trainwiz.core.training.loss import StepLoss
 from trainwiz.core.training.masked_lm import overfit_rows
 from trainwiz.core.training.meter import StepMeter
 from trainwiz.core.training.metrics import json_number
@@ -147,17 +147,17 @@ def test_overfit_takes_its_batches_for_each_process() -> None:
     assert len(overfit_rows(np.arange(5), config, 1)) == 5
 
 
-@pytest.mark.parametrize("chunk", [None, 7])
+@pytest.mark.parametrize("unlabelled", [0.0, 0.2, 0.8, 1.0])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_the_loss_is_cross_entropy_over_labelled_tokens(chunk: int | None, smoothing: float) -> None:
+def test_the_loss_is_cross_entropy_over_labelled_tokens(unlabelled: float, smoothing: float) -> None:
     torch.manual_seed(0)
     logits = torch.randn(3, 20, 33, dtype=torch.float64, requires_grad=True)
     labels = torch.randint(0, 33, (3, 20))
-    labels[torch.rand(3, 20) < 0.5] = -100
+    labels[torch.rand(3, 20) < unlabelled] = -100
     expected = torch.nn.functional.cross_entropy(
         logits.float().view(-1, 33), labels.view(-1), reduction="sum", label_smoothing=smoothing
     )
-    ours = token_loss(logits, labels, smoothing, chunk)
+    ours = StepLoss(smoothing, None).summed(logits, labels)
     assert ours.item() == pytest.approx(expected.item(), rel=1e-5)
     gradients = [torch.autograd.grad(value, logits, retain_graph=True)[0] for value in (ours, expected)]
     assert torch.allclose(*gradients, atol=1e-5)
