@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import permutations
 from typing import Any
 
 RESHAPES_THE_BATCH: tuple[str, ...] = (
     "batch.target_tokens",
     "batch.target_samples",
+    "batch.target_real_tokens",
     "batch.micro_batch_size",
     "batch.sequence_length",
     "engine.processes",
@@ -36,11 +38,11 @@ def yielding_values(profile: Mapping[str, Any], yours: Mapping[str, Any]) -> dic
 
 def _batch(profile: Mapping[str, Any], yours: Mapping[str, Any], changes: dict[str, tuple[Any, str]]) -> None:
     asked = [key for key in RESHAPES_THE_BATCH if key in yours]
-    targets = ("batch.target_tokens", "batch.target_samples")
+    targets = ("batch.target_tokens", "batch.target_samples", "batch.target_real_tokens")
     has_target = any(yours.get(key, profile.get(key)) is not None for key in targets)
     if asked and has_target and profile.get("batch.gradient_accumulation_steps") is not None:
         changes["batch.gradient_accumulation_steps"] = (None, f"solved anew for your {asked[0]}")
-    for target, other in (targets, targets[::-1]):
+    for target, other in permutations(targets, 2):
         if yours.get(target) is not None and profile.get(other) is not None:
             changes[other] = (None, f"replaced by your {target}")
 

@@ -135,6 +135,7 @@ def _smoke(config: RunConfig) -> dict[str, Any]:
         "data.workers": None if config.data.workers is None else min(config.data.workers, 2),
         "batch.target_tokens": None,
         "batch.target_samples": None,
+        "batch.target_real_tokens": None,
         "batch.micro_batch_size": 4,
         "batch.gradient_accumulation_steps": 2,
         "batch.eval_micro_batch_size": 4,
@@ -171,6 +172,7 @@ def _dev_run(config: RunConfig) -> dict[str, Any]:
     return {
         "batch.target_tokens": None,
         "batch.target_samples": None,
+        "batch.target_real_tokens": None,
         "batch.gradient_accumulation_steps": min(config.batch.gradient_accumulation_steps or 2, 2),
         "training.max_steps": steps,
         "training.warmup": min(config.training.warmup, 1),
@@ -192,6 +194,7 @@ def _overfit(config: RunConfig) -> dict[str, Any]:
         "data.validation_sources": [],
         "batch.target_tokens": None,
         "batch.target_samples": None,
+        "batch.target_real_tokens": None,
         "batch.micro_batch_size": min(config.batch.micro_batch_size or OVERFIT_MICRO_BATCH, OVERFIT_MICRO_BATCH),
         "batch.gradient_accumulation_steps": 1,
         "training.max_steps": OVERFIT_STEPS,

@@ -67,6 +67,7 @@ def _read_card(index: int, handle: Any, driver: str | None) -> Gpu:
     memory = reader.read("memory", lambda: device_memory(handle))
     capability = reader.read("compute_capability", lambda: _capability(handle))
     mig = reader.read("mig", lambda: mig_handles(handle)[0])
+    limit = reader.read("power_limit_w", lambda: float(call("nvmlDeviceGetEnforcedPowerLimit", handle)) / 1000)
     if reader.lost is not None:
         return _unreadable(index, driver, reader.lost, uuid, name)
     total, free, used = memory or (None, None, None)
@@ -88,6 +89,7 @@ def _read_card(index: int, handle: Any, driver: str | None) -> Gpu:
         compute_capability=capability,
         driver=driver,
         mig={None: None, True: "enabled", False: "disabled"}[mig],
+        power_limit_w=limit,
         catalogue_name=spec.name if spec is not None else None,
         unavailable=reasons,
     )

@@ -34,6 +34,8 @@ class Gpu:
     """Memory that the desktop or other jobs hold now."""
     catalogue_name: str | None = None
     """Name in the GPU catalogue, where it is known: peak rates come from there."""
+    power_limit_w: float | None = None
+    """As the driver enforces it now; None for a slice of a card, and for a planned one."""
     given_tflops: float | None = None
     """Dense half-precision TFLOP/s given by hand for a card that is in no catalogue."""
     unavailable: dict[str, str] = field(default_factory=dict)

@@ -15,14 +15,61 @@ MANY_STEPS = 16
 
 
 def batch_findings(facts: Facts) -> list[Finding]:
-    return [*_deviation(facts), *_slow_exact(facts), *_length(facts), *_half_precision_sum(facts)]
+    return [*_targets(facts), *_deviation(facts), *_slow_exact(facts), *_length(facts), *_half_precision_sum(facts)]
+
+
+TARGET_KEYS = ("batch.target_samples", "batch.target_tokens", "batch.target_real_tokens")
+"""In the order in which they are followed."""
+
+
+def _targets(facts: Facts) -> list[Finding]:
+    """Targets that contradict each other, and one of real tokens without lengths to count them by."""
+    given = [key for key in TARGET_KEYS if facts.config.value(key) is not None]
+    if len(given) > 1:
+        return _several_targets(facts, given)
+    if given != ["batch.target_real_tokens"] or facts.batch.real_tokens is not None:
+        return []
+    message = (
+        f"batch.target_real_tokens is {facts.batch.target_real_tokens:,}, and how many real tokens a row has is not known: "
+        "the data is not here or cannot be read. Name data that is here, or aim at tokens with padding (--target-tokens) "
+        "or at sequences (--target-samples)."
+    )
+    changes = {"batch.target_real_tokens": None, "batch.target_tokens": facts.batch.target_real_tokens}
+    remedy = facts.remedy("aim at as many tokens, padding included", changes)
+    return [Finding("unknown_lengths", "error", "batch.target_real_tokens", message, (remedy,))]
+
+
+def _several_targets(facts: Facts, given: list[str]) -> list[Finding]:
+    batch = facts.batch
+    real = batch.real_tokens / batch.effective_samples if batch.real_tokens else None
+    sizes = {
+        "batch.target_samples": 1.0,
+        "batch.target_tokens": float(batch.sequence_length),
+        "batch.target_real_tokens": real,
+    }
+    asked = {key: facts.config.value(key) / size for key in given if (size := sizes[key])}
+    if max(asked.values()) <= min(asked.values()) * (1 + NOTABLE_DEVIATION) and len(asked) == len(given):
+        return []
+    kept = given[0]
+    words = ", ".join(
+        f"{key} {facts.config.value(key):,}" + (f" ({asked[key]:,.0f} sequences)" if key in asked else "")
+        for key in given
+    )
+    message = f"The batch has {len(given)} targets that differ: {words}; keep one of them."
+    remedy = facts.remedy(f"keep {kept}", dict.fromkeys(given[1:]))
+    return [Finding("several_targets", "error", given[1], message, (remedy,))]
 
 
 def _deviation(facts: Facts) -> list[Finding]:
     batch = facts.batch
     if batch.deviation is None or abs(batch.deviation) <= NOTABLE_DEVIATION:
         return []
-    target = f"{batch.target_samples:,} sequences" if batch.target_samples else f"{batch.target_tokens or 0:,} tokens"
+    if batch.target_samples:
+        target = f"{batch.target_samples:,} sequences"
+    elif batch.target_tokens:
+        target = f"{batch.target_tokens:,} tokens"
+    else:
+        target = f"{batch.target_real_tokens or 0:,} real tokens"
     message = (
         f"{batch.micro_batch} × {batch.accumulation} × {batch.world_size} is {batch.effective_samples:,} sequences "
         f"({batch.effective_tokens:,} tokens) a step, {_off(batch.deviation)} the target of {target}."

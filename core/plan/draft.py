@@ -14,6 +14,7 @@ READING_ORDER: tuple[str, ...] = (
     "task",
     "data.sources",
     "batch.target_tokens",
+    "batch.target_real_tokens",
     "batch.target_samples",
     "batch.sequence_length",
     "batch.target_length",
@@ -64,6 +65,8 @@ class Draft:
     config: RunConfig
     values: dict[str, Any] = field(default_factory=dict)
     origins: dict[str, Origin] = field(default_factory=dict)
+    mean_length: float | None = None
+    """Real tokens of a usual row; None where the data does not say."""
 
     def view(self) -> RunConfig:
         """The values settled so far, not validated and without their origins: for reading only."""

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from trainwiz.core.catalog.model import ModelSpec
 from trainwiz.core.config import RunConfig
+from trainwiz.core.data.joining import joins_texts
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.estimate.evidence import NO_EVIDENCE, Evidence
 from trainwiz.core.estimate.families import read_architecture
-from trainwiz.core.estimate.time import step_time
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.findings import Finding, sort_findings
 from trainwiz.core.hardware.machine import Machine
+from trainwiz.core.history.match import of_devices
 from trainwiz.core.plan.assumed import assumed_rows
 from trainwiz.core.plan.batch_findings import batch_findings
 from trainwiz.core.plan.claims_findings import claim_findings
@@ -25,6 +27,7 @@ from trainwiz.core.plan.draft import Draft, choices_of
 from trainwiz.core.plan.engine import settle_engine, settle_sharding
 from trainwiz.core.plan.facts import Facts
 from trainwiz.core.plan.hardware_findings import hardware_findings
+from trainwiz.core.plan.lengths import mean_length
 from trainwiz.core.plan.loading import settle_intervals, settle_length, settle_loading
 from trainwiz.core.plan.memories import plan_memory
 from trainwiz.core.plan.memory_findings import memory_findings
@@ -35,7 +38,7 @@ from trainwiz.core.plan.sizes import batch_plan, settle_evaluation, settle_sizes
 from trainwiz.core.plan.subject import follow_task
 from trainwiz.core.plan.tasks import settle_task, task_findings
 from trainwiz.core.plan.time_findings import time_findings
-from trainwiz.core.plan.times import Length, plan_time, rate_of
+from trainwiz.core.plan.times import Length, pace_of, plan_time, rate_of
 from trainwiz.core.plan.work import typical, workload_of
 from trainwiz.core.profile.profile import Profile
 
@@ -61,8 +64,10 @@ def make_plan(
     devices, more = choose_devices(
         machine, config, any_device=any_device, cpu_processes=_cpu_processes(config, profile)
     )
+    here = of_devices(evidence.measurements, machine, devices.device, devices.gpus)
+    evidence = replace(evidence, measurements=here)
     collected = [*findings, *(data.findings if data is not None else ()), *more]
-    draft = Draft(config)
+    draft = Draft(config, mean_length=mean_length(data, config.batch.sequence_length, joined=joins_texts(config)))
     if model is not None:
         draft.values["model.architecture"] = dict(model.architecture)
     collected += settle_engine(draft, machine, devices)
@@ -81,14 +86,14 @@ def make_plan(
     # Threads and precision are settled; the rest of the config does not change the rate.
     rate = rate_of(devices, draft.view())
     usual = typical(work, data) if work is not None else None
-    each = step_time(usual, rate) if usual is not None and rate is not None else None
+    each = pace_of(machine, devices, draft.view(), work, usual, rate, evidence)
     settle_intervals(draft, steps, each.step.likely if each else None)
     settle_communication(draft, machine, devices, each.step.high if each else None)
     complete = draft.finish()
     batch = batch_plan(draft, solution, data)
     estimate, evaluation, memory = plan_memory(machine, devices, complete, work, data, evidence)
     length = Length(steps, _epochs(complete, steps, solution.chosen.samples, counted))
-    time = plan_time(complete, usual, rate, each, length, counted, solution.chosen.samples)
+    time = plan_time(complete, devices, usual, rate, each, length, counted, batch)
     facts = Facts(
         machine=machine,
         config=complete,
@@ -130,6 +135,7 @@ def make_plan(
         findings=sort_findings(collected),
         extra={"data": _data_json(data)},
         work=work,
+        usual=usual,
     )
 
 

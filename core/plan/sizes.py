@@ -13,7 +13,7 @@ from trainwiz.core.estimate.memory import GIB, estimate_evaluation, estimate_mem
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.plan.devices import Devices
 from trainwiz.core.plan.draft import Draft
-from trainwiz.core.plan.lengths import lengths_of
+from trainwiz.core.plan.lengths import step_padding
 from trainwiz.core.plan.result import BatchAlternative, BatchPlan
 
 GPU_CEILING = 256
@@ -82,11 +82,17 @@ def settle_evaluation(
 
 
 def target_samples(draft: Draft) -> float | None:
-    """The target in sequences; a token target counts full-length ones."""
+    """The target in sequences: a token target counts full-length ones, one of real tokens those of the data.
+
+    None without a target, and for one of real tokens where the lengths of the rows are not known.
+    """
     tokens, samples = draft.get("batch.target_tokens"), draft.get("batch.target_samples")
+    real = draft.get("batch.target_real_tokens")
     if samples is not None:
         return float(samples)
-    return None if tokens is None else tokens / int(draft.get("batch.sequence_length"))
+    if tokens is not None:
+        return float(tokens / int(draft.get("batch.sequence_length")))
+    return None if real is None or not draft.mean_length else max(1.0, real / draft.mean_length)
 
 
 def _settle_checkpointing(
@@ -140,11 +146,8 @@ def _micro_reason(work: Workload | None, devices: Devices, chosen: int, largest:
 def batch_plan(draft: Draft, solution: BatchSolution, data: DataSummary | None) -> BatchPlan:
     """The batch as it is shown."""
     chosen, length = solution.chosen, int(draft.get("batch.sequence_length"))
-    real = None
-    if draft.get("data.concatenate") and data is not None:
-        real = chosen.samples * length
-    elif data is not None and (lengths := lengths_of(data.lengths)) is not None:
-        real = round(chosen.samples * lengths.mean_up_to(length))
+    groups, joined = chosen.accumulation * chosen.world_size, bool(draft.get("data.concatenate"))
+    padding = step_padding(data, length, chosen.micro_batch, groups, joined=joined)
     return BatchPlan(
         micro_batch=chosen.micro_batch,
         accumulation=chosen.accumulation,
@@ -152,7 +155,7 @@ def batch_plan(draft: Draft, solution: BatchSolution, data: DataSummary | None) 
         sequence_length=length,
         effective_samples=chosen.samples,
         effective_tokens=chosen.samples * length,
-        real_tokens=real,
+        real_tokens=round(padding.real) if padding else None,
         target_tokens=draft.get("batch.target_tokens"),
         target_samples=draft.get("batch.target_samples"),
         deviation=solution.deviation,
@@ -160,4 +163,8 @@ def batch_plan(draft: Draft, solution: BatchSolution, data: DataSummary | None) 
             BatchAlternative(one.micro_batch, one.accumulation, one.samples, one.samples * length, off)
             for one, off in solution.alternatives
         ),
+        target_real_tokens=draft.get("batch.target_real_tokens"),
+        padded_tokens=round(padding.padded) if padding else None,
+        padding_waste=padding.waste if padding else None,
+        arranged_waste=padding.arranged_waste if padding else None,
     )

@@ -1,29 +1,43 @@
-"""The time of a settled run as a plan shows it."""
+"""The time and the energy of a settled run as a plan shows them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
+from trainwiz.core.catalog.gpus import spec_of
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.split import DEFAULT_MOST
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.estimate.disk import disk_needs
+from trainwiz.core.estimate.energy import power_of
+from trainwiz.core.estimate.evidence import NO_EVIDENCE, Evidence
 from trainwiz.core.estimate.generation import generation_time
+from trainwiz.core.estimate.measured import measured_start, measured_step
 from trainwiz.core.estimate.time import (
     Range,
     Rate,
-    StepTime,
     cpu_rate,
     evaluation_time,
     gpu_rate,
     saving_time,
+    share_of_peak,
     start_time,
+    step_time,
+    verdict_of,
 )
 from trainwiz.core.estimate.workload import Workload
+from trainwiz.core.hardware.machine import Machine
+from trainwiz.core.history.match import of_devices
 from trainwiz.core.plan.devices import Devices
 from trainwiz.core.plan.lengths import lengths_of
-from trainwiz.core.plan.result import TimePlan
-from trainwiz.core.plan.schedule import count_events
+from trainwiz.core.plan.result import BatchPlan, TimePlan, TimeVerdict
+from trainwiz.core.plan.schedule import Counts, count_events
+
+CALIBRATED_SPREAD = 1.5
+"""Factor up and down of evaluation and generation where training was measured on the same device."""
+FORWARD_LOW, FORWARD_HIGH = 0.25, 0.5
+"""Share of a training step that its forward pass takes, with and without checkpointing, the optimizer left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +46,21 @@ class Length:
 
     steps: int | None
     epochs: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """One optimizer step, and where its time comes from."""
+
+    step: Range
+    start: Range
+    """Of the whole run: launcher, imports, model, data, closing."""
+    fraction_of_peak: float | None
+    verdict: TimeVerdict | None
+    basis: Literal["roofline", "probe", "history"] = "roofline"
+    text: str = "roofline"
+    calibration: float | None = None
+    """Measured over formula, where this device was measured with this model."""
 
 
 def rate_of(devices: Devices, config: RunConfig) -> Rate | None:
@@ -44,51 +73,137 @@ def rate_of(devices: Devices, config: RunConfig) -> Rate | None:
     return gpu_rate(devices.spec, engine.precision or "fp32", bool(engine.tf32))
 
 
-def plan_time(
+def pace_of(
+    machine: Machine,
+    devices: Devices,
     config: RunConfig,
     work: Workload | None,
+    usual: Workload | None,
     rate: Rate | None,
-    each: StepTime | None,
+    evidence: Evidence = NO_EVIDENCE,
+) -> Pace | None:
+    """Measured here where it was, else by roofline with the counts of a trace or of the formulas; None where nothing is known.
+
+    `usual` is `work` at the lengths of a usual batch.
+    """
+    if work is None or usual is None:
+        return None
+    measurements = of_devices(evidence.measurements, machine, devices.device, devices.gpus, config.engine.cpu_threads)
+    start = measured_start(work, measurements)
+    begin = start[0] if start is not None else start_time(usual)
+    measured = measured_step(work, usual, measurements, rate)
+    if measured is not None:
+        share = verdict = None
+        if rate is not None:
+            share = share_of_peak(
+                usual, rate, usual.tokens * usual.accumulation * usual.world_size / measured.step.likely
+            )
+            verdict = verdict_of(share, on_cpu=usual.device == "cpu")
+        return Pace(measured.step, begin, share, verdict, measured.basis, measured.text, measured.calibration)
+    if rate is None:
+        return None
+    each = step_time(usual, rate)
+    return Pace(each.step, begin, each.fraction_of_peak, each.verdict)
+
+
+def plan_time(
+    config: RunConfig,
+    devices: Devices,
+    work: Workload | None,
+    rate: Rate | None,
+    pace: Pace | None,
     length: Length,
     data: DataSummary | None,
-    samples: int,
+    batch: BatchPlan,
 ) -> TimePlan:
-    """Time of a step of `samples` sequences and of the whole run, as a range; `work` has the lengths of a usual batch."""
-    if work is None or rate is None or each is None:
-        return _unknown_time(length)
-    step, start = each.step, start_time(work)
+    """Time of a step and of the whole run, as a range, and its energy; `work` has the lengths of a usual batch."""
+    steps = length.steps
+    total_tokens = None if steps is None else steps * batch.effective_tokens
+    real_tokens = None if steps is None or batch.real_tokens is None else steps * batch.real_tokens
+    if work is None or pace is None:
+        return _unknown_time(length, total_tokens, real_tokens)
+    step, start = pace.step, pace.start
     total = evaluation = generation = saving = None
-    if length.steps is not None:
-        counts = count_events(config, length.steps, length.epochs)
-        rows = held_out_rows(config, data)
-        evaluation = evaluation_time(work, rate, rows).times(counts.evaluations)
-        generation = Range(0.0, 0.0)
-        if counts.generations:
-            some = min(rows, config.evaluation.generation_rows or rows)
-            generation = generation_time(work, rate, some, _long_target(data)).times(counts.generations)
+    if steps is not None:
+        counts = count_events(config, steps, length.epochs)
+        evaluation, generation = _evaluations(config, work, rate, pace, data, counts, batch)
         # The last save writes the final model too.
         disk = disk_needs(work, 1)
         saving = saving_time(disk.checkpoint_bytes).times(counts.saves) + saving_time(disk.final_bytes)
-        total = step.times(length.steps) + evaluation + generation + saving + start
+        total = step.times(steps) + evaluation + generation + saving + start
+    energy = _energy(config, devices, total, pace)
     return TimePlan(
         step_s=step.likely,
         step_low_s=step.low,
         step_high_s=step.high,
-        steps=length.steps,
+        steps=steps,
         epochs=length.epochs,
         total_s=total.likely if total else None,
         total_low_s=total.low if total else None,
         total_high_s=total.high if total else None,
         evaluation_s=evaluation.likely if evaluation else None,
         saving_s=saving.likely if saving else None,
-        tokens_per_s=samples * work.length / step.likely,
-        fraction_of_peak=each.fraction_of_peak,
-        basis="roofline",
-        verdict=each.verdict,
+        tokens_per_s=batch.effective_samples * work.length / step.likely,
+        fraction_of_peak=pace.fraction_of_peak,
+        basis=pace.basis,
+        verdict=pace.verdict,
         start_low_s=start.low,
         start_high_s=start.high,
         generation_s=generation.likely if generation else None,
+        basis_text=pace.text,
+        total_tokens=total_tokens,
+        real_tokens=real_tokens,
+        energy_low_kwh=energy.low if energy else None,
+        energy_high_kwh=energy.high if energy else None,
+        energy_cost_low=_cost(config, energy.low) if energy else None,
+        energy_cost_high=_cost(config, energy.high) if energy else None,
+        currency=config.planning.currency,
     )
+
+
+def _evaluations(
+    config: RunConfig,
+    work: Workload,
+    rate: Rate | None,
+    pace: Pace,
+    data: DataSummary | None,
+    counts: Counts,
+    batch: BatchPlan,
+) -> tuple[Range, Range]:
+    """(evaluating, generating) over the whole run."""
+    rows = held_out_rows(config, data)
+    if rate is None:
+        # A card of no catalogue that was measured: the forward passes of so many rows.
+        each = pace.step.times(rows / batch.effective_samples)
+        forward = Range(FORWARD_LOW * each.low, FORWARD_HIGH * each.high)
+        return forward.times(counts.evaluations), Range(0.0, 0.0)
+    evaluation = evaluation_time(work, rate, rows).times(counts.evaluations)
+    generation = Range(0.0, 0.0)
+    if counts.generations:
+        some = min(rows, config.evaluation.generation_rows or rows)
+        generation = generation_time(work, rate, some, _long_target(data)).times(counts.generations)
+    return _calibrated(evaluation, pace.calibration), _calibrated(generation, pace.calibration)
+
+
+def _calibrated(time: Range, calibration: float | None) -> Range:
+    """`time` by formula, moved by what training measured over its own formula."""
+    if calibration is None or time.low <= 0:
+        return time
+    likely = time.likely * calibration
+    spread = min(CALIBRATED_SPREAD, time.high / time.likely)
+    return Range(likely / spread, likely * spread)
+
+
+def _energy(config: RunConfig, devices: Devices, total: Range | None, pace: Pace) -> Range | None:
+    """kWh of the whole run; None without GPUs, whose power alone is known."""
+    limits = [gpu.power_limit_w or getattr(spec_of(gpu), "power_w", None) for gpu in devices.gpus]
+    power = power_of(limits, devices.nodes, idle=pace.verdict == "idle")
+    return None if power is None or total is None else Range(*power.energy_kwh(total))
+
+
+def _cost(config: RunConfig, energy_kwh: float) -> float | None:
+    price = config.planning.energy_price_per_kwh
+    return None if price is None else price * energy_kwh
 
 
 def held_out_rows(config: RunConfig, data: DataSummary | None) -> int:
@@ -107,7 +222,7 @@ def _long_target(data: DataSummary | None) -> int | None:
     return None if lengths is None else lengths.quantile(9, 10)
 
 
-def _unknown_time(length: Length) -> TimePlan:
+def _unknown_time(length: Length, total_tokens: int | None, real_tokens: int | None) -> TimePlan:
     return TimePlan(
         step_s=None,
         step_low_s=None,
@@ -123,4 +238,6 @@ def _unknown_time(length: Length) -> TimePlan:
         fraction_of_peak=None,
         basis="roofline",
         verdict=None,
+        total_tokens=total_tokens,
+        real_tokens=real_tokens,
     )

@@ -82,8 +82,7 @@ def _longest(data: DataSummary, rows: tuple[int, ...]) -> int | None:
 def typical(work: Workload, data: DataSummary | None) -> Workload:
     """`work` at the lengths of a usual batch, for its time: each micro-batch is padded to its own longest row.
 
-    The expected longest of m rows is about the m / (m + 1) quantile of their lengths. Without
-    lengths, the full ones.
+    In expectation, for a run takes the sum over its micro-batches. Without lengths, the full ones.
     """
     if data is None:
         return work
@@ -94,4 +93,4 @@ def typical(work: Workload, data: DataSummary | None) -> Workload:
 
 def _usual_longest(rows: tuple[int, ...], micro_batch: int, most: int) -> int:
     lengths = lengths_of(rows)
-    return most if lengths is None else max(1, min(most, lengths.quantile(micro_batch, micro_batch + 1)))
+    return most if lengths is None else lengths.usual_longest(micro_batch, most)
