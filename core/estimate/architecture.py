@@ -50,11 +50,40 @@ class Block:
     """Biases, norms and position tables of one block."""
     linears: tuple[tuple[str, int, int], ...] = ()
     """(module name, inputs, outputs) of each matrix product, for LoRA."""
+    shared: bool = False
+    """All `layers` are one and the same module (ALBERT)."""
+    experts: int = 0
+    """Feed-forward parts of which each token takes `active_experts` (Mixtral); 0 for an ordinary block. `ffn` is then the
+    width that one token meets, shared experts included."""
+    active_experts: int = 0
+    expert_parameters: int = 0
+    """Weights of all experts of one block, a part of `linear_parameters`."""
+    parallel: bool = False
+    """Attention and feed-forward read one norm, side by side (Phi, Falcon)."""
+    norms: int = 2
+    """Norms of hidden width in one block, the one of cross-attention not counted."""
+    query_key_norm: bool = False
+    """Queries and keys are normalised (Qwen 3, OLMo 2)."""
+    fused_gate: bool = False
+    """One matrix product makes gate and value of the feed-forward part (Phi 3)."""
 
     @property
     def parameters(self) -> int:
         """Of one block."""
         return self.linear_parameters + self.other_parameters
+
+    @property
+    def total_parameters(self) -> int:
+        """Of all `layers`."""
+        return self.parameters * (1 if self.shared else self.layers)
+
+    @property
+    def active_linear_parameters(self) -> int:
+        """Weights that one token is multiplied with in one block."""
+        if not self.experts:
+            return self.linear_parameters
+        idle = self.expert_parameters * (self.experts - self.active_experts) // self.experts
+        return self.linear_parameters - idle
 
     @property
     def attention_width(self) -> int:
@@ -90,12 +119,18 @@ class Architecture:
     rotary: bool = False
     embedding_temporaries: int = 0
     """Hidden-sized tensors that the embedding keeps beside its result (ESM's token dropout)."""
+    approximate: bool = False
+    """Read by common keys, not by a reader of this family: sizes and the peak are less sure."""
+    embedding_width: int | None = None
+    """Width of the token table where it is not the hidden size (ELECTRA, ALBERT)."""
+    pooled: bool = False
+    """One prediction for each sequence, not for each position (sequence classification)."""
 
     @property
     def parameters(self) -> int:
         """All parameters, as `sum(p.numel() for p in model.parameters())` counts them."""
         return (
-            sum(block.layers * block.parameters for block in self.blocks)
+            sum(block.total_parameters for block in self.blocks)
             + self.embedding_parameters
             + self.head_linear_parameters
             + self.head_other_parameters
@@ -108,7 +143,7 @@ class Architecture:
     @property
     def vocabulary_parameters(self) -> int:
         """Elements of the vocabulary projection (tied or not)."""
-        return self.vocabulary * self.hidden
+        return self.vocabulary * (self.embedding_width or self.hidden)
 
     @property
     def linear_parameters(self) -> int:

@@ -14,6 +14,32 @@ LARGEST = 2**40
 """No size of a model is above this; figures made of larger ones would leave the range of a float."""
 
 
+HIDDEN = ("hidden_size", "d_model", "n_embd", "dim", "model_dim", "embed_dim")
+LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_decoder_layers", "decoder_layers")
+HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads", "decoder_attention_heads")
+KV_HEADS = (
+    "num_key_value_heads",
+    "num_kv_heads",
+    "n_kv_heads",
+    "n_head_kv",
+    "num_query_groups",
+    "multi_query_group_num",
+)
+HEAD_DIM = ("head_dim", "d_kv", "kv_channels", "attention_head_dim")
+FFN = (
+    "intermediate_size",
+    "ffn_dim",
+    "n_inner",
+    "ffn_hidden_size",
+    "hidden_dim",
+    "d_ff",
+    "decoder_ffn_dim",
+    "mlp_hidden_size",
+)
+POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "seq_length", "n_ctx")
+"""Names that configs have for one and the same size."""
+
+
 class MissingKeyError(Exception):
     """A config lacks a key that its family has no default for."""
 
@@ -28,7 +54,7 @@ def number(config: Mapping[str, Any], *names: str, default: int | None = None) -
                 raise ValueError(f"{name} is too large")
             return value
     if default is None:
-        raise MissingKeyError(" or ".join(names))
+        raise MissingKeyError(names[0])
     return default
 
 
