@@ -1,0 +1,69 @@
+"""What is changed in torch and transformers while a step is traced, and put back afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+import transformers.integrations.flash_attention as flash
+from torch.nn import functional
+from trainwiz.core.estimate.trace.attention import Recorder, flash_attention, scaled_dot_product
+from trainwiz.core.estimate.trace.autocast import cuda_autocast_lists
+from transformers import PreTrainedModel
+
+
+@contextmanager
+def emulated(device: str, recorder: Recorder) -> Iterator[None]:
+    """Operations on CPU tensors do as they would on `device` ("cuda", "mps" or "cpu")."""
+    with ExitStack() as changes:
+        changes.enter_context(replaced(torch.nn.Module, "_apply", _apply_to_fakes))
+        if device == "cuda":
+            changes.enter_context(cuda_autocast_lists())
+            for place, name in ((functional, "dropout"), (torch, "dropout")):
+                changes.enter_context(replaced(place, name, _dropout))
+            attention = scaled_dot_product(recorder)
+            changes.enter_context(replaced(functional, "scaled_dot_product_attention", attention))
+        changes.enter_context(replaced(flash, "_flash_attention_forward", flash_attention(recorder)))
+        changes.enter_context(replaced(PreTrainedModel, "_flash_attn_can_dispatch", _has_flash_attention))
+        yield
+
+
+@contextmanager
+def replaced(place: Any, name: str, value: Any) -> Iterator[None]:
+    before = place.__dict__[name]
+    setattr(place, name, value)
+    try:
+        yield
+    finally:
+        setattr(place, name, before)
+
+
+def _dropout(input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:
+    """CUDA keeps a mask of one byte an element, the CPU one of the input's type."""
+    return torch.native_dropout(input, p, True)[0] if training and p > 0 else input
+
+
+def _has_flash_attention(model: Any, flash_attn_version: int = 2, is_init_check: bool = False) -> bool:
+    """The package need not be installed here; the model must be able to use it."""
+    if not model._supports_flash_attn:
+        raise ValueError(f"{type(model).__name__} does not support FlashAttention-2")
+    return True
+
+
+def _apply_to_fakes(module: torch.nn.Module, fn: Callable[..., Any], recurse: bool = True) -> torch.nn.Module:
+    """Module.to() without numbers: torch's own way of exchanging a parameter's data refuses fake tensors."""
+    for child in module.children():
+        _apply_to_fakes(child, fn)
+    for name, parameter in module._parameters.items():
+        if parameter is None:
+            continue
+        with torch.no_grad():
+            changed = fn(parameter)
+        if changed is not parameter and changed.dtype != parameter.dtype:
+            module._parameters[name] = torch.nn.Parameter(changed, parameter.requires_grad)
+    for name, buffer in module._buffers.items():
+        if buffer is not None:
+            module._buffers[name] = fn(buffer)
+    return module

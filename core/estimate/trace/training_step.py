@@ -1,0 +1,86 @@
+"""One optimizer step as RunTrainer does it, watched."""
+
+from __future__ import annotations
+
+from types import MethodType
+from typing import Any
+
+import torch
+from accelerate.utils import convert_outputs_to_fp32
+from trainwiz.core.estimate.trace.batch import batch_of, complete
+from trainwiz.core.estimate.trace.tracker import Tracker
+from trainwiz.core.tracing.request import TraceRequest
+from trainwiz.core.training.loss import StepLoss
+from trainwiz.core.training.vocabulary import let_logits_be_read
+
+FORWARD = "the forward pass"
+LOSS = "the loss"
+BACKWARD = "the backward pass"
+CLIPPING = "clipping the gradients"
+STEP = "the optimizer step"
+
+
+def half_format(request: TraceRequest) -> torch.dtype | None:
+    """The format that autocast computes in; None without autocast."""
+    if request.precision not in ("bf16", "fp16"):
+        return None
+    if request.half_weights and not request.lora_rank:
+        return None
+    return torch.bfloat16 if request.precision == "bf16" else torch.float16
+
+
+def prepare(model: Any, request: TraceRequest) -> None:
+    """RunTrainer's changes of the model, then Accelerator.prepare_model: autocast, and outputs in fp32."""
+    if request.task != "sequence-classification":
+        let_logits_be_read(model, request.loss_chunk)
+    half = half_format(request)
+    if half is not None:
+        forward = torch.autocast("cpu", dtype=half)(model.forward.__func__)
+        model.forward = MethodType(convert_outputs_to_fp32(forward), model)
+
+
+def trace_training(model: Any, optimizer: Any, request: TraceRequest, tracker: Tracker) -> None:
+    """The last micro-batch of a step, and the step. Gradients of earlier micro-batches are there already."""
+    ledger = tracker.ledger
+    ledger.enter(FORWARD)
+    tracker.kind = "activations"
+    loss = _loss(model, request, tracker)
+    ledger.enter(BACKWARD)
+    tracker.kind = "temporary"
+    loss.backward()
+    del loss
+    if request.clipping:
+        ledger.enter(CLIPPING)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, foreach=True)
+    ledger.enter(STEP)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    ledger.enter("")
+
+
+def _loss(model: Any, request: TraceRequest, tracker: Tracker) -> torch.Tensor:
+    batch = batch_of(request, request.micro_batch)
+    inputs = complete(request, batch, model)
+    if request.task == "sequence-classification":
+        result: torch.Tensor = model(**inputs).loss
+        tracker.ledger.enter(LOSS)
+        return result
+    labels = inputs.pop("labels")
+    loss = StepLoss(0.1 if request.label_smoothing else 0.0, request.loss_chunk, every_position)
+    outputs = model(**inputs, **loss.keywords(labels))
+    tracker.ledger.enter(LOSS)
+    return loss(outputs, labels, labels.numel())
+
+
+def every_position(labels: torch.Tensor) -> torch.Tensor:
+    """All are taken to be labelled: no batch has more."""
+    return torch.arange(labels.numel(), device=labels.device)
+
+
+def with_states(model: Any, optimizer: Any) -> None:
+    """One optimizer step with gradients that nothing computed, after which the states exist."""
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
