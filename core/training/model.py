@@ -45,6 +45,12 @@ def build_model(
     return model
 
 
+def random_model(config: RunConfig) -> PreTrainedModel:
+    """The model that `build_model` makes, with random weights and nothing read or saved: for measuring. Raises UsageError."""
+    base = _from_scratch(config, None)
+    return base if config.peft.method == "none" else with_adapters(base, config, None)
+
+
 def may_skip_weights(model: PreTrainedModel) -> bool:
     """Whether a step can leave trainable weights without a gradient, which DistributedDataParallel must be told.
 
