@@ -18,6 +18,8 @@ from trainwiz.core.profile.size import parse_size
 from trainwiz.tui.figures import parse_number, parse_whole_number
 from trainwiz.tui.options import BY_NAME, OPTIONS, Option
 
+TARGETS = ("target_tokens", "target_real_tokens", "target_samples")
+
 
 @dataclass(frozen=True, slots=True)
 class Choices:
@@ -29,6 +31,8 @@ class Choices:
     detach: bool = False
     json: bool = False
     plain: bool = False
+    tier: str | None = None
+    """How exactly memory is estimated: one of `TIERS`; None leaves it to the command."""
     resume: str | None = None
     """None, "auto" (the newest complete checkpoint) or the name or path of a checkpoint."""
     given: tuple[str, ...] = ()
@@ -65,6 +69,7 @@ def parse_choices(values: Mapping[str, Any]) -> Choices:
         detach=parsed.get("detach", False),
         json=parsed.get("json", False),
         plain=parsed.get("plain", False),
+        tier=parsed.get("tier"),
         resume=parsed.get("resume"),
         given=tuple(option.flag for option in OPTIONS if option.name in parsed),
         words=words_of(given),
@@ -158,8 +163,9 @@ def contradictions(parsed: Mapping[str, Any]) -> list[Finding]:
     modes = [f"--{name.replace('_', '-')}" for name in ("smoke", "dev_run", "overfit") if name in parsed]
     if len(modes) > 1:
         findings.append(wrong(modes[1], f"{' and '.join(modes)} are different modes; keep one"))
-    if "target_tokens" in parsed and "target_samples" in parsed:
-        findings.append(wrong("--target-samples", "--target-tokens is given too; keep one of the two targets"))
+    targets = [f"--{name.replace('_', '-')}" for name in TARGETS if name in parsed]
+    if len(targets) > 1:
+        findings.append(wrong(targets[-1], f"{' and '.join(targets)} are different targets; keep one"))
     if "gpus" in parsed and "gpu" in parsed:
         findings.append(wrong("--gpu", "--gpus chooses cards of this machine, --gpu plans another one; keep one"))
     if "resume" in parsed and "output_dir" not in parsed:

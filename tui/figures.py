@@ -76,6 +76,12 @@ def duration_range(low: float | None, high: float | None) -> str:
     return f"{second} {name}" if first == second else f"{first} to {second} {name}"
 
 
+def amount_range(low: float, high: float) -> str:
+    """Two amounts of one unit: "1.2 to 3.4"; one where they read the same."""
+    first, second = _digits(low), _digits(high)
+    return second if first == second else f"{first} to {second}"
+
+
 def percent(share: float | None) -> str:
     """0.57 -> "57 %"."""
     return "unknown" if share is None else f"{_digits(share * 100)} %"

@@ -44,7 +44,8 @@ class Option(NamedTuple):
         return f"{self.flag} {self.metavar}".rstrip()
 
 
-TASKS = ("masked-lm", "causal-lm", "seq2seq")
+TASKS = ("masked-lm", "causal-lm", "seq2seq", "sequence-classification")
+TIERS = ("analytic", "layers", "full")
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "bf16-true")
 ATTENTIONS = ("auto", "sdpa", "eager", "flash_attention_2")
 OPTIMIZERS = ("adamw_torch", "adamw_torch_fused", "adafactor", "sgd", "adamw_bnb_8bit", "paged_adamw_8bit")
@@ -124,6 +125,7 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option("--dry-run", "run", "flag", "Write the run folder and stop there.", command="run"),
     Option("--detach", "run", "flag", "Start, print the folder and leave.", command="run"),
+    Option("--tier", "run", "one-of", "How exactly memory is estimated before the start.", values=TIERS),
     Option("--json", "run", "flag", "JSON instead of text."),
     Option("--plain", "run", "flag", "Lines only: no bar, no colour.", command="run"),
     Option("--force", "run", "flag", "Start in spite of errors in the plan; is recorded.", command="run"),

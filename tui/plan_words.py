@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from trainwiz.tui.figures import duration, percent, short_count
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+from trainwiz.core.plain import plain_text
+from trainwiz.tui.figures import amount_range, count, duration, percent, short_count, size
 
 SMALL_SHARE = 0.01
 """A part of the time below this share of the whole is not worth a word."""
-
+CLOCK_S = 20 * 3600.0
+"""Up to here a time of day says when; above it the day is needed."""
+WEEK_S = 6 * 86400.0
+YEARS_S = 3 * 365.25 * 86400.0
 
 MOST = 0.5
 """Fixed tables of positions and the like are not worth a word; adapters are."""
@@ -41,8 +48,79 @@ def time_part_words(
     ]
 
 
+def pace_words(basis: str, text: str) -> str:
+    """Where a pace comes from: "by roofline", "measured here on 2026-11-21 (probe)"."""
+    return f"by {basis}" if text in ("", basis) else text
+
+
 def unknown_time_words(steps: int | None, step_s: float | None) -> str:
     """Why there is no total."""
     if step_s is None:
         return "unknown: the rate of this device is not known"
     return "unknown: how many steps there are is not known" if steps is None else "unknown"
+
+
+def source_words(tier: str, basis: str) -> str:
+    """Where memory figures come from: "analytic (formulas)", "traced by layers", "measured here on 2026-11-21"."""
+    if not basis or tier in basis:
+        return basis or tier
+    return f"{tier} ({basis})"
+
+
+def needed_bytes(breakdown: Mapping[str, int]) -> int:
+    """What must be free: everything at the peak, the context included. Cached blocks, which torch can give back, are not."""
+    return sum(breakdown.values())
+
+
+def need_words(device: str, needed: int, shown: int) -> str:
+    """What decides out-of-memory against what a user will see; "" for host RAM, where they are one."""
+    if device == "host RAM" or not needed:
+        return ""
+    return f"needs {size(needed)}; nvidia-smi will show about {size(shown)}"
+
+
+def padding_words(nominal: float | None, padded: float | None, waste: float | None, arranged: float | None) -> str:
+    """What padding costs: "1,402,000 computed, 19 % of them padding; 3 % with a step's rows arranged by length".
+
+    `nominal` counts every row at its full length; where that is what is computed, only the saving is worth a word.
+    """
+    if padded is None or waste is None:
+        return ""
+    words = [] if padded == nominal else [f"{count(padded)} computed, {percent(waste)} of them padding"]
+    if arranged is not None and waste - arranged >= SMALL_SHARE:
+        words.append(f"{percent(arranged)} padding with a step's rows arranged by length")
+    return "; ".join(words)
+
+
+def token_words(total: int | None, real: int | None) -> str:
+    """Tokens of the whole run: "240M tokens, 136M of them real"; "" where they are not known."""
+    if total is None:
+        return ""
+    of_them = f", {short_count(real)} of them real" if real is not None and real != total else ""
+    return f"{short_count(total)} tokens{of_them}"
+
+
+def finish_words(low_s: float | None, high_s: float | None, now: datetime) -> str:
+    """When a run that starts now is done: "done 23:50 to 00:20", "done 2026-12-02 to 2026-12-18", "done 2033 to 2044"."""
+    if low_s is None or high_s is None:
+        return ""
+    try:
+        first, last = now + timedelta(seconds=low_s), now + timedelta(seconds=high_s)
+    except OverflowError:
+        return ""
+    form = "%H:%M" if high_s < CLOCK_S else "%a %d %b %H:%M" if high_s < WEEK_S else "%Y-%m-%d"
+    if high_s >= YEARS_S:
+        form = "%Y"
+    early, late = first.strftime(form), last.strftime(form)
+    return f"done {early}" if early == late else f"done {early} to {late}"
+
+
+def energy_words(
+    low_kwh: float | None, high_kwh: float | None, low_cost: float | None, high_cost: float | None, currency: str
+) -> str:
+    """ "1.2 to 3.4 kWh, 0.36 to 1 EUR"; "" where the power of the device is not known."""
+    if low_kwh is None or high_kwh is None:
+        return ""
+    unit = f" {plain_text(currency)}" if currency else ""
+    cost = "" if low_cost is None or high_cost is None else f", {amount_range(low_cost, high_cost)}{unit}"
+    return f"{amount_range(low_kwh, high_kwh)} kWh{cost}"

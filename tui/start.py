@@ -21,7 +21,7 @@ def start(values: Mapping[str, Any]) -> int:
     refuse_without_yes(choices)
     from trainwiz.tui.commands.wizard import run_wizard
 
-    return run_wizard(choices.request, at_review="--profile" in choices.given)
+    return run_wizard(choices.request, at_review="--profile" in choices.given, tier=choices.tier)
 
 
 def refuse_without_yes(choices: Choices) -> None:

@@ -143,7 +143,7 @@ async def test_escape_in_the_editor_brings_the_old_value_back():
 
 async def test_fast_typing_is_planned_once(monkeypatch):
     # A second between two keys counts as fast here, so that a busy machine types fast enough.
-    monkeypatch.setattr("trainwiz.tui.screens.plan.TYPING_PAUSE_S", 1.0)
+    monkeypatch.setattr("trainwiz.tui.screens.plan_reading.TYPING_PAUSE_S", 1.0)
     reader = FrozenReader()
     app = frozen_app(reader)
     async with app.run_test(size=WIDE) as pilot:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import datetime
 
 from trainwiz.core.catalog.model import ModelSpec
 from trainwiz.core.config import RunConfig
@@ -17,6 +18,7 @@ from trainwiz.tui.screens.plan import PlanScreen
 from trainwiz.tui.screens.plan_state import Offer, Reading
 
 GIB = 1024**3
+NOW = datetime(2026, 11, 21, 14, 2)
 
 MACHINE = Machine(
     gpus=(
@@ -116,7 +118,21 @@ def make_frozen_plan(
         config=config,
         model=PlannedModel(config.model.name, "EsmForMaskedLM", 651_000_000, 651_000_000),
         task=config.task,
-        batch=BatchPlan(micro, accumulation, 1, length, samples, samples * length, 1_130_000, 2_000_000, None, -6.4e-5),
+        batch=BatchPlan(
+            micro,
+            accumulation,
+            1,
+            length,
+            samples,
+            samples * length,
+            1_130_000,
+            2_000_000,
+            None,
+            -6.4e-5,
+            padded_tokens=1_450_000,
+            padding_waste=0.22,
+            arranged_waste=0.04,
+        ),
         memory=MemoryPlan(
             tier="analytic",
             allocated_bytes=5 * GIB,
@@ -134,6 +150,9 @@ def make_frozen_plan(
             disk_bytes=int(18.9 * GIB),
             disk_capacity_bytes=181 * GIB,
             device="GPU 0 · RTX 2080 Super",
+            evaluation_bytes=3 * GIB,
+            basis="formulas",
+            waiting="a trace by layers is under way",
         ),
         time=TimePlan(
             step_s=700,
@@ -150,6 +169,14 @@ def make_frozen_plan(
             fraction_of_peak=0.2,
             basis="roofline",
             verdict="implausible" if steps > 10_000 else "plausible",
+            basis_text="roofline",
+            total_tokens=samples * length * steps,
+            real_tokens=1_130_000 * steps,
+            energy_low_kwh=0.03 * steps,
+            energy_high_kwh=0.06 * steps,
+            energy_cost_low=0.009 * steps,
+            energy_cost_high=0.018 * steps,
+            currency="EUR",
         ),
         findings=findings,
     )
@@ -162,6 +189,7 @@ class FrozenReader:
         self.findings = findings
         self.machine = machine
         self.asked: list[PlanRequest] = []
+        self.closed = 0
         self.problem: tuple[Finding, ...] = ()
         """What makes a request impossible, when set."""
 
@@ -186,7 +214,16 @@ class FrozenReader:
             files={"run.yaml": "name: frozen\nnote: '[red]text[/red]'\n", "launch.sh": "#!/bin/sh\nexec accelerate\n"},
             folder=request.output_dir or "runs/2026-11-21_1402-frozen",
             waits_for="",
+            read_at=NOW,
         )
+
+    def improve(
+        self, request: PlanRequest, is_cancelled: Callable[[], bool], on_reading: Callable[[Reading], None]
+    ) -> None:
+        """Nothing is better than frozen."""
+
+    def close(self) -> None:
+        self.closed += 1
 
 
 def frozen_app(

@@ -10,6 +10,7 @@ from trainwiz.core.plain import plain_text
 from trainwiz.core.plan.request import PlanRequest
 from trainwiz.tui.app import TrainwizApp
 from trainwiz.tui.screens.plan import PlanScreen
+from trainwiz.tui.tiers import wanted_tier
 
 
 def wizard_request(request: PlanRequest, folder: Path, at_review: bool | None = None) -> tuple[PlanRequest, bool]:
@@ -26,13 +27,15 @@ def wizard_request(request: PlanRequest, folder: Path, at_review: bool | None = 
     return request, at_review
 
 
-def run_wizard(request: PlanRequest, *, at_review: bool | None = None) -> int:
+def run_wizard(request: PlanRequest, *, at_review: bool | None = None, tier: str | None = None) -> int:
     """Run the wizard in this terminal; returns the exit code. The caller has made sure that there is a terminal.
 
-    `at_review` says whether a profile was asked for by name; None guesses it from the request.
+    `at_review` says whether a profile was asked for by name; None guesses it from the request. `tier` is how far the
+    figures are refined while it is open; None leaves it to TRAINWIZ_TIER, and else to the best. Raises UsageError.
     """
+    wanted = wanted_tier(tier, "full")
     opened, review = wizard_request(request, Path.cwd(), at_review)
-    app = TrainwizApp(lambda: PlanScreen(opened, at_review=review))
+    app = TrainwizApp(lambda: PlanScreen(opened, at_review=review, tier=wanted))
     code = app.run()
     for line in app.farewell.splitlines():
         print(plain_text(line))

@@ -9,7 +9,7 @@ from trainwiz.core.findings import sort_findings
 from trainwiz.core.launch.portable import travel_notes
 from trainwiz.core.launch.prepare import prepare_run
 from trainwiz.core.launch.start import read_run_config, start_run
-from trainwiz.core.plan.gather import plan_run
+from trainwiz.core.plan.gather import gather
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.tui.choices import Choices, wrong
@@ -18,10 +18,14 @@ from trainwiz.tui.headless.follow import follow
 from trainwiz.tui.headless.reporters import Reporter, new_reporter, written_files
 from trainwiz.tui.headless.signals import StopSignals
 from trainwiz.tui.headless.waiting import Waiting
+from trainwiz.tui.refining import improved, refining
+from trainwiz.tui.tiers import wanted_tier
 
 RESUME_CHOICES = frozenset(
     {"--resume", "--output-dir", "--profile", "--yes", "--detach", "--json", "--plain", "--debug", "--lang"}
 )
+TRACE_LIMIT_S = 20.0
+"""A start waits no longer for better figures, unless a tier was asked for."""
 ANOTHER_MACHINE = ("--gpu", "--num-gpus", "--ram", "--gpu-memory", "--tflops", "--capability")
 
 
@@ -46,8 +50,7 @@ def new_run(choices: Choices, reporter: Reporter) -> int:
     if elsewhere and not choices.dry_run:
         words = "it plans for another machine; use it with `trainwiz plan` or --dry-run"
         raise UsageError([wrong(flag, words) for flag in elsewhere])
-    with Waiting("reading machine, model and data"):
-        plan = plan_run(request)
+    plan = plan_to_start(choices)
     findings = sort_findings(plan.findings)
     if plan.errors and not (choices.dry_run or request.force):
         reporter.refused(findings, commands_that_work(choices, plan), EXIT_CANNOT_RUN)
@@ -60,6 +63,29 @@ def new_run(choices: Choices, reporter: Reporter) -> int:
             reporter.note(sentence)
         return EXIT_FINISHED
     return start_and_follow(folder, reporter, detach=choices.detach)
+
+
+def plan_to_start(choices: Choices) -> Plan:
+    """The plan of a run. What a GPU is to train for real is traced first, so that it does not end out of memory.
+
+    Formulas do for a CPU and for the modes that only try: they end in a minute either way.
+    """
+    request = choices.request
+    with Waiting("reading machine, model and data"):
+        gathered = gather(request)
+    with refining("analytic") as refiner:
+        plan = refiner.plan(gathered)
+    on_gpu = plan.work is not None and plan.work.device == "cuda"
+    tier = wanted_tier(choices.tier, "layers" if on_gpu and request.mode == "train" else "analytic")
+    if tier == "analytic" or (not choices.dry_run and not request.force and beyond_memory(plan)):
+        return plan
+    with refining(tier) as refiner:
+        return improved(refiner, gathered, tier, limit_s=None if choices.tier else TRACE_LIMIT_S)
+
+
+def beyond_memory(plan: Plan) -> bool:
+    """Whether there are errors that no better estimate takes away."""
+    return any(not error.code.endswith("does_not_fit") for error in plan.errors)
 
 
 def write(plan: Plan, output_dir: str | None) -> RunFolder:

@@ -7,10 +7,13 @@ import threading
 import time
 from types import TracebackType
 
+from trainwiz.core.plain import plain_text
 from trainwiz.tui.output import is_terminal
 
 SILENT_S = 1.0
 TICK_S = 0.5
+LONGEST = 78
+"""Cells; a line that wraps could not be wiped."""
 
 
 class Waiting:
@@ -27,6 +30,10 @@ class Waiting:
             self._thread.start()
         return self
 
+    def say(self, what: str) -> None:
+        """What it waits for now; the clock goes on."""
+        self._what = what
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
@@ -40,7 +47,7 @@ class Waiting:
             return
         width = 0
         while True:
-            text = f"{self._what} · {time.monotonic() - began:.0f} s"
+            text = plain_text(f"{self._what} · {time.monotonic() - began:.0f} s", LONGEST)
             width = max(width, len(text))
             sys.stderr.write(f"\r{text:<{width}}")
             sys.stderr.flush()

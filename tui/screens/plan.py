@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, cast
 from textual import on
 from textual.binding import BindingType
 from textual.message import Message
-from textual.timer import Timer
-from textual.worker import Worker, WorkerState, get_current_worker
+from textual.worker import Worker, WorkerState
 from trainwiz.core.findings import Finding
 from trainwiz.core.plan.request import PlanRequest
 from trainwiz.tui.keys import bindings, keys_of
@@ -18,10 +17,9 @@ from trainwiz.tui.screens.plan_command import command_line
 from trainwiz.tui.screens.plan_field_table import FIELD_BY_ID
 from trainwiz.tui.screens.plan_fields import REVIEW, FieldSpec, parse_field
 from trainwiz.tui.screens.plan_help import help_parts
-from trainwiz.tui.screens.plan_layout import PlanLayout
+from trainwiz.tui.screens.plan_reading import PlanReading
 from trainwiz.tui.screens.plan_state import (
     PlanState,
-    Reading,
     first_state,
     go_to,
     is_ready,
@@ -39,26 +37,15 @@ from trainwiz.tui.widgets.rail import StepRail
 from trainwiz.tui.widgets.step_form import MoreRow
 
 if TYPE_CHECKING:
+    from trainwiz.core.plan.refine import RefineTier
     from trainwiz.tui.screens.plan_reader import PlanReader
     from trainwiz.tui.screens.plan_starter import Started, StartKind
 
-FIRST_FRAME_S = 0.05
-TYPING_PAUSE_S = 0.12
-SEEN_AS_SLOW_S = 0.15
 
-
-class PlanScreen(PlanLayout):
+class PlanScreen(PlanReading):
     """The five steps, the form, and the plan that follows every change."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("plan")]
-
-    class Read(Message):
-        """A worker read something for a request."""
-
-        def __init__(self, request: PlanRequest, reading: Reading) -> None:
-            super().__init__()
-            self.request = request
-            self.reading = reading
 
     class StartDone(Message):
         """A start came to its end, well or not."""
@@ -67,76 +54,26 @@ class PlanScreen(PlanLayout):
             super().__init__()
             self.started = started
 
-    def __init__(self, request: PlanRequest, *, at_review: bool = False, reader: PlanReader | None = None) -> None:
-        """`reader` reads the world; it is made after the first frame when none is given."""
-        super().__init__(first_state(request, at_review=at_review))
-        self._reader = reader
+    def __init__(
+        self,
+        request: PlanRequest,
+        *,
+        at_review: bool = False,
+        reader: PlanReader | None = None,
+        tier: RefineTier = "analytic",
+    ) -> None:
+        """`reader` reads the world; one for `tier` is made after the first frame when none is given."""
+        super().__init__(first_state(request, at_review=at_review), reader, tier)
         self._before_edit: PlanRequest | None = None
-        self._pause: Timer | None = None
-        self._slow: Timer | None = None
 
-    def on_mount(self) -> None:
-        # A pause, so that the imports of the reader do not hold up the first frame on its way to the terminal.
-        self.call_after_refresh(self.set_timer, FIRST_FRAME_S, self._read_world)
-
-    def _replace(self, state: PlanState) -> None:
-        """The one place where the state changes."""
-        if state.request is not self.state.request:
-            state = replace(state, updating=True, problem="", wanted_start="")
-        self.state = state
-        self._draw()
+    async def _taken(self) -> None:
+        if self.state.wanted_start and (is_ready(self.state) or start_obstacle(self.state)):
+            await self._start(cast("StartKind", self.state.wanted_start))
 
     async def _go(self, state: PlanState) -> None:
         """Replace the state by one with another step; returns when its rows are there."""
         self._replace(state)
         await self._show_step()
-
-    # Reading the world, in a thread.
-
-    def _read_world(self) -> None:
-        """Read what the request needs. What is on the screen stays until then."""
-        if self._slow is not None:
-            self._slow.stop()
-        self._slow = self.set_timer(SEEN_AS_SLOW_S, self._note_slow)
-        self.run_worker(
-            partial(self._work, self.state.request), thread=True, exclusive=True, group="plan", exit_on_error=False
-        )
-
-    def _note_slow(self) -> None:
-        if self.state.updating:
-            self._replace(replace(self.state, slow=True))
-
-    def _work(self, request: PlanRequest) -> None:
-        if self._reader is None:
-            from trainwiz.tui.screens.plan_reader import PlanReader
-
-            self._reader = PlanReader()
-        worker = get_current_worker()
-        for reading in self._reader.read(request, lambda: worker.is_cancelled):
-            self.post_message(self.Read(request, reading))
-
-    @on(Read)
-    async def _take(self, event: Read) -> None:
-        state, reading = self.state, event.reading
-        if event.request is not state.request:
-            return
-        if reading.plan is None:
-            reading = replace(reading, plan=state.plan)
-        done = not reading.waits_for
-        self._replace(replace(state, reading=reading, updating=not done, slow=state.slow and not done))
-        if self.state.wanted_start and (is_ready(self.state) or start_obstacle(self.state)):
-            await self._start(cast("StartKind", self.state.wanted_start))
-
-    def _change_request(self, request: PlanRequest, *, pause: bool = False) -> None:
-        """Plan for another request, at once or after a pause in the typing."""
-        if self._pause is not None:
-            self._pause.stop()
-            self._pause = None
-        self._replace(replace(self.state, request=request))
-        if pause:
-            self._pause = self.set_timer(TYPING_PAUSE_S, self._read_world)
-        else:
-            self._read_world()
 
     # Going from step to step and from field to field.
 
@@ -317,6 +254,8 @@ class PlanScreen(PlanLayout):
         self._replace(replace(self.state, busy="", problem=started.problem))
         if started.folder is None:
             return
+        # The memory that a tracer holds belongs to the run now.
+        self._close_reader()
         if started.kind == "start":
             from trainwiz.tui.screens.monitor import MonitorScreen
 

@@ -17,10 +17,18 @@ from trainwiz.core.run.state import read_state
 from trainwiz.tui.figures import count, duration, duration_range, gib, size
 from trainwiz.tui.keys import bindings
 from trainwiz.tui.metric_words import engine_problems
-from trainwiz.tui.plan_words import time_part_words, trained_words
+from trainwiz.tui.plan_words import (
+    energy_words,
+    pace_words,
+    padding_words,
+    source_words,
+    time_part_words,
+    trained_words,
+)
 from trainwiz.tui.theme import Marks
 
 KEY_WIDTH = 34
+PADDING = ("effective_tokens", "padded_tokens", "padding_waste", "arranged_waste")
 
 
 class PlanCard(ModalScreen[None]):
@@ -78,16 +86,30 @@ def _figures(plan: Mapping[str, Any], marks: Marks) -> Iterator[Content]:
     )
     between = f"between {gib(_number(memory, 'low_bytes'))} and {gib(_number(memory, 'high_bytes'))}"
     verdict = plain_text(str(memory.get("verdict") or "capacity unknown").replace("_", " "))
+    padding = (_number(batch, key) for key in PADDING)
+    yield from _below(padding_words(*padding))
     yield _line("Memory", f"{gib(_number(memory, 'device_used_bytes'))} GiB, {between}: {verdict}")
+    yield from _below(source_words(*(str(memory.get(key) or "") for key in ("tier", "basis"))))
     yield _line("Host RAM", f"{gib(_number(memory, 'host_ram_bytes'))} GiB")
     yield _line("Disk", size(_number(memory, "disk_bytes")))
     yield _line("Step", duration_range(_number(time, "step_low_s"), _number(time, "step_high_s")))
+    if time.get("basis"):
+        yield from _below(pace_words(str(time["basis"]), str(time.get("basis_text") or "")))
     total = duration_range(_number(time, "total_low_s"), _number(time, "total_high_s"))
     yield _line("Time", total if total != "unknown" else duration(_number(time, "total_s")))
     spent = (_number(time, key) for key in ("total_s", "evaluation_s", "generation_s", "saving_s"))
     parts = time_part_words(*spent)
-    if parts:
-        yield _line("", f"of it {', '.join(parts)}")
+    yield from _below(f"of it {', '.join(parts)}" if parts else "")
+    low, high, low_cost, high_cost = (
+        _number(time, f"energy_{key}") for key in ("low_kwh", "high_kwh", "cost_low", "cost_high")
+    )
+    yield from _below(energy_words(low, high, low_cost, high_cost, str(time.get("currency") or "")))
+
+
+def _below(text: str) -> Iterator[Content]:
+    """More about the line above."""
+    if text:
+        yield _line("", text)
 
 
 def _engine(engine: Mapping[str, Any], marks: Marks) -> Iterator[Content]:

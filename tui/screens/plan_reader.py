@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 import trainwiz.core.plan.gather as edge
@@ -16,11 +17,13 @@ from trainwiz.core.hardware.host import free_disk
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.launch.portable import relative_to_folder
 from trainwiz.core.launch.prepare import planned_texts, run_yaml_text
+from trainwiz.core.plan.refine import RefineTier
 from trainwiz.core.plan.request import PlanRequest
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.profile.profile import Profile
 from trainwiz.core.run.folder import RUN_YAML
 from trainwiz.core.run.names import DEFAULT_ROOT, new_run_folder
+from trainwiz.tui.screens.plan_maker import OwnTracer, PlanMaker, new_tracer
 from trainwiz.tui.screens.plan_offers import data_offers, model_offers, profile_offers
 from trainwiz.tui.screens.plan_state import Reading
 
@@ -30,9 +33,16 @@ DataAnswer = tuple[DataSummary | None, tuple[Finding, ...]]
 class PlanReader:
     """Keeps what does not change between two requests. `read` may be called from several threads."""
 
-    def __init__(self, machine: Machine | None = None) -> None:
-        """`machine` is this machine, where it is known already."""
+    def __init__(
+        self,
+        machine: Machine | None = None,
+        tier: RefineTier = "analytic",
+        tracer: Callable[[], OwnTracer] = new_tracer,
+    ) -> None:
+        """`machine` is this machine, where it is known already; a `tier` above "analytic" runs a `tracer` of its own."""
         self._machine = machine
+        self._plans = PlanMaker(tier, tracer)
+        self._gathered: tuple[PlanRequest, edge.Gathered] | None = None
         self._profiles: dict[str, Profile | None] = {}
         self._data: dict[str, DataAnswer] = {}
         self._last_data: DataAnswer = (None, ())
@@ -68,16 +78,44 @@ class PlanReader:
         if key not in self._data:
             # The rows of the last reading stand in until the new ones are counted.
             data, _ = self._last_data
-            plan = edge.plan_gathered(replace(known, data=data))
+            plan = self._plans.plan(replace(known, data=data))
             yield replace(self._base, plan=plan, data=data, data_findings=(), waits_for="reading the data")
             if is_cancelled():
                 return
             self._data[key] = edge.gather_data(config)
         data, findings = self._last_data = self._data[key]
-        plan = edge.plan_gathered(replace(known, data=data, findings=(*known.findings, *findings)))
+        gathered = replace(known, data=data, findings=(*known.findings, *findings))
+        plan = self._plans.plan(gathered)
         self._base = replace(self._base, data=data, data_findings=findings)
+        self._gathered = request, gathered
+        yield self._complete(request, plan)
+
+    def _complete(self, request: PlanRequest, plan: Plan) -> Reading:
         folder = Path(request.output_dir) if request.output_dir else new_run_folder(DEFAULT_ROOT, plan.config.name)
-        yield replace(self._base, plan=plan, files=planned_files(plan, folder), folder=str(folder))
+        return replace(
+            self._base, plan=plan, files=planned_files(plan, folder), folder=str(folder), read_at=datetime.now()
+        )
+
+    def improve(
+        self, request: PlanRequest, is_cancelled: Callable[[], bool], on_reading: Callable[[Reading], None]
+    ) -> None:
+        """Better figures for what was read last, each as it comes. Another thread may read meanwhile."""
+        gathered = self._gathered
+        if gathered is None or gathered[0] is not request:
+            return
+
+        def take(plan: Plan) -> None:
+            try:
+                reading = self._complete(request, plan)
+            except TrainwizError as error:
+                reading = replace(self._base, findings=error.findings)
+            on_reading(reading)
+
+        self._plans.improve(gathered[1], take, is_cancelled)
+
+    def close(self) -> None:
+        """End the tracer; a later reading starts another one."""
+        self._plans.close()
 
     def _here(self, request: PlanRequest) -> Machine:
         """This machine, probed once; only the free disk is read again for another folder."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +51,8 @@ class Reading:
     """What is wrong with the data; they name files and lines, not keys."""
     waits_for: str = ""
     """What is still being read; empty when the reading is complete."""
+    read_at: datetime | None = None
+    """When it was read: a start then would be done after the planned time."""
 
 
 @dataclass(frozen=True, slots=True)

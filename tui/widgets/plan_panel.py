@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from textual.content import Content
 from trainwiz.core.plain import plain_text
 from trainwiz.tui.figures import GIB, count, deviation, duration_range, gib, percent
-from trainwiz.tui.plan_words import length_words, time_part_words, unknown_time_words
+from trainwiz.tui.plan_words import (
+    energy_words,
+    finish_words,
+    length_words,
+    need_words,
+    needed_bytes,
+    pace_words,
+    padding_words,
+    source_words,
+    time_part_words,
+    token_words,
+    unknown_time_words,
+)
 from trainwiz.tui.theme import Marks
 
 if TYPE_CHECKING:  # the plan's own module loads pydantic, which waits until the first frame is drawn
@@ -17,6 +30,7 @@ if TYPE_CHECKING:  # the plan's own module loads pydantic, which waits until the
 
 INDENT = "  "
 MAX_REMEDIES = 9
+LONGEST_TEXT = 300
 UNKNOWN_SIZE = "unknown: the size of the model is not known"
 TOO_LONG = "takes_"
 """How the codes of findings about the total time begin."""
@@ -72,9 +86,9 @@ def memory_bar(plan: Plan, width: int, marks: Marks) -> Content:
     )
 
 
-def panel_content(plan: Plan, width: int, marks: Marks) -> Content:
-    """The whole panel, wrapped by the widget that shows it; `width` in cells sets the bar."""
-    return Content("\n").join([*_batch(plan, marks), *_memory(plan, width, marks), *_time(plan, marks)])
+def panel_content(plan: Plan, width: int, marks: Marks, now: datetime | None = None) -> Content:
+    """The whole panel, wrapped by the widget that shows it; `width` in cells sets the bar, `now` dates the end."""
+    return Content("\n").join([*_batch(plan, marks), *_memory(plan, width, marks), *_time(plan, marks, now)])
 
 
 def _heading(text: str, note: str = "") -> Content:
@@ -94,6 +108,9 @@ def _batch(plan: Plan, marks: Marks) -> Iterator[Content]:
     if batch.real_tokens is not None and batch.effective_tokens:
         share = percent(batch.real_tokens / batch.effective_tokens)
         yield Content.assemble((f"{INDENT}of them real {count(batch.real_tokens)}   {share}", "$muted"))
+    padding = padding_words(batch.effective_tokens, batch.padded_tokens, batch.padding_waste, batch.arranged_waste)
+    if padding:
+        yield Content.styled(INDENT + padding, "$muted")
     yield Content()
 
 
@@ -111,8 +128,9 @@ def _memory(plan: Plan, width: int, marks: Marks) -> Iterator[Content]:
     yield Content.assemble(INDENT, bar, "  ", verdict)
     yield Content.assemble(
         f"{INDENT}{gib(memory.device_used_bytes)} GiB",
-        (f"   between {gib(memory.low_bytes)} and {gib(memory.high_bytes)}   {memory.tier}", "$muted"),
+        (f"   between {gib(memory.low_bytes)} and {gib(memory.high_bytes)}", "$muted"),
     )
+    yield from _muted(source_words(memory.tier, memory.basis), memory.waiting)
     yield Content.styled(f"{INDENT}peak: {plain_text(memory.peak_moment)}", "$muted")
     parts = sorted(memory.breakdown.items(), key=lambda part: -part[1])
     shown = [f"{plain_text(name)} {gib(amount)}" for name, amount in parts if amount >= 0.005 * GIB]
@@ -120,10 +138,20 @@ def _memory(plan: Plan, width: int, marks: Marks) -> Iterator[Content]:
         shown.pop()
     if shown:
         yield Content.styled(INDENT + "  ".join(shown), "$muted")
+    yield from _muted(need_words(memory.device, needed_bytes(memory.breakdown), memory.device_used_bytes))
+    if memory.evaluation_bytes is not None:
+        yield from _muted(f"while evaluating {gib(memory.evaluation_bytes)} GiB")
     yield Content()
     yield _capacity_line("Host RAM", memory.host_ram_bytes, memory.host_ram_capacity_bytes, marks)
     yield _capacity_line("Disk", memory.disk_bytes, memory.disk_capacity_bytes, marks)
     yield Content()
+
+
+def _muted(*texts: str) -> Iterator[Content]:
+    """Quiet lines; empty ones left out."""
+    for text in texts:
+        if text:
+            yield Content.styled(INDENT + plain_text(text, LONGEST_TEXT), "$muted")
 
 
 def _capacity_line(label: str, needed: int, capacity: int | None, marks: Marks) -> Content:
@@ -143,26 +171,30 @@ def time_line(plan: Plan) -> Content:
     return Content(total)
 
 
-def _time(plan: Plan, marks: Marks) -> Iterator[Content]:
+def _time(plan: Plan, marks: Marks, now: datetime | None) -> Iterator[Content]:
     time = plan.time
     yield _heading("Time")
     step = duration_range(time.step_low_s, time.step_high_s)
     if time.total_low_s is None:
         unknown = unknown_time_words(time.steps, time.step_s)
-        yield Content.styled(f"{INDENT}{UNKNOWN_SIZE if plan.model.parameters is None else unknown}", "$muted")
+        yield from _muted(UNKNOWN_SIZE if plan.model.parameters is None else unknown)
         if time.step_s is not None:
-            yield Content.styled(f"{INDENT}a step takes {step}", "$muted")
+            yield from _muted(f"a step takes {step}")
         yield Content()
         return
-    yield Content.assemble(INDENT, time_line(plan))
-    yield Content.styled(f"{INDENT}{count(time.steps)} steps {marks.times} {step}", "$muted")
-    if time.fraction_of_peak is not None:
-        yield Content.styled(
-            f"{INDENT}{percent(time.fraction_of_peak)} of the device's peak, by {time.basis}", "$muted"
-        )
+    done = finish_words(time.total_low_s, time.total_high_s, now) if now is not None else ""
+    yield Content.assemble(INDENT, time_line(plan), (f"   {done}" if done else "", "$muted"))
+    yield from _muted(f"{count(time.steps)} steps {marks.times} {step}")
+    source = pace_words(time.basis, time.basis_text)
+    peak = f"{percent(time.fraction_of_peak)} of the device's peak, " if time.fraction_of_peak is not None else ""
+    yield from _muted(peak + source)
     parts = time_part_words(time.total_s, time.evaluation_s, time.generation_s, time.saving_s)
     if parts:
-        yield Content.styled(f"{INDENT}of it {', '.join(parts)}", "$muted")
+        yield from _muted(f"of it {', '.join(parts)}")
+    costs = energy_words(
+        time.energy_low_kwh, time.energy_high_kwh, time.energy_cost_low, time.energy_cost_high, time.currency
+    )
+    yield from _muted(token_words(time.total_tokens, time.real_tokens), costs)
     yield Content()
 
 

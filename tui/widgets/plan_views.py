@@ -93,7 +93,7 @@ class PlanPanel(VerticalScroll, can_focus=False):
             waiting = state.reading.waits_for
             upper.update(_placeholder(f"{waiting} {self._marks.ellipsis}" if waiting else "no plan"))
         else:
-            upper.update(panel_content(state.plan, width, self._marks))
+            upper.update(panel_content(state.plan, width, self._marks, state.reading.read_at))
         findings = state_findings(state)
         lower = self.query_one("#panel-findings", Static)
         if state.plan is None and not findings:
