@@ -70,8 +70,8 @@ class RunConfig(Section):
         """The value at a key path such as "engine.precision"; KeyError when there is none."""
         node: Any = self
         for part in key.split("."):
-            if isinstance(node, BaseModel) and part in type(node).model_fields:
-                node = getattr(node, part)
+            if isinstance(node, BaseModel) and part in node.__dict__:
+                node = node.__dict__[part]
             elif isinstance(node, dict) and part in node:
                 node = node[part]
             elif isinstance(node, list) and part.isdigit() and int(part) < len(node):

@@ -58,7 +58,7 @@ def _batch(facts: Facts, advice: Mapping[str, Any], where: str) -> Finding | Non
     peak = ""
     if facts.work is not None:
         smaller = replace(facts.work, micro_batch=micro, accumulation=kept, length=length)
-        peak = f", {gib(estimate_memory(smaller).device_used_bytes)}"
+        peak = f", {gib(estimate_memory(smaller, facts.evidence).device_used_bytes)}"
     made = f"{tokens:,} tokens a step, {percent(tokens / target, 1)} of {target:,}"
     if not facts.batch.target_tokens and length == facts.batch.sequence_length:
         wanted = target // length
@@ -81,7 +81,10 @@ def _saving(facts: Facts, advice: Mapping[str, Any], where: str) -> Finding | No
     before, after = advice.get("from_accumulation"), advice.get("accumulation")
     if facts.work is None or before is None or after is None:
         return None
-    used = [estimate_memory(replace(facts.work, accumulation=count)).device_used_bytes for count in (before, after)]
+    used = [
+        estimate_memory(replace(facts.work, accumulation=count), facts.evidence).device_used_bytes
+        for count in (before, after)
+    ]
     factor = used[0] / used[1]
     if factor * NOTABLE_FACTOR >= float(advice["memory_factor"]):
         return None
@@ -93,7 +96,9 @@ def _saving(facts: Facts, advice: Mapping[str, Any], where: str) -> Finding | No
     smaller = max(1, facts.batch.micro_batch // 2)
     kept = accumulation_for(facts.batch.effective_samples, smaller, facts.batch.world_size)
     changes = {"batch.micro_batch_size": smaller, "batch.gradient_accumulation_steps": kept}
-    peak = gib(estimate_memory(replace(facts.work, micro_batch=smaller, accumulation=kept)).device_used_bytes)
+    peak = gib(
+        estimate_memory(replace(facts.work, micro_batch=smaller, accumulation=kept), facts.evidence).device_used_bytes
+    )
     remedy = facts.remedy(f"a smaller micro-batch does: {smaller} × accumulation {kept}, {peak}", changes)
     return Finding("claim_memory", "warning", where, message, (remedy,))
 

@@ -68,6 +68,9 @@ class Draft:
     mean_length: float | None = None
     """Real tokens of a usual row; None where the data does not say."""
 
+    model_config: str | None = None
+    """The architecture config as JSON, once it was written: it is settled before anything is computed of it."""
+
     def view(self) -> RunConfig:
         """The values settled so far, not validated and without their origins: for reading only."""
         sections: dict[str, dict[str, Any]] = {}

@@ -1,4 +1,4 @@
-"""What makes a run fit: changes at the same effective batch, each computed again, the cheapest in time first."""
+"""What makes a run fit: changes at the same effective batch, each planned again, the cheapest in time first."""
 
 from __future__ import annotations
 
@@ -6,191 +6,186 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from trainwiz.core.batch import accumulation_for
-from trainwiz.core.estimate.memory import MemoryEstimate, estimate_evaluation, estimate_memory, largest_micro_batch
-from trainwiz.core.estimate.states import states_of
-from trainwiz.core.estimate.time import step_time
+from trainwiz.core.estimate.architecture import default_lora_targets
+from trainwiz.core.estimate.memory import estimate_memory
 from trainwiz.core.estimate.workload import Workload
-from trainwiz.core.findings import Remedy
 from trainwiz.core.plan.facts import Facts
-from trainwiz.core.plan.words import gib
+from trainwiz.core.plan.remedied import CHECKPOINTING, LENGTH, MICRO, TARGET, Fix, try_fix
 
 MOST = 4
+"""Of those that leave the training what it is."""
 LOSS_CHUNK = 512
 LARGE_SHARE = 0.25
 """Logits that are more of the peak than this are worth a loss in slices."""
+SHORTEST = 64
+"""Tokens: shorter sequences are no advice."""
+ATTENTION, OPTIMIZER = "engine.attention", "engine.optimizer"
 
 
 @dataclass(frozen=True, slots=True)
-class Fix:
-    """One way to fit."""
+class Idea:
+    """Something to try."""
 
     words: str
-    work: Workload
-    estimate: MemoryEstimate
     changes: Mapping[str, Any]
-    time_factor: float | None
+    trains_otherwise: bool = False
+
+    def and_(self, other: Idea) -> Idea:
+        words = ", ".join((self.words, other.words))
+        otherwise = self.trains_otherwise or other.trains_otherwise
+        return Idea(words, {**self.changes, **other.changes}, otherwise)
 
 
-def fixes(facts: Facts) -> list[Fix]:
-    """Ways that fit safely (at worst tight when none does), at most four, the least extra time first."""
-    work, capacity = facts.work, facts.memory.capacity_bytes
-    if work is None or capacity is None:
-        return []
-    found: list[Fix] = []
-    before = step_time(work, facts.rate).step.likely if facts.rate else None
-    for words, changed, changes in _candidates(facts, work):
-        fitted = _fitted(changed, capacity, keep=_keeps_micro_batch(changes))
-        if fitted is None or not _host_holds(facts, work, changed):
+def find_fixes(facts: Facts) -> tuple[Fix, ...]:
+    """Ways that fit safely (at worst tight when none does), the least extra time first.
+
+    Those that change what is learnt come last, and most of them only where there is little else.
+    """
+    if facts.work is None or facts.share_bytes is None or facts.memory.verdict == "fits":
+        return ()
+    found = []
+    for idea in _ideas(facts, facts.work):
+        work = _changed_work(facts, facts.work, idea.changes)
+        if not _may_fit(facts, work):
             continue
-        smaller, estimate = fitted
-        if smaller.micro_batch != work.micro_batch:
-            changes = {
-                **changes,
-                "batch.micro_batch_size": smaller.micro_batch,
-                "batch.gradient_accumulation_steps": smaller.accumulation,
-            }
-            words = f"{words}, " if words else ""
-            words += f"micro-batch {smaller.micro_batch} × accumulation {smaller.accumulation}"
-        evaluated = smaller.eval_micro_batch if _solves_evaluation(facts) else _evaluated_at_once(smaller, capacity)
-        if evaluated is None:
-            continue
-        if evaluated != smaller.eval_micro_batch:
-            changes = {**changes, "batch.eval_micro_batch_size": evaluated}
-            words += f", {evaluated} evaluated at once"
-            smaller = replace(smaller, eval_micro_batch=evaluated)
-        factor = None
-        if facts.rate is not None and before:
-            factor = step_time(smaller, facts.rate).step.likely / before
-        found.append(Fix(words, smaller, estimate, changes, factor))
+        fix = try_fix(facts, idea.words, idea.changes, work, trains_otherwise=idea.trains_otherwise)
+        if fix is not None:
+            found.append(fix)
     found = _distinct(found)
-    safe = [fix for fix in found if fix.estimate.verdict(capacity) == "fits"]
-    chosen = safe or found
-    return sorted(chosen, key=lambda fix: (fix.time_factor or 1.0, len(fix.changes)))[:MOST]
+    chosen = [fix for fix in found if fix.after.memory.verdict == "fits"] or found
+    chosen.sort(key=lambda fix: (fix.trains_otherwise, fix.time_factor or 1.0, len(fix.changes)))
+    same = [fix for fix in chosen if not fix.trains_otherwise][:MOST]
+    return (*same, *[fix for fix in chosen if fix.trains_otherwise][: max(1, 3 - len(same))])
 
 
-def fix_remedies(facts: Facts) -> tuple[Remedy, ...]:
-    """The fixes as remedies: "checkpointing: 5.4 GiB, about 33 % more time"."""
-    return tuple(
-        facts.remedy(
-            f"{fix.words}: {gib(fix.estimate.device_used_bytes)}{_cost(fix, facts.batch.micro_batch)}", fix.changes
-        )
-        for fix in fixes(facts)
-    )
+def _ideas(facts: Facts, work: Workload) -> Iterator[Idea]:
+    """Combinations come after what they are made of."""
+    slower = [] if work.checkpointing else [Idea("checkpointing", {CHECKPOINTING: True})]
+    alone = [*_of_the_batch(facts), *_of_the_computation(facts, work), *_of_the_states(facts, work)]
+    yield from slower
+    yield from alone
+    for first in alone:
+        if first.words:
+            yield from (first.and_(second) for second in slower)
+    shorter, adapters = _shorter(facts, work), _adapters(facts, work)
+    yield from shorter
+    yield from adapters
+    for first in adapters:
+        yield from (first.and_(second) for second in (*slower, *shorter))
 
 
-def _cost(fix: Fix, micro_batch: int) -> str:
-    if fix.time_factor is None:
-        return ""
-    more = round((fix.time_factor - 1) * 100)
-    if more > 1:
-        return f", about {more} % more time"
-    if more < -1:
-        return f", about {-more} % less time"
-    return ", the same work in smaller pieces" if fix.work.micro_batch < micro_batch else ", the same time"
+def _of_the_batch(facts: Facts) -> Iterator[Idea]:
+    """The bare idea is a smaller micro-batch; one that is open is as small as it helps already."""
+    if facts.config.origin(MICRO).origin != "solved" and facts.batch.micro_batch > 1:
+        yield Idea("", {})
 
 
-def _candidates(facts: Facts, work: Workload) -> Iterator[tuple[str, Workload, dict[str, Any]]]:
-    """(words, workload, changes). Combinations come after what they are made of."""
-    checkpointed = replace(work, checkpointing=True)
+def _of_the_computation(facts: Facts, work: Workload) -> Iterator[Idea]:
     if work.attention == "eager":
-        yield "sdpa attention", replace(work, attention="sdpa"), {"engine.attention": "sdpa"}
-    yield "", work, {}
-    if not work.checkpointing:
-        yield "checkpointing", checkpointed, {"engine.checkpointing": True}
-    if work.optimizer == "adamw_torch" and work.device == "cuda" and not work.deepspeed:
-        yield (
-            "fused AdamW",
-            replace(work, optimizer="adamw_torch_fused"),
-            {"engine.optimizer": "adamw_torch_fused"},
-        )
-    if work.loss_chunk is None and facts.memory.breakdown.get("logits", 0) > LARGE_SHARE * facts.memory.allocated_bytes:
-        yield (
-            f"loss in slices of {LOSS_CHUNK:,} tokens",
-            replace(work, loss_chunk=LOSS_CHUNK),
-            {"training.loss_chunk": LOSS_CHUNK},
-        )
-    if work.device != "cuda" or work.lora:
+        yield Idea("sdpa attention", {ATTENTION: "sdpa"})
+    logits = max(
+        facts.memory.breakdown.get("logits", 0),
+        facts.evaluation.breakdown.get("logits", 0) if facts.evaluation is not None else 0,
+    )
+    if work.loss_chunk is None and logits > LARGE_SHARE * facts.memory.allocated_bytes:
+        yield Idea(f"loss in slices of {LOSS_CHUNK:,} tokens", {"training.loss_chunk": LOSS_CHUNK})
+
+
+def _of_the_states(facts: Facts, work: Workload) -> Iterator[Idea]:
+    if work.device != "cuda":
         return
     machine = facts.machine
-    if not work.deepspeed and (machine.hypothetical or machine.libraries.has("bitsandbytes")):
-        eight = replace(work, optimizer="adamw_bnb_8bit")
-        changes: dict[str, Any] = {"engine.optimizer": "adamw_bnb_8bit"}
-        yield "8-bit AdamW", eight, changes
-        yield (
-            "8-bit AdamW, checkpointing",
-            replace(eight, checkpointing=True),
-            {**changes, "engine.checkpointing": True},
-        )
+    if work.optimizer == "adamw_torch" and not work.deepspeed:
+        yield Idea("fused AdamW", {OPTIMIZER: "adamw_torch_fused"})
+    if work.lora:
+        return
+    has_8bit = machine.hypothetical or machine.libraries.has("bitsandbytes")
+    if not work.deepspeed and has_8bit and not work.optimizer.endswith("8bit"):
+        yield Idea("8-bit AdamW", {OPTIMIZER: "adamw_bnb_8bit"})
     if work.offload == "none":
-        away = replace(work, strategy="zero2", offload="optimizer", optimizer="adamw_torch")
-        changes = {
-            "engine.strategy": "zero2",
-            "engine.offload": "optimizer",
-            "engine.optimizer": "adamw_torch",
-        }
+        changes = {"engine.strategy": "zero2", "engine.offload": "optimizer", OPTIMIZER: "adamw_torch"}
         if len(machine.visible_gpus) > facts.devices.processes:
             # A sharding strategy would take every card, and the batch with them.
-            changes["engine.processes"] = facts.devices.processes
-        words = "optimizer in host RAM (ZeRO-2)"
-        if not (machine.hypothetical or machine.libraries.has("deepspeed")):
-            words += ", once DeepSpeed is installed"
-        yield words, away, changes
-        both = {**changes, "engine.checkpointing": True}
-        yield f"{words}, checkpointing", replace(away, checkpointing=True), both
+            yield Idea("optimizer in host RAM (ZeRO-2)", {**changes, "engine.processes": facts.devices.processes})
+        else:
+            yield Idea("optimizer in host RAM (ZeRO-2)", changes)
 
 
-def _keeps_micro_batch(changes: Mapping[str, Any]) -> bool:
-    """The bare candidate is the smaller micro-batch itself."""
-    return bool(changes)
+def _shorter(facts: Facts, work: Workload) -> list[Idea]:
+    """The longest sequences that fit at one micro-batch, in steps of 64 tokens."""
+    share = facts.share_bytes
+    micro = work.micro_batch if facts.config.origin(MICRO).origin != "solved" else 1
+    targets = work.architecture.kind == "encoder-decoder"
+    ratio = work.target_length / work.length
+
+    def fits(length: int) -> bool:
+        cut = replace(work, length=length, target_length=max(1, round(length * ratio)), eval_micro_batch=0)
+        # The evidence of one length says nothing of another.
+        return share is not None and estimate_memory(cut.with_micro_batch(micro)).high_bytes <= share
+
+    low, high = 0, (min(work.length, facts.batch.sequence_length) - 1) // SHORTEST + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle * SHORTEST) else (low, middle)
+    if low == 0:
+        return []
+    length = low * SHORTEST
+    changes: dict[str, Any] = {LENGTH: length}
+    if targets:
+        changes[TARGET] = max(1, round(length * ratio))
+    words = f"sequences of {length:,} tokens instead of {facts.batch.sequence_length:,}"
+    return [Idea(words, changes, trains_otherwise=True)]
 
 
-def _host_holds(facts: Facts, before: Workload, after: Workload) -> bool:
-    """Whether the host has room for what the change moves there; a host that is too small already is judged elsewhere."""
-    more = (states_of(after).host - states_of(before).host) * facts.devices.processes
-    free = facts.memory.host_ram_capacity_bytes
-    return more <= 0 or free is None or facts.memory.host_ram_bytes + more <= free
+def _adapters(facts: Facts, work: Workload) -> list[Idea]:
+    """Adapters of a model whose weights are there; random ones would stay random."""
+    if work.lora or facts.config.model.init != "pretrained":
+        return []
+    words = f"LoRA of rank {facts.config.peft.rank} instead of all weights"
+    changes: dict[str, Any] = {"peft.method": "lora"}
+    if work.offload != "none" or work.deepspeed:
+        changes |= {"engine.offload": "none", "engine.strategy": None}
+    return [Idea(words, changes, trains_otherwise=True)]
 
 
-def _solves_evaluation(facts: Facts) -> bool:
-    """Whether nobody chose the size of evaluation's batches: the remedied plan finds its own."""
-    return facts.config.origin("batch.eval_micro_batch_size").origin == "solved"
+def _changed_work(facts: Facts, work: Workload, changes: Mapping[str, Any]) -> Workload:
+    then = replace(
+        work,
+        checkpointing=changes.get(CHECKPOINTING, work.checkpointing),
+        attention=changes.get(ATTENTION, work.attention),
+        optimizer=changes.get(OPTIMIZER, work.optimizer),
+        strategy=changes.get("engine.strategy", work.strategy) or "single",
+        offload=changes.get("engine.offload", work.offload),
+        loss_chunk=changes.get("training.loss_chunk", work.loss_chunk),
+        length=min(work.length, changes.get(LENGTH, work.length)),
+        target_length=min(work.target_length, changes.get(TARGET, work.target_length)),
+    )
+    if changes.get("peft.method") != "lora":
+        return then
+    targets = tuple(facts.config.peft.targets) or default_lora_targets(work.architecture)
+    return replace(then, lora_rank=facts.config.peft.rank, lora_targets=targets)
 
 
-def _evaluated_at_once(work: Workload, capacity: int) -> int | None:
-    """As many as now where they fit, else the largest half, quarter, ... that does; None where not one fits."""
-    size = work.eval_micro_batch
-    while size:
-        estimate = estimate_evaluation(replace(work, eval_micro_batch=size))
-        if estimate is None or estimate.needed_bytes <= estimate_memory(work).needed_bytes:
-            return size
-        if estimate.verdict(capacity) == "fits":
-            return size
-        size //= 2
-    return None if work.eval_micro_batch else 0
-
-
-def _fitted(work: Workload, capacity: int, *, keep: bool) -> tuple[Workload, MemoryEstimate] | None:
-    """The workload at its micro-batch where that fits, else at the largest that does; None where nothing does."""
-    estimate = estimate_memory(work)
-    if keep and estimate.verdict(capacity) == "fits":
-        return work, estimate
-    micro = largest_micro_batch(work, capacity, max(1, work.micro_batch - 1))
-    if micro == 0 or (micro == work.micro_batch and not keep):
-        return None
-    samples = work.micro_batch * work.accumulation
-    # A divisor keeps the batch exact, where one is near.
-    exact = next((one for one in range(micro, micro // 2, -1) if samples % one == 0), micro)
-    smaller = work.with_micro_batch(exact, accumulation_for(samples, exact, 1))
-    estimate = estimate_memory(smaller)
-    return None if estimate.verdict(capacity) == "does_not_fit" else (smaller, estimate)
+def _may_fit(facts: Facts, work: Workload) -> bool:
+    """Whether one sequence at once would fit: a quick look before the whole run is planned again."""
+    smallest = work.with_micro_batch(1, min(2, work.accumulation * work.micro_batch))
+    if facts.config.origin(CHECKPOINTING).origin == "solved":
+        smallest = replace(smallest, checkpointing=True)
+    share = facts.share_bytes
+    return share is not None and estimate_memory(smallest, facts.evidence).needed_bytes <= share
 
 
 def _distinct(found: list[Fix]) -> list[Fix]:
     """A combination is dropped where a part of it alone fits at the same micro-batch."""
     kept: list[Fix] = []
     for fix in found:
-        covered = any(other.work.micro_batch >= fix.work.micro_batch and _means(other) < _means(fix) for other in kept)
+        micro = fix.after.batch.micro_batch
+        covered = any(
+            other.after.batch.micro_batch >= micro
+            and _means(other) < _means(fix)
+            and (other.after.memory.verdict == "fits" or fix.after.memory.verdict == "tight")
+            for other in kept
+        )
         if not covered:
             kept.append(fix)
     return kept
@@ -198,4 +193,5 @@ def _distinct(found: list[Fix]) -> list[Fix]:
 
 def _means(fix: Fix) -> set[str]:
     """What it changes beside the sizes of batches."""
-    return {key for key in fix.changes if not key.startswith("batch.")}
+    sizes = ("batch.micro", "batch.gradient", "batch.eval")
+    return {key for key in fix.changes if not key.startswith(sizes)}

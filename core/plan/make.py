@@ -2,44 +2,31 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 from trainwiz.core.catalog.model import ModelSpec
 from trainwiz.core.config import RunConfig
-from trainwiz.core.data.joining import joins_texts
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.estimate.evidence import NO_EVIDENCE, Evidence
-from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.findings import Finding, sort_findings
 from trainwiz.core.hardware.machine import Machine
-from trainwiz.core.history.match import of_devices
-from trainwiz.core.plan.assumed import assumed_rows
 from trainwiz.core.plan.batch_findings import batch_findings
 from trainwiz.core.plan.claims_findings import claim_findings
-from trainwiz.core.plan.communication import settle_communication
 from trainwiz.core.plan.data_findings import data_findings
-from trainwiz.core.plan.devices import SMOKE_PROCESSES, choose_devices
-from trainwiz.core.plan.draft import Draft, choices_of
-from trainwiz.core.plan.engine import settle_engine, settle_sharding
-from trainwiz.core.plan.facts import Facts
+from trainwiz.core.plan.draft import choices_of
+from trainwiz.core.plan.facts import Given
+from trainwiz.core.plan.fixes import find_fixes
 from trainwiz.core.plan.hardware_findings import hardware_findings
-from trainwiz.core.plan.lengths import mean_length
-from trainwiz.core.plan.loading import settle_intervals, settle_length, settle_loading
-from trainwiz.core.plan.memories import plan_memory
 from trainwiz.core.plan.memory_findings import memory_findings
-from trainwiz.core.plan.other_cards import for_other_cards, reopen_for_processes
 from trainwiz.core.plan.result import Plan, PlannedModel
+from trainwiz.core.plan.room import find_room
 from trainwiz.core.plan.scope_findings import scope_findings
-from trainwiz.core.plan.sizes import batch_plan, settle_evaluation, settle_sizes
-from trainwiz.core.plan.subject import follow_task
-from trainwiz.core.plan.tasks import settle_task, task_findings
+from trainwiz.core.plan.settle import settle
+from trainwiz.core.plan.tasks import task_findings
 from trainwiz.core.plan.time_findings import time_findings
-from trainwiz.core.plan.times import Length, pace_of, plan_time, rate_of
-from trainwiz.core.plan.work import typical, workload_of
 from trainwiz.core.profile.profile import Profile
 
 
@@ -56,61 +43,13 @@ def make_plan(
     """The plan of `config` on `machine`; every open value of the config is settled, with its reason.
 
     `model` and `data` are None where they cannot be had: `findings` then says why (they are passed
-    through), and the plan is made without them. `evidence` makes the estimates better. Reads nothing, and never raises for a config that
-    RunConfig accepts.
+    through), and the plan is made without them. `evidence` makes the estimates better. Reads nothing,
+    and never raises for a config that RunConfig accepts.
     """
-    config = for_other_cards(_without_foreign_processes(follow_task(config, model)), machine, profile)
-    any_device = profile is not None and profile.hardware.gpu is None
-    devices, more = choose_devices(
-        machine, config, any_device=any_device, cpu_processes=_cpu_processes(config, profile)
-    )
-    here = of_devices(evidence.measurements, machine, devices.device, devices.gpus)
-    evidence = replace(evidence, measurements=here)
-    collected = [*findings, *(data.findings if data is not None else ()), *more]
-    draft = Draft(config, mean_length=mean_length(data, config.batch.sequence_length, joined=joins_texts(config)))
-    if model is not None:
-        draft.values["model.architecture"] = dict(model.architecture)
-    collected += settle_engine(draft, machine, devices)
-    architecture, unknown = read_architecture(model.architecture) if model is not None else (None, "")
-    reopen_for_processes(draft, devices, profile)
-    settle_task(draft)
-    # Rows that cannot be counted here are taken from the limits of their sources.
-    counted = data if data is not None else assumed_rows(draft.view())
-    settle_sharding(draft, machine, devices, workload_of(draft, devices, architecture, data), evidence)
-    solution = settle_sizes(draft, workload_of(draft, devices, architecture, data), devices, evidence)
-    settle_loading(draft, machine, devices, data, counted)
-    steps = settle_length(draft, solution.chosen.samples, counted)
-    work = workload_of(draft, devices, architecture, data)
-    settle_evaluation(draft, work, devices, counted, evidence)
-    work = workload_of(draft, devices, architecture, data, evaluates=_evaluates(draft, counted))
-    # Threads and precision are settled; the rest of the config does not change the rate.
-    rate = rate_of(devices, draft.view())
-    usual = typical(work, data) if work is not None else None
-    each = pace_of(machine, devices, draft.view(), work, usual, rate, evidence)
-    settle_intervals(draft, steps, each.step.likely if each else None)
-    settle_communication(draft, machine, devices, each.step.high if each else None)
-    complete = draft.finish()
-    batch = batch_plan(draft, solution, data)
-    estimate, evaluation, memory = plan_memory(machine, devices, complete, work, data, evidence)
-    length = Length(steps, _epochs(complete, steps, solution.chosen.samples, counted))
-    time = plan_time(complete, devices, usual, rate, each, length, counted, batch)
-    facts = Facts(
-        machine=machine,
-        config=complete,
-        devices=devices,
-        work=work,
-        unknown_architecture=unknown,
-        estimate=estimate,
-        evaluation=evaluation,
-        memory=memory,
-        batch=batch,
-        time=time,
-        rate=rate,
-        data=data,
-        counted=counted,
-        profile=profile,
-        evidence=evidence,
-    )
+    given = Given(machine, config, model, data, profile, tuple(findings), evidence)
+    facts = settle(given)
+    facts = replace(facts, fixes=find_fixes(facts), room=find_room(facts))
+    collected = list(facts.findings)
     for judge in (
         scope_findings,
         task_findings,
@@ -123,46 +62,21 @@ def make_plan(
     ):
         collected += judge(facts)
     return Plan(
-        profile=complete.profile,
+        profile=facts.config.profile,
         machine=machine,
-        config=complete,
-        model=_planned_model(complete, model, work),
-        task=complete.task,
-        batch=batch,
-        memory=memory,
-        time=time,
-        choices=choices_of(complete),
+        config=facts.config,
+        model=_planned_model(facts.config, model, facts.work),
+        task=facts.config.task,
+        batch=facts.batch,
+        memory=facts.memory,
+        time=facts.time,
+        choices=choices_of(facts.config),
         findings=sort_findings(collected),
         extra={"data": _data_json(data)},
-        work=work,
-        usual=usual,
+        work=facts.work,
+        usual=facts.usual,
+        candidates=tuple(fix.after.work for fix in (*facts.fixes, *facts.room) if fix.after.work is not None),
     )
-
-
-def _without_foreign_processes(config: RunConfig) -> RunConfig:
-    """A smoke run does not take the number of processes of the profile's own machine."""
-    if config.mode.kind != "smoke" or config.origin("engine.processes").origin != "profile":
-        return config
-    return config.model_copy(update={"engine": config.engine.model_copy(update={"processes": None})})
-
-
-def _cpu_processes(config: RunConfig, profile: Profile | None) -> int:
-    several = profile is not None and profile.hardware.num_gpus > 1
-    return SMOKE_PROCESSES if several and config.mode.kind == "smoke" else 1
-
-
-def _evaluates(draft: Draft, counted: DataSummary | None) -> bool:
-    """Whether rows are held out, as far as it is known; where it is not, they are."""
-    if draft.get("data.validation_rows") == 0 and not draft.get("data.validation_sources"):
-        return False
-    return counted is None or counted.validation_rows > 0
-
-
-def _epochs(config: RunConfig, steps: int | None, samples: int, data: DataSummary | None) -> float | None:
-    """Passes over the data that the steps are."""
-    if data is None or data.rows == 0 or steps is None:
-        return config.training.epochs
-    return steps / math.ceil(data.rows / samples)
 
 
 def _planned_model(config: RunConfig, model: ModelSpec | None, work: Workload | None) -> PlannedModel:

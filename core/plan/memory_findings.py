@@ -8,7 +8,6 @@ from trainwiz.core.estimate.host import LOW_MEMORY_BYTES
 from trainwiz.core.estimate.memory import estimate_evaluation
 from trainwiz.core.findings import Finding, Remedy
 from trainwiz.core.plan.facts import Facts
-from trainwiz.core.plan.fixes import fix_remedies
 from trainwiz.core.plan.words import gib
 
 OTHER_SHARE = 0.1
@@ -20,6 +19,7 @@ def memory_findings(facts: Facts) -> list[Finding]:
         *_architecture(facts),
         *_device(facts),
         *_evaluation(facts),
+        *_room(facts),
         *_others(facts),
         *_host(facts),
         *_low_memory(facts),
@@ -50,8 +50,7 @@ def _device(facts: Facts) -> list[Finding]:
     memory = facts.memory
     if memory.capacity_bytes is None:
         return []
-    share = memory.capacity_bytes // (facts.devices.processes if facts.devices.device == "cpu" else 1)
-    verdict = facts.estimate.verdict(share)
+    verdict = facts.estimate.verdict(facts.share_bytes)
     if verdict not in ("does_not_fit", "tight"):
         return []
     largest = sorted(memory.breakdown.items(), key=lambda part: -part[1])[:3]
@@ -62,12 +61,12 @@ def _device(facts: Facts) -> list[Finding]:
             f"It may not fit: between {gib(memory.low_bytes)} and {gib(memory.high_bytes)} "
             f"of {capacity} ({parts}; peak: {memory.peak_moment})."
         )
-        return [Finding("tight", "warning", "memory", message, fix_remedies(facts))]
+        return [Finding("tight", "warning", "memory", message, _fixes(facts))]
     message = (
         f"It does not fit: at least {gib(facts.estimate.needed_bytes)} of {capacity} "
         f"({parts}; peak: {memory.peak_moment}); {states_text(facts)}."
     )
-    remedies = fix_remedies(facts)
+    remedies = _fixes(facts)
     if not remedies:
         message += " No change of the engine makes it fit: take a smaller model or shorter sequences."
     return [Finding("does_not_fit", "error", "memory", message, remedies)]
@@ -78,7 +77,8 @@ def _evaluation(facts: Facts) -> list[Finding]:
     memory, estimate = facts.memory, facts.evaluation
     if estimate is None or facts.work is None or memory.capacity_bytes is None:
         return []
-    share = memory.capacity_bytes // (facts.devices.processes if facts.devices.device == "cpu" else 1)
+    share = facts.share_bytes
+    assert share is not None
     verdict = estimate.verdict(share)
     if verdict not in ("does_not_fit", "tight") or estimate.allocated_bytes <= facts.estimate.allocated_bytes:
         return []
@@ -93,7 +93,9 @@ def _evaluation(facts: Facts) -> list[Finding]:
         f"Evaluating {size} sequences at once {'does not fit' if verdict == 'does_not_fit' else 'may not fit'}: "
         f"{gib(estimate.device_used_bytes)} of {gib(memory.capacity_bytes)} ({estimate.peak_moment}{part})."
     )
-    remedies = (facts.remedy(f"evaluate {smaller} at once: no other result", {key: smaller}),) if smaller else ()
+    remedies = (
+        (facts.remedy(f"evaluate {smaller} at once: no other result", {key: smaller}),) if smaller else _fixes(facts)
+    )
     if verdict == "tight":
         return [Finding("evaluation_tight", "warning", key, message, remedies)]
     return [Finding("evaluation_does_not_fit", "error", key, message, remedies)]
@@ -101,8 +103,24 @@ def _evaluation(facts: Facts) -> list[Finding]:
 
 def _evaluates_in(facts: Facts, size: int, capacity: int) -> bool:
     assert facts.work is not None
-    then = estimate_evaluation(replace(facts.work, eval_micro_batch=size))
+    then = estimate_evaluation(replace(facts.work, eval_micro_batch=size), facts.evidence)
     return then is not None and then.high_bytes <= capacity
+
+
+def _fixes(facts: Facts) -> tuple[Remedy, ...]:
+    return tuple(fix.remedy(facts) for fix in facts.fixes)
+
+
+def _room(facts: Facts) -> list[Finding]:
+    """Memory that stays free, with what would use it."""
+    if not facts.room or facts.time.verdict == "idle":
+        return []
+    memory = facts.memory
+    message = (
+        f"{gib(memory.device_used_bytes)} of {gib(memory.capacity_bytes or 0)} are used: there is room for "
+        f"{facts.room[0].words.removeprefix('without ').replace('checkpointing', 'training without checkpointing')}."
+    )
+    return [Finding("room", "note", "memory", message, tuple(fix.remedy(facts) for fix in facts.room))]
 
 
 def _others(facts: Facts) -> list[Finding]:

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from trainwiz.core.catalog.models import load_models
 from trainwiz.core.estimate.families import read_architecture
-from trainwiz.core.estimate.memory import estimate_memory
 from trainwiz.core.estimate.time import step_time
 from trainwiz.core.findings import Finding, Remedy
 from trainwiz.core.plan.facts import Facts
@@ -93,22 +92,7 @@ def _idle(facts: Facts) -> list[Finding]:
         f"The GPU would mostly wait: this reaches about {percent(facts.time.fraction_of_peak or 0)} of its peak. "
         "The micro-batch is small for it, or the model is."
     )
-    remedies = _larger_micro_batch(facts)
+    remedies = tuple(fix.remedy(facts) for fix in facts.room)
     if not facts.config.engine.compile and can_compile(facts):
         message += " torch.compile (engine.compile) launches fewer kernels."
     return [Finding("idle", "note", "time", message, remedies)]
-
-
-def _larger_micro_batch(facts: Facts) -> tuple[Remedy, ...]:
-    """Four times as many at once, where memory has room and the batch of a step stays what it is."""
-    batch, work, capacity = facts.batch, facts.work, facts.memory.capacity_bytes
-    if batch.accumulation % 4 or work is None or capacity is None:
-        return ()
-    larger = work.with_micro_batch(4 * batch.micro_batch, batch.accumulation // 4)
-    if estimate_memory(larger).verdict(capacity) != "fits":
-        return ()
-    changes = {
-        "batch.micro_batch_size": larger.micro_batch,
-        "batch.gradient_accumulation_steps": larger.accumulation,
-    }
-    return (facts.remedy(f"micro-batch {larger.micro_batch} × accumulation {larger.accumulation}", changes),)

@@ -63,8 +63,10 @@ def workload_of(
 
 def _model_config(draft: Draft) -> str:
     """The config of the model as training builds it, overrides included."""
-    values = {**(draft.get("model.architecture") or {}), **draft.get("model.architecture_overrides")}
-    return json.dumps(values, sort_keys=True, default=str)
+    if draft.model_config is None:
+        values = {**(draft.get("model.architecture") or {}), **draft.get("model.architecture_overrides")}
+        draft.model_config = json.dumps(values, sort_keys=True, default=str)
+    return draft.model_config
 
 
 MOST_TOKENS_OF_AN_ESTIMATE = 4

@@ -48,7 +48,9 @@ def test_remedies_are_cheapest_first() -> None:
 
 
 def test_nothing_fits_says_so() -> None:
-    made = plan(machine("RTX 2080 Super"), config("esm2-650m", peft__method="lora", batch__sequence_length=65536))
+    small = catalogue_machine(gpu="RTX 2080 Super", num_gpus=1, ram_bytes=64 * GIB, gpu_memory_bytes=GIB)
+    made = plan(small, config("esm2-650m"))
+    assert not finding(made, "does_not_fit").remedies
     assert "smaller model or shorter sequences" in finding(made, "does_not_fit").message
 
 

@@ -68,7 +68,7 @@ def test_advice_is_answered_with_a_batch_that_keeps_it() -> None:
 
 
 def test_a_quicker_micro_batch_is_offered_only_at_the_same_batch() -> None:
-    for accumulation, offered in ((8, True), (1, False), (6, False)):
+    for accumulation, offered in ((8, True), (1, False), (6, True)):
         values = {"batch__micro_batch_size": 1, "batch__gradient_accumulation_steps": accumulation}
         request = config("esm2-8m", batch__target_samples=accumulation, **values)
         remedies = finding(plan(machine("H100 SXM"), request), "idle").remedies
