@@ -1,0 +1,53 @@
+"""Entry of the tracer. The ties to its parent and the pipe for answers come before the heavy imports."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from trainwiz.core.estimate.trace.parent import hold_to
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="trainwiz.core.estimate.trace", description="Trace training steps: JSON lines in, JSON lines out."
+    )
+    parser.add_argument("--parent", type=int, default=None, help="process to end with")
+    parser.add_argument("--one", action="store_true", help="one trace in this process: a request in, an answer out")
+    parser.add_argument("--no-fork", action="store_true", help="a new process for each trace")
+    choices = parser.parse_args()
+    if choices.parent is not None:
+        hold_to(choices.parent)
+    answers = private_stdout()
+    die_first()
+    from trainwiz.core.estimate.trace.children import forked_trace, spawned_trace, trace_of_stdin
+    from trainwiz.core.estimate.trace.server import Server, import_all
+
+    if choices.one:
+        trace_of_stdin(answers)
+        return
+    forks = sys.platform == "linux" and not choices.no_fork
+    if forks:
+        import_all(answers)
+    Server(answers, forked_trace if forks else spawned_trace).run()
+
+
+def private_stdout() -> int:
+    """A descriptor of the pipe that no library knows: what they print goes to stderr."""
+    answers = os.dup(1)
+    os.dup2(2, 1)
+    return answers
+
+
+def die_first() -> None:
+    """Where memory runs out, Linux shall end a preview before anything else (proc_pid_oom_score_adj(5))."""
+    try:
+        Path("/proc/self/oom_score_adj").write_text("900", encoding="ascii")
+    except OSError:
+        return
+
+
+if __name__ == "__main__":
+    main()

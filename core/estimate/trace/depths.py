@@ -1,0 +1,143 @@
+"""Depths: which shallow versions of a model stand for all of it, read from its config."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+COUNTS = {
+    "encoder": ("encoder_layers", "num_encoder_layers", "num_layers"),
+    "decoder": ("decoder_layers", "num_decoder_layers"),
+}
+"""Keys that hold the number of layers of each stack of an encoder-decoder; others have num_hidden_layers or its alias."""
+PERIOD_KEY = re.compile(r"(period|interval|pattern|freq|every_n_layers|_step)$")
+"""Integers of these names: every n-th layer differs."""
+PREFIX_KEYS = ("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index", "max_window_layers")
+"""That many layers at the start differ."""
+INDEX_KEY = re.compile(r"layer|ids$|idx|indices$")
+"""Lists of integers of these names: the layers that differ."""
+WORTH_IT = 0.75
+"""Shallow versions with more than this share of all layers save nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """Layers that follow each other: `prefix` ones of their own, then a pattern of `period` layers again and again."""
+
+    path: tuple[str, ...]
+    """Of the key that holds their number."""
+    layers: int
+    prefix: int
+    period: int
+
+    @property
+    def depths(self) -> tuple[int, int]:
+        """Two numbers of layers that differ by whole patterns, from `layers` too."""
+        rest = (self.layers - self.prefix) % self.period
+        first = self.prefix + rest + self.period
+        while first < 2:
+            first += self.period
+        return first, first + self.period * (2 if self.period == 1 else 1)
+
+
+def stacks_of(config: Any) -> tuple[Stack, ...]:
+    """The stacks of a transformers config; () where their depth cannot be changed, or changing it saves nothing."""
+    values = config.to_dict()
+    if getattr(config, "is_encoder_decoder", False):
+        paths = [_path_of(values, stack, names) for stack, names in COUNTS.items()]
+    else:
+        paths = [_hidden_layers(config, values)]
+    stacks = [_stack(values, path) for path in paths if path is not None]
+    if len(stacks) < len(paths) or not all(stack is not None for stack in stacks):
+        return ()
+    whole = tuple(stack for stack in stacks if stack is not None)
+    deepest = sum(stack.depths[1] for stack in whole)
+    return whole if deepest <= WORTH_IT * sum(stack.layers for stack in whole) else ()
+
+
+def with_depths(values: Mapping[str, Any], config: Any, depths: Mapping[Stack, int]) -> dict[str, Any]:
+    """`values` (of `config`) with the first layers of each stack alone."""
+    whole = config.to_dict()
+    result: dict[str, Any] = json.loads(json.dumps(values))
+    for stack, depth in depths.items():
+        place, known = result, whole
+        for name in stack.path[:-1]:
+            place, known = place.setdefault(name, {}), known[name]
+        place[stack.path[-1]] = depth
+        for name, value in known.items():
+            if isinstance(value, list) and len(value) == stack.layers:
+                place[name] = value[:depth]
+        if "attention_types" in known and "attention_layers" in place:
+            place["attention_types"] = [[place["attention_layers"], 1]]
+    return result
+
+
+def _hidden_layers(config: Any, values: Mapping[str, Any]) -> tuple[str, ...] | None:
+    for path, part in (((), config), (("text_config",), getattr(config, "text_config", None))):
+        if part is None:
+            continue
+        name = getattr(part, "attribute_map", {}).get("num_hidden_layers", "num_hidden_layers")
+        if isinstance(_at(values, (*path, name)), int):
+            return (*path, name)
+    return None
+
+
+def _path_of(values: Mapping[str, Any], stack: str, names: tuple[str, ...]) -> tuple[str, ...] | None:
+    for path in (*((name,) for name in names), (stack, "num_hidden_layers")):
+        if isinstance(_at(values, path), int):
+            return path
+    return None
+
+
+def _at(values: Any, path: tuple[str, ...]) -> Any:
+    for name in path:
+        values = values.get(name) if isinstance(values, Mapping) else None
+    return values
+
+
+def _stack(values: Mapping[str, Any], path: tuple[str, ...]) -> Stack | None:
+    layers = _at(values, path)
+    if not 1 <= layers <= 10_000:
+        return None
+    kinds = _kinds(_at(values, path[:-1]), layers)
+    best: Stack | None = None
+    for period in range(1, layers // 2 + 1):
+        prefix = _prefix(kinds, period)
+        if best is None or Stack(path, layers, prefix, period).depths[1] < best.depths[1]:
+            best = Stack(path, layers, prefix, period)
+    return best
+
+
+def _prefix(kinds: list[str], period: int) -> int:
+    """Layers at the start after which each is like the one `period` later."""
+    for place in range(len(kinds) - period - 1, -1, -1):
+        if kinds[place] != kinds[place + period]:
+            return place + 1
+    return 0
+
+
+def _kinds(values: Mapping[str, Any], layers: int) -> list[str]:
+    """What the config says of each layer, as text: equal for layers that are alike."""
+    kinds = [""] * layers
+    for name, value in values.items():
+        said: list[Any] | None = None
+        if isinstance(value, list):
+            if len(value) == layers:
+                said = [json.dumps(one, default=str) for one in value]
+            elif INDEX_KEY.search(name) and all(isinstance(one, int) for one in value):
+                said = [place in value for place in range(layers)]
+        elif isinstance(value, int) and not isinstance(value, bool):
+            if PERIOD_KEY.search(name) and 2 <= value <= layers:
+                said = [place % value for place in range(layers)]
+            elif name in PREFIX_KEYS and 0 < value < layers and _is_used(values, name):
+                said = [place < value for place in range(layers)]
+        if said is not None and len(set(said)) > 1:
+            kinds = [f"{kind}|{one}" for kind, one in zip(kinds, said, strict=True)]
+    return kinds
+
+
+def _is_used(values: Mapping[str, Any], name: str) -> bool:
+    return name != "max_window_layers" or bool(values.get("use_sliding_window"))

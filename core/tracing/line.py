@@ -1,0 +1,244 @@
+"""TraceLine: the thread that holds the tracer: starts it, talks with it, and gives it up."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import selectors
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from trainwiz.core.plain import plain_text
+from trainwiz.core.tracing.answer import LONGEST_MESSAGE, problem_of, result_of
+from trainwiz.core.tracing.process import BrokenTracerError, TracerProcess
+from trainwiz.core.tracing.result import TraceAnswer, TraceProblem
+
+LineState = Literal["starting", "ready", "dead"]
+START_LIMIT_S = 120.0
+"""torch and transformers from a cold, slow disk."""
+PING_S = 3.0
+HANG_S = 15.0
+"""A tracer that answers no ping for so long hangs: the traces themselves run in children of it."""
+GRACE_S = 5.0
+"""The tracer kills a trace at its limit; this much later it is given up from here."""
+CLOSE_S = 3.0
+
+
+@dataclass
+class _Asked:
+    timeout_s: float
+    deadline_s: float | None = None
+    """Known when the trace has begun."""
+
+
+class TraceLine:
+    """Everything that the thread owns is reached through its inbox alone. `on_answer` is called in it, once a number."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        restarts: int,
+        on_answer: Callable[[int, TraceAnswer], None],
+    ) -> None:
+        """Raises OSError or RuntimeError where the machine has no pipe or thread to give."""
+        self.state: LineState = "starting"
+        self._command, self._environment = command, environment
+        self._starts_left = restarts + 1
+        self._restarts = restarts
+        self._on_answer = on_answer
+        self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._asked: dict[int, _Asked] = {}
+        self._process: TracerProcess | None = None
+        self._given_up: TraceProblem | None = None
+        self._closing = False
+        self._started_s = self._pinged_s = 0.0
+        self._silent_since_s: float | None = None
+        """Of the first ping that nothing was heard after."""
+        self._woken, self._wake = os.pipe()
+        os.set_blocking(self._wake, False)
+        self._thread = threading.Thread(target=self._run, name="trainwiz-tracer", daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError:
+            os.close(self._woken)
+            os.close(self._wake)
+            raise
+
+    def start(self) -> None:
+        self._post(self._start)
+
+    def ask(self, number: int, message: dict[str, Any], timeout_s: float) -> None:
+        self._post(lambda: self._ask(number, message, timeout_s))
+        if not self._thread.is_alive():
+            self._on_answer(number, TraceProblem("worker_died", "the tracer was closed"))
+
+    def cancel(self, number: int) -> None:
+        self._post(lambda: self._cancel(number))
+
+    def close(self) -> None:
+        """Waits a moment for the end of the process. What was asked is answered with a problem."""
+        self._post(self._close)
+        if threading.current_thread() is not self._thread:
+            self._thread.join(CLOSE_S)
+
+    def _post(self, act: Callable[[], None]) -> None:
+        self._inbox.put(act)
+        # A full pipe wakes as well; a closed one has nobody to wake.
+        with contextlib.suppress(OSError):
+            os.write(self._wake, b"x")
+
+    def _run(self) -> None:
+        try:
+            while not self._closing:
+                self._safely(self._wait)
+                while not self._inbox.empty():
+                    self._safely(self._inbox.get())
+                self._safely(self._look_at_the_clock)
+        finally:
+            self._lose("the tracer was closed")
+            wake, self._wake = self._wake, -1
+            os.close(wake)
+            os.close(self._woken)
+
+    def _safely(self, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except BrokenTracerError as error:
+            self._lose(f"the tracer died: {error}")
+
+    def _wait(self) -> None:
+        """Until something happens; what the process says is heard here."""
+        process = self._process
+        with selectors.PollSelector() as selector:
+            selector.register(self._woken, selectors.EVENT_READ)
+            if process is not None:
+                selector.register(process.output, selectors.EVENT_READ)
+                if process.has_unsent:
+                    selector.register(process.input, selectors.EVENT_WRITE)
+            ready = {key.fd for key, _ in selector.select(self._patience_s())}
+        if self._woken in ready:
+            os.read(self._woken, 4096)
+        if process is None:
+            return
+        if process.has_unsent:
+            process.flush()
+        if process.output in ready:
+            for message in process.receive():
+                self._hear(message)
+                if self._process is None:
+                    return
+
+    def _hear(self, message: dict[str, Any]) -> None:
+        self._silent_since_s = None
+        if message.get("ready") is True:
+            self.state = "ready"
+            self._pinged_s = time.monotonic()
+        elif isinstance(message.get("missing"), str):
+            reason = plain_text(message["missing"], LONGEST_MESSAGE)
+            self._given_up = TraceProblem("worker_missing", f"no trace can be made here: {reason}")
+            self._lose("")
+        elif "started" in message:
+            asked = self._asked.get(_number(message["started"]))
+            if asked is not None:
+                asked.deadline_s = time.monotonic() + asked.timeout_s + GRACE_S
+        elif "answer" in message:
+            self._hear_answer(_number(message["answer"]), message)
+        elif "pong" not in message:
+            raise BrokenTracerError("it wrote something that is no message")
+
+    def _hear_answer(self, number: int, message: dict[str, Any]) -> None:
+        answer: TraceAnswer
+        try:
+            answer = result_of(message["result"]) if "result" in message else problem_of(message.get("problem"))
+        except ValueError:
+            raise BrokenTracerError("it wrote something that is no trace") from None
+        self._starts_left = self._restarts
+        if self._asked.pop(number, None) is not None:
+            self._on_answer(number, answer)
+
+    def _patience_s(self) -> float | None:
+        """Seconds until the next deadline; None where there is none."""
+        if self._process is None or not self._asked:
+            return None
+        if self.state == "starting":
+            next_s = self._started_s + START_LIMIT_S
+        else:
+            deadlines = [asked.deadline_s for asked in self._asked.values() if asked.deadline_s is not None]
+            next_s = min([*deadlines, self._pinged_s + PING_S])
+        return max(0.0, next_s - time.monotonic()) + 0.01
+
+    def _look_at_the_clock(self) -> None:
+        now = time.monotonic()
+        if self._process is None or not self._asked:
+            return
+        if self.state == "starting":
+            if now > self._started_s + START_LIMIT_S:
+                raise BrokenTracerError(f"it did not get ready in {START_LIMIT_S:.0f} s")
+            return
+        for number, asked in list(self._asked.items()):
+            if asked.deadline_s is not None and now > asked.deadline_s:
+                self._cancel(number)
+                self._on_answer(number, timeout_problem(asked.timeout_s))
+        if self._silent_since_s is not None and now > self._silent_since_s + HANG_S:
+            raise BrokenTracerError(f"it was silent for {HANG_S:.0f} s")
+        if now >= self._pinged_s + PING_S:
+            self._pinged_s = now
+            if self._silent_since_s is None:
+                self._silent_since_s = now
+            self._process.send({"ping": 1})
+
+    def _start(self) -> None:
+        if self._process is not None or self._given_up is not None or self._starts_left <= 0:
+            return
+        self._starts_left -= 1
+        try:
+            self._process = TracerProcess(self._command, self._environment)
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            self._given_up = TraceProblem("worker_missing", f"the tracer cannot be started: {reason}")
+            self.state = "dead"
+            return
+        self.state = "starting"
+        self._started_s = time.monotonic()
+
+    def _ask(self, number: int, message: dict[str, Any], timeout_s: float) -> None:
+        self._start()
+        if self._process is None:
+            often = f"the tracer died {self._restarts + 1} times without an answer and is not started again"
+            self._on_answer(number, self._given_up or TraceProblem("worker_died", often))
+            return
+        self._asked[number] = _Asked(timeout_s)
+        self._process.send(message)
+
+    def _cancel(self, number: int) -> None:
+        if self._asked.pop(number, None) is not None and self._process is not None:
+            self._process.send({"cancel": number})
+
+    def _close(self) -> None:
+        self._closing = True
+
+    def _lose(self, reason: str) -> None:
+        """The process is gone or is made to go; everything that was asked of it is answered."""
+        self.state = "dead"
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+        self._silent_since_s = None
+        asked, self._asked = self._asked, {}
+        for number in asked:
+            self._on_answer(number, self._given_up or TraceProblem("worker_died", reason))
+
+
+def timeout_problem(timeout_s: float) -> TraceProblem:
+    return TraceProblem("timeout", f"the trace took longer than {timeout_s:g} s and was stopped")
+
+
+def _number(value: Any) -> int:
+    if not isinstance(value, int):
+        raise BrokenTracerError("it wrote something that is no message")
+    return value

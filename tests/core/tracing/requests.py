@@ -1,0 +1,19 @@
+"""Requests that a test's tracer understands."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from trainwiz.core.tracing.request import TraceRequest
+
+REQUEST = TraceRequest(
+    model_config='{"model_type": "gpt2"}', task="causal-lm", micro_batch=1, length=16, target_length=0, accumulation=1,
+    precision="fp32", half_weights=False, attention="sdpa", checkpointing=False, optimizer="adamw_torch_fused",
+    lora_rank=0, lora_targets=(), lora_dropout=False, loss_chunk=None, label_smoothing=False, clipping=True,
+    eval_micro_batch=0, beams=1, generation_length=0, device="cuda",
+)  # fmt: skip
+
+
+def request(task: str = "causal-lm", micro_batch: int = 1) -> TraceRequest:
+    """`task` is what tests.core.tracing.echo_tracer does."""
+    return replace(REQUEST, task=task, micro_batch=micro_batch)

@@ -1,0 +1,328 @@
+"""The worker against tracers that answer, die, hang, babble and are not there."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from trainwiz.core.tracing import line
+from trainwiz.core.tracing.cache import TraceCache
+from trainwiz.core.tracing.result import TraceAnswer, TraceProblem, TraceResult
+from trainwiz.core.tracing.worker import TraceWorker
+
+from tests.core.tracing import echo_tracer
+from tests.core.tracing.requests import request
+
+NO_CACHE = TraceCache(Path(), most=0)
+
+
+def echo_command() -> list[str]:
+    return [sys.executable, echo_tracer.__file__, str(os.getpid())]
+
+
+def says(*lines: str, then: str = "input()") -> list[str]:
+    """A tracer that writes `lines` and then does something else."""
+    return [sys.executable, "-c", f"print({chr(10).join(lines)!r}, flush=True); {then}"]
+
+
+@pytest.fixture
+def made() -> Iterator[Callable[..., TraceWorker]]:
+    workers: list[TraceWorker] = []
+
+    def make(command: list[str] | None = None, cache: TraceCache = NO_CACHE, **choices: Any) -> TraceWorker:
+        workers.append(TraceWorker(cache, command=command or echo_command(), **choices))
+        return workers[-1]
+
+    yield make
+    for worker in workers:
+        worker.close()
+
+
+def wait_for(condition: Callable[[], bool], limit_s: float = 10.0) -> bool:
+    end = time.monotonic() + limit_s
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def gone(process: psutil.Process) -> bool:
+    """Ended; who adopted it may not have asked for its status yet."""
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def code(answer: TraceAnswer) -> str:
+    assert isinstance(answer, TraceProblem)
+    assert answer.message
+    return answer.code
+
+
+def activations(answer: TraceAnswer) -> int:
+    assert isinstance(answer, TraceResult), answer
+    return answer.training[0].parts["activations"]
+
+
+def tracer_of(worker: TraceWorker) -> psutil.Process:
+    """The child, once it is there."""
+    assert worker._line is not None and worker._line._process is not None
+    return psutil.Process(worker._line._process.pid)
+
+
+def test_it_answers_and_says_how_it_is(made: Callable[..., TraceWorker]) -> None:
+    worker = made()
+    assert worker.state == "starting"
+    worker.start()
+    assert activations(worker.ask(request(micro_batch=7), "layers", 20)) == 7
+    assert worker.state == "ready"
+    worker.close()
+    assert worker.state == "dead"
+    assert code(worker.ask(request(), "layers", 5)) == "worker_died"
+
+
+def test_start_and_submit_do_not_wait(made: Callable[..., TraceWorker]) -> None:
+    worker = made([sys.executable, "-c", "import time; time.sleep(60)"])
+    started = time.monotonic()
+    worker.start()
+    worker.submit(request("x" * 10_000_000), "full", lambda _: None)
+    assert time.monotonic() - started < 1.0
+
+
+def test_answers_of_submitted_ones_come_in_another_thread(made: Callable[..., TraceWorker]) -> None:
+    answers: list[tuple[int, threading.Thread]] = []
+    worker = made()
+    for size in (1, 2, 3):
+        worker.submit(
+            request(micro_batch=size),
+            "full",
+            lambda one: answers.append((activations(one), threading.current_thread())),
+        )
+    assert wait_for(lambda: len(answers) == 3)
+    assert [size for size, _ in answers] == [1, 2, 3]
+    assert threading.main_thread() not in {thread for _, thread in answers}
+
+
+def test_a_callback_may_ask_again_and_may_fail(made: Callable[..., TraceWorker]) -> None:
+    seen: list[int] = []
+    worker = made()
+
+    def ask_again(_: TraceAnswer) -> None:
+        seen.append(activations(worker.ask(request(micro_batch=5), "layers", 10)))
+        raise ValueError("the front end's own")
+
+    worker.submit(request(), "layers", ask_again)
+    worker.submit(request(micro_batch=6), "layers", lambda one: seen.append(activations(one)))
+    assert wait_for(lambda: len(seen) == 2)
+    assert seen == [5, 6]
+
+
+def test_what_libraries_print_is_no_answer(made: Callable[..., TraceWorker]) -> None:
+    assert activations(made().ask(request("print"), "layers", 20)) == 1
+
+
+def test_a_layered_trace_does_not_wait_for_full_ones(made: Callable[..., TraceWorker]) -> None:
+    worker = made()
+    for _ in range(3):
+        worker.submit(request("sleep 60"), "full", lambda _: None)
+    assert activations(worker.ask(request(), "layers", 20)) == 1
+
+
+def test_two_traces_at_most_run_at_once(made: Callable[..., TraceWorker]) -> None:
+    worker = made()
+    for tier in ("full", "full", "layers", "layers", "layers"):
+        worker.submit(request("sleep 60"), tier, lambda _: None)
+    assert wait_for(lambda: worker.state == "ready")
+    tracer = tracer_of(worker)
+    assert wait_for(lambda: len(tracer.children()) == 2)
+    time.sleep(0.3)
+    assert len(tracer.children()) == 2
+    worker.cancel_all()
+    assert wait_for(lambda: not tracer.children())
+
+
+def test_asking_ends_at_its_limit_and_so_does_the_trace(made: Callable[..., TraceWorker]) -> None:
+    worker = made()
+    worker.ask(request(), "layers", 20)
+    started = time.monotonic()
+    assert code(worker.ask(request("sleep 60"), "full", 0.5)) == "timeout"
+    assert time.monotonic() - started < 2.0
+    assert wait_for(lambda: not tracer_of(worker).children())
+    assert activations(worker.ask(request(), "full", 20)) == 1
+
+
+def test_a_submitted_trace_is_killed_at_its_limit(made: Callable[..., TraceWorker]) -> None:
+    answers: list[TraceAnswer] = []
+    worker = made()
+    worker.submit(request("sleep 60"), "full", answers.append, timeout_s=0.3)
+    assert wait_for(lambda: bool(answers))
+    assert answers == [TraceProblem("timeout", "the trace took longer than 0.3 s and was stopped")]
+    assert not tracer_of(worker).children()
+
+
+def test_a_cancelled_trace_is_killed_and_not_answered(made: Callable[..., TraceWorker]) -> None:
+    answers: list[TraceAnswer] = []
+    worker = made()
+    running = worker.submit(request("sleep 60"), "full", answers.append)
+    queued = worker.submit(request(), "full", answers.append)
+    assert wait_for(lambda: worker.state == "ready" and len(tracer_of(worker).children()) == 1)
+    worker.cancel(queued)
+    worker.cancel(running)
+    worker.cancel(running)
+    assert activations(worker.ask(request(micro_batch=3), "full", 20)) == 3
+    assert answers == []
+
+
+def test_a_trace_that_is_killed_harms_no_other(made: Callable[..., TraceWorker]) -> None:
+    worker = made()
+    answer = worker.ask(request("kill"), "full", 20)
+    assert answer == TraceProblem("worker_died", "the trace was killed, perhaps because memory ran out")
+    assert worker.state == "ready"
+    assert activations(worker.ask(request(), "full", 20)) == 1
+
+
+def test_a_tracer_that_is_killed_is_started_again(made: Callable[..., TraceWorker]) -> None:
+    worker = made()
+    for _ in range(5):
+        worker.ask(request(), "layers", 20)
+        answers: list[TraceAnswer] = []
+        worker.submit(request("sleep 60"), "full", answers.append)
+        tracer = tracer_of(worker)
+        assert wait_for(lambda: len(tracer.children()) == 1)  # noqa: B023
+        below = tracer.children()[0]
+        tracer.kill()
+        assert wait_for(lambda: bool(answers))  # noqa: B023
+        assert code(answers[0]) == "worker_died"
+        assert worker.state == "dead"
+        assert wait_for(lambda: gone(below))  # noqa: B023
+
+
+def test_a_tracer_that_always_dies_is_started_three_more_times(
+    made: Callable[..., TraceWorker], tmp_path: Path
+) -> None:
+    log = tmp_path / "starts"
+    worker = made([sys.executable, "-c", f"open({str(log)!r}, 'a').write('x'); raise SystemExit(3)"])
+    answers = [worker.ask(request(), "layers", 20) for _ in range(7)]
+    assert {code(answer) for answer in answers} == {"worker_died"}
+    assert log.read_text() == "xxxx"
+    assert worker.state == "dead"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        says("Traceback (most recent call last):"),
+        says("3"),
+        says("[" * 50_000),
+        says('{"ready": true}', '{"what": 1}'),
+        says('{"ready": true}', '{"answer": 1}'),
+        says('{"ready": true}', '{"answer": "one", "result": {}}'),
+        says('{"ready": true}', '{"answer": 1, "result": {"tier": "layers"}}'),
+        says('{"ready": true}', '{"answer": 1, "problem": {"code": "odd", "message": "x"}}'),
+        [sys.executable, "-c", "print('{\"ready\": true}'); print('x' * 9_000_000); input()"],
+        [sys.executable, "-c", "import os\nwhile True: os.write(1, b'x' * 65536)"],
+    ],
+)
+def test_rubbish_is_a_problem(made: Callable[..., TraceWorker], command: list[str]) -> None:
+    worker = made(command)
+    assert code(worker.ask(request(), "layers", 20)) == "worker_died"
+    assert worker.state == "dead"
+
+
+def test_without_torch_it_says_so_and_stays_so(made: Callable[..., TraceWorker]) -> None:
+    worker = made(says('{"missing": "No module named \'torch\' \\u001b[31m"}', then="raise SystemExit(1)"))
+    answer = worker.ask(request(), "layers", 20)
+    assert answer == TraceProblem("worker_missing", "no trace can be made here: No module named 'torch' ")
+    assert code(worker.ask(request(), "layers", 20)) == "worker_missing"
+    assert worker.state == "dead"
+
+
+def test_a_tracer_that_cannot_be_started_is_a_problem(made: Callable[..., TraceWorker]) -> None:
+    worker = made(["/no/such/interpreter"])
+    assert code(worker.ask(request(), "layers", 20)) == "worker_missing"
+    assert worker.state == "dead"
+
+
+def test_a_tracer_that_never_gets_ready_is_given_up(
+    made: Callable[..., TraceWorker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = made([sys.executable, "-c", "import time; time.sleep(600)"])
+    started = time.monotonic()
+    assert code(worker.ask(request(), "layers", 0.4)) == "timeout"
+    assert time.monotonic() - started < 2.0
+    assert worker.state == "starting"
+    monkeypatch.setattr(line, "START_LIMIT_S", 0.5)
+    assert code(worker.ask(request(), "layers", 20)) == "worker_died"
+
+
+def test_a_tracer_that_hangs_is_killed(made: Callable[..., TraceWorker], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(line, "PING_S", 0.1)
+    monkeypatch.setattr(line, "HANG_S", 0.5)
+    worker = made()
+    worker.ask(request(), "layers", 20)
+    tracer = tracer_of(worker)
+    tracer.suspend()
+    assert code(worker.ask(request(), "layers", 20)) == "worker_died"
+    assert wait_for(lambda: gone(tracer))
+    assert activations(worker.ask(request(), "layers", 20)) == 1
+
+
+def test_answers_are_kept_and_then_need_no_tracer(made: Callable[..., TraceWorker], tmp_path: Path) -> None:
+    first = made(cache=TraceCache(tmp_path))
+    made_then = first.ask(request(micro_batch=9), "layers", 20)
+    second = made(["/no/such/interpreter"], cache=TraceCache(tmp_path))
+    assert second.ask(request(micro_batch=9), "layers", 20) == made_then
+    answers: list[TraceAnswer] = []
+    second.submit(request(micro_batch=9), "layers", answers.append)
+    assert wait_for(lambda: bool(answers))
+    assert answers == [made_then]
+    assert code(second.ask(request(micro_batch=9), "full", 20)) == "worker_missing"
+
+
+def test_close_answers_who_waits_and_leaves_no_process(made: Callable[..., TraceWorker]) -> None:
+    worker = made()
+    answers: list[TraceAnswer] = []
+    asking = threading.Thread(target=lambda: answers.append(worker.ask(request("sleep 60"), "full", 30)))
+    asking.start()
+    assert wait_for(lambda: worker.state == "ready" and len(tracer_of(worker).children()) == 1)
+    tracer = tracer_of(worker)
+    family = [tracer, *tracer.children()]
+    started = time.monotonic()
+    worker.close()
+    asking.join(5)
+    assert time.monotonic() - started < 3.0
+    assert [code(answer) for answer in answers] == ["worker_died"]
+    assert wait_for(lambda: all(gone(process) for process in family))
+    worker.close()
+
+
+CLIENT = """
+import sys
+from tests.core.tracing.test_worker import NO_CACHE, echo_command
+from tests.core.tracing.requests import request
+from trainwiz.core.tracing.worker import TraceWorker
+worker = TraceWorker(NO_CACHE, command=echo_command())
+worker.ask(request(f"pids {sys.argv[1]}"), "full", 60)
+"""
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_nothing_outlives_a_front_end_that_is_killed(tmp_path: Path, end: signal.Signals) -> None:
+    noted = tmp_path / "pids"
+    client = subprocess.Popen([sys.executable, "-c", CLIENT, str(noted)], stderr=subprocess.DEVNULL)
+    assert wait_for(lambda: noted.exists() and len(noted.read_text().split()) == 2)
+    family = [psutil.Process(int(pid)) for pid in noted.read_text().split()]
+    client.send_signal(end)
+    client.wait(10)
+    assert wait_for(lambda: all(gone(process) for process in family), 3.0)
