@@ -29,7 +29,7 @@ def short_count(value: float | None) -> str:
     """651000000 -> "651M"; 900000 -> "0.9M"; None -> "unknown"."""
     if value is None:
         return "unknown"
-    for least, unit, letter in ((1e9, 1e9, "B"), (1e5, 1e6, "M"), (1e4, 1e3, "k")):
+    for least, unit, letter in ((1e12, 1e12, "T"), (1e9, 1e9, "B"), (1e5, 1e6, "M"), (1e4, 1e3, "k")):
         if value >= least:
             scaled = value / unit
             return f"{scaled:.1f}{letter}" if scaled < 100 else f"{scaled:.0f}{letter}"

@@ -76,20 +76,22 @@ def need_words(device: str, needed: int, shown: int) -> str:
     """What decides out-of-memory against what a user will see; "" for host RAM, where they are one."""
     if device == "host RAM" or not needed:
         return ""
-    return f"needs {size(needed)}; nvidia-smi will show about {size(shown)}"
+    return f"needs {size(needed)}; nvidia-smi shows {size(shown)}"
 
 
-def padding_words(nominal: float | None, padded: float | None, waste: float | None, arranged: float | None) -> str:
-    """What padding costs: "1,402,000 computed, 19 % of them padding; 3 % with a step's rows arranged by length".
+def padding_words(
+    nominal: float | None, padded: float | None, waste: float | None, arranged: float | None
+) -> list[str]:
+    """What padding costs: ["1,450,000 computed, 22 % padding", "4 % with a step's rows arranged by length"].
 
     `nominal` counts every row at its full length; where that is what is computed, only the saving is worth a word.
     """
     if padded is None or waste is None:
-        return ""
-    words = [] if padded == nominal else [f"{count(padded)} computed, {percent(waste)} of them padding"]
+        return []
+    words = [] if padded == nominal else [f"{count(padded)} computed, {percent(waste)} padding"]
     if arranged is not None and waste - arranged >= SMALL_SHARE:
-        words.append(f"{percent(arranged)} padding with a step's rows arranged by length")
-    return "; ".join(words)
+        words.append(f"{percent(arranged)} {'' if words else 'padding '}with a step's rows arranged by length")
+    return words
 
 
 def token_words(total: int | None, real: int | None) -> str:

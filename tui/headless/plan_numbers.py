@@ -66,7 +66,8 @@ def batch_lines(plan: Plan) -> Iterator[str]:
     if batch.real_tokens is not None and batch.effective_tokens:
         aim = f", aimed at {count(batch.target_real_tokens)}" if batch.target_real_tokens is not None else ""
         yield f"of them real {count(batch.real_tokens)} ({percent(batch.real_tokens / batch.effective_tokens)}){aim}"
-    yield padding_words(batch.effective_tokens, batch.padded_tokens, batch.padding_waste, batch.arranged_waste)
+    padding = padding_words(batch.effective_tokens, batch.padded_tokens, batch.padding_waste, batch.arranged_waste)
+    yield "; ".join(padding)
 
 
 def memory_lines(plan: Plan) -> Iterator[str]:

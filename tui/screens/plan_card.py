@@ -87,7 +87,7 @@ def _figures(plan: Mapping[str, Any], marks: Marks) -> Iterator[Content]:
     between = f"between {gib(_number(memory, 'low_bytes'))} and {gib(_number(memory, 'high_bytes'))}"
     verdict = plain_text(str(memory.get("verdict") or "capacity unknown").replace("_", " "))
     padding = (_number(batch, key) for key in PADDING)
-    yield from _below(padding_words(*padding))
+    yield from _below("; ".join(padding_words(*padding)))
     yield _line("Memory", f"{gib(_number(memory, 'device_used_bytes'))} GiB, {between}: {verdict}")
     yield from _below(source_words(*(str(memory.get(key) or "") for key in ("tier", "basis"))))
     yield _line("Host RAM", f"{gib(_number(memory, 'host_ram_bytes'))} GiB")

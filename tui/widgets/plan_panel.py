@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from textual.content import Content
 from trainwiz.core.plain import plain_text
-from trainwiz.tui.figures import GIB, count, deviation, duration_range, gib, percent
+from trainwiz.tui.figures import GIB, count, deviation, duration_range, gib, percent, size
 from trainwiz.tui.plan_words import (
     energy_words,
     finish_words,
@@ -87,8 +87,27 @@ def memory_bar(plan: Plan, width: int, marks: Marks) -> Content:
 
 
 def panel_content(plan: Plan, width: int, marks: Marks, now: datetime | None = None) -> Content:
-    """The whole panel, wrapped by the widget that shows it; `width` in cells sets the bar, `now` dates the end."""
-    return Content("\n").join([*_batch(plan, marks), *_memory(plan, width, marks), *_time(plan, marks, now)])
+    """The whole panel in `width` cells; lines that are too long go on beneath their text. `now` dates the end."""
+    lines = [*_batch(plan, marks), *_memory(plan, width, marks), *_time(plan, marks, now)]
+    return hanging([(2 * len(INDENT), line) for line in lines], width)
+
+
+def hanging(lines: list[tuple[int, Content]], width: int) -> Content:
+    """Paragraphs wrapped to `width` cells; lines after the first are indented."""
+    wrapped: list[Content] = []
+    for indent, content in lines:
+        first, *more = content.wrap(max(10, width))
+        wrapped.append(first)
+        if not more:
+            continue
+        rest = _left_stripped(content[len(first.rstrip().plain) :])
+        wrapped += [Content(" " * indent) + piece for piece in rest.wrap(max(10, width - indent))]
+    return Content("\n").join(wrapped)
+
+
+def _left_stripped(content: Content) -> Content:
+    spaces = len(content.plain) - len(content.plain.lstrip())
+    return content[spaces:] if spaces else content
 
 
 def _heading(text: str, note: str = "") -> Content:
@@ -108,9 +127,9 @@ def _batch(plan: Plan, marks: Marks) -> Iterator[Content]:
     if batch.real_tokens is not None and batch.effective_tokens:
         share = percent(batch.real_tokens / batch.effective_tokens)
         yield Content.assemble((f"{INDENT}of them real {count(batch.real_tokens)}   {share}", "$muted"))
-    padding = padding_words(batch.effective_tokens, batch.padded_tokens, batch.padding_waste, batch.arranged_waste)
-    if padding:
-        yield Content.styled(INDENT + padding, "$muted")
+    yield from _muted(
+        *padding_words(batch.effective_tokens, batch.padded_tokens, batch.padding_waste, batch.arranged_waste)
+    )
     yield Content()
 
 
@@ -140,7 +159,7 @@ def _memory(plan: Plan, width: int, marks: Marks) -> Iterator[Content]:
         yield Content.styled(INDENT + "  ".join(shown), "$muted")
     yield from _muted(need_words(memory.device, needed_bytes(memory.breakdown), memory.device_used_bytes))
     if memory.evaluation_bytes is not None:
-        yield from _muted(f"while evaluating {gib(memory.evaluation_bytes)} GiB")
+        yield from _muted(f"{size(memory.evaluation_bytes)} while evaluating")
     yield Content()
     yield _capacity_line("Host RAM", memory.host_ram_bytes, memory.host_ram_capacity_bytes, marks)
     yield _capacity_line("Disk", memory.disk_bytes, memory.disk_capacity_bytes, marks)
@@ -165,7 +184,8 @@ def _capacity_line(label: str, needed: int, capacity: int | None, marks: Marks) 
 def time_line(plan: Plan) -> Content:
     """The total as a range; a mark and a word where it is not plausible."""
     total = duration_range(plan.time.total_low_s, plan.time.total_high_s)
-    word = {"implausible": ", implausible", "impossible": ", impossible"}.get(plan.time.verdict or "", "")
+    words = {"implausible": ", implausible", "impossible": ", impossible", "idle": ", mostly waiting"}
+    word = words.get(plan.time.verdict or "", "")
     if word or any(finding.code.startswith(TOO_LONG) for finding in plan.findings):
         return Content.styled(f"! {total}{word}", "$warning")
     return Content(total)
@@ -183,8 +203,8 @@ def _time(plan: Plan, marks: Marks, now: datetime | None) -> Iterator[Content]:
         yield Content()
         return
     done = finish_words(time.total_low_s, time.total_high_s, now) if now is not None else ""
-    yield Content.assemble(INDENT, time_line(plan), (f"   {done}" if done else "", "$muted"))
-    yield from _muted(f"{count(time.steps)} steps {marks.times} {step}")
+    yield Content.assemble(INDENT, time_line(plan))
+    yield from _muted(done, f"{count(time.steps)} steps {marks.times} {step}")
     source = pace_words(time.basis, time.basis_text)
     peak = f"{percent(time.fraction_of_peak)} of the device's peak, " if time.fraction_of_peak is not None else ""
     yield from _muted(peak + source)

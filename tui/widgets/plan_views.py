@@ -17,6 +17,7 @@ from trainwiz.tui.widgets.plan_panel import (
     UNKNOWN_SIZE,
     batch_product,
     finding_lines,
+    hanging,
     memory_bar,
     memory_verdict,
     panel_content,
@@ -35,26 +36,6 @@ def state_findings(state: PlanState) -> tuple[Finding, ...]:
     if state.reading.findings:
         return state.reading.findings
     return state.plan.findings if state.plan is not None else ()
-
-
-def hanging(lines: list[tuple[int, Content]], width: int) -> Content:
-    """Paragraphs wrapped to `width` cells; lines after the first are indented."""
-    wrapped: list[Content] = []
-    for indent, content in lines:
-        pieces = content.wrap(max(10, width - indent)) if indent else content.wrap(max(10, width))
-        # The first line may use the whole width, so it is wrapped again where that changes anything.
-        if len(pieces) > 1 and indent:
-            first = content.wrap(max(10, width))[0]
-            rest = content[len(first.rstrip().plain) :]
-            pieces = [first, *_left_stripped(rest).wrap(max(10, width - indent))]
-        wrapped.append(pieces[0])
-        wrapped += [Content(" " * indent) + piece for piece in pieces[1:]]
-    return Content("\n").join(wrapped)
-
-
-def _left_stripped(content: Content) -> Content:
-    spaces = len(content.plain) - len(content.plain.lstrip())
-    return content[spaces:] if spaces else content
 
 
 class PlanPanel(VerticalScroll, can_focus=False):
