@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 from trainwiz.tui.choice_parameters import takes_choices
-from trainwiz.tui.help import COMMANDS, PLAN_OPTIONS, plan_help, root_help
+from trainwiz.tui.help import COMMANDS, PLAN_OPTIONS, bench_help, plan_help, root_help
 from trainwiz.tui.options import OPTIONS
 from trainwiz.tui.subcommands import profiles_app, runs_app
 
@@ -27,6 +27,13 @@ class PlanCommand(typer.core.TyperCommand):
 
     def get_help(self, ctx: Any) -> str:
         return plan_help()
+
+
+class BenchCommand(typer.core.TyperCommand):
+    """`trainwiz bench`: the choices of a plan."""
+
+    def get_help(self, ctx: Any) -> str:
+        return bench_help()
 
 
 def resume_without_value(args: Sequence[str]) -> list[str]:
@@ -76,6 +83,15 @@ def plan(verbose: bool = typer.Option(False, "--verbose"), **choices: Any) -> in
     from trainwiz.tui.commands.plan import run_plan
 
     return run_plan(choices, verbose=verbose)
+
+
+@app.command("bench", cls=BenchCommand)
+@takes_choices(PLAN_OPTIONS)
+def bench(**choices: Any) -> int:
+    """Measure a few real steps of a plan on this machine."""
+    from trainwiz.tui.commands.bench import run_bench
+
+    return run_bench(choices)
 
 
 @app.command("monitor")

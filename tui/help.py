@@ -6,6 +6,7 @@ from trainwiz.tui.options import OPTIONS, TITLES, Option
 
 COMMANDS: dict[str, str] = {
     "plan": "Show memory, time and every choice for this machine or another; write nothing.",
+    "bench": "Measure a few real steps of a plan here, at most a minute; the next plan uses them.",
     "monitor": "Watch a run: loss, GPU, memory, log.",
     "profiles": "list, show, use, current, diff, save, validate.",
     "runs": "list, show, stop, resume, compare, remove.",
@@ -29,6 +30,12 @@ PLAN_USAGE = """Usage: trainwiz plan [CHOICES]
 
 Show what a run would be: batch, memory, disk, time, findings, and who chose each value.
 Nothing is written. Errors are shown and the exit code is 0: the plan may be for another machine."""
+
+BENCH_USAGE = """Usage: trainwiz bench [CHOICES]
+
+Measure a few real steps of a plan on this machine: time, memory, and the largest micro-batch that fits.
+It takes at most 60 seconds and leaves nothing behind but its result, which the next plan uses
+("measured here"). The weights are random, so nothing is downloaded."""
 
 EXIT_CODES = """
 Exit codes: 0 finished, 1 the training failed, 2 asked wrongly, 3 cannot run here, 130 stopped by you."""
@@ -56,6 +63,11 @@ def plan_help() -> str:
     """The text of `trainwiz plan --help`."""
     own = help_lines("--verbose", "All choices with their reasons.")
     return "\n".join([PLAN_USAGE, help_for(PLAN_OPTIONS), "", *own])
+
+
+def bench_help() -> str:
+    """The text of `trainwiz bench --help`."""
+    return "\n".join([BENCH_USAGE, help_for(PLAN_OPTIONS)])
 
 
 def save_help() -> str:

@@ -103,5 +103,15 @@ class Measurement:
         return cls(**{**kept, "lora_targets": tuple(kept["lora_targets"])})
 
 
+def measurement_of(planned: dict[str, Any], measured: dict[str, Any]) -> Measurement | None:
+    """Both put together; None where they do not make a sound measurement."""
+    known = {one.name for one in fields(Measurement)}
+    try:
+        found = Measurement.from_json({key: value for key, value in {**planned, **measured}.items() if key in known})
+    except (TypeError, KeyError):
+        return None
+    return found if found.is_sound() else None
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)

@@ -13,6 +13,8 @@ from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import CannotRunError
 from trainwiz.core.export.files import export_files
 from trainwiz.core.findings import Finding
+from trainwiz.core.history.planned import planned_fields
+from trainwiz.core.history.run import PLANNED
 from trainwiz.core.json_text import finite
 from trainwiz.core.launch.portable import needed, relative_to_folder
 from trainwiz.core.launch.target import claim_folder, release_folder
@@ -69,6 +71,7 @@ def _plan_json(plan: Plan, config: RunConfig) -> dict[str, Any]:
     """The plan with the paths of run.yaml, so that the folder says nothing of the machine that it was made on."""
     document = plan.to_json()
     document["machine"] = {**document["machine"], "disk_path": "."}
+    document[PLANNED] = planned_fields(plan)
     choices = choices_of(config.model_copy(update={"origins": plan.config.origins}))
     return {**document, "choices": [asdict(choice) for choice in choices]} if plan.choices else document
 

@@ -178,6 +178,15 @@ class Keeper:
         self.state.exit = RunExit(EXIT_TRAINING_FAILED, "unknown", message, "Look into supervisor.log.")
         self._close()
 
+    def _remember(self) -> None:
+        """The pace and the peak of the run go into the user's history; it is no part of the run."""
+        from trainwiz.core.history.run import record_run
+
+        try:
+            record_run(self.run, self.state)
+        except Exception as error:  # noqa: BLE001 - the run has ended well or not, whatever becomes of the history
+            log(f"The run could not be added to the history of measurements: {type(error).__name__}: {error}")
+
     def _close(self) -> None:
         state, attempt = self.state, self.state.attempts[-1]
         state.ended_s = attempt.ended_s = time.time()
@@ -188,7 +197,10 @@ class Keeper:
         if state.exit is not None:
             attempt.exit = {"code": state.exit.code, "cause": state.exit.cause, "message": state.exit.message}
         for _ in range(LAST_WRITES):
-            if self._write() or not self.run.path.is_dir():
+            if self._write():
+                self._remember()
+                return
+            if not self.run.path.is_dir():
                 return
             time.sleep(1.0)
         # The disk is full and stays so: the blocks that the file has already can still be written.

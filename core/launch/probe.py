@@ -1,0 +1,198 @@
+"""Probe: a few real steps of a plan on this machine, in processes of their own. Nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from trainwiz.core.data.summary import DataSummary
+from trainwiz.core.diagnose import Evidence, diagnose_end
+from trainwiz.core.errors import CannotRunError
+from trainwiz.core.export.files import export_files
+from trainwiz.core.export.launch_script import TRAINING_MODULE, launch_command
+from trainwiz.core.findings import Finding
+from trainwiz.core.history.planned import planned_fields
+from trainwiz.core.json_text import parse_json
+from trainwiz.core.launch.portable import relative_to_folder
+from trainwiz.core.launch.prepare import run_yaml_text
+from trainwiz.core.launch.probe_config import measured_accumulation, probe_config, probe_order
+from trainwiz.core.launch.probe_order import ANSWERS_JSONL, PROBE_MODULE, ProbeOrder
+from trainwiz.core.launch.probe_result import ProbeResult, probe_result
+from trainwiz.core.launch.start import own_launcher, training_variables
+from trainwiz.core.plan.result import Plan
+from trainwiz.core.run.folder import RUN_MARK_VARIABLE, RunFolder
+from trainwiz.core.run.processid import this_process
+from trainwiz.core.supervise.ending import kernel_oom_kills, read_failures
+from trainwiz.core.supervise.lifeline import KEEPER_VARIABLE, keeper_value
+
+LONGEST_S = 60.0
+CLOSING_S = 4.0
+"""Of the time: what the processes get to end by themselves."""
+LOOK_EVERY_S = 0.1
+LOG = "probe.log"
+LOG_TAIL_BYTES = 65_536
+
+Listener = Callable[[Mapping[str, Any]], None]
+
+
+class Probe:
+    """Context manager around one probe: `run` in it, and at its end no process and no file of it is left.
+
+    It is meant for the main thread of a command: an exception in `run` (Ctrl-C) ends the probe too.
+    """
+
+    def __init__(
+        self, plan: Plan, data: DataSummary | None, *, limit_s: float = LONGEST_S, search: bool = True
+    ) -> None:
+        """`plan` is for this machine and has a known model (see core/launch/probe_refusal.py)."""
+        self._plan = plan
+        self._data = data
+        self._limit_s = limit_s
+        self._search = search
+        self._mark = uuid.uuid4().hex
+        self._folder = Path()
+        self._guard: subprocess.Popen[bytes] | None = None
+        self._launcher: subprocess.Popen[bytes] | None = None
+        self._oom_kills = kernel_oom_kills()
+
+    def __enter__(self) -> Probe:
+        self._folder = Path(tempfile.mkdtemp(prefix="trainwiz-bench-"))
+        self._guard = subprocess.Popen(
+            [sys.executable, "-P", "-m", "trainwiz.core.launch.probe_guard", str(self._folder), self._mark],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # A second Ctrl-C must not leave half of it behind.
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            if self._guard is not None and self._guard.stdin is not None:
+                self._guard.stdin.close()
+                if self._launcher is not None:
+                    self._launcher.wait()
+                self._guard.wait()
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def run(self, listener: Listener = lambda line: None) -> ProbeResult:
+        """Blocks until the probe has ended, `limit_s` at most. `listener` gets each line as it comes.
+
+        Raises CannotRunError where nothing could be measured, with the reason.
+        """
+        planned = planned_fields(self._plan) or {}
+        started_s = time.time()
+        order = probe_order(self._plan, self._data, ends_s=started_s + self._limit_s - CLOSING_S, search=self._search)
+        self._write(order)
+        self._launcher = self._start()
+        lines = self._follow(started_s + self._limit_s, listener)
+        result = probe_result(order, planned, lines, started_s, time.time())
+        if result.measurement is None:
+            raise CannotRunError(self._failure(lines))
+        return result
+
+    def _write(self, order: ProbeOrder) -> None:
+        config = probe_config(self._plan)
+        for name, text in export_files(config).items():
+            (self._folder / name).write_text(text, encoding="utf-8")
+        order.write(self._folder)
+        RunFolder(self._folder).run_yaml.write_text(
+            run_yaml_text(relative_to_folder(config, self._folder)), encoding="utf-8"
+        )
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        config = probe_config(self._plan)
+        command = [PROBE_MODULE if word == TRAINING_MODULE else word for word in own_launcher(launch_command(config))]
+        environment = {**os.environ, **training_variables(config, os.environ)}
+        environment["PYTHONUNBUFFERED"] = environment["PYTHONFAULTHANDLER"] = "1"
+        environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", os.defpath)])
+        environment[RUN_MARK_VARIABLE] = self._mark
+        environment[KEEPER_VARIABLE] = keeper_value(this_process())
+        # torchrun's and multiprocessing's own folders go with this one.
+        scratch = self._folder / "tmp"
+        scratch.mkdir()
+        environment["TMPDIR"] = str(scratch)
+        with (self._folder / LOG).open("wb") as log:
+            return subprocess.Popen(
+                command,
+                cwd=self._folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,
+            )
+
+    def _follow(self, ends_s: float, listener: Listener) -> list[dict[str, Any]]:
+        """The lines until the launcher has ended, the last word was said, or the time is up."""
+        assert self._launcher is not None
+        path, offset, lines = self._folder / ANSWERS_JSONL, 0, list[dict[str, Any]]()
+        while True:
+            ended = self._launcher.poll() is not None
+            new, offset = _read(path, offset)
+            for line in new:
+                lines.append(line)
+                listener(line)
+            if ended or time.time() > ends_s or any(line.get("event") == "end" for line in new):
+                return lines
+            time.sleep(LOOK_EVERY_S)
+
+    def _failure(self, lines: list[dict[str, Any]]) -> Finding:
+        assert self._launcher is not None
+        exit_code = self._launcher.poll()
+        if exit_code is None:
+            done = (
+                "its first step was not done"
+                if any(line.get("event") == "ready" for line in lines)
+                else "it was still loading"
+            )
+            steps = measured_accumulation(self._plan)
+            message = (
+                f"Nothing was measured in {self._limit_s:.0f} s: {done} ({steps} micro-batches of "
+                f"{self._plan.batch.micro_batch}); try a smaller micro-batch (--micro-batch 1) or a shorter length (--length)."
+            )
+            return Finding("probe_too_slow", "error", "batch.micro_batch_size", message)
+        diagnosis = diagnose_end(
+            Evidence(
+                run="bench",
+                exit_code=exit_code,
+                failures=read_failures(RunFolder(self._folder)),
+                log_tail=_tail(self._folder / LOG),
+                oom_kills=kernel_oom_kills() - self._oom_kills,
+            )
+        )
+        return Finding(f"probe_{diagnosis.cause}", "error", "bench", f"The probe failed: {diagnosis.message}")
+
+
+def _read(path: Path, offset: int) -> tuple[list[dict[str, Any]], int]:
+    """Whole lines from `offset` on, and where the next one begins."""
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            text = file.read()
+    except OSError:
+        return [], offset
+    whole = text[: text.rfind(b"\n") + 1]
+    documents = [parse_json(line) for line in whole.splitlines() if line]
+    return [line for line in documents if isinstance(line, dict)], offset + len(whole)
+
+
+def _tail(path: Path) -> str:
+    try:
+        return path.read_bytes()[-LOG_TAIL_BYTES:].decode("utf-8", "replace")
+    except OSError:
+        return ""

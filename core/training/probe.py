@@ -1,0 +1,103 @@
+"""Entry of one process of a probe: `accelerate launch -m trainwiz.core.training.probe FOLDER`.
+
+A few real steps of the run in FOLDER with a clock beside them: model, batches, loss, engine and
+optimizer are those that train. The weights are random, which changes neither time nor memory. Nothing
+is evaluated or saved. The first process writes FOLDER/probe.jsonl, one object a line:
+
+    ready     the first step begins
+    warm      seconds, step, micro_batch: a step on the longest batch
+    memory    allocated_bytes, reserved_bytes, used_bytes, rss_bytes, each of the fullest process
+    step      seconds (of a step of the plan), tokens (over all processes), micro_batch
+    trial     micro_batch, fits, seconds, allocated_bytes
+    largest   micro_batch, why, fails
+    rows      rows, why: what the batches are made from, where it is not what was asked for
+    end       all was done
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from trainwiz.core.supervise.lifeline import hold_to_parent
+from trainwiz.core.training.failure import exit_after_failure
+
+
+def main() -> None:
+    hold_to_parent()
+    folder = Path(sys.argv[1]).resolve()
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    try:
+        os.chdir(folder)
+        _probe(folder)
+    except BaseException as error:  # noqa: BLE001 - every way to die is written down
+        exit_after_failure(folder, error)
+    sys.stdout.flush()
+    # Loader workers and NCCL's threads may take seconds to close; nothing is left to write.
+    os._exit(0)
+
+
+def _probe(folder: Path) -> None:
+    import torch
+    from trainwiz.core.export.training_arguments import training_arguments
+    from trainwiz.core.launch.probe_order import ProbeOrder
+    from trainwiz.core.run.folder import RunFolder
+    from trainwiz.core.training.callbacks import EpochCallback
+    from trainwiz.core.training.compiling import allow_any_length
+    from trainwiz.core.training.meter import StepMeter
+    from trainwiz.core.training.model import may_skip_weights
+    from trainwiz.core.training.probe_memory import memory_figures
+    from trainwiz.core.training.probe_parts import probe_parts
+    from trainwiz.core.training.probe_rows import longest_batch
+    from trainwiz.core.training.probe_search import MicroBatchSearch
+    from trainwiz.core.training.probe_trainer import Answers, ProbeClock, ProbeTrainer
+    from trainwiz.core.training.process_group import join_processes
+    from trainwiz.core.training.session import read_config
+    from transformers import PrinterCallback, ProgressCallback, TrainingArguments, set_seed
+    from transformers.utils.logging import disable_progress_bar
+
+    config, order = read_config(RunFolder(folder)), ProbeOrder.read(folder)
+    disable_progress_bar()  # type: ignore[no-untyped-call]
+    set_seed(config.training.seed)
+    allow_any_length(config)
+    args = TrainingArguments(**(training_arguments(config) | join_processes(config)))
+    args.eval_strategy, args.save_strategy, args.report_to = "no", "no", []  # type: ignore[assignment]
+    args.logging_first_step = False
+    answers = Answers(folder, args.process_index == 0)
+    parts = probe_parts(config, folder, order, args.device, answers)
+    args.ddp_find_unused_parameters = may_skip_weights(parts.model)
+    trainer = ProbeTrainer(args, parts, StepMeter())
+    vocabulary = int(parts.model.get_input_embeddings().weight.shape[0])  # type: ignore[union-attr, arg-type]
+    trainer.longest = lambda rows: longest_batch(order, config.task, vocabulary, rows)
+    trainer.micro_batch = order.micro_batch
+    for printing in (PrinterCallback, ProgressCallback):
+        trainer.remove_callback(printing)
+
+    def say_memory() -> None:
+        mine = memory_figures(args.device)
+        values = torch.tensor([-1 if value is None else value for value in mine.values()], device=args.device)
+        every = trainer.accelerator.gather(values).reshape(-1, len(mine)).max(dim=0).values.tolist()
+        fullest: dict[str, Any] = {
+            name: None if value < 0 else int(value) for name, value in zip(mine, every, strict=True)
+        }
+        answers.say("memory", **fullest)
+
+    clock = ProbeClock(trainer, order, answers, say_memory)
+    for callback in (EpochCallback(parts.sampler), clock):
+        trainer.add_callback(callback)
+    if args.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    try:
+        trainer.train()
+    finally:
+        trainer.shield.over()
+    if order.search:
+        rounds = min(2, order.accumulation)
+        MicroBatchSearch(trainer, order, answers, clock.last_s / args.gradient_accumulation_steps * rounds).run()
+    answers.say("end")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""The parts of a probe: the run's model with random weights, its rows, its loss."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import torch
+from trainwiz.core.config import RunConfig
+from trainwiz.core.errors import UsageError
+from trainwiz.core.export.solved import uses_deepspeed
+from trainwiz.core.launch.probe_order import ProbeOrder
+from trainwiz.core.training.batches import PaddedBatch
+from trainwiz.core.training.evaluation_schedule import EvaluationSchedule
+from trainwiz.core.training.loss import StepLoss
+from trainwiz.core.training.model import random_model
+from trainwiz.core.training.model_inputs import ModelInputs, batch_alone, decoder_only, encoder_decoder
+from trainwiz.core.training.parts import TaskParts
+from trainwiz.core.training.probe_rows import data_rows, generated_rows
+from trainwiz.core.training.probe_trainer import Answers
+from trainwiz.core.training.sampling import EpochSampler
+
+INPUTS: dict[str, ModelInputs] = {"masked-lm": batch_alone, "causal-lm": decoder_only, "seq2seq": encoder_decoder}
+
+
+def probe_parts(
+    config: RunConfig, folder: Path, order: ProbeOrder, device: torch.device, answers: Answers
+) -> TaskParts:
+    """Rows that cannot be read here are generated; `answers` says so. Raises UsageError for a model that cannot be built."""
+    # A large model is filled with random numbers where that is quick; ZeRO-3 shares it out while it is made.
+    on_device = device if device.type == "cuda" and not uses_deepspeed(config) else contextlib.nullcontext()
+    with on_device:
+        model = random_model(config)
+    rows, collate = None, PaddedBatch(0)
+    if order.rows == "data":
+        try:
+            rows, collate = data_rows(config, folder)  # type: ignore[assignment]
+        except UsageError as error:
+            answers.say("rows", rows="lengths" if order.lengths else "longest", why=error.findings[0].message)
+    if rows is None:
+        vocabulary = int(model.get_input_embeddings().weight.shape[0])  # type: ignore[union-attr, arg-type]
+        rows = generated_rows(order, config.task, vocabulary, config.training.seed)
+    return TaskParts(
+        model=model,
+        tokenizer=None,  # type: ignore[arg-type] - nothing is saved
+        train=rows,
+        evaluation=None,
+        collate=collate,
+        sampler=EpochSampler(len(rows), config.training.seed),  # type: ignore[arg-type]
+        loss=StepLoss(config.training.label_smoothing, config.training.loss_chunk),
+        schedule=EvaluationSchedule.of(config, with_saves=False),
+        inputs=INPUTS[config.task],
+        counts_targets=config.task == "seq2seq",
+    )

@@ -1,0 +1,131 @@
+"""The largest micro-batch that fits: doubling on the longest batch, then halving the gap."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from trainwiz.core.launch.probe_order import ProbeOrder
+from trainwiz.core.training.probe_memory import peak_rss_bytes
+from trainwiz.core.training.probe_trainer import Answers, ProbeTrainer
+
+LARGEST = 4096
+BISECTIONS = 3
+TIME_MARGIN = 1.3
+RAM_SHARE = 0.8
+"""Of the RAM that is free: the kernel ends programs before all of it is gone."""
+ROUND = 2
+"""Micro-batches of a trial: the second meets the gradients of the first."""
+
+
+class MicroBatchSearch:
+    """After the training has ended: tries micro-batches on the trained model, each with an optimizer step.
+
+    On a GPU the memory decides, by running out of it; on a CPU the RAM that is left and what the
+    trials so far took of it, because a machine without RAM takes everybody's programs down.
+    """
+
+    def __init__(self, trainer: ProbeTrainer, order: ProbeOrder, answers: Answers, first_s: float) -> None:
+        """`first_s`: seconds of a trial at the micro-batch of the plan, as far as it is known."""
+        self._trainer = trainer
+        self._order = order
+        self._answers = answers
+        self._cuda = trainer.args.device.type == "cuda"
+        self._trial_s = first_s
+        self._rss: list[tuple[int, int]] = [(trainer.micro_batch, peak_rss_bytes())]
+
+    def run(self) -> None:
+        """Says `largest` with the micro-batch and what ended the search."""
+        fits = self._trainer.micro_batch
+        fails = self._trainer.out_of_memory_at
+        why = "it does not fit" if fails is not None else ""
+        while fails is None and not why:
+            wanted = 2 * fits
+            why = self._reason_against(wanted, fits)
+            if why:
+                break
+            if self._fits(wanted):
+                fits = wanted
+            else:
+                fails, why = wanted, f"{wanted} does not fit"
+        for _ in range(BISECTIONS):
+            if fails is None or fails - fits <= max(1, fits // 8) or not self._may_go_on():
+                break
+            middle = (fits + fails) // 2
+            if self._reason_against(middle, fits):
+                break
+            if self._fits(middle):
+                fits = middle
+            else:
+                fails, why = middle, f"{middle} does not fit"
+        self._answers.say("largest", micro_batch=fits, why=why, fails=fails)
+
+    def _may_go_on(self) -> bool:
+        # An engine that shards is left in the middle of its communication.
+        return self._trainer.accelerator.num_processes == 1 and not self._trainer.is_deepspeed_enabled
+
+    def _reason_against(self, micro_batch: int, before: int) -> str:
+        if micro_batch > LARGEST:
+            return f"no more than {LARGEST} are looked for"
+        if time.time() + TIME_MARGIN * self._trial_s * micro_batch / before > self._order.ends_s:
+            return "the time was up"
+        if not self._cuda and self._rss_of(micro_batch) > self._rss[0][1] + RAM_SHARE * self._order.host_free_bytes:
+            return f"{micro_batch} would need more RAM than is free"
+        return ""
+
+    def _rss_of(self, micro_batch: int) -> float:
+        """Expected peak: the line through the last two trials, or all of the process for the first."""
+        size, peak = self._rss[-1]
+        if len(self._rss) < 2:
+            return peak * micro_batch / size
+        other_size, other = self._rss[-2]
+        return peak + (peak - other) / (size - other_size) * (micro_batch - size)
+
+    def _fits(self, micro_batch: int) -> bool:
+        started = time.perf_counter()
+        fits = _survives(lambda: self._step(micro_batch))
+        if not fits:
+            self._forget()
+        if self._cuda:
+            torch.cuda.synchronize()
+        self._trial_s = time.perf_counter() - started
+        peak = int(torch.cuda.max_memory_allocated()) if self._cuda else None
+        if fits and not self._cuda:
+            self._rss.append((micro_batch, peak_rss_bytes()))
+        self._answers.say("trial", micro_batch=micro_batch, fits=fits, seconds=self._trial_s, allocated_bytes=peak)
+        return fits
+
+    def _step(self, micro_batch: int) -> None:
+        trainer = self._trainer
+        trainer.micro_batch = micro_batch
+        if self._cuda:
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+        model: Any = trainer.model_wrapped
+        model.train()
+        batch = trainer.longest(micro_batch)
+        rounds = min(ROUND, self._order.accumulation)
+        for number in range(rounds):
+            trainer.accelerator.gradient_state._set_sync_gradients(number == rounds - 1)
+            trainer.training_step(model, dict(batch))
+        optimizer: Any = trainer.optimizer
+        optimizer.step()
+        model.zero_grad()
+
+    def _forget(self) -> None:
+        model: Any = self._trainer.model_wrapped
+        model.zero_grad(set_to_none=True)
+        gc.collect()
+        if self._cuda:
+            torch.cuda.empty_cache()
+
+
+def _survives(step: Callable[[], None]) -> bool:
+    try:
+        step()
+    except torch.OutOfMemoryError:
+        return False
+    return True

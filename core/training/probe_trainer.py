@@ -1,0 +1,172 @@
+"""ProbeTrainer and ProbeClock: the run's own steps with a clock beside them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from trainwiz.core.launch.probe_order import ANSWERS_JSONL, ProbeOrder
+from trainwiz.core.training.trainer import RunTrainer
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+WARM_STEPS = 2
+"""Steps on the longest batch: the first makes the optimizer's states, the second peaks with them."""
+WARM_SHARE = 0.25
+"""Of the time left; a first step that takes more is the only one before the clock starts."""
+MEASURED_S = 15.0
+SEARCH_SHARE = 0.35
+"""Of the time left after the first steps, kept for the search for the largest micro-batch."""
+MOST_STEPS = 400
+
+
+class Answers:
+    """probe.jsonl: lines of the first process."""
+
+    def __init__(self, folder: Path, writes: bool) -> None:
+        self._path = folder / ANSWERS_JSONL
+        self._writes = writes
+
+    def say(self, event: str, **values: Any) -> None:
+        if self._writes:
+            with self._path.open("a", encoding="utf-8") as lines:
+                lines.write(json.dumps({"event": event, "time_s": time.time(), **values}) + "\n")
+
+
+class ProbeTrainer(RunTrainer):
+    """Gives the longest batch for the first steps, then the rows of the run.
+
+    Where the GPU runs out of memory in the first step, the micro-batch is halved until it fits.
+    """
+
+    longest: Callable[[int], dict[str, torch.Tensor]]
+    """rows -> a batch of full length."""
+    micro_batch: int
+    warm: int = WARM_STEPS
+    out_of_memory_at: int | None = None
+    """The smallest micro-batch that did not fit."""
+    window_tokens: int = 0
+
+    def get_batch_samples(
+        self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device
+    ) -> tuple[list[Any], torch.Tensor | int | None]:
+        if self.state.global_step < self.warm:
+            batch = self.longest(self.micro_batch)
+            window = [dict(batch) for _ in range(num_batches)]
+        else:
+            window = [self._cut(batch) for batch in islice(self._meter.timed(epoch_iterator), num_batches)]
+        self.window_tokens = sum(int(batch["input_ids"].numel()) for batch in window)
+        return window, self._labels_of_window(window, device)
+
+    def training_step(
+        self, model: Any, inputs: dict[str, Any], num_items_in_batch: torch.Tensor | int | None = None
+    ) -> torch.Tensor:
+        while True:
+            fits = False
+            try:
+                loss = super().training_step(model, self._cut(inputs), num_items_in_batch)
+                fits = True
+            except torch.OutOfMemoryError:
+                if self.state.global_step or self.micro_batch == 1 or self.accelerator.num_processes > 1:
+                    raise
+            if fits:
+                return loss
+            # Beyond the handler: the exception's frames hold the tensors.
+            self.out_of_memory_at, self.micro_batch = self.micro_batch, self.micro_batch // 2
+            model.zero_grad(set_to_none=True)
+            torch.cuda.empty_cache()
+
+    def _cut(self, batch: dict[str, Any]) -> dict[str, Any]:
+        if len(batch["input_ids"]) <= self.micro_batch:
+            return batch
+        return {name: value[: self.micro_batch] for name, value in batch.items()}
+
+
+class ProbeClock(TrainerCallback):
+    """Times each step, says so, and ends the training when enough is known.
+
+    A step of the plan has `order.accumulation` micro-batches; of a measured one with fewer, the time
+    of a micro-batch that does no optimizer step is added for each that is missing.
+    """
+
+    def __init__(self, trainer: ProbeTrainer, order: ProbeOrder, answers: Answers, memory: Callable[[], None]) -> None:
+        self.steps = 0
+        self.last_s = 0.0
+        """Wall time of the last step."""
+        self._trainer = trainer
+        self._order = order
+        self._answers = answers
+        self._memory = memory
+        self._cuda = trainer.args.device.type == "cuda"
+        self._end = time.perf_counter()
+        self._begin = self._end
+        self._marks: list[float] = []
+        self._stops_s: float | None = None
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self._answers.say("ready")
+        self._end = self._now()
+
+    def on_step_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self._begin, self._marks = self._now(), []
+
+    def on_substep_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self._marks.append(self._now())
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        end = self._now()
+        self.last_s = end - self._end
+        if state.global_step <= self._trainer.warm:
+            self._warm_step(state)
+        elif len(self._marks) + 1 == args.gradient_accumulation_steps:
+            self.steps += 1
+            self._answers.say("step", **self._whole_step(end, args))
+        if self._stops_s is not None and self._agreed(time.time() >= self._stops_s or self.steps >= MOST_STEPS):
+            control.should_training_stop = True
+        self._end = self._now()
+
+    def _warm_step(self, state: TrainerState) -> None:
+        left = self._order.ends_s - time.time()
+        self._answers.say("warm", seconds=self.last_s, step=state.global_step, micro_batch=self._trainer.micro_batch)
+        if self._agreed(self.last_s > WARM_SHARE * left):
+            self._trainer.warm = state.global_step
+        if state.global_step >= self._trainer.warm:
+            self._memory()
+            share = SEARCH_SHARE if self._order.search else 0.0
+            self._stops_s = min(time.time() + MEASURED_S, self._order.ends_s - share * left)
+
+    def _whole_step(self, end: float, args: TrainingArguments) -> dict[str, Any]:
+        """Seconds of a step of the plan, and tokens of it over all processes, padding included."""
+        done = args.gradient_accumulation_steps
+        missing = self._order.accumulation - done
+        seconds = end - self._end
+        if missing > 0:
+            # Waiting for rows, and a forward and backward pass without the optimizer.
+            waiting = (self._begin - self._end) / done
+            passes = (self._marks[-1] - self._begin) / len(self._marks) if self._marks else 0.0
+            seconds += missing * (waiting + passes)
+        tokens = self._trainer.window_tokens * args.world_size * self._order.accumulation / done
+        return {"seconds": seconds, "tokens": tokens, "micro_batch": self._trainer.micro_batch}
+
+    def _now(self) -> float:
+        if self._cuda:
+            torch.cuda.synchronize()
+        return time.perf_counter()
+
+    def _agreed(self, mine: bool) -> bool:
+        """What the first process says: every process must stop at the same step."""
+        accelerator = self._trainer.accelerator
+        if accelerator.num_processes == 1:
+            return mine
+        flag = torch.tensor([int(mine and accelerator.is_main_process)], device=accelerator.device)
+        return bool(accelerator.reduce(flag, reduction="sum").item() > 0)
