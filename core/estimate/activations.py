@@ -35,7 +35,7 @@ def checkpoint_bytes(work: Workload, block: Block) -> int:
 
 def weight_copy_bytes(work: Workload, linear_parameters: int) -> int:
     """Autocast's half-precision copies of trained weights, which the backward pass needs again."""
-    return HALF * linear_parameters if work.formats.autocast and not work.lora else 0
+    return HALF * linear_parameters if work.formats.autocast and not work.lora and work.strategy != "fsdp" else 0
 
 
 def _norm_bytes(work: Workload, block: Block) -> int:

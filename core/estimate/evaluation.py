@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trainwiz.core.estimate.architecture import Block
+from trainwiz.core.estimate.logits import evaluation_bytes
 from trainwiz.core.estimate.workload import HALF, SINGLE, Workload
 
 SCORE_COPIES = 4
@@ -12,26 +13,18 @@ SCORE_COPIES = 4
 def evaluation_parts(work: Workload) -> dict[str, int]:
     """activations, logits and temporary of one evaluation batch beside what the process holds anyway.
 
-    The logits exist three times (their labelled positions once for the accuracy or the loss, and
-    their log-softmax: core/training/evaluation.py).
+    The logits are read inside the forward pass, while autocast still keeps its copies of the weights.
     """
     rows = work.eval_micro_batch
-    positions = rows * work.decoded_length
     hidden = max(block.hidden for block in work.architecture.blocks)
     stream = rows * (work.length + (work.target_length if work.architecture.kind == "encoder-decoder" else 0)) * hidden
     inside = max(_inside(work, block, rows) for block in work.architecture.blocks)
-    vocabulary = work.architecture.vocabulary
-    if work.loss_chunk is None or work.loss_chunk >= positions:
-        logits = 3 * SINGLE * positions * vocabulary
-    else:
-        handed_out = SINGLE if work.formats.autocast else work.formats.compute
-        logits = vocabulary * (2 * handed_out * positions + 2 * SINGLE * work.loss_chunk)
-    # Autocast's copies of the weights are gone when the loss is computed.
-    during = max(inside + _weight_copies(work), logits)
+    logits = evaluation_bytes(work)
+    during = max(inside, logits)
     return {
         "activations": 2 * stream * work.formats.residual,
         "logits": logits if during == logits else 0,
-        "temporary": 0 if during == logits else during,
+        "temporary": _weight_copies(work) + (0 if during == logits else during),
     }
 
 

@@ -6,14 +6,19 @@ from dataclasses import dataclass
 
 from trainwiz.core.estimate.activations import block_bytes, checkpoint_bytes, weight_copy_bytes, working_bytes
 from trainwiz.core.estimate.evaluation import evaluation_parts, generation_parts
+from trainwiz.core.estimate.logits import (
+    handed_out_bytes,
+    loss_backward_bytes,
+    loss_forward_bytes,
+    positions_of,
+    slice_weight_bytes,
+    sliced,
+)
 from trainwiz.core.estimate.moment import KINDS, Moment
 from trainwiz.core.estimate.states import States, states_of
-from trainwiz.core.estimate.workload import HALF, SINGLE, Workload
+from trainwiz.core.estimate.workload import HALF, Workload
 
-__all__ = ["KINDS", "Moment", "Peak", "evaluation_peak", "logit_bytes", "peak_of"]
-
-_CHECKPOINTS_UNTIL_COLLECTED = 8
-"""Inputs of checkpointed blocks that still wait for Python's garbage collector (traced: 8 of 16, 8 of 33)."""
+__all__ = ["KINDS", "Moment", "Peak", "evaluation_peak", "held_parts", "peak_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +40,9 @@ def peak_of(work: Workload) -> Peak:
     kept = _kept(work)
     moments = (
         _forward_end(work, states, kept),
+        _handed_out(work, states, kept),
         _loss_forward(work, states, kept),
-        _loss(work, states, kept),
+        _loss_backward(work, states, kept),
         _backward(work, states, kept),
         _last_block(work, states),
         _token_table(work, states),
@@ -45,12 +51,16 @@ def peak_of(work: Workload) -> Peak:
     return Peak(max(moments, key=lambda moment: moment.bytes), moments, states)
 
 
-def _held(work: Workload, states: States) -> dict[str, int]:
-    """What is there at every moment: gradients too when micro-batches are summed."""
-    summed = states.gradients if work.accumulation > 1 else 0
+def held_parts(work: Workload, states: States, *, backward: bool) -> dict[str, int]:
+    """What is there at every moment before the step, gradients too when micro-batches are summed.
+
+    `backward`: the buffers of communication are there, and gradients that are one buffer.
+    """
+    whole = states.flat_gradients and backward
+    there = states.gradients if work.accumulation > 1 or states.standing_gradients or whole else 0
     return {
-        "weights": states.weights,
-        "gradients": summed + states.buckets,
+        "weights": states.weights + states.gathered,
+        "gradients": there + states.buckets + (states.backward_buffers if backward else 0),
         "optimizer": states.optimizer,
         "activations": 0,
         "logits": 0,
@@ -76,32 +86,19 @@ def _embedding_bytes(work: Workload) -> int:
 def _head_bytes(work: Workload) -> int:
     """The final norm, and the transform of a masked-LM head."""
     formats, architecture = work.formats, work.architecture
-    tokens = work.micro_batch * work.decoded_length
-    width = architecture.hidden * tokens
+    width = architecture.hidden * positions_of(work, work.micro_batch)
     if not architecture.transform_head:
         return width * (formats.norm + (0 if work.lora else formats.compute))
     copies = {"erf_unfused": 3}.get(architecture.blocks[-1].activation, 1)
     return width * (2 * formats.residual + (2 + copies) * formats.compute)
 
 
-def logit_bytes(work: Workload, positions: int, *, backward: bool = False) -> int:
-    """The loss at its fullest: three tensors of the logits' size in fp32, forward as backward.
-
-    Forward: the model's logits, those of the labelled positions, and their log-softmax. Backward:
-    the log-softmax and two gradients. A loss in slices has the last two for one slice alone, and
-    the logits twice in the format that the model hands out (core/training/loss.py).
-    """
-    vocabulary = work.architecture.vocabulary
-    if work.loss_chunk is None or work.loss_chunk >= positions:
-        return 3 * SINGLE * positions * vocabulary
-    handed_out = SINGLE if work.formats.autocast else work.formats.compute
-    slice_copies = 3 if backward or handed_out != SINGLE else 2
-    return vocabulary * (2 * handed_out * positions + slice_copies * SINGLE * work.loss_chunk)
-
-
 def _vocabulary_copy(work: Workload) -> int:
+    """Autocast's copy of the weights of the head, which the backward pass needs again."""
     architecture = work.architecture
     transform = architecture.hidden**2 if architecture.transform_head else 0
+    if sliced(work):
+        return weight_copy_bytes(work, transform)
     return weight_copy_bytes(work, architecture.vocabulary_parameters + transform)
 
 
@@ -116,71 +113,86 @@ def _blocks_weight_copy(work: Workload) -> int:
 
 def _forward_end(work: Workload, states: States, kept: int) -> Moment:
     """The model's last product, while autocast still keeps the copies of all weights."""
-    parts = _held(work, states)
+    parts = held_parts(work, states, backward=False)
     parts["activations"] = kept + _head_bytes(work)
     parts["temporary"] = _vocabulary_copy(work) + _blocks_weight_copy(work)
-    parts["logits"] = work.formats.compute * work.micro_batch * work.decoded_length * work.architecture.vocabulary
+    if sliced(work):
+        parts["temporary"] += slice_weight_bytes(work, backward=False)
+        parts["logits"] = loss_forward_bytes(work)
+    else:
+        positions = positions_of(work, work.micro_batch)
+        parts["logits"] = work.formats.compute * positions * work.architecture.vocabulary
     return Moment("the end of the forward pass", parts)
 
 
-def _loss_forward(work: Workload, states: States, kept: int) -> Moment:
-    """The logits, their copy, and the log-softmax."""
-    parts = _held(work, states)
+def _handed_out(work: Workload, states: States, kept: int) -> Moment:
+    """accelerate's copy of the logits in fp32, beside the logits themselves."""
+    parts = held_parts(work, states, backward=False)
     parts["activations"] = kept + _head_bytes(work)
     parts["temporary"] = _vocabulary_copy(work)
-    parts["logits"] = logit_bytes(work, work.micro_batch * work.decoded_length)
+    parts["logits"] = handed_out_bytes(work)
+    return Moment("the end of the forward pass, with its outputs in fp32", parts)
+
+
+def _loss_forward(work: Workload, states: States, kept: int) -> Moment:
+    parts = held_parts(work, states, backward=False)
+    parts["activations"] = kept + _head_bytes(work)
+    parts["temporary"] = _vocabulary_copy(work)
+    parts["logits"] = 0 if sliced(work) else loss_forward_bytes(work)
     return Moment("the end of the forward pass, with the loss", parts)
 
 
-def _loss(work: Workload, states: States, kept: int) -> Moment:
+def _loss_backward(work: Workload, states: States, kept: int) -> Moment:
     """The kept log-softmax and two gradients of the same size; the logits themselves are gone."""
-    parts = _held(work, states)
+    parts = held_parts(work, states, backward=False)
     parts["activations"] = kept + _head_bytes(work)
-    parts["temporary"] = _vocabulary_copy(work)
-    parts["logits"] = logit_bytes(work, work.micro_batch * work.decoded_length, backward=True)
+    parts["temporary"] = _vocabulary_copy(work) + slice_weight_bytes(work, backward=True)
+    parts["logits"] = loss_backward_bytes(work)
     return Moment("the start of the backward pass, in the loss", parts)
 
 
 def _backward(work: Workload, states: States, kept: int) -> Moment:
     """The last block's backward pass, while every other block still waits with its activations."""
-    parts = _held(work, states)
+    parts = held_parts(work, states, backward=True)
     last = work.architecture.blocks[-1]
     parts["activations"] = kept + (block_bytes(work, last) if work.checkpointing else 0)
     parts["temporary"] = working_bytes(work, last)
-    head = work.architecture.vocabulary_parameters * work.formats.weights
-    if work.accumulation == 1 and not work.lora and not states.host:
-        parts["gradients"] += head
+    if _gradients_grow(work, states):
+        parts["gradients"] += work.architecture.vocabulary_parameters * work.formats.weights
     return Moment(f"the backward pass of layer {work.architecture.layers}", parts)
 
 
 def _last_block(work: Workload, states: States) -> Moment:
     """The backward pass of the first block: every other gradient is there, the token table's not yet."""
-    parts = _held(work, states)
+    parts = held_parts(work, states, backward=True)
     first = work.architecture.blocks[0]
-    if work.accumulation == 1:
+    if work.accumulation == 1 and not states.flat_gradients:
         late = first.parameters + work.architecture.embedding_parameters
         if work.architecture.tied:
             late -= work.architecture.vocabulary_parameters
-        parts["gradients"] += max(0, states.gradients - (0 if work.lora else late * work.formats.weights))
+        share = states.weights / max(1, states.weights + states.gathered) if states.gathered else 1.0
+        parts["gradients"] += max(0, states.gradients - (0 if work.lora else int(late * work.formats.weights * share)))
     parts["activations"] = block_bytes(work, first)
     if work.checkpointing:
-        waiting = min(first.layers, _CHECKPOINTS_UNTIL_COLLECTED) * checkpoint_bytes(work, first)
-        parts["activations"] += waiting + _embedding_bytes(work)
+        parts["activations"] += checkpoint_bytes(work, first) + _embedding_bytes(work)
     parts["temporary"] = working_bytes(work, first)
     return Moment("the backward pass of layer 1", parts)
 
 
 def _token_table(work: Workload, states: States) -> Moment:
     """The end of the backward pass. A tied table collects its gradients out of place: three copies at once (traced)."""
-    parts = _held(work, states)
-    if work.accumulation == 1:
+    parts = held_parts(work, states, backward=True)
+    if work.accumulation == 1 and not states.flat_gradients:
         parts["gradients"] += states.gradients
-    if work.architecture.tied and not work.lora and not states.host:
-        parts["temporary"] = 2 * work.architecture.vocabulary_parameters * work.formats.weights
-    if work.checkpointing:
-        first = work.architecture.blocks[0]
-        parts["activations"] = min(first.layers, _CHECKPOINTS_UNTIL_COLLECTED) * checkpoint_bytes(work, first)
+    if work.architecture.tied and not work.lora:
+        table = work.architecture.vocabulary_parameters * work.formats.weights
+        parts["temporary"] = table if states.flat_gradients else 2 * table
     return Moment("the end of the backward pass, at the token table", parts)
+
+
+def _gradients_grow(work: Workload, states: States) -> bool:
+    """One gradient after the other appears in this backward pass."""
+    return work.accumulation == 1 and not work.lora and not states.flat_gradients and states.gradients > 0
 
 
 def _optimizer_step(states: States) -> Moment:
@@ -205,7 +217,12 @@ def evaluation_peak(work: Workload) -> Peak | None:
     if work.eval_micro_batch == 0:
         return None
     states = states_of(work)
-    there = {"weights": states.weights, "gradients": states.buckets, "optimizer": states.optimizer}
+    standing = states.gradients if states.standing_gradients else 0
+    there = {
+        "weights": states.weights + states.gathered,
+        "gradients": states.buckets + standing,
+        "optimizer": states.optimizer,
+    }
     moments = [Moment("an evaluation", {**there, **evaluation_parts(work)})]
     if work.generation_length:
         moments.append(Moment("generating text in an evaluation", {**there, **generation_parts(work)}))

@@ -11,6 +11,9 @@ from trainwiz.core.estimate.states import States, states_of
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.tracing.result import TraceResult
 
+STEP = "the optimizer step"
+"""Name of the step's moment in a trace."""
+
 
 def traced_peak(work: Workload, trace: TraceResult) -> Peak:
     """The fullest moment of the training step on one device. A trace holds all states in one process."""
@@ -36,11 +39,19 @@ def _shared(work: Workload, states: States, moment: Moment) -> Moment:
     if work.strategy == "single":
         return Moment(moment.name, parts)
     alone = states_of(replace(work, strategy="single", offload="none", world_size=1))
-    parts["weights"] += states.weights - alone.weights
-    parts["optimizer"] = _scaled(parts["optimizer"], states.optimizer, alone.optimizer)
-    parts["gradients"] = _scaled(parts["gradients"], states.gradients, alone.gradients) + states.buckets
+    step = moment.name == STEP
+    whole = alone.gradients
+    share = 1.0 if whole == 0 else min(1.0, parts["gradients"] / whole)
+    parts["weights"] += states.weights - alone.weights + (0 if step else states.gathered)
+    parts["optimizer"] = states.optimizer
+    if states.flat_gradients:
+        begun = share > 0 or states.standing_gradients
+        parts["gradients"] = states.gradients if begun else 0
+    else:
+        parts["gradients"] = int(states.gradients * share)
+    parts["gradients"] += states.buckets
+    if step:
+        parts["temporary"] = states.step_temporary
+    elif "backward" in moment.name:
+        parts["gradients"] += states.backward_buffers
     return Moment(moment.name, {kind: max(0, size) for kind, size in parts.items()})
-
-
-def _scaled(size: int, part: int, whole: int) -> int:
-    return part if whole == 0 else size * part // whole

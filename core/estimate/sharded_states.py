@@ -1,0 +1,172 @@
+"""States that several processes share: ZeRO as DeepSpeed 0.19 allocates it, and FSDP 2 of torch 2.13.
+
+Sizes follow deepspeed/runtime/zero/stage_1_and_2.py and stage3.py with the settings of
+core/export/deepspeed.py, not the tables of the paper (Rajbhandari et al. 2020): gradients are
+summed in fp32 there, in buffers that the paper does not count.
+"""
+
+from __future__ import annotations
+
+from trainwiz.core.estimate.state_sizes import States, largest_matrix, optimizer_bytes, step_bytes
+from trainwiz.core.estimate.workload import HALF, SINGLE, Workload
+from trainwiz.core.export.deepspeed import BUCKET_ELEMENTS
+
+REUSE_ELEMENTS = 1_000_000_000
+"""stage3_max_reuse_distance: weights that are needed again within so many elements stay gathered."""
+PREFETCH_ELEMENTS = 50_000_000
+"""stage3_prefetch_bucket_size."""
+SUB_GROUP_ELEMENTS = 1_000_000_000
+"""sub_group_size: ZeRO-3 steps over so many elements at a time."""
+_ADAMW = frozenset({"adamw_torch", "adamw_torch_fused"})
+
+
+def zero_states(work: Workload) -> States:
+    """ZeRO stage 1, 2 or 3, offloaded or not."""
+    return _stage_3(work) if work.strategy == "zero3" else _stages_1_and_2(work)
+
+
+def _stages_1_and_2(work: Workload) -> States:
+    formats, shards = work.formats, work.world_size
+    element, half = formats.weights, formats.weights == HALF
+    trained = work.trainable_parameters
+    weights = (work.architecture.parameters + work.adapter_parameters) * element
+    # One flat fp32 buffer of this process's share (grad_accum_dtype), also where the optimizer is in host RAM:
+    # DeepSpeed fills it on the device and copies it over at the end of the window.
+    share = trained * SINGLE // shards
+    first = work.strategy == "zero1"
+    staged = SINGLE if first else element
+    buffers = 2 * BUCKET_ELEMENTS * staged + _reduced(work, staged, converted=first and half)
+    gradients = share
+    if first and work.accumulation > 1:
+        # Every process sums all gradients itself until the last micro-batch.
+        gradients = trained * SINGLE
+        buffers += share if half else 0
+    if work.offload in ("optimizer", "all"):
+        gradients = gradients if half else 0
+        return States(
+            weights,
+            gradients,
+            optimizer=0,
+            buckets=_largest(work) * element,
+            backward_buffers=buffers,
+            host=_offloaded(work, share, element),
+            flat_gradients=True,
+        )
+    return States(
+        weights,
+        gradients,
+        optimizer=_optimizer(work),
+        backward_buffers=buffers,
+        # In fp32 the share is put together again for the step; AdamW makes its copy either way.
+        step_temporary=_step(work, trained // shards) + (0 if half else share),
+        flat_gradients=True,
+    )
+
+
+def _stage_3(work: Workload) -> States:
+    formats, shards, architecture = work.formats, work.world_size, work.architecture
+    element = formats.weights
+    parameters = architecture.parameters + work.adapter_parameters
+    trained = work.trainable_parameters
+    share = trained * SINGLE // shards
+    unit = max(max(block.parameters for block in architecture.blocks), largest_matrix(architecture))
+    gathered = min(parameters, REUSE_ELEMENTS // 2 + PREFETCH_ELEMENTS + unit) * element
+    bucket = BUCKET_ELEMENTS * element
+    buffers = _reduced(work, element, converted=False) + min(BUCKET_ELEMENTS, trained) * SINGLE // shards
+    if work.offload in ("optimizer", "all"):
+        whole = work.offload == "all"
+        host = _offloaded(work, share, element, stage_3=True)
+        if whole:
+            host += pinned(parameters * element // shards)
+        weights = 0 if whole else parameters * element // shards
+        return States(
+            weights, gradients=0, optimizer=0, buckets=bucket, backward_buffers=buffers, gathered=gathered, host=host
+        )
+    return States(
+        parameters * element // shards,
+        gradients=share,
+        optimizer=_optimizer(work),
+        buckets=bucket,
+        backward_buffers=buffers,
+        gathered=gathered,
+        step_temporary=min(share, SUB_GROUP_ELEMENTS * SINGLE)
+        + _step(work, min(trained // shards, SUB_GROUP_ELEMENTS)),
+        flat_gradients=True,
+        standing_gradients=True,
+    )
+
+
+def _largest(work: Workload) -> int:
+    """Elements of the largest trained parameter."""
+    if not work.lora:
+        return largest_matrix(work.architecture)
+    sizes = [max(inputs, outputs) for block in work.architecture.blocks for _, inputs, outputs in block.linears]
+    return work.lora_rank * max(sizes, default=1)
+
+
+def _reduced(work: Workload, staged: int, *, converted: bool) -> int:
+    """What is alive while one bucket is reduced: a copy of it, and one in half precision where it is sent so.
+
+    A gradient larger than a bucket goes by itself, as it is.
+    """
+    largest = _largest(work)
+    bucket = min(BUCKET_ELEMENTS, work.trainable_parameters)
+    sent = HALF if converted else 0
+    alone = largest if largest > BUCKET_ELEMENTS else 0
+    return max(bucket * (staged + sent), alone * (staged + sent))
+
+
+def _optimizer(work: Workload) -> int:
+    """Master weights and moments of this process's share."""
+    master = SINGLE if work.formats.weights == HALF else 0
+    return int(work.trainable_parameters * (optimizer_bytes(work.optimizer, SINGLE) + master)) // work.world_size
+
+
+def _step(work: Workload, elements: int) -> int:
+    """DeepSpeed runs torch's AdamW with `torch_adam`, which is the foreach one."""
+    return int(elements * step_bytes("adamw_torch" if work.optimizer in _ADAMW else work.optimizer))
+
+
+def _offloaded(work: Workload, share: int, element: int, *, stage_3: bool = False) -> int:
+    """Host RAM of one process: master weights, gradients, moments, and pinned copies on the way (bytes).
+
+    `share` is this process's part in fp32.
+    """
+    moments = int(share * optimizer_bytes(work.optimizer, SINGLE) / SINGLE)
+    half = element == HALF
+    if stage_3:
+        # Master weights are pageable; the gradients of the step and the ones that micro-batches add up in are pinned.
+        return share + moments + 2 * pinned(share)
+    passing = pinned(share * element // SINGLE) + pinned(_largest(work) * element)
+    summed = 0 if half or work.accumulation == 1 else pinned(share)
+    return 2 * pinned(share) + moments + passing + summed
+
+
+def pinned(size: int) -> int:
+    """Bytes of page-locked host memory for `size`: torch's caching host allocator rounds up to a power of two."""
+    return 1 << max(0, size - 1).bit_length() if size > 0 else 0
+
+
+def fsdp_states(work: Workload, alone: States) -> States:
+    """FSDP 2 as accelerate 1.15 wraps a model: each block, the embedding, and the head with its norm.
+
+    Two blocks are whole at a time, the one that computes and the one that is fetched; the head, and
+    with it a tied token table, stays whole through the step.
+    """
+    shards, compute = work.world_size, work.formats.compute
+    architecture = work.architecture
+    block = max(block.parameters for block in architecture.blocks)
+    table = architecture.vocabulary_parameters
+    unit = block if architecture.tied else max(block, table)
+    gathered = (2 * unit + table) * compute
+    # The gradients of a block, and the buffers of the one before it that is still being summed.
+    of_block = 0 if work.lora else 3 * block * compute
+    of_table = 0 if work.lora else 2 * table * compute
+    return States(
+        weights=alone.weights // shards,
+        gradients=alone.gradients // shards,
+        optimizer=alone.optimizer // shards,
+        backward_buffers=max(of_block, of_table),
+        gathered=gathered,
+        step_temporary=alone.step_temporary // shards,
+    )
