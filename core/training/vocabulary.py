@@ -100,6 +100,12 @@ class VocabularyProduct:
     def contiguous(self) -> VocabularyProduct:
         return self
 
+    def __getitem__(self, key: Any) -> VocabularyProduct:
+        """logits[..., :n]: some of the vocabulary for all positions, as models do that pad it."""
+        if not isinstance(key, tuple) or len(key) != 2 or key[0] is not Ellipsis or not isinstance(key[1], slice):
+            raise not_sliceable(self.head)
+        return self._with(lambda logits: logits[..., key[1]])
+
     @property
     def device(self) -> torch.device:
         return self.hidden.device
@@ -153,6 +159,9 @@ def let_logits_be_read(model: nn.Module, chunk: int | None) -> None:
     if hasattr(plain, READER):
         plain = getattr(plain, READER)
 
+    # One function for good: torch.compile takes another one for another model.
+    apart = torch.compiler.disable(lambda hidden: VocabularyProduct(head, hidden, chunk or 1))
+
     @wraps(plain)
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         reader = kwargs.pop(READER, None)
@@ -161,22 +170,31 @@ def let_logits_be_read(model: nn.Module, chunk: int | None) -> None:
         if chunk is None:
             outputs = plain(self, *args, **kwargs)
         else:
-            with _kept_apart(self.get_output_embeddings(), chunk):
+            with _replaced(head, apart):
                 outputs = plain(self, *args, **kwargs)
         logits = outputs["logits"]
         outputs["logits"] = None
-        outputs["loss"] = reader(logits)
+        outputs["loss"] = _read(reader, logits)
         return outputs
 
+    if chunk is not None:
+        # torch.compile goes on inside the layers; what a product does is Python's.
+        forward = torch.compiler.disable(forward, recursive=False)
     setattr(forward, READER, plain)
     bare.forward = MethodType(forward, bare)
 
 
+@torch.compiler.disable
+def _read(reader: LogitsReader, logits: torch.Tensor | VocabularyProduct) -> torch.Tensor:
+    """Not compiled: each number of slices would be a program of its own."""
+    return reader(logits)
+
+
 @contextmanager
-def _kept_apart(head: nn.Module, chunk: int) -> Iterator[None]:
+def _replaced(head: Any, forward: Callable[[torch.Tensor], VocabularyProduct]) -> Iterator[None]:
     """Within, calling `head` multiplies nothing."""
-    own = head.__dict__.get("forward")
-    head.forward = lambda hidden: VocabularyProduct(head, hidden, chunk)
+    own = vars(head).get("forward")
+    head.forward = forward
     try:
         yield
     finally:

@@ -1,0 +1,267 @@
+"""The loss in slices of the vocabulary product against the plain one: the same numbers, without the logits."""
+
+from __future__ import annotations
+
+import copy
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from torch.utils._python_dispatch import TorchDispatchMode
+from trainwiz.core.errors import UsageError
+from trainwiz.core.training.evaluation import batch_sums
+from trainwiz.core.training.loss import StepLoss
+from trainwiz.core.training.masking import IGNORED
+from trainwiz.core.training.vocabulary import READER, VocabularyProduct, let_logits_be_read
+from trainwiz.core.training.weights import MODEL_CLASSES
+from transformers import AutoConfig, PreTrainedModel
+
+VOCABULARY = 211
+WIDTH = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+LAYERS = {"d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48,
+          "encoder_attention_heads": 4, "decoder_attention_heads": 4, "pad_token_id": 0,
+          "decoder_start_token_id": 0}  # fmt: skip
+T5 = {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4, "decoder_start_token_id": 0}
+GQA = {**WIDTH, "num_key_value_heads": 2}
+MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "llama": ("causal-lm", "llama", GQA),
+    "llama, tied": ("causal-lm", "llama", {**GQA, "tie_word_embeddings": True}),
+    "gpt2": ("causal-lm", "gpt2", {"n_embd": 32, "n_layer": 2, "n_head": 4}),
+    "qwen2": ("causal-lm", "qwen2", GQA),
+    "phi, bias in the head": ("causal-lm", "phi", WIDTH),
+    "gemma2, capped": ("causal-lm", "gemma2", {**GQA, "head_dim": 8, "final_logit_softcapping": 3.0}),
+    "cohere, scaled": ("causal-lm", "cohere", {**GQA, "logit_scale": 0.5}),
+    "granite, divided": ("causal-lm", "granite", {**GQA, "logits_scaling": 3.0}),
+    "t5, tied and scaled": ("seq2seq", "t5", T5),
+    "t5, untied": ("seq2seq", "t5", {**T5, "tie_word_embeddings": False, "feed_forward_proj": "gated-gelu"}),
+    "marian, bias after the head": ("seq2seq", "marian", LAYERS),
+    "m2m_100": ("seq2seq", "m2m_100", LAYERS),
+    "esm, bias after the head": ("masked-lm", "esm", {**WIDTH, "pad_token_id": 1, "mask_token_id": 5}),
+}
+
+
+def tiny_model(name: str, seed: int = 0) -> PreTrainedModel:
+    """Without dropout; every bias is drawn, since models start with zeros, which hide a bias that is left out."""
+    task, kind, values = MODELS[name]
+    torch.manual_seed(seed)
+    config = AutoConfig.for_model(kind, vocab_size=VOCABULARY, **values)
+    model: PreTrainedModel = MODEL_CLASSES[task].from_config(config).eval()
+    for key, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if key.endswith("bias") or key == "final_logits_bias":
+            tensor.data.normal_(std=0.5)
+    return model
+
+
+def batch_of(model: Any, rows: int = 3, length: int = 11) -> tuple[dict[str, Any], torch.Tensor]:
+    """Inputs with padding, and labels of which some rows have few."""
+    tokens = torch.randint(6, VOCABULARY, (rows, length))
+    labels = torch.randint(6, VOCABULARY, (rows, length))
+    labels[0, 2:], labels[1, :3] = IGNORED, IGNORED
+    tokens[1, :4] = 5
+    inputs = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
+    inputs["attention_mask"][0, 8:] = 0
+    if model.config.is_encoder_decoder:
+        inputs["decoder_input_ids"] = torch.randint(6, VOCABULARY, (rows, length))
+    return inputs, labels
+
+
+def step(model: Any, chunk: int | None, smoothing: float = 0.0, autocast: bool = False) -> tuple[float, dict[str, Any]]:
+    """Loss and gradients of one batch."""
+    let_logits_be_read(model, chunk)
+    torch.manual_seed(3)
+    inputs, labels = batch_of(model)
+    loss = StepLoss(smoothing, chunk)
+    with torch.autocast("cpu", torch.bfloat16) if autocast else nullcontext():
+        outputs = model(**inputs, **loss.keywords(labels))
+    value = loss(outputs, labels, torch.tensor(40))
+    value.backward()
+    return value.item(), {name: weight.grad for name, weight in model.named_parameters()}
+
+
+def difference(ours: dict[str, Any], theirs: dict[str, Any]) -> float:
+    """Norm of the difference as a share of the norm; the same weights must have a gradient."""
+    assert {name for name, grad in ours.items() if grad is not None} == {
+        name for name, grad in theirs.items() if grad is not None
+    }
+    pairs = [(grad.double(), theirs[name].double()) for name, grad in ours.items() if grad is not None]
+    assert pairs
+    apart, whole = (sum(float((tensor**2).sum()) for tensor in side) for side in
+                    ([one - two for one, two in pairs], [two for _, two in pairs]))  # fmt: skip
+    return float((apart / whole) ** 0.5)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("name", MODELS)
+def test_loss_and_gradients_are_those_of_the_whole_logits(name: str, smoothing: float) -> None:
+    model = tiny_model(name)
+    plain, gradients = step(copy.deepcopy(model), None, smoothing)
+    for chunk in (1, 4, 1000):
+        sliced, ours = step(copy.deepcopy(model), chunk, smoothing)
+        assert sliced == pytest.approx(plain, rel=1e-6)
+        assert difference(ours, gradients) < 1e-6
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma2, capped", "t5, tied and scaled", "esm, bias after the head"])
+def test_under_autocast_it_is_as_near_to_float32_as_the_plain_loss(name: str) -> None:
+    model = tiny_model(name)
+    exact, wanted = step(copy.deepcopy(model), None)
+    errors = []
+    for chunk in (None, 4):
+        value, gradients = step(copy.deepcopy(model), chunk, autocast=True)
+        assert value == pytest.approx(exact, rel=2e-3)
+        errors.append(difference(gradients, wanted))
+    assert 1e-4 < errors[1] < 1.1 * errors[0]
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("name", ["llama", "m2m_100", "esm, bias after the head"])
+def test_with_recomputed_activations(name: str, reentrant: bool) -> None:
+    model = tiny_model(name).train()
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    model.config.use_cache = False
+    for key in ("dropout", "attention_dropout", "activation_dropout", "encoder_layerdrop", "decoder_layerdrop"):
+        for module in model.modules():
+            if isinstance(getattr(module, key, None), float):
+                setattr(module, key, 0.0)
+    plain, gradients = step(copy.deepcopy(model), None)
+    model.gradient_checkpointing_enable({"use_reentrant": reentrant})
+    model.enable_input_require_grads()
+    sliced, ours = step(model, 4)
+    assert sliced == pytest.approx(plain, rel=1e-6)
+    assert difference(ours, gradients) < 1e-6
+
+
+@pytest.mark.parametrize("targets", [["q_proj", "v_proj"], ["q_proj", "lm_head"]])
+def test_adapters_also_on_the_last_layer_itself(targets: list[str]) -> None:
+    torch.manual_seed(1)
+    settings = LoraConfig(task_type="CAUSAL_LM", r=4, target_modules=targets, init_lora_weights=False)
+    model = get_peft_model(tiny_model("llama"), settings)
+    plain, gradients = step(copy.deepcopy(model), None)
+    sliced, ours = step(copy.deepcopy(model), 4)
+    assert any("lora_A" in name and grad is not None for name, grad in ours.items())
+    assert all(grad is None for name, grad in ours.items() if "lora_" not in name)
+    assert sliced == pytest.approx(plain, rel=1e-6)
+    assert difference(ours, gradients) < 1e-6
+
+
+def test_a_head_that_something_hangs_on_is_called_for_each_slice() -> None:
+    model: Any = tiny_model("phi, bias in the head")
+    plain, gradients = step(copy.deepcopy(model), None)
+    seen: list[int] = []
+    model.lm_head.register_forward_hook(lambda head, given, out: seen.append(0 if out is None else 1))
+    sliced, ours = step(model, 4)
+    assert len(seen) > 8
+    assert sliced == pytest.approx(plain, rel=1e-6)
+    assert difference(ours, gradients) < 1e-6
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_evaluation_measures_the_same_in_slices(name: str) -> None:
+    model: Any = tiny_model(name)
+    inputs, labels = batch_of(model)
+    sums = []
+    for chunk in (None, 4):
+        let_logits_be_read(model, chunk)
+        with torch.no_grad():
+            sums.append(batch_sums(model, inputs, labels, 5))
+    assert torch.allclose(*sums, rtol=1e-5)
+    with torch.no_grad():
+        logits = model(**inputs).logits
+    flat, targets = logits.reshape(-1, VOCABULARY), labels.flatten()
+    expected = torch.nn.functional.cross_entropy(flat, targets, reduction="sum")
+    assert sums[0][0].item() == pytest.approx(expected.item(), rel=1e-5)
+    assert sums[0][1].item() == (flat.argmax(-1) == targets).sum().item()
+    assert sums[0][2].item() == (targets != IGNORED).sum().item()
+    hidden = (targets != IGNORED) & (inputs["input_ids"].flatten() == 5)
+    assert sums[0][4].item() == hidden.sum().item() > 0
+    assert sums[0][3].item() == pytest.approx(
+        torch.nn.functional.cross_entropy(flat[hidden], targets[hidden], reduction="sum").item(), rel=1e-5
+    )
+
+
+class Largest(TorchDispatchMode):
+    """Most elements of a tensor of VOCABULARY columns that any operation makes, transposed weights aside."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()
+        self.weights = {weight.untyped_storage().data_ptr() for weight in model.parameters()}
+        self.elements = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = function(*args, **(kwargs or {}))
+        for tensor in made if isinstance(made, tuple | list) else (made,):
+            if not isinstance(tensor, torch.Tensor) or tensor.ndim < 2 or tensor.shape[-1] != VOCABULARY:
+                continue
+            if tensor.untyped_storage().data_ptr() not in self.weights:
+                self.elements = max(self.elements, tensor.numel())
+        return made
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_no_tensor_of_more_than_one_slice_of_logits_is_made(name: str) -> None:
+    model: Any = tiny_model(name)
+    inputs, labels = batch_of(model)
+    for chunk, rows in ((None, 33), (4, 4)):
+        let_logits_be_read(model, chunk)
+        loss = StepLoss(0.1, chunk)
+        with Largest(model) as training:
+            loss(model(**inputs, **loss.keywords(labels)), labels).backward()
+        with Largest(model) as evaluation, torch.no_grad():
+            batch_sums(model, inputs, labels, 5)
+        assert training.elements == evaluation.elements == rows * VOCABULARY
+
+
+def test_names_ties_and_generation_stay_as_they_were() -> None:
+    model: Any = tiny_model("llama, tied")
+    names, tokens = list(model.state_dict()), torch.randint(6, VOCABULARY, (2, 5))
+    before = model.generate(input_ids=tokens, max_new_tokens=4, do_sample=False, pad_token_id=0)
+    logits = model(input_ids=tokens).logits
+    step(model, 4)
+    assert list(model.state_dict()) == names
+    assert model.lm_head.weight is model.model.embed_tokens.weight
+    assert "forward" not in vars(model.lm_head)
+    assert torch.equal(model(input_ids=tokens).logits, logits)
+    after = model.generate(input_ids=tokens, max_new_tokens=4, do_sample=False, pad_token_id=0)
+    assert torch.equal(before, after)
+
+
+def test_a_failing_forward_pass_leaves_the_head_as_it_was() -> None:
+    model: Any = tiny_model("llama")
+    let_logits_be_read(model, 4)
+    with pytest.raises(IndexError):
+        model(input_ids=torch.full((1, 3), 10**6), **{READER: lambda logits: logits})
+    assert "forward" not in vars(model.lm_head)
+
+
+def test_a_batch_without_labels_has_a_loss_of_zero_and_gradients() -> None:
+    model: Any = tiny_model("esm, bias after the head")
+    inputs, labels = batch_of(model)
+    labels[:] = IGNORED
+    let_logits_be_read(model, 4)
+    loss = StepLoss(0.0, 4)
+    value = loss(model(**inputs, **loss.keywords(labels)), labels)
+    value.backward()
+    assert value.item() == 0.0
+    assert not model.lm_head.bias.grad.any() and not model.lm_head.decoder.weight.grad.any()
+
+
+def test_what_is_not_known_is_refused_in_one_sentence() -> None:
+    head = torch.nn.Linear(4, 9)
+    product = VocabularyProduct(head, torch.zeros(2, 3, 4), 2)
+    for use in (
+        lambda: product[:, 0],
+        lambda: product[..., 0],
+        lambda: product.softmax(-1),
+        lambda: product + torch.zeros(2, 3, 9),
+        lambda: torch.softmax(product, -1),  # type: ignore[call-overload]
+    ):
+        with pytest.raises(UsageError, match=r"Linear cannot be computed in slices .* leave training\.loss_chunk out"):
+            use()
+    bare: Any = torch.nn.Module()
+    bare.get_output_embeddings = lambda: None
+    with pytest.raises(UsageError, match="loss_chunk"):
+        let_logits_be_read(bare, 4)
