@@ -28,6 +28,9 @@ def build_traced_model(request: TraceRequest) -> Any:
         with ExitStack() as contexts:
             contexts.enter_context(no_init_weights())
             base = _class_of(request.task).from_config(architecture, **loading_options(config))
+        # Part of what was left out.
+        base.tie_weights()
+            base.tie_weights()
     except CannotTrace:
         raise
     except Exception as error:
