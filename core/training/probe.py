@@ -50,7 +50,7 @@ def _probe(folder: Path) -> None:
     from trainwiz.core.training.model import may_skip_weights
     from trainwiz.core.training.probe_memory import memory_figures
     from trainwiz.core.training.probe_parts import probe_parts
-    from trainwiz.core.training.probe_rows import longest_batch
+    from trainwiz.core.training.probe_rows import longest_batch, vocabulary_of
     from trainwiz.core.training.probe_search import MicroBatchSearch
     from trainwiz.core.training.probe_trainer import Answers, ProbeClock, ProbeTrainer
     from trainwiz.core.training.process_group import join_processes
@@ -63,13 +63,14 @@ def _probe(folder: Path) -> None:
     set_seed(config.training.seed)
     allow_any_length(config)
     args = TrainingArguments(**(training_arguments(config) | join_processes(config)))
-    args.eval_strategy, args.save_strategy, args.report_to = "no", "no", []  # type: ignore[assignment]
+    args.eval_strategy = args.save_strategy = "no"
+    args.report_to = []
     args.logging_first_step = False
     answers = Answers(folder, args.process_index == 0)
     parts = probe_parts(config, folder, order, args.device, answers)
     args.ddp_find_unused_parameters = may_skip_weights(parts.model)
     trainer = ProbeTrainer(args, parts, StepMeter())
-    vocabulary = int(parts.model.get_input_embeddings().weight.shape[0])  # type: ignore[union-attr, arg-type]
+    vocabulary = vocabulary_of(parts.model)
     trainer.longest = lambda rows: longest_batch(order, config.task, vocabulary, rows)
     trainer.micro_batch = order.micro_batch
     for printing in (PrinterCallback, ProgressCallback):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
+from typing import Any
 
 import torch
 from trainwiz.core.config import RunConfig
@@ -16,7 +17,7 @@ from trainwiz.core.training.loss import StepLoss
 from trainwiz.core.training.model import random_model
 from trainwiz.core.training.model_inputs import ModelInputs, batch_alone, decoder_only, encoder_decoder
 from trainwiz.core.training.parts import TaskParts
-from trainwiz.core.training.probe_rows import data_rows, generated_rows
+from trainwiz.core.training.probe_rows import data_rows, generated_rows, vocabulary_of
 from trainwiz.core.training.probe_trainer import Answers
 from trainwiz.core.training.sampling import EpochSampler
 
@@ -38,11 +39,11 @@ def probe_parts(
         except UsageError as error:
             answers.say("rows", rows="lengths" if order.lengths else "longest", why=error.findings[0].message)
     if rows is None:
-        vocabulary = int(model.get_input_embeddings().weight.shape[0])  # type: ignore[union-attr, arg-type]
-        rows = generated_rows(order, config.task, vocabulary, config.training.seed)
+        rows = generated_rows(order, config.task, vocabulary_of(model), config.training.seed)
+    nothing_saved: Any = None
     return TaskParts(
         model=model,
-        tokenizer=None,  # type: ignore[arg-type] - nothing is saved
+        tokenizer=nothing_saved,
         train=rows,
         evaluation=None,
         collate=collate,

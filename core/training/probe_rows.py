@@ -15,13 +15,12 @@ from trainwiz.core.data.proteins import FIRST_RESIDUE, LAST_RESIDUE
 from trainwiz.core.data.text_rows import load_text_rows
 from trainwiz.core.launch.probe_order import ProbeOrder
 from trainwiz.core.training.batches import PaddedBatch
-from trainwiz.core.training.causal_lm import CausalEncoder
 from trainwiz.core.training.masked_proteins import MaskedProteins, collate
 from trainwiz.core.training.masking import mask_sequence, sample_generator
 from trainwiz.core.training.protein_rows import load_protein_rows
 from trainwiz.core.training.sampling import RowKey
 from trainwiz.core.training.text_dataset import BlockDataset, TextDataset
-from trainwiz.core.training.text_encoding import PairEncoder
+from trainwiz.core.training.text_encoding import CausalEncoder, PairEncoder
 from trainwiz.core.training.token_store import join_tokens
 from trainwiz.core.training.tokenizer import build_tokenizer
 
@@ -39,7 +38,7 @@ def data_rows(config: RunConfig, folder: Path) -> tuple[Dataset[Any], Collate]:
         return MaskedProteins(proteins.proteins, proteins.train, training.mask_probability, training.seed), collate
     rows = load_text_rows(config, folder)
     tokenizer = build_tokenizer(config, folder, rows)
-    padding = PaddedBatch(int(tokenizer.pad_token_id or 0))  # type: ignore[arg-type]
+    padding = PaddedBatch(int(str(tokenizer.pad_token_id or 0)))
     length = config.batch.sequence_length
     if config.task == "seq2seq":
         pairs = PairEncoder(tokenizer, length, config.batch.target_length or length)
@@ -89,6 +88,12 @@ def generated_rows(order: ProbeOrder, task: str, vocabulary: int, seed: int) -> 
     return GeneratedRows(task, vocabulary, lengths, targets, seed)
 
 
+def vocabulary_of(model: Any) -> int:
+    """Rows of the input embeddings: with DeepSpeed's ZeRO-3 the tensor itself is empty."""
+    weight = model.get_input_embeddings().weight
+    return int(getattr(weight, "ds_shape", weight.shape)[0])
+
+
 def longest_batch(order: ProbeOrder, task: str, vocabulary: int, rows: int) -> dict[str, torch.Tensor]:
     """A batch of `rows` sequences, each as long as the plan's longest."""
     whole = np.full(rows, order.length, dtype=np.int64)
@@ -101,4 +106,5 @@ def _drawn(lengths: Sequence[int], longest: int, generator: np.random.Generator)
     if not lengths:
         return np.full(GENERATED_ROWS, longest, dtype=np.int64)
     drawn: np.ndarray = generator.choice(np.asarray(lengths, dtype=np.int64), size=GENERATED_ROWS)
-    return np.clip(drawn, 1, longest)
+    clipped: np.ndarray = np.clip(drawn, 1, longest)
+    return clipped
