@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -25,12 +24,10 @@ def build_traced_model(request: TraceRequest) -> Any:
     values = json.loads(request.model_config)
     architecture = _architecture(values)
     try:
-        with ExitStack() as contexts:
-            contexts.enter_context(no_init_weights())
+        with no_init_weights():
             base = _class_of(request.task).from_config(architecture, **loading_options(config))
-        # Part of what was left out.
+        # Left out with the rest.
         base.tie_weights()
-            base.tie_weights()
     except CannotTrace:
         raise
     except Exception as error:

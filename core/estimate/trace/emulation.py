@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import gc
+import itertools
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 import transformers.integrations.flash_attention as flash
+import transformers.modeling_utils as modeling_utils
+import transformers.utils.import_utils as import_utils
 from torch.nn import functional
 from trainwiz.core.estimate.trace.attention import Recorder, flash_attention, scaled_dot_product
 from trainwiz.core.estimate.trace.autocast import cuda_autocast_lists
-from transformers import PreTrainedModel
+from transformers import GenerationMixin, PreTrainedModel
 
 
 @contextmanager
 def emulated(device: str, recorder: Recorder) -> Iterator[None]:
     """Operations on CPU tensors do as they would on `device` ("cuda", "mps" or "cpu")."""
     with ExitStack() as changes:
+        changes.enter_context(_quiet())
         changes.enter_context(replaced(torch.nn.Module, "_apply", _apply_to_fakes))
+        # Models build masks for fake tensors that they leave out for real ones.
+        changes.enter_context(replaced(import_utils, "is_fake_tensor", lambda tensor: False))
+        changes.enter_context(replaced(GenerationMixin, "_beam_search_has_unfinished_sequences", _two_positions()))
         if device == "cuda":
             changes.enter_context(cuda_autocast_lists())
             for place, name in ((functional, "dropout"), (torch, "dropout")):
@@ -26,8 +35,30 @@ def emulated(device: str, recorder: Recorder) -> Iterator[None]:
             attention = scaled_dot_product(recorder)
             changes.enter_context(replaced(functional, "scaled_dot_product_attention", attention))
         changes.enter_context(replaced(flash, "_flash_attention_forward", flash_attention(recorder)))
+        changes.enter_context(replaced(modeling_utils, "lazy_import_flash_attention", lambda *args, **kwargs: None))
         changes.enter_context(replaced(PreTrainedModel, "_flash_attn_can_dispatch", _has_flash_attention))
         yield
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Warnings are about the emulation. Nothing waits for the garbage collector: what it frees and when hangs on how many
+    objects were made, here many more than in a real step. The graph of a step has no cycles."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        if collects:
+            gc.enable()
+
+
+def _two_positions() -> Any:
+    """A beam search that goes on after its first position and ends after its second."""
+    answers = itertools.cycle((True, False))
+    return staticmethod(lambda *args, **kwargs: next(answers))
 
 
 @contextmanager

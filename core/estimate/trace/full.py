@@ -7,15 +7,16 @@ import time
 from importlib import metadata
 from typing import Any
 
-import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from trainwiz.core.estimate.trace.allocator import CachingAllocator
 from trainwiz.core.estimate.trace.build import build_traced_model, first_line
 from trainwiz.core.estimate.trace.emulation import emulated
+from trainwiz.core.estimate.trace.evaluation import trace_evaluation
+from trainwiz.core.estimate.trace.ledger import Ledger
 from trainwiz.core.estimate.trace.optimizers import make_optimizer
 from trainwiz.core.estimate.trace.problems import CannotTrace
 from trainwiz.core.estimate.trace.tracker import Tracker
-from trainwiz.core.estimate.trace.training_step import prepare, trace_training, with_states
+from trainwiz.core.estimate.trace.training_step import give_gradients, make_states, prepare, trace_training
 from trainwiz.core.tracing.request import TraceRequest
 from trainwiz.core.tracing.result import TraceResult
 
@@ -28,20 +29,19 @@ def trace_full(request: TraceRequest) -> TraceResult:
     """The whole model, with the allocator replayed. Raises CannotTrace."""
     started = time.perf_counter()
     os.environ["HF_HUB_OFFLINE"] = "1"
-    tracker = Tracker(ROUNDING.get(request.device, 64), 0)
+    tracker = Tracker(Ledger(ROUNDING.get(request.device, 64)))
     with emulated(request.device, tracker), FakeTensorMode(allow_non_fake_inputs=True):
         model = build_traced_model(request)
         try:
-            return _trace(model, request, tracker, started)
+            return trace_model(model, request, tracker, started)
         except CannotTrace:
             raise
         except Exception as error:
-            raise CannotTrace(
-                "unsupported", f"A step of this model cannot be traced: {first_line(error)}."
-            ) from error
+            raise CannotTrace("unsupported", f"A step of this model cannot be traced: {first_line(error)}.") from error
 
 
-def _trace(model: Any, request: TraceRequest, tracker: Tracker, started: float) -> TraceResult:
+def trace_model(model: Any, request: TraceRequest, tracker: Tracker, started: float) -> TraceResult:
+    """Training and evaluation of a model that is built, fake or real."""
     ledger = tracker.ledger
     parameters = list(model.parameters())
     trained = [parameter for parameter in parameters if parameter.requires_grad]
@@ -49,34 +49,36 @@ def _trace(model: Any, request: TraceRequest, tracker: Tracker, started: float) 
         ledger.add(tensor, "weights")
     for parameter in trained:
         parameter.register_post_accumulate_grad_hook(lambda tensor: ledger.mark(tensor.grad, "gradients"))
-    tracker._vocabulary = int(getattr(model.config.get_text_config(), "vocab_size", 0))
+    tracker.vocabulary = _vocabulary(model)
     prepare(model, request)
     optimizer = make_optimizer(request.optimizer, model)
     with tracker:
-        tracker.kind = "optimizer"
-        with_states(model, optimizer)
-        for states in optimizer.state.values():
-            for state in states.values():
-                if isinstance(state, torch.Tensor):
-                    ledger.mark(state, "optimizer")
+        make_states(model, optimizer, tracker)
         if request.accumulation > 1:
             tracker.kind = "gradients"
-            for parameter in trained:
-                parameter.grad = torch.zeros_like(parameter)
+            give_gradients(model)
         ledger.forget_phases()
         tracker.forget_work()
         trace_training(model, optimizer, request, tracker)
-        moments = ledger.moments()
+        training = ledger.moments()
+        work = tracker.flops, tracker.moved_bytes, tracker.kernels
+        ledger.forget_phases()
+        trace_evaluation(model, request, tracker)
     return TraceResult(
         tier="full",
-        training=moments,
-        evaluation=(),
+        training=training,
+        evaluation=ledger.moments(),
         reserved_bytes=CachingAllocator().replay(ledger.events) if request.device == "cuda" else None,
         parameters=sum(parameter.numel() for parameter in parameters),
         trainable_parameters=sum(parameter.numel() for parameter in trained),
-        flops=tracker.flops,
-        moved_bytes=tracker.moved_bytes,
-        kernels=tracker.kernels,
+        flops=work[0],
+        moved_bytes=work[1],
+        kernels=work[2],
         seconds=time.perf_counter() - started,
         versions={name: metadata.version(name) for name in TRACED_LIBRARIES},
     )
+
+
+def _vocabulary(model: Any) -> int:
+    head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
+    return int(head.weight.shape[0]) if head is not None else 0

@@ -7,24 +7,20 @@ from typing import Any
 
 import torch
 from accelerate.utils import convert_outputs_to_fp32
-from trainwiz.core.estimate.trace.batch import batch_of, complete
+from trainwiz.core.estimate.trace.batch import every_position, model_inputs
+from trainwiz.core.estimate.trace.marks import CLIPPING, FORWARD, LOSS, LOSS_BACKWARD, STEP, Marks
 from trainwiz.core.estimate.trace.tracker import Tracker
 from trainwiz.core.tracing.request import TraceRequest
 from trainwiz.core.training.loss import StepLoss
 from trainwiz.core.training.vocabulary import let_logits_be_read
 
-FORWARD = "the forward pass"
-LOSS = "the loss"
-BACKWARD = "the backward pass"
-CLIPPING = "clipping the gradients"
-STEP = "the optimizer step"
+SMOOTHING = 0.1
+"""Any value above 0 costs the same memory."""
 
 
 def half_format(request: TraceRequest) -> torch.dtype | None:
     """The format that autocast computes in; None without autocast."""
-    if request.precision not in ("bf16", "fp16"):
-        return None
-    if request.half_weights and not request.lora_rank:
+    if request.precision not in ("bf16", "fp16") or (request.half_weights and not request.lora_rank):
         return None
     return torch.bfloat16 if request.precision == "bf16" else torch.float16
 
@@ -40,15 +36,22 @@ def prepare(model: Any, request: TraceRequest) -> None:
 
 
 def trace_training(model: Any, optimizer: Any, request: TraceRequest, tracker: Tracker) -> None:
-    """The last micro-batch of a step, and the step. Gradients of earlier micro-batches are there already."""
+    """The last micro-batch of a step, and the step. Gradients of earlier micro-batches are there already.
+
+    With fp16, GradScaler unscales and checks the gradients in place, so it needs no memory of its own.
+    """
     ledger = tracker.ledger
+    marks = Marks(model, ledger.enter)
     ledger.enter(FORWARD)
     tracker.kind = "activations"
     loss = _loss(model, request, tracker)
-    ledger.enter(BACKWARD)
-    tracker.kind = "temporary"
+    ledger.enter(LOSS_BACKWARD)
+    tracker.in_backward = True
     loss.backward()
+    tracker.in_backward = False
     del loss
+    marks.remove()
+    tracker.kind = "temporary"
     if request.clipping:
         ledger.enter(CLIPPING)
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, foreach=True)
@@ -59,28 +62,29 @@ def trace_training(model: Any, optimizer: Any, request: TraceRequest, tracker: T
 
 
 def _loss(model: Any, request: TraceRequest, tracker: Tracker) -> torch.Tensor:
-    batch = batch_of(request, request.micro_batch)
-    inputs = complete(request, batch, model)
+    inputs = model_inputs(request, request.micro_batch, model)
     if request.task == "sequence-classification":
         result: torch.Tensor = model(**inputs).loss
         tracker.ledger.enter(LOSS)
         return result
     labels = inputs.pop("labels")
-    loss = StepLoss(0.1 if request.label_smoothing else 0.0, request.loss_chunk, every_position)
+    loss = StepLoss(SMOOTHING if request.label_smoothing else 0.0, request.loss_chunk, every_position)
+    # As in the Trainer, what the model put out is gone before the backward pass.
     outputs = model(**inputs, **loss.keywords(labels))
     tracker.ledger.enter(LOSS)
     return loss(outputs, labels, labels.numel())
 
 
-def every_position(labels: torch.Tensor) -> torch.Tensor:
-    """All are taken to be labelled: no batch has more."""
-    return torch.arange(labels.numel(), device=labels.device)
+def make_states(model: Any, optimizer: Any, tracker: Tracker) -> None:
+    """One optimizer step with gradients that nothing computed, after which its states exist."""
+    tracker.kind = "gradients"
+    give_gradients(model)
+    tracker.kind = "optimizer"
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
 
 
-def with_states(model: Any, optimizer: Any) -> None:
-    """One optimizer step with gradients that nothing computed, after which the states exist."""
+def give_gradients(model: Any) -> None:
     for parameter in model.parameters():
         if parameter.requires_grad:
             parameter.grad = torch.zeros_like(parameter)
-    optimizer.step()
-    optimizer.zero_grad(set_to_none=True)

@@ -1,0 +1,93 @@
+"""Shadows: the numbers of small whole-number tensors, which fake tensors do not have.
+
+Masks and positions decide which way a model takes (is anything padded? is the text longer than the
+table?), so operations on them are also done for real, where all that goes in is known. Choices that
+a model makes by numbers nobody has, such as the experts of a token, are spread evenly.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+aten = torch.ops.aten
+LARGEST = 2**22
+"""Elements of a tensor whose numbers are kept."""
+ATTRIBUTE = "_trainwiz_shadow"
+CHOICES = {aten.argmax, aten.argmin, aten.topk, aten.multinomial}
+UNKNOWN_SIZES = {aten.nonzero, aten.masked_select, aten._unique2, aten.unique_consecutive, aten.unique_dim}
+
+
+def shadow_of(tensor: torch.Tensor) -> torch.Tensor | None:
+    """The numbers of `tensor`; None where they are not known."""
+    found: torch.Tensor | None = getattr(tensor, ATTRIBUTE, None)
+    return found if found is not None else getattr(tensor, "constant", None)
+
+
+def give_shadow(tensor: torch.Tensor, shadow: torch.Tensor) -> None:
+    setattr(tensor, ATTRIBUTE, shadow)
+
+
+def compute_shadows(func: Any, args: Any, kwargs: Any, out: Any) -> None:
+    """Keep the numbers of `out` = func(*args, **kwargs), where they can be known."""
+    made = [tensor for tensor in tree_leaves(out) if isinstance(tensor, torch.Tensor)]
+    if not any(_is_kept(tensor) for tensor in made):
+        return
+    packet = func._overloadpacket
+    if packet in CHOICES:
+        _spread(args[0], args, kwargs, made)
+        return
+    given = [tensor for tensor in tree_leaves((args, kwargs)) if isinstance(tensor, torch.Tensor)]
+    if any(shadow_of(tensor) is None for tensor in given):
+        for tensor in made:
+            # Changed in place by something that is not known.
+            vars(tensor).pop(ATTRIBUTE, None)
+        return
+    with unset_fake_temporarily():
+        real = func(*tree_map_only(torch.Tensor, shadow_of, args), **tree_map_only(torch.Tensor, shadow_of, kwargs))
+    for tensor, shadow in zip(made, _tensors(real), strict=True):
+        if _is_kept(tensor):
+            give_shadow(tensor, shadow)
+
+
+def real_result(func: Any, args: Any, kwargs: Any) -> Any:
+    """The shape of `func`'s result hangs on numbers: fake tensors of the right shape, with their shadows.
+
+    Raises KeyError where the numbers are not known.
+    """
+    given = [tensor for tensor in tree_leaves((args, kwargs)) if isinstance(tensor, torch.Tensor)]
+    if any(shadow_of(tensor) is None for tensor in given):
+        raise KeyError(str(func))
+    with unset_fake_temporarily():
+        real = func(*tree_map_only(torch.Tensor, shadow_of, args), **tree_map_only(torch.Tensor, shadow_of, kwargs))
+    return tree_map_only(torch.Tensor, like_real, real)
+
+
+def like_real(real: torch.Tensor) -> torch.Tensor:
+    """A tensor of the same shape under the modes that are entered, which knows the numbers of `real`."""
+    tensor = torch.empty(real.shape, dtype=real.dtype)
+    give_shadow(tensor, real)
+    return tensor
+
+
+def _is_kept(tensor: torch.Tensor) -> bool:
+    whole = not tensor.is_floating_point() and not tensor.is_complex()
+    return (whole or tensor.dim() == 0) and tensor.numel() <= LARGEST
+
+
+def _tensors(values: Any) -> list[torch.Tensor]:
+    return [value for value in tree_leaves(values) if isinstance(value, torch.Tensor)]
+
+
+def _spread(source: torch.Tensor, args: Any, kwargs: Any, made: list[torch.Tensor]) -> None:
+    """0, 1, 2, ... and again from 0, over the size of the dimension that is chosen from."""
+    dim = args[2] if len(args) > 2 and made[0].dtype != torch.int64 else kwargs.get("dim", -1)
+    size = source.shape[dim if isinstance(dim, int) else -1] if source.dim() else 1
+    for tensor in made:
+        if not tensor.is_floating_point() and tensor.numel() <= LARGEST:
+            with unset_fake_temporarily():
+                numbers = (torch.arange(tensor.numel()) % max(1, size)).reshape(tensor.shape)
+            give_shadow(tensor, numbers)
