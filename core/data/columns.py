@@ -42,7 +42,8 @@ def find_columns(
         raise usage_error("empty_data", key, f"{file} holds no rows.")
     if source.text_column is None and task == "causal-lm" and not has_target:
         _refuse_unnamed_pairs(columns, file, key)
-    usual = {"masked-lm": SEQUENCE_NAMES, "causal-lm": (*TEXT_NAMES, *SEQUENCE_NAMES), "seq2seq": SOURCE_NAMES}[task]
+    of_task = {"masked-lm": SEQUENCE_NAMES, "seq2seq": SOURCE_NAMES}
+    usual = of_task.get(task, (*TEXT_NAMES, *SEQUENCE_NAMES))
     if not has_target:
         return [find_column(columns, source.text_column, file, f"{key}.text_column", usual)]
     usual = (*SOURCE_NAMES, *TEXT_NAMES)

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 
+from trainwiz.core.data.blocks import LONGEST_LINE, Block, sample_blocks
 from trainwiz.core.data.reader import Column, unreadable
-from trainwiz.core.data.text_file import LONGEST_LINE, TextFileReader
+from trainwiz.core.data.text_file import TextFileReader
 
 HEADER_CELL = re.compile(r"[^\W\d](?:[\w ./()-]{0,38}[\w)])?")
 END = "\udfff"
@@ -39,20 +40,31 @@ class DelimitedReader(TextFileReader):
         self.columns = tuple(Column(name) for name in names)
 
     def _rows_of(self, wanted: Sequence[int]) -> Iterator[tuple[int, list[str]]]:
-        widest = max(wanted, default=0)
-        count = len(self.columns)
         for number, (line, cells) in enumerate(self._rows()):
-            if number == 0 and self.has_header:
-                continue
-            if len(cells) <= widest:
-                raise unreadable(
-                    f"{self.path}, line {line}",
-                    f"the row has {len(cells)} of {count} columns; "
-                    f"column {self.columns[widest].name!r} is missing there.",
-                )
-            if len(cells) > count and any(cells[count:]):
-                raise unreadable(f"{self.path}, line {line}", self._too_wide(len(cells)))
-            yield line, [cells[index] for index in wanted]
+            if number or not self.has_header:
+                yield line, self._wanted(cells, wanted, line)
+
+    def _can_jump(self, rows: int) -> bool:
+        """A quoted cell may hold line ends, so that no line tells where a row begins."""
+        return self._is_tsv or not any('"' in block.text for block in sample_blocks(self.path, rows))
+
+    def _rows_in(self, block: Block, wanted: Sequence[int]) -> Iterator[tuple[int, list[str]]]:
+        for position, line in block.lines():
+            header = position == 1 and self.has_header
+            if line.strip("\r\n") and not header:
+                yield position, self._wanted(next(self._csv([line])), wanted, position)
+
+    def _wanted(self, cells: Sequence[str], wanted: Sequence[int], position: int) -> list[str]:
+        widest, count = max(wanted, default=0), len(self.columns)
+        place = f"{self.path}, {self.unit} {position}"
+        if len(cells) <= widest:
+            raise unreadable(
+                place,
+                f"the row has {len(cells)} of {count} columns; column {self.columns[widest].name!r} is missing there.",
+            )
+        if len(cells) > count and any(cells[count:]):
+            raise unreadable(place, self._too_wide(len(cells)))
+        return [cells[index] for index in wanted]
 
     def head(self, count: int) -> list[tuple[str, ...]]:
         # A row may be shorter than the header; one that is not UTF-8 is refused when its column is read.

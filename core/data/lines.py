@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from trainwiz.core.data.blocks import LONGEST_LINE, Block
 from trainwiz.core.data.reader import Column, unreadable
-from trainwiz.core.data.text_file import LONGEST_LINE, TextFileReader
+from trainwiz.core.data.text_file import TextFileReader
 from trainwiz.core.errors import UsageError
 
 ROWS_FOR_COLUMNS = 100
@@ -30,6 +31,14 @@ class TextReader(TextFileReader):
             for number, line in enumerate(lines, 1):
                 if line.strip():
                     yield number, (line.rstrip("\r\n"),) * len(wanted)
+
+    def _can_jump(self, rows: int) -> bool:
+        return True
+
+    def _rows_in(self, block: Block, wanted: Sequence[int]) -> Iterator[tuple[int, tuple[str, ...]]]:
+        for position, line in block.lines():
+            if line.strip():
+                yield position, (line.rstrip("\r\n"),) * len(wanted)
 
 
 class JsonLinesReader(TextFileReader):
@@ -54,6 +63,14 @@ class JsonLinesReader(TextFileReader):
     def _rows_of(self, wanted: Sequence[int]) -> Iterator[tuple[int, list[str | None]]]:
         names = [self.columns[index].name for index in wanted]
         for number, row in self._objects():
+            yield number, [self._text(row, name, number) for name in names]
+
+    def _can_jump(self, rows: int) -> bool:
+        return True
+
+    def _rows_in(self, block: Block, wanted: Sequence[int]) -> Iterator[tuple[int, list[str | None]]]:
+        names = [self.columns[index].name for index in wanted]
+        for number, row in self._parsed(block.lines()):
             yield number, [self._text(row, name, number) for name in names]
 
     def head(self, count: int) -> list[tuple[str, ...]]:
@@ -83,23 +100,29 @@ class JsonLinesReader(TextFileReader):
 
     def _objects(self) -> Iterator[tuple[int, dict[str, Any]]]:
         with self._file.lines() as lines:
-            for number, line in enumerate(lines, 1):
-                if not line.strip():
-                    continue
-                place = f"{self.path}, line {number}"
-                try:
-                    row = json.loads(line)
-                except (ValueError, RecursionError) as error:
-                    raise unreadable(
-                        place, f"is not a JSON object on one line ({_detail(error)}); JSON lines are expected."
-                    ) from None
-                yield number, _object(row, place, ", one a line")
+            yield from self._parsed(enumerate(lines, 1))
+
+    def _parsed(self, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, dict[str, Any]]]:
+        for number, line in lines:
+            if not line.strip():
+                continue
+            place = f"{self.path}, {self.unit} {number}"
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise unreadable(
+                    place, f"is not a JSON object on one line ({_detail(error)}); JSON lines are expected."
+                ) from None
+            yield number, _object(row, place, ", one a line")
 
 
 class JsonArrayReader(JsonLinesReader):
     """A JSON array of objects, however it is laid out in lines; a position is the number of the object."""
 
     unit = "row"
+
+    def _can_jump(self, rows: int) -> bool:
+        return False
 
     def _objects(self) -> Iterator[tuple[int, dict[str, Any]]]:
         with self._file.text() as text:

@@ -43,13 +43,19 @@ class Reader(ABC):
     columns: tuple[Column, ...]
     rows: int | None = None
     """Exact number of rows where the format says so at once, else None."""
+    partial = False
+    """A sample left rows out."""
 
     @abstractmethod
     def batches(self, wanted: Sequence[int]) -> Iterator[ColumnBatch]:
         """All rows, in the order of the file. Raises UsageError where the file is broken."""
 
     def sample(self, wanted: Sequence[int], limit: int) -> Iterator[ColumnBatch]:
-        """About `limit` rows that stand for the whole file, where the format can jump to them; else all rows."""
+        """About `limit` rows that stand for the whole file, where the format can jump to them; else all rows.
+
+        A reader that jumps sets `partial`, and `share_read` to the share of the file that the sample was taken
+        from; a text format then counts its positions in bytes.
+        """
         return self.batches(wanted)
 
     def line_of(self, position: int, letter: int) -> int:

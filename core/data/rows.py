@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from trainwiz.core.config import DataSource
 from trainwiz.core.config.sections import Task
+from trainwiz.core.data.blocks import spread
 from trainwiz.core.data.columns import chooses_by_position, find_columns
 from trainwiz.core.data.formats import open_reader
 from trainwiz.core.data.proteins import trim_proteins
@@ -22,6 +23,8 @@ from trainwiz.core.errors import UsageError
 PREVIEW_ROWS = 5
 SMALL_BYTES, SMALL_PACKED_BYTES = 8 << 20, 2 << 20
 """A file up to this size is read whole in a fraction of a second: sorted ones make a poor sample."""
+SAMPLED_FILES, SHARDS_BYTES = 16, 64 << 20
+"""Of more files, with more bytes together, so many are read, spread over all; the others are opened."""
 NEARLY_READ = 0.9
 """Share of a file's bytes above which the rest is read too: buffers run ahead of the rows."""
 
@@ -64,17 +67,56 @@ def read_rows(files: SourceFiles, tally: SourceTally, task: Task, *, limit: int 
     pass finds everything.
     """
     source = files.source
-    each = None if limit is None else max(limit // len(files.files), 200)
-    for path in files.files:
+    chosen = set(range(len(files.files)))
+    if limit is not None and source.max_rows is None and _bytes(files) > SHARDS_BYTES:
+        chosen = set(spread(len(files.files), SAMPLED_FILES))
+    each = None if limit is None else max(limit // len(chosen), 200)
+    rest = _Rest()
+    for number, path in enumerate(files.files):
         if source.max_rows is not None and tally.rows >= source.max_rows:
             break
         try:
-            yield from _file_rows(path, files, tally, task, each)
+            if number in chosen:
+                yield from _file_rows(path, files, tally, task, each)
+            else:
+                rest.add(path, open_columns(path, files, task)[0])
         except UsageError as error:
             tally.findings.extend(error.findings)
+    rest.count(tally)
     if source.max_rows is not None:
         tally.rows = min(tally.rows, source.max_rows)
     tally.conclude(source, files.key)
+
+
+@dataclass(slots=True)
+class _Rest:
+    """Files of a source with many that are opened and not read."""
+
+    rows: int = 0
+    """Of those that say how many they have."""
+    bytes: int = 0
+    """Of the others."""
+    bytes_on_disk: int = 0
+
+    def add(self, path: Path, reader: Reader) -> None:
+        size = path.stat().st_size
+        self.bytes_on_disk += size
+        self.rows += reader.rows or 0
+        self.bytes += size if reader.rows is None else 0
+
+    def count(self, tally: SourceTally) -> None:
+        """Adds their rows, as many of them kept as of those that were read."""
+        kept = tally.kept / max(1, tally.seen)
+        like_these = self.bytes * tally.rows / max(1, tally.bytes_on_disk)
+        tally.rows += round(self.rows * kept + like_these)
+        tally.bytes_on_disk += self.bytes_on_disk
+        if self.bytes_on_disk:
+            tally.sampled = True
+            tally.exact = tally.exact and not self.bytes and tally.kept == tally.seen
+
+
+def _bytes(files: SourceFiles) -> int:
+    return sum(path.stat().st_size for path in files.files if path.is_file())
 
 
 def _file_rows(path: Path, files: SourceFiles, tally: SourceTally, task: Task, limit: int | None) -> Iterator[KeptRows]:
@@ -90,8 +132,14 @@ def _file_rows(path: Path, files: SourceFiles, tally: SourceTally, task: Task, l
     trim = trim_proteins if task == "masked-lm" else pc.utf8_trim_whitespace
     seen = kept = 0
     complete = True
-    for batch in reader.batches(wanted) if limit is None else reader.sample(wanted, limit):
+    if limit is not None and source.max_rows is not None and source.max_rows - tally.rows <= limit:
+        # Training takes the first ones.
+        reads = reader.batches(wanted)
+    else:
+        reads = reader.batches(wanted) if limit is None else reader.sample(wanted, limit)
+    for batch in reads:
         seen += len(batch.positions)
+        tally.sampled = tally.sampled or reader.partial
         values = [trim(column) for column in batch.values]
         whole = KeptRows(
             values[0], values[1] if len(values) > 1 else None, batch.positions, path, reader.unit, reader.line_of
@@ -105,11 +153,11 @@ def _file_rows(path: Path, files: SourceFiles, tally: SourceTally, task: Task, l
         kept += len(rows.texts)
         if len(rows.texts):
             yield rows
-        if limit is not None and reader.rows is None and seen >= limit and reader.share_read() < NEARLY_READ:
+        if limit is not None and not reader.partial and seen >= limit and reader.share_read() < NEARLY_READ:
             complete = False
             break
     else:
-        complete = reader.rows is None or seen == reader.rows
+        complete = not reader.partial
     tally.seen += seen
     tally.kept += kept
     if complete:

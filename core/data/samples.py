@@ -19,6 +19,7 @@ SAMPLES_OF_TASK: dict[Task, tuple[str, ...]] = {
     "masked-lm": ("sample-proteins",),
     "causal-lm": ("sample-text", "sample-chat"),
     "seq2seq": ("sample-pairs", "sample-chat"),
+    "sequence-classification": ("sample-text",),
 }
 
 

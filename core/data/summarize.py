@@ -23,6 +23,8 @@ from trainwiz.core.errors import UsageError
 from trainwiz.core.findings import Finding, sort_findings
 
 SAMPLE_ROWS = 20_000
+TOKENIZED_ROWS = 2_000
+"""Of a source too large to be read whole: cutting texts into tokens is what takes the time."""
 BYTES_PER_ROW = 8
 """Offset kept for each row beside its letters."""
 
@@ -97,7 +99,8 @@ def _read(
         findings.extend(error.findings)
         return result
     letters = LetterCheck()
-    for rows in read_rows(files, result.tally, config.task, limit=SAMPLE_ROWS):
+    limit = TOKENIZED_ROWS if counter is not None and counter.tokenizes else SAMPLE_ROWS
+    for rows in read_rows(files, result.tally, config.task, limit=limit):
         if counter is None:
             proteins = encode_proteins(rows.texts)
             letters.add(rows, proteins)
@@ -110,11 +113,12 @@ def _read(
 
 
 def _count_tokens(rows: KeptRows, config: RunConfig, counter: TokenCounter, result: _Source) -> None:
-    lengths = counter.count(rows.texts)
+    sampled = result.tally.sampled
+    lengths = counter.count(rows.texts, sampled=sampled)
     result.text_bytes += _bytes(rows.texts)
     if rows.targets is not None:
         result.text_bytes += _bytes(rows.targets)
-        targets = counter.count(rows.targets, special=config.task == "seq2seq")
+        targets = counter.count(rows.targets, special=config.task == "seq2seq", sampled=sampled)
         if config.task == "seq2seq":
             result.target_lengths.append(targets)
         else:

@@ -33,6 +33,8 @@ class SourceTally:
     rows: int = 0
     """Rows after filters: exact or extrapolated from the rows that were read."""
     exact: bool = True
+    sampled: bool = False
+    """Rows were left out that the reader jumped over."""
     seen: int = 0
     kept: int = 0
     empty: int = 0

@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import IO
 
 import numpy as np
+from trainwiz.core.data.blocks import ENDLESS, LONGEST_LINE, Block, sample_blocks
 from trainwiz.core.data.reader import BATCH_ROWS, ColumnBatch, Reader, text_array, unreadable
 
 GZIP_MAGIC = b"\x1f\x8b"
-LONGEST_LINE = 1 << 26
-"""Characters; a longer one is a file without line ends, and would fill the memory."""
 BATCH_CHARACTERS = 1 << 23
 """Rows of books end a batch early."""
 
@@ -70,10 +69,7 @@ class TextFile:
         while line := text.readline(LONGEST_LINE):
             number += 1
             if len(line) == LONGEST_LINE:
-                raise unreadable(
-                    f"{self.path}, line {number}",
-                    f"the line has {LONGEST_LINE:,} characters or more; a row must be shorter, so break the text into lines.",
-                )
+                raise unreadable(f"{self.path}, line {number}", ENDLESS)
             if number == 1 and "\0" in line:
                 raise unreadable(
                     f"{self.path}, line {number}",
@@ -81,6 +77,14 @@ class TextFile:
                     "convert it, for example with `iconv -f UTF-16 -t UTF-8`, or name its format.",
                 )
             yield line
+
+    def is_plain(self) -> bool:
+        """Not gzip. Raises UsageError for a file that cannot be read."""
+        try:
+            with self.path.open("rb") as raw:
+                return raw.read(2) != GZIP_MAGIC
+        except OSError as error:
+            raise unreadable(str(self.path), f"cannot be read: {error.strerror or error}.") from None
 
     def share_read(self) -> float:
         if self._raw is not None:
@@ -92,20 +96,46 @@ class TextFileReader(Reader):
     """A reader of a text format: it names the wanted cells of each row, the batches follow."""
 
     unit = "line"
+    row_mark = b""
+    """What the first line of a row of several lines begins with."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file = TextFile(path)
+        self._share: float | None = None
 
     @abstractmethod
     def _rows_of(self, wanted: Sequence[int]) -> Iterator[tuple[int, Sequence[str | None]]]:
         """(position, one cell for each wanted column) of every row. Raises UsageError where the file is broken."""
 
+    def _rows_in(self, block: Block, wanted: Sequence[int]) -> Iterator[tuple[int, Sequence[str | None]]]:
+        """Like `_rows_of`, for the rows that begin in a block; positions are bytes. None for a format that cannot jump."""
+        return iter(())
+
+    def _can_jump(self, rows: int) -> bool:
+        """Whether a row can be told in the middle of the file from the line that it begins with."""
+        return False
+
     def batches(self, wanted: Sequence[int]) -> Iterator[ColumnBatch]:
+        yield from self._in_batches(self._rows_of(wanted))
+
+    def sample(self, wanted: Sequence[int], limit: int) -> Iterator[ColumnBatch]:
+        if self._file.is_plain() and self._can_jump(limit):
+            self.unit, self.partial = "byte", True
+            yield from self._in_batches(self._from_blocks(wanted, limit))
+        else:
+            yield from self.batches(wanted)
+
+    def _from_blocks(self, wanted: Sequence[int], limit: int) -> Iterator[tuple[int, Sequence[str | None]]]:
+        for block in sample_blocks(self.path, limit, self.row_mark):
+            yield from self._rows_in(block, wanted)
+            self._share = block.share
+
+    def _in_batches(self, found: Iterator[tuple[int, Sequence[str | None]]]) -> Iterator[ColumnBatch]:
         rows: list[Sequence[str | None]] = []
         positions: list[int] = []
         characters = 0
-        for position, cells in self._rows_of(wanted):
+        for position, cells in found:
             rows.append(cells)
             positions.append(position)
             characters += sum(map(len, filter(None, cells)))
@@ -116,7 +146,7 @@ class TextFileReader(Reader):
             yield self._batch(rows, positions)
 
     def share_read(self) -> float:
-        return self._file.share_read()
+        return self._file.share_read() if self._share is None else self._share
 
     def head(self, count: int) -> list[tuple[str, ...]]:
         batch = next(self.batches(range(len(self.columns))), None)

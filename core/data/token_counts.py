@@ -17,8 +17,9 @@ from trainwiz.core.config import RunConfig
 BYTES_PER_TOKEN = 4.0
 """Rough UTF-8 bytes of one subword token: 4 letters of English, 1.3 characters of Chinese."""
 SMALL_VOCABULARY, SMALL_BYTES = 500, 2.0
-MOST_CHARACTERS = 4_000_000
-"""Counted with a tokenizer at one or two million characters a second; what is beyond is estimated from them."""
+MOST_CHARACTERS, MOST_SAMPLED_CHARACTERS = 4_000_000, 750_000
+"""Of all rows, and of a sample: counted with a tokenizer at one or two million characters a second; what is beyond is
+estimated from them."""
 EXACT, ESTIMATED = "tokens", "tokens (estimated)"
 
 
@@ -30,28 +31,48 @@ class TokenCounter:
         self._tokenizer = _load(_tokenizer_file(config, folder))
         self._bytes_per_token = _bytes_per_token(config)
         self._characters = 0
+        self._beyond = False
         self._counted_bytes = self._counted_tokens = 0
 
     @property
     def unit(self) -> str:
-        return ESTIMATED if self._tokenizer is None or self._characters > MOST_CHARACTERS else EXACT
+        return ESTIMATED if self._tokenizer is None or self._beyond else EXACT
 
-    def count(self, texts: pa.Array, *, special: bool = True) -> np.ndarray:
+    @property
+    def tokenizes(self) -> bool:
+        """The model's own tokenizer is here."""
+        return self._tokenizer is not None
+
+    def count(self, texts: pa.Array, *, special: bool = True, sampled: bool = False) -> np.ndarray:
         """(n,) int64 for a LargeStringArray (n,); `special` adds what the tokenizer puts around a text, or one token."""
+        most = MOST_SAMPLED_CHARACTERS if sampled else MOST_CHARACTERS
         sizes: np.ndarray = pc.binary_length(texts).to_numpy(zero_copy_only=False)
-        if self._tokenizer is not None and self._characters <= MOST_CHARACTERS:
-            self._characters += int(pc.sum(pc.utf8_length(texts)).as_py() or 0)
-            if self._characters <= MOST_CHARACTERS:
-                # One at a time: the library's own threads must not be running when a process is forked.
-                encode = self._tokenizer.encode
-                found = np.array(
-                    [len(encode(text, add_special_tokens=special)) for text in texts.to_pylist()], np.int64
-                )
-                self._counted_bytes += int(sizes.sum())
-                self._counted_tokens += int(found.sum())
-                return found
+        if self._tokenizer is not None:
+            characters = int(pc.sum(pc.utf8_length(texts)).as_py() or 0)
+            room = most - self._characters
+            self._beyond = self._beyond or characters > room
+            if self._beyond and not self._counted_tokens:
+                self._encode(_some_of(texts, room, characters), special)
+            if not self._beyond:
+                self._characters += characters
+                return self._encode(texts, special)
         ratio = self._counted_bytes / self._counted_tokens if self._counted_tokens else self._bytes_per_token
         return (np.ceil(sizes / ratio) + special).astype(np.int64)
+
+    def _encode(self, texts: pa.Array, special: bool) -> np.ndarray:
+        """(n,) int64, one text at a time: the library's own threads must not be running when a process is forked."""
+        encode = self._tokenizer.encode
+        found = np.array([len(encode(text, add_special_tokens=special)) for text in texts.to_pylist()], np.int64)
+        self._counted_bytes += int(pc.sum(pc.binary_length(texts)).as_py() or 0)
+        self._counted_tokens += int(found.sum())
+        return found
+
+
+def _some_of(texts: pa.Array, room: int, characters: int) -> pa.Array:
+    """About `room` of all `characters`: the starts of texts spread over the array."""
+    count = max(1, len(texts) * room // max(1, characters))
+    places = np.linspace(0, len(texts) - 1, count).round().astype(np.int64)
+    return pc.utf8_slice_codeunits(texts.take(pa.array(places)), 0, max(1, room // count))
 
 
 def _tokenizer_file(config: RunConfig, folder: Path) -> Path | None:

@@ -1,0 +1,100 @@
+"""Pieces of a large plain text file, from all over it: sorted files are common, and their first rows stand for nothing."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+from trainwiz.core.data.reader import unreadable
+
+LONGEST_LINE = 1 << 26
+"""Characters; a longer one is a file without line ends, and would fill the memory."""
+ENDLESS = f"the line has {LONGEST_LINE:,} characters or more; a row must be shorter, so break the text into lines."
+SMALLEST_BYTES, LARGEST_BYTES = 1 << 12, 1 << 16
+USUAL_BLOCKS, MOST_BLOCKS = 64, 128
+"""The more are for long rows, of which a block holds few."""
+SEED = 0x7EAD
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Whole lines from the middle of a file."""
+
+    start: int
+    """The byte, from 1, with which the first line begins."""
+    text: str
+    share: float
+    """Share of the file's bytes in this block and those before it."""
+
+    def lines(self) -> Iterator[tuple[int, str]]:
+        """(byte from 1, line with its end); lines end with \\n, \\r\\n or \\r."""
+        at = self.start
+        for line in io.StringIO(self.text, newline=""):
+            yield at, line
+            at += len(line) if line.isascii() else len(line.encode("utf-8", "surrogateescape"))
+
+
+def sample_blocks(path: Path, rows: int, mark: bytes = b"") -> Iterator[Block]:
+    """A block from a random place of each equal part of the file, the same at each call; enough for about `rows` rows.
+
+    A line belongs to the block that its first byte lies in, so each row is as likely as any other. With a
+    `mark`, rows begin with a line that begins with it: a block goes on to the end of its last row. Raises
+    UsageError for a file that cannot be read, and for endless lines.
+    """
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as raw:
+            each, count = _blocks(raw, size, rows, mark)
+            places = np.random.Generator(np.random.Philox(SEED)).random(count) * max(0.0, size / count - each)
+            for part in range(count):
+                start = int(part * size / count + places[part])
+                first, text = _lines_from(raw, path, start, start + each, mark)
+                yield Block(first + 1, text, min(1.0, (part + 1) * each / size))
+    except OSError as error:
+        raise unreadable(str(path), f"cannot be read: {error.strerror or error}.") from None
+
+
+def _blocks(raw: IO[bytes], size: int, rows: int, mark: bytes) -> tuple[int, int]:
+    """(bytes of a block, blocks), by the rows with which the file begins: small blocks for short rows."""
+    start = raw.read(LARGEST_BYTES)
+    wanted = rows * len(start) / max(1, start.count(b"\n" + mark))
+    each = int(min(LARGEST_BYTES, max(SMALLEST_BYTES, wanted / USUAL_BLOCKS)))
+    count = min(MOST_BLOCKS, max(USUAL_BLOCKS, int(wanted / each)))
+    return each, max(1, min(count, size // each))
+
+
+def _lines_from(raw: IO[bytes], path: Path, start: int, end: int, mark: bytes) -> tuple[int, str]:
+    """(first byte from 0, text) of the lines that begin from byte `start` to before `end`."""
+    raw.seek(max(0, start - 1))
+    if start:
+        _line(raw, path)
+    first = raw.tell()
+    parts = [raw.read(end - first)] if first < end else []
+    if parts and not parts[0].endswith(b"\n"):
+        parts.append(_line(raw, path))
+    size = sum(map(len, parts))
+    while mark and parts and size < LONGEST_LINE and (line := _line(raw, path)) and not line.startswith(mark):
+        parts.append(line)
+        size += len(line)
+    return first, b"".join(parts).decode("utf-8-sig" if first == 0 else "utf-8", "surrogateescape")
+
+
+def _line(raw: IO[bytes], path: Path) -> bytes:
+    at = raw.tell()
+    line = raw.readline(LONGEST_LINE)
+    if len(line) == LONGEST_LINE:
+        raise unreadable(f"{path}, byte {at + 1}", ENDLESS)
+    return line
+
+
+def spread(count: int, most: int) -> list[int]:
+    """Numbers below `count`, ascending: all, or a random one of each of `most` equal parts; the same at each call."""
+    if count <= most:
+        return list(range(count))
+    edges = np.linspace(0, count, most + 1).astype(np.int64)
+    chosen = np.random.Generator(np.random.Philox(SEED)).integers(edges[:-1], edges[1:])
+    return [int(number) for number in chosen]
