@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trainwiz.core.catalog.model import ModelSpec
+from trainwiz.core.config.sections import Task
+from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.findings import Finding
 from trainwiz.core.json_text import parse_json
 
-Task = Literal["masked-lm", "causal-lm", "seq2seq"]
 Source = Literal["hub", "folder", "config"]
 Answer = tuple[ModelSpec | None, tuple[Finding, ...]]
 
@@ -23,6 +24,7 @@ _TASKS: tuple[tuple[str, Task], ...] = (
     ("ForConditionalGeneration", "seq2seq"),
     ("ForSeq2SeqLM", "seq2seq"),
     ("MTModel", "seq2seq"),
+    ("ForSequenceClassification", "sequence-classification"),
 )
 """Class name ending -> task, most specific first."""
 
@@ -130,4 +132,15 @@ def _task(document: dict[str, Any]) -> Task | None:
             return task
     if document.get("is_encoder_decoder"):
         return "seq2seq"
-    return _FAMILIES.get(str(document["model_type"]))
+    family = _FAMILIES.get(str(document["model_type"]))
+    headless = all("For" not in name for name in classes)
+    return family or (_by_blocks(document) if headless else None)
+
+
+def _by_blocks(document: dict[str, Any]) -> Task | None:
+    """Of a config that names no task: causal blocks write on, others fill in. None where it tells no blocks."""
+    architecture, _ = read_architecture(document)
+    if architecture is None:
+        return None
+    tasks: dict[str, Task] = {"decoder": "causal-lm", "encoder": "masked-lm", "encoder-decoder": "seq2seq"}
+    return tasks[architecture.kind]

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from trainwiz.core.config.sections import Task
+
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
@@ -14,7 +16,7 @@ class ModelSpec:
     name: str
     architecture: dict[str, Any]
     """The Hugging Face config.json as a dict (has "model_type" and "architectures")."""
-    task: Literal["masked-lm", "causal-lm", "seq2seq"]
+    task: Task
     description: str = ""
     """One line for a list; empty for a model that is not in the catalogue."""
     hub_id: str | None = None

@@ -13,12 +13,12 @@ from typing import Any
 
 import yaml
 from trainwiz.core.catalog.availability import tokenizer_findings, weights_findings
-from trainwiz.core.catalog.config_file import Answer, Task, from_architecture, has_safetensors, read_config
+from trainwiz.core.catalog.config_file import Answer, from_architecture, has_safetensors, read_config
 from trainwiz.core.catalog.hub_cache import cached_model_folder, is_hub_id
 from trainwiz.core.catalog.hub_model import HubModel, ask_hub, fetch_config
 from trainwiz.core.catalog.model import ModelSpec
 from trainwiz.core.config.keys import did_you_mean
-from trainwiz.core.config.sections import ModelSection
+from trainwiz.core.config.sections import ModelSection, Task
 from trainwiz.core.findings import Finding, Remedy
 
 TASKS: tuple[Task, ...] = ("masked-lm", "causal-lm", "seq2seq")

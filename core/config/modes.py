@@ -114,7 +114,9 @@ def _smoke_subject(config: RunConfig, model: ModelSpec | None) -> dict[str, Any]
     }
     if model is None or model.tokenizer == "esm" or model.smallest_sibling:
         sibling = model.smallest_sibling if model and model.smallest_sibling else None
-        values["model.name"] = sibling or (model.name if model else SMALLEST_OF_TASK[config.task])
+        values["model.name"] = sibling or (
+            model.name if model else SMALLEST_OF_TASK.get(config.task, config.model.name)
+        )
         values["model.architecture_overrides"] = {}
     else:
         shallow = {key: min(2, model.architecture[key]) for key in LAYER_KEYS if _is_depth(model.architecture.get(key))}

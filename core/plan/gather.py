@@ -16,7 +16,13 @@ from trainwiz.core.plan.command import plan_command
 from trainwiz.core.plan.make import make_plan
 from trainwiz.core.plan.request import PlanRequest
 from trainwiz.core.plan.result import Plan
-from trainwiz.core.plan.subject import other_task_findings, task_is_known, with_task_of
+from trainwiz.core.plan.subject import (
+    names_no_data,
+    other_task_findings,
+    task_is_known,
+    unnamed_data,
+    with_task_of,
+)
 from trainwiz.core.plan.target import choose_target
 from trainwiz.core.profile.profile import Profile
 
@@ -128,7 +134,10 @@ def gather(request: PlanRequest, machine: Machine | None = None) -> Gathered:
     profile = gather_profile(request, here)
     config, model, model_findings = gather_config(request, profile)
     target, target_findings = gather_machine(request, profile, here)
-    data, data_findings = gather_data(config)
+    if target is not here and names_no_data(config):
+        data, data_findings = None, (unnamed_data(),)
+    else:
+        data, data_findings = gather_data(config)
     if not task_is_known(config, model):
         # How rows are to be read depends on the task; what no task could read is said all the same.
         data, data_findings = None, tuple(one for one in data_findings if one.code in NO_TASK_READS)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from trainwiz.core.estimate.host import LOW_MEMORY_BYTES
 from trainwiz.core.estimate.memory import estimate_evaluation
+from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.findings import Finding, Remedy
 from trainwiz.core.plan.facts import Facts
 from trainwiz.core.plan.words import gib
@@ -28,10 +29,22 @@ def memory_findings(facts: Facts) -> list[Finding]:
 
 
 def _architecture(facts: Facts) -> list[Finding]:
-    if facts.work is not None or not facts.unknown_architecture:
+    if facts.work is not None:
+        return _approximate(facts, facts.work)
+    if not facts.unknown_architecture:
         return []
     message = f"Memory and time are not estimated: {facts.unknown_architecture}."
     return [Finding("unknown_architecture", "warning", "model.name", message)]
+
+
+def _approximate(facts: Facts, work: Workload) -> list[Finding]:
+    if not work.architecture.approximate or facts.estimate.tier != "analytic":
+        return []
+    message = (
+        f"The formulas know no models of type {work.architecture.model_type}: they read its config by the usual names, "
+        "and the interval is wider."
+    )
+    return [Finding("approximate_architecture", "note", "model.name", message)]
 
 
 def states_text(facts: Facts) -> str:
@@ -117,8 +130,8 @@ def _room(facts: Facts) -> list[Finding]:
         return []
     memory = facts.memory
     message = (
-        f"{gib(memory.device_used_bytes)} of {gib(memory.capacity_bytes or 0)} are used: there is room for "
-        f"{facts.room[0].words.removeprefix('without ').replace('checkpointing', 'training without checkpointing')}."
+        f"{gib(memory.device_used_bytes)} of {gib(memory.capacity_bytes or 0)} are used, and there is room for "
+        f"{' or '.join(fix.words for fix in facts.room)}."
     )
     return [Finding("room", "note", "memory", message, tuple(fix.remedy(facts) for fix in facts.room))]
 

@@ -93,7 +93,8 @@ def try_fix(
         return None
     if not (any_batch or _same_batch(facts, after)) or not _host_holds(facts, after):
         return None
-    broken = _errors(after) - _errors(facts)
+    broken = _errors(after)
+    broken = broken and broken - _errors(facts)
     if broken - TO_INSTALL.keys():
         return None
     described = _described(words, facts, after, changes)

@@ -40,7 +40,7 @@ def _larger(facts: Facts, work: Workload, share: int) -> Fix | None:
     targets = (batch.target_samples, batch.target_tokens, batch.target_real_tokens)
     keeps = any(targets) or batch.accumulation > 1
     ceiling = min(GPU_CEILING, samples) if keeps else GPU_CEILING
-    several = work.with_micro_batch(work.micro_batch, max(2, work.accumulation) if keeps else work.accumulation)
+    several = work.with_micro_batch(work.micro_batch, max(2, work.accumulation))
     largest = largest_micro_batch(several, share, ceiling, facts.evidence)
     micro = next((one for one in range(largest, 0, -1) if samples % one == 0), 1) if keeps else largest
     if micro < WORTH * batch.micro_batch:

@@ -8,6 +8,7 @@ from typing import Any
 from trainwiz.core.findings import Finding, Remedy
 from trainwiz.core.hardware.libraries import REPORTERS
 from trainwiz.core.plan.facts import Facts
+from trainwiz.core.plan.subject import PLANNED_ONLY
 
 STRATEGIES_TO_COME = ("fsdp", "zero3")
 
@@ -22,6 +23,8 @@ def _findings(facts: Facts) -> Iterator[Finding]:
     if config.peft.method != "none" and config.task == "masked-lm" and not model_is_missing:
         message = f"This version trains all weights of masked-LM models; {config.peft.method} adapters it does not."
         yield _error("peft_not_supported", "peft.method", message, facts, {"peft.method": "none"}, "train all weights")
+    if config.task in PLANNED_ONLY:
+        yield from _not_trained(facts)
     if config.engine.strategy in STRATEGIES_TO_COME:
         message = f"This version cannot start engine.strategy {config.engine.strategy}; zero2 shards as well."
         remedy: dict[str, Any] = {"engine.strategy": "zero2"}
@@ -35,6 +38,17 @@ def _findings(facts: Facts) -> Iterator[Finding]:
         yield _error("missing_hardware", "engine.gpus", message, facts, {"engine.gpus": None}, "use the CPU")
     yield from _code_of_the_model(facts)
     yield from _reporters(facts)
+
+
+def _not_trained(facts: Facts) -> Iterator[Finding]:
+    message = (
+        f"{facts.config.task} is planned, not trained: this version trains masked, causal and sequence-to-sequence "
+        "language models."
+    )
+    model = facts.given.model
+    own = model.task if model is not None and model.task not in PLANNED_ONLY else None
+    remedies = (facts.remedy(f"train it for {own}", {"task": own}),) if own else ()
+    yield Finding("task_not_trained", "error", "task", message, remedies)
 
 
 def _code_of_the_model(facts: Facts) -> Iterator[Finding]:

@@ -44,7 +44,7 @@ def settle(given: Given) -> Facts:
     if model is not None:
         draft.values["model.architecture"] = dict(model.architecture)
     collected += settle_engine(draft, machine, devices)
-    architecture, unknown = read_architecture(model.architecture) if model is not None else (None, "")
+    architecture, unknown = read_architecture(model.architecture, config.task) if model is not None else (None, "")
     reopen_for_processes(draft, devices, profile)
     settle_task(draft)
     # Rows that cannot be counted here are taken from the limits of their sources.

@@ -9,6 +9,8 @@ from trainwiz.core.data.samples import SAMPLES
 from trainwiz.core.findings import Finding, Remedy
 
 SOURCES = "data.sources"
+PLANNED_ONLY = frozenset({"sequence-classification"})
+"""Tasks that this version plans and does not train."""
 
 
 def follow_task(config: RunConfig, model: ModelSpec | None) -> RunConfig:
@@ -21,7 +23,7 @@ def follow_task(config: RunConfig, model: ModelSpec | None) -> RunConfig:
 def with_task_of(config: RunConfig, model: ModelSpec | None) -> RunConfig:
     """`follow_task`, and where the data are a sample that nobody asked for, the sample of the new task."""
     changed = follow_task(config, model)
-    if changed is config or not _is_sample_by_default(config):
+    if changed is config or changed.task in PLANNED_ONLY or not _is_sample_by_default(config):
         return changed
     return changed.with_values(
         {SOURCES: [smoke_sample(changed)]},
@@ -37,11 +39,25 @@ def task_is_known(config: RunConfig, model: ModelSpec | None) -> bool:
 
 def other_task_findings(config: RunConfig, model: ModelSpec | None) -> tuple[Finding, ...]:
     """A task that the model was not made for: its head and its inputs are those of its own task."""
-    if model is None or model.task == config.task:
+    if model is None or model.task == config.task or config.task in PLANNED_ONLY:
         return ()
     message = f"{model.name} is a model for {model.task}; it cannot be trained for {config.task}."
     remedy = Remedy(f"train it for {model.task}", changes={"task": model.task})
     return (Finding("task_of_another_model", "error", "task", message, (remedy,)),)
+
+
+def names_no_data(config: RunConfig) -> bool:
+    """Whether the sample is there for want of data. A plan for another machine is not of a run on the sample, whose
+    short rows would say how much memory the real ones need."""
+    named = any(
+        key.startswith(SOURCES) and origin.origin in ("you", "profile") for key, origin in config.origins.items()
+    )
+    return config.mode.kind == "train" and not named
+
+
+def unnamed_data() -> Finding:
+    message = "No data is named: every row is taken to be as long as batch.sequence_length."
+    return Finding("no_data_named", "note", SOURCES, message, (Remedy("name the data: --dataset FILE"),))
 
 
 def _is_sample_by_default(config: RunConfig) -> bool:

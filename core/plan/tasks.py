@@ -39,7 +39,7 @@ def task_findings(facts: Facts) -> list[Finding]:
 def _model(facts: Facts) -> Iterator[Finding]:
     config = facts.config
     kind = (config.model.architecture or {}).get("model_type")
-    if config.task == "masked-lm" and kind == "bert":
+    if config.task == "masked-lm" and kind not in (None, "esm"):
         message = f"This version trains masked-lm on ESM-2 models, and {config.model.name} is a {kind} model."
         remedy = facts.remedy("take an ESM-2", {"model.name": "esm2-8m"})
         yield Finding("model_not_supported", "error", "model.name", message, (remedy,))

@@ -55,7 +55,6 @@ WRONG: dict[str, list[tuple[str, str]]] = {
         ("claim_memory", "logits of 256-token targets"),
         ("claim_time", "764 to 873 sequences a second"),
         ("claim_time", "impossible"),
-        ("evaluation_does_not_fit", "48 sequences"),
     ],
     "3x3080-20g-guide": [
         ("claim_batch", "144 sequences a step, 75.0 % of 192"),
@@ -182,4 +181,5 @@ def test_quick(name: str) -> None:
         start = time.thread_time()
         make_plan(own, config, model=load_models()[config.model.name], data=None, profile=profile)
         best = min(best, time.thread_time() - start)
-    assert best < 0.010
+    # Processor time of a plan with all its remedies; tests/benchmarks measures it against the limits.
+    assert best < 0.025

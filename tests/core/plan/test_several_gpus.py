@@ -107,7 +107,7 @@ def test_an_evaluation_that_does_not_fit_is_said_with_one_that_does() -> None:
         task="seq2seq",
         batch__micro_batch_size=2,
         batch__target_samples=96,
-        batch__eval_micro_batch_size=48,
+        batch__eval_micro_batch_size=192,
         batch__sequence_length=256,
     )
     made = plan(machine("RTX 4080 Super"), request)
@@ -118,7 +118,7 @@ def test_an_evaluation_that_does_not_fit_is_said_with_one_that_does() -> None:
     fixed = plan(machine("RTX 4080 Super"), request.with_values(dict(found.remedies[0].changes), "you"))
     assert not {"evaluation_does_not_fit", "evaluation_tight"} & codes(fixed)
     free = plan(machine("RTX 4080 Super"), request.with_values({"batch.eval_micro_batch_size": None}, "you"))
-    assert free.memory.verdict == "fits" and (free.config.batch.eval_micro_batch_size or 99) < 48
+    assert free.memory.verdict == "fits" and (free.config.batch.eval_micro_batch_size or 999) < 192
 
 
 def test_without_held_out_rows_nothing_is_evaluated() -> None:
