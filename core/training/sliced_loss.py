@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import cross_entropy, linear
 from torch.utils.checkpoint import checkpoint
@@ -46,7 +47,9 @@ def _summed(logits: torch.Tensor, targets: torch.Tensor, smoothing: float) -> to
 def _is_plain(head: nn.Module) -> bool:
     """Whether its weights are whole and nothing hangs on its being called: no adapter, no sharding, no hooks."""
     watched = head._forward_hooks or head._forward_pre_hooks or head._backward_hooks or head._backward_pre_hooks
-    return type(head) is nn.Linear and not watched and head.weight.is_leaf and type(head.weight) is nn.Parameter
+    # A trace has fake weights in place of parameters.
+    whole = type(head.weight) in (nn.Parameter, FakeTensor)
+    return type(head) is nn.Linear and not watched and head.weight.is_leaf and whole
 
 
 class _PlainHead(torch.autograd.Function):
