@@ -63,10 +63,14 @@ def with_depths(values: Mapping[str, Any], config: Any, depths: Mapping[Stack, i
     whole = config.to_dict()
     result: dict[str, Any] = json.loads(json.dumps(values))
     for stack, depth in depths.items():
-        place, known = result, whole
+        place, known, part = result, whole, config
         for name in stack.path[:-1]:
-            place, known = place.setdefault(name, {}), known[name]
+            place, known, part = place.setdefault(name, {}), known[name], getattr(part, name)
         place[stack.path[-1]] = depth
+        for alias, name in getattr(part, "attribute_map", {}).items():
+            # Both may be in the file, and the alias would win.
+            if name == stack.path[-1]:
+                place.pop(alias, None)
         for name, value in known.items():
             if isinstance(value, list) and len(value) == stack.layers:
                 place[name] = value[:depth]
