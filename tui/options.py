@@ -67,6 +67,14 @@ OPTIONS: tuple[Option, ...] = (
     Option("--epochs", "what", "number", "Passes over the data.", "N", key="training.epochs"),
     Option("--max-steps", "what", "count", "Optimizer steps; wins over --epochs.", "N", key="training.max_steps"),
     Option("--target-tokens", "what", "count", "Tokens a step to aim at, like 2M.", "N", key="batch.target_tokens"),
+    Option(
+        "--target-real-tokens",
+        "what",
+        "count",
+        "The same without padding; needs data that can be measured.",
+        "N",
+        key="batch.target_real_tokens",
+    ),
     Option("--target-samples", "what", "count", "Sequences a step to aim at.", "N", key="batch.target_samples"),
     Option("--learning-rate", "what", "number", "Peak learning rate.", "RATE", key="training.learning_rate"),
     Option(

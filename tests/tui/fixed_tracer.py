@@ -1,0 +1,27 @@
+"""The tracer's own server and children, with a fixed answer instead of a trace: no torch. FIXED_BYTES is the peak."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from trainwiz.core.estimate.moment import Moment
+from trainwiz.core.estimate.trace import children
+from trainwiz.core.estimate.trace.__main__ import private_stdout
+from trainwiz.core.estimate.trace.parent import hold_to
+from trainwiz.core.estimate.trace.server import Server
+from trainwiz.core.tracing.result import TraceResult
+
+PEAK = "the backward pass, as a test has it"
+
+
+def fixed(tier: str, values: dict[str, Any]) -> dict[str, Any]:
+    moment = Moment(PEAK, {"activations": int(os.environ["FIXED_BYTES"])})
+    return {"result": TraceResult(tier, (moment,), (), None, 1, 1, 1.0, 1.0, 1, 0.1).to_json()}  # type: ignore[arg-type]
+
+
+if __name__ == "__main__":
+    hold_to(int(sys.argv[1]))
+    children.answer = fixed  # type: ignore[attr-defined]
+    Server(private_stdout(), children.forked_trace).run()

@@ -1,0 +1,131 @@
+"""The lines of `trainwiz plan` about a plan whose figures are known, and the phrases that they are made of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+
+import pytest
+from trainwiz.core.plan.request import PlanRequest
+from trainwiz.tui.headless.plan_numbers import number_lines
+from trainwiz.tui.plan_words import (
+    energy_words,
+    finish_words,
+    need_words,
+    pace_words,
+    padding_words,
+    source_words,
+    token_words,
+)
+
+from tests.tui.wizard_parts import GIB, NOW, make_frozen_plan
+
+PLAN = make_frozen_plan(PlanRequest(profile="2080super"))
+
+
+def text_of(plan=PLAN, **choices) -> str:
+    return "\n".join(number_lines(plan, NOW, **choices))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "of them real 1,130,000 (57 %)",
+        "1,450,000 computed, 22 % padding; 4 % with a step's rows arranged by length",
+        "5.4 of 7.8 GiB on GPU 0 · RTX 2080 Super",
+        "between 5.1 and 5.9, analytic (formulas)",
+        "peak: backward of layer 33; activations 2.9 GiB",
+        "needs 4.9 GiB; nvidia-smi shows 5.4 GiB",
+        "while evaluating 3.0 GiB",
+        "a trace by layers is under way",
+        "done 2034 to 2045",
+        "by roofline",
+        "15,000 to 30,000 kWh, 4,500 to 9,000 EUR",
+    ],
+)
+def test_the_lines_say(words):
+    assert words in text_of()
+
+
+def test_what_is_not_known_is_left_out():
+    memory = replace(PLAN.memory, waiting="", evaluation_bytes=None, basis="", device="host RAM")
+    batch = replace(PLAN.batch, padded_tokens=None, real_tokens=None)
+    time = replace(PLAN.time, energy_low_kwh=None, total_tokens=None, total_low_s=None, total_high_s=None)
+    text = text_of(replace(PLAN, memory=memory, batch=batch, time=time))
+    for word in ("padding", "real", "needs", "evaluating", "under way", "kWh", "done"):
+        assert word not in text, word
+    assert "analytic" in text and not [line for line in text.splitlines() if not line.strip()]
+
+
+def test_verbose_says_what_host_ram_is_made_of():
+    memory = replace(PLAN.memory, host_ram_parts={"training": 9 * GIB, "offloaded states": 12 * GIB})
+    plan = replace(PLAN, memory=memory)
+    assert "offloaded states 12.0 GiB, training 9.0 GiB" in text_of(plan, verbose=True)
+    assert "offloaded" not in text_of(plan)
+
+
+def test_a_target_of_real_tokens_is_named():
+    batch = replace(PLAN.batch, target_real_tokens=1_000_000)
+    assert "of them real 1,130,000 (57 %), aimed at 1,000,000" in text_of(replace(PLAN, batch=batch))
+
+
+def test_what_another_wrote_is_plain():
+    memory = replace(PLAN.memory, waiting="\x1b[31mred", basis="[bold]", peak_moment="a\x07b")
+    text = text_of(replace(PLAN, memory=memory))
+    assert "\x1b" not in text and "\x07" not in text and "[bold]" in text
+
+
+@pytest.mark.parametrize(
+    ("tier", "basis", "words"),
+    [
+        ("analytic", "formulas", "analytic (formulas)"),
+        ("traced", "traced by layers", "traced by layers"),
+        ("traced", "full trace", "traced (full trace)"),
+        ("measured", "measured here on 2026-11-21", "measured here on 2026-11-21"),
+        ("analytic", "", "analytic"),
+    ],
+)
+def test_the_source_is_said_once(tier, basis, words):
+    assert source_words(tier, basis) == words
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "words"),
+    [
+        (40, 50, "done 14:02"),
+        (3600, 7200, "done 15:02 to 16:02"),
+        (86400, 3 * 86400, "done Sun 22 Nov 14:02 to Tue 24 Nov 14:02"),
+        (10 * 86400, 30 * 86400, "done 2026-12-01 to 2026-12-21"),
+        (7 * 365.25 * 86400, 18 * 365.25 * 86400, "done 2033 to 2044"),
+        (1e18, 1e20, ""),
+        (None, None, ""),
+    ],
+)
+def test_when_it_is_done(low, high, words):
+    assert finish_words(low, high, NOW) == words
+    assert datetime(2026, 11, 21, 14, 2) == NOW
+
+
+def test_phrases_without_figures_are_empty():
+    assert padding_words(100, None, None, None) == []
+    assert energy_words(None, None, None, None, "EUR") == ""
+    assert token_words(None, None) == ""
+    assert need_words("host RAM", 5, 5) == "" and need_words("GPU 0", 0, 0) == ""
+
+
+def test_padding_that_is_the_length_itself_is_not_said_twice():
+    assert padding_words(4096, 4096, 0.2, 0.14) == ["14 % padding with a step's rows arranged by length"]
+    assert padding_words(4096, 4096, 0.2, 0.195) == []
+    assert padding_words(4096, 3000, 0.2, None) == ["3,000 computed, 20 % padding"]
+
+
+def test_energy_without_a_price_has_no_cost():
+    assert energy_words(1.2, 3.4, None, None, "") == "1.2 to 3.4 kWh"
+    assert energy_words(1.2, 3.4, 0.36, 1.02, "") == "1.2 to 3.4 kWh, 0.36 to 1"
+
+
+def test_tokens_and_pace():
+    assert token_words(240_000_000, 136_000_000) == "240M tokens, 136M of them real"
+    assert token_words(240_000_000, None) == "240M tokens"
+    assert pace_words("roofline", "") == pace_words("roofline", "roofline") == "by roofline"
+    assert pace_words("probe", "measured here on 2026-11-21 (probe)") == "measured here on 2026-11-21 (probe)"

@@ -1,0 +1,199 @@
+"""Tiers on the command line: which one is taken, what the user sees meanwhile, and what stops a start."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+from trainwiz.core.errors import UsageError
+from trainwiz.core.hardware.machine import Libraries
+from trainwiz.core.plan.gather import Gathered, gather, plan_run
+from trainwiz.core.plan.refine import Refiner
+from trainwiz.core.plan.request import PlanRequest
+from trainwiz.core.tracing import worker as tracing
+from trainwiz.core.tracing.worker import TraceWorker
+from trainwiz.tui.cli import main
+from trainwiz.tui.headless import run as headless
+from trainwiz.tui.refining import INTERRUPTED, improved, refining
+from trainwiz.tui.tiers import ENVIRONMENT, wanted_tier
+
+from tests.tui.tracers import GIB, dead_worker, fixed_worker, hung_worker
+from tests.tui.wizard_parts import MACHINE
+
+DEMO = PlanRequest(profile="cpu-demo")
+READY = replace(MACHINE, torch_cuda="13.0", libraries=Libraries({"torch": "2.13.0", "deepspeed": "0.19.8"}))
+
+
+@pytest.fixture(autouse=True)
+def _empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def demo() -> Gathered:
+    return gather(DEMO)
+
+
+@pytest.fixture
+def made() -> Iterator[Callable[[TraceWorker], Refiner]]:
+    workers: list[TraceWorker] = []
+
+    def refiner(worker: TraceWorker) -> Refiner:
+        workers.append(worker)
+        worker.start()
+        return Refiner(worker)
+
+    yield refiner
+    for worker in workers:
+        worker.close()
+
+
+@pytest.fixture
+def tracer(monkeypatch) -> Callable[[Callable[[], TraceWorker]], list[TraceWorker]]:
+    """Commands get their tracer from here; the list is of those that were made."""
+
+    def use(make: Callable[[], TraceWorker]) -> list[TraceWorker]:
+        used: list[TraceWorker] = []
+
+        def one() -> TraceWorker:
+            used.append(make())
+            return used[-1]
+
+        monkeypatch.setattr(tracing, "TraceWorker", one)
+        return used
+
+    return use
+
+
+@pytest.mark.parametrize(
+    ("asked", "environment", "taken"),
+    [(None, None, "full"), (None, "layers", "layers"), ("analytic", "layers", "analytic"), (None, "", "full")],
+)
+def test_the_option_wins_over_the_environment(monkeypatch, asked, environment, taken):
+    if environment is None:
+        monkeypatch.delenv(ENVIRONMENT)
+    else:
+        monkeypatch.setenv(ENVIRONMENT, environment)
+    assert wanted_tier(asked, "full") == taken
+
+
+def test_an_unknown_tier_in_the_environment_is_one_sentence(monkeypatch, capsys):
+    monkeypatch.setenv(ENVIRONMENT, "\x1b[31mexact")
+    with pytest.raises(UsageError):
+        wanted_tier(None, "full")
+    assert main(["plan", "--profile", "cpu-demo"]) == 2
+    said = capsys.readouterr().err
+    assert "TRAINWIZ_TIER" in said and "analytic or layers or full" in said and "\x1b" not in said
+
+
+def test_by_formulas_no_process_is_started(tracer, demo):
+    used = tracer(hung_worker)
+    with refining("analytic") as refiner:
+        assert improved(refiner, demo, "analytic").to_json() == plan_run(DEMO, demo.machine).to_json()
+    assert used == []
+
+
+def test_a_better_tier_replaces_the_formulas_and_its_tracer_ends(tracer, demo):
+    used = tracer(lambda: fixed_worker(3 * GIB))
+    with refining("full") as refiner:
+        plan = improved(refiner, demo, "full")
+    assert plan.memory.tier == "traced" and plan.memory.allocated_bytes == 3 * GIB
+    assert "full" in plan.memory.basis and plan.memory.waiting == ""
+    assert used[0].state == "dead"
+
+
+def test_the_tracer_ends_with_a_command_that_fails(tracer):
+    used = tracer(hung_worker)
+    assert main(["plan", "--profile", "no-such-profile", "--tier", "full"]) == 2
+    assert [worker.state for worker in used] == ["dead"]
+
+
+def test_a_dead_tracer_leaves_the_formulas_and_says_so(made, demo):
+    plan = improved(made(dead_worker()), demo, "full")
+    assert plan.memory.tier == "analytic" and plan.memory.verdict == "fits"
+    assert plan.memory.waiting
+
+
+def test_a_start_waits_no_longer_than_its_limit(made, demo):
+    began = time.monotonic()
+    plan = improved(made(hung_worker()), demo, "layers", limit_s=0.4)
+    assert time.monotonic() - began < 10
+    assert plan.memory.tier == "analytic" and "time was up" in plan.memory.waiting
+
+
+@pytest.mark.parametrize("interruptible", [True, False])
+def test_ctrl_c_takes_what_is_there_or_ends_the_command(made, demo, interruptible):
+    refiner = made(hung_worker())
+    presser = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+    presser.start()
+    try:
+        if interruptible:
+            plan = improved(refiner, demo, "full", interruptible=True)
+            assert plan.memory.tier == "analytic" and plan.memory.waiting == INTERRUPTED
+        else:
+            with pytest.raises(KeyboardInterrupt):
+                improved(refiner, demo, "full")
+    finally:
+        presser.cancel()
+
+
+def test_what_is_under_way_is_said_on_a_terminal(made, demo, monkeypatch, capsys):
+    monkeypatch.setattr("trainwiz.tui.headless.waiting.is_terminal", lambda stream: stream is sys.stderr)
+    monkeypatch.setattr("trainwiz.tui.headless.waiting.SILENT_S", 0.05)
+    improved(made(hung_worker()), demo, "layers", limit_s=0.5)
+    captured = capsys.readouterr()
+    assert "a trace by layers is under way" in captured.err and captured.out == ""
+    assert captured.err.endswith("\r"), "the line is wiped"
+
+
+def test_a_better_figure_that_does_not_fit_stops_a_start(tracer, monkeypatch, tmp_path, capsys):
+    """On a machine with the card of the profile, which only the trace says is too small."""
+    monkeypatch.delenv(ENVIRONMENT)
+    monkeypatch.setattr("trainwiz.core.plan.gather.probe_here", lambda request: READY)
+    monkeypatch.setattr(headless, "start_run", lambda *_, **__: pytest.fail("started"))
+    used = tracer(lambda: fixed_worker(300 * GIB))
+    words = ["--profile", "2080super", "--dataset", "sample-proteins", "--yes", "--plain"]
+    assert main([*words, "--tier", "analytic", "--dry-run", "--output-dir", "dry"]) == 0
+    assert used == []
+    assert main(words) == 3
+    said = capsys.readouterr()
+    assert "does not fit" in said.out + said.err
+    assert len(used) == 1 and [path.name for path in tmp_path.iterdir()] == ["dry"]
+
+
+@pytest.mark.parametrize("mode", [("--smoke",), ("--dev-run",), ("--overfit", "1")], ids=lambda mode: mode[0])
+def test_what_only_tries_is_not_traced(tracer, monkeypatch, mode):
+    monkeypatch.delenv(ENVIRONMENT)
+    monkeypatch.setattr("trainwiz.core.plan.gather.probe_here", lambda request: READY)
+    used = tracer(hung_worker)
+    words = ["--profile", "2080super", "--dataset", "sample-proteins", *mode, "--dry-run", "--plain"]
+    assert main(words) == 0 and used == []
+
+
+def test_a_cpu_run_is_not_traced(tracer, monkeypatch):
+    monkeypatch.delenv(ENVIRONMENT)
+    used = tracer(hung_worker)
+    assert main(["--profile", "cpu-demo", "--dry-run", "--plain"]) == 0
+    assert used == []
+
+
+@pytest.mark.real
+def test_the_command_traces_the_demo_without_torch_of_its_own():
+    code = (
+        "import sys\nfrom trainwiz.tui.cli import main\n"
+        "assert main(['plan', '--profile', 'cpu-demo', '--tier', 'layers', '--json']) == 0\n"
+        "assert 'torch' not in sys.modules and 'transformers' not in sys.modules\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    memory = json.loads(done.stdout)["memory"]
+    assert memory["tier"] == "traced" and memory["basis"] and memory["waiting"] == ""
+    assert memory["low_bytes"] < memory["device_used_bytes"] < memory["high_bytes"]

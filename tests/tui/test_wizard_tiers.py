@@ -1,0 +1,175 @@
+"""The wizard with a tracer beside it: better figures arrive, and a tracer that dies or hangs takes nothing away."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import pytest
+from trainwiz.core.hardware.machine import Machine
+from trainwiz.core.plan.gather import probe_here
+from trainwiz.core.plan.request import PlanRequest
+from trainwiz.core.tracing.worker import TraceWorker
+from trainwiz.tui.app import TrainwizApp
+from trainwiz.tui.screens import plan_starter
+from trainwiz.tui.screens.plan import PlanScreen
+from trainwiz.tui.screens.plan_reader import PlanReader
+from trainwiz.tui.screens.plan_starter import Started
+from trainwiz.tui.theme import UNICODE_MARKS
+from trainwiz.tui.widgets.plan_panel import panel_content
+
+from tests.tui.tracers import GIB, dead_worker, fixed_worker, hung_worker
+from tests.tui.wizard_parts import settled
+
+DEMO = PlanRequest(profile="cpu-demo")
+
+
+@pytest.fixture(scope="module")
+def machine() -> Machine:
+    return probe_here(PlanRequest())
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+class Kept:
+    """Makes tracers and remembers them."""
+
+    def __init__(self, make: Callable[[], TraceWorker]) -> None:
+        self._make = make
+        self.made: list[TraceWorker] = []
+
+    def __call__(self) -> TraceWorker:
+        self.made.append(self._make())
+        return self.made[-1]
+
+
+def wizard(machine: Machine, tracer: Kept) -> TrainwizApp:
+    reader = PlanReader(machine, "full", tracer)
+    return TrainwizApp(lambda: PlanScreen(DEMO, at_review=True, reader=reader), ascii_only=False)
+
+
+async def until(pilot, reached: Callable[[], bool], limit_s: float = 20.0) -> None:
+    end = time.monotonic() + limit_s
+    while not reached():
+        assert time.monotonic() < end, pilot.app.screen.state.plan.memory
+        await pilot.pause(0.02)
+
+
+async def test_better_figures_arrive_by_themselves_and_a_start_need_not_wait(machine):
+    tracer = Kept(lambda: fixed_worker(3 * GIB))
+    app = wizard(machine, tracer)
+    async with app.run_test(size=(120, 50)) as pilot:
+        await settled(pilot)
+        screen = app.screen
+        await until(pilot, lambda: "full" in screen.state.plan.memory.basis and not screen.state.plan.memory.waiting)
+        assert screen.state.plan.memory.allocated_bytes == 3 * GIB and not screen.state.updating
+        assert f'"allocated_bytes": {3 * GIB}' in screen.state.reading.files["plan.json"], "the preview is of this plan"
+        shown = panel_content(screen.state.plan, 60, UNICODE_MARKS).plain
+        assert "full trace" in shown and "as a test has it" in shown
+    assert [worker.state for worker in tracer.made] == ["dead"], "leaving ends the tracer"
+
+
+async def test_a_dead_tracer_leaves_the_preview_and_is_said(machine):
+    app = wizard(machine, Kept(dead_worker))
+    async with app.run_test(size=(120, 50)) as pilot:
+        await settled(pilot)
+        screen = app.screen
+        await until(pilot, lambda: "under way" not in (screen.state.plan.memory.waiting or "under way"))
+        memory = screen.state.plan.memory
+        assert memory.tier == "analytic" and memory.verdict == "fits"
+        assert memory.waiting in panel_content(screen.state.plan, 200, UNICODE_MARKS).plain
+
+
+async def test_with_a_hung_tracer_values_are_planned_and_it_ends_with_the_screen(machine):
+    tracer = Kept(hung_worker)
+    app = wizard(machine, tracer)
+    async with app.run_test(size=(120, 50)) as pilot:
+        await settled(pilot)
+        screen = app.screen
+        await until(pilot, lambda: "by layers is under way" in screen.state.plan.memory.waiting)
+        assert not screen.state.updating
+        for steps in (10, 20, 30):
+            screen._change_request(PlanRequest("cpu-demo", {"training.max_steps": steps}))
+            await settled(pilot)
+            assert screen.state.plan.time.steps == steps
+        began = time.monotonic()
+    assert time.monotonic() - began < 10
+    assert [worker.state for worker in tracer.made] == ["dead"]
+
+
+async def test_a_start_takes_the_plan_on_the_screen(machine, monkeypatch):
+    started = []
+    monkeypatch.setattr(
+        plan_starter, "start_plan", lambda kind, plan, request: started.append(plan) or Started(kind, problem="no")
+    )
+    tracer = Kept(hung_worker)
+    app = wizard(machine, tracer)
+    async with app.run_test(size=(120, 50)) as pilot:
+        await settled(pilot)
+        await until(pilot, lambda: bool(tracer.made) and bool(app.screen.state.plan.memory.waiting))
+        shown = app.screen.state.plan
+        await pilot.press("f5")
+        await until(pilot, lambda: bool(started))
+        assert started == [shown]
+        await until(pilot, lambda: app.screen.state.problem == "no")
+        assert tracer.made[0].state != "dead", "a start that failed leaves the screen as it was"
+
+
+def test_formulas_alone_start_nothing(machine):
+    tracer = Kept(hung_worker)
+    reader = PlanReader(machine, "analytic", tracer)
+    (*_, last) = reader.read(DEMO, lambda: False)
+    reader.improve(DEMO, lambda: False, lambda reading: pytest.fail("nothing is better"))
+    assert last.plan is not None and tracer.made == []
+
+
+def test_what_is_closed_begins_anew(machine):
+    tracer = Kept(lambda: fixed_worker(GIB))
+    reader = PlanReader(machine, "layers", tracer)
+    try:
+        for turn in (1, 2):
+            readings = []
+            list(reader.read(DEMO, lambda: False))
+            reader.improve(DEMO, lambda: False, readings.append)
+            assert readings[-1].plan.memory.allocated_bytes == GIB
+            reader.close()
+            assert [worker.state for worker in tracer.made] == ["dead"] * turn
+    finally:
+        reader.close()
+
+
+def test_another_request_is_not_improved(machine):
+    reader = PlanReader(machine, "layers", Kept(hung_worker))
+    try:
+        list(reader.read(DEMO, lambda: False))
+        reader.improve(PlanRequest("cpu-demo"), lambda: False, lambda reading: pytest.fail("of another request"))
+    finally:
+        reader.close()
+
+
+@pytest.mark.real
+def test_the_process_that_draws_never_loads_torch():
+    code = (
+        "import asyncio, sys, time\n"
+        "from trainwiz.core.plan.request import PlanRequest\n"
+        "from trainwiz.tui.app import TrainwizApp\n"
+        "from trainwiz.tui.screens.plan import PlanScreen\n"
+        "async def main():\n"
+        "    app = TrainwizApp(lambda: PlanScreen(PlanRequest(profile='cpu-demo'), tier='layers'))\n"
+        "    async with app.run_test() as pilot:\n"
+        "        end = time.monotonic() + 90\n"
+        "        while time.monotonic() < end:\n"
+        "            await pilot.pause(0.1)\n"
+        "            plan = app.screen.state.plan\n"
+        "            if plan is not None and plan.memory.tier == 'traced': break\n"
+        "        else: raise SystemExit('never traced: ' + plan.memory.waiting)\n"
+        "asyncio.run(main())\n"
+        "assert not {'torch', 'transformers', 'datasets'} & set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr

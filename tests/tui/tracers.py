@@ -1,0 +1,31 @@
+"""Tracers for tests of the front ends: one with a fixed answer, one that dies, one that never answers."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from trainwiz.core.tracing.cache import TraceCache
+from trainwiz.core.tracing.worker import TraceWorker
+
+from tests.conftest import REPOSITORY
+from tests.tui import fixed_tracer
+
+NO_CACHE = TraceCache(Path(), most=0)
+GIB = 1024**3
+
+
+def fixed_worker(peak_bytes: int) -> TraceWorker:
+    """Every trace of it has this peak."""
+    command = [sys.executable, fixed_tracer.__file__, str(os.getpid())]
+    environment = {"FIXED_BYTES": str(peak_bytes), "PYTHONPATH": str(REPOSITORY)}
+    return TraceWorker(NO_CACHE, command=command, environment=environment)
+
+
+def dead_worker() -> TraceWorker:
+    return TraceWorker(NO_CACHE, command=[sys.executable, "-c", "raise SystemExit(3)"])
+
+
+def hung_worker() -> TraceWorker:
+    return TraceWorker(NO_CACHE, command=[sys.executable, "-c", "import time; time.sleep(600)"])
