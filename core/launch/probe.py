@@ -100,9 +100,11 @@ class Probe:
         self._write(order)
         self._launcher = self._start()
         lines = self._follow(started_s + self._limit_s, listener)
-        result = probe_result(order, planned, lines, started_s, time.time())
+        failed = self._launcher.poll() not in (None, 0)
+        problem = self._diagnosis() if failed else ""
+        result = probe_result(order, planned, lines, started_s, time.time(), problem)
         if result.measurement is None:
-            raise CannotRunError(self._failure(lines))
+            raise CannotRunError(self._failure(lines, problem))
         return result
 
     def _write(self, order: ProbeOrder) -> None:
@@ -151,10 +153,8 @@ class Probe:
                 return lines
             time.sleep(LOOK_EVERY_S)
 
-    def _failure(self, lines: list[dict[str, Any]]) -> Finding:
-        assert self._launcher is not None
-        exit_code = self._launcher.poll()
-        if exit_code is None:
+    def _failure(self, lines: list[dict[str, Any]], problem: str) -> Finding:
+        if not problem:
             done = (
                 "its first step was not done"
                 if any(line.get("event") == "ready" for line in lines)
@@ -166,16 +166,21 @@ class Probe:
                 f"{self._plan.batch.micro_batch}); try a smaller micro-batch (--micro-batch 1) or a shorter length (--length)."
             )
             return Finding("probe_too_slow", "error", "batch.micro_batch_size", message)
+        return Finding("probe_failed", "error", "bench", f"The probe failed: {problem}")
+
+    def _diagnosis(self) -> str:
+        """Why the launcher ended with an error, in a sentence."""
+        assert self._launcher is not None
         diagnosis = diagnose_end(
             Evidence(
                 run="bench",
-                exit_code=exit_code,
+                exit_code=self._launcher.poll(),
                 failures=read_failures(RunFolder(self._folder)),
                 log_tail=_tail(self._folder / LOG),
                 oom_kills=kernel_oom_kills() - self._oom_kills,
             )
         )
-        return Finding(f"probe_{diagnosis.cause}", "error", "bench", f"The probe failed: {diagnosis.message}")
+        return diagnosis.message
 
 
 def _read(path: Path, offset: int) -> tuple[list[dict[str, Any]], int]:

@@ -23,6 +23,9 @@ RAM_KEPT_FREE = 0.1
 
 
 def measured_accumulation(plan: Plan) -> int:
+    """Micro-batches of a measured step. A DeepSpeed file of the user's says its own number, which stays."""
+    if plan.config.engine.deepspeed_file is not None:
+        return plan.batch.accumulation
     batch, time = plan.batch, plan.time
     each = (time.step_high_s or 0.0) / batch.accumulation
     return min(batch.accumulation, MOST_ACCUMULATION if each < PATIENT_S else 2)
@@ -65,7 +68,8 @@ def probe_order(plan: Plan, data: DataSummary | None, *, ends_s: float, search: 
         rows=rows_of(plan.config, data),
         lengths=data.lengths if data is not None else (),
         target_lengths=data.target_lengths if data is not None else (),
-        search=search,
+        # Metal takes from the RAM of all programs, and does not say when it has enough.
+        search=search and plan.config.engine.device != "mps",
         host_free_bytes=max(0, free) // max(1, work.world_size),
     )
 
@@ -74,7 +78,7 @@ def rows_of(config: RunConfig, data: DataSummary | None) -> Rows:
     """Small local data are read as they are; else their lengths are drawn from, where they are known."""
     if data is None or not data.rows:
         return "longest"
-    small = data.rows_exact and data.rows + data.validation_rows <= MOST_ROWS and data.bytes_on_disk <= MOST_BYTES
+    small = max(data.rows + data.validation_rows, data.texts) <= MOST_ROWS and data.bytes_on_disk <= MOST_BYTES
     local = all(_is_local(source.name) for source in config.data.sources)
     if small and local:
         return "data"

@@ -40,7 +40,7 @@ def _asked_wrongly(plan: Plan) -> Iterator[Finding]:
         yield _finding(
             "machine",
             "A probe measures this machine, and the plan is for another one: leave --gpu and its figures out.",
-            Remedy("plan for the other machine", "trainwiz plan"),
+            Remedy("a plan for the other machine needs no probe: trainwiz plan takes the same choices"),
         )
     if plan.config.engine.nodes > 1:
         nodes = plan.config.engine.nodes

@@ -23,6 +23,8 @@ class Trial:
     micro_batch: int
     fits: bool
     allocated_bytes: int | None
+    seconds: float | None
+    """Of its trial: up to two micro-batches of full length and a step of the optimizer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,8 @@ class ProbeResult:
     """Whether the micro-batch of the plan fitted; None where no step was done."""
     trials: tuple[Trial, ...]
     searched: bool
+    problem: str
+    """What ended the probe before its time; empty where nothing did."""
     seconds: float
     """The whole probe, its start included."""
 
@@ -46,7 +50,12 @@ class ProbeResult:
 
 
 def probe_result(
-    order: ProbeOrder, planned: Mapping[str, Any], lines: Iterable[Mapping[str, Any]], started_s: float, ended_s: float
+    order: ProbeOrder,
+    planned: Mapping[str, Any],
+    lines: Iterable[Mapping[str, Any]],
+    started_s: float,
+    ended_s: float,
+    problem: str = "",
 ) -> ProbeResult:
     """`lines` of probe.jsonl, `planned` the fields of the measurement that the plan knows."""
     kinds: dict[str, list[Mapping[str, Any]]] = {}
@@ -77,10 +86,13 @@ def probe_result(
         rows_note=str(rows.get("why") or ""),
         planned_fits=None if micro_batch is None else micro_batch == order.micro_batch,
         trials=tuple(
-            Trial(int(line["micro_batch"]), bool(line["fits"]), line.get("allocated_bytes"))
+            Trial(
+                int(line["micro_batch"]), bool(line["fits"]), line.get("allocated_bytes"), finite(line.get("seconds"))
+            )
             for line in kinds.get("trial", [])
         ),
         searched=bool(largest),
+        problem=problem,
         seconds=ended_s - started_s,
     )
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from trainwiz.core.launch.probe_order import ProbeOrder
 from trainwiz.core.training.probe_memory import peak_rss_bytes
-from trainwiz.core.training.probe_trainer import Answers, ProbeTrainer
+from trainwiz.core.training.probe_trainer import Answers, ProbeTrainer, is_out_of_memory
 
 LARGEST = 4096
 BISECTIONS = 3
@@ -126,6 +126,8 @@ class MicroBatchSearch:
 def _survives(step: Callable[[], None]) -> bool:
     try:
         step()
-    except torch.OutOfMemoryError:
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
         return False
     return True

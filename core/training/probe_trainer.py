@@ -24,6 +24,11 @@ SEARCH_SHARE = 0.35
 MOST_STEPS = 400
 
 
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """Of the device; libraries behind torch say it in a plain RuntimeError."""
+    return isinstance(error, torch.OutOfMemoryError) or "out of memory" in str(error).lower()
+
+
 class Answers:
     """probe.jsonl: lines of the first process."""
 
@@ -70,8 +75,13 @@ class ProbeTrainer(RunTrainer):
             try:
                 loss = super().training_step(model, self._cut(inputs), num_items_in_batch)
                 fits = True
-            except torch.OutOfMemoryError:
-                if self.state.global_step or self.micro_batch == 1 or self.accelerator.num_processes > 1:
+            except RuntimeError as error:
+                if (
+                    not is_out_of_memory(error)
+                    or self.state.global_step
+                    or self.micro_batch == 1
+                    or self.accelerator.num_processes > 1
+                ):
                     raise
             if fits:
                 return loss

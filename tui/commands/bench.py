@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from trainwiz.core.errors import EXIT_FINISHED, UsageError
+from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, UsageError
 from trainwiz.core.history.store import append, history_path
 from trainwiz.core.launch.probe import LONGEST_S, Probe
 from trainwiz.core.launch.probe_refusal import check_probe
@@ -16,14 +17,13 @@ from trainwiz.core.launch.probe_result import ProbeResult
 from trainwiz.core.plain import plain_text
 from trainwiz.core.plan.gather import gather, plan_gathered
 from trainwiz.core.plan.result import Plan
-from trainwiz.tui.choices import parse_choices, wrong
+from trainwiz.tui.choices import Choices, parse_choices, wrong
 from trainwiz.tui.figures import count, duration, duration_range, size
 from trainwiz.tui.headless.plan_text import model_text
 from trainwiz.tui.headless.waiting import Waiting
 from trainwiz.tui.output import labelled, say, say_json, say_labelled
 
 ANOTHER_MACHINE = ("--gpu", "--num-gpus", "--ram", "--gpu-memory", "--tflops", "--capability")
-FOR_A_RUN = ("--smoke", "--dev-run", "--overfit", "--trace-steps", "--output-dir", "--name")
 
 
 def run_bench(values: Mapping[str, Any]) -> int:
@@ -33,13 +33,11 @@ def run_bench(values: Mapping[str, Any]) -> int:
     if refused:
         words = "it plans for another machine, and a probe measures this one; leave it out"
         raise UsageError([wrong(flag, words) for flag in refused])
-    with interrupted_by_signals(), Waiting("reading machine, model and data") as waiting:
-        gathered = gather(choices.request)
-        plan = plan_gathered(gathered)
-        check_probe(plan)
-        waiting.say("starting the processes of the probe")
-        with Probe(plan, gathered.data) as probe:
-            result = probe.run(lambda line: waiting.say(progress_words(line)))
+    try:
+        plan, result = measured(choices)
+    except KeyboardInterrupt:
+        say("Stopped: nothing was kept, and nothing runs any more.", sys.stderr)
+        return EXIT_STOPPED
     note = keep(result)
     if choices.json:
         say_json(
@@ -51,6 +49,17 @@ def run_bench(values: Mapping[str, Any]) -> int:
     say()
     say(note or f"Kept in {history_path()}: the next plan for this machine and model uses it.")
     return EXIT_FINISHED
+
+
+def measured(choices: Choices) -> tuple[Plan, ProbeResult]:
+    """The plan and its probe. Raises TrainwizError, and KeyboardInterrupt once all is cleared up."""
+    with interrupted_by_signals(), Waiting("reading machine, model and data") as waiting:
+        gathered = gather(choices.request)
+        plan = plan_gathered(gathered)
+        check_probe(plan)
+        waiting.say("starting the processes of the probe")
+        with Probe(plan, gathered.data) as probe:
+            return plan, probe.run(lambda line: waiting.say(progress_words(line)))
 
 
 @contextmanager
@@ -146,6 +155,8 @@ def bench_lines(plan: Plan, result: ProbeResult) -> list[str]:
         each = "" if measured.world_size == 1 else " in each process"
         lines.append(labelled("Host RAM", f"{size(measured.host_rss_bytes)} at its most{each}"))
     lines.append(labelled("Largest", largest_words(result)))
+    if result.problem:
+        lines.append(labelled("", f"the probe ended early: {plain_text(result.problem, 300)}"))
     return lines
 
 
