@@ -288,6 +288,7 @@ def read_decoder(config: Config, traits: Traits | None = None) -> Architecture:
         tied=tied,
         max_positions=positions,
         rotary=family.rotary,
+        capped_logits=bool(config.get("final_logit_softcapping", 30.0 if config["model_type"] == "gemma2" else None)),
     )
 
 

@@ -34,7 +34,7 @@ def generation_parts(work: Workload) -> dict[str, int]:
     return {
         "activations": rows * cache_bytes_per_row(work),
         "logits": SCORE_COPIES * SINGLE * rows * work.architecture.vocabulary,
-        "temporary": _weight_copies(work) + _largest_layer_cache(work, rows),
+        "temporary": _decoder_weight_copies(work) + _largest_layer_cache(work, rows),
     }
 
 
@@ -67,12 +67,25 @@ def _weight_copies(work: Workload) -> int:
     return HALF * (work.adapter_parameters if work.lora else work.architecture.linear_parameters)
 
 
+def _decoder_weight_copies(work: Workload) -> int:
+    """The encoder has run by then."""
+    encoder = sum(block.layers * block.linear_parameters for block in work.architecture.blocks if not block.causal)
+    whole = work.lora or not work.formats.autocast
+    return _weight_copies(work) - (0 if whole else HALF * encoder)
+
+
+_COPIES = {"erf_unfused": 4, "tanh_unfused": 4, "relu": 2, "fused": 2}
+"""Tensors of the feed-forward width that an activation function has at once."""
+
+
 def _inside(work: Workload, block: Block, rows: int) -> int:
     """Temporaries in the middle of one block's forward pass."""
     decoder = block.causal and block.cross_attention
     queries = work.decoded_length if decoder else work.length
-    wide = SINGLE if work.formats.autocast and block.activation != "fused" else work.formats.compute
-    inside = 3 * rows * queries * block.ffn * wide
+    wide = SINGLE if work.formats.autocast and block.activation == "tanh_unfused" else work.formats.compute
+    copies = _COPIES[block.activation] + (1 if block.gated else 0)
+    inside = rows * queries * (copies * block.ffn * wide + 2 * block.hidden * work.formats.residual)
     if work.attention == "eager":
-        inside = max(inside, 2 * SINGLE * rows * block.heads * queries * max(queries, work.length))
+        scores = 2 * SINGLE * rows * block.heads * queries * max(queries, work.length)
+        inside = max(inside, scores)
     return inside

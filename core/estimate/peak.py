@@ -156,7 +156,7 @@ def _backward(work: Workload, states: States, kept: int) -> Moment:
     parts = held_parts(work, states, backward=True)
     last = work.architecture.blocks[-1]
     parts["activations"] = kept + (block_bytes(work, last) if work.checkpointing else 0)
-    parts["temporary"] = working_bytes(work, last)
+    parts["temporary"] = working_bytes(work, last) + _waiting_table(work, states)
     if _gradients_grow(work, states):
         parts["gradients"] += work.architecture.vocabulary_parameters * work.formats.weights
     return Moment(f"the backward pass of layer {work.architecture.layers}", parts)
@@ -175,18 +175,26 @@ def _last_block(work: Workload, states: States) -> Moment:
     parts["activations"] = block_bytes(work, first)
     if work.checkpointing:
         parts["activations"] += checkpoint_bytes(work, first) + _embedding_bytes(work)
-    parts["temporary"] = working_bytes(work, first)
+    parts["temporary"] = working_bytes(work, first) + _waiting_table(work, states)
     return Moment("the backward pass of layer 1", parts)
 
 
+def _waiting_table(work: Workload, states: States) -> int:
+    """The head's gradient of a tied table waits for the embedding's; it counts as a gradient unless those are there."""
+    if work.lora or not work.architecture.tied or _gradients_grow(work, states):
+        return 0
+    return work.architecture.vocabulary_parameters * work.formats.weights
+
+
 def _token_table(work: Workload, states: States) -> Moment:
-    """The end of the backward pass. A tied table collects its gradients out of place: three copies at once (traced)."""
+    """The end of the backward pass. A tied table has two gradients, which are added up."""
     parts = held_parts(work, states, backward=True)
     if work.accumulation == 1 and not states.flat_gradients:
         parts["gradients"] += states.gradients
     if work.architecture.tied and not work.lora:
         table = work.architecture.vocabulary_parameters * work.formats.weights
-        parts["temporary"] = table if states.flat_gradients else 2 * table
+        # Both of its uses give a gradient; the one that stays is one of them unless micro-batches are summed.
+        parts["temporary"] = 2 * table if work.accumulation > 1 or states.flat_gradients else table
     return Moment("the end of the backward pass, at the token table", parts)
 
 

@@ -7,7 +7,7 @@ summed in fp32 there, in buffers that the paper does not count.
 
 from __future__ import annotations
 
-from trainwiz.core.estimate.state_sizes import States, largest_matrix, optimizer_bytes, step_bytes
+from trainwiz.core.estimate.state_sizes import States, largest_matrix, largest_trained, optimizer_bytes
 from trainwiz.core.estimate.workload import HALF, SINGLE, Workload
 from trainwiz.core.export.deepspeed import BUCKET_ELEMENTS
 
@@ -47,7 +47,7 @@ def _stages_1_and_2(work: Workload) -> States:
             weights,
             gradients,
             optimizer=0,
-            buckets=_largest(work) * element,
+            buckets=largest_trained(work) * element,
             backward_buffers=buffers,
             host=_offloaded(work, share, element),
             flat_gradients=True,
@@ -96,20 +96,12 @@ def _stage_3(work: Workload) -> States:
     )
 
 
-def _largest(work: Workload) -> int:
-    """Elements of the largest trained parameter."""
-    if not work.lora:
-        return largest_matrix(work.architecture)
-    sizes = [max(inputs, outputs) for block in work.architecture.blocks for _, inputs, outputs in block.linears]
-    return work.lora_rank * max(sizes, default=1)
-
-
 def _reduced(work: Workload, staged: int, *, converted: bool) -> int:
     """What is alive while one bucket is reduced: a copy of it, and one in half precision where it is sent so.
 
     A gradient larger than a bucket goes by itself, as it is.
     """
-    largest = _largest(work)
+    largest = largest_trained(work)
     bucket = min(BUCKET_ELEMENTS, work.trainable_parameters)
     sent = HALF if converted else 0
     alone = largest if largest > BUCKET_ELEMENTS else 0
@@ -124,7 +116,7 @@ def _optimizer(work: Workload) -> int:
 
 def _step(work: Workload, elements: int) -> int:
     """DeepSpeed runs torch's AdamW with `torch_adam`, which is the foreach one."""
-    return int(elements * step_bytes("adamw_torch" if work.optimizer in _ADAMW else work.optimizer))
+    return elements * SINGLE if work.optimizer in _ADAMW else 0
 
 
 def _offloaded(work: Workload, share: int, element: int, *, stage_3: bool = False) -> int:
@@ -137,7 +129,7 @@ def _offloaded(work: Workload, share: int, element: int, *, stage_3: bool = Fals
     if stage_3:
         # Master weights are pageable; the gradients of the step and the ones that micro-batches add up in are pinned.
         return share + moments + 2 * pinned(share)
-    passing = pinned(share * element // SINGLE) + pinned(_largest(work) * element)
+    passing = pinned(share * element // SINGLE) + pinned(largest_trained(work) * element)
     summed = 0 if half or work.accumulation == 1 else pinned(share)
     return 2 * pinned(share) + moments + passing + summed
 

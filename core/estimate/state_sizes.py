@@ -43,8 +43,26 @@ def single_states(work: Workload) -> States:
         weights=work.architecture.parameters * formats.weights + adapters * formats.adapters,
         gradients=trainable * trainable_format,
         optimizer=int(trainable * optimizer_bytes(work.optimizer, trainable_format)),
-        step_temporary=int(trainable * step_bytes(work.optimizer, trainable_format)),
+        step_temporary=step_temporary(work, trainable, trainable_format),
     )
+
+
+def step_temporary(work: Workload, trainable: int, element: int) -> int:
+    """Copies that the optimizer makes while it steps, in bytes: the foreach AdamW makes one of everything, fused none;
+    Adafactor makes two of one parameter after the other, and fp32 ones of its weights and gradient."""
+    if work.optimizer == "adamw_torch":
+        return trainable * element
+    if work.optimizer == "adafactor":
+        return largest_trained(work) * SINGLE * (2 if element == SINGLE else 4)
+    return 0
+
+
+def largest_trained(work: Workload) -> int:
+    """Elements of the largest trained parameter."""
+    if not work.lora:
+        return largest_matrix(work.architecture)
+    sizes = [max(inputs, outputs) for block in work.architecture.blocks for _, inputs, outputs in block.linears]
+    return work.lora_rank * max(sizes, default=1)
 
 
 def largest_matrix(architecture: Architecture) -> int:
@@ -67,8 +85,3 @@ def optimizer_bytes(optimizer: str, element: int) -> float:
             return 0.1  # pages move to host RAM when the GPU is full
         case _:
             return 2.0 * element
-
-
-def step_bytes(optimizer: str, element: int = SINGLE) -> float:
-    """Temporaries of the step per trainable parameter: the foreach AdamW makes one whole copy, fused none."""
-    return float(element) if optimizer == "adamw_torch" else 0.0
