@@ -35,7 +35,8 @@ def _position(work: Workload, rate: Rate) -> Range:
     decoder = sum(block.layers * block.parameters for block in work.architecture.blocks if block.causal)
     head = work.architecture.vocabulary_parameters
     moved = (decoder + head) * work.formats.weights + beams * cache_bytes_per_row(work) / 2
-    flops = FORWARD * beams * (decoder + head)
+    active = sum(block.layers * block.active_linear_parameters for block in work.architecture.blocks if block.causal)
+    flops = FORWARD * beams * (active + head)
     layers = sum(block.layers for block in work.architecture.blocks if block.causal)
     on_cpu = work.device == "cpu"
     fast, slow = (0.0, 0.0) if on_cpu else (LAUNCH_FAST_S, LAUNCH_SLOW_S)

@@ -6,12 +6,19 @@ from dataclasses import dataclass
 from math import sqrt
 
 from trainwiz.core.catalog.gpu import GpuSpec
-from trainwiz.core.estimate.flops import forward_flops, kernels, micro_batch_flops, useful_flops
-from trainwiz.core.estimate.workload import HALF, Workload
+from trainwiz.core.estimate.flops import Cost, cost_of, forward_cost, useful_flops
+from trainwiz.core.estimate.workload import SINGLE, Workload
 from trainwiz.core.plan.result import TimeVerdict
 
-FAST_SHARE, SLOW_SHARE = 0.5, 0.2
-"""Of the peak rate. Published runs reach 11 to 59 %; 20 to 50 % is what most of them do."""
+IMPLAUSIBLE_SHARE, IDLE_SHARE = 0.65, 0.08
+FAST_SHARE, SLOW_SHARE = IMPLAUSIBLE_SHARE, 0.2
+"""Of the peak rate, by what is really computed (recomputation included). What is plausible is inside the range; most
+published runs reach 20 to 50 %."""
+FAST_BANDWIDTH, SLOW_BANDWIDTH = 2.0, 0.6
+"""Of the memory's bandwidth, by the bytes that operations read and write one after the other. Caches answer a part of
+them, on large cards half and more; small tensors do not fill the bus."""
+OVERLAPPED_SHARE = 0.5
+"""Of the peak rate in products alone, at worst, where moving bytes is counted beside them."""
 LAUNCH_FAST_S, LAUNCH_SLOW_S = 5e-6, 12e-6
 """One kernel launch, alone and behind Python's dispatch."""
 PCIE_FAST, PCIE_SLOW = 12e9, 6e9
@@ -34,7 +41,9 @@ DEEPSPEED_FAST_S, DEEPSPEED_SLOW_S = 2.0, 20.0
 """What DeepSpeed adds: its imports and kernels (10 to 16 s where the cores are busy; their first build takes longer)."""
 DISK_FAST, DISK_SLOW = 1.5e9, 0.25e9
 """Bytes a second of writing a checkpoint: NVMe and a busy SATA disk."""
-IMPLAUSIBLE_SHARE, IDLE_SHARE = 0.65, 0.08
+NVLINK = 50e9
+"""Bytes a second between two cards of a board with NVLink (SXM), at worst."""
+CARDS_OF_A_BOARD = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +54,8 @@ class Rate:
     bandwidth: float
     fast_share: float = FAST_SHARE
     slow_share: float = SLOW_SHARE
+    link: float = PCIE_SLOW
+    """Bytes a second between two processes at worst."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +97,8 @@ def gpu_rate(spec: GpuSpec, precision: str, tf32: bool) -> Rate:
             flops = spec.tf32_flops
         case _:
             flops = spec.tf32_flops if tf32 else None
-    return Rate(flops or spec.fp32_flops, spec.bandwidth_bytes_per_s)
+    link = NVLINK if "SXM" in spec.name else PCIE_SLOW
+    return Rate(flops or spec.fp32_flops, spec.bandwidth_bytes_per_s, link=link)
 
 
 def cpu_rate(threads: int) -> Rate:
@@ -97,18 +109,27 @@ def cpu_rate(threads: int) -> Rate:
     return Rate(peak, 20e9, fast / peak, slow / peak)
 
 
-def step_time(work: Workload, rate: Rate) -> StepTime:
-    """One optimizer step of one process (all processes work alike)."""
+def step_time(work: Workload, rate: Rate, cost: Cost | None = None) -> StepTime:
+    """One optimizer step of one process (all processes work alike); `cost` of a micro-batch where it was traced."""
     on_cpu = work.device == "cpu"
-    flops = micro_batch_flops(work)
-    floor = Range(0.0, 0.0) if on_cpu else Range(kernels(work) * LAUNCH_FAST_S, kernels(work) * LAUNCH_SLOW_S)
-    compute = Range(flops / (rate.fast_share * rate.flops), flops / (rate.slow_share * rate.flops))
-    micro = Range(max(compute.low, floor.low), max(compute.high, floor.high))
-    step = micro.times(work.accumulation) + _optimizer(work, rate) + _offload(work) + _communication(work)
+    micro = _micro_batch(cost if cost is not None else cost_of(work), rate, on_cpu)
+    step = micro.times(work.accumulation) + _optimizer(work, rate) + _offload(work) + _communication(work, rate)
     if on_cpu:
         step = step + Range(CPU_STEP_FAST_S, CPU_STEP_SLOW_S)
     share = useful_flops(work) * work.accumulation / (step.likely * rate.flops)
     return StepTime(step, share, verdict_of(share, on_cpu))
+
+
+def _micro_batch(cost: Cost, rate: Rate, on_cpu: bool) -> Range:
+    """The longest of computing, moving bytes and launching; at worst the first two do not overlap."""
+    low, high = cost.flops / (rate.fast_share * rate.flops), cost.flops / (rate.slow_share * rate.flops)
+    if on_cpu:
+        return Range(low, high)
+    moved = cost.moved_bytes / rate.bandwidth
+    apart = cost.flops / (OVERLAPPED_SHARE * rate.flops) + moved / SLOW_BANDWIDTH
+    return Range(
+        max(low, moved / FAST_BANDWIDTH, cost.kernels * LAUNCH_FAST_S), max(high, apart, cost.kernels * LAUNCH_SLOW_S)
+    )
 
 
 def verdict_of(share: float, on_cpu: bool = False) -> TimeVerdict:
@@ -137,31 +158,44 @@ def _optimizer(work: Workload, rate: Rate) -> Range:
 def _offload(work: Workload) -> Range:
     """PCIe for each micro-batch, and the step on the CPU.
 
-    DeepSpeed sends each micro-batch's gradients to the host and, when it adds them up, fetches the
-    sum and sends it back; each process does so with its own shard. At best all of it hides behind
-    the backward pass but the last one. The host's memory is shared: its Adam takes as long for all.
+    As DeepSpeed 0.19 does it (runtime/zero/stage_1_and_2.py, copy_grads_in_partition; stage3.py, partition_grads):
+    each process moves its own shard. Where several micro-batches are added up, the first one's gradients go to
+    the host, and each further one fetches the sum, adds to it on the GPU and sends it back, the last one too.
+    After the last one the sum goes to the host once more, in fp32 for the master weights. After the step the new
+    weights come back. At best all but the last two hides behind the backward pass. The host's memory is
+    shared: its Adam takes as long for all. With everything offloaded (ZeRO-3) each forward and each backward pass
+    fetches the weights.
     """
     if work.offload == "none":
         return Range(0.0, 0.0)
-    gradients = HALF * work.trainable_parameters / work.world_size
-    trips = 2 * work.accumulation - 1
+    shard = work.trainable_parameters / work.world_size
+    element = work.formats.adapters if work.lora else work.formats.weights
+    trips = 2 * work.accumulation - 1 if work.accumulation > 1 else 0
+    hidden = trips * element * shard
+    if work.offload == "all":
+        hidden += 2 * work.accumulation * work.formats.weights * work.architecture.parameters / work.world_size
+    seen = (SINGLE + element) * shard
     adam = Range(work.trainable_parameters / HOST_ADAM_FAST, work.trainable_parameters / HOST_ADAM_SLOW)
-    back = Range(gradients / PCIE_FAST, gradients / PCIE_SLOW)
-    return Range(gradients / PCIE_FAST, trips * gradients / PCIE_SLOW) + adam + back
+    return Range(seen / PCIE_FAST, (seen + hidden) / PCIE_SLOW) + adam
 
 
-def _communication(work: Workload) -> Range:
-    """All-reduce of the gradients: 2 (N - 1) / N times their bytes over the slowest link (ring).
+def _communication(work: Workload, rate: Rate) -> Range:
+    """Gradients and sharded weights over the slowest link, (N - 1) / N times their bytes for each collective (ring).
 
-    Once a step, and with ZeRO-2 and 3, which keep shards of the sum, after each micro-batch. At best
-    all of it hides behind the backward pass.
+    DDP sums the gradients once a step (reduced and gathered: twice their bytes); ZeRO-2, which keeps shards
+    of the sum, after each micro-batch. ZeRO-3 and FSDP gather the weights for each forward and each backward
+    pass and reduce the gradients after it. At best all of it hides behind the computation.
     """
     if work.world_size == 1:
         return Range(0.0, 0.0)
     element = work.formats.adapters if work.lora else work.formats.weights
-    moved = 2.0 * (work.world_size - 1) / work.world_size * work.trainable_parameters * element
-    rounds = work.accumulation if work.strategy in ("zero2", "zero3") else 1
-    return Range(0.0, rounds * moved / PCIE_SLOW)
+    gradients = float(work.trainable_parameters * element)
+    if work.strategy in ("zero3", "fsdp"):
+        moved = work.accumulation * (2 * work.architecture.parameters * work.formats.compute + gradients)
+    else:
+        moved = (work.accumulation if work.strategy == "zero2" else 1) * 2 * gradients
+    link = rate.link if work.world_size <= CARDS_OF_A_BOARD else PCIE_SLOW
+    return Range(0.0, (work.world_size - 1) / work.world_size * moved / link)
 
 
 def evaluation_time(work: Workload, rate: Rate, rows: int) -> Range:
@@ -170,12 +204,7 @@ def evaluation_time(work: Workload, rate: Rate, rows: int) -> Range:
         return Range(0.0, 0.0)
     work = work.with_micro_batch(work.eval_micro_batch or work.micro_batch)
     batches = -(-rows // (work.micro_batch * work.world_size))
-    flops = forward_flops(work) * batches
-    launches = 0.0 if work.device == "cpu" else batches * kernels(work) / 3
-    return Range(
-        max(flops / (rate.fast_share * rate.flops), launches * LAUNCH_FAST_S),
-        max(flops / (rate.slow_share * rate.flops), launches * LAUNCH_SLOW_S),
-    )
+    return _micro_batch(forward_cost(work), rate, work.device == "cpu").times(batches)
 
 
 def start_time(work: Workload) -> Range:

@@ -12,6 +12,7 @@ from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.estimate.disk import disk_needs
 from trainwiz.core.estimate.energy import power_of
 from trainwiz.core.estimate.evidence import NO_EVIDENCE, Evidence
+from trainwiz.core.estimate.flops import Cost, cost_of
 from trainwiz.core.estimate.generation import generation_time
 from trainwiz.core.estimate.measured import measured_start, measured_step
 from trainwiz.core.estimate.time import (
@@ -102,8 +103,16 @@ def pace_of(
         return Pace(measured.step, begin, share, verdict, measured.basis, measured.text, measured.calibration)
     if rate is None:
         return None
-    each = step_time(usual, rate)
+    each = step_time(usual, rate, _traced_cost(work, usual, evidence))
     return Pace(each.step, begin, each.fraction_of_peak, each.verdict)
+
+
+def _traced_cost(work: Workload, usual: Workload, evidence: Evidence) -> Cost | None:
+    """What a trace of `work` counted, at the lengths of `usual`."""
+    trace = evidence.trace_of(work)
+    if trace is None or min(trace.flops, trace.moved_bytes, trace.kernels) <= 0:
+        return None
+    return Cost(trace.flops, trace.moved_bytes, float(trace.kernels)).scaled(cost_of(usual), cost_of(work))
 
 
 def plan_time(
