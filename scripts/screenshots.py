@@ -1,7 +1,7 @@
 """Draws the pictures of every screen into screenshots/, as SVG and PNG: make screenshots
 
-The wizard is the product's own over a described machine; the monitor reads run folders that are
-written here in the real format. Nothing is trained, so the pictures are the same each time.
+The wizard is the product's own over a described machine, its memory traced in full; the monitor reads run folders
+that are written here in the real format. Nothing is trained and the clock stands, so the pictures are the same each time.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -35,6 +36,8 @@ TARGET = REPOSITORY / "screenshots"
 SIZES = {"120x40": (120, 40), "80x24": (80, 24), "60x20": (60, 20)}
 STEPS = ("hardware", "model", "data", "training", "review")
 GIB = 1024**3
+CLOCK = datetime(2026, 11, 21, 14, 2)
+MOST_WAITS = 1200
 LOG = """\
 step 1596/500000  loss 2.6022  learning rate 0.00024  1,518 real tokens/s
 step 1600/500000  loss 2.6141  learning rate 0.00024  1,523 real tokens/s
@@ -76,13 +79,25 @@ def save(name: str, svg: str) -> None:
     print(f"screenshots/{name}.svg, .png")
 
 
+async def traced(pilot: object) -> None:
+    """Until the plan on the screen has the best figures."""
+    await settled(pilot)
+    screen = pilot.app.screen  # type: ignore[attr-defined]
+    for _ in range(MOST_WAITS):
+        memory = screen.state.plan.memory
+        if memory.tier == "traced" and not memory.waiting:
+            return
+        await pilot.pause(0.1)  # type: ignore[attr-defined]
+    raise SystemExit(f"no full trace came: {memory.tier}, {memory.basis}, {memory.waiting}")
+
+
 async def wizard_pictures() -> None:
     machine = described_machine()
     # The one thing the reader asks of the real computer for each request.
     plan_reader.free_disk = lambda path: 181 * GIB  # type: ignore[attr-defined]
 
     def screen(profile: str, at_review: bool) -> TrainwizApp:
-        reader = PlanReader(machine)  # type: ignore[arg-type]
+        reader = PlanReader(machine, "full", clock=lambda: CLOCK)  # type: ignore[arg-type]
         request = PlanRequest(
             profile=profile, overrides={"data.sources.0.name": "sample-proteins"}, output_dir="runs/demo"
         )
@@ -93,7 +108,7 @@ async def wizard_pictures() -> None:
     for index, step in enumerate(STEPS):
 
         async def ready(pilot: object, presses: int = index) -> None:
-            await settled(pilot)
+            await traced(pilot)
             for _ in range(presses):
                 await pilot.press("enter")  # type: ignore[attr-defined]
             await settled(pilot)
@@ -102,7 +117,7 @@ async def wizard_pictures() -> None:
         await picture(screen("2080super", at_review=False), f"plan-{step}-120x40-dark", SIZES["120x40"], ready)
 
     async def shown(pilot: object) -> None:
-        await settled(pilot)
+        await traced(pilot)
         await pilot.pause(0.3)  # type: ignore[attr-defined]
 
     for size in ("80x24", "60x20"):
@@ -133,7 +148,8 @@ def main() -> None:
     os.environ.update(TZ="UTC", TERM="xterm-256color", COLORTERM="truecolor")
     time.tzset()
     with tempfile.TemporaryDirectory() as home:
-        os.environ["XDG_CONFIG_HOME"] = home
+        for kind in ("CONFIG", "CACHE", "DATA"):
+            os.environ[f"XDG_{kind}_HOME"] = home
         os.chdir(home)
         asyncio.run(wizard_pictures())
         asyncio.run(monitor_pictures())

@@ -184,6 +184,24 @@ async def test_units_choose_between_steps_and_epochs():
         assert app.screen.state.request.overrides == {"training.max_steps": 2000}
 
 
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("200k real tokens", "batch.target_real_tokens"),
+        ("200k tokens", "batch.target_tokens"),
+        ("200k sequences", "batch.target_samples"),
+    ],
+)
+async def test_a_target_is_in_tokens_real_tokens_or_sequences(text, key):
+    app = frozen_app()
+    async with app.run_test(size=WIDE) as pilot:
+        await settled(pilot)
+        await to_field(pilot, "target")
+        await type_into(pilot, text)
+        await go(pilot, "enter")
+        assert app.screen.state.request.overrides == {key: 200_000}
+
+
 async def test_slash_finds_a_field_on_another_step_even_a_hidden_one():
     app = frozen_app()
     async with app.run_test(size=WIDE) as pilot:

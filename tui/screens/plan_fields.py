@@ -171,7 +171,8 @@ def parse_field(spec: FieldSpec, text: str, config: RunConfig | None) -> dict[st
 
 def _parse_with_unit(spec: FieldSpec, text: str, config: RunConfig | None) -> dict[str, Any]:
     key = shown_key(spec, config) if config is not None else spec.keys[0]
-    for candidate, unit in zip(spec.keys, spec.units, strict=False):
+    # The longest first: "real tokens" ends like "tokens".
+    for candidate, unit in sorted(zip(spec.keys, spec.units, strict=False), key=lambda pair: -len(pair[1])):
         stem = unit.rstrip("s")
         if text.lower().endswith((f" {unit}", f" {stem}", unit)) and unit:
             text, key = text[: text.lower().rindex(stem)], candidate

@@ -38,8 +38,10 @@ class PlanReader:
         machine: Machine | None = None,
         tier: RefineTier = "analytic",
         tracer: Callable[[], OwnTracer] = new_tracer,
+        clock: Callable[[], datetime] = datetime.now,
     ) -> None:
         """`machine` is this machine, where it is known already; a `tier` above "analytic" runs a `tracer` of its own."""
+        self._clock = clock
         self._machine = machine
         self._plans = PlanMaker(tier, tracer)
         self._gathered: tuple[PlanRequest, edge.Gathered] | None = None
@@ -93,7 +95,7 @@ class PlanReader:
     def _complete(self, request: PlanRequest, plan: Plan) -> Reading:
         folder = Path(request.output_dir) if request.output_dir else new_run_folder(DEFAULT_ROOT, plan.config.name)
         return replace(
-            self._base, plan=plan, files=planned_files(plan, folder), folder=str(folder), read_at=datetime.now()
+            self._base, plan=plan, files=planned_files(plan, folder), folder=str(folder), read_at=self._clock()
         )
 
     def improve(
