@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,8 +21,12 @@ PREFIX_KEYS = ("first_k_dense_replace", "num_dense_layers", "moe_layer_start_ind
 """That many layers at the start differ."""
 INDEX_KEY = re.compile(r"layer|ids$|idx|indices$")
 """Lists of integers of these names: the layers that differ."""
-WORTH_IT = 0.75
-"""Shallow versions with more than this share of all layers save nothing."""
+FEWEST = 2
+"""A first layer and a last one."""
+OPTIONS = 4
+"""Patterns more or less that are tried for the shallower version, so that two stacks grow in step."""
+REST_IN_LAYERS = 3
+"""Building a version and tracing its embeddings, its head and its loss takes as long as about so many layers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,36 +39,67 @@ class Stack:
     prefix: int
     period: int
 
+    def depths(self) -> list[int]:
+        """Some numbers of layers that leave whole patterns away, the least one first."""
+        rest = self.prefix + (self.layers - self.prefix) % self.period
+        found = [depth for depth in range(rest, self.layers + 1, self.period) if depth >= FEWEST]
+        return found[:OPTIONS]
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """Two shallow versions of a model. Its own depth is the first one's, and `times` the difference between the two."""
+
+    stacks: tuple[Stack, ...]
+    first: tuple[int, ...]
+    second: tuple[int, ...]
+    times: int
+
     @property
-    def depths(self) -> tuple[int, int]:
-        """Two numbers of layers that differ by whole patterns, from `layers` too."""
-        rest = (self.layers - self.prefix) % self.period
-        first = self.prefix + rest + self.period
-        while first < 2:
-            first += self.period
-        return first, first + self.period * (2 if self.period == 1 else 1)
+    def cost(self) -> int:
+        """In layers."""
+        return sum(self.first) + sum(self.second) + 2 * REST_IN_LAYERS
+
+    @property
+    def words(self) -> str:
+        parts = zip(self.stacks, self.first, self.second, strict=True)
+        return " and ".join(f"layers {first} and {second} of {stack.layers}" for stack, first, second in parts)
 
 
-def stacks_of(config: Any) -> tuple[Stack, ...]:
-    """The stacks of a transformers config; () where their depth cannot be changed, or changing it saves nothing."""
+def shallow_versions(config: Any) -> Versions | None:
+    """Of a transformers config; None where its depth cannot be changed, or changing it saves nothing."""
     values = config.to_dict()
     if getattr(config, "is_encoder_decoder", False):
         paths = [_path_of(values, stack, names) for stack, names in COUNTS.items()]
     else:
         paths = [_hidden_layers(config, values)]
-    stacks = [_stack(values, path) for path in paths if path is not None]
-    if len(stacks) < len(paths) or not all(stack is not None for stack in stacks):
-        return ()
-    whole = tuple(stack for stack in stacks if stack is not None)
-    deepest = sum(stack.depths[1] for stack in whole)
-    return whole if deepest <= WORTH_IT * sum(stack.layers for stack in whole) else ()
+    found = [_stack(values, path) for path in paths if path is not None]
+    stacks = tuple(stack for stack in found if stack is not None)
+    if not stacks or len(stacks) < len(paths):
+        return None
+    options = [_versions(stacks, first) for first in itertools.product(*(stack.depths() for stack in stacks))]
+    best = min((one for one in options if one is not None), key=lambda one: one.cost, default=None)
+    whole = sum(stack.layers for stack in stacks) + REST_IN_LAYERS
+    return best if best is not None and best.cost < whole else None
 
 
-def with_depths(values: Mapping[str, Any], config: Any, depths: Mapping[Stack, int]) -> dict[str, Any]:
+def _versions(stacks: tuple[Stack, ...], first: tuple[int, ...]) -> Versions | None:
+    """The second version as near to the first as their patterns let it."""
+    missing = [(stack.layers - depth) // stack.period for stack, depth in zip(stacks, first, strict=True)]
+    times = math.gcd(*missing)
+    if times == 0:
+        return None
+    parts = zip(stacks, first, missing, strict=True)
+    return Versions(stacks, first, tuple(depth + n // times * stack.period for stack, depth, n in parts), times)
+
+
+def with_depths(
+    values: Mapping[str, Any], config: Any, stacks: tuple[Stack, ...], depths: tuple[int, ...]
+) -> dict[str, Any]:
     """`values` (of `config`) with the first layers of each stack alone."""
     whole = config.to_dict()
     result: dict[str, Any] = json.loads(json.dumps(values))
-    for stack, depth in depths.items():
+    for stack, depth in zip(stacks, depths, strict=True):
         place, known, part = result, whole, config
         for name in stack.path[:-1]:
             place, known, part = place.setdefault(name, {}), known[name], getattr(part, name)
@@ -107,12 +144,9 @@ def _stack(values: Mapping[str, Any], path: tuple[str, ...]) -> Stack | None:
     if not 1 <= layers <= 10_000:
         return None
     kinds = _kinds(_at(values, path[:-1]), layers)
-    best: Stack | None = None
-    for period in range(1, layers // 2 + 1):
-        prefix = _prefix(kinds, period)
-        if best is None or Stack(path, layers, prefix, period).depths[1] < best.depths[1]:
-            best = Stack(path, layers, prefix, period)
-    return best
+    found = [Stack(path, layers, _prefix(kinds, period), period) for period in range(1, layers + 1)]
+    # The least that holds one whole pattern.
+    return min(found, key=lambda stack: stack.prefix + 2 * stack.period)
 
 
 def _prefix(kinds: list[str], period: int) -> int:

@@ -1,55 +1,48 @@
-"""trace_layers: shallow versions of the model traced in full, and extended to all its layers."""
+"""trace_layers: two shallow versions of the model traced, and extended to all its layers."""
 
 from __future__ import annotations
 
 import json
+import os
 import time
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
 
-from trainwiz.core.estimate.moment import KINDS, Moment
-from trainwiz.core.estimate.trace.depths import Stack, stacks_of, with_depths
-from trainwiz.core.estimate.trace.full import trace_full
+from torch._subclasses.fake_tensor import FakeTensorMode
+from trainwiz.core.estimate.trace.build import build_traced_model
+from trainwiz.core.estimate.trace.depths import Versions, shallow_versions, with_depths
+from trainwiz.core.estimate.trace.emulation import emulated
+from trainwiz.core.estimate.trace.full import ROUNDING, trace_full, trace_model
+from trainwiz.core.estimate.trace.growth import LayerParts, PeaksLedger, Point, grown
+from trainwiz.core.estimate.trace.tracker import Tracker
 from trainwiz.core.tracing.request import TraceRequest
 from trainwiz.core.tracing.result import TraceResult
 from transformers import AutoConfig
 
+ALL_TRACED = "all layers traced"
+
 
 def trace_layers(request: TraceRequest) -> TraceResult:
-    """Each phase and kind grows by as much with every further layer: the phases are those of a part of the model
-    (the last layer's backward pass, say), so that what is largest in one stays so at any depth.
+    """Each peak of each part of the step grows by as much with every further layer (core/estimate/trace/growth.py).
 
-    One version for the first depth of all stacks, and one with the second depth for each stack. Where the
-    depth cannot be changed, all layers are traced. Raises CannotTrace.
+    Where the depth cannot be changed, or little would be saved, all layers are traced. Raises CannotTrace.
     """
     started = time.perf_counter()
     shallow = _shallow(request)
-    if shallow is None:
-        return _renamed(trace_full(request), "all layers traced", started)
-    stacks, base_request, deeper_requests = shallow
-    base = trace_full(base_request)
-    deeper = [trace_full(one) for one in deeper_requests]
-    if any(one.kernels <= base.kernels for one in deeper):
-        # The model takes its depth from elsewhere.
-        return _renamed(trace_full(request), "all layers traced", started)
-    # How often the difference between the two depths is in the rest of the stack.
-    times = [(stack.layers - stack.depths[0]) / (stack.depths[1] - stack.depths[0]) for stack in stacks]
-
-    def extended(first: float, more: list[float]) -> float:
-        return max(0.0, first + sum(n * (one - first) for n, one in zip(times, more, strict=True)))
-
-    def moments(phase: str) -> tuple[Moment, ...]:
-        return _extended_moments(getattr(base, phase), [getattr(one, phase) for one in deeper], extended)
+    versions = shallow[0] if shallow else None
+    first = _traced(shallow[1]) if shallow else None
+    second = _traced(shallow[2]) if shallow and first else None
+    if versions is None or first is None or second is None or second.result.kernels <= first.result.kernels:
+        return _all_layers(request, started)
+    one, other, times = first.result, second.result, versions.times
 
     def number(name: str) -> float:
-        return extended(getattr(base, name), [getattr(one, name) for one in deeper])
+        return float(getattr(one, name) + times * (getattr(other, name) - getattr(one, name)))
 
-    depths = " and ".join(f"layers {s.depths[0]} and {s.depths[1]} of {s.layers}" for s in stacks)
     return replace(
-        base,
+        one,
         tier="layers",
-        training=moments("training"),
-        evaluation=moments("evaluation"),
+        training=grown(first.training, second.training, times),
+        evaluation=grown(first.evaluation, second.evaluation, times),
         reserved_bytes=None,
         parameters=round(number("parameters")),
         trainable_parameters=round(number("trainable_parameters")),
@@ -57,43 +50,53 @@ def trace_layers(request: TraceRequest) -> TraceResult:
         moved_bytes=number("moved_bytes"),
         kernels=round(number("kernels")),
         seconds=time.perf_counter() - started,
-        note=f"{depths}, extended",
+        note=f"{versions.words}, extended",
     )
 
 
-def _shallow(request: TraceRequest) -> tuple[tuple[Stack, ...], TraceRequest, list[TraceRequest]] | None:
+@dataclass(frozen=True, slots=True)
+class _Shallow:
+    """The trace of one version, with all its peaks."""
+
+    result: TraceResult
+    training: dict[str, list[Point]]
+    evaluation: dict[str, list[Point]]
+
+
+def _shallow(request: TraceRequest) -> tuple[Versions, TraceRequest, TraceRequest] | None:
     try:
         values = json.loads(request.model_config)
         config = AutoConfig.for_model(values["model_type"], **{k: v for k, v in values.items() if k != "model_type"})
-        stacks = stacks_of(config)
-        if not stacks:
+        versions = shallow_versions(config)
+        if versions is None:
             return None
 
-        def at(deep: Stack | None) -> TraceRequest:
-            depths = {stack: stack.depths[stack is deep] for stack in stacks}
-            return replace(request, model_config=json.dumps(with_depths(values, config, depths), sort_keys=True))
+        def of(depths: tuple[int, ...]) -> TraceRequest:
+            changed = with_depths(values, config, versions.stacks, depths)
+            return replace(request, model_config=json.dumps(changed, sort_keys=True))
 
-        return stacks, at(None), [at(stack) for stack in stacks]
+        return versions, of(versions.first), of(versions.second)
     except Exception:  # noqa: BLE001 - tracing the model itself says in words what is wrong with it
         return None
 
 
-def _extended_moments(first: tuple[Moment, ...], more: list[tuple[Moment, ...]], extended: Any) -> tuple[Moment, ...]:
-    """Of the phases that all depths have: those between the first and the last layer are no fuller than these."""
-    by_name = [{moment.name: moment.parts for moment in moments} for moments in more]
-    return tuple(
-        Moment(
-            moment.name,
-            {
-                kind: round(extended(moment.parts.get(kind, 0), [parts[moment.name].get(kind, 0) for parts in by_name]))
-                for kind in KINDS
-                if kind in moment.parts
-            },
-        )
-        for moment in first
-        if all(moment.name in parts for parts in by_name)
-    )
+def _traced(request: TraceRequest) -> _Shallow | None:
+    """None where the layers of the model are not found, or a version of it cannot be traced by itself."""
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    ledger = PeaksLedger(ROUNDING.get(request.device, 64))
+    tracker = Tracker(ledger)
+    try:
+        with emulated(request.device, tracker), FakeTensorMode(allow_non_fake_inputs=True):
+            model = build_traced_model(request)
+            if not LayerParts(model, ledger).known:
+                return None
+            result = trace_model(model, request, tracker, time.perf_counter())
+    except Exception:  # noqa: BLE001 - likewise
+        return None
+    return _Shallow(result, ledger.sections[-1], ledger.take())
 
 
-def _renamed(result: TraceResult, note: str, started: float) -> TraceResult:
-    return replace(result, tier="layers", reserved_bytes=None, note=note, seconds=time.perf_counter() - started)
+def _all_layers(request: TraceRequest, started: float) -> TraceResult:
+    seconds = time.perf_counter() - started
+    result = trace_full(request)
+    return replace(result, tier="layers", reserved_bytes=None, note=ALL_TRACED, seconds=result.seconds + seconds)
