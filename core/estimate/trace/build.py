@@ -21,29 +21,39 @@ HALF_FORMATS = {"fp16": torch.float16, "bf16": torch.bfloat16, "bf16-true": torc
 def build_traced_model(request: TraceRequest) -> Any:
     """The bare model, in training mode; to be called under a FakeTensorMode. Raises CannotTrace."""
     config = run_config(request)
-    values = json.loads(request.model_config)
-    architecture = _architecture(values)
+    architecture = _architecture(json.loads(request.model_config))
     try:
         with no_init_weights():
             base = _class_of(request.task).from_config(architecture, **loading_options(config))
         # Left out with the rest.
         base.tie_weights()
-    except CannotTrace:
-        raise
+        model = with_adapters(base, config, None) if request.lora_rank else base
+        if request.half_weights and request.precision in ("bf16", "fp16") and not request.lora_rank:
+            model.to(HALF_FORMATS[request.precision])
+        if request.task == "sequence-classification" and base.config.get_text_config().pad_token_id is None:
+            # Such models look for the last token that is none; where a config names no padding, users give them one.
+            base.config.get_text_config().pad_token_id = 0
+        model.train()
+        if request.checkpointing:
+            model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
+    except UsageError as error:
+        raise CannotTrace("unsupported", error.findings[0].message) from error
     except Exception as error:
-        raise CannotTrace("invalid_config", f"The model cannot be built from its config: {first_line(error)}.") from error
-    model = base
-    if request.lora_rank:
-        try:
-            model = with_adapters(base, config, None)
-        except UsageError as error:
-            raise CannotTrace("unsupported", error.findings[0].message) from error
-    if request.half_weights and request.precision in ("bf16", "fp16") and not request.lora_rank:
-        model.to(HALF_FORMATS[request.precision])
-    model.train()
-    if request.checkpointing:
-        model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
+        raise _cannot_build(request, architecture, error) from error
     return model
+
+
+def _cannot_build(request: TraceRequest, architecture: Any, error: Exception) -> CannotTrace:
+    kind, said = architecture.model_type, said_by(error)
+    if "does not support an attention implementation" in said or "does not support Flash" in said:
+        advice = f"has no {request.attention} attention in transformers; choose another one (engine.attention)"
+        return CannotTrace("unsupported", f"A model of type {kind!r} {advice}.")
+    if "does not support activation checkpointing" in said:
+        advice = "has no checkpointing in transformers; switch it off (engine.checkpointing)"
+        return CannotTrace("unsupported", f"A model of type {kind!r} {advice}.")
+    if "Unrecognized configuration class" in said:
+        return CannotTrace("unsupported", f"A model of type {kind!r} has no head for {request.task} in transformers.")
+    return CannotTrace("invalid_config", f"A model of type {kind!r} cannot be built from this config: {said}.")
 
 
 def run_config(request: TraceRequest) -> RunConfig:
@@ -63,8 +73,12 @@ def run_config(request: TraceRequest) -> RunConfig:
     )
 
 
-def first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+def said_by(error: Exception) -> str:
+    """The first line of an exception that was not meant for users."""
+    if isinstance(error, KeyError) and str(error.args[0]).isidentifier():
+        return f"{error.args[0]!r} is missing"
+    lines = str(error).strip().splitlines()
+    return (lines[0] if lines else type(error).__name__).rstrip(".")
 
 
 def _class_of(task: str) -> Any:
@@ -76,11 +90,13 @@ def _architecture(values: dict[str, Any]) -> Any:
     if not isinstance(kind, str) or not kind:
         raise CannotTrace("invalid_config", "The config names no model_type, so no model can be built from it.")
     if kind not in CONFIG_MAPPING:
-        code, why = ("remote_code", "comes with code of its own") if values.get("auto_map") else ("unknown_model", "is none that transformers knows")
-        raise CannotTrace(code, f"A model of type {kind!r} {why}, so it cannot be traced.")  # type: ignore[arg-type]
+        if values.get("auto_map"):
+            why = "comes with code of its own, which is not run for a preview"
+            raise CannotTrace("remote_code", f"A model of type {kind!r} {why}.")
+        raise CannotTrace("unknown_model", f"A model of type {kind!r} is none that transformers knows.")
     for key in ("auto_map", "quantization_config", "_name_or_path"):
         values.pop(key, None)
     try:
         return AutoConfig.for_model(kind, **values)
     except Exception as error:
-        raise CannotTrace("invalid_config", f"The config of type {kind!r} is not valid: {first_line(error)}.") from error
+        raise CannotTrace("invalid_config", f"The config of type {kind!r} is not valid: {said_by(error)}.") from error

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import itertools
+import logging
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -45,14 +47,35 @@ def _quiet() -> Iterator[None]:
     """Warnings are about the emulation. Nothing waits for the garbage collector: what it frees and when hangs on how many
     objects were made, here many more than in a real step. The graph of a step has no cycles."""
     collects = gc.isenabled()
+    loggers = [logging.getLogger(name) for name in ("torch._subclasses.fake_tensor", "transformers")]
+    levels = [logger.level for logger in loggers]
     gc.disable()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            for logger in loggers:
+                logger.setLevel(logging.CRITICAL)
             yield
     finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
         if collects:
             gc.enable()
+
+
+@contextmanager
+def attention_of(model: torch.nn.Module, recorder: Recorder) -> Iterator[None]:
+    """FlashAttention-2 for the modules of `model` that call it by themselves, and import it only where it is installed."""
+    name = "_flash_attention_forward"
+    places = {sys.modules[type(module).__module__] for module in model.modules()}
+    lacking = [place for place in places if place.__name__.startswith("transformers.") and not hasattr(place, name)]
+    for place in lacking:
+        setattr(place, name, flash_attention(recorder))
+    try:
+        yield
+    finally:
+        for place in lacking:
+            delattr(place, name)
 
 
 def _two_positions() -> Any:

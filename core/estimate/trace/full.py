@@ -8,9 +8,10 @@ from importlib import metadata
 from typing import Any
 
 from torch._subclasses.fake_tensor import FakeTensorMode
+from trainwiz.core.errors import UsageError
 from trainwiz.core.estimate.trace.allocator import CachingAllocator
-from trainwiz.core.estimate.trace.build import build_traced_model, first_line
-from trainwiz.core.estimate.trace.emulation import emulated
+from trainwiz.core.estimate.trace.build import build_traced_model, said_by
+from trainwiz.core.estimate.trace.emulation import attention_of, emulated
 from trainwiz.core.estimate.trace.evaluation import trace_evaluation
 from trainwiz.core.estimate.trace.ledger import Ledger
 from trainwiz.core.estimate.trace.optimizers import make_optimizer
@@ -33,11 +34,12 @@ def trace_full(request: TraceRequest) -> TraceResult:
     with emulated(request.device, tracker), FakeTensorMode(allow_non_fake_inputs=True):
         model = build_traced_model(request)
         try:
-            return trace_model(model, request, tracker, started)
-        except CannotTrace:
-            raise
+            with attention_of(model, tracker):
+                return trace_model(model, request, tracker, started)
+        except UsageError as error:
+            raise CannotTrace("unsupported", error.findings[0].message) from error
         except Exception as error:
-            raise CannotTrace("unsupported", f"A step of this model cannot be traced: {first_line(error)}.") from error
+            raise CannotTrace("unsupported", f"A step of this model cannot be traced: {said_by(error)}.") from error
 
 
 def trace_model(model: Any, request: TraceRequest, tracker: Tracker, started: float) -> TraceResult:

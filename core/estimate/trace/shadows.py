@@ -36,12 +36,11 @@ def compute_shadows(func: Any, args: Any, kwargs: Any, out: Any) -> None:
     made = [tensor for tensor in tree_leaves(out) if isinstance(tensor, torch.Tensor)]
     if not any(_is_kept(tensor) for tensor in made):
         return
-    packet = func._overloadpacket
-    if packet in CHOICES:
-        _spread(args[0], args, kwargs, made)
-        return
     given = [tensor for tensor in tree_leaves((args, kwargs)) if isinstance(tensor, torch.Tensor)]
     if any(shadow_of(tensor) is None for tensor in given):
+        if func._overloadpacket in CHOICES:
+            _spread(func, args, kwargs, made)
+            return
         for tensor in made:
             # Changed in place by something that is not known.
             vars(tensor).pop(ATTRIBUTE, None)
@@ -82,10 +81,13 @@ def _tensors(values: Any) -> list[torch.Tensor]:
     return [value for value in tree_leaves(values) if isinstance(value, torch.Tensor)]
 
 
-def _spread(source: torch.Tensor, args: Any, kwargs: Any, made: list[torch.Tensor]) -> None:
+def _spread(func: Any, args: Any, kwargs: Any, made: list[torch.Tensor]) -> None:
     """0, 1, 2, ... and again from 0, over the size of the dimension that is chosen from."""
-    dim = args[2] if len(args) > 2 and made[0].dtype != torch.int64 else kwargs.get("dim", -1)
-    size = source.shape[dim if isinstance(dim, int) else -1] if source.dim() else 1
+    source = args[0]
+    names = [argument.name for argument in func._schema.arguments]
+    place = names.index("dim") if "dim" in names else -1
+    dim = kwargs.get("dim", args[place] if 0 <= place < len(args) else None)
+    size = source.numel() if dim is None and "dim" in names and names[1] == "dim" else source.shape[-1 if dim is None else dim]
     for tensor in made:
         if not tensor.is_floating_point() and tensor.numel() <= LARGEST:
             with unset_fake_temporarily():

@@ -17,7 +17,7 @@ VIEWS = {
     aten.squeeze, aten.detach, aten._unsafe_view, aten.alias, aten.split, aten.split_with_sizes, aten.empty,
     aten.as_strided, aten.unbind, aten.empty_like, aten.new_empty, aten.lift_fresh, aten.empty_strided,
 }  # fmt: skip
-PRODUCTS = {aten.mm: 0, aten.bmm: 0, aten.addmm: 1, aten.baddbmm: 1}
+PRODUCTS = {aten._grouped_mm: 0, aten.mm: 0, aten.bmm: 0, aten.addmm: 1, aten.baddbmm: 1}
 """Matrix products, and the place of their left factor."""
 INDEXED = {aten.index, aten.index_put, aten.index_put_, aten._index_put_impl_, aten._unsafe_index}
 ONLY_TENSOR, ONLY_STORAGE = 4, 2
@@ -75,6 +75,8 @@ class Tracker(TorchDispatchMode):
             return func(*args, **kwargs)
         if packet is aten._local_scalar_dense:
             return _number(args[0])
+        if packet is aten._grouped_mm and args[0].dtype != torch.bfloat16:
+            return _grouped_product(*args, **kwargs)
         if packet in INDEXED:
             args = (args[0], _counted(args[1]), *args[2:])
         if packet in UNKNOWN_SIZES:
@@ -119,6 +121,13 @@ class Tracker(TorchDispatchMode):
             for tensor in tree_leaves((args, kwargs, out))
             if isinstance(tensor, torch.Tensor)
         )
+
+
+def _grouped_product(first: torch.Tensor, second: torch.Tensor, offs: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+    """The experts' product in the formats that fake tensors are refused for; groups are rows or, where both are flat, the sum."""
+    if first.dim() == second.dim() == 2:
+        return first.new_empty(offs.numel(), first.shape[0], second.shape[1])
+    return first.new_empty(first.shape[-2], second.shape[-1])
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:
