@@ -65,14 +65,17 @@ class Probe:
         self._oom_kills = kernel_oom_kills()
 
     def __enter__(self) -> Probe:
-        self._folder = Path(tempfile.mkdtemp(prefix="trainwiz-bench-"))
-        self._guard = subprocess.Popen(
-            [sys.executable, "-P", "-m", "trainwiz.core.launch.probe_guard", str(self._folder), self._mark],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        try:
+            self._folder = Path(tempfile.mkdtemp(prefix="trainwiz-bench-"))
+            self._guard = subprocess.Popen(
+                [sys.executable, "-P", "-m", "trainwiz.core.launch.probe_guard", str(self._folder), self._mark],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise CannotRunError(_not_writable(error)) from error
         return self
 
     def __exit__(
@@ -97,8 +100,11 @@ class Probe:
         planned = planned_fields(self._plan) or {}
         started_s = time.time()
         order = probe_order(self._plan, self._data, ends_s=started_s + self._limit_s - CLOSING_S, search=self._search)
-        self._write(order)
-        self._launcher = self._start()
+        try:
+            self._write(order)
+            self._launcher = self._start()
+        except OSError as error:
+            raise CannotRunError(_not_writable(error)) from error
         lines = self._follow(started_s + self._limit_s, listener)
         failed = self._launcher.poll() not in (None, 0)
         problem = self._diagnosis() if failed else ""
@@ -181,6 +187,12 @@ class Probe:
             )
         )
         return diagnosis.message
+
+
+def _not_writable(error: OSError) -> Finding:
+    place = tempfile.gettempdir()
+    message = f"The probe could not be started in {place}: {error.strerror or error}; name another folder in TMPDIR."
+    return Finding("probe_not_started", "error", place, message)
 
 
 def _read(path: Path, offset: int) -> tuple[list[dict[str, Any]], int]:

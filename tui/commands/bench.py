@@ -10,12 +10,13 @@ from types import FrameType
 from typing import Any
 
 from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, UsageError
-from trainwiz.core.history.store import append, history_path
+from trainwiz.core.history.store import append, history_path, load
 from trainwiz.core.launch.probe import LONGEST_S, Probe
 from trainwiz.core.launch.probe_refusal import check_probe
 from trainwiz.core.launch.probe_result import ProbeResult
 from trainwiz.core.plain import plain_text
-from trainwiz.core.plan.gather import gather, plan_gathered
+from trainwiz.core.plan.gather import gather
+from trainwiz.core.plan.refine import Refiner
 from trainwiz.core.plan.result import Plan
 from trainwiz.tui.choices import Choices, parse_choices, wrong
 from trainwiz.tui.figures import count, duration, duration_range, size
@@ -55,7 +56,7 @@ def measured(choices: Choices) -> tuple[Plan, ProbeResult]:
     """The plan and its probe. Raises TrainwizError, and KeyboardInterrupt once all is cleared up."""
     with interrupted_by_signals(), Waiting("reading machine, model and data") as waiting:
         gathered = gather(choices.request)
-        plan = plan_gathered(gathered)
+        plan = Refiner(None, load).plan(gathered)
         check_probe(plan)
         waiting.say("starting the processes of the probe")
         with Probe(plan, gathered.data) as probe:
