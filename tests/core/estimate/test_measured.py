@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from trainwiz.core.estimate.measured import BETWEEN_RUNS, measured_start, measured_step
+from trainwiz.core.estimate.time import cpu_rate, step_time
+from trainwiz.core.estimate.workload import Workload
+from trainwiz.core.history.measurement import Measurement
+
+from tests.core.history.measurements import measurement_of
+from tests.core.plan.machines import config, machine, plan, real
+
+RATE = cpu_rate(8)
+
+
+@pytest.fixture(scope="module")
+def work() -> Workload:
+    made = plan(
+        real(machine(gpu=None)),
+        config("esm2-8m", training__max_steps=10, batch__micro_batch_size=4, batch__gradient_accumulation_steps=4),
+    )
+    assert made.work is not None
+    return made.work
+
+
+def steady(work: Workload, **changes: Any) -> Measurement:
+    return replace(measurement_of(work), **changes)
+
+
+def test_nothing_measured_is_none(work: Workload) -> None:
+    assert measured_step(work, work, (), RATE) is None
+    assert measured_step(work, work, (steady(work, model="other"),), RATE) is None
+
+
+def test_the_same_work_gives_what_was_measured(work: Workload) -> None:
+    found = measured_step(work, work, (steady(work, step_s=2.0, step_low_s=1.9, step_high_s=2.1),), RATE)
+    assert found is not None and found.exact
+    assert found.step.likely == pytest.approx(2.0)
+    assert found.step.high / 2.0 == pytest.approx(BETWEEN_RUNS["cpu"])
+    assert (found.basis, found.text) == ("probe", "measured here on 2026-11-21 (probe)")
+    assert found.calibration == pytest.approx(2.0 / step_time(work, RATE).step.likely)
+
+
+def test_uneven_steps_widen_the_range(work: Workload) -> None:
+    found = measured_step(work, work, (steady(work, step_s=2.0, step_low_s=1.0, step_high_s=2.1),), RATE)
+    assert found is not None
+    assert (found.step.low, found.step.high) == pytest.approx((1.0, 4.0))
+
+
+def test_measurements_that_disagree_widen_the_range(work: Workload) -> None:
+    newest = steady(work, step_s=2.0, step_low_s=1.9, step_high_s=2.1, source="run")
+    older = steady(work, step_s=3.0, step_low_s=2.9, step_high_s=3.1)
+    found = measured_step(work, work, (newest, older), RATE)
+    assert found is not None
+    assert found.basis == "history"
+    assert found.step.likely == pytest.approx(2.0)
+    assert found.step.high == pytest.approx(3.0)
+
+
+def test_a_card_of_no_catalogue_has_a_pace_once_it_was_measured(work: Workload) -> None:
+    found = measured_step(work, work, (steady(work, step_s=2.0, step_high_s=2.1),), None)
+    assert found is not None and found.calibration is None
+    assert found.step.likely == pytest.approx(2.0)
+    assert measured_step(work, work, (steady(work, micro_batch=9),), None) is None
+
+
+def test_another_batch_is_scaled_by_the_formula_and_wider(work: Workload) -> None:
+    one = steady(work, step_s=2.0, step_low_s=1.9, step_high_s=2.1)
+    same = measured_step(work, work, (one,), RATE)
+    larger = work.with_micro_batch(2 * work.micro_batch)
+    found = measured_step(larger, larger, (one,), RATE)
+    assert same is not None and found is not None and not found.exact
+    ratio = step_time(larger, RATE).step.likely / step_time(work, RATE).step.likely
+    assert found.step.likely == pytest.approx(2.0 * ratio)
+    assert found.step.high / found.step.low > same.step.high / same.step.low
+    assert found.text == f"scaled from 4 x {work.length} measured here on 2026-11-21 (probe)"
+    further = measured_step(work.with_micro_batch(32), work.with_micro_batch(32), (one,), RATE)
+    assert further is not None
+    assert further.step.high / further.step.low > found.step.high / found.step.low
+
+
+def test_the_nearest_measurement_is_scaled(work: Workload) -> None:
+    far = steady(work, micro_batch=64, step_s=5.0, step_high_s=5.0)
+    near = steady(work, micro_batch=8, step_s=3.0, step_high_s=3.0)
+    other = steady(work, micro_batch=4, checkpointing=True)
+    found = measured_step(work, work, (far, other, near), RATE)
+    assert found is not None
+    assert found.text.startswith("scaled from 8 x ")
+
+
+def test_other_lengths_of_the_same_settings_are_scaled(work: Workload) -> None:
+    one = steady(work, usual_length=work.length // 2, step_s=2.0, step_high_s=2.1)
+    found = measured_step(work, work, (one,), RATE)
+    assert found is not None and found.exact
+    assert found.step.likely > 3.0
+    assert found.step.high / found.step.likely > BETWEEN_RUNS["cpu"]
+
+
+def test_the_start_is_that_of_whole_runs(work: Workload) -> None:
+    assert measured_start(work, (steady(work, start_s=8.0),)) is None
+    runs = (steady(work, source="run", start_s=8.0), steady(work, source="run", start_s=12.0))
+    found = measured_start(work, runs)
+    assert found is not None
+    start, text = found
+    assert start.low < 8.0 and start.high > 12.0
+    assert text == "measured here on 2026-11-21 (run)"

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from trainwiz.core.hardware.machine import Gpu
+from trainwiz.core.history import store
+from trainwiz.core.history.device import gpu_key
+from trainwiz.core.history.store import append, history_path, load
+
+from tests.core.history.measurements import HERE, measurement
+
+GIB = 1024**3
+
+
+def test_what_was_appended_is_loaded_newest_first() -> None:
+    assert load(HERE) == ()
+    older, newer = measurement(), measurement(measured_at="2026-11-22T10:00:00+00:00", lora_targets=("q", "v"))
+    append(newer)
+    append(older)
+    assert load(HERE) == (newer, older)
+
+
+def test_other_machines_are_left_out() -> None:
+    append(measurement(machine="cpu:Another CPU:8 cores"))
+    append(measurement(machine=gpu_key("cuda", "RTX 3090", 24 * GIB)))
+    assert load(HERE) == ()
+    with_gpu = replace(
+        HERE, accelerator="cuda", gpus=(Gpu(0, name="RTX 3090", memory_total_bytes=24 * GIB - 5_000_000),)
+    )
+    assert [one.machine for one in load(with_gpu)] == ["cuda:RTX 3090:24 GiB"]
+    assert load(replace(with_gpu, hypothetical=True)) == ()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        '{"micro_batch": 8}',
+        "\x00\xff",
+        "[" * 100_000,
+        json.dumps({**measurement().to_json(), "step_s": "fast"}),
+        json.dumps({**measurement().to_json(), "step_s": -1}),
+        json.dumps({**measurement().to_json(), "step_low_s": 5}),
+        json.dumps({**measurement().to_json(), "lora_targets": None}),
+        json.dumps({**measurement().to_json(), "micro_batch": 0}),
+        json.dumps({**measurement().to_json(), "peak_allocated_bytes": "much"}),
+        json.dumps({**measurement().to_json(), "step_s": 1e999}),
+    ],
+)
+def test_a_broken_line_is_left_out(line: str) -> None:
+    append(measurement())
+    with history_path().open("a", encoding="utf-8", errors="replace") as file:
+        file.write(line + "\n")
+    append(measurement(micro_batch=9))
+    assert sorted(one.micro_batch for one in load(HERE)) == [8, 9]
+
+
+def test_half_a_line_of_a_killed_writer_does_not_take_the_next_one_along() -> None:
+    append(measurement())
+    with history_path().open("a") as file:
+        file.write('{"measured_at": "2026')
+    append(measurement(micro_batch=9))
+    assert sorted(one.micro_batch for one in load(HERE)) == [8, 9]
+
+
+def test_keys_of_a_newer_version_are_no_hindrance() -> None:
+    history_path().parent.mkdir(parents=True)
+    history_path().write_text(json.dumps({**measurement().to_json(), "colour": "blue"}) + "\n")
+    assert load(HERE) == (measurement(),)
+
+
+def test_the_history_stays_small_and_keeps_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "MOST_LINES", 10)
+    for number in range(1, 26):
+        append(measurement(steps=number))
+    kept = [json.loads(line)["steps"] for line in history_path().read_text().splitlines()]
+    assert len(kept) <= 10
+    assert kept == list(range(kept[0], 26))
+
+
+def test_several_programs_write_at_once() -> None:
+    code = (
+        "from trainwiz.core.history.store import append; from tests.core.history.measurements import measurement\n"
+        "for number in range(20): append(measurement())"
+    )
+    writers = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(3)]
+    assert [writer.wait() for writer in writers] == [0, 0, 0]
+    assert len(load(HERE)) == 60
+
+
+def test_tests_leave_the_home_of_the_developer_alone(tmp_path_factory: pytest.TempPathFactory) -> None:
+    assert history_path().is_relative_to(tmp_path_factory.getbasetemp().parent)
+
+
+def test_a_folder_that_cannot_be_read_is_no_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "trainwiz").write_text("a file where the folder should be")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    assert load(HERE) == ()
+    with pytest.raises(OSError):
+        append(measurement())
