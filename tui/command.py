@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 from trainwiz.tui.choice_parameters import takes_choices
-from trainwiz.tui.help import COMMANDS, PLAN_OPTIONS, bench_help, plan_help, root_help
+from trainwiz.tui.help import BENCH_TAKES, COMMANDS, PLAN_OPTIONS, bench_help, plan_help, root_help
 from trainwiz.tui.options import OPTIONS
 from trainwiz.tui.subcommands import profiles_app, runs_app
 
@@ -86,12 +86,15 @@ def plan(verbose: bool = typer.Option(False, "--verbose"), **choices: Any) -> in
 
 
 @app.command("bench", cls=BenchCommand)
-@takes_choices(PLAN_OPTIONS)
-def bench(**choices: Any) -> int:
+@takes_choices(BENCH_TAKES)
+def bench(
+    seconds: Annotated[float, typer.Option("--seconds", help="At most this long.", min=10, max=600)] = 60,
+    **choices: Any,
+) -> int:
     """Measure a few real steps of a plan on this machine."""
     from trainwiz.tui.commands.bench import run_bench
 
-    return run_bench(choices)
+    return run_bench(choices, limit_s=seconds)
 
 
 @app.command("monitor")

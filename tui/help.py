@@ -45,6 +45,12 @@ SAVE_USAGE = """Usage: trainwiz profiles save NAME [--extends PROFILE] [CHOICES]
 Keep choices as a profile of your own, in your folder for configuration. A profile that is there is never overwritten."""
 
 PLAN_OPTIONS = tuple(option for option in OPTIONS if option.command == "both")
+OTHER_MACHINE = ("--gpu", "--num-gpus", "--ram", "--gpu-memory", "--tflops", "--capability")
+BENCH_TAKES = tuple(option for option in OPTIONS if option in PLAN_OPTIONS or option.flag == "--force")
+"""What bench reads; it refuses the figures of another machine in a sentence of its own."""
+BENCH_OPTIONS = tuple(
+    option for option in BENCH_TAKES if option.flag not in (*OTHER_MACHINE, "--tier", "--trace-steps")
+)
 SAVE_OPTIONS = tuple(
     option
     for option in PLAN_OPTIONS
@@ -67,7 +73,8 @@ def plan_help() -> str:
 
 def bench_help() -> str:
     """The text of `trainwiz bench --help`."""
-    return "\n".join([BENCH_USAGE, help_for(PLAN_OPTIONS)])
+    own = help_lines("--seconds N", "At most this long, 10 to 600 (60).")
+    return "\n".join([BENCH_USAGE, help_for(BENCH_OPTIONS), "", *own])
 
 
 def save_help() -> str:

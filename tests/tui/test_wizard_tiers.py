@@ -6,15 +6,20 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from trainwiz.core.hardware.machine import Machine
+from trainwiz.core.history.device import cpu_key
+from trainwiz.core.history.measurement import Measurement
+from trainwiz.core.history.store import append, load
 from trainwiz.core.plan.gather import probe_here
 from trainwiz.core.plan.request import PlanRequest
 from trainwiz.core.tracing.worker import TraceWorker
 from trainwiz.tui.app import TrainwizApp
-from trainwiz.tui.screens import plan_starter
+from trainwiz.tui.screens import plan_maker, plan_starter
 from trainwiz.tui.screens.plan import PlanScreen
+from trainwiz.tui.screens.plan_maker import History
 from trainwiz.tui.screens.plan_reader import PlanReader
 from trainwiz.tui.screens.plan_starter import Started
 from trainwiz.tui.theme import UNICODE_MARKS
@@ -173,3 +178,26 @@ def test_the_process_that_draws_never_loads_torch():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
+
+
+def measurement(machine: Machine) -> Measurement:
+    return Measurement(
+        measured_at="2026-11-21T14:02:00+00:00", source="probe", machine=cpu_key(machine.cpu_model, machine.cpu_cores),
+        model="0" * 16, model_name="m", task="causal-lm", micro_batch=1, accumulation=1, world_size=1, length=16,
+        target_length=0, precision="fp32", attention="sdpa", checkpointing=False, optimizer="adamw_torch",
+        strategy="single", offload="none", lora_rank=0, lora_targets=(), loss_chunk=None, compiled=False, steps=5,
+        step_s=1.0, step_low_s=0.9, step_high_s=1.1,
+    )  # fmt: skip
+
+
+def test_the_history_is_read_again_when_it_has_changed_and_only_then(machine, monkeypatch):
+    reads = []
+    monkeypatch.setattr(plan_maker, "load", lambda wanted: reads.append(wanted) or load(wanted))
+    history = History()
+    assert history(machine) == () and reads == []
+    append(measurement(machine))
+    assert [one.step_s for one in history(machine)] == [1.0]
+    assert history(machine) is history(machine) and len(reads) == 1
+    append(measurement(machine))
+    assert len(history(machine)) == 2 and len(reads) == 2
+    assert history(replace(machine, hypothetical=True)) == (), "another machine has a history of its own"

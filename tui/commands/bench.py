@@ -22,20 +22,19 @@ from trainwiz.tui.choices import Choices, parse_choices, wrong
 from trainwiz.tui.figures import count, duration, duration_range, size
 from trainwiz.tui.headless.plan_text import model_text
 from trainwiz.tui.headless.waiting import Waiting
+from trainwiz.tui.help import OTHER_MACHINE
 from trainwiz.tui.output import labelled, say, say_json, say_labelled
 
-ANOTHER_MACHINE = ("--gpu", "--num-gpus", "--ram", "--gpu-memory", "--tflops", "--capability")
 
-
-def run_bench(values: Mapping[str, Any]) -> int:
+def run_bench(values: Mapping[str, Any], *, limit_s: float = LONGEST_S) -> int:
     """`values` are the choices as typer read them. Raises TrainwizError for what cannot be measured."""
     choices = parse_choices(values)
-    refused = [flag for flag in ANOTHER_MACHINE if flag in choices.given]
+    refused = [flag for flag in OTHER_MACHINE if flag in choices.given]
     if refused:
         words = "it plans for another machine, and a probe measures this one; leave it out"
         raise UsageError([wrong(flag, words) for flag in refused])
     try:
-        plan, result = measured(choices)
+        plan, result = measured(choices, limit_s)
     except KeyboardInterrupt:
         say("Stopped: nothing was kept, and nothing runs any more.", sys.stderr)
         return EXIT_STOPPED
@@ -52,14 +51,14 @@ def run_bench(values: Mapping[str, Any]) -> int:
     return EXIT_FINISHED
 
 
-def measured(choices: Choices) -> tuple[Plan, ProbeResult]:
+def measured(choices: Choices, limit_s: float) -> tuple[Plan, ProbeResult]:
     """The plan and its probe. Raises TrainwizError, and KeyboardInterrupt once all is cleared up."""
     with interrupted_by_signals(), Waiting("reading machine, model and data") as waiting:
         gathered = gather(choices.request)
         plan = Refiner(None, load).plan(gathered)
         check_probe(plan)
         waiting.say("starting the processes of the probe")
-        with Probe(plan, gathered.data) as probe:
+        with Probe(plan, gathered.data, limit_s=limit_s) as probe:
             return plan, probe.run(lambda line: waiting.say(progress_words(line)))
 
 
@@ -179,9 +178,7 @@ def largest_words(result: ProbeResult) -> str:
     measured = result.measurement
     assert measured is not None
     if not result.searched or measured.largest_micro_batch is None:
-        return (
-            f"micro-batch {count(measured.micro_batch)} fits; there was no time to try larger ones ({LONGEST_S:.0f} s)"
-        )
+        return f"micro-batch {count(measured.micro_batch)} fits; there was no time to try larger ones (--seconds)"
     why = measured.largest_note
     return f"micro-batch {count(measured.largest_micro_batch)} fits" + (
         f"; the search ended: {plain_text(why)}" if why else ""

@@ -6,7 +6,10 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
-from trainwiz.core.history.store import load
+from trainwiz.core.hardware.machine import Machine
+from trainwiz.core.history.device import keys_of
+from trainwiz.core.history.measurement import Measurement
+from trainwiz.core.history.store import history_path, load
 from trainwiz.core.plan.gather import Gathered
 from trainwiz.core.plan.refine import Refiner, RefineTier, Tracer
 from trainwiz.core.plan.result import Plan
@@ -26,6 +29,23 @@ def new_tracer() -> OwnTracer:
     return TraceWorker()
 
 
+class History:
+    """The measurements of a machine; the file is read again only when it has changed, since every keystroke asks."""
+
+    def __init__(self) -> None:
+        self._kept: tuple[object, tuple[Measurement, ...]] = (None, ())
+
+    def __call__(self, machine: Machine) -> tuple[Measurement, ...]:
+        try:
+            state = history_path().stat()
+            stamp = (keys_of(machine), state.st_ino, state.st_mtime_ns, state.st_size)
+        except OSError:
+            return ()
+        if self._kept[0] != stamp:
+            self._kept = stamp, load(machine)
+        return self._kept[1]
+
+
 class PlanMaker:
     """Used by several threads: one plans while another waits for traces."""
 
@@ -33,6 +53,7 @@ class PlanMaker:
         """`tracer` makes the process that traces; it is started by the first plan, unless `tier` is "analytic"."""
         self._tier = tier
         self._new_tracer = tracer
+        self._history = History()
         self._lock = threading.Lock()
         self._refiner: Refiner | None = None
         self._tracer: OwnTracer | None = None
@@ -61,5 +82,5 @@ class PlanMaker:
                 if self._tier != "analytic":
                     self._tracer = self._new_tracer()
                     self._tracer.start()
-                self._refiner = Refiner(self._tracer, load)
+                self._refiner = Refiner(self._tracer, self._history)
             return self._refiner
