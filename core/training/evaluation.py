@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -47,29 +47,37 @@ def token_sums(
     """
     where = positions(labels)
     targets = labels.flatten()[where]
-    hides = mask_token >= 0
-    hidden = input_ids.flatten()[where] == mask_token if hides else torch.zeros_like(targets, dtype=torch.bool)
-    loss, hidden_loss = (torch.zeros((), dtype=torch.float32, device=labels.device) for _ in range(2))
-    right = torch.zeros((), dtype=torch.int64, device=labels.device)
-    for part, some in _slices(logits, where):
+    hidden = (
+        input_ids.flatten()[where] == mask_token if mask_token >= 0 else torch.zeros_like(targets, dtype=torch.bool)
+    )
+    if isinstance(logits, VocabularyProduct):
+        product = logits
+        return product.read(
+            product.rows()[where],
+            lambda rows: _sums(
+                (
+                    (slice(start, start + product.chunk), product.logits_of(rows[start : start + product.chunk]))
+                    for start in range(0, len(rows), product.chunk)
+                ),
+                targets,
+                hidden,
+            ),
+        )
+    flat, step = logits.reshape(-1, logits.shape[-1]), evaluation_slice(logits.shape[-1])
+    parts = (slice(start, start + step) for start in range(0, len(where), step))
+    return _sums(((part, flat[where[part]]) for part in parts), targets, hidden)
+
+
+def _sums(slices: Iterable[tuple[slice, torch.Tensor]], targets: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
+    """`token_sums` of (part of the targets, its logits), one slice after the other."""
+    loss, hidden_loss = (torch.zeros((), dtype=torch.float32, device=targets.device) for _ in range(2))
+    right = torch.zeros((), dtype=torch.int64, device=targets.device)
+    for part, some in slices:
         losses = cross_entropy(some.float(), targets[part], reduction="none")
         loss += losses.sum()
         right += (some.argmax(dim=-1) == targets[part]).sum()
-        if hides:
-            hidden_loss += losses.where(hidden[part], 0.0).sum()
-    return torch.stack([loss, right, torch.tensor(len(targets), device=labels.device), hidden_loss, hidden.sum()])
-
-
-def _slices(logits: torch.Tensor | VocabularyProduct, where: torch.Tensor) -> Iterator[tuple[slice, torch.Tensor]]:
-    """(part of `where`, its logits (part, vocabulary)), one after the other."""
-    if isinstance(logits, VocabularyProduct):
-        rows, step = logits.rows(), logits.chunk
-    else:
-        rows, step = logits.reshape(-1, logits.shape[-1]), evaluation_slice(logits.shape[-1])
-    for start in range(0, len(where), step):
-        part = slice(start, start + step)
-        some = rows[where[part]]
-        yield part, logits.logits_of(some) if isinstance(logits, VocabularyProduct) else some
+        hidden_loss += losses.where(hidden[part], 0.0).sum()
+    return torch.stack([loss, right, torch.tensor(len(targets), device=targets.device), hidden_loss, hidden.sum()])
 
 
 def token_metrics(sums: torch.Tensor, prefix: str) -> dict[str, Any]:

@@ -99,4 +99,6 @@ def _from_scratch(config: RunConfig, tokenizer: PreTrainedTokenizerBase | None) 
 def _check(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None) -> None:
     if tokenizer is not None:
         embeddings: Any = model.get_input_embeddings()
-        check_vocabulary(int(embeddings.weight.shape[0]), tokenizer)
+        # Sharded by ZeRO-3 they have no rows of their own.
+        shape = getattr(embeddings.weight, "ds_shape", embeddings.weight.shape)
+        check_vocabulary(int(shape[0]), tokenizer)

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import cross_entropy, linear
 from torch.utils.checkpoint import checkpoint
@@ -22,16 +21,20 @@ def sliced_loss(
     Each slice of logits is computed again in the backward pass, so that no more than one exists at
     a time: a product more than the plain loss, as each checkpointed layer costs.
     """
-    rows = product.rows()[positions]
-    if _is_plain(product.head):
+
+    def compute(rows: torch.Tensor) -> torch.Tensor:
         head: Any = product.head
-        arguments = (product, smoothing, targets, rows, head.weight, head.bias, *product.constants)
-        total: torch.Tensor = _PlainHead.apply(*arguments)  # type: ignore[no-untyped-call]
+        if type(head) is nn.Linear:
+            arguments = (product, smoothing, targets, rows, head.weight, head.bias, *product.constants)
+            total: torch.Tensor = _LinearHead.apply(*arguments)  # type: ignore[no-untyped-call]
+            return total
+        # An adapter on the last layer, say.
+        total = rows.new_zeros((), dtype=torch.float32)
+        for some, their in zip(torch.split(rows, product.chunk), torch.split(targets, product.chunk), strict=True):
+            total = total + checkpoint(_slice_loss, product, some, their, smoothing, use_reentrant=False)
         return total
-    total = rows.new_zeros((), dtype=torch.float32)
-    for some, their in zip(torch.split(rows, product.chunk), torch.split(targets, product.chunk), strict=True):
-        total = total + checkpoint(_slice_loss, product, some, their, smoothing, use_reentrant=False)
-    return total
+
+    return product.read(product.rows()[positions], compute)
 
 
 def _slice_loss(
@@ -44,15 +47,7 @@ def _summed(logits: torch.Tensor, targets: torch.Tensor, smoothing: float) -> to
     return cross_entropy(logits.float(), targets, reduction="sum", label_smoothing=smoothing)
 
 
-def _is_plain(head: nn.Module) -> bool:
-    """Whether its weights are whole and nothing hangs on its being called: no adapter, no sharding, no hooks."""
-    watched = head._forward_hooks or head._forward_pre_hooks or head._backward_hooks or head._backward_pre_hooks
-    # A trace has fake weights in place of parameters.
-    whole = type(head.weight) in (nn.Parameter, FakeTensor)
-    return type(head) is nn.Linear and not watched and head.weight.is_leaf and whole
-
-
-class _PlainHead(torch.autograd.Function):
+class _LinearHead(torch.autograd.Function):
     """The loss of a linear last layer.
 
     Under autocast its weights are cast once each way rather than for each slice, and their

@@ -35,7 +35,7 @@ READER = "logits_reader"
 Change = Callable[[torch.Tensor], torch.Tensor]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)  # without slots: ZeRO-3 looks through vars() of whatever a layer gives
 class VocabularyProduct:
     """What the last layer would have made of `hidden` (..., width), and what the model does to it afterwards.
 
@@ -44,7 +44,6 @@ class VocabularyProduct:
     """
 
     head: nn.Module
-    """The last layer; calling it gives (..., vocabulary)."""
     hidden: torch.Tensor
     chunk: int
     """Positions of a slice."""
@@ -61,9 +60,22 @@ class VocabularyProduct:
             logits = change(logits)
         return logits
 
+    def read(self, rows: torch.Tensor, compute: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+        """compute(rows) inside one call of the last layer, however many slices it takes.
+
+        Where processes share the weights out (ZeRO-3), each call gathers them from all: slices,
+        whose number differs between processes, would wait for each other for ever.
+        """
+        if type(self.head) is not nn.Linear and any(hasattr(weight, "ds_id") for weight in self.head.parameters()):
+            raise not_sliceable(self.head)
+        with _replaced(self.head, compute):
+            result: torch.Tensor = self.head(rows)
+        return result
+
     def logits_of(self, rows: torch.Tensor) -> torch.Tensor:
-        """(some positions, vocabulary) of `rows` (some positions, width)."""
-        return self.changed(self.head(rows))
+        """(some positions, vocabulary) of `rows` (some positions, width); within `read`."""
+        forward: Callable[..., torch.Tensor] = type(self.head).forward
+        return self.changed(forward(self.head, rows))
 
     def _with(self, change: Change, *operands: Any) -> VocabularyProduct:
         tensors = tuple(value for value in operands if isinstance(value, torch.Tensor))
@@ -141,6 +153,7 @@ def not_sliceable(what: object) -> Exception:
     )
 
 
+_uncompiled: Callable[..., Any] = torch.compiler.disable
 LogitsReader = Callable[[torch.Tensor | VocabularyProduct], torch.Tensor]
 
 
@@ -160,7 +173,7 @@ def let_logits_be_read(model: nn.Module, chunk: int | None) -> None:
         plain = getattr(plain, READER)
 
     # One function for good: torch.compile takes another one for another model.
-    apart = torch.compiler.disable(lambda hidden: VocabularyProduct(head, hidden, chunk or 1))
+    apart = _uncompiled(lambda hidden: VocabularyProduct(head, hidden, chunk or 1))
 
     @wraps(plain)
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -179,20 +192,20 @@ def let_logits_be_read(model: nn.Module, chunk: int | None) -> None:
 
     if chunk is not None:
         # torch.compile goes on inside the layers; what a product does is Python's.
-        forward = torch.compiler.disable(forward, recursive=False)
+        forward = _uncompiled(forward, recursive=False)
     setattr(forward, READER, plain)
     bare.forward = MethodType(forward, bare)
 
 
-@torch.compiler.disable
+@_uncompiled
 def _read(reader: LogitsReader, logits: torch.Tensor | VocabularyProduct) -> torch.Tensor:
     """Not compiled: each number of slices would be a program of its own."""
     return reader(logits)
 
 
 @contextmanager
-def _replaced(head: Any, forward: Callable[[torch.Tensor], VocabularyProduct]) -> Iterator[None]:
-    """Within, calling `head` multiplies nothing."""
+def _replaced(head: Any, forward: Callable[[torch.Tensor], Any]) -> Iterator[None]:
+    """Within, calling `head` is calling `forward`."""
     own = vars(head).get("forward")
     head.forward = forward
     try:

@@ -148,15 +148,21 @@ def test_adapters_also_on_the_last_layer_itself(targets: list[str]) -> None:
     assert difference(ours, gradients) < 1e-6
 
 
-def test_a_head_that_something_hangs_on_is_called_for_each_slice() -> None:
-    model: Any = tiny_model("phi, bias in the head")
-    plain, gradients = step(copy.deepcopy(model), None)
-    seen: list[int] = []
-    model.lm_head.register_forward_hook(lambda head, given, out: seen.append(0 if out is None else 1))
-    sliced, ours = step(model, 4)
-    assert len(seen) > 8
-    assert sliced == pytest.approx(plain, rel=1e-6)
-    assert difference(ours, gradients) < 1e-6
+def test_the_head_is_called_equally_often_however_many_slices_there_are() -> None:
+    """Each call gathers its weights from all processes under ZeRO-3."""
+    model: Any = tiny_model("llama")
+    seen: list[str] = []
+    model.lm_head.register_forward_pre_hook(lambda head, given: seen.append("called"))
+    counts = []
+    for chunk in (1, 4, 1000):
+        seen.clear()
+        step(model, chunk)
+        training = len(seen)
+        inputs, labels = batch_of(model)
+        with torch.no_grad():
+            batch_sums(model, inputs, labels, 5)
+        counts.append((training, len(seen) - training))
+    assert counts == [(2, 2)] * 3
 
 
 @pytest.mark.parametrize("name", MODELS)
