@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +19,8 @@ LARGE_SHARE = 0.25
 """Logits that are more of the peak than this are worth a loss in slices."""
 SHORTEST = 64
 """Tokens: shorter sequences are no advice."""
+LEAST_SHARE = 0.25
+"""Of the length: what is cut further helps only where nothing else does."""
 ATTENTION, OPTIMIZER = "engine.attention", "engine.optimizer"
 
 
@@ -43,19 +45,36 @@ def find_fixes(facts: Facts) -> tuple[Fix, ...]:
     """
     if facts.work is None or facts.share_bytes is None or facts.memory.verdict == "fits":
         return ()
-    found = []
-    for idea in _ideas(facts, facts.work):
-        work = _changed_work(facts, facts.work, idea.changes)
-        if not _may_fit(facts, work):
-            continue
-        fix = try_fix(facts, idea.words, idea.changes, work, trains_otherwise=idea.trains_otherwise)
-        if fix is not None:
-            found.append(fix)
-    found = _distinct(found)
+    ideas = list(_ideas(facts, facts.work))
+    found = _distinct(_fitting(facts, facts.work, ideas) or _fitting(facts, facts.work, _cut(facts, facts.work, ideas)))
     chosen = [fix for fix in found if fix.after.memory.verdict == "fits"] or found
     chosen.sort(key=lambda fix: (fix.trains_otherwise, fix.time_factor or 1.0, len(fix.changes)))
     same = [fix for fix in chosen if not fix.trains_otherwise][:MOST]
-    return (*same, *[fix for fix in chosen if fix.trains_otherwise][: max(1, 3 - len(same))])
+    others = [fix for fix in chosen if fix.trains_otherwise and not (same and _is_far_shorter(fix, facts))]
+    return (*same, *others[: max(1, 3 - len(same))])
+
+
+def _fitting(facts: Facts, work: Workload, ideas: Iterable[Idea]) -> list[Fix]:
+    found = []
+    for idea in ideas:
+        then = _changed_work(facts, work, idea.changes)
+        if not _may_fit(facts, then):
+            continue
+        fix = try_fix(facts, idea.words, idea.changes, then, trains_otherwise=idea.trains_otherwise)
+        if fix is not None:
+            found.append(fix)
+    return found
+
+
+def _cut(facts: Facts, work: Workload, ideas: list[Idea]) -> Iterator[Idea]:
+    """Where nothing alone will do: the ideas, with sequences short enough for them."""
+    for idea in ideas:
+        if idea.words and LENGTH not in idea.changes:
+            yield from (idea.and_(shorter) for shorter in _shorter(facts, _changed_work(facts, work, idea.changes)))
+
+
+def _is_far_shorter(fix: Fix, facts: Facts) -> bool:
+    return fix.after.batch.sequence_length < facts.batch.sequence_length * LEAST_SHARE
 
 
 def _ideas(facts: Facts, work: Workload) -> Iterator[Idea]:

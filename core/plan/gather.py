@@ -135,7 +135,8 @@ def gather(request: PlanRequest, machine: Machine | None = None) -> Gathered:
     config, model, model_findings = gather_config(request, profile)
     target, target_findings = gather_machine(request, profile, here)
     if target is not here and names_no_data(config):
-        data, data_findings = None, (unnamed_data(),)
+        data: DataSummary | None = None
+        data_findings: tuple[Finding, ...] = (unnamed_data(),)
     else:
         data, data_findings = gather_data(config)
     if not task_is_known(config, model):

@@ -6,14 +6,15 @@ import queue
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from threading import Lock
 from typing import Any, Literal, Protocol
 
 from trainwiz.core.estimate.evidence import Evidence
 from trainwiz.core.estimate.workload import Workload
+from trainwiz.core.findings import Finding, Severity, sort_findings
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.history.measurement import Measurement
 from trainwiz.core.plan.gather import Gathered, plan_gathered
+from trainwiz.core.plan.known import OF_THE_MODEL, Known
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.tracing.request import TraceRequest, TraceTier
 from trainwiz.core.tracing.result import TraceAnswer, TraceProblem, TraceResult
@@ -25,16 +26,11 @@ MOST_ROUNDS = 4
 """Traces of one tier: a trace may say no, and the plan moves to a workload that needs its own."""
 MOST_CANDIDATES = 8
 """Traces for the numbers of remedies."""
-MOST_TRACES = 256
-"""Kept in memory; the oldest go first."""
 LOOK_EVERY_S = 0.05
 GIVE_UP_S = 75.0
 """A worker ends every trace by itself before this."""
-LASTING = frozenset({"unknown_model", "remote_code", "invalid_config", "unsupported", "timeout"})
-"""Problems that asking again does not mend."""
-OF_THE_MODEL = frozenset({"unknown_model", "remote_code", "invalid_config"})
-"""Problems that no other tier mends either."""
-RANK = {"layers": 1, "full": 2}
+NOT_BUILT = frozenset({"unknown_model", "invalid_config"})
+"""Problems that training meets too. Code of the model's own is said where the model is read."""
 ON_ITS_WAY = {"layers": "a trace by layers is under way", "full": "a full trace is under way"}
 
 
@@ -69,7 +65,7 @@ class Refiner:
     ) -> None:
         self._worker = worker
         self._measurements = measurements
-        self._known = _Known()
+        self._known = Known()
 
     def plan(self, gathered: Gathered) -> Plan:
         """The plan with what is known now: no trace is started. Raises what `plan_gathered` raises."""
@@ -96,52 +92,6 @@ class Refiner:
 
     def _evidence(self, gathered: Gathered) -> Evidence:
         return Evidence(traces=self._known.traces(), measurements=self._measurements(gathered.machine))
-
-
-class _Known:
-    """Traces and lasting problems of requests."""
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._traces: dict[TraceRequest, TraceResult] = {}
-        self._problems: dict[tuple[TraceRequest, str], TraceProblem] = {}
-
-    def traces(self) -> dict[TraceRequest, TraceResult]:
-        with self._lock:
-            return dict(self._traces)
-
-    def has(self, request: TraceRequest, tier: TraceTier) -> bool:
-        """Whether a trace of this tier or a better one is there."""
-        with self._lock:
-            known = self._traces.get(request)
-        return known is not None and RANK[known.tier] >= RANK[tier]
-
-    def problem(self, request: TraceRequest, tier: TraceTier) -> TraceProblem | None:
-        with self._lock:
-            return self._problems.get((request, tier))
-
-    def problem_of(self, work: Workload | None) -> TraceProblem | None:
-        """Why nothing better than formulas is to be had for a workload, as far as it was tried."""
-        request = TraceRequest.of(work) if work is not None else None
-        if request is None or self.has(request, "layers"):
-            return None
-        return self.problem(request, "full") or self.problem(request, "layers")
-
-    def learn(self, request: TraceRequest, tier: TraceTier, answer: TraceAnswer) -> None:
-        with self._lock:
-            if isinstance(answer, TraceProblem):
-                if answer.code in LASTING:
-                    self._problems[request, tier] = answer
-                    _drop_oldest(self._problems)
-            else:
-                known = self._traces.pop(request, None)
-                self._traces[request] = known if known is not None and RANK[known.tier] > RANK[answer.tier] else answer
-                _drop_oldest(self._traces)
-
-
-def _drop_oldest(kept: dict[Any, Any]) -> None:
-    while len(kept) > MOST_TRACES:
-        del kept[next(iter(kept))]
 
 
 @dataclass(slots=True)
@@ -268,4 +218,11 @@ def _requests(candidates: tuple[Workload, ...]) -> Iterator[TraceRequest]:
 
 def _waiting_for(plan: Plan, problem: TraceProblem | None, otherwise: str = "") -> Plan:
     words = problem.message if problem is not None else otherwise
-    return plan if words == plan.memory.waiting else replace(plan, memory=replace(plan.memory, waiting=words))
+    if words != plan.memory.waiting:
+        plan = replace(plan, memory=replace(plan.memory, waiting=words))
+    if problem is None or problem.code not in NOT_BUILT:
+        return plan
+    # Elsewhere another version of transformers may be able to.
+    severity: Severity = "warning" if plan.machine.hypothetical else "error"
+    broken = Finding("model_not_built", severity, "model.name", problem.message)
+    return replace(plan, findings=sort_findings([*plan.findings, broken]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trainwiz.core.estimate.memory import largest_micro_batch
+from trainwiz.core.estimate.memory import estimate_memory, largest_micro_batch
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.plan.facts import Facts
 from trainwiz.core.plan.remedied import ACCUMULATION, CHECKPOINTING, MICRO, Fix, try_fix
@@ -40,8 +40,10 @@ def _larger(facts: Facts, work: Workload, share: int) -> Fix | None:
     targets = (batch.target_samples, batch.target_tokens, batch.target_real_tokens)
     keeps = any(targets) or batch.accumulation > 1
     ceiling = min(GPU_CEILING, samples) if keeps else GPU_CEILING
-    several = work.with_micro_batch(work.micro_batch, max(2, work.accumulation))
+    several = work.with_micro_batch(work.micro_batch, max(2, work.accumulation) if keeps else work.accumulation)
     largest = largest_micro_batch(several, share, ceiling, facts.evidence)
+    if keeps and samples <= ceiling and _fits_at_once(facts, work, samples, share):
+        largest = samples
     micro = next((one for one in range(largest, 0, -1) if samples % one == 0), 1) if keeps else largest
     if micro < WORTH * batch.micro_batch:
         return None
@@ -49,6 +51,11 @@ def _larger(facts: Facts, work: Workload, share: int) -> Fix | None:
     if keeps:
         changes[ACCUMULATION] = samples // micro
     return try_fix(facts, "", changes, work.with_micro_batch(micro), any_batch=not keeps)
+
+
+def _fits_at_once(facts: Facts, work: Workload, samples: int, share: int) -> bool:
+    """A single micro-batch meets no gradients of another."""
+    return estimate_memory(work.with_micro_batch(samples, 1), facts.evidence).high_bytes <= share
 
 
 def _without_checkpointing(facts: Facts, work: Workload) -> Fix | None:

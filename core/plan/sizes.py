@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
-from trainwiz.core.batch import BatchSolution, solve_batch
+from trainwiz.core.batch import BatchSolution, accumulation_for, solve_batch
 from trainwiz.core.data.answers import longest_generation
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.estimate.evidence import NO_EVIDENCE, Evidence
@@ -92,7 +93,7 @@ def target_samples(draft: Draft) -> float | None:
         return float(samples)
     if tokens is not None:
         return float(tokens / int(draft.get("batch.sequence_length")))
-    return None if real is None or not draft.mean_length else max(1.0, real / draft.mean_length)
+    return None if real is None or not draft.mean_length else float(real / draft.mean_length)
 
 
 def _settle_checkpointing(
@@ -106,30 +107,42 @@ def _settle_checkpointing(
     ceiling = CPU_CEILING if devices.device == "cpu" else GPU_CEILING
     if target is not None:
         ceiling = max(1, min(ceiling, math.ceil(target / devices.world_size)))
-    work = replace(work, accumulation=2 if target is None or target > devices.world_size else 1)
+    share = devices.capacity_bytes // (devices.processes if devices.device == "cpu" else 1)
+    fixed = draft.get("batch.gradient_accumulation_steps")
+
+    def sized(size: int) -> Workload:
+        """With the accumulation that comes with so many sequences at once."""
+        if fixed is None and target is not None:
+            return work.with_micro_batch(size, accumulation_for(target, size, devices.world_size))
+        return work.with_micro_batch(size, fixed or 1)
+
     if not draft.is_open("engine.checkpointing"):
-        return (
-            max(1, largest_micro_batch(work, devices.capacity_bytes, ceiling, evidence))
-            if given is None
-            else int(given)
-        )
-    plain = replace(work, checkpointing=False)
+        return max(1, _largest(sized, ceiling, share, evidence)) if given is None else int(given)
     if given is not None:
-        fits = estimate_memory(plain.with_micro_batch(int(given)), evidence).verdict(devices.capacity_bytes) == "fits"
+        plain = replace(sized(int(given)), checkpointing=False)
+        fits = estimate_memory(plain, evidence).verdict(share) == "fits"
         reason = f"off: {given} sequences fit without" if fits else f"{given} sequences do not fit without"
         draft.settle("engine.checkpointing", not fits, reason)
         return int(given)
-    without = largest_micro_batch(plain, devices.capacity_bytes, ceiling, evidence)
+    without = _largest(lambda size: replace(sized(size), checkpointing=False), ceiling, share, evidence)
     if without >= min(FEW, ceiling):
         draft.settle("engine.checkpointing", False, f"off: {without} sequences at once fit without")
         return without
-    within = largest_micro_batch(replace(work, checkpointing=True), devices.capacity_bytes, ceiling, evidence)
+    within = _largest(lambda size: replace(sized(size), checkpointing=True), ceiling, share, evidence)
     if within > without:
         reason = f"{without or 'no'} sequence{'s' * (without != 1)} at once fit{'s' * (without == 1)} without, {within} with it"
         draft.settle("engine.checkpointing", True, reason)
         return within
     draft.settle("engine.checkpointing", False, "off: it would not make a larger micro-batch fit")
     return max(1, without)
+
+
+def _largest(sized: Callable[[int], Workload], ceiling: int, share: int, evidence: Evidence) -> int:
+    """The largest micro-batch up to `ceiling` that fits; 0 where not one does. One alone, without a second
+    micro-batch that meets the gradients of the first, may fit where a smaller one does not."""
+    if estimate_memory(sized(ceiling), evidence).high_bytes <= share:
+        return ceiling
+    return largest_micro_batch(sized(1), share, max(1, ceiling - 1), evidence)
 
 
 def _micro_reason(work: Workload | None, devices: Devices, chosen: int, largest: int) -> str:

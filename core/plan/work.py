@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 
 from trainwiz.core.data.answers import longest_generation
+from trainwiz.core.data.joining import joins_texts
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.estimate.architecture import Architecture, default_lora_targets
 from trainwiz.core.estimate.workload import Workload
@@ -58,6 +59,7 @@ def workload_of(
         model_config=_model_config(draft),
         label_smoothing=bool(get("training.label_smoothing")),
         clipping=bool(get("training.max_grad_norm")),
+        padded=not joins_texts(draft.view()),
     )
 
 

@@ -1,0 +1,143 @@
+"""Advice with numbers: applying a remedy gives exactly the peak, the fit and the batch that it promises."""
+
+from typing import Any
+
+import pytest
+from trainwiz.core.catalog.models import load_models
+from trainwiz.core.config import RunConfig
+from trainwiz.core.findings import Finding
+from trainwiz.core.plan.result import Plan
+from trainwiz.core.plan.words import gib
+
+from tests.core.plan.machines import codes, config, finding, machine, plan, rows
+
+FULL: dict[str, Any] = {"engine__checkpointing": False}
+CASES: dict[str, tuple[str, int, str, dict[str, Any]]] = {
+    "given micro-batch": ("RTX 3080 10GB", 1, "esm2-650m", {"micro": 20, "target": 3900, **FULL}),
+    "given sizes, no target": ("RTX 3080 10GB", 1, "esm2-650m", {"micro": 24, "accumulation": 5, **FULL}),
+    "open micro-batch": ("RTX 3080 10GB", 1, "qwen2.5-0.5b", {"target": 64, "task": "causal-lm"}),
+    "open micro-batch, no target": ("RTX 3090", 1, "qwen2.5-1.5b", {"task": "causal-lm"}),
+    "token target": ("RTX 3090", 1, "qwen2.5-1.5b", {"tokens": 65536, "task": "causal-lm", "micro": 8}),
+    "pretrained": ("RTX 4090", 1, "mistral-7b", {"target": 32, "task": "causal-lm", "model__init": "pretrained"}),
+    "two cards": ("RTX 2080 Super", 2, "esm2-650m", {"micro": 8, "target": 256, **FULL}),
+    "given evaluation": ("RTX 4080 Super", 1, "nllb-600m", {"micro": 32, "target": 96, "task": "seq2seq", "eval": 256}),
+    "eager": ("RTX 3090", 1, "esm2-150m", {"micro": 16, "target": 64, "engine__attention": "eager", "length": 2048}),
+    "adapters": ("RTX 3090", 1, "qwen2.5-3b", {"micro": 32, "task": "causal-lm", "peft__method": "lora"}),
+}
+SHORT = {
+    "micro": "batch__micro_batch_size",
+    "target": "batch__target_samples",
+    "tokens": "batch__target_tokens",
+    "accumulation": "batch__gradient_accumulation_steps",
+    "eval": "batch__eval_micro_batch_size",
+    "length": "batch__sequence_length",
+}
+
+
+def case(name: str) -> tuple[RunConfig, Plan]:
+    gpu, count, model, values = CASES[name]
+    request = config(model, **{SHORT.get(key, key): value for key, value in values.items()})
+    return request, plan(machine(gpu, count), request)
+
+
+def too_large(made: Plan) -> Finding:
+    return next(one for one in made.findings if one.code in ("does_not_fit", "tight"))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_remedy_keeps_its_promise(name: str) -> None:
+    request, made = case(name)
+    gpu, count, _, _ = CASES[name]
+    remedies = too_large(made).remedies
+    assert remedies
+    assert made.candidates and len(made.candidates) == len(remedies)
+    for remedy, promised in zip(remedies, made.candidates, strict=True):
+        after = plan(machine(gpu, count), request.with_values(dict(remedy.changes), "you"))
+        assert after.memory.verdict in ("fits", "tight"), remedy.text
+        assert f": {gib(after.memory.device_used_bytes)}" in remedy.text
+        assert after.work == promised
+        assert not {one.code for one in after.errors} - {one.code for one in made.errors}, remedy.text
+        now, then = made.batch, after.batch
+        if now.target_tokens:
+            assert abs(then.effective_tokens - now.effective_tokens) <= 0.02 * now.effective_tokens, remedy.text
+        else:
+            assert abs(then.effective_samples - now.effective_samples) <= 0.02 * now.effective_samples, remedy.text
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_changes_the_training_comes_last(name: str) -> None:
+    _, made = case(name)
+    others = [
+        "batch.sequence_length" in one.changes or "peft.method" in one.changes for one in too_large(made).remedies
+    ]
+    assert others == sorted(others)
+
+
+def test_adapters_are_offered_for_weights_that_are_there_alone() -> None:
+    _, pretrained = case("pretrained")
+    assert any("peft.method" in one.changes for one in too_large(pretrained).remedies)
+    values = {**CASES["pretrained"][3], "model__init": "scratch"}
+    values["batch__target_samples"] = values.pop("target")
+    scratch = plan(machine("RTX 4090"), config("mistral-7b", **values))
+    assert not any("peft.method" in one.changes for one in too_large(scratch).remedies)
+
+
+def test_far_shorter_sequences_are_offered_only_where_nothing_else_helps() -> None:
+    request = config("esm2-650m", batch__sequence_length=65536, batch__micro_batch_size=1, peft__method="none")
+    remedies = too_large(plan(machine("RTX 2080 Super"), request)).remedies
+    lengths = [one.changes.get("batch.sequence_length") for one in remedies]
+    assert lengths and all(length is not None and length < 65536 / 4 for length in lengths)
+    _, made = case("given micro-batch")
+    assert all(one.changes.get("batch.sequence_length", 512) >= 128 for one in too_large(made).remedies)
+
+
+def test_room_is_offered_at_the_same_batch() -> None:
+    request = config("esm2-150m", batch__micro_batch_size=2, batch__target_samples=64)
+    made = plan(machine("A100 80GB SXM"), request)
+    remedy = finding(made, "room").remedies[0]
+    after = plan(machine("A100 80GB SXM"), request.with_values(dict(remedy.changes), "you"))
+    assert after.batch.micro_batch > 4 and after.batch.effective_samples == 64
+    assert after.memory.verdict == "fits" and gib(after.memory.device_used_bytes) in remedy.text
+    assert "room" not in codes(plan(machine("A100 80GB SXM"), config("esm2-150m", batch__target_samples=64)))
+
+
+def test_room_without_a_batch_to_keep_is_the_largest_that_fits() -> None:
+    request = config("esm2-650m", batch__micro_batch_size=2, engine__checkpointing=False)
+    made = plan(machine("RTX 3090"), request)
+    remedy = finding(made, "room").remedies[0]
+    micro = remedy.changes["batch.micro_batch_size"]
+    after = plan(machine("RTX 3090"), request.with_values(dict(remedy.changes), "you"))
+    assert after.memory.verdict == "fits" and after.batch.micro_batch == micro
+    more = request.with_values({"batch.micro_batch_size": micro + 3}, "you")
+    assert plan(machine("RTX 3090"), more).memory.verdict != "fits"
+
+
+def test_checkpointing_that_is_not_needed() -> None:
+    request = config("esm2-150m", batch__micro_batch_size=4, batch__target_samples=4, engine__checkpointing=True)
+    remedy = finding(plan(machine("A100 80GB SXM"), request), "room").remedies[0]
+    assert dict(remedy.changes) == {"engine.checkpointing": False} and "less time" in remedy.text
+
+
+def test_lengths_of_the_data_bound_what_is_shorter() -> None:
+    """Rows of at most 600 tokens: cutting at 1,000 would change nothing."""
+    request = config("esm2-650m", batch__micro_batch_size=64, batch__sequence_length=2048, engine__checkpointing=False)
+    made = plan(machine("RTX 2080 Super"), request, rows(count=3))
+    for remedy in too_large(made).remedies:
+        assert remedy.changes.get("batch.sequence_length", 0) < 600
+
+
+def test_every_catalogue_model_is_planned_without_a_wrong_promise() -> None:
+    """Each on a card that is too small for it: whatever is offered holds."""
+    offered = 0
+    for name, spec in load_models().items():
+        request = config(name, task=spec.task, batch__micro_batch_size=96, batch__target_samples=192, **FULL)
+        made = plan(machine("RTX 2080 Super"), request)
+        for one in made.findings:
+            if one.code not in ("does_not_fit", "tight"):
+                continue
+            for remedy in one.remedies:
+                after = plan(machine("RTX 2080 Super"), request.with_values(dict(remedy.changes), "you"))
+                assert after.memory.verdict in ("fits", "tight"), (name, remedy.text)
+                assert f": {gib(after.memory.device_used_bytes)}" in remedy.text, name
+                offered += 1
+    assert offered > 10

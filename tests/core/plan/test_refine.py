@@ -1,0 +1,195 @@
+"""A plan gets better as traces arrive, and stays what it is where they do not."""
+
+import time
+from dataclasses import replace
+from threading import Thread
+from typing import Any
+
+import pytest
+from trainwiz.core.catalog.models import load_models
+from trainwiz.core.config import RunConfig
+from trainwiz.core.plan.gather import Gathered
+from trainwiz.core.plan.refine import MOST_ROUNDS, Refiner
+from trainwiz.core.plan.result import Plan
+from trainwiz.core.tracing.request import TraceRequest, TraceTier
+from trainwiz.core.tracing.result import TraceAnswer, TraceProblem
+
+from tests.core.plan.machines import GIB, codes, config, finding, machine
+from tests.core.plan.scripted_tracer import ScriptedTracer, traced
+
+SMALL: dict[str, Any] = {"batch__target_samples": 64, "engine__checkpointing": False}
+
+
+def gathered(request: RunConfig, gpu: str = "RTX 3090") -> Gathered:
+    return Gathered(None, request, machine(gpu), load_models()[request.model.name], None)
+
+
+def by_formula(request: TraceRequest, tier: TraceTier) -> TraceAnswer:
+    """Half a GiB for each sequence at once."""
+    return traced(tier, 1.0 + 0.5 * request.micro_batch)
+
+
+def test_without_a_worker_there_are_formulas() -> None:
+    seen: list[Plan] = []
+    plan = Refiner().improve(gathered(config("esm2-150m", **SMALL)), seen.append)
+    assert plan.memory.tier == "analytic" and not plan.memory.waiting and not seen
+
+
+def test_each_better_tier_is_shown_and_kept() -> None:
+    tracer, seen = ScriptedTracer(by_formula), []
+    refiner, what = Refiner(tracer), gathered(config("esm2-150m", batch__micro_batch_size=8))
+    before = refiner.plan(what)
+    plan = refiner.improve(what, seen.append)
+    assert [one.memory.waiting for one in seen[:1]] == ["a trace by layers is under way"]
+    assert tracer.tiers[:2] == ["layers", "full"]
+    assert before.memory.tier == "analytic"
+    assert plan.memory.tier == "traced" and "full trace" in plan.memory.basis and not plan.memory.waiting
+    assert plan.memory.allocated_bytes == pytest.approx(5 * GIB, rel=1e-6)
+    assert [one.memory.tier for one in seen].index("traced") > 0
+    # Known from now on, without asking again.
+    count = len(tracer.asked)
+    assert refiner.plan(what).memory == plan.memory
+    assert refiner.improve(what, seen.append).memory == plan.memory and len(tracer.asked) == count
+
+
+def test_no_tier_beyond_the_one_that_is_asked_for() -> None:
+    tracer = ScriptedTracer(by_formula)
+    what = gathered(config("esm2-8m", batch__micro_batch_size=8, data__validation_rows=0))
+    assert Refiner(tracer).improve(what, lambda _: None, "analytic").memory.tier == "analytic"
+    assert not tracer.asked
+    Refiner(tracer).improve(what, lambda _: None, "layers")
+    assert set(tracer.tiers) == {"layers"}
+
+
+def test_the_micro_batch_moves_where_a_trace_says_no() -> None:
+    """The formulas let more fit than the tracer says: 3 GiB a sequence leave room for seven."""
+
+    def hungry(request: TraceRequest, tier: TraceTier) -> TraceAnswer:
+        return traced(tier, 1.0 + 3.0 * request.micro_batch)
+
+    tracer = ScriptedTracer(hungry)
+    refiner, what = Refiner(tracer), gathered(config("esm2-150m", **SMALL))
+    first = refiner.plan(what)
+    plan = refiner.improve(what, lambda _: None)
+    assert first.batch.micro_batch > 7
+    assert plan.batch.micro_batch < first.batch.micro_batch
+    assert plan.memory.verdict == "fits" and plan.batch.effective_samples == 64
+    assert len(tracer.asked) <= 2 * MOST_ROUNDS + 16
+
+
+def test_a_problem_is_said_and_remembered() -> None:
+    problem = TraceProblem("unsupported", "This model cannot be traced.")
+    tracer, seen = ScriptedTracer(lambda request, tier: problem), []
+    refiner, what = Refiner(tracer), gathered(config("esm2-8m"))
+    plan = refiner.improve(what, seen.append)
+    assert plan.memory.tier == "analytic" and plan.memory.waiting == "This model cannot be traced."
+    assert tracer.tiers == ["layers", "full"]
+    assert seen[-1] == plan
+    assert refiner.plan(what).memory.waiting == "This model cannot be traced."
+    refiner.improve(what, seen.append)
+    assert len(tracer.asked) == 2
+
+
+def test_a_worker_that_died_is_asked_again() -> None:
+    answers: list[TraceAnswer] = [TraceProblem("worker_died", "The tracer died.")] * 2
+    tracer = ScriptedTracer(lambda request, tier: answers.pop() if answers else by_formula(request, tier))
+    refiner, what = Refiner(tracer), gathered(config("esm2-8m", batch__micro_batch_size=8))
+    assert refiner.improve(what, lambda _: None).memory.waiting == "The tracer died."
+    assert refiner.plan(what).memory.waiting == "The tracer died."
+    better = refiner.improve(what, lambda _: None)
+    assert better.memory.tier == "traced" and not better.memory.waiting
+    assert not refiner.plan(what).memory.waiting
+
+
+def test_a_model_that_cannot_be_built_is_a_finding() -> None:
+    problem = TraceProblem("invalid_config", "The config of the model does not go together: 7 heads of 256.")
+    tracer = ScriptedTracer(lambda request, tier: problem)
+    what = gathered(config("esm2-8m"))
+    planned = Refiner(tracer).improve(what, lambda _: None)
+    assert finding(planned, "model_not_built").severity == "warning"
+    assert tracer.tiers == ["layers"]
+    here = replace(what, machine=replace(what.machine, hypothetical=False))
+    assert "model_not_built" in {one.code for one in Refiner(tracer).improve(here, lambda _: None).errors}
+
+
+def test_a_worker_that_hangs_is_left_when_the_user_leaves() -> None:
+    tracer = ScriptedTracer(lambda request, tier: None)
+    refiner, what = Refiner(tracer), gathered(config("esm2-8m"))
+    left: list[bool] = []
+    results: list[Plan] = []
+    search = Thread(
+        target=lambda: results.append(refiner.improve(what, lambda _: None, is_cancelled=lambda: bool(left)))
+    )
+    search.start()
+    while not tracer.asked:
+        time.sleep(0.01)
+    left.append(True)
+    search.join(timeout=5)
+    assert not search.is_alive()
+    assert results[0].memory.tier == "analytic" and tracer.cancelled == [0]
+
+
+def test_a_limit_ends_it() -> None:
+    tracer = ScriptedTracer(lambda request, tier: None)
+    plan = Refiner(tracer).improve(gathered(config("esm2-8m")), lambda _: None, limit_s=0.1)
+    assert plan.memory.tier == "analytic" and "time was up" in plan.memory.waiting
+
+
+def test_the_numbers_of_remedies_are_traced_and_kept_when_applied() -> None:
+    def sizes(request: TraceRequest, tier: TraceTier) -> TraceAnswer:
+        gib = 2.0 + (0.6 if request.checkpointing else 2.2) * request.micro_batch
+        return traced(tier, gib)
+
+    request = config("esm2-650m", batch__target_samples=128, batch__micro_batch_size=16, engine__checkpointing=False)
+    refiner = Refiner(ScriptedTracer(sizes))
+    plan = refiner.improve(gathered(request), lambda _: None)
+    found = finding(plan, "does_not_fit")
+    applied = {
+        one.text: refiner.plan(gathered(request.with_values(dict(one.changes), "you"))) for one in found.remedies
+    }
+    assert any(one.memory.tier == "traced" for one in applied.values())
+    for text, after in applied.items():
+        assert f"{after.memory.device_used_bytes / GIB:.1f} GiB" in text
+        assert after.memory.verdict in ("fits", "tight") and after.batch.effective_samples == 128
+    by_checkpointing = next(one for text, one in applied.items() if text.startswith("checkpointing"))
+    assert by_checkpointing.memory.allocated_bytes == pytest.approx((2.0 + 0.6 * 16) * GIB, rel=1e-6)
+
+
+def test_several_plans_at_once() -> None:
+    refiner = Refiner(ScriptedTracer(by_formula))
+    results: dict[int, Plan] = {}
+
+    def search(micro: int) -> None:
+        what = gathered(config("esm2-8m", batch__micro_batch_size=micro))
+        results[micro] = refiner.improve(what, lambda _: None)
+
+    threads = [Thread(target=search, args=(micro,)) for micro in range(1, 7)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join(timeout=30)
+    assert {micro: round(one.memory.allocated_bytes / GIB, 3) for micro, one in results.items()} == {
+        micro: 1.0 + 0.5 * micro for micro in range(1, 7)
+    }
+
+
+def test_an_evaluation_that_a_trace_finds_too_large_is_cut() -> None:
+    def sizes(request: TraceRequest, tier: TraceTier) -> TraceAnswer:
+        return traced(tier, 2.0, evaluation_gib=1.5 * request.eval_micro_batch)
+
+    what = gathered(config("esm2-8m", batch__micro_batch_size=32))
+    plan = Refiner(ScriptedTracer(sizes)).improve(what, lambda _: None)
+    assert plan.config.batch.eval_micro_batch_size == 8
+    assert not codes(plan) & {"evaluation_does_not_fit", "evaluation_tight"}
+
+
+@pytest.mark.real
+def test_a_real_tracer() -> None:
+    from trainwiz.core.tracing.worker import TraceWorker
+
+    what = gathered(config("esm2-tiny", batch__micro_batch_size=4, batch__sequence_length=64))
+    with TraceWorker() as worker:
+        plan = Refiner(worker).improve(what, lambda _: None)
+    assert plan.memory.tier == "traced" and "full trace" in plan.memory.basis, plan.memory.waiting
+    formulas = Refiner().plan(what).memory
+    assert plan.memory.allocated_bytes == pytest.approx(formulas.allocated_bytes, rel=0.15)
