@@ -99,7 +99,13 @@ class Probe:
         """
         planned = planned_fields(self._plan) or {}
         started_s = time.time()
-        order = probe_order(self._plan, self._data, ends_s=started_s + self._limit_s - CLOSING_S, search=self._search)
+        order = probe_order(
+            self._plan,
+            self._data,
+            ends_s=started_s + self._limit_s - CLOSING_S,
+            limit_s=self._limit_s,
+            search=self._search,
+        )
         try:
             self._write(order)
             self._launcher = self._start()
@@ -169,7 +175,7 @@ class Probe:
             steps = measured_accumulation(self._plan)
             message = (
                 f"Nothing was measured in {self._limit_s:.0f} s: {done} ({steps} micro-batches of "
-                f"{self._plan.batch.micro_batch}); try a smaller micro-batch (--micro-batch 1) or a shorter length (--length)."
+                f"{self._plan.batch.micro_batch}); give it longer (--seconds), a smaller micro-batch (--micro-batch 1) or a shorter length (--length)."
             )
             return Finding("probe_too_slow", "error", "batch.micro_batch_size", message)
         return Finding("probe_failed", "error", "bench", f"The probe failed: {problem}")

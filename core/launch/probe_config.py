@@ -19,6 +19,7 @@ NEVER = 1_000_000_000
 MOST_ROWS = 200_000
 MOST_BYTES = 256 * 1024**2
 """Of data that the probe reads whole, as training does; of more it takes the lengths."""
+MEASURED_SHARE = 0.25
 RAM_KEPT_FREE = 0.1
 
 
@@ -53,7 +54,7 @@ def probe_config(plan: Plan) -> RunConfig:
     return plan.config.with_values(values, "solved", {})
 
 
-def probe_order(plan: Plan, data: DataSummary | None, *, ends_s: float, search: bool) -> ProbeOrder:
+def probe_order(plan: Plan, data: DataSummary | None, *, ends_s: float, limit_s: float, search: bool) -> ProbeOrder:
     """`data` is what the plan was made from; None gives rows of full length."""
     work = plan.work
     assert work is not None
@@ -68,6 +69,7 @@ def probe_order(plan: Plan, data: DataSummary | None, *, ends_s: float, search: 
         rows=rows_of(plan.config, data),
         lengths=data.lengths if data is not None else (),
         target_lengths=data.target_lengths if data is not None else (),
+        measured_s=MEASURED_SHARE * limit_s,
         # Metal takes from the RAM of all programs, and does not say when it has enough.
         search=search and plan.config.engine.device != "mps",
         host_free_bytes=max(0, free) // max(1, work.world_size),

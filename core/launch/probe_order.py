@@ -32,6 +32,8 @@ class ProbeOrder:
     rows: Rows
     lengths: tuple[int, ...] = ()
     target_lengths: tuple[int, ...] = ()
+    measured_s: float = 15.0
+    """How long the clock runs on usual steps, at most."""
     search: bool = True
     """Look for the largest micro-batch."""
     host_free_bytes: int = 0

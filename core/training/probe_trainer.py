@@ -18,7 +18,6 @@ WARM_STEPS = 2
 """Steps on the longest batch: the first makes the optimizer's states, the second peaks with them."""
 WARM_SHARE = 0.25
 """Of the time left; a first step that takes more is the only one before the clock starts."""
-MEASURED_S = 15.0
 SEARCH_SHARE = 0.35
 """Of the time left after the first steps, kept for the search for the largest micro-batch."""
 MOST_STEPS = 400
@@ -153,7 +152,7 @@ class ProbeClock(TrainerCallback):
         if state.global_step >= self._trainer.warm:
             self._memory()
             share = SEARCH_SHARE if self._order.search else 0.0
-            self._stops_s = min(time.time() + MEASURED_S, self._order.ends_s - share * left)
+            self._stops_s = min(time.time() + self._order.measured_s, self._order.ends_s - share * left)
 
     def _whole_step(self, end: float, args: TrainingArguments) -> dict[str, Any]:
         """Seconds of a step of the plan, and tokens of it over all processes, padding included."""
