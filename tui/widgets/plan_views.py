@@ -162,6 +162,9 @@ def _plan_lines(plan: Plan, width: int, marks: Marks) -> list[Content]:
     )
     bar = memory_bar(plan, max(6, min(24, width - 9 - verdict.cell_length - len(text) - 4)), marks)
     memory = Content.assemble((f"{'Memory':<9}", "bold"), bar, "  ", verdict, (f"  {text}", "$muted"))
+    tier = f"  {plan.memory.tier}{marks.ellipsis if plan.memory.waiting else ''}"
+    if memory.cell_length + len(tier) <= width:
+        memory += Content.styled(tier, "$muted")
     time = Content.assemble((f"{'Time':<9}", "bold"), time_line(plan))
     ram = plan.memory.host_ram_bytes, plan.memory.host_ram_capacity_bytes
     extras = [f"host RAM {gib(ram[0])} of {gib(ram[1])} GiB"] if ram[1] else []
