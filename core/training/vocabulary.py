@@ -77,28 +77,35 @@ class VocabularyProduct:
         forward: Callable[..., torch.Tensor] = type(self.head).forward
         return self.changed(forward(self.head, rows))
 
-    def _with(self, change: Change, *operands: Any) -> VocabularyProduct:
-        tensors = tuple(value for value in operands if isinstance(value, torch.Tensor))
-        # A tensor that differs from position to position cannot be cut into slices here.
-        if any(value.ndim > 1 and any(size != 1 for size in value.shape[:-1]) for value in tensors):
+    def _with(self, change: Change) -> VocabularyProduct:
+        return replace(self, changes=(*self.changes, change))
+
+    def _combined(self, operation: Callable[[Any, Any], torch.Tensor], other: Any) -> VocabularyProduct:
+        if not isinstance(other, torch.Tensor):
+            return self._with(lambda logits: operation(logits, other))
+        if any(size != 1 for size in other.shape[:-1]):
+            # It differs from position to position, and the slices have lost their places.
             raise not_sliceable(self.head)
-        return replace(self, changes=(*self.changes, change), constants=(*self.constants, *tensors))
+        # ZeRO-3 takes a bias away again when the layer that owns it is done.
+        kept = other.clone() if hasattr(other, "ds_id") else other
+        flat = kept.reshape(-1) if kept.ndim > 1 else kept
+        return replace(self._with(lambda logits: operation(logits, flat)), constants=(*self.constants, flat))
 
     def __add__(self, other: Any) -> VocabularyProduct:
-        return self._with(lambda logits: operator.add(logits, _flat(other)), other)
+        return self._combined(operator.add, other)
 
     __radd__ = __add__
 
     def __sub__(self, other: Any) -> VocabularyProduct:
-        return self._with(lambda logits: operator.sub(logits, _flat(other)), other)
+        return self._combined(operator.sub, other)
 
     def __mul__(self, other: Any) -> VocabularyProduct:
-        return self._with(lambda logits: operator.mul(logits, _flat(other)), other)
+        return self._combined(operator.mul, other)
 
     __rmul__ = __mul__
 
     def __truediv__(self, other: Any) -> VocabularyProduct:
-        return self._with(lambda logits: operator.truediv(logits, _flat(other)), other)
+        return self._combined(operator.truediv, other)
 
     def float(self) -> VocabularyProduct:
         return self._with(torch.Tensor.float)
@@ -137,11 +144,6 @@ class VocabularyProduct:
         if name.startswith("__"):
             raise AttributeError(name)
         raise not_sliceable(self.head)
-
-
-def _flat(value: Any) -> Any:
-    """A tensor of the last dimension alone, as slices have lost the others."""
-    return value.reshape(-1) if isinstance(value, torch.Tensor) and value.ndim > 1 else value
 
 
 def not_sliceable(what: object) -> Exception:
