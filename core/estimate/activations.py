@@ -23,7 +23,8 @@ def block_bytes(work: Workload, block: Block) -> int:
     attention = _attention_bytes(work, block, queries, queries, "self")
     if block.cross_attention:
         attention += _attention_bytes(work, block, queries, work.length, "cross")
-    kept = attention + tokens * _feed_forward_bytes(work, block) + weight_copy_bytes(work, block.linear_parameters)
+    attention += tokens * _more_norms_bytes(work, block)
+    kept = attention + tokens * _feed_forward_bytes(work, block) + weight_copy_bytes(work, block.cast_parameters)
     return kept + adapter_bytes(work, block, queries)
 
 
@@ -38,15 +39,24 @@ def weight_copy_bytes(work: Workload, linear_parameters: int) -> int:
     return HALF * linear_parameters if work.formats.autocast and not work.lora and work.strategy != "fsdp" else 0
 
 
-def _norm_bytes(work: Workload, block: Block) -> int:
+def _norm_bytes(work: Workload, block: Block, width: int | None = None) -> int:
     """Per token: what one norm keeps, its output apart."""
-    formats, hidden = work.formats, block.hidden
+    formats, hidden = work.formats, width or block.hidden
     if block.norm == "layer":
         return hidden * formats.norm
     # An RMS norm in separate operations: its input in fp32, and the normalised value, which only
     # the gradient of the norm's own weight needs.
     scaled = 0 if work.lora else (SINGLE if formats.autocast or formats.compute == SINGLE else HALF)
     return hidden * (SINGLE + scaled)
+
+
+def _more_norms_bytes(work: Workload, block: Block) -> int:
+    """Per token: norms beside the two before attention and feed-forward part, those of queries and keys included;
+    less than nothing where both parts read one norm."""
+    more = (block.norms - 2) * _norm_bytes(work, block)
+    if block.query_key_norm:
+        more += _norm_bytes(work, block, block.attention_width + block.kv_width)
+    return more
 
 
 def _linear_inputs(work: Workload, block: Block, shared: int) -> int:
@@ -100,9 +110,13 @@ def _bias_bytes(work: Workload, block: Block, queries: int, keys: int) -> int:
 
 def _feed_forward_bytes(work: Workload, block: Block) -> int:
     """Per token."""
-    formats, ffn = work.formats, block.ffn
+    formats = work.formats
     half = formats.compute
-    total = _norm_bytes(work, block) + _linear_inputs(work, block, shared=2 if block.gated else 1)
+    ffn = block.ffn - block.active_experts * block.expert_width
+    total = _norm_bytes(work, block) + block.active_experts * _expert_bytes(work, block)
+    if ffn == 0:
+        return total
+    total += _linear_inputs(work, block, shared=2 if block.gated and not block.fused_gate else 1)
     total += ffn * _activation_bytes(work, block)
     if block.gated:
         # The product keeps both of its factors; the next matrix product keeps the result.
@@ -112,6 +126,17 @@ def _feed_forward_bytes(work: Workload, block: Block) -> int:
     if block.ffn_dropout:
         total += ffn * (MASK + (half if block.activation == "relu" and not work.lora else 0))
     return total
+
+
+def _expert_bytes(work: Workload, block: Block) -> int:
+    """Per token and expert that it takes: grouped products (transformers' grouped_mm), which autocast leaves as they are.
+
+    The gathered input and the output keep their hidden width; gate, value, activation and product the expert's.
+    """
+    wide = work.formats.residual
+    hidden = block.hidden * (1 if work.lora else 2)
+    inner = block.expert_width * (4 if block.gated else 2) - (block.expert_width if work.lora else 0)
+    return (hidden + inner) * wide
 
 
 def _activation_bytes(work: Workload, block: Block) -> int:

@@ -57,7 +57,9 @@ class Block:
     width that one token meets, shared experts included."""
     active_experts: int = 0
     expert_parameters: int = 0
-    """Weights of all experts of one block, a part of `linear_parameters`."""
+    """Weights of all experts of one block, a part of `linear_parameters`. Autocast makes no copies of them."""
+    expert_width: int = 0
+    """Feed-forward width of one expert."""
     parallel: bool = False
     """Attention and feed-forward read one norm, side by side (Phi, Falcon)."""
     norms: int = 2
@@ -76,6 +78,11 @@ class Block:
     def total_parameters(self) -> int:
         """Of all `layers`."""
         return self.parameters * (1 if self.shared else self.layers)
+
+    @property
+    def cast_parameters(self) -> int:
+        """Weights that autocast keeps a half-precision copy of; of one block, once for all where it is shared."""
+        return (self.linear_parameters - self.expert_parameters) // (self.layers if self.shared else 1)
 
     @property
     def active_linear_parameters(self) -> int:
@@ -151,8 +158,8 @@ class Architecture:
 
     @property
     def linear_parameters(self) -> int:
-        """Weights of all matrix products, the vocabulary projection included even where it is tied."""
-        blocks = sum(block.layers * block.linear_parameters for block in self.blocks)
+        """Weights that autocast copies: of all matrix products, the vocabulary projection included even where it is tied."""
+        blocks = sum(block.layers * block.cast_parameters for block in self.blocks)
         return blocks + self.head_linear_parameters + (self.vocabulary_parameters if self.tied else 0)
 
     @property

@@ -69,7 +69,7 @@ def _weight_copies(work: Workload) -> int:
 
 def _decoder_weight_copies(work: Workload) -> int:
     """The encoder has run by then."""
-    encoder = sum(block.layers * block.linear_parameters for block in work.architecture.blocks if not block.causal)
+    encoder = sum(block.layers * block.cast_parameters for block in work.architecture.blocks if not block.causal)
     whole = work.lora or not work.formats.autocast
     return _weight_copies(work) - (0 if whole else HALF * encoder)
 

@@ -41,6 +41,7 @@ def _sparse(config: Mapping[str, Any], dense: Block) -> Block:
         experts=experts,
         active_experts=active,
         expert_parameters=all_experts,
+        expert_width=width,
         linear_parameters=rest + all_experts + products * dense.hidden * shared + experts * dense.hidden + gate,
         linears=tuple(one for one in dense.linears if one[0] not in feed),
     )

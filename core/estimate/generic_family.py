@@ -48,7 +48,9 @@ def _kind(config: Config) -> Literal["encoder", "decoder", "encoder-decoder"]:
 
 def _traits(config: Config, kind: str) -> Traits:
     """What the keys give away: the kind of norm, gates, biases, positions."""
-    rms = config.get("rms_norm_eps") is not None
+    plain = any("layer_norm" in key or "layernorm" in key or key == "n_embd" for key in config)
+    # A decoder that says nothing of its norms is most likely one of Llama's many kin.
+    rms = config.get("rms_norm_eps") is not None or (kind == "decoder" and not plain)
     names = ("hidden_activation", "hidden_act", "activation_function", "activation")
     activation = next((str(config[name]) for name in names if config.get(name) is not None), "silu" if rms else "gelu")
     gated = activation in ("silu", "swish", "swiglu", "geglu") or (rms and "gelu" in activation)

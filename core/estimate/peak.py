@@ -108,7 +108,7 @@ def _blocks_weight_copy(work: Workload) -> int:
         return 0
     if work.lora:
         return HALF * work.adapter_parameters if work.formats.autocast else 0
-    return weight_copy_bytes(work, sum(block.layers * block.linear_parameters for block in work.architecture.blocks))
+    return weight_copy_bytes(work, sum(block.layers * block.cast_parameters for block in work.architecture.blocks))
 
 
 def _forward_end(work: Workload, states: States, kept: int) -> Moment:
