@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from trainwiz.core.estimate.moment import KINDS, Moment
 from trainwiz.core.estimate.peak import Peak
-from trainwiz.core.estimate.states import States, states_of
+from trainwiz.core.estimate.state_sizes import States, single_states
+from trainwiz.core.estimate.states import states_of
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.tracing.result import TraceResult
 
@@ -38,7 +38,8 @@ def _shared(work: Workload, states: States, moment: Moment) -> Moment:
     parts = {kind: moment.parts.get(kind, 0) for kind in KINDS}
     if work.strategy == "single":
         return Moment(moment.name, parts)
-    alone = states_of(replace(work, strategy="single", offload="none", world_size=1))
+    # In the number formats of this strategy: that is how the trace held them.
+    alone = single_states(work)
     step = moment.name == STEP
     whole = alone.gradients
     share = 1.0 if whole == 0 else min(1.0, parts["gradients"] / whole)
