@@ -1,0 +1,169 @@
+"""Real probes: processes that train, and nothing that stays."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trainwiz.core.errors import CannotRunError
+from trainwiz.core.hardware.probe import probe_machine
+from trainwiz.core.history.store import append, load
+from trainwiz.core.launch.probe import Probe
+from trainwiz.core.plan.gather import gather, plan_gathered
+from trainwiz.core.plan.refine import Refiner
+from trainwiz.core.plan.request import PlanRequest
+from trainwiz.core.run.processid import all_pids
+
+pytestmark = pytest.mark.real
+
+SMALL = {"batch.sequence_length": 32, "batch.micro_batch_size": 4, "batch.target_samples": 32}
+LIMIT_S = 40.0
+
+
+@pytest.fixture
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where probes put their folders."""
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    monkeypatch.chdir(tmp_path)
+    return folder
+
+
+def processes_below(folder: Path) -> list[int]:
+    """Whose environment names the folder: the probe's own have their TMPDIR in it."""
+    needle = f"TMPDIR={folder}/trainwiz-bench".encode()
+    found = []
+    for pid in all_pids():
+        try:
+            environment = Path(f"/proc/{pid}/environ").read_bytes()
+        except OSError:
+            continue
+        if needle in environment:
+            found.append(pid)
+    return found
+
+
+def until_quiet(folder: Path) -> None:
+    deadline = time.monotonic() + 20
+    while (processes_below(folder) or list(folder.iterdir())) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert processes_below(folder) == []
+    assert list(folder.iterdir()) == []
+
+
+def request(**overrides: Any) -> PlanRequest:
+    return PlanRequest(profile="cpu-demo", overrides={**SMALL, **overrides})
+
+
+def test_a_probe_measures_and_the_next_plan_knows_it(scratch: Path) -> None:
+    gathered = gather(request())
+    plan = plan_gathered(gathered)
+    seen: list[str] = []
+    with Probe(plan, gathered.data, limit_s=LIMIT_S, search=False) as probe:
+        result = probe.run(lambda line: seen.append(str(line["event"])))
+    until_quiet(scratch)
+    one = result.measurement
+    assert one is not None
+    assert seen[0] == "ready" and seen[-1] == "end" and "memory" in seen
+    assert (one.micro_batch, one.accumulation, result.rows) == (4, 8, "data")
+    assert one.steps >= 3 and one.step_low_s <= one.step_s <= one.step_high_s
+    assert one.host_rss_bytes is not None and one.host_rss_bytes > 200 * 1024**2
+    # 8 micro-batches of 4 rows, of which most are longer than 32.
+    assert one.tokens_per_step == pytest.approx(1024, rel=0.05)
+    append(one)
+    measured = Refiner(None, load).plan(gathered)
+    assert measured.time.basis == "probe"
+    assert measured.time.basis_text == f"measured here on {one.day} (probe)"
+    assert measured.time.step_s == pytest.approx(one.step_s, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGKILL, -9), (signal.SIGINT, 130), pytest.param(signal.SIGHUP, 130, marks=pytest.mark.all)],
+)
+def test_a_probe_that_is_ended_leaves_nothing(scratch: Path, number: signal.Signals, code: int) -> None:
+    started = subprocess.Popen(
+        [sys.executable, "-m", "trainwiz.tui.cli", "bench", "--profile", "cpu-demo", "--length", "32"],
+        env={**os.environ, "TMPDIR": str(scratch)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 60
+    while len(processes_below(scratch)) < 2:
+        assert started.poll() is None and time.monotonic() < deadline
+        time.sleep(0.1)
+    started.send_signal(number)
+    assert started.wait(30) == code
+    until_quiet(scratch)
+    assert load(probe_machine()) == ()
+
+
+@pytest.mark.all
+def test_a_probe_that_fails_says_why_and_leaves_nothing(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that cannot be built in the training process: the plan's config has been changed behind its back."""
+    gathered = gather(request())
+    plan = plan_gathered(gathered)
+    plan.config.model.architecture = {**(plan.config.model.architecture or {}), "num_attention_heads": 7}
+    with Probe(plan, gathered.data, limit_s=LIMIT_S) as probe, pytest.raises(CannotRunError) as refusal:
+        probe.run()
+    until_quiet(scratch)
+    message = refusal.value.findings[0].message
+    assert message.startswith("The probe failed: ") and "Traceback" not in message
+
+
+@pytest.mark.all
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"engine.strategy": "ddp", "engine.processes": 2},
+        {"engine.precision": "bf16"},
+        {"engine.checkpointing": True, "training.loss_chunk": 16},
+        {"data.sources": [{"name": "/nowhere/rows.parquet"}]},
+    ],
+)
+def test_probes_of_other_settings(scratch: Path, overrides: dict[str, Any]) -> None:
+    gathered = gather(request(**overrides))
+    plan = plan_gathered(gathered)
+    with Probe(plan, gathered.data, limit_s=60.0) as probe:
+        result = probe.run()
+    until_quiet(scratch)
+    assert result.measurement is not None and result.problem == ""
+    assert result.searched and (result.measurement.largest_micro_batch or 0) >= 8
+
+
+@pytest.mark.all
+@pytest.mark.parametrize(
+    ("model", "overrides"),
+    [
+        ("gpt2-tiny", {"data.sources": [{"name": "sample-text"}]}),
+        (
+            "gpt2-tiny",
+            {
+                "data.sources": [{"name": "sample-chat", "text_column": "prompt", "target_column": "response"}],
+                "peft.method": "lora",
+                "peft.rank": 4,
+            },
+        ),
+        (
+            "t5-chat-tiny",
+            {"data.sources": [{"name": "sample-pairs", "text_column": "source", "target_column": "target"}]},
+        ),
+    ],
+)
+def test_probes_of_text_models(scratch: Path, model: str, overrides: dict[str, Any]) -> None:
+    gathered = gather(PlanRequest(overrides={**SMALL, **overrides, "model.name": model, "training.max_steps": 100}))
+    plan = plan_gathered(gathered)
+    with Probe(plan, gathered.data, limit_s=LIMIT_S, search=False) as probe:
+        result = probe.run()
+    until_quiet(scratch)
+    assert result.measurement is not None and result.problem == ""
+    assert result.rows == "data"

@@ -1,0 +1,190 @@
+"""What a probe is told, what forbids it, and what its lines mean."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trainwiz.core.config import RunConfig
+from trainwiz.core.data.summary import DataSummary
+from trainwiz.core.errors import CannotRunError, UsageError
+from trainwiz.core.findings import Finding
+from trainwiz.core.hardware.machine import Machine
+from trainwiz.core.history.planned import planned_fields
+from trainwiz.core.launch.probe_config import measured_accumulation, probe_config, probe_order, rows_of
+from trainwiz.core.launch.probe_order import ProbeOrder
+from trainwiz.core.launch.probe_refusal import check_probe
+from trainwiz.core.launch.probe_result import probe_result
+from trainwiz.core.plan.result import Plan
+
+from tests.core.plan.machines import config, machine, plan, real, rows
+
+CPU = replace(real(machine(gpu=None)), cpu_model="Some CPU")
+
+
+def demo(here: Machine = CPU, data: DataSummary | None = None, **values: Any) -> Plan:
+    wanted: dict[str, Any] = {"training__max_steps": 50, "batch__micro_batch_size": 4, "batch__sequence_length": 64}
+    return plan(here, config("esm2-8m", **{**wanted, **values}), data)
+
+
+def test_a_probe_trains_what_the_plan_trains_and_nothing_else() -> None:
+    made = demo(batch__gradient_accumulation_steps=32, evaluation__every_epoch=True)
+    probed = probe_config(made)
+    RunConfig.model_validate(probed.model_dump())
+    assert probed.batch.gradient_accumulation_steps == 4
+    assert probed.batch.micro_batch_size == made.config.batch.micro_batch_size
+    assert probed.engine == made.config.engine
+    assert (probed.model.init, probed.model.architecture) == ("scratch", made.config.model.architecture)
+    assert probed.checkpoint.every_steps == probed.evaluation.every_steps == probed.training.max_steps
+    assert not probed.evaluation.every_epoch and probed.logging.report_to == ["none"]
+
+
+def test_slow_micro_batches_are_accumulated_twice() -> None:
+    made = demo(batch__gradient_accumulation_steps=8)
+    slow = replace(made, time=replace(made.time, step_high_s=8 * 30.0))
+    assert (measured_accumulation(made), measured_accumulation(slow)) == (4, 2)
+
+
+def test_an_order_survives_its_file(tmp_path: Path) -> None:
+    order = probe_order(demo(data=rows()), rows(), ends_s=5.0, limit_s=60.0, search=True)
+    order.write(tmp_path)
+    assert ProbeOrder.read(tmp_path) == order
+    assert (order.lengths, order.target_length, order.micro_batch, order.length) == ((150, 300, 600), 0, 4, 64)
+    assert 0 < order.host_free_bytes < CPU.ram_available_bytes
+
+
+def test_an_mps_gpu_is_not_filled_up() -> None:
+    made = demo()
+    metal = replace(made, config=made.config.with_values({"engine.device": "mps"}, "you"))
+    assert probe_order(made, None, ends_s=1.0, limit_s=60.0, search=True).search
+    assert not probe_order(metal, None, ends_s=1.0, limit_s=60.0, search=True).search
+
+
+@pytest.mark.parametrize(
+    ("source", "data", "made_from"),
+    [
+        ("sample-proteins", rows(1000), "data"),
+        ("sample-proteins", rows(10_000_000), "lengths"),
+        ("sample-proteins", replace(rows(1000), bytes_on_disk=1 << 33), "lengths"),
+        ("owner/on-the-hub", rows(1000), "lengths"),
+        ("owner/on-the-hub", replace(rows(1000), lengths=()), "longest"),
+        ("sample-proteins", replace(rows(1000), rows=0), "longest"),
+        ("sample-proteins", None, "longest"),
+    ],
+)
+def test_only_small_data_that_are_here_are_read(source: str, data: DataSummary | None, made_from: str) -> None:
+    request = config(data__sources=[{"name": source}])
+    assert rows_of(request, data) == made_from
+
+
+def test_another_machine_and_several_nodes_are_asked_wrongly() -> None:
+    with pytest.raises(UsageError, match="measures this machine, and the plan is for another one"):
+        check_probe(demo(machine(gpu=None)))
+    with pytest.raises(UsageError, match=r"the plan has 2: set engine\.nodes=1"):
+        check_probe(demo(engine__nodes=2))
+    unknown = replace(demo(), work=None)
+    with pytest.raises(UsageError, match="What the model esm2-8m is made of is not known"):
+        check_probe(unknown)
+    check_probe(demo())
+
+
+def test_errors_that_a_step_would_meet_forbid_a_probe() -> None:
+    made = demo()
+
+    def with_error(code: str, device: str = "cpu", forced: bool = False) -> Plan:
+        one = Finding(code, "error", "somewhere", f"{code}!")
+        changed = made.config.with_values({"engine.device": device}, "you").model_copy(update={"forced": forced})
+        return replace(made, findings=(one,), config=changed)
+
+    check_probe(with_error("missing_data"))
+    check_probe(with_error("disk_too_small"))
+    check_probe(with_error("does_not_fit", "cuda"))
+    check_probe(with_error("does_not_fit", forced=True))
+    for code in ("does_not_fit", "bf16_unsupported", "something_new"):
+        with pytest.raises(CannotRunError, match=f"{code}!"):
+            check_probe(with_error(code))
+
+
+def order(**changes: Any) -> ProbeOrder:
+    plain = ProbeOrder(
+        ends_s=100.0, accumulation=2, micro_batch=4, length=64, target_length=0, rows="lengths", lengths=(64,)
+    )
+    return replace(plain, **changes)
+
+
+def warm(seconds: float = 5.0, micro_batch: int = 4) -> dict[str, Any]:
+    return {"event": "warm", "seconds": seconds, "micro_batch": micro_batch, "step": 1}
+
+
+def step(seconds: float, micro_batch: int = 4) -> dict[str, Any]:
+    return {"event": "step", "seconds": seconds, "tokens": 500, "micro_batch": micro_batch}
+
+
+def result_of(lines: list[dict[str, Any]], **changes: Any) -> Any:
+    planned = planned_fields(demo())
+    assert planned is not None
+    return probe_result(order(**changes), planned, lines, 0.0, 50.0)
+
+
+def test_lines_of_a_probe_become_a_measurement() -> None:
+    found = result_of(
+        [
+            {"event": "ready", "time_s": 9.0},
+            warm(),
+            {"event": "memory", "allocated_bytes": 10, "reserved_bytes": 20, "used_bytes": None, "rss_bytes": 30},
+            *[step(seconds) for seconds in (1.0, 1.1, 0.9, 1.0, 1.0)],
+            {"event": "trial", "micro_batch": 8, "fits": True, "allocated_bytes": 40, "seconds": 0.5},
+            {"event": "trial", "micro_batch": 16, "fits": False},
+            {"event": "largest", "micro_batch": 8, "why": "16 does not fit"},
+            {"event": "end"},
+        ]
+    )
+    one = found.measurement
+    assert (one.source, one.steps, one.step_s, one.step_low_s, one.step_high_s) == ("probe", 5, 1.0, 0.9, 1.1)
+    assert (one.start_s, one.tokens_per_step, one.largest_micro_batch) == (9.0, 500.0, 8)
+    assert (one.peak_allocated_bytes, one.peak_reserved_bytes, one.device_used_bytes, one.host_rss_bytes) == (
+        10,
+        20,
+        None,
+        30,
+    )
+    assert [(trial.micro_batch, trial.fits) for trial in found.trials] == [(8, True), (16, False)]
+    assert found.planned_fits and found.searched
+    json.dumps(found.to_json(), allow_nan=False)
+
+
+def test_a_smaller_micro_batch_than_planned_is_said() -> None:
+    found = result_of([warm(micro_batch=2), step(1.0, micro_batch=2)])
+    assert found.planned_fits is False
+    assert found.measurement.micro_batch == 2
+    assert not found.searched
+
+
+def test_a_single_first_step_is_a_wide_measurement_at_full_length() -> None:
+    found = result_of([warm(8.0)])
+    one = found.measurement
+    assert (one.steps, one.step_low_s, one.step_s, one.step_high_s, one.usual_length) == (1, 4.0, 8.0, 16.0, 64)
+
+
+@pytest.mark.parametrize("lines", [[], [{"event": "ready", "time_s": 9.0}], [{"event": "other"}]])
+def test_nothing_measured_is_no_measurement(lines: list[dict[str, Any]]) -> None:
+    found = result_of(lines)
+    assert found.measurement is None and found.planned_fits is None
+
+
+def test_rows_that_could_not_be_read_are_said() -> None:
+    found = result_of([{"event": "rows", "rows": "longest", "why": "no tokenizer"}, warm(), step(1.0)], rows="data")
+    assert (found.rows, found.rows_note) == ("longest", "no tokenizer")
+
+
+def test_a_plan_says_what_its_measurement_will_belong_to() -> None:
+    made = demo(batch__gradient_accumulation_steps=3)
+    fields = planned_fields(made)
+    assert fields is not None and made.work is not None
+    assert fields["machine"] == "cpu:Some CPU:12 cores"
+    assert (fields["micro_batch"], fields["accumulation"], fields["usual_length"]) == (4, 3, made.work.length)
+    assert planned_fields(demo(machine(gpu=None))) is None
+    assert planned_fields(replace(made, work=None)) is None

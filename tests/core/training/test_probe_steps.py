@@ -1,0 +1,214 @@
+"""The steps of a probe inside one process: the clock, running out of memory, the search."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from trainwiz.core.catalog.models import load_models
+from trainwiz.core.launch.probe_order import ANSWERS_JSONL, ProbeOrder
+from trainwiz.core.training import probe_search
+from trainwiz.core.training.meter import StepMeter
+from trainwiz.core.training.probe_parts import probe_parts
+from trainwiz.core.training.probe_rows import GeneratedRows, generated_rows, longest_batch, vocabulary_of
+from trainwiz.core.training.probe_search import MicroBatchSearch
+from trainwiz.core.training.probe_trainer import Answers, ProbeClock, ProbeTrainer
+from transformers import PrinterCallback, ProgressCallback, TrainingArguments
+
+from tests.core.export.solved_config import solved_config
+
+ORDER = ProbeOrder(
+    ends_s=0.0,
+    accumulation=6,
+    micro_batch=8,
+    length=32,
+    target_length=0,
+    rows="lengths",
+    lengths=(10, 20, 30, 400),
+    measured_s=0.5,
+    host_free_bytes=1 << 33,
+)
+
+
+@pytest.fixture
+def probe(tmp_path: Path) -> Callable[..., ProbeTrainer]:
+    """A trainer of esm2-tiny with a micro-batch of 8, accumulating 2 of the plan's 6, with its clock."""
+
+    def make(most_rows: int = 1 << 30, **changes: Any) -> ProbeTrainer:
+        order = replace(ORDER, ends_s=time.time() + 60.0, **changes)
+        config = solved_config(
+            model__architecture=dict(load_models()["esm2-tiny"].architecture), batch__sequence_length=32
+        )
+        args = TrainingArguments(
+            output_dir=str(tmp_path),
+            per_device_train_batch_size=8,
+            gradient_accumulation_steps=2,
+            max_steps=10_000,
+            use_cpu=True,
+            report_to=[],
+            save_strategy="no",
+            logging_steps=10_000,
+            disable_tqdm=True,
+            remove_unused_columns=False,
+        )
+        answers = Answers(tmp_path, writes=True)
+        trainer = ProbeTrainer(args, probe_parts(config, tmp_path, order, args.device, answers), StepMeter())
+        for printing in (PrinterCallback, ProgressCallback):
+            trainer.remove_callback(printing)
+        trainer.micro_batch = order.micro_batch
+        trainer.longest = lambda rows: longest_batch(order, "masked-lm", 33, rows)
+        limited(trainer.model, most_rows)
+        trainer.order = order  # type: ignore[attr-defined]
+        trainer.answers = answers  # type: ignore[attr-defined]
+        trainer.add_callback(ProbeClock(trainer, order, answers, lambda: answers.say("memory")))
+        return trainer
+
+    return make
+
+
+def limited(model: Any, most_rows: int) -> None:
+    """A device whose memory holds so many rows, which no CPU has: it says so as torch does."""
+    forward = model.forward
+
+    def checked(*args: Any, **inputs: Any) -> Any:
+        if len(inputs["input_ids"]) > most_rows:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.00 GiB")
+        return forward(*args, **inputs)
+
+    model.forward = checked
+
+
+def lines(folder: Path) -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for text in (folder / ANSWERS_JSONL).read_text().splitlines():
+        line = json.loads(text)
+        found.setdefault(line["event"], []).append(line)
+    return found
+
+
+def test_two_warm_steps_then_measured_ones(tmp_path: Path, probe: Callable[..., ProbeTrainer]) -> None:
+    trainer = probe()
+    trainer.train()
+    said = lines(tmp_path)
+    assert [line["step"] for line in said["warm"]] == [1, 2]
+    assert len(said["memory"]) == 1
+    steps = said["step"]
+    assert len(steps) == trainer.state.global_step - 2 >= 2
+    # A step of the plan has 6 micro-batches, the measured ones 2: about three times as long.
+    measured = sum(line["seconds"] for line in steps)
+    wall = steps[-1]["time_s"] - said["memory"][0]["time_s"]
+    assert 1.8 < measured / wall < 3.3
+    # Rows of 10, 20, 30 and (cut) 32 tokens, 8 in each of 6 micro-batches, each padded to its longest.
+    assert all(6 * 8 * 20 <= line["tokens"] <= 6 * 8 * 32 for line in steps)
+
+
+def test_a_micro_batch_that_does_not_fit_is_halved(tmp_path: Path, probe: Callable[..., ProbeTrainer]) -> None:
+    trainer = probe(most_rows=3)
+    trainer.train()
+    assert (trainer.micro_batch, trainer.out_of_memory_at) == (2, 4)
+    said = lines(tmp_path)
+    assert {line["micro_batch"] for line in [*said["warm"], *said["step"]]} == {2}
+    MicroBatchSearch(trainer, trainer.order, trainer.answers, 0.1).run()  # type: ignore[attr-defined]
+    # 4 did not fit, 2 does: 3 is what is left to try.
+    assert lines(tmp_path)["largest"][0]["micro_batch"] == 3
+
+
+def test_one_row_that_does_not_fit_is_an_error(probe: Callable[..., ProbeTrainer]) -> None:
+    with pytest.raises(torch.OutOfMemoryError):
+        probe(most_rows=0).train()
+
+
+def test_another_error_is_not_taken_for_memory(probe: Callable[..., ProbeTrainer]) -> None:
+    trainer = probe()
+
+    def broken(**inputs: Any) -> Any:
+        raise RuntimeError("shapes do not match")
+
+    trainer.model.forward = broken  # type: ignore[union-attr]
+    with pytest.raises(RuntimeError, match="shapes do not match"):
+        trainer.train()
+
+
+def test_the_search_doubles_and_then_halves_the_gap(tmp_path: Path, probe: Callable[..., ProbeTrainer]) -> None:
+    trainer = probe(most_rows=45)
+    trainer.train()
+    MicroBatchSearch(trainer, trainer.order, trainer.answers, 0.1).run()  # type: ignore[attr-defined]
+    said = lines(tmp_path)
+    assert [(line["micro_batch"], line["fits"]) for line in said["trial"]] == [
+        (16, True),
+        (32, True),
+        (64, False),
+        (48, False),
+        (40, True),
+        (44, True),
+    ]
+    assert (said["largest"][0]["micro_batch"], said["largest"][0]["why"]) == (44, "48 does not fit")
+
+
+def test_the_search_ends_with_the_time(tmp_path: Path, probe: Callable[..., ProbeTrainer]) -> None:
+    trainer = probe()
+    trainer.train()
+    order = replace(trainer.order, ends_s=time.time() + 1.0)  # type: ignore[attr-defined]
+    MicroBatchSearch(trainer, order, trainer.answers, first_s=2.0).run()  # type: ignore[attr-defined]
+    assert lines(tmp_path)["largest"][0] | {"time_s": 0} == {
+        "event": "largest",
+        "time_s": 0,
+        "micro_batch": 8,
+        "why": "the time was up",
+        "fails": None,
+    }
+
+
+def test_the_search_on_a_cpu_leaves_ram_to_others(
+    tmp_path: Path, probe: Callable[..., ProbeTrainer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = probe()
+    trainer.train()
+    taken = iter([1000, 1400, 2200])
+    monkeypatch.setattr(probe_search, "peak_rss_bytes", lambda: next(taken))
+    order = replace(trainer.order, host_free_bytes=2000)  # type: ignore[attr-defined]
+    MicroBatchSearch(trainer, order, trainer.answers, 0.01).run()  # type: ignore[attr-defined]
+    # 8: 1000, 16: 1400, 32: 2200, so 64 would take 3800 of the 1000 + 0.8 x 2000 that may be taken.
+    assert [line["micro_batch"] for line in lines(tmp_path)["trial"]] == [16, 32]
+    assert lines(tmp_path)["largest"][0]["why"] == "64 would need more RAM than is free"
+
+
+@pytest.mark.parametrize(("task", "targets"), [("masked-lm", None), ("causal-lm", None), ("seq2seq", (5, 7))])
+def test_generated_rows_have_the_lengths_of_the_data(task: str, targets: tuple[int, ...] | None) -> None:
+    order = replace(ORDER, target_length=6 if targets else 0, target_lengths=targets or ())
+    rows = generated_rows(order, task, 500, seed=1)
+    made = [rows[(0, index)] for index in range(len(rows))]
+    assert {len(tokens) for tokens, _ in made} == {10, 20, 30, 32}
+    assert {len(labels) for _, labels in made} == ({5, 6} if targets else {10, 20, 30, 32})
+    assert all(tokens.min() >= 0 and tokens.max() < 500 for tokens, _ in made[:50])
+    assert all((labels != -100).any() for _, labels in made[:50])
+    again = GeneratedRows(task, 500, rows._lengths, rows._targets, seed=1)
+    assert (again[(0, 3)][0] == made[3][0]).all()
+
+
+def test_without_lengths_every_row_is_the_longest() -> None:
+    rows = generated_rows(replace(ORDER, lengths=()), "causal-lm", 500, seed=1)
+    assert {len(rows[(0, index)][0]) for index in range(20)} == {32}
+    batch = longest_batch(ORDER, "causal-lm", 500, 3)
+    assert {name: tuple(value.shape) for name, value in batch.items()} == dict.fromkeys(
+        ("input_ids", "attention_mask", "labels"), (3, 32)
+    )
+
+
+def test_the_vocabulary_of_a_sharded_model_is_its_own() -> None:
+    class Sharded:
+        weight = torch.nn.Parameter(torch.empty(0))
+
+    Sharded.weight.ds_shape = torch.Size([321, 8])  # type: ignore[attr-defined]
+
+    class Model:
+        def get_input_embeddings(self) -> type[Sharded]:
+            return Sharded
+
+    assert vocabulary_of(Model()) == 321
