@@ -28,10 +28,13 @@ def main() -> None:
     if choices.one:
         trace_of_stdin(answers)
         return
-    forks = sys.platform == "linux" and not choices.no_fork
-    if forks:
-        import_all(answers)
-    Server(answers, forked_trace if forks else spawned_trace).run()
+    if sys.platform != "linux" or choices.no_fork:
+        Server(answers, spawned_trace).run()
+        return
+    import_all(answers)
+    from trainwiz.core.estimate.trace.warm import first_traces, imports_of
+
+    Server(answers, forked_trace, first_traces(), imports_of).run()
 
 
 def private_stdout() -> int:

@@ -59,7 +59,10 @@ def _end(status: int) -> str:
 
 
 def forked_trace(tier: str, values: dict[str, Any], closed: tuple[int, ...]) -> RunningTrace:
-    """A copy of this process, with all that it imported. `closed`: descriptors that are not the child's. OSError."""
+    """A copy of this process, with all that it imported; says what it `imported` besides.
+
+    `closed`: descriptors that are not the child's. Raises OSError.
+    """
     server = os.getpid()
     output, writer = os.pipe()
     # What is imported is never collected: the copies go on sharing its pages.
@@ -78,14 +81,18 @@ def _trace_and_end(server: int, tier: str, values: dict[str, Any], writer: int, 
             os.close(descriptor)
         if tier == "full":
             os.nice(FULL_NICENESS)
-        write_all(writer, json.dumps(answer(tier, values)).encode())
+        before = set(sys.modules)
+        said = answer(tier, values)
+        write_all(
+            writer, json.dumps({**said, "imported": [name for name in sys.modules if name not in before]}).encode()
+        )
     finally:
         # Never back into the server's code.
         os._exit(0)
 
 
 def spawned_trace(tier: str, values: dict[str, Any], closed: tuple[int, ...]) -> RunningTrace:
-    """A new interpreter that imports everything again: for systems where a fork is not safe. OSError."""
+    """A new interpreter that imports everything again: for systems where a fork is not safe. Raises OSError."""
     command = [sys.executable, "-P", "-m", "trainwiz.core.estimate.trace", "--one", "--parent", str(os.getpid())]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     assert process.stdin is not None and process.stdout is not None

@@ -44,9 +44,19 @@ class Server:
     `{"answer": number, "result" | "problem": ...}`, `{"pong": 1}`.
     """
 
-    def __init__(self, answers: int, start: StartTrace) -> None:
+    def __init__(
+        self,
+        answers: int,
+        start: StartTrace,
+        idle: list[Callable[[], None]] | None = None,
+        learn: Callable[[list[str]], Callable[[], None]] | None = None,
+    ) -> None:
+        """`idle` is done, one by one, while there is nothing else to do. `learn` makes more of it from the names of
+        modules that a trace had to import."""
         self._answers = answers
         self._start = start
+        self._idle = idle or []
+        self._learn = learn
         self._requests: list[Request] = []
         self._unread = b""
 
@@ -68,6 +78,9 @@ class Server:
             for request in self._running():
                 selector.register(request.trace.output, selectors.EVENT_READ, request)  # type: ignore[union-attr]
             ready = [key.data for key, _ in selector.select(self._patience_s())]
+        if not ready and not self._requests and self._idle:
+            self._idle.pop(0)()
+            return True
         for request in ready:
             if request is None and not self._read():
                 return False
@@ -75,10 +88,15 @@ class Server:
             # A cancelled one is gone by now.
             if request is not None and request in self._requests and (said := request.trace.read()) is not None:
                 self._requests.remove(request)
+                imported = said.pop("imported", [])
                 self._say(answer=request.number, **said)
+                if imported and self._learn is not None:
+                    self._idle.append(self._learn(imported))
         return True
 
     def _patience_s(self) -> float | None:
+        if self._idle and not self._requests:
+            return 0.0
         deadlines = [request.deadline_s for request in self._running()]
         return max(0.0, min(deadlines) - time.monotonic()) + 0.01 if deadlines else None
 
