@@ -14,9 +14,8 @@ from trainwiz.core.data.reader import unreadable
 LONGEST_LINE = 1 << 26
 """Characters; a longer one is a file without line ends, and would fill the memory."""
 ENDLESS = f"the line has {LONGEST_LINE:,} characters or more; a row must be shorter, so break the text into lines."
-SMALLEST_BYTES, LARGEST_BYTES = 1 << 12, 1 << 16
-USUAL_BLOCKS, MOST_BLOCKS = 64, 128
-"""The more are for long rows, of which a block holds few."""
+SMALLEST_BYTES, LARGEST_BYTES, BLOCKS = 1 << 11, 1 << 15, 256
+"""Many small ones: in a sorted file all rows of a block are alike."""
 SEED = 0x7EAD
 
 
@@ -62,9 +61,8 @@ def _blocks(raw: IO[bytes], size: int, rows: int, mark: bytes) -> tuple[int, int
     """(bytes of a block, blocks), by the rows with which the file begins: small blocks for short rows."""
     start = raw.read(LARGEST_BYTES)
     wanted = rows * len(start) / max(1, start.count(b"\n" + mark))
-    each = int(min(LARGEST_BYTES, max(SMALLEST_BYTES, wanted / USUAL_BLOCKS)))
-    count = min(MOST_BLOCKS, max(USUAL_BLOCKS, int(wanted / each)))
-    return each, max(1, min(count, size // each))
+    each = int(min(LARGEST_BYTES, max(SMALLEST_BYTES, wanted / BLOCKS)))
+    return each, max(1, min(BLOCKS, size // each))
 
 
 def _lines_from(raw: IO[bytes], path: Path, start: int, end: int, mark: bytes) -> tuple[int, str]:

@@ -14,8 +14,10 @@ from trainwiz.core.data.blocks import spread
 from trainwiz.core.data.reader import BATCH_ROWS, Column, ColumnBatch, Reader, not_utf8, unreadable
 from trainwiz.core.errors import UsageError
 
-SAMPLED_GROUPS = 16
-SAMPLED_BYTES = 64 << 20
+SAMPLED_GROUPS = 128
+READ_FOR_ONE = 16
+"""Rows read for each that is kept: the bytes of a column with a dictionary say little of its rows."""
+SAMPLED_BYTES = 32 << 20
 """Decoded for a sample at most, which takes about a tenth of a second: within a group there is no jumping ahead."""
 BUFFER = 4 << 20
 """Read at once for a sample; without it a whole column of a row group is."""
@@ -63,9 +65,10 @@ class ParquetReader(Reader):
             yield from self._some_of(group, wanted, limit // len(chosen), SAMPLED_BYTES // len(chosen))
 
     def _some_of(self, group: int, wanted: Sequence[int], limit: int, most_bytes: int) -> Iterator[ColumnBatch]:
-        """About `limit` rows of a row group: a piece of each batch of its first `most_bytes`."""
+        """About `limit` rows of a row group, spread over its first `most_bytes`."""
         about = self._file.metadata.row_group(group)
-        reach = min(about.num_rows, max(limit, int(most_bytes / max(self._row_bytes(group, wanted), 1))))
+        reach = max(limit, int(most_bytes / max(self._row_bytes(group, wanted), 1)))
+        reach = min(about.num_rows, reach, READ_FOR_ONE * limit)
         size = self._batch_rows(group)
         each = max(1, -(-limit * size // max(reach, 1)))
         for batch in self._groups(wanted, [group], each):
@@ -99,7 +102,7 @@ class ParquetReader(Reader):
         return [tuple(_shown(cell) for cell in row) for row in zip(*columns, strict=True)]
 
     def _groups(self, wanted: Sequence[int], groups: Sequence[int], each: int | None = None) -> Iterator[ColumnBatch]:
-        """Batches of whole row groups; of each batch the first `each` rows."""
+        """Batches of whole row groups; of each batch `each` rows, spread over it."""
         names = [self.columns[index].name for index in wanted]
         twice = next((name for name in names if sum(column.name == name for column in self.columns) > 1), None)
         if twice is not None:
@@ -109,9 +112,12 @@ class ParquetReader(Reader):
             size = self._batch_rows(group)
             try:
                 for batch in self._file.iter_batches(batch_size=size, row_groups=[group], columns=names):
-                    kept = batch if each is None else batch.slice(0, each)
-                    positions = np.arange(row + 1, row + 1 + kept.num_rows, dtype=np.int64)
-                    values = tuple(self._texts(_values(kept, self._paths[index]), row) for index in wanted)
+                    kept, places = batch, np.arange(batch.num_rows, dtype=np.int64)
+                    if each is not None and each < batch.num_rows:
+                        places = np.linspace(0, batch.num_rows - 1, each).round().astype(np.int64)
+                        kept = batch.take(pa.array(places))
+                    positions = row + 1 + places
+                    values = tuple(self._texts(_values(kept, self._paths[index]), positions) for index in wanted)
                     row += batch.num_rows
                     self._read += batch.num_rows
                     yield ColumnBatch(values, positions)
@@ -124,7 +130,7 @@ class ParquetReader(Reader):
         row_bytes = about.total_byte_size / max(about.num_rows, 1)
         return int(min(BATCH_ROWS, max(FEWEST_ROWS, BATCH_BYTES / max(row_bytes, 1))))
 
-    def _texts(self, values: pa.Array, rows_before: int) -> pa.Array:
+    def _texts(self, values: pa.Array, positions: np.ndarray) -> pa.Array:
         try:
             texts = values.cast(pa.large_string())
             texts.validate(full=True)
@@ -134,7 +140,7 @@ class ParquetReader(Reader):
                 try:
                     (value or b"").decode("utf-8")
                 except UnicodeDecodeError as error:
-                    raise not_utf8(self.path, self.unit, rows_before + offset + 1, value[error.start]) from None
+                    raise not_utf8(self.path, self.unit, int(positions[offset]), value[error.start]) from None
             raise
         return texts
 

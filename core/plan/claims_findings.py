@@ -124,7 +124,7 @@ def _shorter_targets(facts: Facts, claimed: int) -> str:
     words = f", and {gib(logits)} are logits of {work.target_length:,}-token targets" if logits else ""
 
     def holds(target: int) -> bool:
-        return estimate_memory(replace(work, target_length=target)).device_used_bytes <= claimed
+        return estimate_memory(replace(work, target_length=target), facts.evidence).device_used_bytes <= claimed
 
     longest = _largest(work.target_length, holds)
     return f"{words}; it holds with targets of up to {longest} tokens" if longest else words

@@ -107,7 +107,9 @@ def _row(values: dict[str, str]) -> Row:
 
 
 def _config_file(model: str) -> dict[str, Any] | None:
-    name = FILES.get(model) or next((file for key, file in FILES.items() if key.startswith(re.sub(r"-\w+$", "", model))), None)
+    name = FILES.get(model) or next(
+        (file for key, file in FILES.items() if key.startswith(re.sub(r"-\w+$", "", model))), None
+    )
     if name is None or not (SHARED / name).is_file():
         return None
     return json.loads((SHARED / name).read_text(encoding="utf-8"))

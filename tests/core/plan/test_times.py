@@ -1,0 +1,111 @@
+"""Tokens, energy and the origin of the pace in a plan."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from trainwiz.core.catalog.models import load_models
+from trainwiz.core.data.summary import DataSummary
+from trainwiz.core.estimate.evidence import Evidence
+from trainwiz.core.estimate.moment import Moment
+from trainwiz.core.hardware.machine import Machine
+from trainwiz.core.plan.result import Plan
+from trainwiz.core.tracing.request import TraceRequest
+from trainwiz.core.tracing.result import TraceResult
+
+from tests.core.plan.machines import config, machine, plan, rows
+
+DATA = DataSummary(rows=1_000_000, rows_exact=True, lengths=(100, 300))
+STEPS = {"training__max_steps": 1000, "batch__target_samples": 64}
+
+
+def made(here: Machine, **values: object) -> Plan:
+    return plan(here, config(**{**STEPS, **values}), DATA)
+
+
+def test_tokens_of_the_whole_run() -> None:
+    run = made(machine())
+    assert run.time.total_tokens == 1000 * run.batch.effective_tokens
+    assert run.time.real_tokens == 1000 * (run.batch.real_tokens or 0) == 1000 * 64 * 200
+    assert run.time.basis_text == "roofline"
+
+
+def test_energy_and_its_cost() -> None:
+    run = made(machine("RTX 3090"), planning__energy_price_per_kwh=0.4, planning__currency="EUR").time
+    assert run.energy_low_kwh and run.energy_high_kwh and run.total_low_s and run.total_high_s
+    assert run.energy_high_kwh == pytest.approx((350 + 200) / 0.85 * run.total_high_s / 3.6e6)
+    assert run.energy_low_kwh < run.energy_high_kwh
+    assert run.energy_cost_high == pytest.approx(0.4 * run.energy_high_kwh) and run.currency == "EUR"
+
+
+def test_no_price_no_cost() -> None:
+    run = made(machine("RTX 3090")).time
+    assert run.energy_low_kwh is not None and run.energy_cost_low is None and run.energy_cost_high is None
+
+
+def test_the_drivers_power_limit_is_taken() -> None:
+    whole = machine("RTX 3090")
+    capped = replace(whole, gpus=tuple(replace(gpu, power_limit_w=200.0) for gpu in whole.gpus))
+    more, less = (made(here).time for here in (whole, capped))
+    assert less.energy_high_kwh == pytest.approx((more.energy_high_kwh or 0) * (200 + 200) / (350 + 200))
+
+
+@pytest.mark.parametrize("here", [machine(None), machine("Apple M2 Max")])
+def test_power_that_is_not_known_is_not_invented(here: Machine) -> None:
+    run = made(here).time
+    assert run.total_s is not None and run.energy_low_kwh is None and run.energy_cost_low is None
+
+
+def test_an_unknown_pace_still_has_tokens() -> None:
+    here = machine("RTX 3090")
+    here = replace(here, gpus=tuple(replace(gpu, catalogue_name=None, name="Some card") for gpu in here.gpus))
+    run = made(here).time
+    assert run.step_s is None and run.total_tokens is not None and run.energy_low_kwh is None
+
+
+def test_a_traces_counts_are_used() -> None:
+    """A trace that counts three times the products: the fast end of the step is about three times as long."""
+    first = made(machine())
+    assert first.work is not None
+    request = TraceRequest.of(first.work)
+    assert request is not None
+    from trainwiz.core.estimate.flops import cost_of
+
+    cost = cost_of(first.work)
+    trace = TraceResult(
+        tier="full",
+        training=(Moment("step", {"weights": first.memory.allocated_bytes}),),
+        evaluation=(Moment("evaluation", {"weights": 1}),),
+        reserved_bytes=None,
+        parameters=1,
+        trainable_parameters=1,
+        flops=3 * cost.flops,
+        moved_bytes=cost.moved_bytes,
+        kernels=int(cost.kernels),
+        seconds=1.0,
+    )
+    again = plan(machine(), config(**STEPS), DATA, evidence=Evidence(traces={request: trace}))
+    assert again.work == first.work
+    assert again.time.step_low_s == pytest.approx(3 * (first.time.step_low_s or 0), rel=0.1)
+
+
+def test_the_json_carries_it_all() -> None:
+    document = json.loads(json.dumps(made(machine()).to_json()))
+    assert {"total_tokens", "real_tokens", "energy_low_kwh", "energy_cost_high", "basis_text"} <= set(document["time"])
+    assert {"padded_tokens", "padding_waste", "arranged_waste", "target_real_tokens"} <= set(document["batch"])
+
+
+def test_evaluation_and_saving_are_shares_of_the_total() -> None:
+    few = made(machine(), evaluation__every_steps=500, checkpoint__every_steps=500).time
+    many = made(machine(), evaluation__every_steps=10, checkpoint__every_steps=10).time
+    assert (many.evaluation_s or 0) == pytest.approx(0, abs=1e-9) or (many.evaluation_s or 0) > (few.evaluation_s or 0)
+    assert (many.saving_s or 0) > 10 * (few.saving_s or 0)
+    assert (many.total_s or 0) > (few.total_s or 0)
+
+
+def test_every_catalogue_model_has_a_time() -> None:
+    for name, spec in load_models().items():
+        task = {"esm": "masked-lm"}.get(spec.architecture["model_type"])
+        if task is None:
+            continue
+        assert plan(machine("A100 80GB SXM"), config(name, **STEPS), rows()).time.step_s
