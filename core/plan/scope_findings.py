@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from trainwiz.core.estimate.logit_slices import slicing_problem
 from trainwiz.core.findings import Finding, Remedy
 from trainwiz.core.hardware.libraries import REPORTERS
 from trainwiz.core.plan.facts import Facts
@@ -25,6 +26,10 @@ def _findings(facts: Facts) -> Iterator[Finding]:
         yield _error("peft_not_supported", "peft.method", message, facts, {"peft.method": "none"}, "train all weights")
     if config.task in PLANNED_ONLY:
         yield from _not_trained(facts)
+    sliced = slicing_problem(facts.work.architecture.model_type) if facts.work and config.training.loss_chunk else None
+    if sliced:
+        key = "training.loss_chunk"
+        yield _error("loss_not_sliceable", key, sliced, facts, {key: None}, "compute the loss at once")
     if config.engine.strategy in STRATEGIES_TO_COME:
         message = f"This version cannot start engine.strategy {config.engine.strategy}; zero2 shards as well."
         remedy: dict[str, Any] = {"engine.strategy": "zero2"}
