@@ -12,32 +12,33 @@ from typing import Any
 
 import torch
 
-IN_SINGLE = (
-    "acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan pow.Tensor_Scalar "
-    "pow.Tensor_Tensor pow.Scalar softplus layer_norm native_layer_norm group_norm norm.Scalar norm.ScalarOpt_dim "
-    "norm.names_ScalarOpt_dim frobenius_norm.dim nuclear_norm nuclear_norm.dim cosine_similarity poisson_nll_loss "
-    "cosine_embedding_loss nll_loss nll_loss2d hinge_embedding_loss kl_div l1_loss smooth_l1_loss huber_loss mse_loss "
-    "margin_ranking_loss multilabel_margin_loss soft_margin_loss triplet_margin_loss multi_margin_loss "
-    "binary_cross_entropy_with_logits dist pdist cdist renorm logsumexp upsample_nearest1d upsample_nearest2d"
-).split()
-SUMMED_IN_SINGLE = (
-    "prod prod.dim_int softmax.int log_softmax.int cumprod cumsum linalg_vector_norm linalg_matrix_norm sum sum.dim_IntList"
-).split()
+IN_SINGLE = """
+    acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan pow.Tensor_Scalar pow.Tensor_Tensor
+    pow.Scalar softplus layer_norm native_layer_norm group_norm norm.Scalar norm.ScalarOpt_dim norm.names_ScalarOpt_dim
+    frobenius_norm.dim nuclear_norm nuclear_norm.dim cosine_similarity poisson_nll_loss cosine_embedding_loss nll_loss
+    nll_loss2d hinge_embedding_loss kl_div l1_loss smooth_l1_loss huber_loss mse_loss margin_ranking_loss
+    multilabel_margin_loss soft_margin_loss triplet_margin_loss multi_margin_loss binary_cross_entropy_with_logits
+    dist pdist cdist renorm logsumexp upsample_nearest1d upsample_nearest2d
+"""
+SUMMED_IN_SINGLE = """
+    prod prod.dim_int softmax.int log_softmax.int cumprod cumsum linalg_vector_norm linalg_matrix_norm sum sum.dim_IntList
+"""
 """These take `dtype` and then read half precision themselves, without a copy."""
 
+KEY = "AutocastCPU"
 HALVES = (torch.float16, torch.bfloat16)
 
 
 @contextmanager
 def cuda_autocast_lists() -> Iterator[None]:
     """While it lasts, torch.autocast("cpu") treats each operation as it would on CUDA."""
-    library = torch.library.Library("aten", "IMPL")
+    library = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
     try:
         for names, wrap in ((IN_SINGLE, _in_single), (SUMMED_IN_SINGLE, _summed_in_single)):
-            for name in names:
+            for name in names.split():
                 operation = _operation(name)
                 if operation is not None:
-                    library.impl(name, wrap(operation), "AutocastCPU", allow_override=True)
+                    library.impl(name, wrap(operation), KEY, allow_override=True)  # type: ignore[no-untyped-call]
         yield
     finally:
         library._destroy()  # type: ignore[no-untyped-call]
@@ -48,6 +49,17 @@ def _operation(name: str) -> Any:
     base, _, overload = name.partition(".")
     packet = getattr(torch.ops.aten, base, None)
     return getattr(packet, overload or "default", None) if packet is not None else None
+
+
+CASTING_KERNELS = {
+    torch.ops.aten.softmax.int: torch.ops.aten._softmax,
+    torch.ops.aten.log_softmax.int: torch.ops.aten._log_softmax,
+}
+"""On CUDA they make fp32 of fp16 by themselves."""
+
+
+def _dtype(args: Any, kwargs: Any, place: int) -> Any:
+    return args[place] if len(args) > place else kwargs.get("dtype")
 
 
 def _without_autocast() -> Any:
@@ -80,6 +92,13 @@ def _summed_in_single(operation: Any) -> Callable[..., Any]:
                     args = (*args[:place], torch.float32, *args[place + 1 :])
                 elif len(args) <= place and kwargs.get("dtype") is None:
                     kwargs["dtype"] = torch.float32
+                kernel = CASTING_KERNELS.get(operation)
+                if (
+                    kernel is not None
+                    and args[0].dtype == torch.float16
+                    and _dtype(args, kwargs, place) == torch.float32
+                ):
+                    return kernel(args[0], args[1] if len(args) > 1 else kwargs["dim"], True)
             return operation(*args, **kwargs)
 
     return run

@@ -15,10 +15,10 @@ def model_inputs(request: TraceRequest, rows: int, model: Any) -> dict[str, Any]
     """Keyword arguments of the model with labels, int64.
 
     Several rows are as a rule of different lengths, so the last one is padded: models then make a
-    mask, which they leave out where nothing is. A single row never is.
+    mask, which they leave out where nothing is. A single row never is, nor are joined texts.
     """
     token = plain_token(model.config)
-    batch = {"input_ids": _whole(rows, request.length, token), "attention_mask": padded_mask(rows, request.length)}
+    batch = {"input_ids": _whole(rows, request.length, token), "attention_mask": mask_of(request, rows, request.length)}
     if request.task == "sequence-classification":
         batch["labels"] = torch.zeros(rows, dtype=torch.int64)
         end = model.config.get_text_config().eos_token_id
@@ -37,10 +37,10 @@ def plain_token(config: Any) -> int:
     return next(token for token in range(len(special) + 1) if token not in special)
 
 
-def padded_mask(rows: int, length: int, *, left: bool = False) -> torch.Tensor:
-    """(rows, length) int64."""
+def mask_of(request: TraceRequest, rows: int, length: int, *, left: bool = False) -> torch.Tensor:
+    """(rows, length) int64, with one position of padding where rows are padded."""
     mask = _whole(rows, length, 1)
-    if rows > 1 and length > 1:
+    if request.padded and rows > 1 and length > 1:
         mask[-1, 0 if left else -1] = 0
     return mask
 

@@ -24,11 +24,11 @@ def build_traced_model(request: TraceRequest) -> Any:
     architecture = _architecture(json.loads(request.model_config))
     try:
         with no_init_weights():
-            base = _class_of(request.task).from_config(architecture, **loading_options(config))
+            base: Any = _class_of(request.task).from_config(architecture, **loading_options(config))
         # Left out with the rest.
         base.tie_weights()
-        model = with_adapters(base, config, None) if request.lora_rank else base
-        if request.half_weights and request.precision in ("bf16", "fp16") and not request.lora_rank:
+        model: Any = with_adapters(base, config, None) if request.lora_rank else base
+        if is_all_half(request):
             model.to(HALF_FORMATS[request.precision])
         if request.task == "sequence-classification" and base.config.get_text_config().pad_token_id is None:
             # Such models look for the last token that is none; where a config names no padding, users give them one.
@@ -54,6 +54,13 @@ def _cannot_build(request: TraceRequest, architecture: Any, error: Exception) ->
     if "Unrecognized configuration class" in said:
         return CannotTrace("unsupported", f"A model of type {kind!r} has no head for {request.task} in transformers.")
     return CannotTrace("invalid_config", f"A model of type {kind!r} cannot be built from this config: {said}.")
+
+
+def is_all_half(request: TraceRequest) -> bool:
+    """Whether the half format holds and computes everything without autocast, as DeepSpeed has it."""
+    if request.precision not in ("bf16", "fp16"):
+        return False
+    return request.deepspeed or (request.half_weights and not request.lora_rank)
 
 
 def run_config(request: TraceRequest) -> RunConfig:

@@ -32,10 +32,15 @@ def emulated(device: str, recorder: Recorder) -> Iterator[None]:
         changes.enter_context(replaced(GenerationMixin, "_beam_search_has_unfinished_sequences", _two_positions()))
         if device == "cuda":
             changes.enter_context(cuda_autocast_lists())
-            for place, name in ((functional, "dropout"), (torch, "dropout")):
-                changes.enter_context(replaced(place, name, _dropout))
-            attention = scaled_dot_product(recorder)
-            changes.enter_context(replaced(functional, "scaled_dot_product_attention", attention))
+            kernels = {
+                "dropout": _dropout,
+                "softmax": _softmax,
+                "rms_norm": _rms_norm,
+                "scaled_dot_product_attention": scaled_dot_product(recorder),
+            }
+            for name, kernel in kernels.items():
+                changes.enter_context(replaced(functional, name, kernel))
+            changes.enter_context(replaced(torch, "dropout", _dropout))
         changes.enter_context(replaced(flash, "_flash_attention_forward", flash_attention(recorder)))
         changes.enter_context(replaced(modeling_utils, "lazy_import_flash_attention", lambda *args, **kwargs: None))
         changes.enter_context(replaced(PreTrainedModel, "_flash_attn_can_dispatch", _has_flash_attention))
@@ -97,6 +102,25 @@ def replaced(place: Any, name: str, value: Any) -> Iterator[None]:
 def _dropout(input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:
     """CUDA keeps a mask of one byte an element, the CPU one of the input's type."""
     return torch.native_dropout(input, p, True)[0] if training and p > 0 else input
+
+
+def _softmax(
+    input: torch.Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: torch.dtype | None = None
+) -> torch.Tensor:
+    """CUDA's kernel makes fp32 of fp16 by itself (aten/src/ATen/native/SoftMax.cpp); the CPU copies first."""
+    if dim is not None and input.dtype == torch.float16 and dtype == torch.float32:
+        return torch.ops.aten._softmax(input, dim, True)  # type: ignore[no-any-return]
+    return torch.softmax(input, -1 if dim is None else dim, dtype=dtype)
+
+
+def _rms_norm(
+    input: torch.Tensor, normalized_shape: Any, weight: torch.Tensor | None = None, eps: float | None = None
+) -> torch.Tensor:
+    """One kernel on CUDA from torch 2.9 on, a chain of operations on the CPU."""
+    fused = getattr(torch.ops.aten, "_fused_rms_norm", None)
+    if fused is None:
+        return torch.rms_norm(input, normalized_shape, weight, eps)
+    return fused(input, normalized_shape, weight, eps)[0]  # type: ignore[no-any-return]
 
 
 def _has_flash_attention(model: Any, flash_attn_version: int = 2, is_init_check: bool = False) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from trainwiz.core.estimate.trace.batch import every_position, model_inputs, padded_mask
+from trainwiz.core.estimate.trace.batch import every_position, mask_of, model_inputs
 from trainwiz.core.estimate.trace.marks import FORWARD_END, Marks
 from trainwiz.core.estimate.trace.tracker import Tracker
 from trainwiz.core.tracing.request import TraceRequest
@@ -78,7 +78,7 @@ def _search(model: Any, request: TraceRequest, tracker: Tracker, prompt: int, wr
     hook = bare.register_forward_pre_hook(before, with_kwargs=True)
     ledger.enter(reading)
     inputs = {"input_ids": torch.ones((rows, prompt), dtype=torch.int64)}
-    inputs["attention_mask"] = padded_mask(rows, prompt, left=request.task == "causal-lm")
+    inputs["attention_mask"] = mask_of(request, rows, prompt, left=request.task == "causal-lm")
     if written:
         inputs["decoder_input_ids"] = torch.ones((rows, written), dtype=torch.int64)
     with torch.no_grad():

@@ -66,13 +66,13 @@ class Marks:
     def _before_first(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         hidden = args[0] if args else kwargs.get("hidden_states")
         if isinstance(hidden, torch.Tensor) and hidden.requires_grad and torch.is_grad_enabled():
-            hidden.register_hook(lambda gradient: self._enter(BACKWARD_END))
+            hidden.register_hook(lambda gradient: self._enter(BACKWARD_END))  # type: ignore[no-untyped-call]
 
     def _after_layer(self, phase: str, ends: bool) -> Callable[..., None]:
         def after(module: nn.Module, args: Any, output: Any) -> None:
             hidden = output[0] if isinstance(output, tuple | list) else output
             if isinstance(hidden, torch.Tensor) and hidden.requires_grad and torch.is_grad_enabled():
-                hidden.register_hook(lambda gradient: self._enter(phase))
+                hidden.register_hook(lambda gradient: self._enter(phase))  # type: ignore[no-untyped-call]
             if ends:
                 self._enter(FORWARD_END)
 

@@ -35,8 +35,7 @@ class EightBitAdam(torch.optim.Optimizer):
     def _states(self, parameter: torch.Tensor) -> dict[str, torch.Tensor]:
         size = parameter.numel()
         if self._paged and size >= PAGED_FROM:
-            scales = {} if id(parameter) in self._whole else self._scales(parameter)
-            return scales
+            return {} if id(parameter) in self._whole else self._scales(parameter)
         if size < SMALLEST_8BIT or id(parameter) in self._whole:
             return {name: torch.zeros_like(parameter, dtype=torch.float32) for name in ("state1", "state2")}
         states = {name: torch.zeros_like(parameter, dtype=torch.uint8) for name in ("state1", "state2")}
@@ -62,7 +61,7 @@ def make_optimizer(name: str, model: torch.nn.Module) -> torch.optim.Optimizer:
         case "adamw_torch_fused":
             return torch.optim.AdamW(groups, lr=1e-3, fused=True)
         case "adafactor":
-            return Adafactor(groups, lr=1e-3, scale_parameter=False, relative_step=False)
+            return Adafactor(groups, lr=1e-3, scale_parameter=False, relative_step=False)  # type: ignore[no-untyped-call]
         case "sgd":
             return torch.optim.SGD(groups, lr=1e-3, foreach=True)
         case _:

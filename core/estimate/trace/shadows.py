@@ -83,13 +83,19 @@ def _tensors(values: Any) -> list[torch.Tensor]:
 
 def _spread(func: Any, args: Any, kwargs: Any, made: list[torch.Tensor]) -> None:
     """0, 1, 2, ... and again from 0, over the size of the dimension that is chosen from."""
-    source = args[0]
-    names = [argument.name for argument in func._schema.arguments]
-    place = names.index("dim") if "dim" in names else -1
-    dim = kwargs.get("dim", args[place] if 0 <= place < len(args) else None)
-    size = source.numel() if dim is None and "dim" in names and names[1] == "dim" else source.shape[-1 if dim is None else dim]
+    size = max(1, _choices(func, args, kwargs))
     for tensor in made:
         if not tensor.is_floating_point() and tensor.numel() <= LARGEST:
             with unset_fake_temporarily():
-                numbers = (torch.arange(tensor.numel()) % max(1, size)).reshape(tensor.shape)
+                numbers = (torch.arange(tensor.numel()) % size).reshape(tensor.shape)
             give_shadow(tensor, numbers)
+
+
+def _choices(func: Any, args: Any, kwargs: Any) -> int:
+    """How many there are to choose from: the last dimension, unless `dim` says another, or all of them."""
+    names = [argument.name for argument in func._schema.arguments]
+    place = names.index("dim") if "dim" in names else len(args)
+    dim = args[place] if place < len(args) else kwargs.get("dim")
+    if dim is None and func._overloadpacket in (aten.argmax, aten.argmin):
+        return int(args[0].numel())
+    return int(args[0].shape[-1 if dim is None else dim]) if args[0].dim() else 1

@@ -24,14 +24,14 @@ ONLY_TENSOR, ONLY_STORAGE = 4, 2
 """Uses of a tensor, and of its storage, that nothing but the autograd engine holds, as counted in a dispatch mode."""
 
 
-class Tracker(TorchDispatchMode):
+class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts storages, products, bytes moved and kernels while it is entered.
 
     Tensors may be fake or real.
     """
 
     def __init__(self, ledger: Ledger) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.ledger = ledger
         self.kind = "activations"
         """What a new tensor is, unless its shape says more."""

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from accelerate.utils import convert_outputs_to_fp32
 from trainwiz.core.estimate.trace.batch import every_position, model_inputs
+from trainwiz.core.estimate.trace.build import is_all_half
 from trainwiz.core.estimate.trace.marks import CLIPPING, FORWARD, LOSS, LOSS_BACKWARD, STEP, Marks
 from trainwiz.core.estimate.trace.tracker import Tracker
 from trainwiz.core.tracing.request import TraceRequest
@@ -20,7 +21,7 @@ SMOOTHING = 0.1
 
 def half_format(request: TraceRequest) -> torch.dtype | None:
     """The format that autocast computes in; None without autocast."""
-    if request.precision not in ("bf16", "fp16") or (request.half_weights and not request.lora_rank):
+    if request.precision not in ("bf16", "fp16") or is_all_half(request):
         return None
     return torch.bfloat16 if request.precision == "bf16" else torch.float16
 
@@ -47,7 +48,7 @@ def trace_training(model: Any, optimizer: Any, request: TraceRequest, tracker: T
     loss = _loss(model, request, tracker)
     ledger.enter(LOSS_BACKWARD)
     tracker.in_backward = True
-    loss.backward()
+    loss.backward()  # type: ignore[no-untyped-call]
     tracker.in_backward = False
     del loss
     marks.remove()
