@@ -77,6 +77,10 @@ class Workload:
     label_smoothing: bool = False
     clipping: bool = True
     """Whether the gradients' norm is taken before the step."""
+    capability: str = ""
+    """CUDA compute capability of the device, "9.0" say; empty where it is not known."""
+    padded: bool = True
+    """Rows of a batch are filled up to the longest, so that models make a mask; False where texts are joined and cut."""
     formats: Formats = field(init=False)
     """Follows from precision, strategy and adapters."""
 

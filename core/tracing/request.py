@@ -46,6 +46,10 @@ class TraceRequest:
     generation_length: int
     device: str
     """ "cuda" is imitated; "cpu" and "mps" are traced as they are."""
+    deepspeed: bool = False
+    """DeepSpeed holds and computes everything in the half format by itself, without autocast, adapters too."""
+    padded: bool = True
+    """Rows of a batch are filled up to the longest, so that models make a mask."""
 
     @classmethod
     def of(cls, work: Workload) -> TraceRequest | None:
@@ -74,6 +78,8 @@ class TraceRequest:
             beams=work.beams if work.generation_length else 1,
             generation_length=work.generation_length,
             device=work.device,
+            deepspeed=work.deepspeed,
+            padded=work.padded,
         )
 
     def to_json(self) -> dict[str, Any]:
