@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from trainwiz.core.estimate.corrected import Kin, corrected, nearest_kin
 from trainwiz.core.estimate.evidence import NO_EVIDENCE, Evidence
+from trainwiz.core.estimate.measured_memory import MeasuredPeak, measured_peak
+from trainwiz.core.estimate.overheads import overheads
 from trainwiz.core.estimate.peak import KINDS, Peak, evaluation_peak, peak_of
-from trainwiz.core.estimate.traced import traced_evaluation_peak, traced_peak
+from trainwiz.core.estimate.traced import replayed_factor, traced_evaluation_peak, traced_peak
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.plan.result import MemoryVerdict, Tier
 from trainwiz.core.tracing.result import TraceResult
 
-GIB = 2**30
-
-CONTEXT_BYTES = int(0.45 * GIB)
-"""CUDA context and library handles of one process: 0.3 to 0.7 GB on today's CUDA."""
-CONTEXT_SPREAD_BYTES = int(0.2 * GIB)
-PROCESS_BYTES = int(0.75 * GIB)
-"""Resident memory of a CPU training process before its model: torch, transformers and their allocator."""
-PROCESS_SPREAD_BYTES = int(0.25 * GIB)
-NCCL_BYTES = int(0.35 * GIB)
-"""Buffers of NCCL in each process of several: 0.2 to 0.5 GB."""
-RESERVED_FACTOR = 1.07
-"""Reserved over allocated; replays of the caching allocator gave 1.01 to 1.21."""
-RESERVED_LOW = 1.01
-RESERVED_HIGH = 1.15
+FULL_TRACE_SPREAD = 0.03
+"""A traced peak against a measured one: what kernels take inside, and other versions of the libraries."""
+LAYERS_SPREAD = 0.05
+"""The same with layers extended, which adds up to 2 % against a full trace."""
+CORRECTED_SPREAD = 0.05
+"""Formulas put right by a trace at another batch."""
 FORMULA_SPREAD = 0.05
-"""The analytic peak against full traces that no formula was settled on: 19 of 20 within 5 %, the worst 6.1 % low (tests)."""
-TRACE_SPREAD = 0.02
+"""The analytic peak against full traces: nine of ten within it, of models and families that it has a reader for."""
+APPROXIMATE_SPREAD = 0.2
+"""The same for families without a reader of their own: nine of ten within 11 %, the worst 21 % low."""
+MEASURED_SPREAD = 0.04
+"""From one run to the next, in batches that are padded a little differently."""
+DYNAMIC = ("activations", "logits", "temporary")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +44,9 @@ class MemoryEstimate:
     high_bytes: int
     needed_bytes: int
     """The least that must be free: allocated and context."""
+    safe_bytes: int
+    """With so much free it fits also when all goes against it. Not more than `high_bytes`: torch gives cached blocks
+    back before it fails."""
     breakdown: dict[str, int]
     peak_moment: str
     peak: Peak | None
@@ -53,62 +55,157 @@ class MemoryEstimate:
     """Where the figures come from, in words."""
 
     def verdict(self, capacity_bytes: int | None) -> MemoryVerdict | None:
-        """`does_not_fit` when even a perfect allocator fails; `tight` when the upper estimate does."""
+        """`does_not_fit` when even a perfect allocator fails; `tight` when it fits only if all goes well."""
         if capacity_bytes is None or self.peak is None:
             return None
         if self.needed_bytes > capacity_bytes:
             return "does_not_fit"
-        return "tight" if self.high_bytes > capacity_bytes else "fits"
+        return "tight" if self.safe_bytes > capacity_bytes else "fits"
 
 
 def estimate_memory(work: Workload, evidence: Evidence = NO_EVIDENCE) -> MemoryEstimate:
     """Peak memory of one training process on its device; for a CPU the device is host RAM.
 
-    From a trace of this very workload where `evidence` has one, else from formulas.
+    Measured with the very same settings, where `evidence` has that; else from a trace of this very
+    workload; else from formulas, which a trace of it in another batch puts right.
     """
+    estimate = _training(work, evidence)
+    measured = measured_peak(work, evidence.measurements) if evidence.measurements else None
+    return estimate if measured is None else _measured(work, estimate, measured)
+
+
+def _training(work: Workload, evidence: Evidence) -> MemoryEstimate:
     trace = evidence.trace_of(work)
-    return _estimate(work, peak_of(work), None) if trace is None else _estimate(work, traced_peak(work, trace), trace)
+    if trace is not None:
+        return _from_trace(work, traced_peak(work, trace), trace)
+    peak = peak_of(work)
+    kin = nearest_kin(work, evidence)
+    if kin is None:
+        return _from_formulas(work, peak)
+    return _from_kin(work, corrected(peak, peak_of(kin.work), traced_peak(kin.work, kin.trace)), kin)
 
 
 def estimate_evaluation(work: Workload, evidence: Evidence = NO_EVIDENCE) -> MemoryEstimate | None:
     """The same while held-out rows are evaluated or text is generated; None where there are none."""
     trace = evidence.trace_of(work)
     traced = traced_evaluation_peak(work, trace) if trace is not None else None
-    if traced is not None:
-        return _estimate(work, traced, trace)
+    if traced is not None and trace is not None:
+        return _from_trace(work, traced, trace)
     peak = evaluation_peak(work)
-    return None if peak is None else _estimate(work, peak, None)
+    if peak is None:
+        return None
+    kin = nearest_kin(work, evidence)
+    of_kin, traced = (
+        (evaluation_peak(kin.work), traced_evaluation_peak(kin.work, kin.trace)) if kin is not None else (None, None)
+    )
+    if kin is None or of_kin is None or traced is None:
+        return _from_formulas(work, peak)
+    return _from_kin(work, corrected(peak, of_kin, traced), kin)
 
 
-def _estimate(work: Workload, peak: Peak, trace: TraceResult | None) -> MemoryEstimate:
-    allocated = peak.allocated_bytes
-    error = FORMULA_SPREAD if trace is None else TRACE_SPREAD
-    if work.device == "cpu":
-        context, spread, factors = PROCESS_BYTES, PROCESS_SPREAD_BYTES, (1.0, 1.1, 1.4)
-    else:
-        context, spread, factors = CONTEXT_BYTES, CONTEXT_SPREAD_BYTES, (RESERVED_LOW, RESERVED_FACTOR, RESERVED_HIGH)
-        if work.world_size > 1:
-            context += NCCL_BYTES
-    reserved = int(allocated * factors[1])
+def _from_formulas(work: Workload, peak: Peak) -> MemoryEstimate:
+    if work.architecture.approximate:
+        return _estimate(work, peak, APPROXIMATE_SPREAD, basis="formulas for an unknown family")
+    return _estimate(work, peak, FORMULA_SPREAD)
+
+
+def _from_kin(work: Workload, peak: Peak, kin: Kin) -> MemoryEstimate:
+    name = "a full trace" if kin.trace.tier == "full" else "a trace by layers"
+    basis = f"formulas, corrected by {name} at micro-batch {kin.work.micro_batch}"
+    return _estimate(work, peak, CORRECTED_SPREAD, basis=basis)
+
+
+def _from_trace(work: Workload, peak: Peak, trace: TraceResult) -> MemoryEstimate:
+    full = trace.tier == "full"
+    name = "full trace" if full else "traced by layers"
+    return _estimate(
+        work,
+        peak,
+        FULL_TRACE_SPREAD if full else LAYERS_SPREAD,
+        tier="traced",
+        basis=f"{name} ({trace.note})" if trace.note else name,
+        replayed=replayed_factor(trace),
+    )
+
+
+def _estimate(
+    work: Workload,
+    peak: Peak,
+    error: float,
+    *,
+    tier: Tier = "analytic",
+    basis: str = "formulas",
+    replayed: float | None = None,
+) -> MemoryEstimate:
+    """`error`: how far off `peak` may be, as a share; `replayed`: reserved over allocated of this very work."""
+    beside = overheads(work)
+    allocated = peak.allocated_bytes + beside.workspace
+    factors = beside.reserved
+    likely, high = (factors.likely, factors.high) if replayed is None else (replayed, replayed)
+    reserved = int(allocated * likely)
+    context, spread = beside.context, beside.spread
     parts = {kind: peak.moment.parts.get(kind, 0) for kind in KINDS}
+    parts["temporary"] += beside.workspace
+    above = int(allocated * (1 + error))
     return MemoryEstimate(
         allocated_bytes=allocated,
         reserved_bytes=reserved,
         device_used_bytes=reserved + context,
-        low_bytes=int(allocated * (1 - error) * factors[0]) + context - spread,
-        high_bytes=int(allocated * (1 + error) * factors[2]) + context + spread,
+        low_bytes=int(allocated * (1 - error) * min(factors.low, likely)) + context - spread,
+        high_bytes=int(above * high) + context + spread,
         needed_bytes=allocated + context,
+        safe_bytes=int(above * min(high, factors.high)) + context + spread,
         breakdown={**parts, "context": context},
         peak_moment=peak.moment.name,
         peak=peak,
-        tier="analytic" if trace is None else "traced",
-        basis="formulas" if trace is None else _basis(trace),
+        tier=tier,
+        basis=basis,
     )
 
 
-def _basis(trace: TraceResult) -> str:
-    name = "full trace" if trace.tier == "full" else "traced by layers"
-    return f"{name} ({trace.note})" if trace.note else name
+def _measured(work: Workload, estimate: MemoryEstimate, measured: MeasuredPeak) -> MemoryEstimate:
+    """`estimate` with the figures that were measured; its parts are scaled so that they add up to them."""
+    beside = overheads(work)
+    used = measured.used
+    if measured.allocated is None:
+        # Of a process on a CPU only its resident memory is known.
+        used = used or estimate.device_used_bytes
+        reserved = max(0, used - beside.context)
+        allocated = int(reserved / beside.reserved.likely)
+    else:
+        allocated = measured.allocated
+        reserved = measured.reserved or int(allocated * beside.reserved.likely)
+        used = used or reserved + beside.context
+    context = max(0, used - reserved)
+    low, high = int(used * (1 - MEASURED_SPREAD)), int(used * (1 + MEASURED_SPREAD))
+    return replace(
+        estimate,
+        allocated_bytes=allocated,
+        reserved_bytes=reserved,
+        device_used_bytes=used,
+        low_bytes=low,
+        high_bytes=high,
+        needed_bytes=allocated + context,
+        safe_bytes=min(high, int(allocated * (1 + MEASURED_SPREAD) * beside.reserved.high) + context),
+        breakdown={**_rescaled(estimate.breakdown, allocated), "context": context},
+        tier="measured",
+        basis=measured.basis,
+    )
+
+
+def _rescaled(breakdown: dict[str, int], allocated: int) -> dict[str, int]:
+    """The parts of a peak of `allocated` bytes: what a batch changes gives way first."""
+    parts = {kind: breakdown.get(kind, 0) for kind in KINDS}
+    standing = sum(size for kind, size in parts.items() if kind not in DYNAMIC)
+    changing = sum(parts[kind] for kind in DYNAMIC)
+    if changing > 0 and allocated >= standing:
+        scaled = {kind: int(parts[kind] * ((allocated - standing) / changing)) for kind in DYNAMIC}
+        parts.update(scaled)
+    else:
+        whole = max(1, standing + changing)
+        parts = {kind: size * allocated // whole for kind, size in parts.items()}
+    parts["temporary"] += allocated - sum(parts.values())
+    return parts
 
 
 def worse_verdict(one: MemoryVerdict | None, other: MemoryVerdict | None) -> MemoryVerdict | None:
@@ -120,7 +217,7 @@ def worse_verdict(one: MemoryVerdict | None, other: MemoryVerdict | None) -> Mem
 def unknown_memory() -> MemoryEstimate:
     """For a model that the estimator does not know: zeros, and no verdict."""
     empty = dict.fromkeys((*KINDS, "context"), 0)
-    return MemoryEstimate(0, 0, 0, 0, 0, 0, empty, "not known", None)
+    return MemoryEstimate(0, 0, 0, 0, 0, 0, 0, empty, "not known", None)
 
 
 def largest_micro_batch(work: Workload, capacity_bytes: int, ceiling: int, evidence: Evidence = NO_EVIDENCE) -> int:
@@ -144,4 +241,4 @@ def largest_micro_batch(work: Workload, capacity_bytes: int, ceiling: int, evide
 
 
 def _fits(work: Workload, micro_batch: int, capacity_bytes: int, evidence: Evidence) -> bool:
-    return estimate_memory(work.with_micro_batch(micro_batch), evidence).high_bytes <= capacity_bytes
+    return estimate_memory(work.with_micro_batch(micro_batch), evidence).safe_bytes <= capacity_bytes

@@ -27,6 +27,14 @@ def traced_evaluation_peak(work: Workload, trace: TraceResult) -> Peak | None:
     return _peak(work, trace.evaluation)
 
 
+def replayed_factor(trace: TraceResult) -> float | None:
+    """Reserved over allocated memory, of the replayed allocator; None where it was not replayed."""
+    if not trace.reserved_bytes:
+        return None
+    fullest = max(moment.bytes for moment in (*trace.training, *trace.evaluation))
+    return max(1.0, trace.reserved_bytes / max(1, fullest))
+
+
 def _peak(work: Workload, traced: Sequence[Moment]) -> Peak:
     states = states_of(work)
     moments = tuple(_shared(work, states, moment) for moment in traced)
