@@ -110,4 +110,4 @@ def _spread(groups: int) -> list[int]:
     """Numbers from 1 to `groups`: all, or MOST_GROUPS at the middles of equal parts."""
     if groups <= MOST_GROUPS:
         return list(range(1, groups + 1))
-    return [max(1, round((part + 0.5) * groups / MOST_GROUPS)) for part in range(MOST_GROUPS)]
+    return [round((part + 0.5) * groups / MOST_GROUPS + 0.5) for part in range(MOST_GROUPS)]
