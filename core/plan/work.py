@@ -59,6 +59,7 @@ def workload_of(
         model_config=_model_config(draft),
         label_smoothing=bool(get("training.label_smoothing")),
         clipping=bool(get("training.max_grad_norm")),
+        capability=(devices.gpus[0].compute_capability or "") if devices.gpus else "",
         padded=not joins_texts(draft.view()),
     )
 
