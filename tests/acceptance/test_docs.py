@@ -14,7 +14,17 @@ from trainwiz.tui.options import OPTIONS
 from tests.conftest import REPOSITORY
 
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
-OTHER_OPTIONS = {"--help", "--version", "--verbose", "--once", "--readonly", "--now", "--extends", "--no-index"}
+OTHER_OPTIONS = {
+    "--help",
+    "--version",
+    "--verbose",
+    "--once",
+    "--readonly",
+    "--now",
+    "--extends",
+    "--no-index",
+    "--seconds",
+}
 TASK_WORDS = {"masked-lm": "masked LM", "causal-lm": "causal LM", "seq2seq": "seq2seq"}
 SECTIONS = "batch|checkpoint|data|engine|evaluation|logging|mode|model|peft|planning|training"
 

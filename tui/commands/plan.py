@@ -29,6 +29,8 @@ ORIGIN_WORDS: dict[OriginKind, str] = {
     "solved": "solved",
 }
 WIDEST_VALUE = 24
+LIMIT_S = 120.0
+"""For all traces of one plan; each is killed at 60 s."""
 
 
 def run_plan(values: Mapping[str, Any], *, verbose: bool) -> int:
@@ -54,7 +56,7 @@ def best_plan(request: PlanRequest, tier: RefineTier) -> Plan:
     with refining(tier) as refiner:
         with Waiting("reading machine, model and data"):
             gathered = gather(request)
-        return improved(refiner, gathered, tier, interruptible=True)
+        return improved(refiner, gathered, tier, limit_s=LIMIT_S, interruptible=True)
 
 
 def choice_lines(plan: Plan, *, verbose: bool) -> list[str]:
