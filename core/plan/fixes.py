@@ -140,7 +140,7 @@ def _shorter(facts: Facts, work: Workload) -> list[Idea]:
     def fits(length: int) -> bool:
         cut = replace(work, length=length, target_length=max(1, round(length * ratio)), eval_micro_batch=0)
         # The evidence of one length says nothing of another.
-        return share is not None and estimate_memory(cut.with_micro_batch(micro)).high_bytes <= share
+        return share is not None and estimate_memory(cut.with_micro_batch(micro)).safe_bytes <= share
 
     low, high = 0, (min(work.length, facts.batch.sequence_length) - 1) // SHORTEST + 1
     while high - low > 1:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from threading import Lock
 from typing import Any
 
@@ -10,7 +9,7 @@ from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.tracing.request import TraceRequest, TraceTier
 from trainwiz.core.tracing.result import TraceAnswer, TraceProblem, TraceResult
 
-MOST_TRACES = 256
+MOST_TRACES = 64
 """Kept in memory; the oldest go first."""
 LASTING = frozenset({"unknown_model", "remote_code", "invalid_config", "unsupported", "timeout"})
 """Problems that asking again does not mend."""
@@ -29,9 +28,10 @@ class Known:
         self._failure: TraceProblem | None = None
         """Of the worker itself; an answer mends it."""
 
-    def traces(self) -> dict[TraceRequest, TraceResult]:
+    def traces(self, model_config: str) -> dict[TraceRequest, TraceResult]:
+        """Those of one model, given as in a request: no other helps a plan."""
         with self._lock:
-            return dict(self._traces)
+            return {request: trace for request, trace in self._traces.items() if request.model_config == model_config}
 
     def has(self, request: TraceRequest, tier: TraceTier) -> bool:
         """Whether a trace of this tier or a better one is there."""
@@ -63,11 +63,6 @@ class Known:
                 known = self._traces.pop(request, None)
                 best = known if known is not None and RANK[known.tier] > RANK[answer.tier] else answer
                 self._traces[request] = best
-                alone = replace(request, eval_micro_batch=0, beams=1, generation_length=0)
-                if alone != request:
-                    # Training does not depend on what is evaluated: the batch is settled before that is known.
-                    self._traces.pop(alone, None)
-                    self._traces[alone] = replace(best, evaluation=())
                 _drop_oldest(self._traces)
 
 

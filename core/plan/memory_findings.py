@@ -117,7 +117,7 @@ def _evaluation(facts: Facts) -> list[Finding]:
 def _evaluates_in(facts: Facts, size: int, capacity: int) -> bool:
     assert facts.work is not None
     then = estimate_evaluation(replace(facts.work, eval_micro_batch=size), facts.evidence)
-    return then is not None and then.high_bytes <= capacity
+    return then is not None and then.safe_bytes <= capacity
 
 
 def _fixes(facts: Facts) -> tuple[Remedy, ...]:

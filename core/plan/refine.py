@@ -16,6 +16,7 @@ from trainwiz.core.history.measurement import Measurement
 from trainwiz.core.plan.gather import Gathered, plan_gathered
 from trainwiz.core.plan.known import OF_THE_MODEL, Known
 from trainwiz.core.plan.result import Plan
+from trainwiz.core.plan.work import model_json
 from trainwiz.core.tracing.request import TraceRequest, TraceTier
 from trainwiz.core.tracing.result import TraceAnswer, TraceProblem, TraceResult
 
@@ -91,7 +92,9 @@ class Refiner:
         return search.run(tier)
 
     def _evidence(self, gathered: Gathered) -> Evidence:
-        return Evidence(traces=self._known.traces(), measurements=self._measurements(gathered.machine))
+        model = gathered.model
+        config = model_json(model.architecture, gathered.config.model.architecture_overrides) if model else ""
+        return Evidence(traces=self._known.traces(config), measurements=self._measurements(gathered.machine))
 
 
 @dataclass(slots=True)

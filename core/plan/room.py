@@ -55,7 +55,7 @@ def _larger(facts: Facts, work: Workload, share: int) -> Fix | None:
 
 def _fits_at_once(facts: Facts, work: Workload, samples: int, share: int) -> bool:
     """A single micro-batch meets no gradients of another."""
-    return estimate_memory(work.with_micro_batch(samples, 1), facts.evidence).high_bytes <= share
+    return estimate_memory(work.with_micro_batch(samples, 1), facts.evidence).safe_bytes <= share
 
 
 def _without_checkpointing(facts: Facts, work: Workload) -> Fix | None:

@@ -50,7 +50,9 @@ def settle(given: Given) -> Facts:
     # Rows that cannot be counted here are taken from the limits of their sources.
     counted = data if data is not None else assumed_rows(draft.view())
     settle_sharding(draft, machine, devices, workload_of(draft, devices, architecture, data), evidence)
-    solution = settle_sizes(draft, workload_of(draft, devices, architecture, data), devices, evidence)
+    evaluates = _evaluates(draft, counted)
+    first = workload_of(draft, devices, architecture, data, evaluates=evaluates)
+    solution = settle_sizes(draft, first, devices, evidence, evaluates=evaluates)
     settle_loading(draft, machine, devices, data, counted)
     steps = settle_length(draft, solution.chosen.samples, counted)
     work = workload_of(draft, devices, architecture, data)

@@ -10,12 +10,13 @@ from trainwiz.core.batch import BatchSolution, accumulation_for, solve_batch
 from trainwiz.core.data.answers import longest_generation
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.estimate.evidence import NO_EVIDENCE, Evidence
-from trainwiz.core.estimate.memory import GIB, estimate_evaluation, estimate_memory, largest_micro_batch
+from trainwiz.core.estimate.memory import estimate_evaluation, estimate_memory, largest_micro_batch
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.plan.devices import Devices
 from trainwiz.core.plan.draft import Draft
 from trainwiz.core.plan.lengths import step_padding
 from trainwiz.core.plan.result import BatchAlternative, BatchPlan
+from trainwiz.core.plan.words import GIB
 
 GPU_CEILING = 256
 """Larger micro-batches fill no modern card better."""
@@ -26,13 +27,18 @@ FEW = 4
 
 
 def settle_sizes(
-    draft: Draft, work: Workload | None, devices: Devices, evidence: Evidence = NO_EVIDENCE
+    draft: Draft,
+    work: Workload | None,
+    devices: Devices,
+    evidence: Evidence = NO_EVIDENCE,
+    *,
+    evaluates: bool = False,
 ) -> BatchSolution:
     """Fills micro-batch, accumulation and checkpointing. Without a known architecture the micro-batch is 1."""
     target = target_samples(draft)
     micro = draft.get("batch.micro_batch_size")
     accumulation = draft.get("batch.gradient_accumulation_steps")
-    largest = _settle_checkpointing(draft, work, devices, target, evidence)
+    largest = _settle_checkpointing(draft, work, devices, target, evidence, evaluates)
     solution = solve_batch(
         target_samples=target,
         world_size=devices.world_size,
@@ -72,10 +78,13 @@ def settle_evaluation(
     capacity = devices.capacity_bytes // (devices.processes if devices.device == "cpu" else 1)
     generates = bool(draft.get("evaluation.generate"))
     longest = longest_generation(draft.view()) if generates else 0
-    training, size = estimate_memory(work, evidence), micro
+    size = micro
     while size > 1:
-        then = estimate_evaluation(replace(work, eval_micro_batch=size, generation_length=longest), evidence)
-        if then is None or then.allocated_bytes <= training.allocated_bytes or then.high_bytes <= capacity:
+        evaluating = replace(work, eval_micro_batch=size, generation_length=longest)
+        then = estimate_evaluation(evaluating, evidence)
+        if then is None or then.safe_bytes <= capacity:
+            break
+        if then.allocated_bytes <= estimate_memory(evaluating, evidence).allocated_bytes:
             break
         size //= 2
     less = "evaluation needs no more memory" if size == micro else "more would need more memory than training"
@@ -97,7 +106,7 @@ def target_samples(draft: Draft) -> float | None:
 
 
 def _settle_checkpointing(
-    draft: Draft, work: Workload | None, devices: Devices, target: float | None, evidence: Evidence
+    draft: Draft, work: Workload | None, devices: Devices, target: float | None, evidence: Evidence, evaluates: bool
 ) -> int:
     """Decides checkpointing where it is open; returns the largest micro-batch that then fits (at least 1)."""
     given = draft.get("batch.micro_batch_size")
@@ -110,11 +119,15 @@ def _settle_checkpointing(
     share = devices.capacity_bytes // (devices.processes if devices.device == "cpu" else 1)
     fixed = draft.get("batch.gradient_accumulation_steps")
 
+    evaluated = draft.get("batch.eval_micro_batch_size")
+
     def sized(size: int) -> Workload:
-        """With the accumulation that comes with so many sequences at once."""
+        """With the accumulation that comes with so many sequences at once, and as many evaluated."""
+        accumulation = fixed or 1
         if fixed is None and target is not None:
-            return work.with_micro_batch(size, accumulation_for(target, size, devices.world_size))
-        return work.with_micro_batch(size, fixed or 1)
+            accumulation = accumulation_for(target, size, devices.world_size)
+        sizes = work.with_micro_batch(size, accumulation)
+        return replace(sizes, eval_micro_batch=evaluated or size) if evaluates else sizes
 
     if not draft.is_open("engine.checkpointing"):
         return max(1, _largest(sized, ceiling, share, evidence)) if given is None else int(given)
@@ -140,7 +153,7 @@ def _settle_checkpointing(
 def _largest(sized: Callable[[int], Workload], ceiling: int, share: int, evidence: Evidence) -> int:
     """The largest micro-batch up to `ceiling` that fits; 0 where not one does. One alone, without a second
     micro-batch that meets the gradients of the first, may fit where a smaller one does not."""
-    if estimate_memory(sized(ceiling), evidence).high_bytes <= share:
+    if estimate_memory(sized(ceiling), evidence).safe_bytes <= share:
         return ceiling
     return largest_micro_batch(sized(1), share, max(1, ceiling - 1), evidence)
 

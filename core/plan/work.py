@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from trainwiz.core.data.answers import longest_generation
 from trainwiz.core.data.joining import joins_texts
@@ -67,9 +69,13 @@ def workload_of(
 def _model_config(draft: Draft) -> str:
     """The config of the model as training builds it, overrides included."""
     if draft.model_config is None:
-        values = {**(draft.get("model.architecture") or {}), **draft.get("model.architecture_overrides")}
-        draft.model_config = json.dumps(values, sort_keys=True, default=str)
+        draft.model_config = model_json(draft.get("model.architecture"), draft.get("model.architecture_overrides"))
     return draft.model_config
+
+
+def model_json(architecture: Mapping[str, Any] | None, overrides: Mapping[str, Any]) -> str:
+    """A model's config as a workload and a trace's request hold it."""
+    return json.dumps({**(architecture or {}), **overrides}, sort_keys=True, default=str)
 
 
 MOST_TOKENS_OF_AN_ESTIMATE = 4
