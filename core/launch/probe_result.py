@@ -64,7 +64,11 @@ def probe_result(
     steps = kinds.get("step", [])
     warm = kinds.get("warm", [])
     micro_batch = next((int(line["micro_batch"]) for line in reversed([*warm, *steps])), None)
-    largest = kinds.get("largest", [{}])[-1]
+    trials = tuple(
+        Trial(int(line["micro_batch"]), bool(line["fits"]), line.get("allocated_bytes"), finite(line.get("seconds")))
+        for line in kinds.get("trial", [])
+    )
+    largest = kinds.get("largest", [_so_far(trials)])[-1]
     memory = kinds.get("memory", [{}])[-1]
     rows = kinds.get("rows", [{}])[-1]
     measured = {
@@ -85,16 +89,17 @@ def probe_result(
         rows=rows.get("rows") or order.rows,
         rows_note=str(rows.get("why") or ""),
         planned_fits=None if micro_batch is None else micro_batch == order.micro_batch,
-        trials=tuple(
-            Trial(
-                int(line["micro_batch"]), bool(line["fits"]), line.get("allocated_bytes"), finite(line.get("seconds"))
-            )
-            for line in kinds.get("trial", [])
-        ),
+        trials=trials,
         searched=bool(largest),
         problem=problem,
         seconds=ended_s - started_s,
     )
+
+
+def _so_far(trials: tuple[Trial, ...]) -> dict[str, Any]:
+    """Of a search that had no time for its last word."""
+    fitting = [trial.micro_batch for trial in trials if trial.fits]
+    return {"micro_batch": max(fitting), "why": "the time was up"} if fitting else {}
 
 
 def _pace(order: ProbeOrder, steps: list[Mapping[str, Any]], warm: list[Mapping[str, Any]]) -> dict[str, Any]:

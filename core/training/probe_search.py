@@ -68,13 +68,23 @@ class MicroBatchSearch:
         return self._trainer.accelerator.num_processes == 1 and not self._trainer.is_deepspeed_enabled
 
     def _reason_against(self, micro_batch: int, before: int) -> str:
+        """Empty where all processes may try it; the same in all of them, or one would wait for the others."""
+        too_late = time.time() + TIME_MARGIN * self._trial_s * micro_batch / before > self._order.ends_s
+        limit = self._rss[0][1] + RAM_SHARE * self._order.host_free_bytes
         if micro_batch > LARGEST:
             return f"no more than {LARGEST} are looked for"
-        if time.time() + TIME_MARGIN * self._trial_s * micro_batch / before > self._order.ends_s:
+        if self._any_process(too_late):
             return "the time was up"
-        if not self._cuda and self._rss_of(micro_batch) > self._rss[0][1] + RAM_SHARE * self._order.host_free_bytes:
+        if self._any_process(not self._cuda and self._rss_of(micro_batch) > limit):
             return f"{micro_batch} would need more RAM than is free"
         return ""
+
+    def _any_process(self, mine: bool) -> bool:
+        accelerator = self._trainer.accelerator
+        if accelerator.num_processes == 1:
+            return mine
+        flag = torch.tensor([int(mine)], device=accelerator.device)
+        return bool(accelerator.reduce(flag, reduction="sum").item() > 0)
 
     def _rss_of(self, micro_batch: int) -> float:
         """Expected peak: the line through the last two trials, or all of the process for the first."""
@@ -86,7 +96,7 @@ class MicroBatchSearch:
 
     def _fits(self, micro_batch: int) -> bool:
         started = time.perf_counter()
-        fits = _survives(lambda: self._step(micro_batch))
+        fits = not self._any_process(not _survives(lambda: self._step(micro_batch)))
         if not fits:
             self._forget()
         if self._cuda:

@@ -156,6 +156,14 @@ def test_lines_of_a_probe_become_a_measurement() -> None:
     json.dumps(found.to_json(), allow_nan=False)
 
 
+def test_a_search_without_a_last_word_tells_how_far_it_came() -> None:
+    trials = [{"event": "trial", "micro_batch": size, "fits": size < 32} for size in (8, 16, 32)]
+    found = result_of([warm(), step(1.0), *trials])
+    assert found.searched
+    assert (found.measurement.largest_micro_batch, found.measurement.largest_note) == (16, "the time was up")
+    assert not result_of([warm(), step(1.0), *trials[2:]]).searched
+
+
 def test_a_smaller_micro_batch_than_planned_is_said() -> None:
     found = result_of([warm(micro_batch=2), step(1.0, micro_batch=2)])
     assert found.planned_fits is False
