@@ -12,7 +12,8 @@ from trainwiz.core.config import RunConfig
 from tests.core.training.runs import metrics, tiny_config, train, write_run
 from tests.core.training.text_runs import text_config
 
-pytestmark = pytest.mark.real
+# Two runs each; compiling alone may take minutes on a busy machine.
+pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
 TWO: dict[str, Any] = {"engine__processes": 2, "batch__gradient_accumulation_steps": 1}
 ZERO: dict[str, Any] = {**TWO, "engine__offload": "optimizer"}

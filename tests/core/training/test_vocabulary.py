@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 import torch
+from accelerate import Accelerator
 from peft import LoraConfig, get_peft_model
 from torch.utils._python_dispatch import TorchDispatchMode
 from trainwiz.core.errors import UsageError
+from trainwiz.core.estimate import logit_slices
 from trainwiz.core.training.evaluation import batch_sums
 from trainwiz.core.training.loss import StepLoss
 from trainwiz.core.training.masking import IGNORED
@@ -221,6 +223,36 @@ def test_no_tensor_of_more_than_one_slice_of_logits_is_made(name: str) -> None:
         assert training.elements == evaluation.elements == rows * VOCABULARY
 
 
+class InFloat32(TorchDispatchMode):
+    """Most rows of VOCABULARY columns in float32 that any operation makes at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = function(*args, **(kwargs or {}))
+        if isinstance(made, torch.Tensor) and made.dtype == torch.float32 and made.shape[-1:] == (VOCABULARY,):
+            self.rows = max(self.rows, made.numel() // VOCABULARY)
+        return made
+
+
+def test_evaluation_in_half_precision_makes_no_float32_copy_of_all_logits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """accelerate copies what comes out of a model to float32: the logits must not come out."""
+    model = tiny_model("qwen2")
+    inputs, labels = batch_of(model)
+    let_logits_be_read(model, None)
+    prepared: Any = Accelerator(cpu=True, mixed_precision="bf16").prepare_model(model, evaluation_mode=True)
+    monkeypatch.setattr(logit_slices, "EVALUATION_SLICE_BYTES", 5 * logit_slices.COPY_BYTES * VOCABULARY)
+    with InFloat32() as without, torch.no_grad():
+        sums = batch_sums(prepared, inputs, labels, -1)
+    with InFloat32() as usual, torch.no_grad():
+        logits = prepared(**inputs).logits
+    assert (without.rows, usual.rows) == (5, 33)
+    expected = torch.nn.functional.cross_entropy(logits.reshape(-1, VOCABULARY), labels.flatten(), reduction="sum")
+    assert sums[0].item() == pytest.approx(expected.item(), rel=1e-3)
+
+
 def test_names_ties_and_generation_stay_as_they_were() -> None:
     model: Any = tiny_model("llama, tied")
     names, tokens = list(model.state_dict()), torch.randint(6, VOCABULARY, (2, 5))
@@ -253,6 +285,17 @@ def test_a_batch_without_labels_has_a_loss_of_zero_and_gradients() -> None:
     value.backward()
     assert value.item() == 0.0
     assert not model.lm_head.bias.grad.any() and not model.lm_head.decoder.weight.grad.any()
+
+
+def test_types_that_cannot_be_sliced_are_known_beforehand() -> None:
+    assert logit_slices.slicing_problem("llama") is None
+    assert "fsmt" in (logit_slices.slicing_problem("fsmt") or "")
+    config = AutoConfig.for_model("fsmt", src_vocab_size=50, tgt_vocab_size=50, langs=["en", "de"], **LAYERS)
+    model = MODEL_CLASSES["seq2seq"].from_config(config)
+    with pytest.raises(UsageError, match=r"leave training\.loss_chunk out"):
+        let_logits_be_read(model, 4)
+        tokens = torch.ones(1, 3, dtype=torch.int64)
+        model(input_ids=tokens, decoder_input_ids=tokens, **{READER: lambda logits: logits})
 
 
 def test_what_is_not_known_is_refused_in_one_sentence() -> None:
