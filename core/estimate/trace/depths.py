@@ -40,9 +40,9 @@ class Stack:
     period: int
 
     def depths(self) -> list[int]:
-        """Some numbers of layers that leave whole patterns away, the least one first."""
-        rest = self.prefix + (self.layers - self.prefix) % self.period
-        found = [depth for depth in range(rest, self.layers + 1, self.period) if depth >= FEWEST]
+        """Some numbers of layers that leave whole patterns away, and not all of them, the least one first."""
+        least = self.prefix + (self.layers - self.prefix) % self.period + self.period
+        found = [depth for depth in range(least, self.layers + 1, self.period) if depth >= FEWEST]
         return found[:OPTIONS]
 
 

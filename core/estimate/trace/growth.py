@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import nn
 from trainwiz.core.estimate.moment import KINDS, Moment
 from trainwiz.core.estimate.trace.evaluation import EVALUATION, GENERATION, PROMPTS
 from trainwiz.core.estimate.trace.ledger import Ledger
-from trainwiz.core.estimate.trace.marks import FORWARD, layer_stacks
+from trainwiz.core.estimate.trace.marks import FORWARD, backward_phase, layer_stacks
 
 FORWARDS = (FORWARD, EVALUATION, PROMPTS, GENERATION)
-"""Phases that go through all layers."""
-PART = " | "
-"""Between the name of a phase and a part of it."""
+"""Phases that go through all layers, forward."""
+BACKWARD = "backward"
+AFTER = -1
+"""In place of a layer's number: after the last one."""
 
 Point = tuple[int, ...]
 """Bytes of each of KINDS."""
+Place = tuple[str, str, int]
+"""A forward phase or BACKWARD, stack and number of the layer; a phase, "" and AFTER outside of the layers."""
+
+
+@dataclass(slots=True)
+class Part:
+    """The local peaks of one layer, or of a phase without layers, in order."""
+
+    phase: str
+    points: list[Point] = field(default_factory=list)
+
+
+Parts = dict[Place, Part]
 
 
 class _Nothing(list[Any]):
@@ -31,35 +46,64 @@ class _Nothing(list[Any]):
 
 
 class PeaksLedger(Ledger):
-    """Keeps every local peak of every phase, in order.
+    """Keeps every local peak of every part of a step.
 
-    What is fullest in a phase may be its beginning in a shallow model and its end in a deep one. The
-    phases here are of a single layer or of none, so that each has the same peaks at any depth, and
-    each peak can be followed by itself.
+    What is fullest in a phase may be its beginning in a shallow model and its end in a deep one. A
+    single layer has the same peaks at any depth, so that each can be followed by itself.
     """
 
     def __init__(self, rounding: int) -> None:
         super().__init__(rounding)
         self.events = _Nothing()
-        self.peaks: dict[str, list[Point]] = {}
-        self.sections: list[dict[str, list[Point]]] = []
-        """The peaks up to each time that the phases were forgotten."""
+        self.depths: dict[str, int] = {}
+        """Layers of each stack of the model."""
+        self.sections: list[Parts] = []
+        """What was kept up to each time that the phases were forgotten."""
+        self._parts: Parts = {}
+        self._place: Place | None = None
+        self._backward: dict[str, Iterator[Place]] = {}
         self._grew = False
 
+    def watch(self, model: nn.Module) -> bool:
+        """Be told which layer a forward pass is at. False where the model's layers are not found."""
+        for name, layers in layer_stacks(model):
+            self.depths[name] = len(layers)
+            for number, layer in enumerate(layers):
+                layer.register_forward_pre_hook(self._forward_hook(name, number))
+            layers[-1].register_forward_hook(self._forward_hook(name, AFTER))
+            # The backward pass enters the phase of each layer once, the last one's first.
+            downwards = iter([(BACKWARD, name, number) for number in reversed(range(len(layers)))])
+            for number in range(len(layers)):
+                self._backward[backward_phase(name, number, len(layers))] = downwards
+        return bool(self.depths)
+
     def enter(self, phase: str) -> None:
-        self._keep()
-        super().enter(phase)
-        self._grew = True
+        place = next(self._backward[phase], None) if phase in self._backward else None
+        self._enter_place(place or (phase, "", AFTER), phase)
 
     def forget_phases(self) -> None:
         self.sections.append(self.take())
         super().forget_phases()
 
-    def take(self) -> dict[str, list[Point]]:
-        """The peaks so far, and a new beginning."""
+    def take(self) -> Parts:
+        """What was kept, and a new beginning."""
         self._keep()
-        taken, self.peaks = self.peaks, {}
+        taken, self._parts = self._parts, {}
         return taken
+
+    def _forward_hook(self, stack: str, number: int) -> Any:
+        def enter(*_: Any) -> None:
+            # Recomputing in the backward pass is a part of that.
+            if self.phase in FORWARDS:
+                self._enter_place((self.phase, stack, number), self.phase)
+
+        return enter
+
+    def _enter_place(self, place: Place, phase: str) -> None:
+        self._keep()
+        super().enter(phase)
+        self._place = place if phase else None
+        self._grew = True
 
     def _grow(self, size: int, kind: str) -> None:
         if size < 0:
@@ -68,61 +112,59 @@ class PeaksLedger(Ledger):
         self._grew = size > 0
 
     def _gone(self, key: int, number: int) -> None:
-        if self._grew:
-            self._keep()
+        self._keep()
         super()._gone(key, number)
 
     def _keep(self) -> None:
-        if self._grew and self.phase:
-            self.peaks.setdefault(self.phase, []).append(tuple(self.by_kind[kind] for kind in KINDS))
+        if self._grew and self._place is not None:
+            part = self._parts.setdefault(self._place, Part(self.phase))
+            part.points.append(tuple(self.by_kind[kind] for kind in KINDS))
         self._grew = False
 
 
-class LayerParts:
-    """Hooks that tell a ledger which layer a forward pass is at; recomputing in the backward pass is left alone."""
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """How two depths of a model stand for its own, which is the first and `times` what the second has more."""
 
-    def __init__(self, model: nn.Module, ledger: Ledger) -> None:
-        self._ledger = ledger
-        stacks = layer_stacks(model)
-        self.known = bool(stacks)
-        """Whether the model's layers were found."""
-        for name, layers in stacks:
-            for place, layer in enumerate(layers):
-                part = "last" if place == len(layers) - 1 else "first" if place == 0 else "others"
-                layer.register_forward_pre_hook(self._hook(f"{name} {part}"))
-            layers[-1].register_forward_hook(self._hook(f"{name} end"))
+    first: Mapping[str, int]
+    """Layers of each stack."""
+    second: Mapping[str, int]
+    periods: Mapping[str, int]
+    """Layers after which the pattern of a stack comes again."""
+    times: int
 
-    def _hook(self, part: str) -> Any:
-        def enter(*_: Any) -> None:
-            phase = self._ledger.phase.partition(PART)[0]
-            if phase in FORWARDS:
-                self._ledger.enter(f"{phase}{PART}{part}")
+    def moments(self, first: Parts, second: Parts) -> tuple[Moment, ...]:
+        """The fullest point of each phase. What lies between the first and the last pattern is no fuller than these."""
+        fullest: dict[str, Point] = {}
+        for place, part in first.items():
+            for other in self._same(place, second):
+                for point in self._extended(part.points, other.points):
+                    if sum(point) > sum(fullest.get(other.phase, ())):
+                        fullest[other.phase] = point
+        order = dict.fromkeys(part.phase for part in second.values())
+        return tuple(
+            Moment(phase, dict(zip(KINDS, fullest[phase], strict=True))) for phase in order if phase in fullest
+        )
 
-        return enter
+    def _same(self, place: Place, second: Parts) -> Iterator[Part]:
+        """Of a layer of the first depth, the one as far from the start, and the one as far from the end."""
+        phase, stack, number = place
+        more = self.second[stack] - self.first[stack] if number != AFTER and stack in self.second else 0
+        numbers = {number}
+        if more and number >= self.first[stack] - self.periods.get(stack, 1):
+            numbers = {number + more} if number >= self.periods.get(stack, 1) else {number, number + more}
+        for other in sorted(numbers):
+            if (phase, stack, other) in second:
+                yield second[phase, stack, other]
 
-
-def grown(first: dict[str, list[Point]], second: dict[str, list[Point]], times: int) -> tuple[Moment, ...]:
-    """The fullest point of each phase of a model that is `second - first` deeper than `first`, `times` over.
-
-    Phases that only the second depth has lie between the first and the last layer, which are as full.
-    """
-    fullest: dict[str, Point] = {}
-    for phase, points in first.items():
-        name = phase.partition(PART)[0]
-        for point in _followed(points, second.get(phase, []), times):
-            if sum(point) > sum(fullest.get(name, ())):
-                fullest[name] = point
-    return tuple(Moment(name, dict(zip(KINDS, point, strict=True))) for name, point in fullest.items())
-
-
-def _followed(first: list[Point], second: list[Point], times: int) -> Iterator[Point]:
-    if not first or not second:
-        return
-    if len(first) != len(second):
-        # As many peaks as layers: the fullest of each.
-        first, second = [max(first, key=sum)], [max(second, key=sum)]
-    for one, other in zip(first, second, strict=True):
-        yield _extended(one, other, times)
+    def _extended(self, first: list[Point], second: list[Point]) -> Iterator[Point]:
+        if not first or not second:
+            return
+        if len(first) != len(second):
+            # As many peaks as layers: the fullest of each.
+            first, second = [max(first, key=sum)], [max(second, key=sum)]
+        for one, other in zip(first, second, strict=True):
+            yield _extended(one, other, self.times)
 
 
 def _extended(first: Point, second: Point, times: int) -> Point:

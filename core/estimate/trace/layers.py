@@ -12,7 +12,7 @@ from trainwiz.core.estimate.trace.build import build_traced_model
 from trainwiz.core.estimate.trace.depths import Versions, shallow_versions, with_depths
 from trainwiz.core.estimate.trace.emulation import emulated
 from trainwiz.core.estimate.trace.full import ROUNDING, trace_full, trace_model
-from trainwiz.core.estimate.trace.growth import LayerParts, PeaksLedger, Point, grown
+from trainwiz.core.estimate.trace.growth import Growth, Parts, PeaksLedger
 from trainwiz.core.estimate.trace.tracker import Tracker
 from trainwiz.core.tracing.request import TraceRequest
 from trainwiz.core.tracing.result import TraceResult
@@ -33,16 +33,17 @@ def trace_layers(request: TraceRequest) -> TraceResult:
     second = _traced(shallow[2]) if shallow and first else None
     if versions is None or first is None or second is None or second.result.kernels <= first.result.kernels:
         return _all_layers(request, started)
-    one, other, times = first.result, second.result, versions.times
+    one, other = first.result, second.result
+    growth = Growth(first.depths, second.depths, _periods(versions, first.depths, second.depths), versions.times)
 
     def number(name: str) -> float:
-        return float(getattr(one, name) + times * (getattr(other, name) - getattr(one, name)))
+        return float(getattr(one, name) + versions.times * (getattr(other, name) - getattr(one, name)))
 
     return replace(
         one,
         tier="layers",
-        training=grown(first.training, second.training, times),
-        evaluation=grown(first.evaluation, second.evaluation, times),
+        training=growth.moments(first.training, second.training),
+        evaluation=growth.moments(first.evaluation, second.evaluation),
         reserved_bytes=None,
         parameters=round(number("parameters")),
         trainable_parameters=round(number("trainable_parameters")),
@@ -59,8 +60,9 @@ class _Shallow:
     """The trace of one version, with all its peaks."""
 
     result: TraceResult
-    training: dict[str, list[Point]]
-    evaluation: dict[str, list[Point]]
+    depths: dict[str, int]
+    training: Parts
+    evaluation: Parts
 
 
 def _shallow(request: TraceRequest) -> tuple[Versions, TraceRequest, TraceRequest] | None:
@@ -88,12 +90,25 @@ def _traced(request: TraceRequest) -> _Shallow | None:
     try:
         with emulated(request.device, tracker), FakeTensorMode(allow_non_fake_inputs=True):
             model = build_traced_model(request)
-            if not LayerParts(model, ledger).known:
+            if not ledger.watch(model):
                 return None
             result = trace_model(model, request, tracker, time.perf_counter())
     except Exception:  # noqa: BLE001 - likewise
         return None
-    return _Shallow(result, ledger.sections[-1], ledger.take())
+    return _Shallow(result, ledger.depths, ledger.sections[-1], ledger.take())
+
+
+def _periods(versions: Versions, first: dict[str, int], second: dict[str, int]) -> dict[str, int]:
+    """Of each stack of the model by its name; the config knows the stacks by its keys."""
+    return {
+        name: max(
+            stack.period
+            for stack, *depths in zip(versions.stacks, versions.first, versions.second, strict=True)
+            if depths == [depth, second[name]]
+        )
+        for name, depth in first.items()
+        if [depth, second.get(name)] in [list(depths) for depths in zip(versions.first, versions.second, strict=True)]
+    }
 
 
 def _all_layers(request: TraceRequest, started: float) -> TraceResult:
