@@ -21,7 +21,7 @@ HALF_FORMATS = {"fp16": torch.float16, "bf16": torch.bfloat16, "bf16-true": torc
 def build_traced_model(request: TraceRequest) -> Any:
     """The bare model, in training mode; to be called under a FakeTensorMode. Raises CannotTrace."""
     config = run_config(request)
-    architecture = _architecture(json.loads(request.model_config))
+    architecture = _architecture(_values(request.model_config))
     try:
         with no_init_weights():
             base: Any = _class_of(request.task).from_config(architecture, **loading_options(config))
@@ -90,6 +90,18 @@ def said_by(error: Exception) -> str:
 
 def _class_of(task: str) -> Any:
     return AutoModelForSequenceClassification if task == "sequence-classification" else MODEL_CLASSES[task]
+
+
+def _values(text: str) -> dict[str, Any]:
+    try:
+        values = json.loads(text)
+    except ValueError as error:
+        raise CannotTrace("invalid_config", f"The model's config is not whole JSON: {said_by(error)}.") from error
+    if not isinstance(values, dict):
+        raise CannotTrace(
+            "invalid_config", "The model's config is not a JSON object, so no model can be built from it."
+        )
+    return values
 
 
 def _architecture(values: dict[str, Any]) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch._subclasses.fake_tensor import FakeTensorMode
 from trainwiz.core.errors import UsageError
-from trainwiz.core.estimate.trace.allocator import CachingAllocator
+from trainwiz.core.estimate.trace.allocator import CachingAllocator, Event
 from trainwiz.core.estimate.trace.build import build_traced_model, said_by
 from trainwiz.core.estimate.trace.emulation import attention_of, emulated
 from trainwiz.core.estimate.trace.evaluation import trace_evaluation
@@ -54,6 +54,7 @@ def trace_model(model: Any, request: TraceRequest, tracker: Tracker, started: fl
     tracker.vocabulary = _vocabulary(model)
     prepare(model, request)
     optimizer = make_optimizer(request.optimizer, model)
+    built = len(ledger.events)
     with tracker:
         make_states(model, optimizer, tracker)
         if request.accumulation > 1:
@@ -61,7 +62,9 @@ def trace_model(model: Any, request: TraceRequest, tracker: Tracker, started: fl
             give_gradients(model)
         ledger.forget_phases()
         tracker.forget_work()
+        stated = len(ledger.events)
         trace_training(model, optimizer, request, tracker)
+        step = slice(stated, len(ledger.events))
         training = ledger.moments()
         work = tracker.flops, tracker.moved_bytes, tracker.kernels
         ledger.forget_phases()
@@ -70,7 +73,7 @@ def trace_model(model: Any, request: TraceRequest, tracker: Tracker, started: fl
         tier="full",
         training=training,
         evaluation=ledger.moments(),
-        reserved_bytes=CachingAllocator().replay(ledger.events) if request.device == "cuda" else None,
+        reserved_bytes=_reserved(ledger.events, built, step) if request.device == "cuda" else None,
         parameters=sum(parameter.numel() for parameter in parameters),
         trainable_parameters=sum(parameter.numel() for parameter in trained),
         flops=work[0],
@@ -79,6 +82,16 @@ def trace_model(model: Any, request: TraceRequest, tracker: Tracker, started: fl
         seconds=time.perf_counter() - started,
         versions={name: metadata.version(name) for name in TRACED_LIBRARIES},
     )
+
+
+def _reserved(events: list[Event], built: int, step: slice) -> int:
+    """Bytes, with the first step done before states exist: the segments that it leaves are cut up by what comes after.
+
+    `events` are those of the weights, until `built`, of making the states, of a `step`, and of evaluating.
+    """
+    again = len(events)
+    first = [(number + again if number > 0 else number - again, size) for number, size in events[step]]
+    return CachingAllocator().replay([*events[:built], *first, *events[built:]])
 
 
 def _vocabulary(model: Any) -> int:

@@ -1,4 +1,4 @@
-"""Shadows: the numbers of small whole-number tensors, which fake tensors do not have.
+"""Shadows: the numbers of small tensors, which fake tensors do not have.
 
 Masks and positions decide which way a model takes (is anything padded? is the text longer than the
 table?), so operations on them are also done for real, where all that goes in is known. Choices that
@@ -15,9 +15,13 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 aten = torch.ops.aten
 LARGEST = 2**22
-"""Elements of a tensor whose numbers are kept."""
+"""Elements of a tensor of whole numbers that are kept."""
+LARGEST_FRACTIONAL = 2**18
+"""Some models make their masks of fractional numbers."""
 ATTRIBUTE = "_trainwiz_shadow"
 CHOICES = {aten.argmax, aten.argmin, aten.topk, aten.multinomial}
+BY_SHAPE = {aten.new_ones, aten.new_zeros, aten.new_full, aten.ones_like, aten.zeros_like, aten.full_like}
+"""Their result takes the shape and type of a tensor, not its numbers."""
 UNKNOWN_SIZES = {aten.nonzero, aten.masked_select, aten._unique2, aten.unique_consecutive, aten.unique_dim}
 
 
@@ -34,7 +38,17 @@ def give_shadow(tensor: torch.Tensor, shadow: torch.Tensor) -> None:
 def compute_shadows(func: Any, args: Any, kwargs: Any, out: Any) -> None:
     """Keep the numbers of `out` = func(*args, **kwargs), where they can be known."""
     made = [tensor for tensor in tree_leaves(out) if isinstance(tensor, torch.Tensor)]
+    if torch.Tag.nondeterministic_seeded in func.tags:
+        # Chance would have a trace leave out layers, as models do that drop some; the fullest step drops none.
+        return
     if not any(_is_kept(tensor) for tensor in made):
+        return
+    if func._overloadpacket in BY_SHAPE:
+        with unset_fake_temporarily():
+            real = func(
+                torch.empty(args[0].shape, dtype=args[0].dtype, device="meta"), *args[1:], **{**kwargs, "device": "cpu"}
+            )
+        give_shadow(out, real)
         return
     given = [tensor for tensor in tree_leaves((args, kwargs)) if isinstance(tensor, torch.Tensor)]
     if any(shadow_of(tensor) is None for tensor in given):
@@ -73,8 +87,7 @@ def like_real(real: torch.Tensor) -> torch.Tensor:
 
 
 def _is_kept(tensor: torch.Tensor) -> bool:
-    whole = not tensor.is_floating_point() and not tensor.is_complex()
-    return (whole or tensor.dim() == 0) and tensor.numel() <= LARGEST
+    return tensor.numel() <= (LARGEST_FRACTIONAL if tensor.is_floating_point() else LARGEST)
 
 
 def _tensors(values: Any) -> list[torch.Tensor]:

@@ -77,6 +77,8 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return _number(args[0])
         if packet is aten._grouped_mm and args[0].dtype != torch.bfloat16:
             return _grouped_product(*args, **kwargs)
+        if packet is aten.embedding:
+            _check_rows(*args[:2])
         if packet in INDEXED:
             args = (args[0], _counted(args[1]), *args[2:])
         if packet in UNKNOWN_SIZES:
@@ -121,6 +123,17 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
             for tensor in tree_leaves((args, kwargs, out))
             if isinstance(tensor, torch.Tensor)
         )
+
+
+def _check_rows(table: torch.Tensor, indices: torch.Tensor) -> None:
+    """Raises IndexError as the real operation does: fake tensors look nothing up."""
+    shadow = shadow_of(indices)
+    if shadow is None or not shadow.numel():
+        return
+    with unset_fake_temporarily():
+        largest = int(shadow.max())
+    if largest >= table.shape[0]:
+        raise IndexError(f"a table of {table.shape[0]:,} rows is asked for row {largest:,}; use a shorter length")
 
 
 def _grouped_product(first: torch.Tensor, second: torch.Tensor, offs: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import MethodType
 from typing import Any
 
@@ -45,7 +46,7 @@ def trace_training(model: Any, optimizer: Any, request: TraceRequest, tracker: T
     marks = Marks(model, ledger.enter)
     ledger.enter(FORWARD)
     tracker.kind = "activations"
-    loss = _loss(model, request, tracker)
+    loss = training_loss(model, request, lambda: ledger.enter(LOSS))
     ledger.enter(LOSS_BACKWARD)
     tracker.in_backward = True
     loss.backward()  # type: ignore[no-untyped-call]
@@ -62,17 +63,20 @@ def trace_training(model: Any, optimizer: Any, request: TraceRequest, tracker: T
     ledger.enter("")
 
 
-def _loss(model: Any, request: TraceRequest, tracker: Tracker) -> torch.Tensor:
+def training_loss(model: Any, request: TraceRequest, between: Callable[[], None] = lambda: None) -> torch.Tensor:
+    """The loss of one micro-batch; `between` is called when the model is through with it.
+
+    As in the Trainer, what the model put out is gone before the backward pass.
+    """
     inputs = model_inputs(request, request.micro_batch, model)
     if request.task == "sequence-classification":
         result: torch.Tensor = model(**inputs).loss
-        tracker.ledger.enter(LOSS)
+        between()
         return result
     labels = inputs.pop("labels")
     loss = StepLoss(SMOOTHING if request.label_smoothing else 0.0, request.loss_chunk, every_position)
-    # As in the Trainer, what the model put out is gone before the backward pass.
     outputs = model(**inputs, **loss.keywords(labels))
-    tracker.ledger.enter(LOSS)
+    between()
     return loss(outputs, labels, labels.numel())
 
 
