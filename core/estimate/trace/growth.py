@@ -124,7 +124,10 @@ class PeaksLedger(Ledger):
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """How two depths of a model stand for its own, which is the first and `times` what the second has more."""
+    """How two depths of a model stand for its own, which is the first and `times` what the second has more.
+
+    The layers in between are no fuller than the first and the last pattern, and are left out unless they are fullest.
+    """
 
     first: Mapping[str, int]
     """Layers of each stack."""
@@ -134,37 +137,55 @@ class Growth:
     times: int
 
     def moments(self, first: Parts, second: Parts) -> tuple[Moment, ...]:
-        """The fullest point of each phase. What lies between the first and the last pattern is no fuller than these."""
+        """The fullest point of each phase."""
         fullest: dict[str, Point] = {}
         for place, part in first.items():
-            for other in self._same(place, second):
-                for point in self._extended(part.points, other.points):
-                    if sum(point) > sum(fullest.get(other.phase, ())):
-                        fullest[other.phase] = point
+            for phase, point in (*self._from_start(place, part, second), *self._from_end(place, first, second)):
+                if sum(point) > sum(fullest.get(phase, ())):
+                    fullest[phase] = point
         order = dict.fromkeys(part.phase for part in second.values())
         return tuple(
             Moment(phase, dict(zip(KINDS, fullest[phase], strict=True))) for phase in order if phase in fullest
         )
 
-    def _same(self, place: Place, second: Parts) -> Iterator[Part]:
-        """Of a layer of the first depth, the one as far from the start, and the one as far from the end."""
-        phase, stack, number = place
-        more = self.second[stack] - self.first[stack] if number != AFTER and stack in self.second else 0
-        numbers = {number}
-        if more and number >= self.first[stack] - self.periods.get(stack, 1):
-            numbers = {number + more} if number >= self.periods.get(stack, 1) else {number, number + more}
-        for other in sorted(numbers):
-            if (phase, stack, other) in second:
-                yield second[phase, stack, other]
-
-    def _extended(self, first: list[Point], second: list[Point]) -> Iterator[Point]:
-        if not first or not second:
+    def _from_start(self, place: Place, part: Part, second: Parts) -> Iterator[tuple[str, Point]]:
+        """Of a part that no layer precedes, or as many at any depth."""
+        other = second.get(place)
+        # The last pattern of the first depth is near its end rather than near its start.
+        if other is None or (self._is_last(place) and place[2] >= self.periods.get(place[1], 1)):
             return
-        if len(first) != len(second):
-            # As many peaks as layers: the fullest of each.
-            first, second = [max(first, key=sum)], [max(second, key=sum)]
-        for one, other in zip(first, second, strict=True):
-            yield _extended(one, other, self.times)
+        for point, later in _paired(part.points, other.points):
+            yield other.phase, _extended(point, later, self.times)
+
+    def _from_end(self, place: Place, first: Parts, second: Parts) -> Iterator[tuple[str, Point]]:
+        """Of a layer of the last pattern, which as many follow at any depth.
+
+        All of them grow like the very last: by what a whole pattern of layers holds. A first layer
+        differs from later ones of its kind, so its own growth would tell nothing.
+        """
+        phase, stack, number = place
+        more = self.second.get(stack, 0) - self.first.get(stack, 0)
+        if not more or not self._is_last(place):
+            return
+        ends = (phase, stack, self.first[stack] - 1), (phase, stack, self.second[stack] - 1)
+        other = second.get((phase, stack, number + more))
+        if other is None or ends[0] not in first or ends[1] not in second:
+            return
+        before, after = max(_paired(first[ends[0]].points, second[ends[1]].points), key=lambda pair: sum(pair[1]))
+        for point in other.points:
+            earlier = tuple(size - (b - a) for size, a, b in zip(point, before, after, strict=True))
+            yield other.phase, _extended(earlier, point, self.times)
+
+    def _is_last(self, place: Place) -> bool:
+        _, stack, number = place
+        return number != AFTER and number >= self.first.get(stack, 0) - self.periods.get(stack, 1)
+
+
+def _paired(first: list[Point], second: list[Point]) -> Iterator[tuple[Point, Point]]:
+    if len(first) == len(second):
+        return zip(first, second, strict=True)
+    # As many peaks as layers: the fullest of each.
+    return iter([(max(first, key=sum), max(second, key=sum))])
 
 
 def _extended(first: Point, second: Point, times: int) -> Point:
