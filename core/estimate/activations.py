@@ -102,7 +102,7 @@ def _score_bytes(work: Workload, block: Block) -> int:
 
 def _bias_bytes(work: Workload, block: Block, queries: int, keys: int) -> int:
     """The additive mask that a fused kernel keeps for padded rows; a learned bias has one for each head."""
-    if work.attention == "flash_attention_2":
+    if work.attention == "flash_attention_2" or not (work.padded or block.position_bias):
         return 0
     heads = block.heads if block.position_bias else 1
     return work.micro_batch * heads * queries * keys * work.formats.compute

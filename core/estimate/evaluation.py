@@ -24,7 +24,7 @@ def evaluation_parts(work: Workload) -> dict[str, int]:
     return {
         "activations": 2 * stream * work.formats.residual,
         "logits": logits if during == logits else 0,
-        "temporary": _weight_copies(work) + (0 if during == logits else during),
+        "temporary": weight_copies(work) + (0 if during == logits else during),
     }
 
 
@@ -60,7 +60,7 @@ def _largest_layer_cache(work: Workload, rows: int) -> int:
     return rows * cache_bytes_per_row(work) // max(1, layers)
 
 
-def _weight_copies(work: Workload) -> int:
+def weight_copies(work: Workload) -> int:
     """Autocast keeps a half-precision copy of every trained matrix through the forward pass."""
     if not work.formats.autocast:
         return 0
@@ -71,7 +71,7 @@ def _decoder_weight_copies(work: Workload) -> int:
     """The encoder has run by then."""
     encoder = sum(block.layers * block.cast_parameters for block in work.architecture.blocks if not block.causal)
     whole = work.lora or not work.formats.autocast
-    return _weight_copies(work) - (0 if whole else HALF * encoder)
+    return weight_copies(work) - (0 if whole else HALF * encoder)
 
 
 _COPIES = {"erf_unfused": 4, "tanh_unfused": 4, "relu": 2, "fused": 2}

@@ -34,7 +34,8 @@ def _sparse(config: Mapping[str, Any], dense: Block) -> Block:
     products = 3 if dense.gated else 2
     all_experts = experts * products * dense.hidden * width
     rest = dense.linear_parameters - products * dense.hidden * dense.ffn
-    feed = {name for name, inputs, outputs in dense.linears if dense.ffn in (inputs, outputs, outputs // 2)}
+    # Products of the feed-forward part come last; those of experts are no modules that an adapter can sit on.
+    feed = 3 if dense.gated and not dense.fused_gate else 2
     return replace(
         dense,
         ffn=active * width + shared,
@@ -43,7 +44,7 @@ def _sparse(config: Mapping[str, Any], dense: Block) -> Block:
         expert_parameters=all_experts,
         expert_width=width,
         linear_parameters=rest + all_experts + products * dense.hidden * shared + experts * dense.hidden + gate,
-        linears=tuple(one for one in dense.linears if one[0] not in feed),
+        linears=dense.linears[:-feed],
     )
 
 

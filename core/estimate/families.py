@@ -37,7 +37,8 @@ def read_architecture(config: Config, task: str = "") -> tuple[Architecture | No
         return None, f"the {model_type} config has no {missing}"
     except (TypeError, ValueError, ZeroDivisionError, OverflowError, AttributeError):
         return None, f"the {model_type} config has values that do not go together"
-    if min(architecture.vocabulary, architecture.hidden, *(b.layers for b in architecture.blocks)) < 1:
+    sizes = (size for b in architecture.blocks for size in (b.layers, b.heads, b.kv_heads, b.head_dim, b.ffn))
+    if min(architecture.vocabulary, architecture.hidden, *sizes) < 1:
         return None, f"the {model_type} config has a size below 1"
     return architecture, ""
 

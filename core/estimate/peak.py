@@ -172,6 +172,7 @@ def _last_block(work: Workload, states: States) -> Moment:
             late -= work.architecture.vocabulary_parameters
         share = states.weights / max(1, states.weights + states.gathered) if states.gathered else 1.0
         parts["gradients"] += max(0, states.gradients - (0 if work.lora else int(late * work.formats.weights * share)))
+    parts["gradients"] += states.half_gradients
     parts["activations"] = block_bytes(work, first)
     if work.checkpointing:
         parts["activations"] += checkpoint_bytes(work, first) + _embedding_bytes(work)
@@ -191,6 +192,7 @@ def _token_table(work: Workload, states: States) -> Moment:
     parts = held_parts(work, states, backward=True)
     if work.accumulation == 1 and not states.flat_gradients:
         parts["gradients"] += states.gradients
+    parts["gradients"] += states.half_gradients
     if work.architecture.tied and not work.lora:
         table = work.architecture.vocabulary_parameters * work.formats.weights
         # Both of its uses give a gradient; the one that stays is one of them unless micro-batches are summed.

@@ -22,7 +22,28 @@ _ADAMW = frozenset({"adamw_torch", "adamw_torch_fused"})
 
 def zero_states(work: Workload) -> States:
     """ZeRO stage 1, 2 or 3, offloaded or not."""
-    return _stage_3(work) if work.strategy == "zero3" else _stages_1_and_2(work)
+    if work.strategy == "zero3":
+        return _stage_3(work)
+    bfloat = work.precision in ("bf16", "bf16-true")
+    return (
+        _stage_1_bf16(work) if work.strategy == "zero1" and bfloat and work.offload == "none" else _stages_1_and_2(work)
+    )
+
+
+def _stage_1_bf16(work: Workload) -> States:
+    """DeepSpeed's BF16_Optimizer, which it takes for stage 1 in bf16 with gradients in fp32 (engine.py)."""
+    trained = work.trainable_parameters
+    element = work.formats.weights
+    return States(
+        (work.architecture.parameters + work.adapter_parameters) * element,
+        gradients=trained * SINGLE,
+        optimizer=_optimizer(work),
+        backward_buffers=min(BUCKET_ELEMENTS, trained) * SINGLE,
+        step_temporary=_step(work, trained // work.world_size),
+        flat_gradients=True,
+        standing_gradients=True,
+        half_gradients=trained * element,
+    )
 
 
 def _stages_1_and_2(work: Workload) -> States:

@@ -31,6 +31,8 @@ class States:
     """Gradients are one buffer that is there whole from the first one on; otherwise they come one by one."""
     standing_gradients: bool = False
     """That buffer is never given back."""
+    half_gradients: int = 0
+    """Gradients in half precision that come one by one in the backward pass and are added to that buffer at its end."""
 
 
 def single_states(work: Workload) -> States:

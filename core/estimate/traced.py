@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from trainwiz.core.estimate.evaluation import weight_copies
 from trainwiz.core.estimate.moment import KINDS, Moment
 from trainwiz.core.estimate.peak import Peak
 from trainwiz.core.estimate.state_sizes import States, single_states
@@ -55,12 +56,20 @@ def _shared(work: Workload, states: States, moment: Moment) -> Moment:
     parts["optimizer"] = states.optimizer
     if states.flat_gradients:
         begun = share > 0 or states.standing_gradients
-        parts["gradients"] = states.gradients if begun else 0
+        parts["gradients"] = (states.gradients if begun else 0) + (0 if step else int(states.half_gradients * share))
     else:
         parts["gradients"] = int(states.gradients * share)
     parts["gradients"] += states.buckets
     if step:
         parts["temporary"] = states.step_temporary
-    elif "backward" in moment.name:
-        parts["gradients"] += states.backward_buffers
+    elif work.strategy == "fsdp":
+        # Weights are gathered in the format that they compute in: autocast copies nothing.
+        parts["temporary"] = max(0, parts["temporary"] - weight_copies(work))
+        parts["gradients"] += _backward_buffers(states, moment)
+    else:
+        parts["gradients"] += _backward_buffers(states, moment)
     return Moment(moment.name, {kind: max(0, size) for kind, size in parts.items()})
+
+
+def _backward_buffers(states: States, moment: Moment) -> int:
+    return states.backward_buffers if "backward" in moment.name else 0

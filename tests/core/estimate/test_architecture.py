@@ -137,7 +137,7 @@ def test_lora_counts_equal_peft(name: str) -> None:
     ("config", "words"),
     [
         ({}, "no model_type"),
-        ({"model_type": "mamba"}, "'mamba'"),
+        ({"model_type": "mamba", "vocab_size": 100, "hidden_size": 64}, "'mamba'"),
         ({"model_type": "llama", "hidden_size": 64}, "num_attention_heads"),
         ({"model_type": "bert", "hidden_size": "wide"}, "do not go together"),
         ({"model_type": "bert", "num_attention_heads": 0}, "do not go together"),

@@ -141,12 +141,12 @@ def test_accumulation_beyond_two_changes_nothing() -> None:
 
 
 def test_logits_dominate_with_a_large_vocabulary() -> None:
-    """NLLB-600M at 24 x 256: 25.7 GiB, of which the logits are most. A loss in slices leaves two copies of three."""
+    """NLLB-600M at 24 x 256: 25.7 GiB, of which the logits are most. A loss in slices has none of them whole."""
     trace = next(one for one in DOCUMENT["traces"] if one["model"] == "nllb600" and one["target_length"] == 256)
     peak = peak_of(workload(trace))
     assert peak.allocated_bytes / GIB == pytest.approx(25.7, rel=0.05)
     assert peak.moment.parts["logits"] > peak.allocated_bytes / 2
     assert "loss" in peak.moment.name
     sliced = peak_of(replace(workload(trace), loss_chunk=64))
-    assert sliced.moment.parts["logits"] == pytest.approx(2 / 3 * peak.moment.parts["logits"], rel=0.2)
-    assert sliced.allocated_bytes < 0.8 * peak.allocated_bytes
+    assert sliced.moment.parts["logits"] < 0.02 * peak.moment.parts["logits"]
+    assert sliced.allocated_bytes < 0.5 * peak.allocated_bytes

@@ -1,0 +1,150 @@
+"""States of ZeRO and FSDP: by hand, and against the buffers that DeepSpeed really makes."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+from trainwiz.core.estimate.peak import peak_of
+from trainwiz.core.estimate.sharded_states import pinned
+from trainwiz.core.estimate.states import States, states_of
+from trainwiz.core.export.deepspeed import BUCKET_ELEMENTS
+
+from tests.core.estimate.test_peak import GIB, esm650
+
+P = esm650().architecture.parameters
+BUCKETS = 2 * BUCKET_ELEMENTS
+
+
+def of(strategy: str, world: int = 1, **changes: object) -> States:
+    return states_of(esm650(strategy=strategy, world_size=world, **changes))
+
+
+def held(states: States) -> int:
+    return states.weights + states.gathered + states.gradients + states.optimizer
+
+
+def test_zero2_keeps_an_fp32_sum_of_its_share_of_the_gradients() -> None:
+    """2 bytes of weights, 4 of gradients, 12 of master weights and moments (not the paper's 2 + 2 + 12)."""
+    alone, four = of("zero2"), of("zero2", 4)
+    assert held(alone) == 18 * P
+    assert held(four) == pytest.approx(2 * P + 16 * P / 4, rel=1e-6)
+    assert alone.backward_buffers == (BUCKETS + BUCKET_ELEMENTS) * 2
+
+
+def test_offloaded_optimizer_states_leave_the_sum_of_gradients_on_the_gpu() -> None:
+    states = of("zero2", offload="optimizer")
+    assert (states.weights, states.gradients, states.optimizer) == (2 * P, 4 * P, 0)
+    assert states.host >= 18 * P
+    assert states.host <= 36 * P
+
+
+def test_offloaded_states_are_shared_out_too() -> None:
+    assert of("zero2", 4, offload="optimizer").host < 0.5 * of("zero2", offload="optimizer").host
+
+
+def test_pinned_memory_is_rounded_up_to_a_power_of_two() -> None:
+    assert [pinned(size) for size in (0, 1, 3, 1024, 1025)] == [0, 1, 4, 1024, 2048]
+
+
+def test_stages_shard_more_and_more() -> None:
+    """At a size that the buffers of fixed size do not hide."""
+    one, two, three = (held(of(strategy, 8, accumulation=2)) for strategy in ("zero1", "zero2", "zero3"))
+    assert one > two
+    assert of("zero3", 8).weights == 2 * P // 8
+    assert three - of("zero3", 8).gathered < two
+
+
+def test_stage_1_in_bf16_keeps_all_gradients_in_fp32() -> None:
+    states = of("zero1", 8, precision="bf16")
+    assert (states.gradients, states.half_gradients) == (4 * P, 2 * P)
+    assert states.standing_gradients
+
+
+def test_zero3_gathers_no_more_than_it_may() -> None:
+    assert of("zero3", 8).gathered <= 2 * P
+    assert of("zero3", 8, offload="all").weights == 0
+
+
+def test_fsdp_shares_everything_but_what_computes() -> None:
+    eight = of("fsdp", 8)
+    assert eight.weights + eight.gradients + eight.optimizer == pytest.approx(16 * P / 8, rel=1e-6)
+    block = esm650().architecture.blocks[0].parameters
+    assert 4 * block <= eight.gathered <= 5 * block
+    assert peak_of(esm650(strategy="fsdp", world_size=8)).allocated_bytes < peak_of(esm650()).allocated_bytes - 8 * P
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "zero1", "zero2", "zero3", "fsdp"])
+def test_more_processes_never_need_more(strategy: str) -> None:
+    peaks = [peak_of(replace(esm650(), strategy=strategy, world_size=n)).allocated_bytes for n in (2, 4, 8, 64)]
+    assert peaks == sorted(peaks, reverse=True)
+    assert all(peak > 0.1 * GIB for peak in peaks)
+
+
+PROBE = """
+import json, os, sys, torch, deepspeed
+from torch import nn
+stage, offload, steps = json.loads(sys.argv[1])
+model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 64)).to(torch.bfloat16)
+count = sum(one.numel() for one in model.parameters())
+zero = {"stage": stage, "overlap_comm": True, "contiguous_gradients": True, "reduce_bucket_size": 50000}
+adam = {"lr": 1e-3}
+if offload:
+    zero["offload_optimizer"] = {"device": "cpu", "pin_memory": False}
+else:
+    adam["torch_adam"] = True
+engine, *_ = deepspeed.initialize(model=model, model_parameters=list(model.parameters()), config={
+    "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": steps, "zero_optimization": zero,
+    "bf16": {"enabled": True}, "data_types": {"grad_accum_dtype": "fp32"}, "optimizer": {"type": "AdamW", "params": adam},
+})
+for _ in range(steps):
+    engine.backward(engine(torch.randn(2, 64, dtype=torch.bfloat16)).float().pow(2).mean())
+inner = engine.optimizer
+size = lambda tensors: sum(one.numel() * one.element_size() for one in tensors) / count
+found = {"kind": type(inner).__name__, "weights": size(getattr(inner, "bit16_groups_flat", None) or inner.bf16_groups_flat) if stage < 3 else None}
+if stage == 3:
+    found["gradients"] = size([inner.grad_partitions_flat_buffer])
+    found["buckets"] = [bucket.buffer.numel() for bucket in inner.ipg_buckets.values()]
+elif stage == 2:
+    found["gradients"] = size([inner.averaged_gradients[0].flat_partition])
+else:
+    found["gradients"] = size(inner.fp32_groups_gradients_flat)
+print("FOUND " + json.dumps(found))
+"""
+
+
+@pytest.mark.real
+@pytest.mark.all
+@pytest.mark.parametrize(
+    ("stage", "offload", "steps", "kind", "gradients"),
+    [
+        (1, False, 2, "BF16_Optimizer", 4),
+        (2, False, 1, "DeepSpeedZeroOptimizer", 4),
+        (2, True, 2, "DeepSpeedZeroOptimizer", 4),
+        (3, False, 1, "DeepSpeedZeroOptimizer_Stage3", 4),
+    ],
+)
+def test_deepspeed_really_makes_these_buffers(stage: int, offload: bool, steps: int, kind: str, gradients: int) -> None:
+    pytest.importorskip("deepspeed")
+    alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    ran = subprocess.run(
+        [sys.executable, "-c", PROBE, json.dumps([stage, offload, steps])],
+        env={**os.environ, **alone, "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    lines = [line for line in ran.stdout.splitlines() if line.startswith("FOUND ")]
+    assert lines, ran.stderr[-2000:]
+    found = json.loads(lines[0].removeprefix("FOUND "))
+    assert found["kind"] == kind
+    assert found["gradients"] == pytest.approx(gradients, rel=0.01)
+    states = of(f"zero{stage}", precision="bf16", offload="optimizer" if offload else "none", accumulation=steps)
+    assert states.gradients == gradients * P
+    if stage == 3:
+        assert found["buckets"] == [50000]
+    else:
+        assert found["weights"] == pytest.approx(states.weights / P, rel=0.01)

@@ -1,0 +1,236 @@
+"""Which figures an estimate takes: formulas, formulas corrected by a trace, a trace, or what was measured."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+from trainwiz.core.estimate.evidence import Evidence
+from trainwiz.core.estimate.memory import MemoryEstimate, estimate_evaluation, estimate_memory, largest_micro_batch
+from trainwiz.core.estimate.moment import Moment
+from trainwiz.core.estimate.overheads import BLAS_HANDLES, BLAS_WORKSPACE_BYTES, HOPPER_WORKSPACE_BYTES
+from trainwiz.core.estimate.peak import evaluation_peak, peak_of
+from trainwiz.core.estimate.workload import Workload
+from trainwiz.core.history.match import model_digest
+from trainwiz.core.history.measurement import Measurement
+from trainwiz.core.tracing.request import TraceRequest, TraceTier
+from trainwiz.core.tracing.result import TraceResult
+
+from tests.core.estimate.test_peak import DOCUMENT, GIB, esm650
+
+WORK = replace(
+    esm650(precision="bf16"),
+    task="masked-lm",
+    model_config=json.dumps(DOCUMENT["models"]["esm650"]["config"], sort_keys=True),
+    eval_micro_batch=4,
+)
+WORKSPACES = BLAS_HANDLES * BLAS_WORKSPACE_BYTES
+
+
+def trace(work: Workload, more: float = 1.0, tier: TraceTier = "full", reserved: float = 1.1) -> TraceResult:
+    """As the formulas see it, with activations, logits and temporaries `more` times as large."""
+
+    def moments(found: Iterable[Moment]) -> tuple[Moment, ...]:
+        changed = ("activations", "logits", "temporary")
+        return tuple(
+            Moment(one.name, {kind: int(size * (more if kind in changed else 1)) for kind, size in one.parts.items()})
+            for one in found
+        )
+
+    evaluating = evaluation_peak(work)
+    training = moments(peak_of(work).moments)
+    return TraceResult(
+        tier=tier,
+        training=training,
+        evaluation=moments(evaluating.moments) if evaluating else (),
+        reserved_bytes=int(reserved * max(one.bytes for one in training)) if tier == "full" else None,
+        parameters=1,
+        trainable_parameters=1,
+        flops=1.0,
+        moved_bytes=1.0,
+        kernels=1,
+        seconds=1.0,
+    )
+
+
+def knowing(*works: Workload, more: float = 1.0, tier: TraceTier = "full") -> Evidence:
+    requests = ((TraceRequest.of(work), work) for work in works)
+    return Evidence(traces={request: trace(work, more, tier) for request, work in requests if request is not None})
+
+
+def width(estimate: MemoryEstimate) -> float:
+    return (estimate.high_bytes - estimate.low_bytes) / estimate.device_used_bytes
+
+
+def test_each_tier_is_narrower_than_the_one_before() -> None:
+    formulas = estimate_memory(WORK)
+    layers = estimate_memory(WORK, knowing(WORK, tier="layers"))
+    full = estimate_memory(WORK, knowing(WORK))
+    measured = estimate_memory(WORK, Evidence(measurements=(measurement(),)))
+    assert [one.tier for one in (formulas, layers, full, measured)] == ["analytic", "traced", "traced", "measured"]
+    assert width(measured) < width(full) < width(layers) <= width(formulas)
+    assert ("layers" in layers.basis, "full trace" in full.basis) == (True, True)
+
+
+def test_a_trace_gives_its_own_figures() -> None:
+    estimate = estimate_memory(WORK, knowing(WORK, more=1.3))
+    traced = trace(WORK, 1.3)
+    assert estimate.allocated_bytes == traced.allocated_bytes + WORKSPACES
+    assert estimate.reserved_bytes == pytest.approx(1.1 * estimate.allocated_bytes, rel=1e-3)
+    assert estimate.low_bytes < estimate.device_used_bytes < estimate.high_bytes
+    assert sum(estimate.breakdown.values()) == estimate.needed_bytes
+
+
+def test_a_trace_of_evaluation_too() -> None:
+    plain, traced = estimate_evaluation(WORK), estimate_evaluation(WORK, knowing(WORK, more=1.5))
+    assert plain is not None and traced is not None
+    assert (plain.tier, traced.tier) == ("analytic", "traced")
+    assert traced.allocated_bytes > plain.allocated_bytes
+
+
+def test_a_trace_of_another_model_or_length_says_nothing() -> None:
+    for other in (replace(WORK, length=256), replace(WORK, checkpointing=True), replace(WORK, model_config="{}")):
+        assert estimate_memory(WORK, knowing(other, more=2.0)) == estimate_memory(WORK)
+
+
+def test_a_trace_at_another_batch_puts_the_formulas_right() -> None:
+    larger = WORK.with_micro_batch(8)
+    corrected = estimate_memory(larger, knowing(WORK, more=1.25))
+    truth = trace(larger, 1.25).allocated_bytes + WORKSPACES
+    assert corrected.tier == "analytic" and "micro-batch 4" in corrected.basis
+    assert corrected.allocated_bytes == pytest.approx(truth, rel=0.01)
+    assert abs(estimate_memory(larger).allocated_bytes / truth - 1) > 0.1
+    evaluated = estimate_evaluation(larger, knowing(WORK, more=1.25))
+    assert evaluated is not None and "corrected" in evaluated.basis
+
+
+def test_the_nearest_trace_decides() -> None:
+    requests = {
+        TraceRequest.of(WORK.with_micro_batch(n)): trace(WORK.with_micro_batch(n), more)
+        for n, more in ((2, 3.0), (16, 1.2))
+    }
+    evidence = Evidence(traces={request: one for request, one in requests.items() if request is not None})
+    estimate = estimate_memory(WORK.with_micro_batch(12), evidence)
+    assert "micro-batch 16" in estimate.basis
+
+
+def test_the_largest_micro_batch_follows_the_evidence() -> None:
+    capacity = 24 * GIB
+    plain = largest_micro_batch(WORK, capacity, 64)
+    hungry = largest_micro_batch(WORK, capacity, 64, knowing(WORK, more=1.5))
+    modest = largest_micro_batch(WORK, capacity, 64, knowing(WORK, more=0.6))
+    assert hungry < plain < modest
+
+
+def measurement(**changes: object) -> Measurement:
+    made = Measurement(
+        measured_at="2026-11-21T10:00:00+00:00",
+        source="probe",
+        machine="cuda:NVIDIA RTX 3090:24576",
+        model=model_digest(WORK.model_config),
+        model_name="esm2-650m",
+        task=WORK.task,
+        micro_batch=WORK.micro_batch,
+        accumulation=WORK.accumulation,
+        world_size=1,
+        length=WORK.length,
+        target_length=0,
+        precision=WORK.precision,
+        attention=WORK.attention,
+        checkpointing=False,
+        optimizer=WORK.optimizer,
+        strategy="single",
+        offload="none",
+        lora_rank=0,
+        lora_targets=(),
+        loss_chunk=None,
+        compiled=False,
+        steps=5,
+        step_s=1.0,
+        step_low_s=0.9,
+        step_high_s=1.1,
+        peak_allocated_bytes=14 * GIB,
+        peak_reserved_bytes=15 * GIB,
+        device_used_bytes=int(15.4 * GIB),
+    )
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def test_what_was_measured_is_shown() -> None:
+    estimate = estimate_memory(WORK, Evidence(measurements=(measurement(),)))
+    assert (estimate.allocated_bytes, estimate.reserved_bytes) == (14 * GIB, 15 * GIB)
+    assert estimate.device_used_bytes == int(15.4 * GIB)
+    assert estimate.basis == "measured here on 2026-11-21 (probe)"
+    assert sum(estimate.breakdown.values()) == estimate.needed_bytes
+    assert all(size >= 0 for size in estimate.breakdown.values())
+    assert estimate.verdict(int(16.5 * GIB)) == "fits"
+    assert estimate.verdict(int(14 * GIB)) == "does_not_fit"
+
+
+def test_the_fullest_of_several_measurements() -> None:
+    several = (measurement(), measurement(peak_allocated_bytes=16 * GIB, source="run"), measurement())
+    assert estimate_memory(WORK, Evidence(measurements=several)).allocated_bytes == 16 * GIB
+
+
+@pytest.mark.parametrize(
+    "changes", [{"micro_batch": 2}, {"precision": "fp16"}, {"peak_allocated_bytes": None}, {"length": 256}], ids=str
+)
+def test_other_measurements_say_nothing(changes: dict) -> None:
+    evidence = Evidence(measurements=(measurement(**changes),))
+    assert estimate_memory(WORK, evidence) == estimate_memory(WORK)
+
+
+def test_a_measured_peak_far_from_the_formulas_keeps_its_parts_whole() -> None:
+    for size in (1, 4, 40):
+        estimate = estimate_memory(WORK, Evidence(measurements=(measurement(peak_allocated_bytes=size * GIB),)))
+        assert all(part >= 0 for part in estimate.breakdown.values())
+        assert sum(estimate.breakdown.values()) == estimate.needed_bytes
+
+
+def test_resident_memory_of_a_cpu_process() -> None:
+    work = replace(WORK, device="cpu", precision="fp32")
+    measured = measurement(
+        machine="cpu:8", precision="fp32", host_rss_bytes=20 * GIB, peak_allocated_bytes=None, device_used_bytes=None
+    )
+    estimate = estimate_memory(work, Evidence(measurements=(measured,)))
+    assert (estimate.tier, estimate.device_used_bytes) == ("measured", 20 * GIB)
+
+
+def test_libraries_take_workspaces_by_the_card() -> None:
+    other, hopper = (estimate_memory(replace(WORK, capability=name)).allocated_bytes for name in ("8.0", "9.0"))
+    assert hopper - other == BLAS_HANDLES * (HOPPER_WORKSPACE_BYTES - BLAS_WORKSPACE_BYTES)
+    assert (
+        estimate_memory(replace(WORK, device="cpu")).allocated_bytes
+        == peak_of(replace(WORK, device="cpu")).allocated_bytes
+    )
+
+
+def test_several_processes_hold_buffers_of_nccl() -> None:
+    one, two = (estimate_memory(replace(WORK, strategy="ddp", world_size=n)) for n in (1, 2))
+    assert 0.2 * GIB < two.breakdown["context"] - one.breakdown["context"] < 0.5 * GIB
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "zero1", "zero2", "zero3"])
+def test_a_trace_is_shared_out_like_the_formulas(strategy: str) -> None:
+    """A trace that says what the formulas say gives what they give, once its states are shared out."""
+    work = replace(WORK, strategy=strategy, world_size=4, accumulation=2)
+    alone = replace(work, strategy="single", world_size=1)
+    request = TraceRequest.of(work)
+    assert request is not None
+    held = replace(alone, precision="bf16-true") if strategy.startswith("zero") else alone
+    evidence = Evidence(traces={request: trace(held)})
+    assert estimate_memory(work, evidence).allocated_bytes == pytest.approx(
+        estimate_memory(work).allocated_bytes, rel=0.1
+    )
+
+
+def test_fsdp_gathers_weights_in_the_format_that_autocast_would_cast_them_to() -> None:
+    work = replace(WORK, strategy="fsdp", world_size=8)
+    request = TraceRequest.of(work)
+    assert request is not None
+    moment = Moment("the forward pass", {"weights": 4 * GIB, "activations": GIB, "temporary": 2 * GIB})
+    full = replace(trace(replace(work, strategy="single", world_size=1)), training=(moment,))
+    peak = estimate_memory(work, Evidence(traces={request: full})).peak
+    assert peak is not None
+    assert peak.moment.parts["temporary"] < GIB
+    assert peak.moment.parts["activations"] == GIB
