@@ -72,12 +72,27 @@ def scaled_dot_product(recorder: Recorder) -> Any:
         wide = max(query.shape[-1], value.shape[-1]) > LARGEST_HEAD
         # The memory-efficient kernel knows no groups; the flash kernel no bias and no fp32.
         if query.dim() != 4 or wide or (grouped and (bias is not None or not half)):
-            return torch.ops.aten._scaled_dot_product_attention_math(  # type: ignore[no-any-return]
-                query, key, value, attn_mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa
-            )[0]
+            return plain_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
         return FusedAttention.apply(query, key, value, bias, is_causal, recorder)  # type: ignore[no-any-return, no-untyped-call]
 
     return attention
+
+
+def plain_attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> torch.Tensor:
+    """Products and a softmax, as Apple's GPUs compute what needs gradients (torch's attention.cpp)."""
+    query, key, value, attn_mask = _autocast(query, key, value, attn_mask)
+    return torch.ops.aten._scaled_dot_product_attention_math(  # type: ignore[no-any-return]
+        query, key, value, attn_mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa
+    )[0]
 
 
 def flash_attention(recorder: Recorder) -> Any:

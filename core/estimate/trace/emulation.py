@@ -16,7 +16,7 @@ import transformers.integrations.flash_attention as flash
 import transformers.modeling_utils as modeling_utils
 import transformers.utils.import_utils as import_utils
 from torch.nn import functional
-from trainwiz.core.estimate.trace.attention import Recorder, flash_attention, scaled_dot_product
+from trainwiz.core.estimate.trace.attention import Recorder, flash_attention, plain_attention, scaled_dot_product
 from trainwiz.core.estimate.trace.autocast import cuda_autocast_lists
 from transformers import GenerationMixin, PreTrainedModel
 
@@ -30,6 +30,10 @@ def emulated(device: str, recorder: Recorder) -> Iterator[None]:
         # Models build masks for fake tensors that they leave out for real ones.
         changes.enter_context(replaced(import_utils, "is_fake_tensor", lambda tensor: False))
         changes.enter_context(replaced(GenerationMixin, "_beam_search_has_unfinished_sequences", _two_positions()))
+        if device == "mps":
+            # Its own lists are close to CUDA's.
+            changes.enter_context(cuda_autocast_lists())
+            changes.enter_context(replaced(functional, "scaled_dot_product_attention", plain_attention))
         if device == "cuda":
             changes.enter_context(cuda_autocast_lists())
             kernels = {

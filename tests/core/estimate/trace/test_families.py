@@ -60,7 +60,19 @@ FAMILIES: dict[tuple[str, str], tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("family", FAMILIES, ids="-".join)
+OFTEN = {"gemma2", "gemma3_text", "mixtral", "gpt_bigcode", "deberta", "mbart", "mt5"}
+"""The others are alike enough to be left to `make test-all`."""
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        pytest.param(
+            family, id="-".join(family), marks=() if family[1] in OFTEN or "class" in family[0] else pytest.mark.all
+        )
+        for family in FAMILIES
+    ],
+)
 def test_a_step_of(family: tuple[str, str]) -> None:
     task, kind = family
     config, settings = FAMILIES[family]

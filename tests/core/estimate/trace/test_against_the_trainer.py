@@ -1,0 +1,146 @@
+"""Traces against RunTrainer itself: the product's own training process, watched by torch's profiler.
+
+Nothing of the tracer runs in it: its forward pass, loss, accumulation, clipping and step are those
+of a run. The fullest point of its second step is what the trace of the same request says.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import Dataset
+from trainwiz.core.config import RunConfig
+from trainwiz.core.estimate.trace.build import build_traced_model, run_config
+from trainwiz.core.estimate.trace.full import trace_full
+from trainwiz.core.tracing.request import TraceRequest
+from trainwiz.core.training.evaluation_schedule import EvaluationSchedule
+from trainwiz.core.training.loss import StepLoss
+from trainwiz.core.training.meter import StepMeter
+from trainwiz.core.training.model_inputs import batch_alone, decoder_only, encoder_decoder
+from trainwiz.core.training.parts import TaskParts
+from trainwiz.core.training.sampling import EpochSampler
+from trainwiz.core.training.trainer import RunTrainer
+from transformers import PrinterCallback, ProgressCallback, TrainerCallback, TrainingArguments
+
+from tests.core.estimate.trace.requests import ESM, GPT2, LLAMA, M2M, T5, request
+
+ALIGNMENT = 64
+INPUTS = {"causal-lm": decoder_only, "seq2seq": encoder_decoder, "masked-lm": batch_alone}
+FP32 = {"precision": "fp32", "device": "cpu"}
+CASES = {
+    "llama": request(LLAMA, **FP32),
+    "llama-bf16": request(LLAMA, precision="bf16", device="cpu"),
+    "llama-checkpointed-accumulated": request(LLAMA, **FP32, checkpointing=True, accumulation=2, length=256),
+    "llama-lora": request(
+        LLAMA, precision="bf16", device="cpu", half_weights=True, lora_rank=8, lora_targets=("q_proj", "v_proj")
+    ),
+    "llama-sliced-loss": request(LLAMA, **FP32, loss_chunk=64),
+    "gpt2-foreach": request(GPT2, **FP32, optimizer="adafactor", attention="eager"),
+    "t5": request(T5, **FP32, task="seq2seq", target_length=96, label_smoothing=True),
+    "m2m": request(M2M, **FP32, task="seq2seq", target_length=96, accumulation=2),
+    "esm": request(ESM, **FP32, task="masked-lm", micro_batch=8),
+}
+
+
+class FullRows(Dataset[Any]):
+    """Rows of the longest length; the last of each batch ends with one place of padding."""
+
+    def __init__(self, asked: TraceRequest, rows: int) -> None:
+        self.asked, self.rows = asked, rows
+
+    def __len__(self) -> int:
+        return self.rows
+
+    def __getitem__(self, number: int) -> dict[str, torch.Tensor]:
+        mask = torch.ones(self.asked.length, dtype=torch.int64)
+        if (number + 1) % self.asked.micro_batch == 0:
+            mask[-1] = 0
+        labels = torch.full((self.asked.target_length or self.asked.length,), 5)
+        return {"input_ids": torch.full((self.asked.length,), 5), "attention_mask": mask, "labels": labels}
+
+
+def collated(rows: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    return {key: torch.stack([row[key] for row in rows]) for key in rows[0]}
+
+
+class InOrder(EpochSampler):
+    def __iter__(self) -> Any:
+        return iter(range(len(self)))
+
+
+class Watch(TrainerCallback):
+    """Profiles the allocator during the third step."""
+
+    def __init__(self) -> None:
+        self.profile = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True)
+        self.held = 0
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step != 2:
+            return
+        model, optimizer = kwargs["model"], kwargs["optimizer"]
+        states = [value for state in optimizer.state.values() for value in state.values()]
+        tensors = [*model.parameters(), *model.buffers(), *(value for value in states if torch.is_tensor(value))]
+        storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}
+        self.held = sum(-(-size // ALIGNMENT) * ALIGNMENT for size in storages.values())
+        self.profile.start()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step == 3:
+            self.profile.stop()
+
+    def peak(self) -> int:
+        kineto = self.profile.profiler.kineto_results  # type: ignore[union-attr]
+        changes = sorted((event.start_ns(), event.nbytes()) for event in kineto.events() if event.name() == "[memory]")
+        total = peak = 0
+        for _, change in changes:
+            total += change
+            peak = max(peak, total)
+        assert peak > 0
+        return self.held + peak
+
+
+def trained_peak(asked: TraceRequest, folder: Path) -> int:
+    config: RunConfig = run_config(asked)
+    steps, rows = 4, 4 * asked.micro_batch * asked.accumulation
+    parts = TaskParts(
+        model=build_traced_model(asked),
+        tokenizer=None,
+        train=FullRows(asked, rows),
+        evaluation=None,
+        collate=collated,
+        sampler=InOrder(rows, 0),
+        loss=StepLoss(0.1 if asked.label_smoothing else 0.0, asked.loss_chunk),
+        schedule=EvaluationSchedule.of(config),
+        inputs=INPUTS[asked.task],
+    )
+    args = TrainingArguments(
+        output_dir=str(folder),
+        use_cpu=True,
+        max_steps=steps,
+        bf16=asked.precision == "bf16",
+        per_device_train_batch_size=asked.micro_batch,
+        gradient_accumulation_steps=asked.accumulation,
+        optim=asked.optimizer,
+        activation_checkpointing=asked.checkpointing,
+        activation_checkpointing_kwargs={"use_reentrant": False} if asked.checkpointing else None,
+        remove_unused_columns=False,
+        report_to="none",
+        save_strategy="no",
+        eval_strategy="no",
+        disable_tqdm=True,
+        logging_strategy="no",
+    )
+    trainer = RunTrainer(args, parts, StepMeter())
+    watch = Watch()
+    trainer.add_callback(watch)
+    for printing in (PrinterCallback, ProgressCallback):
+        trainer.remove_callback(printing)
+    trainer.train()
+    return watch.peak()
+
+
+@pytest.mark.parametrize("asked", CASES.values(), ids=CASES)
+def test_the_trace_is_what_the_trainer_does(asked: TraceRequest, tmp_path: Path) -> None:
+    assert trace_full(asked).allocated_bytes == pytest.approx(trained_peak(asked, tmp_path), rel=2e-3)

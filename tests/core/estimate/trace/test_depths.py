@@ -1,0 +1,101 @@
+"""Which shallow versions stand for a model, by its config."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from trainwiz.core.estimate.trace.depths import Stack, shallow_versions, with_depths
+from transformers import AutoConfig
+
+
+def versions_of(model_type: str, **values: Any) -> Any:
+    return shallow_versions(AutoConfig.for_model(model_type, **values))
+
+
+@pytest.mark.parametrize(
+    ("model_type", "values", "first", "second", "times"),
+    [
+        ("llama", {"num_hidden_layers": 33}, (2,), (3,), 31),
+        ("gpt2", {"n_layer": 24}, (2,), (3,), 22),
+        ("gemma2", {"num_hidden_layers": 26}, (2,), (4,), 12),
+        ("gemma2", {"num_hidden_layers": 27}, (3,), (5,), 12),
+        ("gemma3_text", {"num_hidden_layers": 62}, (8,), (14,), 9),
+        ("modernbert", {"num_hidden_layers": 22}, (4,), (7,), 6),
+        ("qwen2_moe", {"num_hidden_layers": 24, "decoder_sparse_step": 2}, (2,), (4,), 11),
+        ("deepseek_v3", {"num_hidden_layers": 61, "first_k_dense_replace": 3}, (4,), (5,), 57),
+        ("jamba", {"num_hidden_layers": 64}, (8,), (16,), 7),
+        ("longformer", {"num_hidden_layers": 12, "attention_window": [64] * 12}, (2,), (3,), 10),
+        ("m2m_100", {"encoder_layers": 24, "decoder_layers": 24, "num_hidden_layers": 24}, (2, 2), (3, 3), 22),
+        ("bart", {"encoder_layers": 24, "decoder_layers": 12}, (4, 2), (6, 3), 10),
+        ("bart", {"encoder_layers": 12, "decoder_layers": 2}, (2, 2), (3, 2), 10),
+        ("t5", {"num_layers": 24}, (2, 2), (3, 3), 22),
+    ],
+)
+def test_depths_cover_the_pattern(
+    model_type: str, values: dict[str, Any], first: tuple[int, ...], second: tuple[int, ...], times: int
+) -> None:
+    found = versions_of(model_type, **values)
+    assert (found.first, found.second, found.times) == (first, second, times)
+    for stack, one, other in zip(found.stacks, first, second, strict=True):
+        assert one + times * (other - one) == stack.layers
+        assert one >= stack.prefix + stack.period
+
+
+@pytest.mark.parametrize(
+    ("model_type", "values"),
+    [
+        ("llama", {"num_hidden_layers": 1}),
+        ("llama", {"num_hidden_layers": 8}),
+        ("gemma3_text", {"num_hidden_layers": 18}),
+        ("marian", {"encoder_layers": 6, "decoder_layers": 6}),
+        ("funnel", {}),
+        ("resnet", {}),
+    ],
+)
+def test_where_nothing_is_saved_or_known_there_are_none(model_type: str, values: dict[str, Any]) -> None:
+    assert versions_of(model_type, **values) is None
+
+
+def rebuilt(values: dict[str, Any], depths: tuple[int, ...]) -> Any:
+    def config(of: dict[str, Any]) -> Any:
+        return AutoConfig.for_model(
+            of["model_type"], **{key: value for key, value in of.items() if key != "model_type"}
+        )
+
+    whole = config(values)
+    found = shallow_versions(whole)
+    assert found is not None
+    return config(with_depths(values, whole, found.stacks, depths))
+
+
+def test_both_names_of_the_depth_are_changed() -> None:
+    shallow = rebuilt(
+        {"model_type": "marian", "encoder_layers": 24, "decoder_layers": 24, "num_hidden_layers": 24}, (3, 2)
+    )
+    assert (shallow.encoder_layers, shallow.decoder_layers, shallow.num_hidden_layers) == (3, 2, 3)
+    assert rebuilt({"model_type": "gpt2", "num_hidden_layers": 24}, (3,)).n_layer == 3
+
+
+def test_a_decoder_as_deep_as_the_encoder_by_default_keeps_its_own_depth() -> None:
+    shallow = rebuilt({"model_type": "t5", "num_layers": 24}, (2, 3))
+    assert (shallow.num_layers, shallow.num_decoder_layers) == (2, 3)
+
+
+def test_what_is_said_of_each_layer_is_said_of_the_first_ones() -> None:
+    kinds = ["sliding_attention", "full_attention"] * 13
+    shallow = rebuilt({"model_type": "gemma2", "num_hidden_layers": 26, "layer_types": kinds}, (4,))
+    assert shallow.layer_types == kinds[:4]
+    neo = {"model_type": "gpt_neo", "num_layers": 24, "attention_types": [[["global", "local"], 12]]}
+    assert rebuilt(neo, (4,)).attention_layers == ["global", "local"] * 2
+
+
+def test_the_config_that_was_given_stays_as_it_is() -> None:
+    values = {"model_type": "gemma3", "text_config": {"model_type": "gemma3_text", "num_hidden_layers": 62}}
+    assert rebuilt(values, (8,)).text_config.num_hidden_layers == 8
+    assert values["text_config"] == {"model_type": "gemma3_text", "num_hidden_layers": 62}
+
+
+def test_a_stack_offers_depths_that_leave_whole_patterns_away() -> None:
+    assert Stack(("n",), 26, 0, 6).depths() == [8, 14, 20, 26]
+    assert Stack(("n",), 14, 3, 1).depths() == [4, 5, 6, 7]

@@ -1,0 +1,119 @@
+"""Traces by layers against full ones, phase by phase."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from trainwiz.core.estimate.trace.full import trace_full
+from trainwiz.core.estimate.trace.layers import ALL_TRACED, trace_layers
+from trainwiz.core.estimate.trace.problems import CannotTrace
+from trainwiz.core.tracing.request import TraceRequest
+
+from tests.core.tracing.requests import REQUEST
+
+HALF_A_PERCENT = 0.005
+SIZES = {
+    "vocab_size": 128,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 4,
+}
+KV = {"num_key_value_heads": 2, "head_dim": 16}
+SEQ2SEQ = {
+    "vocab_size": 128, "d_model": 64, "encoder_layers": 16, "decoder_layers": 16, "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4, "encoder_ffn_dim": 128, "decoder_ffn_dim": 128,
+}  # fmt: skip
+T5 = {"vocab_size": 128, "d_model": 64, "d_ff": 128, "d_kv": 16, "num_heads": 4, "decoder_start_token_id": 0}
+HARD = {"checkpointing": True, "attention": "eager", "optimizer": "adamw_torch"}
+
+
+def request(task: str, config: dict[str, Any], **changes: Any) -> TraceRequest:
+    values = {"micro_batch": 3, "length": 96, "precision": "bf16", "eval_micro_batch": 3}
+    if task == "seq2seq":
+        values["target_length"] = 64
+    return replace(REQUEST, task=task, model_config=json.dumps(config, sort_keys=True), **{**values, **changes})
+
+
+def check(asked: TraceRequest, *, extended: bool = True) -> None:
+    full, layers = trace_full(asked), trace_layers(asked)
+    assert layers.tier == "layers"
+    assert layers.reserved_bytes is None
+    assert ("extended" in layers.note) == extended
+    assert (layers.parameters, layers.trainable_parameters) == (full.parameters, full.trainable_parameters)
+    assert layers.kernels == pytest.approx(full.kernels, rel=HALF_A_PERCENT)
+    assert layers.flops == pytest.approx(full.flops, rel=HALF_A_PERCENT)
+    for phase in ("training", "evaluation"):
+        expected = {moment.name: moment for moment in getattr(full, phase)}
+        found = {moment.name: moment for moment in getattr(layers, phase)}
+        assert [name for name in expected if name not in found and "other layers" not in name] == []
+        fullest = max(expected.values(), key=lambda moment: moment.bytes)
+        assert max(moment.bytes for moment in found.values()) == pytest.approx(fullest.bytes, rel=HALF_A_PERCENT)
+        for name, moment in found.items():
+            assert moment.bytes == pytest.approx(expected[name].bytes, rel=HALF_A_PERCENT), name
+            for kind, size in moment.parts.items():
+                assert size == pytest.approx(expected[name].parts[kind], abs=0.02 * moment.bytes), (name, kind)
+
+
+def test_a_decoder_that_generates() -> None:
+    check(request("causal-lm", {"model_type": "llama", **SIZES}, generation_length=24, accumulation=2))
+
+
+def test_a_checkpointed_encoder_decoder_whose_peak_moves_with_the_depth() -> None:
+    check(request("seq2seq", {"model_type": "t5", "num_layers": 16, **T5}, **HARD))
+
+
+def test_layers_of_two_kinds() -> None:
+    moe = {
+        "num_experts": 4,
+        "moe_intermediate_size": 32,
+        "shared_expert_intermediate_size": 64,
+        "decoder_sparse_step": 2,
+    }
+    check(request("causal-lm", {"model_type": "qwen2_moe", **SIZES, **moe}, **HARD))
+
+
+def test_adapters() -> None:
+    lora = {"lora_rank": 4, "lora_targets": ("q_proj", "v_proj"), "half_weights": True}
+    check(
+        request("causal-lm", {"model_type": "mistral", **SIZES, "num_key_value_heads": 2}, checkpointing=True, **lora)
+    )
+
+
+def test_a_shallow_model_is_traced_as_it_is() -> None:
+    asked = request("masked-lm", {"model_type": "bert", **SIZES, "num_hidden_layers": 3})
+    check(asked, extended=False)
+    assert trace_layers(asked).note == ALL_TRACED
+
+
+@pytest.mark.all
+@pytest.mark.parametrize("changes", [{}, HARD], ids=["plain", "checkpointed, eager"])
+@pytest.mark.parametrize(
+    ("task", "config"),
+    [
+        ("masked-lm", {"model_type": "esm", **SIZES, "position_embedding_type": "rotary", "pad_token_id": 1, "token_dropout": True, "mask_token_id": 32}),
+        ("masked-lm", {"model_type": "modernbert", **SIZES, "num_hidden_layers": 22, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2}),
+        ("masked-lm", {"model_type": "distilbert", "vocab_size": 128, "dim": 64, "hidden_dim": 128, "n_layers": 12, "n_heads": 4}),
+        ("causal-lm", {"model_type": "gpt2", "vocab_size": 128, "n_embd": 64, "n_layer": 12, "n_head": 4}),
+        ("causal-lm", {"model_type": "falcon", **SIZES}),
+        ("causal-lm", {"model_type": "gpt_neox", **SIZES}),
+        ("causal-lm", {"model_type": "qwen3", **SIZES, **KV}),
+        ("causal-lm", {"model_type": "gemma3_text", **SIZES, **KV, "num_hidden_layers": 38, "sliding_window": 32}),
+        ("causal-lm", {"model_type": "mixtral", **SIZES, **KV, "num_local_experts": 4}),
+        ("seq2seq", {"model_type": "m2m_100", **SEQ2SEQ}),
+        ("seq2seq", {"model_type": "bart", **SEQ2SEQ, "decoder_layers": 4}),
+        ("seq2seq", {"model_type": "pegasus", **SEQ2SEQ}),
+    ],
+    ids=lambda value: value.get("model_type") if isinstance(value, dict) else value,
+)  # fmt: skip
+def test_other_families(task: str, config: dict[str, Any], changes: dict[str, Any]) -> None:
+    check(request(task, config, generation_length=0 if task == "masked-lm" else 16, **changes))
+
+
+def test_a_config_that_cannot_be_built_says_why() -> None:
+    with pytest.raises(CannotTrace) as caught:
+        trace_layers(request("causal-lm", {"model_type": "no-such-model"}))
+    assert caught.value.code == "unknown_model"
