@@ -56,7 +56,7 @@ def _shared(work: Workload, states: States, moment: Moment) -> Moment:
     parts["optimizer"] = states.optimizer
     if states.flat_gradients:
         begun = share > 0 or states.standing_gradients
-        parts["gradients"] = (states.gradients if begun else 0) + (0 if step else int(states.half_gradients * share))
+        parts["gradients"] = (states.gradients if begun else 0) + _half_gradients(states, moment)
     else:
         parts["gradients"] = int(states.gradients * share)
     parts["gradients"] += states.buckets
@@ -73,3 +73,9 @@ def _shared(work: Workload, states: States, moment: Moment) -> Moment:
 
 def _backward_buffers(states: States, moment: Moment) -> int:
     return states.backward_buffers if "backward" in moment.name else 0
+
+
+def _half_gradients(states: States, moment: Moment) -> int:
+    """They come with the layers: none at the start of the backward pass."""
+    early = "the start" in moment.name or "last layer" in moment.name
+    return states.half_gradients if "backward" in moment.name and not early else 0
