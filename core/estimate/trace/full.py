@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from importlib import metadata
 from typing import Any
 
@@ -28,11 +29,21 @@ TRACED_LIBRARIES = ("torch", "transformers", "accelerate", "peft")
 
 def trace_full(request: TraceRequest) -> TraceResult:
     """The whole model, with the allocator replayed. Raises CannotTrace."""
+    return trace_into(Ledger(rounding_of(request)), request)
+
+
+def rounding_of(request: TraceRequest) -> int:
+    return ROUNDING.get(request.device, 64)
+
+
+def trace_into(ledger: Ledger, request: TraceRequest, watch: Callable[[Any], None] = lambda model: None) -> TraceResult:
+    """The same into a ledger of one's own; `watch` gets the model before anything is computed."""
     started = time.perf_counter()
     os.environ["HF_HUB_OFFLINE"] = "1"
-    tracker = Tracker(Ledger(ROUNDING.get(request.device, 64)))
+    tracker = Tracker(ledger)
     with emulated(request.device, tracker), FakeTensorMode(allow_non_fake_inputs=True):
         model = build_traced_model(request)
+        watch(model)
         try:
             with attention_of(model, tracker):
                 return trace_model(model, request, tracker, started)

@@ -64,8 +64,8 @@ class PeaksLedger(Ledger):
         self._backward: dict[str, Iterator[Place]] = {}
         self._grew = False
 
-    def watch(self, model: nn.Module) -> bool:
-        """Be told which layer a forward pass is at. False where the model's layers are not found."""
+    def watch(self, model: nn.Module) -> None:
+        """Be told which layer a pass is at. `depths` stays empty where the model's layers are not found."""
         for name, layers in layer_stacks(model):
             self.depths[name] = len(layers)
             for number, layer in enumerate(layers):
@@ -75,7 +75,6 @@ class PeaksLedger(Ledger):
             downwards = iter([(BACKWARD, name, number) for number in reversed(range(len(layers)))])
             for number in range(len(layers)):
                 self._backward[backward_phase(name, number, len(layers))] = downwards
-        return bool(self.depths)
 
     def enter(self, phase: str) -> None:
         place = next(self._backward[phase], None) if phase in self._backward else None
@@ -165,7 +164,7 @@ class Growth:
         """
         phase, stack, number = place
         more = self.second.get(stack, 0) - self.first.get(stack, 0)
-        if not more or not self._is_last(place):
+        if not self._is_last(place):
             return
         ends = (phase, stack, self.first[stack] - 1), (phase, stack, self.second[stack] - 1)
         other = second.get((phase, stack, number + more))
@@ -177,8 +176,10 @@ class Growth:
             yield other.phase, _extended(earlier, point, self.times)
 
     def _is_last(self, place: Place) -> bool:
+        """Of the last pattern of a stack that grows."""
         _, stack, number = place
-        return number != AFTER and number >= self.first.get(stack, 0) - self.periods.get(stack, 1)
+        first = self.first.get(stack, 0)
+        return number != AFTER and first < self.second.get(stack, 0) and number >= first - self.periods.get(stack, 1)
 
 
 def _paired(first: list[Point], second: list[Point]) -> Iterator[tuple[Point, Point]]:

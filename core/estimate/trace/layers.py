@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from dataclasses import dataclass, replace
 
-from torch._subclasses.fake_tensor import FakeTensorMode
-from trainwiz.core.estimate.trace.build import build_traced_model
 from trainwiz.core.estimate.trace.depths import Versions, shallow_versions, with_depths
-from trainwiz.core.estimate.trace.emulation import emulated
-from trainwiz.core.estimate.trace.full import ROUNDING, trace_full, trace_model
+from trainwiz.core.estimate.trace.full import rounding_of, trace_full, trace_into
 from trainwiz.core.estimate.trace.growth import Growth, Parts, PeaksLedger
-from trainwiz.core.estimate.trace.tracker import Tracker
+from trainwiz.core.estimate.trace.problems import CannotTrace
 from trainwiz.core.tracing.request import TraceRequest
 from trainwiz.core.tracing.result import TraceResult
 from transformers import AutoConfig
@@ -84,31 +80,20 @@ def _shallow(request: TraceRequest) -> tuple[Versions, TraceRequest, TraceReques
 
 def _traced(request: TraceRequest) -> _Shallow | None:
     """None where the layers of the model are not found, or a version of it cannot be traced by itself."""
-    os.environ["HF_HUB_OFFLINE"] = "1"
-    ledger = PeaksLedger(ROUNDING.get(request.device, 64))
-    tracker = Tracker(ledger)
+    ledger = PeaksLedger(rounding_of(request))
     try:
-        with emulated(request.device, tracker), FakeTensorMode(allow_non_fake_inputs=True):
-            model = build_traced_model(request)
-            if not ledger.watch(model):
-                return None
-            result = trace_model(model, request, tracker, time.perf_counter())
-    except Exception:  # noqa: BLE001 - likewise
+        result = trace_into(ledger, request, ledger.watch)
+    except CannotTrace:
         return None
-    return _Shallow(result, ledger.depths, ledger.sections[-1], ledger.take())
+    return _Shallow(result, ledger.depths, ledger.sections[-1], ledger.take()) if ledger.depths else None
 
 
 def _periods(versions: Versions, first: dict[str, int], second: dict[str, int]) -> dict[str, int]:
     """Of each stack of the model by its name; the config knows the stacks by its keys."""
-    return {
-        name: max(
-            stack.period
-            for stack, *depths in zip(versions.stacks, versions.first, versions.second, strict=True)
-            if depths == [depth, second[name]]
-        )
-        for name, depth in first.items()
-        if [depth, second.get(name)] in [list(depths) for depths in zip(versions.first, versions.second, strict=True)]
-    }
+    of_depths: dict[tuple[int, int], int] = {}
+    for stack, *depths in zip(versions.stacks, versions.first, versions.second, strict=True):
+        of_depths[depths[0], depths[1]] = max(stack.period, of_depths.get((depths[0], depths[1]), 1))
+    return {name: of_depths.get((depth, second[name]), 1) for name, depth in first.items() if name in second}
 
 
 def _all_layers(request: TraceRequest, started: float) -> TraceResult:

@@ -1,0 +1,125 @@
+"""The real tracer behind the worker: torch in a child, never in this kind of client."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+from trainwiz.core.tracing.cache import TraceCache
+from trainwiz.core.tracing.result import TraceProblem, TraceResult
+from trainwiz.core.tracing.worker import TraceWorker, tracer_command
+
+from tests.core.tracing.requests import REQUEST
+
+pytestmark = pytest.mark.real
+
+LLAMA = {
+    "model_type": "llama", "vocab_size": 128, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 12,
+    "num_attention_heads": 4,
+}  # fmt: skip
+SMALL = replace(REQUEST, model_config=json.dumps(LLAMA), precision="bf16", eval_micro_batch=2)
+NO_CACHE = TraceCache(Path(), most=0)
+WAIT_S = 120.0
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[TraceWorker]:
+    with TraceWorker(NO_CACHE) as made:
+        yield made
+
+
+def test_both_tiers_come_from_one_warm_process(worker: TraceWorker) -> None:
+    layers, full = worker.ask(SMALL, "layers", WAIT_S), worker.ask(SMALL, "full", WAIT_S)
+    assert isinstance(layers, TraceResult)
+    assert isinstance(full, TraceResult)
+    assert (layers.tier, full.tier) == ("layers", "full")
+    assert layers.allocated_bytes == pytest.approx(full.allocated_bytes, rel=0.02)
+    assert full.reserved_bytes is not None
+    assert full.reserved_bytes >= full.allocated_bytes
+    assert worker.state == "ready"
+
+
+def test_a_fork_of_a_process_that_has_traced_gives_the_same(worker: TraceWorker) -> None:
+    first, again = worker.ask(SMALL, "full", WAIT_S), worker.ask(SMALL, "full", WAIT_S)
+    assert isinstance(first, TraceResult)
+    assert isinstance(again, TraceResult)
+    assert (first.training, first.evaluation, first.reserved_bytes) == (
+        again.training,
+        again.evaluation,
+        again.reserved_bytes,
+    )
+
+
+@pytest.mark.parametrize(
+    ("config", "code"),
+    [
+        ('{"model_type": "no-such-model"}', "unknown_model"),
+        ('{"hidden_size": 3}', "invalid_config"),
+        ('{"model_type": "llama", "hidden_size": "wide"}', "invalid_config"),
+        ('{"model_type": "odd", "auto_map": {"AutoModel": "x.y"}}', "remote_code"),
+        ("[1, 2]", None),
+        ("not json", None),
+    ],
+)
+def test_what_cannot_be_built_is_one_sentence(worker: TraceWorker, config: str, code: str | None) -> None:
+    for tier in ("layers", "full"):
+        answer = worker.ask(replace(SMALL, model_config=config), tier, WAIT_S)  # type: ignore[arg-type]
+        assert isinstance(answer, TraceProblem)
+        assert code is None or answer.code == code
+        assert "\n" not in answer.message
+        assert "Traceback" not in answer.message
+    assert worker.state == "ready"
+
+
+def test_without_forks_each_trace_has_a_process_of_its_own() -> None:
+    with TraceWorker(NO_CACHE, command=[*tracer_command(), "--no-fork"]) as worker:
+        answer = worker.ask(SMALL, "layers", WAIT_S)
+        assert isinstance(answer, TraceResult)
+        assert isinstance(worker.ask(replace(SMALL, model_config="{}"), "layers", WAIT_S), TraceProblem)
+
+
+def test_without_torch_the_answer_says_so(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise ImportError('No module named torch')")
+    with TraceWorker(NO_CACHE, environment={"PYTHONPATH": str(tmp_path)}) as worker:
+        answer = worker.ask(SMALL, "layers", WAIT_S)
+    assert answer == TraceProblem("worker_missing", "no trace can be made here: No module named torch")
+
+
+CLIENT = """
+import json, os, sys
+from trainwiz.core.tracing.request import TraceRequest
+from trainwiz.core.tracing.result import TraceResult
+from trainwiz.core.tracing.worker import TraceWorker
+worker = TraceWorker()
+answer = worker.ask(TraceRequest.from_json(json.loads(sys.argv[1])), "layers", 120)
+heavy = [name for name in ("torch", "transformers", "accelerate", "peft") if name in sys.modules]
+print(json.dumps([isinstance(answer, TraceResult), heavy, worker._line._process.pid]), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_client_holds_no_torch_and_leaves_no_tracer(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise SystemExit('the folder of the client is not searched')")
+    command = [sys.executable, "-P", "-c", CLIENT, json.dumps(SMALL.to_json())]
+    client = subprocess.Popen(
+        command, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=dict(os.environ)
+    )
+    assert client.stdout is not None
+    traced, heavy, pid = json.loads(client.stdout.readline())
+    assert traced
+    assert heavy == []
+    tracer = psutil.Process(pid)
+    client.kill()
+    client.communicate()
+    end = time.monotonic() + 5
+    while tracer.is_running() and tracer.status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < end
+        time.sleep(0.02)
