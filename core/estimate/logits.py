@@ -40,7 +40,8 @@ def loss_forward_bytes(work: Workload) -> int:
 def loss_backward_bytes(work: Workload) -> int:
     """The kept log-softmax and two gradients of the same size; a slice has its logits beside them."""
     if sliced(work):
-        return _slice(work) * (3 * SINGLE + work.formats.compute + kept_bytes(work))
+        compute = work.formats.compute
+        return _slice(work) * (3 * SINGLE + compute + (compute if compute != SINGLE else 0) + kept_bytes(work))
     return _all(work) * (3 * SINGLE + kept_bytes(work))
 
 

@@ -87,6 +87,12 @@ def _head_bytes(work: Workload) -> int:
     """The final norm, and the transform of a masked-LM head."""
     formats, architecture = work.formats, work.architecture
     width = architecture.hidden * positions_of(work, work.micro_batch)
+    if sliced(work):
+        # The labelled rows of the head's input are taken out of it; their gradient is as large.
+        width_of_rows = 2 * width * formats.residual
+        return width_of_rows + (
+            width * (3 * formats.residual + 3 * formats.compute) if architecture.transform_head else 0
+        )
     if not architecture.transform_head:
         return width * (formats.norm + (0 if work.lora else formats.compute))
     copies = {"erf_unfused": 3}.get(architecture.blocks[-1].activation, 1)

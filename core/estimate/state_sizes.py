@@ -50,9 +50,10 @@ def single_states(work: Workload) -> States:
 
 
 def step_temporary(work: Workload, trainable: int, element: int) -> int:
-    """Copies that the optimizer makes while it steps, in bytes: the foreach AdamW makes one of everything, fused none;
-    Adafactor makes two of one parameter after the other, and fp32 ones of its weights and gradient."""
-    if work.optimizer == "adamw_torch":
+    """Copies that the optimizer makes while it steps, in bytes: the foreach AdamW makes one of everything, fused none; so
+    does SGD, for its weight decay. Adafactor makes two of one parameter after the other, and fp32 ones of its weights
+    and gradient where those are not."""
+    if work.optimizer in ("adamw_torch", "sgd"):
         return trainable * element
     if work.optimizer == "adafactor":
         return largest_trained(work) * SINGLE * (2 if element == SINGLE else 4)

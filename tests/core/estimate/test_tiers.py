@@ -210,7 +210,7 @@ def test_several_processes_hold_buffers_of_nccl() -> None:
     assert 0.2 * GIB < two.breakdown["context"] - one.breakdown["context"] < 0.5 * GIB
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "zero1", "zero2", "zero3"])
+@pytest.mark.parametrize("strategy", ["ddp", "zero2", "zero3"])
 def test_a_trace_is_shared_out_like_the_formulas(strategy: str) -> None:
     """A trace that says what the formulas say gives what they give, once its states are shared out."""
     work = replace(WORK, strategy=strategy, world_size=4, accumulation=2)
@@ -234,3 +234,17 @@ def test_fsdp_gathers_weights_in_the_format_that_autocast_would_cast_them_to() -
     assert peak is not None
     assert peak.moment.parts["temporary"] < GIB
     assert peak.moment.parts["activations"] == GIB
+
+
+def test_half_gradients_of_stage_1_come_with_the_layers() -> None:
+    work = replace(WORK, strategy="zero1", world_size=4, accumulation=2)
+    request = TraceRequest.of(work)
+    assert request is not None
+    states = {"weights": GIB, "gradients": GIB, "optimizer": 2 * GIB}
+    names = ("the forward pass", "the start of the backward pass", "the end of the backward pass")
+    full = replace(trace(WORK), training=tuple(Moment(name, states) for name in names))
+    peak = estimate_memory(work, Evidence(traces={request: full})).peak
+    assert peak is not None
+    forward, start, end = (moment.parts["gradients"] for moment in peak.moments)
+    assert forward < start < end
+    assert end - start == peak.states.half_gradients > 0
