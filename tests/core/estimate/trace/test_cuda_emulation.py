@@ -63,7 +63,7 @@ def test_fused_attention_keeps_no_scores() -> None:
 
 def test_attention_keeps_its_scores_on_apple_gpus() -> None:
     fused, plain = (of_one_layer(ESM, task="masked-lm", length=512, device=device) for device in ("cuda", "mps"))
-    assert plain - fused > 4 * 8 * 512 * 512 * BF16
+    assert plain - fused > 3 * 8 * 512 * 512 * BF16
 
 
 def test_flash_attention_2_needs_no_package_and_costs_what_sdpa_does_without_padding() -> None:
