@@ -18,13 +18,16 @@ class DiskNeeds:
     total_bytes: int
 
 
-def disk_needs(work: Workload, keep: int, *, merged: bool = False, own_base: bool = False) -> DiskNeeds:
+def disk_needs(
+    work: Workload, keep: int, *, merged: bool = False, own_base: bool = False, rows_bytes: int = 0
+) -> DiskNeeds:
     """Bytes on the file system of the run folder.
 
     A checkpoint holds weights and two moments for each trained parameter; DeepSpeed adds its fp32
     copy. One checkpoint more than are kept exists while the newest is being written. A LoRA run
     saves adapters alone: `merged` adds the whole model at its end, `own_base` a base that was drawn
-    at random and is nowhere else.
+    at random and is nowhere else. `rows_bytes`: streamed rows that are written beside the run, so
+    that they can be read in any order.
     """
     parameters, trainable = work.architecture.parameters, work.trainable_parameters
     if work.lora:
@@ -41,4 +44,4 @@ def disk_needs(work: Workload, keep: int, *, merged: bool = False, own_base: boo
     if work.lora:
         base = parameters * work.formats.weights
         final += base * (merged + own_base)
-    return DiskNeeds(checkpoint, final, (keep + 1) * checkpoint + final + LOG_BYTES)
+    return DiskNeeds(checkpoint, final, (keep + 1) * checkpoint + final + rows_bytes + LOG_BYTES)

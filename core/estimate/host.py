@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trainwiz.core.estimate.sharded_states import pinned
+
 MIB = 2**20
 GIB = 2**30
 
@@ -53,7 +55,7 @@ def host_ram_parts(needs: HostNeeds) -> dict[str, int]:
         "loading": needs.processes * needs.weights_bytes if needs.on_gpu else 0,
         "offloaded": needs.processes * needs.offloaded_bytes,
         "workers": needs.processes * needs.workers * (WORKER_BYTES + needs.prefetch * batch),
-        "pinned": needs.processes * (needs.workers * needs.prefetch + 1) * batch if needs.pin_memory else 0,
+        "pinned": needs.processes * (needs.workers * needs.prefetch + 1) * pinned(batch) if needs.pin_memory else 0,
         "data": needs.processes * needs.data_bytes,
         "supervisor": SUPERVISOR_BYTES,
     }

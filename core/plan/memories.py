@@ -38,7 +38,9 @@ def plan_memory(
     kept = config.checkpoint.keep + (1 if config.checkpoint.keep_best else 0)
     disk = 0
     if work is not None:
-        disk = disk_needs(work, kept, merged=config.peft.merge, own_base=config.model.init == "scratch").total_bytes
+        rows = data.bytes_in_memory if config.data.streaming and data is not None else 0
+        scratch = config.model.init == "scratch"
+        disk = disk_needs(work, kept, merged=config.peft.merge, own_base=scratch, rows_bytes=rows).total_bytes
     share = None if devices.capacity_bytes is None else devices.capacity_bytes // processes
     verdict = estimate.verdict(share)
     if evaluation is not None:

@@ -61,3 +61,16 @@ def test_one_more_than_is_kept_exists_while_it_is_written() -> None:
 
 def test_an_adapter_is_small() -> None:
     assert disk_needs(esm650(lora_rank=8, lora_targets=("query", "value")), 2).total_bytes < 0.1 * GIB
+
+
+def test_streamed_rows_are_written_beside_the_run() -> None:
+    work = esm650()
+    assert disk_needs(work, 2, rows_bytes=3 * GIB).total_bytes == disk_needs(work, 2).total_bytes + 3 * GIB
+
+
+def test_pinned_batches_are_rounded_up_to_powers_of_two() -> None:
+    batch = NEEDS.micro_batch * (NEEDS.length + NEEDS.target_length) * 24
+    size = host_ram_parts(NEEDS)["pinned"]
+    waiting = NEEDS.workers * NEEDS.prefetch + 1
+    assert batch * waiting < size < 2 * batch * waiting
+    assert (size // waiting).bit_count() == 1
