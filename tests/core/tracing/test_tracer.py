@@ -81,9 +81,7 @@ def test_what_cannot_be_built_is_one_sentence(worker: TraceWorker, config: str, 
 
 def test_without_forks_each_trace_has_a_process_of_its_own() -> None:
     with TraceWorker(NO_CACHE, command=[*tracer_command(), "--no-fork"]) as worker:
-        answer = worker.ask(SMALL, "layers", WAIT_S)
-        assert isinstance(answer, TraceResult)
-        assert isinstance(worker.ask(replace(SMALL, model_config="{}"), "layers", WAIT_S), TraceProblem)
+        assert isinstance(worker.ask(SMALL, "layers", WAIT_S), TraceResult)
 
 
 def test_without_torch_the_answer_says_so(tmp_path: Path) -> None:
