@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields
-from math import isfinite
+from datetime import datetime
 from typing import Any, Literal
+
+MOST = 1 << 60
+"""Of bytes, tokens or seconds: a file that says more is broken, and arithmetic with it may overflow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,23 +79,24 @@ class Measurement:
 
     def is_sound(self) -> bool:
         """Every value has its type, and the numbers are those of a step: what a file says may be anything."""
-        numbers = (self.step_s, self.step_low_s, self.step_high_s)
         counts = (self.micro_batch, self.accumulation, self.world_size, self.length, self.steps)
-        words = (self.measured_at, self.machine, self.model, self.task, self.precision, self.attention, self.strategy)
-        optional = (
-            *(self.tokens_per_step, self.start_s, self.peak_allocated_bytes, self.peak_reserved_bytes),
-            *(self.device_used_bytes, self.host_rss_bytes, self.largest_micro_batch, self.usual_length),
-            *(self.usual_target_length, self.evaluation_peak_bytes, self.threads, self.loss_chunk),
-        )
+        optional_counts = (self.loss_chunk, self.largest_micro_batch, self.threads)
+        lengths = (self.usual_length, self.usual_target_length)
+        sizes = (self.peak_allocated_bytes, self.peak_reserved_bytes, self.device_used_bytes)
+        more_sizes = (self.host_rss_bytes, self.evaluation_peak_bytes)
+        known = [one for one in (*optional_counts, *lengths, *sizes, *more_sizes) if one is not None]
+        words = (self.machine, self.model, self.task, self.precision, self.attention, self.strategy)
         return (
-            all(_is_number(value) and value > 0 for value in numbers)
-            and all(isinstance(value, int) and not isinstance(value, bool) and value > 0 for value in counts)
-            and all(isinstance(value, str) for value in (*words, self.optimizer, self.offload, self.model_name))
-            and all(value is None or (_is_number(value) and value >= 0) for value in optional)
-            and self.source in ("probe", "run")
-            and isinstance(self.lora_rank, int)
-            and isinstance(self.target_length, int)
+            all(_is_count(value) and value > 0 for value in counts)
+            and all(_is_count(value) for value in (self.target_length, self.lora_rank, *known))
+            and all(_is_number(value) and value > 0 for value in (self.step_s, self.step_low_s, self.step_high_s))
             and self.step_low_s <= self.step_s <= self.step_high_s
+            and all(value is None or _is_number(value) for value in (self.tokens_per_step, self.start_s))
+            and all(isinstance(value, bool) for value in (self.checkpointing, self.compiled))
+            and all(isinstance(value, str) for value in (*words, self.optimizer, self.offload, self.model_name))
+            and all(isinstance(value, str) for value in self.lora_targets)
+            and self.source in ("probe", "run")
+            and _is_date(self.measured_at)
         )
 
     @classmethod
@@ -114,4 +118,17 @@ def measurement_of(planned: dict[str, Any], measured: dict[str, Any]) -> Measure
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < MOST
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and _is_number(value)
+
+
+def _is_date(value: Any) -> bool:
+    """It is shown, so no escape code may stand where ISO 8601 lets any character separate date and time."""
+    try:
+        datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        return False
+    return str(value).isprintable()

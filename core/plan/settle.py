@@ -38,7 +38,9 @@ def settle(given: Given) -> Facts:
         machine, config, any_device=any_device, cpu_processes=_cpu_processes(config, profile)
     )
     here = of_devices(evidence.measurements, machine, devices.device, devices.gpus)
-    evidence = replace(evidence, measurements=here)
+    # torch.compile is another pace and another peak, and nothing of a workload tells them apart.
+    alike = tuple(one for one in here if one.compiled == config.engine.compile)
+    evidence = replace(evidence, measurements=alike)
     collected = [*given.findings, *(data.findings if data is not None else ()), *more]
     draft = Draft(config, mean_length=mean_length(data, config.batch.sequence_length, joined=joins_texts(config)))
     if model is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, get_args
 
@@ -12,6 +11,8 @@ from trainwiz.core.tracing.request import TraceTier
 from trainwiz.core.tracing.result import ProblemCode, TraceProblem, TraceResult
 
 LONGEST_MESSAGE = 400
+MOST_COUNT, MOST_RATE = 1 << 60, 1e30
+"""Bytes or parameters; floating-point operations. More is no trace, and arithmetic with it may overflow."""
 
 
 def result_of(values: Any) -> TraceResult:
@@ -30,7 +31,7 @@ def result_of(values: Any) -> TraceResult:
         and all(_is_moment(moment) for moment in (*result.training, *result.evaluation))
         and all(_is_count(count) for count in counts)
         and (result.reserved_bytes is None or _is_count(result.reserved_bytes))
-        and all(isinstance(rate, int | float) and math.isfinite(rate) and rate >= 0 for rate in rates)
+        and all(isinstance(rate, int | float) and 0 <= rate < MOST_RATE for rate in rates)
         and isinstance(result.note, str)
         and isinstance(result.versions, dict)
     )
@@ -52,7 +53,7 @@ def problem_of(values: Any) -> TraceProblem:
 
 
 def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MOST_COUNT
 
 
 def _is_moment(moment: Moment) -> bool:

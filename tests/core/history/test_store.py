@@ -53,6 +53,16 @@ def test_other_machines_are_left_out() -> None:
         json.dumps({**measurement().to_json(), "micro_batch": 0}),
         json.dumps({**measurement().to_json(), "peak_allocated_bytes": "much"}),
         json.dumps({**measurement().to_json(), "step_s": 1e999}),
+        # Whole numbers of JSON have no end; a float of them overflows.
+        json.dumps({**measurement().to_json(), "step_high_s": 10**400}),
+        json.dumps({**measurement().to_json(), "micro_batch": 10**400}),
+        json.dumps({**measurement().to_json(), "host_rss_bytes": 10**400}),
+        json.dumps({**measurement().to_json(), "target_length": -5}),
+        json.dumps({**measurement().to_json(), "usual_length": 0.5}),
+        json.dumps({**measurement().to_json(), "checkpointing": "no"}),
+        json.dumps({**measurement().to_json(), "lora_targets": [1]}),
+        json.dumps({**measurement().to_json(), "measured_at": "yesterday"}),
+        json.dumps({**measurement().to_json(), "measured_at": "20261121\x1b10"}),
     ],
 )
 def test_a_broken_line_is_left_out(line: str) -> None:

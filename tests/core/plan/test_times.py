@@ -9,11 +9,13 @@ from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.estimate.evidence import Evidence
 from trainwiz.core.estimate.moment import Moment
 from trainwiz.core.hardware.machine import Machine
+from trainwiz.core.history.device import device_key
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.tracing.request import TraceRequest
 from trainwiz.core.tracing.result import TraceResult
 
-from tests.core.plan.machines import config, machine, plan, rows
+from tests.core.history.measurements import measurement_of
+from tests.core.plan.machines import config, machine, plan, real, rows
 
 DATA = DataSummary(rows=1_000_000, rows_exact=True, lengths=(100, 300))
 STEPS = {"training__max_steps": 1000, "batch__target_samples": 64}
@@ -89,6 +91,19 @@ def test_a_traces_counts_are_used() -> None:
     assert again.time.step_low_s == pytest.approx(3 * (first.time.step_low_s or 0), rel=0.1)
 
 
+@pytest.mark.parametrize("compiled", [True, False])
+def test_what_was_measured_with_torch_compile_says_nothing_of_what_runs_without_it(compiled: bool) -> None:
+    here = real(machine(gpu=None))
+    wanted = {**STEPS, "engine__compile": compiled}
+    first = plan(here, config(**wanted), DATA)
+    assert first.work is not None and first.time.basis == "roofline"
+    known = measurement_of(first.work, machine=device_key(here, "cpu"), threads=None, host_rss_bytes=1 << 31)
+    for measured in (True, False):
+        evidence = Evidence(measurements=(replace(known, compiled=measured),))
+        again = plan(here, config(**wanted), DATA, evidence=evidence)
+        assert (again.time.basis == "probe") == (again.memory.tier == "measured") == (measured == compiled)
+
+
 def test_the_json_carries_it_all() -> None:
     document = json.loads(json.dumps(made(machine()).to_json()))
     assert {"total_tokens", "real_tokens", "energy_low_kwh", "energy_cost_high", "basis_text"} <= set(document["time"])
@@ -96,9 +111,12 @@ def test_the_json_carries_it_all() -> None:
 
 
 def test_evaluation_and_saving_are_shares_of_the_total() -> None:
-    few = made(machine(), evaluation__every_steps=500, checkpoint__every_steps=500).time
-    many = made(machine(), evaluation__every_steps=10, checkpoint__every_steps=10).time
-    assert (many.evaluation_s or 0) == pytest.approx(0, abs=1e-9) or (many.evaluation_s or 0) > (few.evaluation_s or 0)
+    held_out = replace(DATA, validation_rows=1000)
+    few, many = (
+        plan(machine(), config(**STEPS, evaluation__every_steps=every, checkpoint__every_steps=every), held_out).time
+        for every in (500, 10)
+    )
+    assert (many.evaluation_s or 0) > 10 * (few.evaluation_s or 0) > 0
     assert (many.saving_s or 0) > 10 * (few.saving_s or 0)
     assert (many.total_s or 0) > (few.total_s or 0)
 

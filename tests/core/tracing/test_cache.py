@@ -56,6 +56,8 @@ def broken_documents() -> list[Any]:
         {**whole, "result": wrong_kind},
         {**whole, "result": {**result, "parameters": -1}},
         {**whole, "result": {**result, "flops": float("nan")}},
+        {**whole, "result": {**result, "flops": 10**400}},
+        {**whole, "result": {**result, "training": [{"name": "forward", "parts": {"weights": 10**400}}]}},
         {**whole, "result": {**result, "tier": "layers"}},
         {**whole, "result": {**result, "unknown": 1}},
     ]
