@@ -1,0 +1,100 @@
+"""The estimator against published figures, beside accelerate's and DeepSpeed's own, and against made-up models.
+
+Nothing in the product is fitted to these rows. A row further off than 8 % is traced again with the code that was
+measured. Writes the tables of docs/estimator.md.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+
+from trainwiz.core.tracing.worker import TraceWorker
+
+from tests.benchmarks.measure import Result
+from tests.benchmarks.published.compare import Comparison, Figure, compare
+from tests.benchmarks.published.crosscheck import CrossCheck, cross_checks
+from tests.benchmarks.published.report import write_tables
+from tests.benchmarks.published.rows import SHARED, PublishedRow, read_rows
+
+MEDIAN_LIMIT = 0.03
+FAR = 0.08
+UNSEEN_LIMIT = 0.03
+COMPARABLE = ("table", "yes")
+
+
+def run() -> list[Result]:
+    rows = read_rows()
+    if not SHARED.is_dir():
+        print("  the shared data folder (../shared/data) is not beside this checkout: published rows are not compared")
+        return _unseen(_checks())
+    with TraceWorker() as worker:
+        compared = []
+        for one in compare(rows, worker):
+            compared.append(one)
+            print(_line(one), flush=True)
+    left_out = [row for row in rows if row.left_out]
+    for row in left_out:
+        print(f"  left out  {row.id:<5}{row.words}: {row.left_out}")
+    checks = _checks()
+    write_tables(compared, left_out, checks)
+    return [*_published(compared), *_unseen(checks)]
+
+
+def _published(compared: Sequence[Comparison]) -> list[Result]:
+    chosen = [one for one in compared if one.row.comparable in COMPARABLE and one.tier == "traced"]
+    table = [one for one in chosen if one.row.comparable == "table"]
+    today = _median(chosen, lambda one: one.today)
+    far = [one.row.id for one in chosen if abs(one.explained.error(one.row)) > FAR]
+    held = sum(one.explained.holds(one.row) for one in chosen)
+    detail = f"{held} of {len(chosen)} inside their interval; with the code of today {today:.1%}"
+    return [
+        Result("median error of the published table, traced", _median(table, _explained), MEDIAN_LIMIT, f"{len(table)} rows"),
+        Result("the same of all comparable rows", _median(chosen, _explained), MEDIAN_LIMIT, detail),
+        Result("comparable rows above 8 % without a cause", len(far), 0, ", ".join(far)),
+        Result("comparable rows without a trace", len([one for one in compared if one.row.comparable in COMPARABLE]) - len(chosen), 0, ""),
+    ]  # fmt: skip
+
+
+def _explained(one: Comparison) -> Figure:
+    return one.explained
+
+
+def _median(chosen: Sequence[Comparison], figure: Callable[[Comparison], Figure]) -> float:
+    return statistics.median(abs(figure(one).error(one.row)) for one in chosen) if chosen else 1.0
+
+
+def _checks() -> list[CrossCheck]:
+    checks = []
+    for check in cross_checks():
+        checks.append(check)
+        print(f"  made up   {check.words}", flush=True)
+    return checks
+
+
+def _unseen(checks: Sequence[CrossCheck]) -> list[Result]:
+    layers = max((abs(check.layers / check.full - 1) for check in checks if check.layers), default=1.0)
+    analytic = max(abs(check.analytic / check.full - 1) for check in checks)
+    counted = [abs(check.traced_small / check.counted - 1) for check in checks if check.counted]
+    return [
+        Result("made-up models: by layers against full", layers, 0.02, f"{len(checks)} models"),
+        Result("made-up models: analytic against full", analytic, 0.15, ""),
+        Result(
+            "made-up models: the trace against MemTracker", max(counted, default=1.0), UNSEEN_LIMIT, f"{len(counted)} real steps"
+        ),
+    ]
+
+
+def _line(one: Comparison) -> str:
+    row, gb = one.row, 1e9
+    explained = ""
+    if one.as_measured is not None:
+        explained = f"; as measured {one.as_measured.point / gb:6.2f} {one.as_measured.error(row):+.1%}"
+        explained += " holds" if one.as_measured.holds(row) else " OUTSIDE"
+    rivals = [None if size is None else size / row.measured - 1 for size in (one.rivals.accelerate, one.rivals.deepspeed)]
+    shown = " ".join("none" if error is None else f"{error:+.0%}" for error in rivals)
+    return (
+        f"  {'holds' if one.today.holds(row) else 'OUTSIDE':<8}{row.id:<6}{row.words[:64]:<65}{row.comparable:<7}"
+        f"{row.figure:<12}{row.measured / gb:7.2f} GB, {one.tier} {one.today.point / gb:7.2f} {one.today.error(row):+6.1%}{explained}"
+        f"; accelerate, DeepSpeed {shown}"
+    )
