@@ -18,7 +18,7 @@ from trainwiz.core.plan.known import OF_THE_MODEL, Known
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.work import model_json
 from trainwiz.core.tracing.request import TraceRequest, TraceTier
-from trainwiz.core.tracing.result import TraceAnswer, TraceProblem, TraceResult
+from trainwiz.core.tracing.result import TraceAnswer, TraceProblem
 
 RefineTier = Literal["analytic", "layers", "full"]
 """How far to go: formulas alone, traces by layers, full traces."""
@@ -107,6 +107,7 @@ class _Search:
     is_cancelled: Callable[[], bool]
     deadline: float | None
     problem: TraceProblem | None = None
+    """Why the plan's own workload has no better figures; one that only a remedy needs is not spoken of."""
     shown: list[Plan] = field(default_factory=list)
 
     def run(self, tier: RefineTier) -> Plan:
@@ -130,7 +131,10 @@ class _Search:
                 return plan
             self._show(replace(plan, memory=replace(plan.memory, waiting=ON_ITS_WAY[tier])))
             answers = self._ask([request], tier)
-            if not any(isinstance(answer, TraceResult) for answer in answers):
+            for answer in answers:
+                # What went wrong before is nothing once a trace is there.
+                self.problem = answer if isinstance(answer, TraceProblem) else None
+            if not answers or self.problem is not None:
                 return plan
             plan = self.refiner.plan(self.gathered)
             self._show(plan)
@@ -171,8 +175,6 @@ class _Search:
                 continue
             answers.append(answer)
             self.refiner._known.learn(request, tier, answer)
-            if isinstance(answer, TraceProblem) and len(requests) == 1:
-                self.problem = answer
         if len(answers) < len(requests):
             for handle in handles:
                 worker.cancel(handle)

@@ -93,6 +93,41 @@ def test_a_problem_is_said_and_remembered() -> None:
     assert len(tracer.asked) == 2
 
 
+def test_a_problem_is_forgotten_when_a_better_tier_has_none() -> None:
+    def only_in_full(request: TraceRequest, tier: TraceTier) -> TraceAnswer:
+        return by_formula(request, tier) if tier == "full" else TraceProblem("unsupported", "Not by layers.")
+
+    plan = Refiner(ScriptedTracer(only_in_full)).improve(
+        gathered(config("esm2-8m", batch__micro_batch_size=8)), lambda _: None
+    )
+    assert plan.memory.tier == "traced" and not plan.memory.waiting
+
+
+def test_a_full_trace_that_fails_is_said_beside_the_one_by_layers() -> None:
+    def only_by_layers(request: TraceRequest, tier: TraceTier) -> TraceAnswer:
+        return by_formula(request, tier) if tier == "layers" else TraceProblem("timeout", "Too long.")
+
+    plan = Refiner(ScriptedTracer(only_by_layers)).improve(
+        gathered(config("esm2-8m", batch__micro_batch_size=8)), lambda _: None
+    )
+    assert "by layers" in plan.memory.basis and plan.memory.waiting == "Too long."
+
+
+def test_a_remedy_that_cannot_be_traced_says_nothing_of_the_plan() -> None:
+    what = gathered(config("esm2-150m", batch__micro_batch_size=8))
+    work = Refiner().plan(what).work
+    assert work is not None
+    own = TraceRequest.of(work)
+
+    def own_alone(request: TraceRequest, tier: TraceTier) -> TraceAnswer:
+        return by_formula(request, tier) if request == own else TraceProblem("invalid_config", "It cannot be built.")
+
+    tracer = ScriptedTracer(own_alone)
+    plan = Refiner(tracer).improve(what, lambda _: None)
+    assert [request == own for request, _ in tracer.asked] == [True, True, False]
+    assert plan.memory.tier == "traced" and not plan.memory.waiting and "model_not_built" not in codes(plan)
+
+
 def test_a_worker_that_died_is_asked_again() -> None:
     answers: list[TraceAnswer] = [TraceProblem("worker_died", "The tracer died.")] * 2
     tracer = ScriptedTracer(lambda request, tier: answers.pop() if answers else by_formula(request, tier))
