@@ -13,10 +13,10 @@ LONGEST_REASON = 200
 NEEDED = ("torch", "transformers", "accelerate", "peft")
 
 
-def answer(tier: str, values: dict[str, Any]) -> dict[str, Any]:
-    """`{"result": ...}` or `{"problem": {"code", "message"}}`."""
+def answer(tier: str, values: dict[str, Any], *, forks: bool = False) -> dict[str, Any]:
+    """`{"result": ...}` or `{"problem": {"code", "message"}}`. `forks`: this process may fork while it traces."""
     try:
-        return {"result": _trace(tier, TraceRequest.from_json(values)).to_json()}
+        return {"result": _trace(tier, TraceRequest.from_json(values), forks).to_json()}
     except CannotTrace as error:
         return problem(error.code, error.message)
     except MemoryError:
@@ -35,11 +35,11 @@ def problem(code: ProblemCode, message: str) -> dict[str, Any]:
     return {"problem": {"code": code, "message": message}}
 
 
-def _trace(tier: str, request: TraceRequest) -> Any:
+def _trace(tier: str, request: TraceRequest, forks: bool) -> Any:
     if tier == "layers":
         from trainwiz.core.estimate.trace.layers import trace_layers
 
-        return trace_layers(request)
+        return trace_layers(request, forks=forks)
     from trainwiz.core.estimate.trace.full import trace_full
 
     return trace_full(request)

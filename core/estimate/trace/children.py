@@ -82,7 +82,7 @@ def _trace_and_end(server: int, tier: str, values: dict[str, Any], writer: int, 
         if tier == "full":
             os.nice(FULL_NICENESS)
         before = set(sys.modules)
-        said = answer(tier, values)
+        said = answer(tier, values, forks=True)
         write_all(
             writer, json.dumps({**said, "imported": [name for name in sys.modules if name not in before]}).encode()
         )

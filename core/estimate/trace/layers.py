@@ -6,6 +6,7 @@ import json
 import time
 from dataclasses import dataclass, replace
 
+from trainwiz.core.estimate.trace.aside import Aside
 from trainwiz.core.estimate.trace.depths import Versions, shallow_versions, with_depths
 from trainwiz.core.estimate.trace.full import rounding_of, trace_full, trace_into
 from trainwiz.core.estimate.trace.growth import Growth, Parts, PeaksLedger
@@ -17,17 +18,19 @@ from transformers import AutoConfig
 ALL_TRACED = "all layers traced"
 
 
-def trace_layers(request: TraceRequest) -> TraceResult:
+def trace_layers(request: TraceRequest, *, forks: bool = False) -> TraceResult:
     """Each peak of each part of the step grows by as much with every further layer (core/estimate/trace/growth.py).
 
-    Where the depth cannot be changed, or little would be saved, all layers are traced. Raises CannotTrace.
+    Where the depth cannot be changed, or little would be saved, all layers are traced. With `forks` the
+    two versions are traced at once (core/estimate/trace/aside.py). Raises CannotTrace.
     """
     started = time.perf_counter()
     shallow = _shallow(request)
-    versions = shallow[0] if shallow else None
-    first = _traced(shallow[1]) if shallow else None
-    second = _traced(shallow[2]) if shallow and first else None
-    if versions is None or first is None or second is None or second.result.kernels <= first.result.kernels:
+    if shallow is None:
+        return _all_layers(request, started)
+    versions, *requests = shallow
+    first, second = _both(*requests) if forks else (_traced(requests[0]), _traced(requests[1]))
+    if first is None or second is None or second.result.kernels <= first.result.kernels:
         return _all_layers(request, started)
     one, other = first.result, second.result
     growth = Growth(first.depths, second.depths, _periods(versions, first.depths, second.depths), versions.times)
@@ -86,6 +89,15 @@ def _traced(request: TraceRequest) -> _Shallow | None:
     except CannotTrace:
         return None
     return _Shallow(result, ledger.depths, ledger.sections[-1], ledger.take()) if ledger.depths else None
+
+
+def _both(first: TraceRequest, second: TraceRequest) -> tuple[_Shallow | None, _Shallow | None]:
+    try:
+        aside = Aside(lambda: _traced(first))
+    except OSError:
+        return _traced(first), _traced(second)
+    deeper = _traced(second)
+    return aside.result(), deeper
 
 
 def _periods(versions: Versions, first: dict[str, int], second: dict[str, int]) -> dict[str, int]:

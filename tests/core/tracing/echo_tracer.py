@@ -17,7 +17,7 @@ from trainwiz.core.estimate.trace.server import Server
 from trainwiz.core.tracing.result import TraceResult
 
 
-def echo(tier: str, values: dict[str, Any]) -> dict[str, Any]:
+def echo(tier: str, values: dict[str, Any], *, forks: bool = False) -> dict[str, Any]:
     task, _, argument = values["task"].partition(" ")
     if task == "sleep":
         time.sleep(float(argument))

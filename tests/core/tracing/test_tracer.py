@@ -47,6 +47,23 @@ def test_both_tiers_come_from_one_warm_process(worker: TraceWorker) -> None:
     assert worker.state == "ready"
 
 
+def test_a_trace_that_is_cancelled_leaves_no_fork_of_its_own(worker: TraceWorker) -> None:
+    worker.ask(SMALL, "layers", WAIT_S)
+    assert worker._line is not None and worker._line._process is not None
+    tracer = psutil.Process(worker._line._process.pid)
+    # Its versions have 200 and 400 layers.
+    slow = {**LLAMA, "model_type": "qwen2_moe", "num_hidden_layers": 1000, "decoder_sparse_step": 200}
+    handle = worker.submit(replace(SMALL, model_config=json.dumps(slow)), "layers", lambda _: None)
+    end = time.monotonic() + 30
+    while len(family := tracer.children(recursive=True)) < 2:
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    worker.cancel(handle)
+    while any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in family):
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
 def test_a_fork_of_a_process_that_has_traced_gives_the_same(worker: TraceWorker) -> None:
     first, again = worker.ask(SMALL, "full", WAIT_S), worker.ask(SMALL, "full", WAIT_S)
     assert isinstance(first, TraceResult)
