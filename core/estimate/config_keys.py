@@ -14,7 +14,7 @@ LARGEST = 2**40
 """No size of a model is above this; figures made of larger ones would leave the range of a float."""
 
 
-HIDDEN = ("hidden_size", "d_model", "n_embd", "dim", "model_dim", "embed_dim")
+HIDDEN = ("hidden_size", "d_model", "n_embd", "n_embed", "dim", "model_dim", "embed_dim")
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_decoder_layers", "decoder_layers")
 HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads", "decoder_attention_heads")
 KV_HEADS = (
