@@ -16,7 +16,7 @@ from trainwiz.core.tracing.result import TraceResult
 PEAK = "the backward pass, as a test has it"
 
 
-def fixed(tier: str, values: dict[str, Any]) -> dict[str, Any]:
+def fixed(tier: str, values: dict[str, Any], **_: Any) -> dict[str, Any]:
     moment = Moment(PEAK, {"activations": int(os.environ["FIXED_BYTES"])})
     return {"result": TraceResult(tier, (moment,), (), None, 1, 1, 1.0, 1.0, 1, 0.1).to_json()}  # type: ignore[arg-type]
 
