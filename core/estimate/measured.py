@@ -35,7 +35,7 @@ class MeasuredStep:
     calibration: float | None
     """Measured over formula at the measured point; what else runs on the device may be scaled by it."""
     exact: bool
-    """The very same settings were measured."""
+    """The very same settings were measured, with rows of such lengths."""
 
 
 def measured_step(
@@ -46,19 +46,22 @@ def measured_step(
     `usual` is `work` at the lengths of a usual batch; `measurements` are of the plan's devices (of_devices),
     newest first. The very same settings give the measured 10 to 90 % of the steps, widened by what runs differ
     by. Otherwise the formula, scaled by measured over formula at the nearest measured point, and wider.
-    `rate` None (a card of no catalogue) leaves only the former.
+    `rate` None (a card of no catalogue) leaves only the very same settings, at other lengths in proportion to the tokens.
     """
     exact = [one for one in measurements if same_step(one, work)]
+    exact = [one for one in exact if _same_lengths(one, usual)] or exact
     if exact:
         newest = exact[0]
         factor = max(_spread(newest), BETWEEN_RUNS.get(work.device, 1.15))
         for other in exact[1:COMPARED]:
             factor = max(factor, _apart(newest.step_s, other.step_s))
-        scale = (
-            1.0 if _same_lengths(newest, usual) or rate is None else _formula(usual, rate) / _then(newest, usual, rate)
-        )
+        scale = 1.0
+        if not _same_lengths(newest, usual):
+            # A card of no catalogue has no formula: then a step takes as its tokens.
+            tokens = 2.0 ** _doublings(newest, usual)
+            scale = tokens if rate is None else _formula(usual, rate) / _then(newest, usual, rate)
         factor *= EACH_DOUBLING ** abs(log2(scale))
-        return _result(newest, newest.step_s * scale, factor, usual, rate, exact=True)
+        return _result(newest, newest.step_s * scale, factor, usual, rate, exact=_same_lengths(newest, usual))
     near = [one for one in measurements if same_model(one, work)]
     if not near or rate is None:
         return None
@@ -84,7 +87,8 @@ def _result(
     calibration = None if rate is None else measurement.step_s / _then(measurement, usual, rate)
     text = _words(measurement)
     if not exact:
-        text = f"scaled from {measurement.micro_batch} x {measurement.length} {text}"
+        length = measurement.usual_length or measurement.length
+        text = f"scaled from {measurement.micro_batch} x {length} {text}"
     basis: Literal["probe", "history"] = "probe" if measurement.source == "probe" else "history"
     # Even around the median, so that Range.likely (the geometric mean) is what was measured.
     return MeasuredStep(Range(seconds / factor, seconds * factor), basis, text, calibration, exact)

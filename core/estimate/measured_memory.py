@@ -21,9 +21,17 @@ class MeasuredPeak:
     basis: str
 
 
-def measured_peak(work: Workload, measurements: Sequence[Measurement]) -> MeasuredPeak | None:
-    """The fullest of the measurements of the very same settings; None where none says how full it was."""
-    same = [one for one in measurements if _says(one, work) and same_work(one, work)]
+def measured_peak(work: Workload, measurements: Sequence[Measurement], expected: int = 0) -> MeasuredPeak | None:
+    """The fullest of the measurements of the very same settings; None where none says how full it was.
+
+    A run whose batches are usually shorter than the longest may never have met that one: its peak counts only where
+    it is beyond what was `expected` (bytes allocated; on a CPU resident).
+    """
+    same = [
+        one
+        for one in measurements
+        if _size(one, work) > (0 if _met_the_longest(one) else expected) and same_work(one, work)
+    ]
     if not same:
         return None
     fullest = max(same, key=lambda one: (one.peak_allocated_bytes or 0, one.host_rss_bytes or 0))
@@ -34,6 +42,15 @@ def measured_peak(work: Workload, measurements: Sequence[Measurement]) -> Measur
     return MeasuredPeak(fullest.peak_allocated_bytes, fullest.peak_reserved_bytes, fullest.device_used_bytes, basis)
 
 
-def _says(measurement: Measurement, work: Workload) -> bool:
-    known = measurement.host_rss_bytes if work.device == "cpu" else measurement.peak_allocated_bytes
-    return known is not None and known > 0
+def _size(measurement: Measurement, work: Workload) -> int:
+    """0 where it is not known."""
+    return (measurement.host_rss_bytes if work.device == "cpu" else measurement.peak_allocated_bytes) or 0
+
+
+def _met_the_longest(measurement: Measurement) -> bool:
+    """A probe begins with batches of full length; in a run they are all so where the usual ones are."""
+    usual = (
+        measurement.usual_length or measurement.length,
+        measurement.usual_target_length or measurement.target_length,
+    )
+    return measurement.source == "probe" or usual == (measurement.length, measurement.target_length)

@@ -62,6 +62,23 @@ class MemoryEstimate:
             return "does_not_fit"
         return "tight" if self.safe_bytes > capacity_bytes else "fits"
 
+    def on_card(self, capacity_bytes: int | None) -> MemoryEstimate:
+        """On a card of this memory: what is cached beyond it is given back, so nvidia-smi never shows more.
+
+        Where more than that is needed, the figures are those of a card that would hold it and no cached blocks.
+        """
+        if capacity_bytes is None:
+            return self
+        most = max(capacity_bytes, self.needed_bytes)
+        used = min(self.device_used_bytes, most)
+        return replace(
+            self,
+            reserved_bytes=max(self.allocated_bytes, self.reserved_bytes - (self.device_used_bytes - used)),
+            device_used_bytes=used,
+            low_bytes=min(self.low_bytes, used),
+            high_bytes=max(used, min(self.high_bytes, max(capacity_bytes, self.safe_bytes))),
+        )
+
 
 def estimate_memory(work: Workload, evidence: Evidence = NO_EVIDENCE) -> MemoryEstimate:
     """Peak memory of one training process on its device; for a CPU the device is host RAM.
@@ -70,7 +87,10 @@ def estimate_memory(work: Workload, evidence: Evidence = NO_EVIDENCE) -> MemoryE
     workload; else from formulas, which a trace of it in another batch puts right.
     """
     estimate = _training(work, evidence)
-    measured = measured_peak(work, evidence.measurements) if evidence.measurements else None
+    if not evidence.measurements:
+        return estimate
+    expected = estimate.device_used_bytes if work.device == "cpu" else estimate.allocated_bytes
+    measured = measured_peak(work, evidence.measurements, expected)
     return estimate if measured is None else _measured(work, estimate, measured)
 
 

@@ -20,18 +20,29 @@ def model_digest(model_config: str) -> str:
 
 
 def of_devices(
-    measurements: Iterable[Measurement], machine: Machine, device: str, gpus: Sequence[Gpu], threads: int | None = None
+    measurements: Iterable[Measurement],
+    machine: Machine,
+    device: str,
+    gpus: Sequence[Gpu],
+    threads: int | None = None,
+    tf32: bool | None = None,
 ) -> tuple[Measurement, ...]:
-    """Those made on the devices that a plan chose, where `threads` is given with as many CPU threads for each process.
+    """Those made on the devices that a plan chose; where given, with as many CPU `threads` for each process, or with
+    or without `tf32` on a GPU, which are another pace.
 
     Order is kept.
     """
     key = device_key(machine, device, gpus)
     if key is None:
         return ()
-    wanted = threads if device == "cpu" else None
+    threads = threads if device == "cpu" else None
+    tf32 = tf32 if device == "cuda" else None
     return tuple(
-        one for one in measurements if one.machine == key and (wanted is None or one.threads in (None, wanted))
+        one
+        for one in measurements
+        if one.machine == key
+        and (threads is None or one.threads in (None, threads))
+        and (tf32 is None or one.tf32 in (None, tf32))
     )
 
 
@@ -65,6 +76,10 @@ def same_work(measurement: Measurement, work: Workload) -> bool:
         and measurement.optimizer == work.optimizer
         and measurement.lora_rank == work.lora_rank
         and measurement.loss_chunk == work.loss_chunk
+        and measurement.padded in (None, work.padded)
+        and measurement.lora_dropout in (None, work.lora_dropout)
+        and measurement.label_smoothing in (None, work.label_smoothing)
+        and measurement.clipping in (None, work.clipping)
     )
 
 

@@ -55,7 +55,7 @@ class Measurement:
     device_used_bytes: int | None = None
     """By nvidia-smi's count, of this process."""
     host_rss_bytes: int | None = None
-    """Of one training process and its loader workers, at its most."""
+    """Of one training process, the fullest, at its most; its loader workers, which share pages with it, are not in it."""
     largest_micro_batch: int | None = None
     """The largest that fit, where it was looked for."""
     versions: dict[str, str] = field(default_factory=dict)
@@ -68,6 +68,13 @@ class Measurement:
     """Allocated at most while held-out rows were evaluated or text was generated, where that was more than training."""
     largest_note: str = ""
     """What ended the search for the largest micro-batch."""
+    padded: bool | None = None
+    """As in a Workload, like the three below it; None in lines that say nothing of it, which match either."""
+    lora_dropout: bool | None = None
+    label_smoothing: bool | None = None
+    clipping: bool | None = None
+    tf32: bool | None = None
+    """TF32 matrix products on a GPU for what is in fp32."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -85,6 +92,7 @@ class Measurement:
         sizes = (self.peak_allocated_bytes, self.peak_reserved_bytes, self.device_used_bytes)
         more_sizes = (self.host_rss_bytes, self.evaluation_peak_bytes)
         known = [one for one in (*optional_counts, *lengths, *sizes, *more_sizes) if one is not None]
+        choices = (self.padded, self.lora_dropout, self.label_smoothing, self.clipping, self.tf32)
         words = (self.machine, self.model, self.task, self.precision, self.attention, self.strategy)
         return (
             all(_is_count(value) and value > 0 for value in counts)
@@ -93,6 +101,7 @@ class Measurement:
             and self.step_low_s <= self.step_s <= self.step_high_s
             and all(value is None or _is_number(value) for value in (self.tokens_per_step, self.start_s))
             and all(isinstance(value, bool) for value in (self.checkpointing, self.compiled))
+            and all(value is None or isinstance(value, bool) for value in choices)
             and all(isinstance(value, str) for value in (*words, self.optimizer, self.offload, self.model_name))
             and all(isinstance(value, str) for value in self.lora_targets)
             and self.source in ("probe", "run")

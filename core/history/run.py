@@ -103,10 +103,14 @@ def _tokens_per_step(lines: list[dict[str, Any]]) -> float | None:
 
 
 def _start_s(state: RunState, rows: list[dict[str, Any]], lines: list[dict[str, Any]]) -> float | None:
-    """From the launcher's start to the first step, and from the last line to the end."""
+    """From the launcher's start to the first step, and from the last line to the end.
+
+    None where rows were evaluated before the first line, which says nothing of that time.
+    """
     first, step_s = finite(lines[0].get("time_s")), finite(lines[0].get("step_s"))
     last = max((finite(row.get("time_s")) or 0.0 for row in rows), default=0.0)
-    if first is None or step_s is None or not state.attempts or state.ended_s is None:
+    evaluated = any(name.startswith("eval_") for row in rows[: rows.index(lines[0])] for name in row)
+    if first is None or step_s is None or evaluated or not state.attempts or state.ended_s is None:
         return None
     resumed = next((finite(row.get("resumed_from")) for row in rows if "resumed_from" in row), 0.0)
     done = max(1.0, (finite(lines[0].get("step")) or 1.0) - (resumed or 0.0))
@@ -139,21 +143,15 @@ def _peaks(rows: Iterable[Mapping[str, Any]]) -> dict[str, int | None]:
 
 
 def _host_rss(run: RunFolder) -> int | None:
-    """One training process with its share of the loader's workers, at its most, as the keeper sampled it."""
+    """The fullest training process at its most, as the keeper sampled it."""
     most = 0
     for row in _rows(run.system_jsonl)[0]:
         processes = row.get("processes")
         if not isinstance(processes, list):
             continue
-        sizes = dict.fromkeys(("trainer", "loader"), 0.0)
-        trainers = 0
         for process in processes:
-            role = process.get("role") if isinstance(process, dict) else None
-            if role in sizes:
-                sizes[role] += finite(process.get("rss_bytes")) or 0.0
-                trainers += role == "trainer"
-        if trainers:
-            most = max(most, int(sum(sizes.values()) / trainers))
+            if isinstance(process, dict) and process.get("role") == "trainer":
+                most = max(most, int(finite(process.get("rss_bytes")) or 0.0))
     return most or None
 
 

@@ -30,7 +30,9 @@ def history_path() -> Path:
 
 
 def load(machine: Machine) -> tuple[Measurement, ...]:
-    """What was measured on this machine, newest first; () for a machine that is only planned.
+    """What was measured on this machine, last written first; () for a machine that is only planned.
+
+    The dates would not order them: clocks are set, and offsets change.
 
     A history that cannot be read is no history: lines that are broken or of a newer kind are left out.
     """
@@ -39,7 +41,7 @@ def load(machine: Machine) -> tuple[Measurement, ...]:
         return ()
     found = (_measurement(line) for line in _lines(history_path()))
     here = [one for one in found if one is not None and one.machine in keys]
-    return tuple(sorted(here, key=lambda one: one.measured_at, reverse=True))
+    return tuple(reversed(here))
 
 
 def append(measurement: Measurement) -> None:

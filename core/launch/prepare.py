@@ -71,7 +71,10 @@ def _plan_json(plan: Plan, config: RunConfig) -> dict[str, Any]:
     """The plan with the paths of run.yaml, so that the folder says nothing of the machine that it was made on."""
     document = plan.to_json()
     document["machine"] = {**document["machine"], "disk_path": "."}
-    document[PLANNED] = planned_fields(plan)
+    # A few rows again and again, or a profiler beside the steps: not the pace of this plan.
+    mode = config.mode
+    ordinary = mode.overfit_batches is None and mode.trace_steps is None
+    document[PLANNED] = planned_fields(plan) if ordinary else None
     choices = choices_of(config.model_copy(update={"origins": plan.config.origins}))
     return {**document, "choices": [asdict(choice) for choice in choices]} if plan.choices else document
 

@@ -25,6 +25,7 @@ from trainwiz.core.json_text import parse_json
 from trainwiz.core.launch.portable import relative_to_folder
 from trainwiz.core.launch.prepare import run_yaml_text
 from trainwiz.core.launch.probe_config import measured_accumulation, probe_config, probe_order
+from trainwiz.core.launch.probe_guard import clear_up
 from trainwiz.core.launch.probe_order import ANSWERS_JSONL, PROBE_MODULE, ProbeOrder
 from trainwiz.core.launch.probe_result import ProbeResult, probe_result
 from trainwiz.core.launch.start import own_launcher, training_variables
@@ -86,9 +87,12 @@ class Probe:
         try:
             if self._guard is not None and self._guard.stdin is not None:
                 self._guard.stdin.close()
+                self._guard.wait()
+                if self._guard.returncode != 0:
+                    # It was killed itself.
+                    clear_up(str(self._folder), self._mark)
                 if self._launcher is not None:
                     self._launcher.wait()
-                self._guard.wait()
         finally:
             signal.signal(signal.SIGINT, before)
 
@@ -98,7 +102,7 @@ class Probe:
         Raises CannotRunError where nothing could be measured, with the reason.
         """
         planned = planned_fields(self._plan) or {}
-        started_s = time.time()
+        started_s = time.monotonic()
         order = probe_order(
             self._plan,
             self._data,
@@ -114,7 +118,7 @@ class Probe:
         lines = self._follow(started_s + self._limit_s, listener)
         failed = self._launcher.poll() not in (None, 0)
         problem = self._diagnosis() if failed else ""
-        result = probe_result(order, planned, lines, started_s, time.time(), problem)
+        result = probe_result(order, planned, lines, started_s, time.monotonic(), problem)
         if result.measurement is None:
             raise CannotRunError(self._failure(lines, problem))
         return result
@@ -161,22 +165,22 @@ class Probe:
             for line in new:
                 lines.append(line)
                 listener(line)
-            if ended or time.time() > ends_s or any(line.get("event") == "end" for line in new):
+            if ended or time.monotonic() > ends_s or any(line.get("event") == "end" for line in new):
                 return lines
             time.sleep(LOOK_EVERY_S)
 
     def _failure(self, lines: list[dict[str, Any]], problem: str) -> Finding:
         if not problem:
-            done = (
-                "its first step was not done"
-                if any(line.get("event") == "ready" for line in lines)
-                else "it was still loading"
-            )
             steps = measured_accumulation(self._plan)
             message = (
-                f"Nothing was measured in {self._limit_s:.0f} s: {done} ({steps} micro-batches of "
-                f"{self._plan.batch.micro_batch}); give it longer (--seconds), a smaller micro-batch (--micro-batch 1) or a shorter length (--length)."
+                f"Nothing was measured in {self._limit_s:.0f} s: it was still loading; give it longer (--seconds)."
             )
+            if any(line.get("event") == "ready" for line in lines):
+                message = (
+                    f"Nothing was measured in {self._limit_s:.0f} s: its first step was not done ({steps} micro-batches "
+                    f"of {self._plan.batch.micro_batch}); give it longer (--seconds), a smaller micro-batch "
+                    "(--micro-batch 1) or a shorter length (--length)."
+                )
             return Finding("probe_too_slow", "error", "batch.micro_batch_size", message)
         return Finding("probe_failed", "error", "bench", f"The probe failed: {problem}")
 

@@ -21,7 +21,7 @@ class ProbeOrder:
     """Sizes in sequences, lengths in tokens."""
 
     ends_s: float
-    """Seconds since the epoch, at which the probe must be over."""
+    """On the monotonic clock, which all processes of a machine share: when the probe must be over."""
     accumulation: int
     """Micro-batches of a step of the plan. The probe's own steps may have fewer."""
     micro_batch: int

@@ -57,7 +57,7 @@ def probe_result(
     ended_s: float,
     problem: str = "",
 ) -> ProbeResult:
-    """`lines` of probe.jsonl, `planned` the fields of the measurement that the plan knows."""
+    """`lines` of probe.jsonl, `planned` the fields of the measurement that the plan knows; times on the monotonic clock."""
     kinds: dict[str, list[Mapping[str, Any]]] = {}
     for line in lines:
         kinds.setdefault(str(line.get("event")), []).append(line)
@@ -72,7 +72,7 @@ def probe_result(
     memory = kinds.get("memory", [{}])[-1]
     rows = kinds.get("rows", [{}])[-1]
     measured = {
-        "measured_at": datetime.datetime.fromtimestamp(ended_s).astimezone().isoformat(timespec="seconds"),
+        "measured_at": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
         "source": "probe",
         "micro_batch": micro_batch,
         **_pace(order, steps, warm),

@@ -89,7 +89,10 @@ def pace_of(
     """
     if work is None or usual is None:
         return None
-    measurements = of_devices(evidence.measurements, machine, devices.device, devices.gpus, config.engine.cpu_threads)
+    engine = config.engine
+    measurements = of_devices(
+        evidence.measurements, machine, devices.device, devices.gpus, engine.cpu_threads, bool(engine.tf32)
+    )
     start = measured_start(work, measurements)
     begin = start[0] if start is not None else start_time(usual)
     measured = measured_step(work, usual, measurements, rate)

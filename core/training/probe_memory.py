@@ -9,7 +9,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import psutil
 import torch
 
 
@@ -21,15 +20,6 @@ def peak_rss_bytes() -> int:
     # Inherited from the parent where that was larger, so the second choice.
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else 1024 * peak
-
-
-def workers_rss_bytes() -> int:
-    """Of the loader's workers now."""
-    total = 0
-    for child in psutil.Process(os.getpid()).children(recursive=True):
-        with suppress(psutil.Error):
-            total += child.memory_info().rss
-    return total
 
 
 def device_used_bytes() -> int | None:
@@ -56,5 +46,5 @@ def memory_figures(device: torch.device) -> dict[str, int | None]:
         "allocated_bytes": int(torch.cuda.max_memory_allocated()) if cuda else None,
         "reserved_bytes": int(torch.cuda.max_memory_reserved()) if cuda else None,
         "used_bytes": device_used_bytes() if cuda else None,
-        "rss_bytes": peak_rss_bytes() + workers_rss_bytes(),
+        "rss_bytes": peak_rss_bytes(),
     }

@@ -69,7 +69,7 @@ class MicroBatchSearch:
 
     def _reason_against(self, micro_batch: int, before: int) -> str:
         """Empty where all processes may try it; the same in all of them, or one would wait for the others."""
-        too_late = time.time() + TIME_MARGIN * self._trial_s * micro_batch / before > self._order.ends_s
+        too_late = time.monotonic() + TIME_MARGIN * self._trial_s * micro_batch / before > self._order.ends_s
         limit = self._rss[0][1] + RAM_SHARE * self._order.host_free_bytes
         if micro_batch > LARGEST:
             return f"no more than {LARGEST} are looked for"

@@ -38,7 +38,7 @@ class Answers:
     def say(self, event: str, **values: Any) -> None:
         if self._writes:
             with self._path.open("a", encoding="utf-8") as lines:
-                lines.write(json.dumps({"event": event, "time_s": time.time(), **values}) + "\n")
+                lines.write(json.dumps({"event": event, "time_s": time.monotonic(), **values}) + "\n")
 
 
 class ProbeTrainer(RunTrainer):
@@ -140,19 +140,19 @@ class ProbeClock(TrainerCallback):
         elif len(self._marks) + 1 == args.gradient_accumulation_steps:
             self.steps += 1
             self._answers.say("step", **self._whole_step(end, args))
-        if self._stops_s is not None and self._agreed(time.time() >= self._stops_s or self.steps >= MOST_STEPS):
+        if self._stops_s is not None and self._agreed(time.monotonic() >= self._stops_s or self.steps >= MOST_STEPS):
             control.should_training_stop = True
         self._end = self._now()
 
     def _warm_step(self, state: TrainerState) -> None:
-        left = self._order.ends_s - time.time()
+        left = self._order.ends_s - time.monotonic()
         self._answers.say("warm", seconds=self.last_s, step=state.global_step, micro_batch=self._trainer.micro_batch)
         if self._agreed(self.last_s > WARM_SHARE * left):
             self._trainer.warm = state.global_step
         if state.global_step >= self._trainer.warm:
             self._memory()
             share = SEARCH_SHARE if self._order.search else 0.0
-            self._stops_s = min(time.time() + self._order.measured_s, self._order.ends_s - share * left)
+            self._stops_s = min(time.monotonic() + self._order.measured_s, self._order.ends_s - share * left)
 
     def _whole_step(self, end: float, args: TrainingArguments) -> dict[str, Any]:
         """Seconds of a step of the plan, and tokens of it over all processes, padding included."""

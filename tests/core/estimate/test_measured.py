@@ -93,9 +93,22 @@ def test_the_nearest_measurement_is_scaled(work: Workload) -> None:
 def test_other_lengths_of_the_same_settings_are_scaled(work: Workload) -> None:
     one = steady(work, usual_length=work.length // 2, step_s=2.0, step_high_s=2.1)
     found = measured_step(work, work, (one,), RATE)
-    assert found is not None and found.exact
+    assert found is not None and not found.exact
+    assert found.text == f"scaled from 4 x {work.length // 2} measured here on 2026-11-21 (probe)"
     assert found.step.likely > 3.0
     assert found.step.high / found.step.likely > BETWEEN_RUNS["cpu"]
+    unknown_card = measured_step(work, work, (one,), None)
+    assert unknown_card is not None
+    assert unknown_card.step.likely == pytest.approx(2.0 * work.length / (work.length // 2))
+
+
+def test_rows_of_like_length_speak_before_newer_ones_of_others(work: Workload) -> None:
+    other = steady(work, usual_length=work.length // 4, step_s=0.5, step_low_s=0.5, step_high_s=0.5)
+    like = steady(work, step_s=2.0, step_low_s=1.9, step_high_s=2.1)
+    found = measured_step(work, work, (other, like), RATE)
+    assert found is not None and found.exact
+    assert found.step.likely == pytest.approx(2.0)
+    assert found.step.high / 2.0 == pytest.approx(BETWEEN_RUNS["cpu"])
 
 
 def test_the_start_is_that_of_whole_runs(work: Workload) -> None:

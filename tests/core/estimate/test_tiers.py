@@ -180,6 +180,15 @@ def test_other_measurements_say_nothing(changes: dict) -> None:
     assert estimate_memory(WORK, evidence) == estimate_memory(WORK)
 
 
+def test_a_run_that_may_not_have_met_its_longest_batch_only_raises_the_figure() -> None:
+    expected = estimate_memory(WORK).allocated_bytes
+    for peak, tier in ((expected // 2, "analytic"), (expected + GIB, "measured")):
+        short = measurement(source="run", peak_allocated_bytes=peak, usual_length=WORK.length // 3)
+        assert estimate_memory(WORK, Evidence(measurements=(short,))).tier == tier
+        for whole in (replace(short, usual_length=WORK.length), replace(short, source="probe")):
+            assert estimate_memory(WORK, Evidence(measurements=(whole,))).allocated_bytes == peak
+
+
 def test_a_measured_peak_far_from_the_formulas_keeps_its_parts_whole() -> None:
     for size in (1, 4, 40):
         estimate = estimate_memory(WORK, Evidence(measurements=(measurement(peak_allocated_bytes=size * GIB),)))
@@ -248,3 +257,21 @@ def test_half_gradients_of_stage_1_come_with_the_layers() -> None:
     forward, start, end = (moment.parts["gradients"] for moment in peak.moments)
     assert forward < start < end
     assert end - start == peak.states.half_gradients > 0
+
+
+def test_a_card_never_shows_more_than_it_has() -> None:
+    request = TraceRequest.of(WORK)
+    assert request is not None
+    estimate = estimate_memory(WORK, Evidence(traces={request: trace(WORK, reserved=3.0)}))
+    roomy = estimate.safe_bytes + GIB
+    assert estimate.device_used_bytes > roomy
+    shown = estimate.on_card(roomy)
+    assert shown.verdict(roomy) == estimate.verdict(roomy) == "fits"
+    assert shown.low_bytes <= shown.device_used_bytes == shown.high_bytes == roomy
+    assert shown.allocated_bytes <= shown.reserved_bytes < roomy
+    narrow = estimate.needed_bytes - GIB
+    beyond = estimate.on_card(narrow)
+    assert beyond.verdict(narrow) == "does_not_fit"
+    assert beyond.device_used_bytes == estimate.needed_bytes
+    assert beyond.high_bytes == estimate.safe_bytes
+    assert estimate.on_card(None) == estimate.on_card(estimate.high_bytes) == estimate

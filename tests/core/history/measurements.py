@@ -64,5 +64,9 @@ def measurement_of(work: Workload, **changes: Any) -> Measurement:
         strategy=work.strategy,
         offload=work.offload,
         loss_chunk=work.loss_chunk,
+        padded=work.padded,
+        lora_dropout=work.lora_dropout,
+        label_smoothing=work.label_smoothing,
+        clipping=work.clipping,
         **{"usual_length": work.length, **changes},
     )

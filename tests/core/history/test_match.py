@@ -40,6 +40,11 @@ def test_the_very_same_settings_match() -> None:
         ({"checkpointing": True}, True, False, False),
         ({"optimizer": "sgd"}, True, False, False),
         ({"loss_chunk": 512}, True, False, False),
+        ({"padded": False}, True, False, False),
+        ({"lora_dropout": True}, True, False, False),
+        ({"label_smoothing": True}, True, False, False),
+        ({"clipping": False}, True, False, False),
+        ({"padded": None, "clipping": None}, True, True, True),
     ],
 )
 def test_what_differs_decides(changes: dict[str, Any], model: bool, work: bool, step: bool) -> None:
@@ -77,3 +82,14 @@ def test_only_measurements_of_the_chosen_devices_count() -> None:
     assert of_devices(known, here, "cuda", cards, 4) == ()
     assert of_devices(known, here, "cpu", (), 8) == (known[0],)
     assert of_devices(known, here, "cpu", (), 4) == ()
+
+
+def test_tf32_is_another_pace_on_a_gpu() -> None:
+    card = Gpu(0, name="RTX 3090", memory_total_bytes=24 * GIB)
+    here = replace(HERE, accelerator="cuda", gpus=(card,))
+    key = "cuda:RTX 3090:24 GiB"
+    without, with_it, silent = (measurement(machine=key, threads=None, tf32=value) for value in (False, True, None))
+    known = (without, with_it, silent)
+    assert of_devices(known, here, "cuda", (card,), tf32=True) == (with_it, silent)
+    assert of_devices(known, here, "cuda", (card,), tf32=False) == (without, silent)
+    assert of_devices(known, here, "cuda", (card,)) == known

@@ -122,6 +122,15 @@ def test_rows_of_an_earlier_attempt_and_broken_lines_do_not_count(tmp_path: Path
     assert found.start_s == pytest.approx(16.0 - 1.0 + 2.0)
 
 
+def test_an_evaluation_before_the_first_line_leaves_the_start_open(tmp_path: Path) -> None:
+    rows = [line(step, 1.0) for step in range(5, 20, 5)]
+    early = {"time_s": STARTED_S + 13.0, "step": 2, "eval_loss": 1.0}
+    found = run_measurement(*finished(tmp_path, [early, *rows]))
+    assert found is not None and found.start_s is None
+    found = run_measurement(*finished(tmp_path, [rows[0], {**early, "step": 6, "time_s": STARTED_S + 16.5}, *rows[1:]]))
+    assert found is not None and found.start_s is not None
+
+
 def test_what_grew_in_an_evaluation_is_not_the_peak_of_training(tmp_path: Path) -> None:
     def peak(step: int, allocated: int) -> dict[str, Any]:
         return line(step, 1.0, peak_allocated_bytes=allocated, peak_reserved_bytes=allocated + 5)
@@ -136,7 +145,7 @@ def test_what_grew_in_an_evaluation_is_not_the_peak_of_training(tmp_path: Path) 
     assert (found.peak_allocated_bytes, found.peak_reserved_bytes, found.evaluation_peak_bytes) == (100, None, 300)
 
 
-def test_ram_is_that_of_one_process_with_its_share_of_workers(tmp_path: Path) -> None:
+def test_ram_is_that_of_the_fullest_process_without_its_workers(tmp_path: Path) -> None:
     run, state = finished(tmp_path, [line(step, 1.0) for step in range(1, 9)])
     processes = [
         {"role": "launcher", "rss_bytes": 999},
@@ -147,7 +156,7 @@ def test_ram_is_that_of_one_process_with_its_share_of_workers(tmp_path: Path) ->
     ]
     run.system_jsonl.write_text(json.dumps({"processes": processes}) + "\n" + json.dumps({"processes": 3}) + "\n")
     found = run_measurement(run, state)
-    assert found is not None and found.host_rss_bytes == 150
+    assert found is not None and found.host_rss_bytes == 120
 
 
 def test_a_sound_measurement_stays_one() -> None:

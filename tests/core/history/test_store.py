@@ -17,12 +17,12 @@ from tests.core.history.measurements import HERE, measurement
 GIB = 1024**3
 
 
-def test_what_was_appended_is_loaded_newest_first() -> None:
+def test_what_was_appended_last_is_loaded_first_whatever_the_clock_said() -> None:
     assert load(HERE) == ()
-    older, newer = measurement(), measurement(measured_at="2026-11-22T10:00:00+00:00", lora_targets=("q", "v"))
+    ahead, newer = measurement(measured_at="2031-01-01T10:00:00+00:00"), measurement(lora_targets=("q", "v"))
+    append(ahead)
     append(newer)
-    append(older)
-    assert load(HERE) == (newer, older)
+    assert load(HERE) == (newer, ahead)
 
 
 def test_other_machines_are_left_out() -> None:

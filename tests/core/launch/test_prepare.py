@@ -14,12 +14,13 @@ import yaml
 from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import CannotRunError, UsageError
 from trainwiz.core.launch import target
-from trainwiz.core.launch.prepare import prepare_run
+from trainwiz.core.launch.prepare import _plan_json, prepare_run
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.lock import LOCK_FILE
 from trainwiz.core.run.state import read_state
 
 from tests.core.launch.plans import plan_for, small_plan
+from tests.core.launch.test_probe_parts import demo
 
 
 def test_a_prepared_folder_is_complete(tmp_path: Path) -> None:
@@ -183,3 +184,14 @@ def test_a_disk_that_cannot_be_written(tmp_path: Path, mount: str, code: str, se
     assert found.returncode == 0, found.stderr
     assert found.stdout.startswith(code), found.stdout
     assert sentence in found.stdout
+
+
+@pytest.mark.parametrize(
+    ("mode", "kept"), [({}, True), ({"mode__overfit_batches": 2}, False), ({"mode__trace_steps": 3}, False)]
+)
+def test_only_ordinary_steps_will_be_a_measurement(
+    mode: dict[str, int], kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = demo(**mode)
+    document = _plan_json(made, made.config)
+    assert (document["planned_measurement"] is not None) == kept

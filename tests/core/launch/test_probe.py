@@ -108,6 +108,20 @@ def test_a_probe_that_is_ended_leaves_nothing(scratch: Path, number: signal.Sign
 
 
 @pytest.mark.all
+def test_a_probe_whose_guard_is_killed_leaves_nothing(scratch: Path) -> None:
+    gathered = gather(request())
+    with Probe(plan_gathered(gathered), gathered.data, limit_s=LIMIT_S, search=False) as probe:
+        assert probe._guard is not None
+        probe._guard.kill()
+        with pytest.raises(CannotRunError, match="Nothing was measured"):
+            probe._limit_s = 5.0
+            probe.run()
+        assert processes_below(scratch)
+    assert processes_below(scratch) == []
+    assert list(scratch.iterdir()) == []
+
+
+@pytest.mark.all
 def test_a_probe_that_fails_says_why_and_leaves_nothing(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A model that cannot be built in the training process: the plan's config has been changed behind its back."""
     gathered = gather(request())

@@ -41,7 +41,7 @@ def probe(tmp_path: Path) -> Callable[..., ProbeTrainer]:
     """A trainer of esm2-tiny with a micro-batch of 8, accumulating 2 of the plan's 6, with its clock."""
 
     def make(most_rows: int = 1 << 30, **changes: Any) -> ProbeTrainer:
-        order = replace(ORDER, ends_s=time.time() + 60.0, **changes)
+        order = replace(ORDER, ends_s=time.monotonic() + 60.0, **changes)
         config = solved_config(
             model__architecture=dict(load_models()["esm2-tiny"].architecture), batch__sequence_length=32
         )
@@ -154,7 +154,7 @@ def test_the_search_doubles_and_then_halves_the_gap(tmp_path: Path, probe: Calla
 def test_the_search_ends_with_the_time(tmp_path: Path, probe: Callable[..., ProbeTrainer]) -> None:
     trainer = probe()
     trainer.train()
-    order = replace(trainer.order, ends_s=time.time() + 1.0)  # type: ignore[attr-defined]
+    order = replace(trainer.order, ends_s=time.monotonic() + 1.0)  # type: ignore[attr-defined]
     MicroBatchSearch(trainer, order, trainer.answers, first_s=2.0).run()  # type: ignore[attr-defined]
     assert lines(tmp_path)["largest"][0] | {"time_s": 0} == {
         "event": "largest",
