@@ -20,7 +20,7 @@ def test_waiting_cards_draw_less_and_more_machines_more() -> None:
     several = power_of([300.0], 3, idle=False)
     assert busy is not None and idle is not None and several is not None
     assert idle.low_w < busy.low_w and idle.high_w < busy.high_w
-    assert several.high_w == pytest.approx(3 * busy.high_w)
+    assert several.high_w == pytest.approx(3 * busy.high_w) and several.low_w == pytest.approx(3 * busy.low_w)
 
 
 @pytest.mark.parametrize("limits", [[], [None], [300.0, None]])

@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 
 import pytest
+from trainwiz.core.estimate.architecture import Architecture
 from trainwiz.core.estimate.peak import peak_of
 from trainwiz.core.estimate.sharded_states import pinned
 from trainwiz.core.estimate.states import States, states_of
@@ -74,6 +75,47 @@ def test_fsdp_shares_everything_but_what_computes() -> None:
     block = esm650().architecture.blocks[0].parameters
     assert 4 * block <= eight.gathered <= 5 * block
     assert peak_of(esm650(strategy="fsdp", world_size=8)).allocated_bytes < peak_of(esm650()).allocated_bytes - 8 * P
+
+
+def with_table(elements: int, tied: bool = True) -> Architecture:
+    architecture = esm650().architecture
+    return replace(architecture, vocabulary=elements // architecture.hidden, tied=tied)
+
+
+def test_weights_in_fp32_are_their_own_masters() -> None:
+    assert of("zero2", precision="fp32").optimizer == 8 * P and of("zero2").optimizer == 12 * P
+
+
+def test_in_fp32_the_share_is_put_together_again_for_the_step() -> None:
+    copied = {name: of("zero2", 4, precision=name).step_temporary for name in ("fp16", "fp32")}
+    assert copied["fp32"] - copied["fp16"] == 4 * P // 4
+
+
+def test_micro_batches_in_fp32_are_summed_in_host_ram() -> None:
+    one, two = (of("zero2", offload="optimizer", precision="fp32", accumulation=n).host for n in (1, 2))
+    assert two - one == pinned(4 * P)
+    half = [of("zero2", offload="optimizer", accumulation=n).host for n in (1, 2)]
+    assert half[0] == half[1]
+
+
+def test_offloaded_weights_are_pinned() -> None:
+    optimizer, everything = (of("zero3", 8, offload=offload).host for offload in ("optimizer", "all"))
+    assert everything - optimizer == pinned(2 * P // 8)
+
+
+def test_a_gradient_larger_than_a_bucket_goes_by_itself() -> None:
+    usual = of("zero2").backward_buffers
+    large = with_table(3 * BUCKET_ELEMENTS)
+    more = of("zero2", architecture=large).backward_buffers - usual
+    assert more == (large.vocabulary_parameters - BUCKET_ELEMENTS) * 2 > 0
+
+
+def test_fsdp_gathers_a_table_that_is_larger_than_a_block() -> None:
+    block = max(block.parameters for block in esm650().architecture.blocks)
+    table = with_table(10 * block).vocabulary_parameters
+    untied, tied = (of("fsdp", 8, architecture=with_table(10 * block, tied)) for tied in (False, True))
+    assert (untied.gathered, tied.gathered) == (3 * table * 2, (2 * block + table) * 2)
+    assert untied.backward_buffers == 2 * table * 2
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "zero1", "zero2", "zero3", "fsdp"])

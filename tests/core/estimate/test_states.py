@@ -31,3 +31,7 @@ def test_the_foreach_step_copies_the_weights_and_the_fused_one_does_not() -> Non
 
 def test_ddp_has_buckets_of_gradient_size() -> None:
     assert states_of(esm650(strategy="ddp", world_size=2)).buckets == 4 * P
+
+
+def test_ddp_steps_as_one_process_does() -> None:
+    assert states_of(esm650(strategy="ddp", world_size=2, optimizer="adamw_torch")).step_temporary == 4 * P

@@ -7,6 +7,8 @@ from trainwiz.core.catalog.gpus import find_gpu
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.estimate.flops import Cost, cost_of, forward_flops, kernels, micro_batch_flops, moved_bytes
 from trainwiz.core.estimate.time import (
+    HOST_ADAM_FAST,
+    PCIE_FAST,
     PCIE_SLOW,
     Range,
     cpu_rate,
@@ -168,3 +170,52 @@ def test_a_token_meets_only_its_own_experts() -> None:
         if (architecture := read_architecture({**config, "num_local_experts": experts})[0]) is not None
     ]
     assert flops[2] == pytest.approx(flops[0], rel=0.02)
+
+
+def exchanged(card: str = "A100 80GB PCIe", **settings: object) -> float:
+    """Seconds at worst that several processes take beside what each computes."""
+    work = esm650(precision="bf16", **settings)
+    alone = replace(work, world_size=1)
+    return step_time(work, rate(card, "bf16")).step.high - step_time(alone, rate(card, "bf16")).step.high
+
+
+def test_a_ring_moves_all_but_ones_own_part() -> None:
+    """DDP: fp32 gradients, twice, (N - 1) / N of them."""
+    gradients = 4 * esm650().trainable_parameters
+    for world in (2, 8):
+        expected = (world - 1) / world * 2 * gradients / PCIE_SLOW
+        assert exchanged(strategy="ddp", world_size=world) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize(("strategy", "times"), [("ddp", 1), ("zero1", 1), ("zero2", 3)])
+def test_shards_of_a_sum_are_reduced_after_each_micro_batch(strategy: str, times: int) -> None:
+    one, three = (exchanged(strategy=strategy, world_size=2, accumulation=n) for n in (1, 3))
+    assert three == pytest.approx(times * one, rel=1e-6)
+
+
+def test_nvlink_ends_at_the_board() -> None:
+    eight, sixteen = (exchanged("A100 80GB SXM", strategy="ddp", world_size=n) for n in (8, 16))
+    assert sixteen > 5 * eight
+
+
+def test_the_new_weights_come_back_from_the_host() -> None:
+    """At best only what nothing hides: fp32 gradients out and fp16 weights in, and the host's Adam."""
+    away, kept = (
+        step_time(esm650(strategy="zero2", offload=offload), rate()).step.low for offload in ("optimizer", "none")
+    )
+    parameters = esm650().trainable_parameters
+    on_the_card = 28 * parameters / rate().bandwidth
+    adam = parameters / HOST_ADAM_FAST
+    assert away - kept + on_the_card == pytest.approx((4 + 2) * parameters / PCIE_FAST + adam, rel=0.01)
+
+
+def test_a_cpu_is_never_implausible_or_idle() -> None:
+    """Its peak is a guess by the number of cores."""
+    assert [verdict_of(share, on_cpu=True) for share in (0.01, 0.9, 1.2)] == ["plausible", "plausible", "impossible"]
+
+
+def test_rows_are_evaluated_in_whole_batches_of_their_own_size() -> None:
+    work = replace(esm650(), micro_batch=2, eval_micro_batch=8)
+    one, two = (evaluation_time(work, rate(), rows).low for rows in (8, 9))
+    assert two == pytest.approx(2 * one)
+    assert one == pytest.approx(evaluation_time(replace(work, eval_micro_batch=0, micro_batch=8), rate(), 8).low)

@@ -52,6 +52,13 @@ def test_the_drivers_power_limit_is_taken() -> None:
     assert less.energy_high_kwh == pytest.approx((more.energy_high_kwh or 0) * (200 + 200) / (350 + 200))
 
 
+def test_a_card_that_waits_draws_less() -> None:
+    small = {"training__max_steps": 100, "batch__micro_batch_size": 1, "batch__gradient_accumulation_steps": 1}
+    run = plan(machine("H100 SXM"), config("esm2-8m", **small), DATA).time
+    assert run.verdict == "idle"
+    assert run.energy_high_kwh == pytest.approx((0.7 * 700 + 200) / 0.85 * (run.total_high_s or 0) / 3.6e6)
+
+
 @pytest.mark.parametrize("here", [machine(None), machine("Apple M2 Max")])
 def test_power_that_is_not_known_is_not_invented(here: Machine) -> None:
     run = made(here).time

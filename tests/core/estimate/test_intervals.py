@@ -1,0 +1,66 @@
+"""What each tier says of its own uncertainty, by hand."""
+
+from dataclasses import replace
+
+import pytest
+from trainwiz.core.estimate.evidence import Evidence
+from trainwiz.core.estimate.memory import FULL_TRACE_SPREAD, LAYERS_SPREAD, estimate_memory
+from trainwiz.core.estimate.moment import Moment
+from trainwiz.core.estimate.overheads import CACHED, overheads
+from trainwiz.core.estimate.workload import Workload
+from trainwiz.core.tracing.request import TraceRequest, TraceTier
+from trainwiz.core.tracing.result import TraceResult
+
+from tests.core.estimate.test_peak import GIB, esm650
+
+WORK = replace(esm650(precision="bf16"), task="masked-lm", model_config='{"model_type": "esm"}')
+BESIDE = overheads(WORK)
+
+
+def known(work: Workload, tier: TraceTier = "full", reserved: float | None = None, evaluated: int = 0) -> Evidence:
+    """A trace of 10 GiB; `reserved` over that."""
+    moment = Moment("the end of the forward pass", {"weights": 2 * GIB, "activations": 8 * GIB})
+    evaluation = (Moment("an evaluation", {"logits": evaluated}),) if evaluated else ()
+    whole = None if reserved is None else int(reserved * 10 * GIB)
+    request = TraceRequest.of(work)
+    assert request is not None
+    return Evidence(traces={request: TraceResult(tier, (moment,), evaluation, whole, 1, 1, 1.0, 1.0, 1, 0.1)})
+
+
+@pytest.mark.parametrize(("tier", "spread"), [("full", FULL_TRACE_SPREAD), ("layers", LAYERS_SPREAD)])
+def test_a_trace_is_off_by_so_much_at_most(tier: TraceTier, spread: float) -> None:
+    estimate = estimate_memory(WORK, known(WORK, tier))
+    outside = BESIDE.context + BESIDE.spread
+    assert estimate.high_bytes == pytest.approx(estimate.allocated_bytes * (1 + spread) * CACHED.high + outside)
+    assert estimate.safe_bytes == estimate.high_bytes
+    inside = BESIDE.context - BESIDE.spread
+    assert estimate.low_bytes == pytest.approx(estimate.allocated_bytes * (1 - spread) * CACHED.low + inside)
+
+
+def test_full_traces_are_surer_than_layers() -> None:
+    assert FULL_TRACE_SPREAD < LAYERS_SPREAD
+
+
+def test_blocks_that_torch_would_give_back_are_shown_but_decide_nothing() -> None:
+    """Reserved is half as much again: nvidia-smi shows it, and it still fits where a usual cache fits."""
+    estimate = estimate_memory(WORK, known(WORK, reserved=1.5))
+    outside, above = BESIDE.context + BESIDE.spread, estimate.allocated_bytes * (1 + FULL_TRACE_SPREAD)
+    assert estimate.high_bytes == pytest.approx(above * 1.5 + outside)
+    assert estimate.safe_bytes == pytest.approx(above * CACHED.high + outside)
+    assert estimate.verdict(estimate.safe_bytes) == "fits"
+
+
+def test_a_replay_without_waste_lowers_the_whole_interval() -> None:
+    none, usual = (estimate_memory(WORK, known(WORK, reserved=reserved)) for reserved in (1.0, CACHED.likely))
+    assert none.reserved_bytes == none.allocated_bytes
+    assert none.low_bytes < usual.low_bytes and none.high_bytes < usual.high_bytes
+
+
+@pytest.mark.parametrize(("reserved", "evaluated", "factor"), [(0.9, 0, 1.0), (2.4, 20 * GIB, 1.2)])
+def test_reserved_memory_is_that_of_the_fullest_moment_and_never_less(
+    reserved: float, evaluated: int, factor: float
+) -> None:
+    """The replay spans training and evaluation: 24 GiB reserved beside 20 GiB evaluating are not 2.4 times 10."""
+    work = replace(WORK, eval_micro_batch=4)
+    estimate = estimate_memory(work, known(work, reserved=reserved, evaluated=evaluated))
+    assert estimate.reserved_bytes == pytest.approx(estimate.allocated_bytes * factor)
