@@ -110,6 +110,12 @@ class Draft:
         return RunConfig.model_validate(document)
 
 
+def type_of_model(config: RunConfig) -> str | None:
+    """The model_type of the architecture that is trained, overrides included; None where it is not known."""
+    kind = {**(config.model.architecture or {}), **config.model.architecture_overrides}.get("model_type")
+    return kind if isinstance(kind, str) else None
+
+
 def choices_of(config: RunConfig) -> tuple[Choice, ...]:
     """Every value that somebody chose, in the order in which a person would read them."""
     rank = {key: position for position, key in enumerate(READING_ORDER)}

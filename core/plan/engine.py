@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from trainwiz.core.catalog.abilities import has_attention, has_checkpointing
 from trainwiz.core.estimate.evidence import NO_EVIDENCE, Evidence
 from trainwiz.core.estimate.memory import estimate_memory
 from trainwiz.core.estimate.workload import Workload
@@ -11,7 +12,7 @@ from trainwiz.core.findings import Finding
 from trainwiz.core.hardware.choices import choose_attention, choose_precision, choose_tf32
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.plan.devices import Devices
-from trainwiz.core.plan.draft import Draft
+from trainwiz.core.plan.draft import Draft, type_of_model
 from trainwiz.core.plan.words import gib
 
 INSTALL_DEEPSPEED = "pip install setuptools wheel ninja py-cpuinfo && pip install --no-build-isolation deepspeed"
@@ -30,7 +31,12 @@ def settle_engine(draft: Draft, machine: Machine, devices: Devices) -> tuple[Fin
     attention, why = choose_attention(seen)
     if attention == "flash_attention_2" and not half:
         attention, why = "sdpa", "FlashAttention-2 computes in half precision only"
+    kind = type_of_model(draft.view())
+    attention, why = _that_the_model_has(kind, attention, why)
     draft.settle("engine.attention", attention, why, "detected")
+    if not has_checkpointing(kind):
+        reason = f"off: transformers has no checkpointing for {kind} models"
+        draft.settle("engine.checkpointing", False, reason, "detected")
     draft.settle("engine.processes", devices.processes, _processes_reason(devices), "detected")
     findings = (*_without_deepspeed(draft, machine), *_one_process(draft, devices))
     _strategy(draft, devices)
@@ -38,6 +44,14 @@ def settle_engine(draft: Draft, machine: Machine, devices: Devices) -> tuple[Fin
     threads = max(1, machine.cpu_cores // max(1, devices.processes))
     draft.settle("engine.cpu_threads", threads, cores_shared(machine, devices))
     return findings
+
+
+def _that_the_model_has(model_type: str | None, attention: str, why: str) -> tuple[str, str]:
+    if attention == "flash_attention_2" and not has_attention(model_type, attention):
+        attention, why = "sdpa", f"transformers has no FlashAttention-2 for {model_type} models"
+    if attention == "sdpa" and not has_attention(model_type, attention):
+        attention, why = "eager", f"transformers has no other attention for {model_type} models"
+    return attention, why
 
 
 def cores_shared(machine: Machine, devices: Devices) -> str:

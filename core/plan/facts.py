@@ -17,6 +17,7 @@ from trainwiz.core.findings import Finding, Remedy
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.plan.command import plan_command
 from trainwiz.core.plan.devices import Devices
+from trainwiz.core.plan.draft import type_of_model
 from trainwiz.core.plan.result import BatchPlan, MemoryPlan, TimePlan
 from trainwiz.core.profile.profile import Profile
 
@@ -78,6 +79,11 @@ class Facts:
         """Memory that one process may use: on a CPU they share the RAM. None where it is not known."""
         capacity = self.memory.capacity_bytes
         return None if capacity is None else capacity // (self.devices.processes if self.devices.device == "cpu" else 1)
+
+    @property
+    def model_type(self) -> str | None:
+        """Of the architecture that is trained; None where it is not known."""
+        return type_of_model(self.config)
 
     def remedy(self, text: str, changes: Mapping[str, Any]) -> Remedy:
         """A remedy that a front end can apply and a shell can run."""

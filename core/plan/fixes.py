@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from trainwiz.core.catalog.abilities import has_attention, has_checkpointing
 from trainwiz.core.estimate.architecture import default_lora_targets
 from trainwiz.core.estimate.memory import estimate_memory
 from trainwiz.core.estimate.workload import Workload
@@ -79,7 +80,8 @@ def _is_far_shorter(fix: Fix, facts: Facts) -> bool:
 
 def _ideas(facts: Facts, work: Workload) -> Iterator[Idea]:
     """Combinations come after what they are made of."""
-    slower = [] if work.checkpointing else [Idea("checkpointing", {CHECKPOINTING: True})]
+    can_check = has_checkpointing(facts.model_type)
+    slower = [] if work.checkpointing or not can_check else [Idea("checkpointing", {CHECKPOINTING: True})]
     alone = [*_of_the_batch(facts), *_of_the_computation(facts, work), *_of_the_states(facts, work)]
     yield from slower
     yield from alone
@@ -100,7 +102,7 @@ def _of_the_batch(facts: Facts) -> Iterator[Idea]:
 
 
 def _of_the_computation(facts: Facts, work: Workload) -> Iterator[Idea]:
-    if work.attention == "eager":
+    if work.attention == "eager" and has_attention(facts.model_type, "sdpa"):
         yield Idea("sdpa attention", {ATTENTION: "sdpa"})
     logits = max(
         facts.memory.breakdown.get("logits", 0),

@@ -1,7 +1,8 @@
-"""What the card, the processor and the installed libraries cannot do."""
+"""What the card, the processor and the installed libraries cannot do, for any model and for this type of it."""
 
 from __future__ import annotations
 
+from trainwiz.core.catalog.abilities import has_attention, has_checkpointing
 from trainwiz.core.catalog.gpus import is_rate_uncertain
 from trainwiz.core.findings import Finding, Remedy
 from trainwiz.core.hardware.choices import AMPERE, weakest_gpu
@@ -23,6 +24,7 @@ def hardware_findings(facts: Facts) -> list[Finding]:
         *_precision(facts),
         *_tf32(facts),
         *_attention(facts),
+        *_of_the_model(facts),
         *_libraries(facts),
         *_torch(facts),
         *_rate(facts),
@@ -99,7 +101,10 @@ def _attention(facts: Facts) -> list[Finding]:
     if facts.config.engine.attention != "flash_attention_2":
         return []
     card, capability = _card(facts)
-    remedy = facts.remedy("use sdpa, which has its own flash kernel", {"engine.attention": "sdpa"})
+    if has_attention(facts.model_type, "sdpa"):
+        remedy = facts.remedy("use sdpa, which has its own flash kernel", {"engine.attention": "sdpa"})
+    else:
+        remedy = facts.remedy("use eager attention", {"engine.attention": "eager"})
     reason = ""
     if facts.devices.device != "cuda":
         reason = "FlashAttention-2 needs an NVIDIA GPU."
@@ -112,6 +117,22 @@ def _attention(facts: Facts) -> list[Finding]:
     if not reason:
         return []
     return [Finding("flash_attention_missing", "error", "engine.attention", reason, (remedy,))]
+
+
+def _of_the_model(facts: Facts) -> list[Finding]:
+    """What transformers refuses for this type of model, before the first step."""
+    kind, engine = facts.model_type, facts.config.engine
+    findings = []
+    if engine.attention and not has_attention(kind, engine.attention):
+        other = "sdpa" if has_attention(kind, "sdpa") else "eager"
+        message = f"transformers has no {engine.attention} attention for {kind} models (engine.attention)."
+        remedy = facts.remedy(f"use {other} attention", {"engine.attention": other})
+        findings.append(Finding("attention_unsupported", "error", "engine.attention", message, (remedy,)))
+    if engine.checkpointing and not has_checkpointing(kind):
+        message = f"transformers has no checkpointing for {kind} models (engine.checkpointing)."
+        remedy = facts.remedy("leave it off", {"engine.checkpointing": False})
+        findings.append(Finding("checkpointing_unsupported", "error", "engine.checkpointing", message, (remedy,)))
+    return findings
 
 
 def _libraries(facts: Facts) -> list[Finding]:
