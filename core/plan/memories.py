@@ -34,6 +34,10 @@ def plan_memory(
     evaluation = estimate_evaluation(work, evidence) if work is not None else None
     on_cpu = devices.device == "cpu"
     processes = devices.processes if on_cpu else 1
+    share = None if devices.capacity_bytes is None else devices.capacity_bytes // processes
+    if devices.device == "cuda":
+        estimate = estimate.on_card(share)
+        evaluation = evaluation.on_card(share) if evaluation is not None else None
     parts = _host_parts(devices, config, work, data, estimate)
     kept = config.checkpoint.keep + (1 if config.checkpoint.keep_best else 0)
     disk = 0
@@ -41,7 +45,6 @@ def plan_memory(
         rows = data.bytes_in_memory if config.data.streaming and data is not None else 0
         scratch = config.model.init == "scratch"
         disk = disk_needs(work, kept, merged=config.peft.merge, own_base=scratch, rows_bytes=rows).total_bytes
-    share = None if devices.capacity_bytes is None else devices.capacity_bytes // processes
     verdict = estimate.verdict(share)
     if evaluation is not None:
         verdict = worse_verdict(verdict, evaluation.verdict(share))

@@ -130,8 +130,8 @@ def _room(facts: Facts) -> list[Finding]:
         return []
     memory = facts.memory
     message = (
-        f"{gib(memory.device_used_bytes)} of {gib(memory.capacity_bytes or 0)} are used, and there is room for "
-        f"{' or '.join(fix.words for fix in facts.room)}."
+        f"{gib(facts.estimate.needed_bytes)} of {gib(facts.share_bytes or 0)} are needed. What would use the rest: "
+        f"{'; or '.join(fix.words for fix in facts.room)}."
     )
     return [Finding("room", "note", "memory", message, tuple(fix.remedy(facts) for fix in facts.room))]
 

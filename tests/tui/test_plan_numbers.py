@@ -113,6 +113,13 @@ def test_phrases_without_figures_are_empty():
     assert need_words("host RAM", 5, 5) == "" and need_words("GPU 0", 0, 0) == ""
 
 
+def test_what_decides_against_what_is_seen():
+    need, shown, card = 5 * 2**30, 6 * 2**30, 8 * 2**30
+    assert need_words("GPU 0", need, shown, card) == "needs 5.0 GiB; nvidia-smi shows 6.0 GiB"
+    assert need_words("GPU 0", need, shown) == "needs 5.0 GiB; nvidia-smi shows 6.0 GiB"
+    assert need_words("GPU 0", need, need, 2**32) == "needs 5.0 GiB, 1.0 GiB more than there is"
+
+
 def test_padding_that_is_the_length_itself_is_not_said_twice():
     assert padding_words(4096, 4096, 0.2, 0.14) == ["14 % padding with a step's rows arranged by length"]
     assert padding_words(4096, 4096, 0.2, 0.195) == []

@@ -78,7 +78,7 @@ def memory_lines(plan: Plan) -> Iterator[str]:
         source = plain_text(source_words(memory.tier, memory.basis), 300)
         yield f"between {gib(memory.low_bytes)} and {gib(memory.high_bytes)}, {source}"
         yield f"peak: {plain_text(memory.peak_moment)}; {parts_text(memory.breakdown)}"
-        yield need_words(memory.device, needed_bytes(memory.breakdown), memory.device_used_bytes)
+        yield need_words(memory.device, needed_bytes(memory.breakdown), memory.device_used_bytes, memory.capacity_bytes)
         if memory.evaluation_bytes is not None:
             yield f"while evaluating {size(memory.evaluation_bytes)}"
     yield plain_text(memory.waiting, 300)

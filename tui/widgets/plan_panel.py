@@ -157,7 +157,9 @@ def _memory(plan: Plan, width: int, marks: Marks) -> Iterator[Content]:
         shown.pop()
     if shown:
         yield Content.styled(INDENT + "  ".join(shown), "$muted")
-    yield from _muted(need_words(memory.device, needed_bytes(memory.breakdown), memory.device_used_bytes))
+    yield from _muted(
+        need_words(memory.device, needed_bytes(memory.breakdown), memory.device_used_bytes, memory.capacity_bytes)
+    )
     if memory.evaluation_bytes is not None:
         yield from _muted(f"{size(memory.evaluation_bytes)} while evaluating")
     yield Content()

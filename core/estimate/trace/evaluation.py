@@ -54,7 +54,8 @@ def _mask_token(request: TraceRequest) -> int:
 def _generate(model: Any, request: TraceRequest, tracker: Tracker) -> None:
     """The real search, for two positions at the beginning and two at the end of the longest text.
 
-    The cache of the end is made by giving all positions but these two as a prompt, which is not counted.
+    The cache of the end is made by giving all positions but these two as a prompt, which is not counted:
+    neither as a moment nor by the allocator.
     """
     causal = request.task == "causal-lm"
     prompt = max(1, request.length - request.generation_length) if causal else request.length
@@ -71,10 +72,13 @@ def _search(model: Any, request: TraceRequest, tracker: Tracker, prompt: int, wr
 
     def before(module: Any, args: Any, kwargs: Any) -> None:
         ids = kwargs.get("decoder_input_ids", kwargs.get("input_ids"))
-        ledger.enter(GENERATION if ids is not None and ids.shape[1] == 1 and not first else reading)
+        written_on = ids is not None and ids.shape[1] == 1 and not first
+        if written_on and not reading and ledger.phase != GENERATION:
+            ledger.pass_over(begun)
+        ledger.enter(GENERATION if written_on else reading)
         first.clear()
 
-    first = [True]
+    first, begun = [True], len(ledger.events)
     hook = bare.register_forward_pre_hook(before, with_kwargs=True)
     ledger.enter(reading)
     inputs = {"input_ids": torch.ones((rows, prompt), dtype=torch.int64)}

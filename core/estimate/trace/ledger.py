@@ -51,6 +51,13 @@ class Ledger:
         self._peak = self._peaks.get(phase, 0)
         self._note()
 
+    def pass_over(self, since: int) -> None:
+        """What came and went after the first `since` events is not for the allocator; what stays is."""
+        later = self.events[since:]
+        came = {number for number, _ in later if number > 0}
+        passing = {-number for number, _ in later if -number in came}
+        self.events[since:] = [event for event in later if abs(event[0]) not in passing]
+
     def forget_phases(self) -> None:
         self.fullest.clear()
         self._peaks.clear()

@@ -61,6 +61,17 @@ def test_generation_holds_the_cache_of_every_beam() -> None:
     assert four > whole
 
 
+@pytest.mark.parametrize("config", [M2M, LLAMA], ids=["m2m_100", "llama"])
+def test_a_prompt_that_stands_for_written_text_reserves_nothing(config: dict) -> None:
+    large = {**config, "vocab_size": 50_000}
+    kind = {"task": "seq2seq", "target_length": 16} if config is M2M else {}
+    asked = request(large, length=400, eval_micro_batch=8, beams=4, generation_length=300, **kind)
+    result = trace_full(asked)
+    fullest = max(moment.bytes for moment in (*result.training, *result.evaluation))
+    assert result.reserved_bytes is not None
+    assert result.reserved_bytes < 1.6 * fullest
+
+
 @pytest.mark.parametrize("config", [T5, M2M], ids=["t5", "m2m_100"])
 def test_an_encoder_decoder_generates_with_beams(config: dict) -> None:
     asked = request(
