@@ -60,6 +60,8 @@ class TraceLine:
         self._silent_since_s: float | None = None
         """Of the first ping that nothing was heard after."""
         self._woken, self._wake = os.pipe()
+        self._waking = threading.Lock()
+        """Held where the pipe is written to or closed: a closed descriptor may be another file's by then."""
         os.set_blocking(self._wake, False)
         self._thread = threading.Thread(target=self._run, name="trainwiz-tracer", daemon=True)
         try:
@@ -89,8 +91,9 @@ class TraceLine:
     def _post(self, act: Callable[[], None]) -> None:
         self._inbox.put(act)
         # A full pipe wakes as well; a closed one has nobody to wake.
-        with contextlib.suppress(OSError):
-            os.write(self._wake, b"x")
+        with self._waking, contextlib.suppress(OSError):
+            if self._wake >= 0:
+                os.write(self._wake, b"x")
 
     def _run(self) -> None:
         try:
@@ -101,8 +104,9 @@ class TraceLine:
                 self._safely(self._look_at_the_clock)
         finally:
             self._lose("the tracer was closed")
-            wake, self._wake = self._wake, -1
-            os.close(wake)
+            with self._waking:
+                os.close(self._wake)
+                self._wake = -1
             os.close(self._woken)
 
     def _safely(self, act: Callable[[], None]) -> None:

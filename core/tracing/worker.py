@@ -126,12 +126,6 @@ class TraceWorker:
         if there is not None and line is not None:
             line.cancel(handle.number)
 
-    def cancel_all(self) -> None:
-        with self._lock:
-            handles = list(self._handles.values())
-        for handle in handles:
-            self.cancel(handle)
-
     def close(self) -> None:
         """Kill the child; what was not answered is answered with a problem. May be called twice."""
         with self._lock:
@@ -140,6 +134,11 @@ class TraceWorker:
             line = self._line
         if line is not None and not closed:
             line.close()
+        with self._lock:
+            left = list(self._handles)
+        for number in left:
+            # Asked while the line was closing, or of a line that did not end in time.
+            self._deliver(number, TraceProblem("worker_died", "the tracer was closed"))
         if not closed and self._hands is not None:
             self._answers.put(None)
 

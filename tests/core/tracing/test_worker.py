@@ -16,6 +16,7 @@ import psutil
 import pytest
 from trainwiz.core.tracing import line
 from trainwiz.core.tracing.cache import TraceCache
+from trainwiz.core.tracing.request import TraceTier
 from trainwiz.core.tracing.result import TraceAnswer, TraceProblem, TraceResult
 from trainwiz.core.tracing.worker import TraceWorker
 
@@ -141,14 +142,15 @@ def test_a_layered_trace_does_not_wait_for_full_ones(made: Callable[..., TraceWo
 
 def test_two_traces_at_most_run_at_once(made: Callable[..., TraceWorker]) -> None:
     worker = made()
-    for tier in ("full", "full", "layers", "layers", "layers"):
-        worker.submit(request("sleep 60"), tier, lambda _: None)
+    tiers: tuple[TraceTier, ...] = ("full", "full", "layers", "layers", "layers")
+    handles = [worker.submit(request("sleep 60"), tier, lambda _: None) for tier in tiers]
     assert wait_for(lambda: worker.state == "ready")
     tracer = tracer_of(worker)
     assert wait_for(lambda: len(tracer.children()) == 2)
     time.sleep(0.3)
     assert len(tracer.children()) == 2
-    worker.cancel_all()
+    for handle in handles:
+        worker.cancel(handle)
     assert wait_for(lambda: not tracer.children())
 
 
@@ -182,6 +184,19 @@ def test_a_cancelled_trace_is_killed_and_not_answered(made: Callable[..., TraceW
     worker.cancel(running)
     assert activations(worker.ask(request(micro_batch=3), "full", 20)) == 3
     assert answers == []
+
+
+def test_what_the_line_never_heard_of_is_answered_at_the_end(
+    made: Callable[..., TraceWorker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asked between the last look of a line that closes and its end."""
+    monkeypatch.setattr(line.TraceLine, "ask", lambda *_: None)
+    answers: list[TraceAnswer] = []
+    worker = made()
+    worker.submit(request(), "full", answers.append)
+    worker.close()
+    assert wait_for(lambda: bool(answers))
+    assert answers == [TraceProblem("worker_died", "the tracer was closed")]
 
 
 def test_a_trace_that_is_killed_harms_no_other(made: Callable[..., TraceWorker]) -> None:
