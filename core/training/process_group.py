@@ -1,4 +1,4 @@
-"""The process group where accelerate does not make it by itself: DeepSpeed with several processes on a CPU."""
+"""What DeepSpeed needs before it starts: locks that end, and the process group where accelerate makes none."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from accelerate import PartialState
 from trainwiz.core.config import RunConfig
 from trainwiz.core.export.solved import processes, runs_on_cpu, uses_deepspeed
+from trainwiz.core.training.extension_lock import use_kernel_locks
 
 TIMEOUT_S = 1800
 """As TrainingArguments has it."""
@@ -20,6 +21,8 @@ def join_processes(config: RunConfig) -> dict[str, Any]:
     For DeepSpeed accelerate 1.15 asks for a backend only where there is a GPU. Without one it
     starts the group, believes in a single process, and the batch sizes contradict each other.
     """
+    if uses_deepspeed(config):
+        use_kernel_locks()
     if not (uses_deepspeed(config) and runs_on_cpu(config) and processes(config) > 1):
         return {}
     os.environ["ACCELERATE_USE_DEEPSPEED"] = "true"
