@@ -33,10 +33,13 @@ def test_the_very_same_settings_match() -> None:
         ({"attention": "eager"}, False, False, False),
         ({"world_size": 2}, False, False, False),
         ({"strategy": "zero2"}, False, False, False),
+        ({"offload": "optimizer"}, False, False, False),
+        ({"task": "causal-lm"}, False, False, False),
         ({"lora_rank": 8, "lora_targets": ("q",)}, False, False, False),
         ({"machine": "cuda:RTX 3090:24 GiB"}, False, False, False),
         ({"micro_batch": 999}, True, False, False),
         ({"length": 17}, True, False, False),
+        ({"target_length": 17}, True, False, False),
         ({"checkpointing": True}, True, False, False),
         ({"optimizer": "sgd"}, True, False, False),
         ({"loss_chunk": 512}, True, False, False),
@@ -51,6 +54,17 @@ def test_what_differs_decides(changes: dict[str, Any], model: bool, work: bool, 
     wanted = work_here(batch__gradient_accumulation_steps=4, batch__micro_batch_size=2)
     one = measurement_of(wanted) if not changes else replace(measurement_of(wanted), **changes)
     assert (same_model(one, wanted), same_work(one, wanted), same_step(one, wanted)) == (model, work, step)
+
+
+@pytest.mark.parametrize(
+    ("changes", "model", "work"),
+    [({}, True, True), ({"lora_rank": 4}, True, False), ({"lora_targets": ("query",)}, False, False)],
+)
+def test_adapters_of_the_same_layers_are_the_same_model(changes: dict[str, Any], model: bool, work: bool) -> None:
+    adapted: Any = {"lora_rank": 8, "lora_targets": ("query", "value")}
+    wanted = replace(work_here(), **adapted)
+    one = replace(measurement_of(wanted), **{**adapted, **changes})
+    assert (same_model(one, wanted), same_work(one, wanted)) == (model, work)
 
 
 def test_more_micro_batches_need_no_more_memory_but_more_time() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from trainwiz.core.hardware import host
+from trainwiz.core.history import run as run_module
 from trainwiz.core.history.device import cpu_key
 from trainwiz.core.history.run import run_measurement
 from trainwiz.core.run.folder import RunFolder
@@ -59,6 +60,23 @@ def test_a_finished_run_is_a_measurement(tmp_path: Path) -> None:
     assert found.start_s == pytest.approx(10.0)
     assert found.micro_batch == 8
     assert found.measured_at.startswith("1970-01-12")
+
+
+def test_a_first_line_of_several_steps_is_not_counted_as_loading(tmp_path: Path) -> None:
+    found = run_measurement(*finished(tmp_path, [line(4, 3.0), *[line(step, 1.0) for step in range(5, 11)]]))
+    assert found is not None
+    # 14 s to the first line, of which its steps took 4 x 3, and 2 s of closing.
+    assert found.start_s == pytest.approx(14.0 - 12.0 + 2.0)
+
+
+def test_a_run_whose_beginning_is_not_read_has_a_pace_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [line(step, 1.0, peak_allocated_bytes=10**9) for step in range(1, 31)]
+    whole = run_measurement(*finished(tmp_path, rows))
+    monkeypatch.setattr(run_module, "MOST_LINES", 20)
+    tail = run_measurement(*finished(tmp_path, rows))
+    assert whole is not None and whole.start_s and whole.peak_allocated_bytes == 10**9
+    assert tail is not None and tail.step_s == 1.0
+    assert tail.start_s is None and tail.peak_allocated_bytes is None
 
 
 def test_lines_count_as_the_steps_that_they_are_the_mean_of(tmp_path: Path) -> None:

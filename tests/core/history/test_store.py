@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import fcntl
 import json
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -61,6 +63,7 @@ def test_other_machines_are_left_out() -> None:
         json.dumps({**measurement().to_json(), "usual_length": 0.5}),
         json.dumps({**measurement().to_json(), "checkpointing": "no"}),
         json.dumps({**measurement().to_json(), "lora_targets": [1]}),
+        json.dumps({**measurement().to_json(), "model_name": "x" * store.LONGEST_LINE}),
         json.dumps({**measurement().to_json(), "measured_at": "yesterday"}),
         json.dumps({**measurement().to_json(), "measured_at": "20261121\x1b10"}),
     ],
@@ -104,6 +107,23 @@ def test_several_programs_write_at_once() -> None:
     writers = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(3)]
     assert [writer.wait() for writer in writers] == [0, 0, 0]
     assert len(load(HERE)) == 60
+
+
+def test_a_writer_waits_for_another_and_in_the_end_goes_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each alone may shorten the history; a shared lock keeps only those out that want it for themselves."""
+    append(measurement())
+    with history_path().with_suffix(".lock").open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_SH)
+        monkeypatch.setattr(store, "LOCK_WAIT_S", 0.05)
+        append(measurement(micro_batch=9))
+        assert len(load(HERE)) == 2
+        monkeypatch.setattr(store, "LOCK_WAIT_S", 60.0)
+        writer = threading.Thread(target=lambda: append(measurement(micro_batch=10)))
+        writer.start()
+        writer.join(0.2)
+        assert writer.is_alive() and len(load(HERE)) == 2
+    writer.join(20)
+    assert len(load(HERE)) == 3
 
 
 def test_tests_leave_the_home_of_the_developer_alone(tmp_path_factory: pytest.TempPathFactory) -> None:
