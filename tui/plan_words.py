@@ -53,10 +53,11 @@ def pace_words(basis: str, text: str) -> str:
     return f"by {basis}" if text in ("", basis) else text
 
 
-def unknown_time_words(steps: int | None, step_s: float | None) -> str:
+def unknown_time_words(steps: int | None, step_s: float | None, model_known: bool = True) -> str:
     """Why there is no total."""
     if step_s is None:
-        return "unknown: the rate of this device is not known"
+        unknown = "the rate of this device" if model_known else "the size of the model"
+        return f"unknown: {unknown} is not known"
     return "unknown: how many steps there are is not known" if steps is None else "unknown"
 
 

@@ -16,6 +16,7 @@ from trainwiz.tui.plan_words import (
     padding_words,
     source_words,
     token_words,
+    unknown_time_words,
 )
 
 from tests.tui.wizard_parts import GIB, NOW, make_frozen_plan
@@ -111,6 +112,11 @@ def test_phrases_without_figures_are_empty():
     assert energy_words(None, None, None, None, "EUR") == ""
     assert token_words(None, None) == ""
     assert need_words("host RAM", 5, 5) == "" and need_words("GPU 0", 0, 0) == ""
+
+
+def test_why_there_is_no_time():
+    assert unknown_time_words(100, None) == "unknown: the rate of this device is not known"
+    assert unknown_time_words(100, None, model_known=False) == "unknown: the size of the model is not known"
 
 
 def test_what_decides_against_what_is_seen():

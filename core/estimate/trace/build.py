@@ -81,11 +81,12 @@ def run_config(request: TraceRequest) -> RunConfig:
 
 
 def said_by(error: Exception) -> str:
-    """The first line of an exception that was not meant for users."""
+    """What an exception that was not meant for users says first; a heading gives way to what stands below it."""
     if isinstance(error, KeyError) and str(error.args[0]).isidentifier():
         return f"{error.args[0]!r} is missing"
-    lines = str(error).strip().splitlines()
-    return (lines[0] if lines else type(error).__name__).rstrip(".")
+    lines = [line for line in map(str.strip, str(error).splitlines()) if line]
+    telling = next((line for line in lines if not line.rstrip(".").endswith(":")), lines[0] if lines else "")
+    return (telling or type(error).__name__).rstrip(".:")
 
 
 def _class_of(task: str) -> Any:

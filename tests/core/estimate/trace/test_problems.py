@@ -28,6 +28,12 @@ def test_an_unknown_type() -> None:
     assert "'llamma'" in error.message
 
 
+def test_a_heading_is_not_the_reason() -> None:
+    error = problem({**LLAMA, "hidden_size": 250})
+    assert error.code == "invalid_config"
+    assert "not a multiple" in error.message
+
+
 def test_code_of_its_own() -> None:
     error = problem({"model_type": "qwen", "auto_map": {"AutoModelForCausalLM": "modeling_qwen.QWenLMHeadModel"}})
     assert error.code == "remote_code"
