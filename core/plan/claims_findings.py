@@ -1,4 +1,4 @@
-"""What a guide promises, checked: pace, total time and peak memory. Its advice is in advice_findings."""
+"""What a guide promises, checked: pace, total time, peak memory and how it is started. Its advice is in advice_findings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,13 @@ def claim_findings(facts: Facts) -> list[Finding]:
     if facts.profile is None or not facts.profile.claims or facts.config.mode.kind != "train":
         return []
     claims = facts.profile.claims
-    return [*_pace(facts, claims), *_total(facts, claims), *_peak(facts, claims), *advice_findings(facts, claims)]
+    return [
+        *_pace(facts, claims),
+        *_total(facts, claims),
+        *_peak(facts, claims),
+        *_launch(facts, claims),
+        *advice_findings(facts, claims),
+    ]
 
 
 def _pace(facts: Facts, claims: Mapping[str, Any]) -> list[Finding]:
@@ -113,6 +119,22 @@ def _peak(facts: Facts, claims: Mapping[str, Any]) -> list[Finding]:
         f"{states_text(facts)}, before any activation{_shorter_targets(facts, claimed[1])}."
     )
     return [Finding("claim_memory", "warning", "claims.peak_memory", message)]
+
+
+def _launch(facts: Facts, claims: Mapping[str, Any]) -> list[Finding]:
+    """One process that sees several GPUs: the Trainer wraps the model in nn.DataParallel, and each GPU gets a micro-batch
+    (transformers' TrainingArguments: train_batch_size is per_device_train_batch_size x n_gpu)."""
+    launch, batch = claims.get("launch"), facts.batch
+    if not launch or batch.world_size == 1:
+        return []
+    samples = batch.micro_batch * batch.world_size * int(launch["accumulation"])
+    other = "" if samples == batch.effective_samples else f", not {batch.effective_samples:,}"
+    message = (
+        f"The guide's {launch['text']!r} is one process, not DDP: the Trainer then wraps the model in nn.DataParallel, and "
+        f"a step of {batch.micro_batch} on each of {batch.world_size} GPUs with accumulation {launch['accumulation']} "
+        f"has {samples:,} sequences{other}. This plan starts one process for each GPU."
+    )
+    return [Finding("claim_launch", "warning", "claims.launch", message)]
 
 
 def _shorter_targets(facts: Facts, claimed: int) -> str:

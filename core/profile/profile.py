@@ -34,7 +34,7 @@ class Profile:
     """RunConfig key path -> the profile that gives it: this one, or one that it extends."""
     claims: Mapping[str, Any] = field(default_factory=dict)
     """What the guide promises, for the plan to check: `tokens_per_s` [low, high], `total_time` and `peak_memory` as
-    text, `remedies` as a list of pieces of advice. Each has a `text`, and of these what it says: `micro_batch`,
+    text, `launch` as `text`, a command said to train on all GPUs at once, with its `accumulation`, `remedies` as a list of pieces of advice. Each has a `text`, and of these what it says: `micro_batch`,
     `accumulation`, `sequence_length` to change to; `from_accumulation` and `memory_factor` (how many times less memory
     that change is said to need); `effective_samples`, an effective batch that is said to be about the profile's;
     `against: host`, said to help against host memory running out (else the GPU's)."""

@@ -18,7 +18,7 @@ from trainwiz.core.profile.size import parse_size
 
 KEYS: tuple[str, ...] = ("name", "description", "extends", "hardware", "values", "reasons", "claims", "variants")
 HARDWARE_KEYS: tuple[str, ...] = ("gpu", "num_gpus", "ram", "cpu_cores")
-CLAIM_KEYS: tuple[str, ...] = ("tokens_per_s", "total_time", "peak_memory", "remedies")
+CLAIM_KEYS: tuple[str, ...] = ("tokens_per_s", "total_time", "peak_memory", "launch", "remedies")
 REMEDY_KEYS: tuple[str, ...] = (
     "text",
     "micro_batch",
@@ -155,6 +155,10 @@ class _Reader:
                 self.wrong(place, "`tokens_per_s` must be [lowest, highest], two numbers above 0.")
             elif key in ("total_time", "peak_memory") and not isinstance(value, str):
                 self.wrong(place, f"`{key}` must be text, as the guide words it.")
+            elif key == "launch" and not _is_launch(value):
+                self.wrong(
+                    place, "`launch` must be a mapping of `text`, the command, and `accumulation`, a whole number."
+                )
             elif key == "remedies" and not _are_remedies(value):
                 self.wrong(place, f"`remedies` must be a list of mappings with the keys {', '.join(REMEDY_KEYS)}.")
             else:
@@ -167,6 +171,16 @@ def _is_range(value: Any) -> bool:
         and len(value) == 2
         and all(isinstance(end, int | float) and not isinstance(end, bool) and end > 0 for end in value)
         and value[0] <= value[1]
+    )
+
+
+def _is_launch(value: Any) -> bool:
+    return (
+        isinstance(value, Mapping)
+        and set(value) == {"text", "accumulation"}
+        and isinstance(value["text"], str)
+        and type(value["accumulation"]) is int
+        and value["accumulation"] > 0
     )
 
 

@@ -119,7 +119,9 @@ def test_guides_that_do_not_fit(name: str) -> None:
 
 def test_claims_belong_to_guides() -> None:
     with_claims = {profile.name for profile in list_profiles() if profile.claims}
-    assert with_claims == {f"{name}-guide" for name in (*ESM, "2x2080super", "4080s", "3x3080-20g", "a6000")}
+    assert with_claims == {
+        f"{name}-guide" for name in (*ESM, "2x2080super", "4080s", "3x3080-20g", "a6000", "lora-r64-4xa100")
+    }
 
 
 def test_claims_of_the_2080_super_are_named_in_the_findings() -> None:

@@ -75,7 +75,8 @@ def test_a_name_of_a_built_in_profile() -> None:
 
 
 def test_advice_of_a_guide() -> None:
-    path = own("mine", "claims:\n  remedies:\n    - {text: x, micro: 3}\n  total_tme: 3 h\n")
+    path = own("mine", "claims:\n  remedies:\n    - {text: x, micro: 3}\n  total_tme: 3 h\n  launch: python train.py\n")
     found = by_place(validate_profiles())
     assert "remedies" in found[f"{path}:2"] or "remedies" in found.get(f"{path}:3", "")
     assert any("total_time" in message for message in found.values())
+    assert any("`accumulation`" in message for message in found.values())
