@@ -8,7 +8,8 @@ from typing import Any
 from trainwiz.core.estimate.architecture import Architecture
 from trainwiz.core.estimate.classification import classifying
 from trainwiz.core.estimate.config_keys import MissingKeyError
-from trainwiz.core.estimate.decoder_families import FAMILIES, read_decoder
+from trainwiz.core.estimate.decoder_families import read_decoder
+from trainwiz.core.estimate.decoder_traits import FAMILIES
 from trainwiz.core.estimate.encoder_families import BERT_LIKE, read_bert, read_modernbert
 from trainwiz.core.estimate.generic_family import read_generic
 from trainwiz.core.estimate.gpt_families import read_falcon, read_gpt2, read_gpt_neox

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from trainwiz.core.estimate.architecture import Architecture
-from trainwiz.core.estimate.decoder_families import Traits, read_decoder
+from trainwiz.core.estimate.decoder_families import read_decoder
+from trainwiz.core.estimate.decoder_traits import Traits
 from trainwiz.core.estimate.seq2seq_families import read_bart_like, read_t5
 
 Config = Mapping[str, Any]
