@@ -3,7 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from trainwiz.core.estimate.evaluation import cache_bytes_per_row, generation_parts
+from trainwiz.core.estimate.evaluation import (
+    cache_bytes_per_row,
+    evaluation_parts,
+    generation_parts,
+    weight_copies,
+)
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.estimate.memory import estimate_evaluation, worse_verdict
 from trainwiz.core.estimate.peak import evaluation_peak
@@ -33,6 +38,35 @@ def test_an_evaluation(model: str, rows: int, length: int, precision: str, gib: 
     peak = evaluation_peak(evaluating(model, rows, length, precision))
     assert peak is not None
     assert peak.allocated_bytes / GIB == pytest.approx(gib, rel=0.02)
+
+
+def test_eager_scores_can_be_the_fullest_of_an_evaluation() -> None:
+    """Two fp32 tensors of rows x heads x length x length, where the fused kernel has none."""
+    plain, eager = (
+        evaluation_parts(evaluating("tinyllama", 1, 4096, "bf16-true", attention=name)) for name in ("sdpa", "eager")
+    )
+    assert eager["temporary"] == 2 * 4 * 32 * 4096**2
+    assert plain["temporary"] < eager["temporary"] and eager["logits"] == 0
+
+
+def test_the_fuller_of_logits_and_a_block_is_counted_once() -> None:
+    parts = evaluation_parts(evaluating("llama1b", 2, 512, "fp32"))
+    assert parts["logits"] > 0 and parts["temporary"] == 0
+
+
+def test_adapters_alone_are_copied_by_autocast() -> None:
+    whole = evaluating("llama1b", 2, 512, "bf16")
+    adapted = replace(whole, lora_rank=8, lora_targets=("q_proj", "v_proj"))
+    assert weight_copies(whole) == 2 * whole.architecture.linear_parameters
+    assert weight_copies(adapted) == 2 * adapted.adapter_parameters > 0
+
+
+def test_copies_of_the_encoder_are_gone_when_text_is_generated() -> None:
+    work = evaluating("nllb600", 1, 16, "bf16", generation_length=4)
+    encoder = next(block for block in work.architecture.blocks if not block.causal)
+    # Beside the cache of one layer.
+    copies = generation_parts(work)["temporary"] - cache_bytes_per_row(work) // 12
+    assert copies == weight_copies(work) - 2 * encoder.layers * encoder.cast_parameters > 0
 
 
 def test_nothing_held_out_needs_nothing() -> None:

@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 
+import pytest
 from trainwiz.core.catalog.gpus import find_gpu
-from trainwiz.core.estimate.generation import generation_time
-from trainwiz.core.estimate.time import Range, cpu_rate, gpu_rate
+from trainwiz.core.estimate.evaluation import cache_bytes_per_row
+from trainwiz.core.estimate.generation import KERNELS_A_LAYER, SEARCH_FAST_S, generation_time
+from trainwiz.core.estimate.time import LAUNCH_FAST_S, Range, Rate, cpu_rate, gpu_rate
 
 from tests.core.estimate.test_evaluation import evaluating
 
@@ -41,3 +43,25 @@ def test_nothing_to_generate_takes_no_time() -> None:
 def test_on_a_cpu_too() -> None:
     time = generation_time(replace(WORK, device="cpu", precision="fp32"), cpu_rate(2), 48)
     assert 0 < time.low < time.high
+
+
+def test_every_beam_reads_its_own_keys_and_values() -> None:
+    """On a card whose memory is all that takes time: twice the beams move their caches twice."""
+    slow = Rate(1e18, 1e9)
+    weights, *times = (generation_time(replace(WORK, beams=beams), slow, 48, 256).low for beams in (0, 4, 8))
+    assert times[1] - weights == pytest.approx(2 * (times[0] - weights), rel=1e-6)
+    cache = cache_bytes_per_row(replace(WORK, beams=4)) / 2
+    assert times[0] - weights == pytest.approx(256 * 48 * 4 * cache / 1e9, rel=1e-6)
+
+
+def test_a_likely_length_beyond_the_limit_changes_nothing() -> None:
+    assert generation_time(WORK, RATE, 48, 10_000) == generation_time(WORK, RATE, 48, 256)
+
+
+def test_a_cpu_launches_no_kernels() -> None:
+    """What takes no time but launching: a position on a GPU is bound by it, on a CPU by Python alone."""
+    endless = Rate(1e24, 1e24)
+    gpu = generation_time(WORK, endless, 48, 256)
+    cpu = generation_time(replace(WORK, device="cpu"), endless, 48, 256)
+    assert cpu.low == pytest.approx(256 * SEARCH_FAST_S, rel=1e-3)
+    assert gpu.low == pytest.approx(256 * (SEARCH_FAST_S + KERNELS_A_LAYER * 12 * LAUNCH_FAST_S), rel=1e-3)
