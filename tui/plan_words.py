@@ -73,13 +73,16 @@ def needed_bytes(breakdown: Mapping[str, int]) -> int:
     return sum(breakdown.values())
 
 
-def need_words(device: str, needed: int, shown: int, capacity: int | None = None) -> str:
-    """What decides out-of-memory against what a user will see; "" for host RAM, where they are one."""
+def need_words(device: str, needed: int, shown: int, capacity: int | None = None, kind: str | None = "cuda") -> str:
+    """What decides out-of-memory against what a user will see; "" for host RAM, where they are one.
+
+    `kind` is engine.device: only NVIDIA's GPUs have an nvidia-smi.
+    """
     if device == "host RAM" or not needed:
         return ""
     if capacity is not None and needed > capacity:
         return f"needs {size(needed)}, {size(needed - capacity)} more than there is"
-    return f"needs {size(needed)}; nvidia-smi shows {size(shown)}"
+    return f"needs {size(needed)}" + (f"; nvidia-smi shows {size(shown)}" if kind != "mps" else "")
 
 
 def padding_words(

@@ -22,6 +22,9 @@ MEMORY_TOLERANCE = 0.15
 GUESSED_FLOPS_PER_BYTE = 130
 """Half-precision FLOP for each byte of memory traffic: near the middle of the catalogue (78 for an RTX 3080, 295 for an H100)."""
 
+BY_HAND = "given by hand"
+"""Source of a card that no catalogue has."""
+
 _MAKER_WORDS = {"nvidia", "geforce", "rtx", "tesla", "gpu", "graphics"}
 
 _FIELD_OF_KEY = {
@@ -95,7 +98,7 @@ def spec_of(gpu: Gpu) -> GpuSpec | None:
         fp32_flops=half / 8,
         bandwidth_bytes_per_s=half / GUESSED_FLOPS_PER_BYTE,
         uncertain=("bf16_flops", "tf32_flops", "fp32_flops", "bandwidth_bytes_per_s"),
-        source="given by hand",
+        source=BY_HAND,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainwiz.core.catalog.abilities import has_attention, has_checkpointing
-from trainwiz.core.catalog.gpus import is_rate_uncertain
+from trainwiz.core.catalog.gpus import BY_HAND, is_rate_uncertain
 from trainwiz.core.findings import Finding, Remedy
 from trainwiz.core.hardware.choices import AMPERE, weakest_gpu
 from trainwiz.core.hardware.describe import gpu_label
@@ -177,10 +177,11 @@ def _rate(facts: Facts) -> list[Finding]:
         return []
     spec, precision = facts.devices.spec, str(facts.config.engine.precision)
     if spec is not None:
-        message = (
-            f"The {precision} rate of the {spec.name} in the GPU catalogue is derived or from one source alone; "
-            "the times rest on it."
-        )
+        if spec.source == BY_HAND:
+            origin = "and its bandwidth are derived from the rate given by hand"
+        else:
+            origin = "in the GPU catalogue is derived or from one source alone"
+        message = f"The {precision} rate of the {spec.name} {origin}; the times rest on it."
         return [Finding("uncertain_rate", "note", "time", message)] if is_rate_uncertain(spec, precision) else []
     names = ", ".join(gpu_label(gpu) for gpu in facts.devices.gpus)
     message = f"The GPU catalogue does not know {names}, so there is no estimate of the time; memory is not affected."

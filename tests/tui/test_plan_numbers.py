@@ -122,6 +122,7 @@ def test_why_there_is_no_time():
 def test_what_decides_against_what_is_seen():
     need, shown, card = 5 * 2**30, 6 * 2**30, 8 * 2**30
     assert need_words("GPU 0", need, shown, card) == "needs 5.0 GiB; nvidia-smi shows 6.0 GiB"
+    assert need_words("GPU 0", need, shown, card, "mps") == "needs 5.0 GiB"
     assert need_words("GPU 0", need, shown) == "needs 5.0 GiB; nvidia-smi shows 6.0 GiB"
     assert need_words("GPU 0", need, need, 2**32) == "needs 5.0 GiB, 1.0 GiB more than there is"
 

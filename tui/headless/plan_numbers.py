@@ -78,7 +78,9 @@ def memory_lines(plan: Plan) -> Iterator[str]:
         source = plain_text(source_words(memory.tier, memory.basis), 300)
         yield f"between {gib(memory.low_bytes)} and {gib(memory.high_bytes)}, {source}"
         yield f"peak: {plain_text(memory.peak_moment)}; {parts_text(memory.breakdown)}"
-        yield need_words(memory.device, needed_bytes(memory.breakdown), memory.device_used_bytes, memory.capacity_bytes)
+        needed = needed_bytes(memory.breakdown)
+        shown, kind = memory.device_used_bytes, plan.config.engine.device
+        yield need_words(memory.device, needed, shown, memory.capacity_bytes, kind)
         if memory.evaluation_bytes is not None:
             yield f"while evaluating {size(memory.evaluation_bytes)}"
     yield plain_text(memory.waiting, 300)

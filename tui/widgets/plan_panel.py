@@ -157,9 +157,9 @@ def _memory(plan: Plan, width: int, marks: Marks) -> Iterator[Content]:
         shown.pop()
     if shown:
         yield Content.styled(INDENT + "  ".join(shown), "$muted")
-    yield from _muted(
-        need_words(memory.device, needed_bytes(memory.breakdown), memory.device_used_bytes, memory.capacity_bytes)
-    )
+    needed, kind = needed_bytes(memory.breakdown), plan.config.engine.device
+    words = need_words(memory.device, needed, memory.device_used_bytes, memory.capacity_bytes, kind)
+    yield from _muted(words)
     if memory.evaluation_bytes is not None:
         yield from _muted(f"{size(memory.evaluation_bytes)} while evaluating")
     yield Content()

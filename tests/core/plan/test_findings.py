@@ -27,6 +27,15 @@ def test_a_quiet_plan() -> None:
     assert codes(made) <= {"idle", "rows_cut", "uncertain_rate"}
 
 
+def test_the_rate_of_a_card_given_by_hand_is_of_no_catalogue() -> None:
+    by_hand = catalogue_machine(
+        gpu=None, num_gpus=1, ram_bytes=None, gpu_memory_bytes=20 * GIB, tflops=60, capability="8.6"
+    )
+    made = plan(by_hand, config("esm2-35m", engine__precision="fp32", batch__target_samples=64))
+    assert "catalogue" not in finding(made, "uncertain_rate").message
+    assert "given by hand" in finding(made, "uncertain_rate").message
+
+
 def test_does_not_fit_has_remedies_that_fit_at_the_same_batch() -> None:
     request = config("esm2-650m", **ESM650)
     made = plan(machine("RTX 3080 10GB"), request)
