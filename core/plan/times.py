@@ -143,7 +143,7 @@ def plan_time(
         disk = disk_needs(work, 1)
         saving = saving_time(disk.checkpoint_bytes).times(counts.saves) + saving_time(disk.final_bytes)
         total = step.times(steps) + evaluation + generation + saving + start
-    energy = _energy(config, devices, total, pace)
+    energy = _energy(devices, total, pace)
     return TimePlan(
         step_s=step.likely,
         step_low_s=step.low,
@@ -206,7 +206,7 @@ def _calibrated(time: Range, calibration: float | None) -> Range:
     return Range(likely / spread, likely * spread)
 
 
-def _energy(config: RunConfig, devices: Devices, total: Range | None, pace: Pace) -> Range | None:
+def _energy(devices: Devices, total: Range | None, pace: Pace) -> Range | None:
     """kWh of the whole run; None without GPUs, whose power alone is known."""
     limits = [gpu.power_limit_w or getattr(spec_of(gpu), "power_w", None) for gpu in devices.gpus]
     power = power_of(limits, devices.nodes, idle=pace.verdict == "idle")

@@ -77,6 +77,7 @@ def test_the_micro_batch_moves_where_a_trace_says_no() -> None:
     assert first.batch.micro_batch > 7
     assert plan.batch.micro_batch < first.batch.micro_batch
     assert plan.memory.verdict == "fits" and plan.batch.effective_samples == 64
+    assert "full trace" in plan.memory.basis
     assert len(tracer.asked) <= 2 * MOST_ROUNDS + 16
 
 
