@@ -15,7 +15,7 @@ from tests.benchmarks.measure import Result
 from tests.benchmarks.published.compare import Comparison, Figure, compare
 from tests.benchmarks.published.crosscheck import CrossCheck, cross_checks
 from tests.benchmarks.published.report import write_tables
-from tests.benchmarks.published.rows import SHARED, PublishedRow, read_rows
+from tests.benchmarks.published.rows import SHARED, read_rows
 
 MEDIAN_LIMIT = 0.03
 FAR = 0.08
@@ -80,7 +80,10 @@ def _unseen(checks: Sequence[CrossCheck]) -> list[Result]:
         Result("made-up models: by layers against full", layers, 0.02, f"{len(checks)} models"),
         Result("made-up models: analytic against full", analytic, 0.15, ""),
         Result(
-            "made-up models: the trace against MemTracker", max(counted, default=1.0), UNSEEN_LIMIT, f"{len(counted)} real steps"
+            "made-up models: the trace against MemTracker",
+            max(counted, default=1.0),
+            UNSEEN_LIMIT,
+            f"{len(counted)} plain steps",
         ),
     ]
 
@@ -91,7 +94,9 @@ def _line(one: Comparison) -> str:
     if one.as_measured is not None:
         explained = f"; as measured {one.as_measured.point / gb:6.2f} {one.as_measured.error(row):+.1%}"
         explained += " holds" if one.as_measured.holds(row) else " OUTSIDE"
-    rivals = [None if size is None else size / row.measured - 1 for size in (one.rivals.accelerate, one.rivals.deepspeed)]
+    rivals = [
+        None if size is None else size / row.measured - 1 for size in (one.rivals.accelerate, one.rivals.deepspeed)
+    ]
     shown = " ".join("none" if error is None else f"{error:+.0%}" for error in rivals)
     return (
         f"  {'holds' if one.today.holds(row) else 'OUTSIDE':<8}{row.id:<6}{row.words[:64]:<65}{row.comparable:<7}"

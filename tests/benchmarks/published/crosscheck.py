@@ -1,4 +1,4 @@
-"""Models that stand in no file: by formulas, by layers, in full, and a real step counted by torch's own MemTracker."""
+"""Models that stand in no file: by formulas, by layers, in full, and a plain step counted by torch's own MemTracker."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ REPOSITORY = Path(__file__).parents[3]
 Values = dict[str, Any]
 
 
-def _llama_like(kind: str, hidden: int, layers: int, heads: int, kv: int, ffn: int, vocabulary: int, **more: Any) -> Values:
+def _llama_like(
+    kind: str, hidden: int, layers: int, heads: int, kv: int, ffn: int, vocabulary: int, **more: Any
+) -> Values:
     return {
         "model_type": kind, "hidden_size": hidden, "num_hidden_layers": layers, "num_attention_heads": heads,
         "num_key_value_heads": kv, "intermediate_size": ffn, "vocab_size": vocabulary, "max_position_embeddings": 4096,
@@ -56,8 +58,7 @@ MODELS: dict[str, tuple[str, Values, Values]] = {
 }  # fmt: skip
 """Kind of model -> task, config with sizes that were made up here, settings."""
 LAYER_KEYS = ("num_hidden_layers", "n_layer", "num_layers", "num_decoder_layers", "encoder_layers", "decoder_layers")
-SMALL_VOCABULARY = 3000
-SMALL: Values = {"micro_batch": 4, "length": 112, "target_length": 80, "precision": "fp32", "optimizer": "sgd", "device": "cpu", "lora_rank": 0, "lora_targets": (), "lora_dropout": False, "checkpointing": False, "accumulation": 1}  # fmt: skip
+SMALL: Values = {"micro_batch": 8, "length": 256, "target_length": 192, "precision": "fp32", "optimizer": "sgd", "device": "cpu", "lora_rank": 0, "lora_targets": (), "lora_dropout": False, "checkpointing": False, "accumulation": 1}  # fmt: skip
 """Without optimizer states, so that the peak is among the activations."""
 
 
@@ -74,13 +75,17 @@ class CrossCheck:
     traced_small: int
     """Of three layers in fp32 on the CPU, by the product's trace."""
     counted: int
-    """The same as a real step with real tensors, by torch.distributed._tools.mem_tracker.MemTracker."""
+    """The same as a plain step on tensors without data, by torch.distributed._tools.mem_tracker.MemTracker."""
     problem: str = ""
 
     @property
     def words(self) -> str:
-        shares = [f"{name} {size / self.full - 1:+.1%}" for name, size in (("analytic", self.analytic), ("layers", self.layers)) if self.full]
-        small = f"{self.traced_small:,} traced, {self.counted:,} counted" if self.counted else "no real step"
+        shares = [
+            f"{name} {size / self.full - 1:+.1%}"
+            for name, size in (("analytic", self.analytic), ("layers", self.layers))
+            if self.full
+        ]
+        small = f"{self.traced_small:,} traced, {self.counted:,} counted" if self.counted else "no plain step"
         return f"{self.name:<10}{self.setting:<48}full {self.full / 1e9:6.2f} GB, {', '.join(shares)}; small: {small} {self.problem}"
 
 
@@ -104,7 +109,6 @@ def small_workload(name: str) -> Workload:
     """Three layers of it on the CPU."""
     _, config, _ = MODELS[name]
     shallow = {**config, **{key: 3 for key in LAYER_KEYS if key in config}}
-    shallow["vocab_size"] = min(SMALL_VOCABULARY, config["vocab_size"])
     architecture, reason = read_architecture(shallow)
     assert architecture is not None, reason
     return replace(workload(name), architecture=architecture, model_config=json.dumps(shallow, sort_keys=True), **SMALL)
@@ -126,7 +130,11 @@ def _check(name: str, worker: TraceWorker) -> CrossCheck:
     traced = worker.ask(request, "full", 120)
     counted = counted_step(request)
     values = MODELS[name][2]
-    words = ", ".join(f"{key} {value}" for key, value in values.items() if key not in ("micro_batch", "length", "target_length", "precision"))
+    words = ", ".join(
+        f"{key} {value}"
+        for key, value in values.items()
+        if key not in ("micro_batch", "length", "target_length", "precision")
+    )
     return CrossCheck(
         name=name,
         setting=f"{values['precision']} {values['micro_batch']}x{values['length']}{', ' if words else ''}{words}",
@@ -141,53 +149,50 @@ def _check(name: str, worker: TraceWorker) -> CrossCheck:
 
 
 def counted_step(request: TraceRequest) -> int | str:
-    """Peak bytes of the second of two real steps, or why there is none."""
+    """Peak bytes of a plain step, or why there is none."""
     command = [sys.executable, "-m", "tests.benchmarks.published.crosscheck"]
     asked = json.dumps(request.to_json())
     try:
         done = subprocess.run(command, input=asked, capture_output=True, text=True, cwd=REPOSITORY, timeout=300)
     except subprocess.TimeoutExpired:
-        return "no real step in 300 s"
+        return "no plain step in 300 s"
     return int(done.stdout.split()[-1]) if done.returncode == 0 else (done.stderr.strip().splitlines() or ["?"])[-1]
 
 
 def _count(request: TraceRequest) -> int:
-    """Real tensors, torch's own optimizer and torch's own counting; only the loss is the product's."""
+    """A plain step with torch's own counting: nothing of the tracer is in it but the loss that it traces."""
     import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.distributed._tools.mem_tracker import MemTracker
+    from trainwiz.core.estimate.trace.batch import every_position
     from trainwiz.core.training.loss import StepLoss
     from trainwiz.core.training.model_inputs import batch_alone, decoder_only, encoder_decoder
     from trainwiz.core.training.weights import MODEL_CLASSES
     from transformers import AutoConfig
+    from transformers.initialization import no_init_weights
 
     values = json.loads(request.model_config)
     config = AutoConfig.for_model(values.pop("model_type"), **values)
-    model = MODEL_CLASSES[request.task].from_config(config, attn_implementation=request.attention).train()
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, foreach=True)
     inputs_of = {"causal-lm": decoder_only, "seq2seq": encoder_decoder}.get(request.task, batch_alone)
-    loss = StepLoss(0.0, None)
-    tracker = MemTracker()
-    tracker.track_external(model, optimizer)
-    with tracker:
-        for step in range(2):
-            mask = torch.ones(request.micro_batch, request.length, dtype=torch.int64)
-            if request.padded and request.micro_batch > 1:
-                mask[-1, -1] = 0
-            batch = {
-                "input_ids": torch.full((request.micro_batch, request.length), 5),
-                "attention_mask": mask,
-                "labels": torch.full((request.micro_batch, request.target_length or request.length), 5),
-            }
+    loss = StepLoss(0.0, None, every_position)
+    shape = request.micro_batch, request.length
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        with no_init_weights():
+            model = MODEL_CLASSES[request.task].from_config(config, attn_implementation=request.attention).train()
+        model.tie_weights()
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, foreach=False)
+        tracker = MemTracker()
+        tracker.track_external(model, optimizer)
+        with tracker:
+            mask = torch.ones(shape, dtype=torch.int64)
+            mask[-1, -1] = 0
+            batch = {"input_ids": torch.full(shape, 5), "attention_mask": mask}
+            batch["labels"] = torch.full((request.micro_batch, request.target_length or request.length), 5)
             inputs = inputs_of(batch, model)
             labels = inputs.pop("labels")
             result = loss(model(**inputs), labels, labels.numel())
             result.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, foreach=True)
             optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-            del result
-            if step == 0:
-                tracker.reset_mod_stats()
     return int(max(sizes["Total"] for sizes in tracker.get_tracker_snapshot("peak").values()))
 
 

@@ -15,7 +15,9 @@ BEGIN, END = "<!-- generated: {} -->", "<!-- end: {} -->"
 GB = 10**9
 
 
-def write_tables(compared: Sequence[Comparison], left_out: Sequence[PublishedRow], checks: Sequence[CrossCheck], page: Path = PAGE) -> None:
+def write_tables(
+    compared: Sequence[Comparison], left_out: Sequence[PublishedRow], checks: Sequence[CrossCheck], page: Path = PAGE
+) -> None:
     """Replaces what stands between the markers; the rest of the page is left as it is. Does nothing without the page."""
     if not page.is_file():
         return
@@ -46,16 +48,39 @@ def published_table(compared: Sequence[Comparison]) -> str:
     lines = [head, "|---" * 12 + "|"]
     for one in compared:
         row = one.row
-        measured_code = [_gb(one.as_measured.point), _share(one.as_measured.error(row)), _yes(one.as_measured.holds(row))] if one.as_measured else ["", "", ""]
+        measured_code = (
+            [_gb(one.as_measured.point), _share(one.as_measured.error(row)), _yes(one.as_measured.holds(row))]
+            if one.as_measured
+            else ["", "", ""]
+        )
         cells = [
             row.id, _run_words(row), "the table" if row.comparable == "table" else row.comparable, row.figure, _gb(row.measured),
             f"{_gb(one.today.point)} {one.tier}", _share(one.today.error(row)), _interval(one.today), _yes(one.today.holds(row)), *measured_code,
         ]  # fmt: skip
         lines.append(_line(cells))
         if one.smi is not None:
-            shown = [row.id, "the same run", row.comparable, "nvidia-smi, less what it showed before", _gb(row.smi), f"{_gb(one.smi.point)} {one.tier}"]
+            shown = [
+                row.id,
+                "the same run",
+                row.comparable,
+                "nvidia-smi, less what it showed before",
+                _gb(row.smi),
+                f"{_gb(one.smi.point)} {one.tier}",
+            ]
             error = one.smi.point / row.smi - 1
-            lines.append(_line([*shown, _share(error), _interval(one.smi), _yes(one.smi.low <= row.smi <= one.smi.high), "", "", ""]))
+            lines.append(
+                _line(
+                    [
+                        *shown,
+                        _share(error),
+                        _interval(one.smi),
+                        _yes(one.smi.low <= row.smi <= one.smi.high),
+                        "",
+                        "",
+                        "",
+                    ]
+                )
+            )
     return "\n".join(lines)
 
 
@@ -69,13 +94,21 @@ def causes_table(compared: Sequence[Comparison]) -> str:
 
 
 def rivals_table(compared: Sequence[Comparison]) -> str:
-    lines = ["| row | measured | trainwiz, code of today | error | trainwiz, analytic | error | accelerate | error | DeepSpeed | error |", "|---" * 10 + "|"]
+    lines = [
+        "| row | measured | trainwiz, code of today | error | trainwiz, analytic | error | accelerate | error | DeepSpeed | error |",
+        "|---" * 10 + "|",
+    ]
     for one in compared:
         row = one.row
         others: list[str] = []
         for size, words in ((one.rivals.accelerate, ""), (one.rivals.deepspeed, f" ({one.rivals.deepspeed_words})")):
             others += ["no answer", ""] if size is None else [_gb(size) + words, _share(size / row.measured - 1)]
-        ours = [_gb(one.today.point), _share(one.today.error(row)), _gb(one.analytic.point), _share(one.analytic.error(row))]
+        ours = [
+            _gb(one.today.point),
+            _share(one.today.error(row)),
+            _gb(one.analytic.point),
+            _share(one.analytic.error(row)),
+        ]
         lines.append(_line([row.id, _gb(row.measured), *ours, *others]))
     return "\n".join(lines)
 
@@ -87,15 +120,21 @@ def left_out_table(rows: Sequence[PublishedRow]) -> str:
 
 def made_up_table(checks: Sequence[CrossCheck]) -> str:
     lines = [
-        "| kind | parameters | setting | full trace | by layers | error | analytic | error | small: traced, bytes | small: counted in a real step, bytes | error |",
+        "| kind | parameters | setting | full trace | by layers | error | analytic | error | small: traced, bytes | small: counted by MemTracker, bytes | error |",
         "|---" * 11 + "|",
     ]
     for check in checks:
         tiers: list[str] = []
         for size in (check.layers, check.analytic):
             tiers += [_gb(size), _share(size / check.full - 1)] if size and check.full else ["", ""]
-        small = [f"{check.traced_small:,}", f"{check.counted:,}", f"{check.traced_small / check.counted - 1:+.3%}"] if check.counted else ["", check.problem, ""]
-        lines.append(_line([check.name, f"{check.parameters / 1e6:,.0f} M", check.setting, _gb(check.full), *tiers, *small]))
+        small = (
+            [f"{check.traced_small:,}", f"{check.counted:,}", f"{check.traced_small / check.counted - 1:+.3%}"]
+            if check.counted
+            else ["", check.problem, ""]
+        )
+        lines.append(
+            _line([check.name, f"{check.parameters / 1e6:,.0f} M", check.setting, _gb(check.full), *tiers, *small])
+        )
     return "\n".join(lines)
 
 

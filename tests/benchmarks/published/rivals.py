@@ -47,7 +47,9 @@ def sizes_of(configs: Iterable[str]) -> dict[str, ModelSizes]:
     """Config as JSON -> its sizes; asks one child for all."""
     unique = list(dict.fromkeys(configs))
     command = [sys.executable, "-m", "tests.benchmarks.published.rivals"]
-    done = subprocess.run(command, input=json.dumps(unique), capture_output=True, text=True, cwd=REPOSITORY, timeout=600)
+    done = subprocess.run(
+        command, input=json.dumps(unique), capture_output=True, text=True, cwd=REPOSITORY, timeout=600
+    )
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
         return {config: ModelSizes(problem=last) for config in unique}
@@ -66,7 +68,9 @@ def rivals_of(work: Workload, sizes: ModelSizes) -> Rivals:
     if sizes.problem:
         accelerate = None
     if work.strategy in ("fsdp", "zero3"):
-        return Rivals(accelerate, _zero3(parameters, sizes.largest_layer, work.world_size), f"ZeRO-3 on {work.world_size}")
+        return Rivals(
+            accelerate, _zero3(parameters, sizes.largest_layer, work.world_size), f"ZeRO-3 on {work.world_size}"
+        )
     return Rivals(accelerate, _zero2(parameters, work.world_size), f"ZeRO-2 on {work.world_size}")
 
 
