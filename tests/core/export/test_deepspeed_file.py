@@ -134,6 +134,11 @@ def test_each_mismatch(tmp_path: Path, document: dict[str, Any], changes: dict[s
     assert any(words in message for message in messages), messages
 
 
+def test_a_strategy_that_is_still_open_contradicts_nothing(tmp_path: Path) -> None:
+    assert said(tmp_path, AUTO) == said(tmp_path, AUTO, engine__strategy=None) == []
+    assert "leave these out" in " ".join(said(tmp_path, AUTO, engine__strategy="zero3"))
+
+
 def test_clipping_left_out_is_a_warning_only(tmp_path: Path) -> None:
     document = changed()
     del document["gradient_clipping"]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core.config import RunConfig
+from trainwiz.core.export.environment import cpu_threads
 from trainwiz.core.export.files import export_files
 from trainwiz.core.export.launch_script import launch_command, launch_environment, launch_script
 
@@ -119,6 +120,14 @@ def test_environment() -> None:
     assert with_deepspeed["OMP_NUM_THREADS"] == "3"
     several = solved_config(engine__device="cuda", engine__processes=2, engine__strategy="ddp")
     assert "CUDA_VISIBLE_DEVICES" not in launch_environment(several)
+
+
+@pytest.mark.parametrize(("cores", "processes", "threads"), [(12, 1, 12), (12, 3, 4), (2, 4, 1), (64, 2, 16)])
+def test_processes_share_the_cores(cores: int, processes: int, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)), raising=False)
+    open_threads = solved_config(engine__processes=processes, engine__cpu_threads=None)
+    assert cpu_threads(open_threads) == threads
+    assert cpu_threads(solved_config(engine__processes=processes, engine__cpu_threads=7)) == 7
 
 
 @pytest.mark.parametrize("profile", ["cpu-demo", "2080super", "3080-12g"])
