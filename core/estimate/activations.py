@@ -168,7 +168,19 @@ def working_bytes(work: Workload, block: Block) -> int:
         # By then the feed-forward part of the block has been freed.
         scores = work.micro_batch * block.heads * queries * queries * 2 * _softmax_bytes(work, block)
         inside = max(inside, scores - tokens * _feed_forward_bytes(work, block))
-    return inside + tokens * block.hidden * formats.residual
+    return (
+        inside + tokens * block.hidden * formats.residual + position_bias_bytes(work, block, work.micro_batch, queries)
+    )
+
+
+def position_bias_bytes(work: Workload, block: Block, rows: int, queries: int) -> int:
+    """A learned bias on its way to the scores or back: summed with the mask of each row, in the compute format where
+    autocast casts it, and that for the gradient."""
+    if not block.position_bias:
+        return 0
+    compute = work.formats.compute
+    each = SINGLE + 2 * compute if work.formats.autocast else 2 * compute
+    return rows * block.heads * queries * queries * each
 
 
 def _softmax_bytes(work: Workload, block: Block) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trainwiz.core.estimate.activations import position_bias_bytes
 from trainwiz.core.estimate.architecture import Block
 from trainwiz.core.estimate.logits import evaluation_bytes
 from trainwiz.core.estimate.workload import HALF, SINGLE, Workload
@@ -88,4 +89,6 @@ def _inside(work: Workload, block: Block, rows: int) -> int:
     if work.attention == "eager":
         scores = 2 * SINGLE * rows * block.heads * queries * max(queries, work.length)
         inside = max(inside, scores)
+    if block.position_bias:
+        inside += position_bias_bytes(work, block, rows, queries)
     return inside
