@@ -20,7 +20,12 @@ from trainwiz.core.training.weights import lasting_name, load_weights
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-TASK_TYPES = {"causal-lm": TaskType.CAUSAL_LM, "seq2seq": TaskType.SEQ_2_SEQ_LM}
+TASK_TYPES = {
+    "causal-lm": TaskType.CAUSAL_LM,
+    "seq2seq": TaskType.SEQ_2_SEQ_LM,
+    # Planned and traced only; peft trains its new head too.
+    "sequence-classification": TaskType.SEQ_CLS,
+}
 
 
 def base_of_run(

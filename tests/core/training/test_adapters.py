@@ -9,13 +9,19 @@ from typing import Any
 import pytest
 import torch
 from peft import AutoPeftModelForCausalLM, PeftModel
+from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import UsageError
 from trainwiz.core.estimate.architecture import default_lora_targets, lora_parameters
 from trainwiz.core.estimate.families import read_architecture
-from trainwiz.core.training.adapters import merged
+from trainwiz.core.training.adapters import merged, with_adapters
 from trainwiz.core.training.model import build_model
 from trainwiz.core.training.weights import lasting_name
-from transformers import AutoModelForCausalLM, PreTrainedTokenizerBase
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    PreTrainedTokenizerBase,
+    RobertaConfig,
+)
 
 from tests.core.training.runs import tiny_config
 from tests.core.training.test_model import TINY_TEXT_MODELS, same_tensors
@@ -208,3 +214,13 @@ def test_a_cached_hub_model_is_named_by_its_hub_id(
     changes = {"model__name": "some/model", "model__init": "pretrained", "model__architecture": None}
     model = lora("gpt2-tiny", tmp_path, tokenizer, **changes)
     assert model.peft_config["default"].base_model_name_or_path == "some/model"
+
+
+def test_a_classifier_gets_adapters_and_trains_its_head() -> None:
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    base = AutoModelForSequenceClassification.from_config(RobertaConfig(vocab_size=40, **sizes))
+    config = RunConfig.model_validate({"task": "sequence-classification", "peft": {"method": "lora", "rank": 2}})
+    trained = {name for name, weight in with_adapters(base, config, None).named_parameters() if weight.requires_grad}
+    assert any("lora_A" in name for name in trained)
+    assert any("classifier" in name for name in trained)
+    assert all("lora_" in name or "classifier" in name for name in trained)
