@@ -20,8 +20,6 @@ TASKS = {"question-answering (SQuAD)": "sequence-classification", "fill-mask": "
 """A span of an answer has two scores a position, of no weight beside the model: the nearest that can be planned."""
 PRECISIONS = {"bf16-true (adapters fp32: autocast_adapter_dtype)": "bf16-true"}
 KNOWN_PRECISIONS = ("fp32", "fp16", "bf16", "bf16-true")
-HALF_LOADED = ("openbuddy", "Qwen", "qwen", "baichuan", "THUDM", "chatglm")
-"""Fine-tuning scripts that load the frozen base in bf16 and train under autocast, as the product does with LoRA."""
 UNITS = {"MiB": 2**20, "GiB": 2**30, "10^9": 10**9, "GB": 10**9}
 EXACT_UNIT = "10^9 or GiB (page writes G)"
 
@@ -99,8 +97,8 @@ def _row(values: dict[str, str], shared: Path, comparable: str) -> PublishedRow:
     work = Workload(
         architecture=architecture,
         micro_batch=int(values["micro_batch"]),
-        length=int(values["seq_len"]),
-        target_length=int(values["seq_len"]),
+        length=_length(values),
+        target_length=_length(values),
         accumulation=int(values["grad_accum"] or 1),
         world_size=int(values["world_size"]),
         precision=_precision(values, assumed),
@@ -138,6 +136,12 @@ def _words(values: dict[str, str]) -> str:
     return f"{name}, {values['training']}{adapters}, {values['precision'].split(' (')[0]}, {batch}{ticks}{shared}"
 
 
+def _length(values: dict[str, str]) -> int:
+    """Of a prompt and its answer together; 0 where it is not given."""
+    whole = values["seq_len"].rpartition("=")[2]
+    return int(whole) if whole.isdigit() else 0
+
+
 def _smi(quoted: str) -> int:
     _, found, rest = quoted.partition("mem_nvidia_mem_reserved=")
     return int(float(rest.split()[0]) * 2**20) if found else 0
@@ -149,7 +153,7 @@ def _not_expressed(values: dict[str, str]) -> str:
         (values["training"] == "qlora", "a base in 4 bits is not trained by this product"),
         ("vision" in task or "image" in task, "models of images are not trained by this product"),
         (not values["micro_batch"].split(" ")[0].isdigit(), "the batch is not given"),
-        (not values["seq_len"].isdigit(), "the lengths are not given"),
+        (not _length(values), "the lengths are not given"),
         ("fp8" in values["precision"], "fp8 is not computed by this product"),
         (values["checkpointing"] in ("config default",), f"settings of {values['framework']} that are not given: checkpointing, optimizer in the backward pass, compiled"),
         ("LayerNorm weights" in values["notes"], "only norms are trained: the product trains all weights or adapters"),
@@ -164,6 +168,9 @@ def _not_expressed(values: dict[str, str]) -> str:
 
 def _precision(values: dict[str, str], assumed: list[str]) -> str:
     name = PRECISIONS.get(values["precision"], values["precision"])
+    if name == "bf16" and values["training"] == "full" and "swift" in values["framework"]:
+        assumed.append("weights in bf16, as swift loads them")
+        return "bf16-true"
     if name in KNOWN_PRECISIONS:
         return name
     if name.startswith("fp16/bf16"):
