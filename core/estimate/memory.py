@@ -188,9 +188,11 @@ def _measured(work: Workload, estimate: MemoryEstimate, measured: MeasuredPeak) 
     beside = overheads(work)
     used = measured.used
     if measured.allocated is None:
-        # Of a process on a CPU only its resident memory is known.
+        # Of a process on a CPU only its resident memory is known: what it holds beside its tensors may be so much
+        # more or less than usual before the tensors are.
         used = used or estimate.device_used_bytes
-        reserved = max(0, used - beside.context)
+        least, most = beside.context - beside.spread, beside.context + beside.spread
+        reserved = max(0, used - min(most, max(least, used - estimate.reserved_bytes)))
         allocated = int(reserved / beside.reserved.likely)
     else:
         allocated = measured.allocated

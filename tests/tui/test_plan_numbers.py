@@ -58,6 +58,11 @@ def test_what_is_not_known_is_left_out():
     assert "analytic" in text and not [line for line in text.splitlines() if not line.strip()]
 
 
+def test_a_process_that_is_nearly_all_context_says_where_its_figure_is_from():
+    memory = replace(PLAN.memory, device="host RAM", allocated_bytes=0, tier="measured", basis="measured here today")
+    assert "measured here today" in text_of(replace(PLAN, memory=memory))
+
+
 def test_verbose_says_what_host_ram_is_made_of():
     memory = replace(PLAN.memory, host_ram_parts={"training": 9 * GIB, "offloaded states": 12 * GIB})
     plan = replace(PLAN, memory=memory)

@@ -74,7 +74,7 @@ def memory_lines(plan: Plan) -> Iterator[str]:
     """Peak and verdict, interval and where it comes from, what it is made of, the peak of evaluation."""
     memory = plan.memory
     yield memory_text(plan, sys.stdout)
-    if memory.allocated_bytes:
+    if memory.device_used_bytes:
         source = plain_text(source_words(memory.tier, memory.basis), 300)
         yield f"between {gib(memory.low_bytes)} and {gib(memory.high_bytes)}, {source}"
         yield f"peak: {plain_text(memory.peak_moment)}; {parts_text(memory.breakdown)}"
