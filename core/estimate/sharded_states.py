@@ -130,9 +130,12 @@ def _reduced(work: Workload, staged: int, *, converted: bool) -> int:
 
 
 def _optimizer(work: Workload) -> int:
-    """Master weights and moments of this process's share."""
-    master = SINGLE if work.formats.weights == HALF else 0
-    return int(work.trainable_parameters * (optimizer_bytes(work.optimizer, SINGLE) + master)) // work.world_size
+    """Moments and master weights of this process's share.
+
+    Weights in fp32 are cloned too: stages 1 and 2 always do, and stage 3 compares a torch.device with a name to see that
+    it need not, which is never true.
+    """
+    return int(work.trainable_parameters * (optimizer_bytes(work.optimizer, SINGLE) + SINGLE)) // work.world_size
 
 
 def _step(work: Workload, elements: int) -> int:
