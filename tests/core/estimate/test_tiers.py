@@ -281,10 +281,12 @@ def test_what_a_cpu_process_holds_less_than_expected_are_not_its_tensors() -> No
     work = replace(WORK, device="cpu", precision="fp32")
     usual = estimate_memory(work)
     resident = usual.device_used_bytes - usual.breakdown["context"] // 4
-    one = measurement(precision="fp32", host_rss_bytes=resident, peak_allocated_bytes=None, device_used_bytes=None)
+    one = measurement(
+        machine="cpu:8", precision="fp32", host_rss_bytes=resident, peak_allocated_bytes=None, device_used_bytes=None
+    )
     measured = estimate_memory(work, Evidence(measurements=(one,)))
     assert measured.tier == "measured"
     assert measured.device_used_bytes == resident
     # What is less than usual is the process, within what that varies by, and not its tensors.
-    assert measured.allocated_bytes == pytest.approx(usual.allocated_bytes, rel=0.01)
+    assert measured.allocated_bytes == pytest.approx(usual.allocated_bytes, rel=1e-3)
     assert measured.breakdown["context"] < usual.breakdown["context"]
