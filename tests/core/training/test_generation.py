@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,7 +26,9 @@ from transformers import TrainerState
 from tests.core.training.text_runs import text_config
 from tests.core.training.tokenizers_for_tests import CHINESE, SENTENCES, small_tokenizer, text_rows
 
-ROWS = text_rows(SENTENCES, [text[::-1] for text in SENTENCES], held_out=12)
+SOURCES = [text if number % 3 else " ".join(text.split()[: 2 + number % 4]) for number, text in enumerate(SENTENCES)]
+"""Of several lengths, so that batches are padded."""
+ROWS = text_rows(SOURCES, [text[::-1] for text in SENTENCES], held_out=12)
 
 
 def request(model: Any, *, stopped: bool = False, rank: int = 0, processes: int = 1) -> GenerationRequest:
@@ -50,14 +53,20 @@ def made(config: RunConfig, folder: Path) -> tuple[Generator, Any, Any]:
 @pytest.mark.parametrize("beams", [1, 3])
 @pytest.mark.parametrize("name", ["t5-chat-tiny", "nllb-tiny", "opus-mt-tiny", "qwen2-tiny"])
 def test_texts_do_not_depend_on_their_batch_and_bleu_is_sacrebleus(name: str, beams: int, tmp_path: Path) -> None:
-    config = text_config(name, evaluation__beams=beams, evaluation__generation_length=6, evaluation__generation_rows=7)
+    config = text_config(
+        name,
+        evaluation__beams=beams,
+        evaluation__generation_length=6,
+        evaluation__generation_rows=7,
+        batch__eval_micro_batch_size=3,
+    )
     generator, model, tokenizer = made(config, tmp_path)
     metrics = generator.metrics(request(model), "eval")
     shown = [json.loads(line) for line in (tmp_path / "generations.jsonl").read_text(encoding="utf-8").splitlines()]
     assert [line["row"] for line in shown] == ROWS.held_out[:5].tolist() and {line["step"] for line in shown} == {40}
     alone = []
     for number in ROWS.held_out[:7]:
-        source = SENTENCES[int(number)]
+        source = SOURCES[int(number)]
         tokens = torch.tensor([tokenizer(source)["input_ids"]])
         with torch.no_grad():
             written = model.generate(
@@ -93,6 +102,44 @@ def test_a_stop_ends_it_without_a_score(tmp_path: Path) -> None:
     generator, model, _ = made(text_config("t5-chat-tiny"), tmp_path)
     assert generator.metrics(request(model, stopped=True), "eval") == {}
     assert not (tmp_path / "generations.jsonl").exists()
+
+
+def test_a_stop_between_batches_ends_it_without_a_score(tmp_path: Path) -> None:
+    config = text_config("t5-chat-tiny", evaluation__generation_length=4, batch__eval_micro_batch_size=4)
+    generator, model, _ = made(config, tmp_path)
+    asked: list[int] = []
+
+    def stopped() -> bool:
+        asked.append(1)
+        return len(asked) > 1
+
+    assert generator.metrics(replace(request(model), stopped=stopped), "eval") == {}
+    assert len(asked) == 2 and not (tmp_path / "generations.jsonl").exists()
+
+
+@pytest.mark.parametrize(("name", "place"), [("qwen2-tiny", -1), ("t5-chat-tiny", 0)])
+def test_prompts_end_together_and_sources_begin_together(name: str, place: int, tmp_path: Path) -> None:
+    """A causal model continues from the last place, which padding must not take."""
+    config = text_config(name, evaluation__generation_length=2, batch__eval_micro_batch_size=5)
+    generator, model, _ = made(config, tmp_path)
+    masks: list[torch.Tensor] = []
+    generate = model.generate
+
+    def watched(**values: Any) -> Any:
+        masks.append(values["attention_mask"])
+        return generate(**values)
+
+    model.generate = watched
+    generator._own_share(request(model))
+    assert any((mask == 0).any() for mask in masks)
+    assert all(mask[:, place].all() for mask in masks)
+
+
+def test_a_text_ends_with_its_end(tmp_path: Path) -> None:
+    generator, _, tokenizer = made(text_config("t5-chat-tiny"), tmp_path)
+    end = tokenizer.eos_token_id
+    assert generator._until_end([7, 8, end, 9, end]) == [7, 8, end]
+    assert generator._until_end([7, 8]) == [7, 8]
 
 
 @pytest.mark.parametrize(
