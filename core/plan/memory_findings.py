@@ -128,7 +128,6 @@ def _room(facts: Facts) -> list[Finding]:
     """Memory that stays free, with what would use it."""
     if not facts.room or facts.time.verdict == "idle":
         return []
-    memory = facts.memory
     message = (
         f"{gib(facts.estimate.needed_bytes)} of {gib(facts.share_bytes or 0)} are needed. What would use the rest: "
         f"{'; or '.join(fix.words for fix in facts.room)}."
