@@ -1,7 +1,8 @@
 """The estimator against published figures, beside accelerate's and DeepSpeed's own, and against made-up models.
 
-Nothing in the product is fitted to these rows. A row further off than 8 % is traced again with the code that was
-measured. Writes the tables of docs/estimator.md.
+Nothing in the product is fitted to these rows. Two medians are given: of what a plan says today, and of the same rows
+traced again with what older code did differently, which was found after the errors were seen and is no proof of the
+product. Both count. Writes the tables of docs/estimator.md.
 """
 
 from __future__ import annotations
@@ -44,16 +45,30 @@ def run() -> list[Result]:
 def _published(compared: Sequence[Comparison]) -> list[Result]:
     chosen = [one for one in compared if one.row.comparable in COMPARABLE and one.tier == "traced"]
     table = [one for one in chosen if one.row.comparable == "table"]
-    today = _median(chosen, lambda one: one.today)
     far = [one.row.id for one in chosen if abs(one.explained.error(one.row)) > FAR]
-    held = sum(one.explained.holds(one.row) for one in chosen)
-    detail = f"{held} of {len(chosen)} inside their interval; with the code of today {today:.1%}"
+    missing = sum(one.row.comparable in COMPARABLE for one in compared) - len(chosen)
+    results = []
+    for words, figure in (("as planned today", _today), ("code as measured", _explained)):
+        held = sum(figure(one).holds(one.row) for one in chosen)
+        median = _median(table, figure)
+        results += [
+            Result(f"published table, {words}: median error", median, MEDIAN_LIMIT, f"{len(table)} rows"),
+            Result(
+                f"comparable rows, {words}: median error",
+                _median(chosen, figure),
+                MEDIAN_LIMIT,
+                f"{held} of {len(chosen)} inside their interval",
+            ),
+        ]
     return [
-        Result("median error of the published table, traced", _median(table, _explained), MEDIAN_LIMIT, f"{len(table)} rows"),
-        Result("the same of all comparable rows", _median(chosen, _explained), MEDIAN_LIMIT, detail),
-        Result("comparable rows above 8 % without a cause", len(far), 0, ", ".join(far)),
-        Result("comparable rows without a trace", len([one for one in compared if one.row.comparable in COMPARABLE]) - len(chosen), 0, ""),
-    ]  # fmt: skip
+        *results,
+        Result("comparable rows above 8 % even with the code as measured", len(far), 0, ", ".join(far)),
+        Result("comparable rows without a trace", missing, 0, ""),
+    ]
+
+
+def _today(one: Comparison) -> Figure:
+    return one.today
 
 
 def _explained(one: Comparison) -> Figure:

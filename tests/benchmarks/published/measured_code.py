@@ -1,6 +1,7 @@
 """The code that was measured, where it is not today's: traced in a child of its own, never a part of the product.
 
-Each change is what the sources of that version say, and where they say it; none is a constant.
+Each change is what the sources of a version say, and where they say it; none is a constant. Which versions the pages of
+T1 to T14 and of M114 and M119 ran is not stated there: these changes were looked for after the errors were seen.
 A request and a list of changes come as JSON on standard input, the trace leaves as JSON:
 python -m tests.benchmarks.published.measured_code
 """
@@ -39,7 +40,7 @@ CHANGES = {
     for change in (
         Change(
             "kept gradients",
-            "torch 1: Optimizer.zero_grad(set_to_none=False) was the default, and the Trainer's model.zero_grad() filled "
+            "torch 1: Optimizer.zero_grad(set_to_none=False) was the default, and the Trainer's own call of it filled "
             "gradients with zeros, so that they stand during the forward pass too",
         ),
         Change(
