@@ -163,7 +163,8 @@ def _offload(work: Workload) -> Range:
     each process moves its own shard. Where several micro-batches are added up, the first one's gradients go to
     the host, and each further one fetches the sum, adds to it on the GPU and sends it back, the last one too.
     After the last one the sum goes to the host once more, in fp32 for the master weights. After the step the new
-    weights come back. At best all but the last two hides behind the backward pass. The host's memory is
+    weights come back. With `grad_accum_dtype: fp32` ZeRO-2 sums on the GPU instead and moves only the last two
+    (`_use_compact_grad_partition_buffer`); older versions do not, hence both ends of the range. The host's memory is
     shared: its Adam takes as long for all. With everything offloaded (ZeRO-3) each forward and each backward pass
     fetches the weights.
     """

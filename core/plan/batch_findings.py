@@ -143,18 +143,17 @@ def _length(facts: Facts) -> list[Finding]:
 
 
 def _half_precision_sum(facts: Facts) -> list[Finding]:
-    """ZeRO-2 with offload keeps the sum of micro-batches in the parameters' own format, whatever
-    `grad_accum_dtype` says (DeepSpeed's `async_accumulate_grad_in_cpu_via_gpu`); so does torch for
-    weights that are in half precision themselves."""
+    """Torch keeps the sum of micro-batches in the format of the weights. ZeRO-2 with offload does so too where
+    DeepSpeed is older; 0.19 heeds `grad_accum_dtype: fp32` (`_use_compact_grad_partition_buffer`)."""
     engine, work = facts.config.engine, facts.work
     if work is None or work.formats.weights != 2 or facts.batch.accumulation < MANY_STEPS:
         return []
     code, loss = "half_precision_accumulation", "which rounds them (about 0.3 % off an fp32 sum at 651)"
     if work.deepspeed and engine.offload != "none":
         message = (
-            f"DeepSpeed with the optimizer in host RAM adds the gradients of {facts.batch.accumulation} micro-batches "
-            f"in {engine.precision}, {loss}. trainwiz asks for grad_accum_dtype fp32, which DeepSpeed's ZeRO-2 offload "
-            "may ignore; a larger micro-batch adds less often."
+            f"An older DeepSpeed with the optimizer in host RAM adds the gradients of {facts.batch.accumulation} "
+            f"micro-batches in {engine.precision}, {loss}. trainwiz asks for grad_accum_dtype fp32, which 0.19 heeds, "
+            "for 4 bytes a parameter on the GPU; a larger micro-batch adds less often."
         )
         return [Finding(code, "warning", "engine.offload", message)]
     if work.deepspeed or work.lora:
