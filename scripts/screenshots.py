@@ -22,6 +22,7 @@ sys.path.insert(0, str(REPOSITORY))
 from trainwiz.core.hardware.hypothetical import catalogue_machine  # noqa: E402
 from trainwiz.core.plan.request import PlanRequest  # noqa: E402
 from trainwiz.core.run.folder import RunFolder  # noqa: E402
+from trainwiz.core.telemetry.target import Target  # noqa: E402
 from trainwiz.tui.app import TrainwizApp  # noqa: E402
 from trainwiz.tui.screens import plan_reader  # noqa: E402
 from trainwiz.tui.screens.monitor import MonitorScreen  # noqa: E402
@@ -133,7 +134,9 @@ async def monitor_pictures() -> None:
     for state, size, theme in wanted:
         folder = write_run(Path("runs") / f"uniref-650m-{state}", **{"log": LOG, **STATES[state]})
         app = TrainwizApp(
-            lambda folder=folder: MonitorScreen(RunFolder(folder), interval_s=3600.0, clock=lambda: NOW_S),  # type: ignore[misc]
+            lambda folder=folder: MonitorScreen(
+                Target.of_run(RunFolder(folder)), interval_s=3600.0, clock=lambda: NOW_S
+            ),  # type: ignore[misc]
             ascii_only=False,
         )
         app.theme = theme

@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
+from typing import Literal
 
 from trainwiz.core.plain import plain_text
 
 KEPT_LINES = 1_000
 LONGEST_LINE = 2_000
+
+
+LogLevel = Literal["error", "warning", "info", "progress"]
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """One line as plain text, with what its words say of its weight."""
+
+    text: str
+    level: LogLevel = "info"
 
 
 def fold_line(line: str) -> str:
@@ -42,7 +55,7 @@ class LogLines:
         self._half = ""
         self.version += 1
 
-    def lines(self) -> tuple[str, ...]:
+    def lines(self) -> tuple[LogLine, ...]:
         """All kept lines, the unfinished last one (a progress bar) included."""
         half = fold_line(self._half)
-        return (*self._lines, half) if half else tuple(self._lines)
+        return tuple(LogLine(line) for line in ((*self._lines, half) if half else self._lines))

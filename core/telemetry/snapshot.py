@@ -6,11 +6,38 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from trainwiz.core.telemetry.log import LogLine
 from trainwiz.core.telemetry.metrics import MetricSummary, Pace
 from trainwiz.core.telemetry.series import EMPTY_CURVE, Curve
 
 SourceKind = Literal["run", "trainer", "tensorboard", "process"]
 AdviceLevel = Literal["ok", "note", "warning", "error"]
+Action = Literal["stop", "stop_now", "resume", "plan", "command", "note"]
+
+
+@dataclass(frozen=True, slots=True)
+class GpuProcess:
+    """A process that holds memory of a GPU."""
+
+    pid: int
+    name: str | None
+    memory_used_bytes: int | None
+    mine: bool
+    """Whether it belongs to the job that is looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrafficReading:
+    """What went through a network interface or a disk since the sample before."""
+
+    name: str
+    kind: Literal["network", "disk"]
+    in_bytes_per_s: float | None
+    """Received by the interface; read from the disk."""
+    out_bytes_per_s: float | None
+    """Sent; written."""
+    in_history: tuple[float | None, ...] = ()
+    out_history: tuple[float | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +63,15 @@ class GpuReading:
     power_history: tuple[float | None, ...] = ()
     throttled_since_s: float | None = None
     """Unix time at which the present throttling began."""
+    fan_percent: float | None = None
+    clock_mhz: float | None = None
+    """Clock of the streaming multiprocessors now."""
+    clock_limit_mhz: float | None = None
+    """The highest that the card is made for."""
+    mig: str | None = None
+    """"enabled" on a partitioned card, the profile ("1g.10gb") on a slice."""
+    processes: tuple[GpuProcess, ...] = ()
+    memory_history: tuple[float | None, ...] = ()
     sample: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -50,6 +86,7 @@ class HostReading:
     disk_lasts_s: float | None = None
     """How long the free disk lasts at the pace of the last samples; None where it does not shrink."""
     cpu_history: tuple[float | None, ...] = ()
+    traffic: tuple[TrafficReading, ...] = ()
     sample: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -142,8 +179,17 @@ class Snapshot:
     engine: Mapping[str, Any] = field(default_factory=dict)
     ending: Ending | None = None
     advice: tuple[Advice, ...] = ()
-    log: tuple[str, ...] = ()
+    log: tuple[LogLine, ...] = ()
     log_version: int = 0
+    """Changes with the content of `log`."""
+    log_path: str | None = None
+    """Where all of the log lies; None where this kind of source has none."""
+    read_from: tuple[str, ...] = ()
+    """The files that the metrics come from, for sources that had to look for them."""
+    actions: frozenset[Action] = frozenset()
+    """What can be done to the run from here, now."""
+    replayed_s: float | None = None
+    """Of a replay: the moment of the run (Unix time) that this look shows."""
     problems: tuple[str, ...] = ()
     """Files that are there and could not be read, one sentence each."""
     behind: bool = False

@@ -1,70 +1,23 @@
-"""RunSource: looks at a run folder again and again; each look costs what is new since the last one."""
+"""Source: anything that a monitor can look at again and again; each look costs what is new since the last one."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
 
-from trainwiz.core.run.folder import RunFolder, read_json
-from trainwiz.core.run.state import RunState, read_state
-from trainwiz.core.run.status import ENDED
-from trainwiz.core.telemetry.advice import advise
-from trainwiz.core.telemetry.ending import ending_of
-from trainwiz.core.telemetry.log import LogLines
-from trainwiz.core.telemetry.machine_history import MachineHistory
-from trainwiz.core.telemetry.metrics import Metrics
-from trainwiz.core.telemetry.planned import gpu_names, read_planned
-from trainwiz.core.telemetry.snapshot import Planned, Snapshot, computes_on_cpu
-from trainwiz.core.telemetry.tail import JsonLinesTail, TextTail
-
-SYSTEM_WINDOW_BYTES = 1024 * 1024
-"""A long run's system.jsonl is entered this far from its end: small charts need no more."""
-POLL_S = 0.2
-"""One look reads for this long at most; what is left is read by the next ones (`Snapshot.behind`)."""
+from trainwiz.core.telemetry.snapshot import Snapshot
 
 
-class Source(Protocol):
-    """Anything that a monitor can look at."""
+class Source(ABC):
+    """Not thread-safe: one thread polls; the snapshots can go anywhere."""
 
+    @abstractmethod
     def poll(self, curves: Iterable[str] = ()) -> Snapshot:
-        """One look. `curves` names the metrics whose points are wanted."""
-        ...
+        """One look. `curves` names the metrics whose points are wanted.
 
-
-class RunSource:
-    """A run folder as a source. Not thread-safe: one thread polls, the snapshots can go anywhere."""
-
-    def __init__(self, folder: RunFolder, *, clock: Callable[[], float] = time.time) -> None:
-        self.folder = folder
-        self._clock = clock
-        self._metrics = Metrics()
-        self._metrics_tail = JsonLinesTail(folder.metrics_jsonl)
-        self._metrics_resets = 0
-        self._machine = MachineHistory()
-        self._system_tail = JsonLinesTail(folder.system_jsonl, window_bytes=SYSTEM_WINDOW_BYTES)
-        self._system_resets = 0
-        self._log = LogLines()
-        self._log_tail = TextTail(folder.train_log)
-        self._log_resets = 0
-        self._plan: Mapping[str, Any] = {}
-        self._plan_stamp: tuple[int, int] | None = None
-        self._planned = Planned()
-
-    @property
-    def plan(self) -> Mapping[str, Any]:
-        """The document of plan.json as of the last look; empty where there is none."""
-        return self._plan
-
-    def poll(self, curves: Iterable[str] = ()) -> Snapshot:
-        """One look at the folder. Raises nothing: what cannot be read is a sentence in `problems`."""
-        # The state is read first: a run that has ended by then has written all its lines.
-        state = read_state(self.folder, self._clock())
-        self._read_plan()
-        self._read_metrics()
-        self._read_system()
-        self._read_log()
-        return self._snapshot(state, curves)
+        Raises nothing: what cannot be read is a sentence in `Snapshot.problems`. Reads for POLL_S at
+        most; what is left is read by the next looks (`Snapshot.behind`).
+        """
 
     def read_all(self, curves: Iterable[str] = ()) -> Snapshot:
         """Look until nothing is left to read."""
@@ -74,127 +27,5 @@ class RunSource:
             snapshot = self.poll(wanted)
         return snapshot
 
-    def _read_plan(self) -> None:
-        try:
-            status = self.folder.plan_json.stat()
-        except OSError:
-            return
-        stamp = (status.st_mtime_ns, status.st_size)
-        if stamp != self._plan_stamp:
-            self._plan_stamp = stamp
-            self._plan = read_json(self.folder.plan_json) or {}
-            self._planned = read_planned(self._plan)
-            self._machine.gpu_names = gpu_names(self._plan)
-
-    def _read_metrics(self) -> None:
-        deadline = time.monotonic() + POLL_S
-        while True:
-            rows = self._metrics_tail.read_new()
-            if self._metrics_tail.resets != self._metrics_resets:
-                self._metrics_resets = self._metrics_tail.resets
-                self._metrics = Metrics()
-            self._metrics.add_rows(rows)
-            if not self._metrics_tail.behind or time.monotonic() > deadline:
-                return
-
-    def _read_system(self) -> None:
-        rows = self._system_tail.read_new()
-        if self._system_tail.resets != self._system_resets:
-            self._system_resets = self._system_tail.resets
-            self._machine = MachineHistory(gpu_names(self._plan))
-        self._machine.add_rows(rows)
-
-    def _read_log(self) -> None:
-        text = self._log_tail.read_new()
-        if self._log_tail.resets != self._log_resets:
-            self._log_resets = self._log_tail.resets
-            self._log.clear()
-        self._log.feed(text)
-
-    def _snapshot(self, state: RunState, curves: Iterable[str]) -> Snapshot:
-        metrics, machine, planned = self._metrics, self._machine, self._planned
-        ended = state.status in ENDED
-        now = self._clock()
-        max_steps = state.max_steps or planned.steps or None
-        outcome_step = (state.outcome or {}).get("step")
-        step = (
-            int(metrics.step) if metrics.step is not None else outcome_step if isinstance(outcome_step, int) else None
-        )
-        pace = metrics.pace()
-        summaries = metrics.summaries()
-        gpus, host, on_cpu = machine.gpus(), machine.host(), computes_on_cpu(state.engine)
-        return Snapshot(
-            source="run",
-            path=str(self.folder.path),
-            name=self.folder.path.resolve().name,
-            status=state.status,
-            time_s=now,
-            step=step,
-            max_steps=max_steps,
-            epoch=metrics.epoch,
-            eta_s=None if ended else _eta_s(step, max_steps, pace.wall_step_s or pace.step_s),
-            started_s=state.started_s,
-            ended_s=state.ended_s,
-            pace=pace,
-            metrics=summaries,
-            curves={name: metrics.curve(name) for name in curves},
-            gpus=gpus,
-            host=host,
-            processes=() if ended else machine.processes(),
-            job_cpu_history=machine.job_cpu_history(),
-            unavailable=machine.unavailable(),
-            planned=planned,
-            engine=state.engine,
-            ending=ending_of(state, self.folder, step, max_steps, metrics) if ended else None,
-            advice=advise(
-                status=state.status,
-                metrics=summaries,
-                non_finite_steps={"loss": metrics.non_finite_steps("loss")},
-                pace=pace,
-                gpus=() if on_cpu else gpus,
-                host=host,
-                planned=planned,
-                peak_memory_bytes=self._peak_memory_bytes(on_cpu),
-                recorded=[
-                    *engine_findings(state.engine),
-                    *({"text": note, "severity": "note", "code": "note"} for note in state.notes),
-                ],
-            ),
-            log=self._log.lines(),
-            log_version=self._log.version,
-            problems=self._problems(),
-            behind=self._metrics_tail.behind or self._system_tail.behind,
-        )
-
-    def _peak_memory_bytes(self, on_cpu: bool) -> int | None:
-        """Peak use of the device that the plan speaks of: the fullest GPU of the run, else the job's host RAM.
-
-        Where no card says whose memory it holds, as in a container, all of them count.
-        """
-        machine = self._machine
-        own = machine.job_gpus or machine.peak_gpu_bytes.keys()
-        peaks = [] if on_cpu else [peak for key, peak in machine.peak_gpu_bytes.items() if key in own]
-        if peaks:
-            return max(peaks)
-        return self._machine.peak_job_rss_bytes or None
-
-    def _problems(self) -> tuple[str, ...]:
-        tails = (self._metrics_tail, self._system_tail, self._log_tail)
-        problems = [tail.problem for tail in tails if tail.problem]
-        garbage = self._metrics_tail.garbage_lines
-        if garbage:
-            lines = "line is" if garbage == 1 else "lines are"
-            problems.append(f"{self.folder.metrics_jsonl.name}: {garbage:,} {lines} not JSON and left out.")
-        return tuple(problems)
-
-
-def engine_findings(engine: Mapping[str, Any]) -> list[Any]:
-    """What the keeper found different from the plan."""
-    findings = engine.get("findings")
-    return findings if isinstance(findings, list) else []
-
-
-def _eta_s(step: int | None, max_steps: int | None, step_s: float | None) -> float | None:
-    if step is None or max_steps is None or step_s is None:
-        return None
-    return max(0, max_steps - step) * step_s
+    def close(self) -> None:  # noqa: B027 - most sources hold nothing
+        """Let go of drivers and files; a closed source is not polled again."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.state import RunState
-from trainwiz.core.telemetry.source import RunSource
+from trainwiz.core.telemetry.run_source import RunSource
 from trainwiz.tui.commands.monitor_text import summary_lines
 from trainwiz.tui.commands.runs import run_show
 from trainwiz.tui.headless.ending import ending_lines, ending_of

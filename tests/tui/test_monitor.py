@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.telemetry.log import LogLine
+from trainwiz.core.telemetry.target import Target
 from trainwiz.tui.app import TrainwizApp
 from trainwiz.tui.screens.log_card import LogCard
 from trainwiz.tui.screens.monitor import MonitorScreen
@@ -34,7 +36,7 @@ WIDE = (120, 40)
 
 def monitor_app(folder: Path, *, readonly: bool = False, interval_s: float = 3600.0) -> TrainwizApp:
     return TrainwizApp(
-        lambda: MonitorScreen(RunFolder(folder), readonly, interval_s=interval_s, clock=lambda: NOW_S),
+        lambda: MonitorScreen(Target.of_run(RunFolder(folder)), readonly, interval_s=interval_s, clock=lambda: NOW_S),
         ascii_only=False,
     )
 
@@ -213,7 +215,7 @@ async def test_a_reader_who_scrolled_up_stays_there(tmp_path: Path) -> None:
         view = pilot.app.screen.query_one(LogView)
         view.scroll_to(y=10, animate=False, immediate=True)
         await pilot.pause()
-        view.show((*view.shown_lines, "another"))
+        view.show((*(LogLine(line) for line in view.shown_lines), LogLine("another")))
         await pilot.pause(0.1)
         assert view.scroll_offset.y == 10
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.telemetry.target import Target
 from trainwiz.tui.app import TrainwizApp
 from trainwiz.tui.screens.monitor import MonitorScreen
 from trainwiz.tui.widgets.log_view import LogView
@@ -60,7 +61,8 @@ def _frozen_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
 def app_for(state: str, theme: str) -> TrainwizApp:
     folder = write_run(Path("runs") / "uniref-650m-0412", **STATES[state])
     app = TrainwizApp(
-        lambda: MonitorScreen(RunFolder(folder), interval_s=3600.0, clock=lambda: NOW_S), ascii_only=False
+        lambda: MonitorScreen(Target.of_run(RunFolder(folder)), interval_s=3600.0, clock=lambda: NOW_S),
+        ascii_only=False,
     )
     app.theme = theme
     return app

@@ -31,10 +31,11 @@ def run_monitor(
         raise usage_error(
             "no_terminal", "terminal", "The live monitor needs a terminal; without one use --once, --plain or --json."
         )
+    from trainwiz.core.telemetry.target import Target
     from trainwiz.tui.app import TrainwizApp
     from trainwiz.tui.screens.monitor import MonitorScreen
 
-    return TrainwizApp(lambda: MonitorScreen(folder, readonly, interval_s=interval_s)).run() or 0
+    return TrainwizApp(lambda: MonitorScreen(Target.of_run(folder), readonly, interval_s=interval_s)).run() or 0
 
 
 def choose_run(target: str | None) -> RunFolder:
@@ -54,7 +55,7 @@ def choose_run(target: str | None) -> RunFolder:
 
 
 def look_once(folder: RunFolder, *, as_json: bool) -> int:
-    from trainwiz.core.telemetry.source import RunSource
+    from trainwiz.core.telemetry.run_source import RunSource
 
     snapshot = RunSource(folder).read_all()
     if as_json:
@@ -69,7 +70,7 @@ def look_once(folder: RunFolder, *, as_json: bool) -> int:
 
 def follow_plainly(folder: RunFolder, *, as_json: bool, interval_s: float) -> int:
     """A line every `interval_s` seconds until the run has ended; Ctrl-C only ends the watching."""
-    from trainwiz.core.telemetry.source import RunSource
+    from trainwiz.core.telemetry.run_source import RunSource
     from trainwiz.tui.commands.monitor_text import plain_line
 
     source = RunSource(folder)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.screen import ModalScreen
-from trainwiz.core.run.folder import RunFolder
 from trainwiz.tui.keys import KeyBinding, bindings, keys_of
 from trainwiz.tui.widgets.key_bar import KeyBar
 from trainwiz.tui.widgets.log_view import LogView
 from trainwiz.tui.widgets.monitor_panel import frame_title
+
+if TYPE_CHECKING:
+    from trainwiz.core.telemetry.log import LogLine
 
 REFRESH_S = 0.5
 
@@ -29,14 +31,14 @@ class LogCard(ModalScreen[None]):
     LogCard LogView:focus { border: round $line; }
     """
 
-    def __init__(self, folder: RunFolder, lines: Callable[[], tuple[str, ...]]) -> None:
+    def __init__(self, title: str, lines: Callable[[], tuple[LogLine, ...]]) -> None:
         super().__init__()
-        self._folder = folder
+        self._title = title
         self._lines = lines
 
     def compose(self) -> ComposeResult:
         view = LogView(wrap=True, empty_text="No output yet.")
-        view.border_title = frame_title(str(self._folder.train_log))
+        view.border_title = frame_title(self._title)
         yield view
         yield KeyBar(self.key_rows)
 

@@ -35,7 +35,8 @@ from trainwiz.tui.widgets.run_header import RunHeader
 
 if TYPE_CHECKING:
     from trainwiz.core.telemetry.snapshot import Ending, Snapshot
-    from trainwiz.core.telemetry.source import RunSource
+    from trainwiz.core.telemetry.source import Source
+    from trainwiz.core.telemetry.target import Target
     from trainwiz.tui.app import TrainwizApp
 
 INTERVAL_S = 1.0
@@ -91,21 +92,26 @@ class MonitorScreen(Screen[None]):
 
     def __init__(
         self,
-        folder: RunFolder,
+        target: Target,
         readonly: bool = False,
         *,
         interval_s: float = INTERVAL_S,
         clock: Callable[[], float] = time.time,
     ) -> None:
         super().__init__()
-        self.folder = folder
+        self.target = target
         self.readonly = readonly
         self.snapshot: Snapshot | None = None
         self._interval_s = interval_s
         self._clock = clock
-        self._source: RunSource | None = None
+        self._source: Source | None = None
         self._looking = False
         self._look_again = False
+
+    @property
+    def folder(self) -> RunFolder:
+        """The run folder of a run of ours; other targets have none to act on."""
+        return RunFolder(self.target.path)
 
     @property
     def marks(self) -> Marks:
@@ -113,7 +119,7 @@ class MonitorScreen(Screen[None]):
 
     def compose(self) -> ComposeResult:
         marks = self.marks
-        yield RunHeader(self.folder.path.resolve().name, marks=marks)
+        yield RunHeader(self.target.name, marks=marks)
         with Container(id="panels"):
             with Vertical(id="left"):
                 yield MetricPanel(marks=marks, glyphs=choose_glyphs(marks != UNICODE_MARKS))
@@ -155,10 +161,10 @@ class MonitorScreen(Screen[None]):
     @work(thread=True, group="look", exit_on_error=False)
     def _take_look(self, curves: tuple[str, ...]) -> None:
         # Loaded here, after the first frame.
-        from trainwiz.core.telemetry.source import RunSource
+        from trainwiz.core.telemetry.target import open_source
 
         if self._source is None:
-            self._source = RunSource(self.folder, clock=self._clock)
+            self._source = open_source(self.target, clock=self._clock)
         try:
             snapshot = self._source.poll(curves)
         finally:
@@ -214,7 +220,10 @@ class MonitorScreen(Screen[None]):
     def action_show_log(self) -> None:
         from trainwiz.tui.screens.log_card import LogCard
 
-        self.app.push_screen(LogCard(self.folder, lambda: self.snapshot.log if self.snapshot else ()))
+        self.app.push_screen(LogCard(self._log_title(), lambda: self.snapshot.log if self.snapshot else ()))
+
+    def _log_title(self) -> str:
+        return (self.snapshot and self.snapshot.log_path) or "log"
 
     def action_show_plan(self) -> None:
         from trainwiz.tui.screens.plan_card import PlanCard

@@ -257,10 +257,11 @@ class PlanScreen(PlanReading):
         # The memory that a tracer holds belongs to the run now.
         self._close_reader()
         if started.kind == "start":
+            from trainwiz.core.telemetry.target import Target
             from trainwiz.tui.screens.monitor import MonitorScreen
 
             self._wizard.farewell = started.words
-            self.app.push_screen(MonitorScreen(started.folder))
+            self.app.push_screen(MonitorScreen(Target.of_run(started.folder)))
         else:
             self._wizard.leave_with(started.words)
 

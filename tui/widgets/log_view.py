@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rich.cells import cell_len, chop_cells
 from rich.segment import Segment
 from textual.events import Resize
 from textual.geometry import Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
+
+if TYPE_CHECKING:
+    from trainwiz.core.telemetry.log import LogLine
 
 
 class LogView(ScrollView, can_focus=True):
@@ -21,11 +26,11 @@ class LogView(ScrollView, can_focus=True):
         super().__init__(id=id)
         self._wrap = wrap
         self._empty_text = empty_text
-        self._lines: tuple[str, ...] = ()
+        self._lines: tuple[LogLine, ...] = ()
         self._shown: list[str] = []
         self._following = True
 
-    def show(self, lines: tuple[str, ...]) -> None:
+    def show(self, lines: tuple[LogLine, ...]) -> None:
         """Show these lines from now on; unchanged lines cost nothing."""
         if lines == self._lines and self._shown:
             return
@@ -44,7 +49,7 @@ class LogView(ScrollView, can_focus=True):
         width = self.scrollable_content_region.width
         if width < 2:
             return
-        lines = self._lines or ((self._empty_text,) if self._empty_text else ())
+        lines = [line.text for line in self._lines] or ([self._empty_text] if self._empty_text else [])
         if self._wrap:
             self._shown = [part for line in lines for part in _wrapped(line, width)]
         else:

@@ -10,7 +10,7 @@ import pytest
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.state import RunState, read_state, write_state
 from trainwiz.core.supervise.engine import engine_findings, take_engine
-from trainwiz.core.telemetry.source import RunSource
+from trainwiz.core.telemetry.run_source import RunSource
 
 PLANNED = {
     "planned": "zero2+offload",

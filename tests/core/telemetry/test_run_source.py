@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.telemetry.source import RunSource
+from trainwiz.core.telemetry.run_source import RunSource
 
 from tests.core.telemetry.written_run import GIB, NOW_S, metric_rows, system_row, write_json, write_lines, write_run
 

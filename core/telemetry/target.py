@@ -1,0 +1,39 @@
+"""Target: what a monitor is to look at, as plain data; `open_source` makes it a source."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.telemetry.snapshot import SourceKind
+from trainwiz.core.telemetry.source import Source
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A run folder, the output folder of a Trainer, a folder (or file) of TensorBoard events, or a process."""
+
+    kind: SourceKind
+    path: Path
+    """The folder or file; for a process its working folder."""
+    name: str
+    """For titles; plain text from anywhere."""
+    pid: int | None = None
+    started_s: float | None = None
+    """Creation time of the process `pid`, so that a reused number is not mistaken for it."""
+
+    @classmethod
+    def of_run(cls, folder: RunFolder) -> Target:
+        return cls("run", folder.path, folder.path.resolve().name)
+
+
+def open_source(target: Target, *, clock: Callable[[], float] = time.time) -> Source:
+    """The source that reads `target`. Opens nothing that could fail: that is said by its first look."""
+    from trainwiz.core.telemetry.run_source import RunSource
+
+    if target.kind == "run":
+        return RunSource(RunFolder(target.path), clock=clock)
+    raise NotImplementedError(target.kind)
