@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from trainwiz.core.run.actions import allowed
 from trainwiz.core.run.folder import RunFolder, read_json
+from trainwiz.core.run.notes import NOTES_JSONL, Note, note_of
 from trainwiz.core.run.state import RunState, read_state
 from trainwiz.core.run.status import ENDED
 from trainwiz.core.telemetry.advice import advise
@@ -23,6 +26,8 @@ SYSTEM_WINDOW_BYTES = 1024 * 1024
 """A long run's system.jsonl is entered this far from its end: small charts need no more."""
 POLL_S = 0.2
 """One look reads for this long at most; what is left is read by the next ones (`Snapshot.behind`)."""
+MOST_NOTES = 100
+NOTES_SHOWN = 3
 
 
 class RunSource(Source):
@@ -40,6 +45,8 @@ class RunSource(Source):
         self._log = LogLines()
         self._log_tail = TextTail(folder.train_log)
         self._log_resets = 0
+        self._notes: deque[Note] = deque(maxlen=MOST_NOTES)
+        self._notes_tail = JsonLinesTail(folder.file(NOTES_JSONL))
         self._plan: Mapping[str, Any] = {}
         self._plan_stamp: tuple[int, int] | None = None
         self._planned = Planned()
@@ -52,12 +59,16 @@ class RunSource(Source):
     def poll(self, curves: Iterable[str] = ()) -> Snapshot:
         """One look at the folder. Raises nothing: what cannot be read is a sentence in `problems`."""
         # The state is read first: a run that has ended by then has written all its lines.
-        state = read_state(self.folder, self._clock())
+        state = self._state()
         self._read_plan()
         self._read_metrics()
         self._read_system()
         self._read_log()
+        self._notes += [note for row in self._notes_tail.read_new() if (note := note_of(row)) is not None]
         return self._snapshot(state, curves)
+
+    def _state(self) -> RunState:
+        return read_state(self.folder, self._clock())
 
     def _read_plan(self) -> None:
         try:
@@ -143,11 +154,17 @@ class RunSource(Source):
                 recorded=[
                     *engine_findings(state.engine),
                     *({"text": note, "severity": "note", "code": "note"} for note in state.notes),
+                    *(
+                        {"text": note.words, "severity": "note", "code": "your_note"}
+                        for note in newest_first(self._notes)
+                    ),
                 ],
             ),
             log=self._log.lines(),
             log_version=self._log.version,
             log_path=str(self.folder.train_log),
+            notes=tuple(self._notes),
+            actions=allowed(state),
             problems=self._problems(),
             behind=self._metrics_tail.behind or self._system_tail.behind,
         )
@@ -178,6 +195,11 @@ def engine_findings(engine: Mapping[str, Any]) -> list[Any]:
     """What the keeper found different from the plan."""
     findings = engine.get("findings")
     return findings if isinstance(findings, list) else []
+
+
+def newest_first(notes: deque[Note]) -> list[Note]:
+    """The notes that the advice shows."""
+    return [*notes][: -NOTES_SHOWN - 1 : -1]
 
 
 def _eta_s(step: int | None, max_steps: int | None, step_s: float | None) -> float | None:

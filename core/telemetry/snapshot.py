@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from trainwiz.core.run.notes import Note
 from trainwiz.core.telemetry.log import LogLine
 from trainwiz.core.telemetry.metrics import MetricSummary, Pace
 from trainwiz.core.telemetry.series import EMPTY_CURVE, Curve
@@ -188,8 +189,12 @@ class Snapshot:
     """The files that the metrics come from, for sources that had to look for them."""
     actions: frozenset[Action] = frozenset()
     """What can be done to the run from here, now."""
+    notes: tuple[Note, ...] = ()
+    """What people wrote beside the run, the oldest first."""
     replayed_s: float | None = None
     """Of a replay: the moment of the run (Unix time) that this look shows."""
+    replay_speed: float | None = None
+    """Of a replay: seconds of the run in one second; 0 while it pauses."""
     problems: tuple[str, ...] = ()
     """Files that are there and could not be read, one sentence each."""
     behind: bool = False
@@ -230,5 +235,6 @@ class Snapshot:
             if self.ending is None
             else {"cause": self.ending.cause, "message": self.ending.text, "remedy": self.ending.remedy},
             "advice": [advice.to_json() for advice in self.advice],
+            "notes": [note.to_json() for note in self.notes],
             "problems": list(self.problems),
         }
