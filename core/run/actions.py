@@ -1,20 +1,27 @@
-"""Actions: what can be done to a run from a viewer, and what each would cost. Draws nothing."""
+"""Actions: what can be done to a run from a viewer, what each would cost, and the doing. Draws nothing."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import shlex
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from trainwiz.core.run.state import RunState
+from trainwiz.core.run.checkpoints import list_checkpoints
+from trainwiz.core.run.folder import LAUNCH_SH, RunFolder, read_json
+from trainwiz.core.run.names import name_for_commands
+from trainwiz.core.run.state import RunState, read_state
 from trainwiz.core.run.status import ENDED
 
 if TYPE_CHECKING:
-    from trainwiz.core.telemetry.snapshot import Action
+    from trainwiz.core.telemetry.snapshot import Action, Snapshot
+
+NOUNS: dict[str, str] = {"stop": "stop the run", "stop_now": "stop the run", "resume": "go on with the run"}
 
 
 def allowed(state: RunState) -> frozenset[Action]:
     """What can be done to a run in this state.
 
-    A run that was never started is started by its launch.sh, not resumed: it has no supervisor yet.
+    A run that was never started is started by its launch.sh, not resumed: no training has begun.
     """
     always: set[Action] = {"plan", "command", "note"}
     if state.is_active:
@@ -22,3 +29,128 @@ def allowed(state: RunState) -> frozenset[Action]:
     if state.status in ENDED and state.status != "finished":
         return frozenset({*always, "resume"})
     return frozenset(always)
+
+
+def why_not(action: Action, snapshot: Snapshot | None, *, readonly: bool = False) -> str:
+    """One sentence that says why `action` cannot be done from here; empty where it can."""
+    if readonly and action not in ("plan", "command"):
+        return f"This monitor is read-only: open it without --readonly to {NOUNS.get(action, 'write a note')}."
+    if snapshot is None:
+        return "The run is still being read."
+    if action in snapshot.actions:
+        return ""
+    if snapshot.replayed_s is not None:
+        return "This is a replay: the run has ended. Open it without --replay to act on it."
+    if snapshot.source != "run":
+        return "This job was not started by trainwiz: it can be watched from here, and steered where it was started."
+    if action in ("stop", "stop_now"):
+        return f"There is nothing to stop: the run is {snapshot.status}."
+    if action == "resume" and snapshot.status == "prepared":
+        return f"This run was never started: `bash {LAUNCH_SH}` in its folder starts it."
+    return f"That cannot be done now: the run is {snapshot.status}."
+
+
+@dataclass(frozen=True, slots=True)
+class StopCost:
+    """What a stop costs. Seconds and steps; None where nothing was measured yet."""
+
+    wait_s: float | None
+    """The longest time until the checkpoint is begun."""
+    again_s: float | None
+    """The most work of an unfinished step that a resumed run computes again after a stop with a checkpoint."""
+    patience_s: float
+    """After this long the keeper ends the run, with or without a checkpoint."""
+    checkpoint: str | None
+    """Name of the newest complete checkpoint: what a stop at once falls back to."""
+    lost_steps: int | None
+    """Steps since then."""
+    lost_s: float | None
+
+
+def stop_cost(folder: RunFolder, snapshot: Snapshot) -> StopCost:
+    """From the measured time of a step and the checkpoints that are there.
+
+    A single process leaves its accumulation window as it stands after the present micro-batch;
+    several finish the step together.
+    """
+    state = read_state(folder)
+    step_s = snapshot.pace.step_s
+    batch = (read_json(folder.plan_json) or {}).get("batch")
+    accumulation = _positive(batch, "accumulation")
+    processes = _positive(state.engine, "world_size") or _positive(batch, "world_size") or 1
+    complete = [found for found in list_checkpoints(folder) if found.problem is None]
+    saved_step = complete[-1].step if complete else 0
+    lost_steps = None if snapshot.step is None else max(0, snapshot.step - saved_step)
+    per_step_s = snapshot.pace.wall_step_s or step_s
+    alone = processes == 1
+    return StopCost(
+        wait_s=step_s / accumulation if step_s is not None and alone and accumulation else step_s,
+        again_s=step_s if alone else 0.0,
+        patience_s=state.grace_s,
+        checkpoint=complete[-1].path.name if complete else None,
+        lost_steps=lost_steps,
+        lost_s=None if lost_steps is None or per_step_s is None else lost_steps * per_step_s,
+    )
+
+
+def stop(folder: RunFolder, *, now: bool) -> None:
+    """Ask the run to stop; does not wait for its end. Raises CannotRunError for a run that cannot be reached."""
+    from trainwiz.core.launch.stop import stop_run
+
+    stop_run(folder, now=now, wait_s=0.0)
+
+
+def resume_start(folder: RunFolder) -> str:
+    """Where a resumed run would go on, in one sentence. Changes nothing."""
+    checkpoints = list_checkpoints(folder)
+    complete = [found for found in checkpoints if found.problem is None]
+    broken = [found.path.name for found in checkpoints if found.problem is not None]
+    aside = f" {', '.join(broken)} is not complete and will be set aside." if broken else ""
+    if not complete:
+        return f"There is no complete checkpoint: the training starts again from the beginning.{aside}"
+    return f"It goes on from {complete[-1].path.name} (step {complete[-1].step:,}).{aside}"
+
+
+def resume(folder: RunFolder) -> None:
+    """Start the keeper again, detached, as `trainwiz runs resume --detach` does.
+
+    Raises UsageError for an active run, CannotRunError when the keeper does not start.
+    """
+    from trainwiz.core.launch.start import start_run
+
+    start_run(folder, resume="auto")
+
+
+def commands_of(folder: RunFolder, actions: frozenset[Action]) -> dict[str, str]:
+    """What each command does -> the command, for a shell, the exact launch first."""
+    name = name_for_commands(folder.path)
+    script = folder.file(LAUNCH_SH)
+    commands = {}
+    if script.is_file():
+        commands["the training by hand"] = f"bash {shlex.quote(str(script.resolve()))}"
+    launch = launch_line(folder)
+    if launch:
+        commands["what that runs"] = f"cd {shlex.quote(str(folder.path.resolve()))} && {launch}"
+    if "resume" in actions:
+        commands["go on with it"] = f"trainwiz runs resume {name}"
+    if "stop" in actions:
+        commands["stop it"] = f"trainwiz runs stop {name}"
+    commands["watch it"] = f"trainwiz monitor {name}"
+    return commands
+
+
+def launch_line(folder: RunFolder) -> str | None:
+    """The command that launch.sh ends in, on one line; None where there is no such script."""
+    try:
+        text = folder.file(LAUNCH_SH).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    for line in reversed(text.replace("\\\n", " ").splitlines()):
+        if line.startswith("exec "):
+            return " ".join(line.removeprefix("exec ").replace('"$@"', "").split())
+    return None
+
+
+def _positive(document: Any, key: str) -> int | None:
+    value = document.get(key) if isinstance(document, dict) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
