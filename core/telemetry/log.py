@@ -1,16 +1,17 @@
-"""LogLines: the last lines of a log as plain text: no escape codes, progress bars folded."""
+"""LogLine: one line of a log as plain text, with what its words say of its weight; progress bars are known as such."""
 
 from __future__ import annotations
 
-from collections import deque
+import re
 from dataclasses import dataclass
 from typing import Literal
 
 from trainwiz.core.plain import plain_text
 
-KEPT_LINES = 1_000
 LONGEST_LINE = 2_000
-
+"""Characters; what is longer is cut and ends in "…"."""
+MOST_VERSIONS = 64
+"""Of a line that was rewritten more often, only the last versions are looked at."""
 
 LogLevel = Literal["error", "warning", "info", "progress"]
 
@@ -23,39 +24,152 @@ class LogLine:
     level: LogLevel = "info"
 
 
-def fold_line(line: str) -> str:
-    """What a terminal shows of a line that was rewritten with carriage returns: its last version."""
-    versions = [version for version in line.split("\r") if version.strip()]
-    return plain_text(versions[-1].expandtabs(4) if versions else "")[:LONGEST_LINE].rstrip()
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A progress bar. Two lines with the same `key` are versions of one bar."""
+
+    key: str
+    done: bool
+    """It has reached its end."""
+    length: int
+    """Characters of the line that belong to the bar; what follows was printed behind it."""
 
 
-class LogLines:
-    """The newest KEPT_LINES lines of a log that arrives in pieces. `version` changes with the content."""
+# Words without which no line is an error or a warning, in lower case: asking for them is cheap.
+TELLING_WORDS = (
+    "error", "warn", "exception", "fatal", "critical", "traceback", "memory", "killed", "fault", "died with",
+    "core dumped", "sigkill", "sigsegv", "sigabrt", "exitcode",
+)  # fmt: skip
+TRACEBACK = "Traceback (most recent call last)"
 
-    def __init__(self, kept: int = KEPT_LINES) -> None:
-        self._lines: deque[str] = deque(maxlen=kept)
-        self._half = ""
-        self.version = 0
+_NAMED = re.compile(r"\b(DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL)\b")
+_NAMED_LEVELS: dict[str, LogLevel] = {"DEBUG": "info", "INFO": "info", "WARN": "warning", "WARNING": "warning"}
+_ERROR = re.compile(
+    r"\b[A-Z]\w*(?:Error|Exception|ExceptionGroup)\b(?=$|\(|:(?!\s*[\d.+-]+\s*$))"
+    # A measured error ("error: 0.03") is none.
+    r"|\b(?:[Ee]rror|[Ff]atal(?: error)?):\s+(?![\d.+-])"
+    r"|\bFatal Python error\b"
+    r"|\b[Oo]ut [Oo]f [Mm]emory\b|\bCUDA (?:kernel )?errors?\b|\bNCCL error\b"
+    r"|\bSegmentation fault\b|\bcore dumped\b|^Killed\b|\bdied with\b|\bSIG(?:KILL|SEGV|ABRT)\b"
+    r"|\bexitcode\s*:\s*-?[1-9]"
+    r"|\bexception occurred:"
+)
+_WARNING = re.compile(r"\b[A-Z]\w*Warning\b|\b[Ww]arning:")
+# glog, as torch's C++ and torchrun write it: "[W1121 14:02:11 file.cpp:12] ...", "E1121 14:02:11.000 ...".
+_GLOG = re.compile(r"\[?([EWF])\d{4} \d\d:\d\d")
+_RANK = re.compile(
+    r"\[(?:default|rank ?|Rank ?)\d+\]:? ?|\[\d+,\d+\]<std(?:out|err)>: ?|\[\d+\]: ?|\d{1,4}: |\(\w+ pid=\d+\) ?"
+)
 
-    def feed(self, text: str) -> None:
-        if not text:
-            return
-        self.version += 1
-        *lines, half = (self._half + text).split("\n")
-        # Only the last version of a progress bar can still matter.
-        if len(half) > LONGEST_LINE:
-            half = "\r" + half[-LONGEST_LINE:]
-        self._half = half
-        maxlen = self._lines.maxlen or KEPT_LINES
-        for line in lines[-maxlen:]:
-            self._lines.append(fold_line(line))
+_TQDM = re.compile(
+    r"(?P<name>.*?)\s*\b(?P<percent>\d{1,3})%\|[^|]*"
+    r"(?:\|\s*(?P<at>[\d.,]+\w?)/(?P<total>[\d.,]+\w?|\?)\s*(?:\[[^\]\n]*\]?)?)?"
+)
+_TQDM_OPEN = re.compile(r"(?P<name>.*?)(?<![\w.])[\d.,]+\w*(?: [a-z]+)? ?\[\d[\d:]*\d, [^\]\n]*(?:/s|s/)[^\]\n]*\]")
+_KERAS = re.compile(r"\s*(?P<at>\d+)/(?P<total>\d+) (?:\[[=>.]*\]|[━╸╺ ]*\s).*")
+_REWRITTEN = re.compile(r"\r|\x1b\[\d*A")
 
-    def clear(self) -> None:
-        self._lines.clear()
-        self._half = ""
-        self.version += 1
 
-    def lines(self) -> tuple[LogLine, ...]:
-        """All kept lines, the unfinished last one (a progress bar) included."""
-        half = fold_line(self._half)
-        return tuple(LogLine(line) for line in ((*self._lines, half) if half else self._lines))
+def split_rank(text: str) -> tuple[str, str]:
+    """What a launcher of several ranks put before the line ("[rank1]: ", "[default0]:", "1: "), and the line."""
+    # Cheap first: nearly all lines begin with something else.
+    if text[:1] in "[(0123456789" and text:
+        found = _RANK.match(text)
+        if found:
+            return found.group(), text[found.end() :]
+    return "", text
+
+
+def level_of(text: str) -> LogLevel:
+    """What the words of one line say; a level that the line names itself ("WARNING", "[INFO]") decides."""
+    lower = text.lower()
+    if not any(word in lower for word in TELLING_WORDS):
+        # Nothing else begins like a line of glog.
+        glog = _GLOG.match(text) if text[:1] in ("[", "W", "E", "F") else None
+        return "info" if glog is None else "warning" if glog.group(1) == "W" else "error"
+    named = _NAMED.search(text)
+    if named:
+        return _NAMED_LEVELS.get(named.group(), "error")
+    if TRACEBACK in text or _ERROR.search(text):
+        return "error"
+    if _WARNING.search(text):
+        return "warning"
+    glog = _GLOG.match(text)
+    return "info" if glog is None else "warning" if glog.group(1) == "W" else "error"
+
+
+class Levels:
+    """Levels of lines in file order: a traceback is an error from its head to its exception, for each rank."""
+
+    def __init__(self) -> None:
+        self._open: set[str] = set()
+
+    def peek(self, text: str) -> LogLevel:
+        """The level of a line that is not finished yet."""
+        rank, line = split_rank(text)
+        return "error" if rank in self._open else level_of(line)
+
+    def level(self, text: str) -> LogLevel:
+        """The level of the next line."""
+        rank, line = split_rank(text)
+        if rank in self._open:
+            if line[:1] not in ("", " ", "\t"):
+                self._open.discard(rank)
+            return "error"
+        if TRACEBACK in line:
+            self._open.add(rank)
+            return "error"
+        return level_of(line)
+
+
+def bar_of(text: str) -> Bar | None:
+    """The progress bar (of tqdm or Keras) that the line is or begins with."""
+    if "%|" in text:
+        found = _TQDM.match(text)
+        if found is None:
+            return None
+        total = found["total"]
+        done = found["percent"] == "100" if total is None else found["at"] == total
+        # Without a count behind it, the whole line is the bar.
+        return Bar(f"{found['name'].strip()}/{total}", done, found.end() if total else len(text))
+    if "[" in text and ("/s" in text or "s/" in text) and (found := _TQDM_OPEN.match(text)) is not None:
+        return Bar(f"{found['name'].strip()}/?", False, found.end())
+    if "/step" in text and (found := _KERAS.match(text)) is not None:
+        return Bar(f"/{found['total']}", found["at"] == found["total"], len(text))
+    return None
+
+
+def versions_of(line: str) -> list[str]:
+    """The plain texts that a terminal showed of one written line, the oldest first.
+
+    A line that is rewritten (carriage return, or the cursor goes up to a bar above) has several:
+    of its progress bars the last version of each, and its last other text.
+    """
+    if "\r" not in line and "\x1b[" not in line:
+        return [_plain(line)]
+    texts = [text for part in _REWRITTEN.split(line)[-MOST_VERSIONS:] if (text := _plain(part))]
+    shown: dict[str, str] = {}
+    for text in texts:
+        bar = bar_of(text)
+        key = "" if bar is None else bar.key
+        shown.pop(key, None)
+        shown[key] = text
+    return list(shown.values()) or [""]
+
+
+def parts_of(line: str) -> list[tuple[str, Bar | None]]:
+    """The lines that one written line shows, each with the bar that it is; what was printed behind a bar is its own."""
+    parts: list[tuple[str, Bar | None]] = []
+    for text in versions_of(line):
+        bar = bar_of(text)
+        if bar is None:
+            parts.append((text, None))
+            continue
+        parts.append((text[: bar.length].rstrip(), bar))
+        if behind := text[bar.length :].strip():
+            parts.append((behind, None))
+    return parts
+
+
+def _plain(text: str) -> str:
+    return plain_text(text.expandtabs(4) if "\t" in text else text, LONGEST_LINE).rstrip()

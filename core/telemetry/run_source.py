@@ -14,7 +14,7 @@ from trainwiz.core.run.state import RunState, read_state
 from trainwiz.core.run.status import ENDED
 from trainwiz.core.telemetry.advice import advise
 from trainwiz.core.telemetry.ending import ending_of
-from trainwiz.core.telemetry.log import LogLines
+from trainwiz.core.telemetry.log_lines import LogLines
 from trainwiz.core.telemetry.machine_history import MachineHistory
 from trainwiz.core.telemetry.metrics import Metrics
 from trainwiz.core.telemetry.planned import gpu_names, read_planned
