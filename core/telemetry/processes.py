@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from trainwiz.core.run.processid import ProcessId, all_pids, identify, stat_fields
+from trainwiz.core.telemetry.process_facts import environment_of
+from trainwiz.core.telemetry.training_words import KEEPER_MODULE, is_launcher, is_wrapper
 
 Role = Literal["supervisor", "guard", "launcher", "trainer", "loader", "helper"]
 
-KEEPER_MODULE = "trainwiz.core.supervise"
-LAUNCHERS = ("accelerate.commands.launch", "torch.distributed.run", "torch/distributed/run.py")
-LAUNCHER_PROGRAMS = frozenset({"accelerate", "torchrun", "deepspeed"})
 HELPERS = ("multiprocessing.resource_tracker", "torch._inductor", "forkserver")
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -69,6 +68,11 @@ def read_member(pid: int) -> Member | None:
         rss_bytes=int(fields[21]) * PAGE_BYTES,
         zombie=fields[0] in ("Z", "X"),
     )
+
+
+def member_of(pid: int) -> Member | None:
+    """One process, on any system; None when it is gone."""
+    return read_member(pid) if sys.platform == "linux" else _member_with_psutil(pid)
 
 
 def _tree_with_psutil(root_pid: int) -> list[Member]:
@@ -130,8 +134,7 @@ def role_of(command: list[str], parent_role: Role | None, parent_command: list[s
         return "guard" if parent_role == "supervisor" and same else "supervisor"
     if any(name in joined for name in HELPERS):
         return "helper"
-    programs = {os.path.basename(word) for word in command[:2]}  # noqa: PTH119 - foreign text, not a path of ours
-    if any(name in joined for name in LAUNCHERS) or programs & LAUNCHER_PROGRAMS:
+    if is_launcher(command) or (parent_role in (None, "launcher") and is_wrapper(command)):
         return "launcher"
     if parent_role is None or (parent_role == "launcher" and "multiprocessing.spawn" not in joined):
         return "trainer"
@@ -150,7 +153,7 @@ def roles_of(members: list[Member]) -> dict[int, Role]:
     roles: dict[int, Role] = {}
     launched: dict[int, Member] = {}
     for member in members:
-        role = role_of(commands[member.pid], roles.get(member.parent), commands.get(member.parent, []))
+        role = _role_in_tree(member, commands, roles)
         roles[member.pid] = role
         if roles.get(member.parent) == "supervisor" and role != "guard":
             first = launched.setdefault(member.parent, member)
@@ -163,8 +166,23 @@ def roles_of(members: list[Member]) -> dict[int, Role]:
     roles |= {member.pid: "launcher" for member in launched.values()}
     for member in members:
         if roles.get(member.parent) not in (None, "supervisor"):
-            roles[member.pid] = role_of(commands[member.pid], roles[member.parent], commands[member.parent])
+            roles[member.pid] = _role_in_tree(member, commands, roles)
     return roles
+
+
+def _role_in_tree(member: Member, commands: dict[int, list[str]], roles: dict[int, Role]) -> Role:
+    command, above = commands[member.pid], commands.get(member.parent, [])
+    role = role_of(command, roles.get(member.parent), above)
+    return "trainer" if role == "loader" and command == above and _has_own_rank(member) else role
+
+
+def _has_own_rank(member: Member) -> bool:
+    """Whether a process with its parent's command is a rank: Lightning starts those of a machine from the first one.
+
+    A forked loader worker shows its parent's environment, a started rank one of its own.
+    """
+    own, above = (environment_of(pid).get("LOCAL_RANK") for pid in (member.pid, member.parent))
+    return own is not None and own != above
 
 
 class ProcessSampler:
@@ -219,7 +237,7 @@ class ProcessSampler:
 
     @staticmethod
     def _again(member: Member) -> Member | None:
-        found = read_member(member.pid) if sys.platform == "linux" else _member_with_psutil(member.pid)
+        found = member_of(member.pid)
         return found if found is not None and found.started_ticks == member.started_ticks else None
 
 

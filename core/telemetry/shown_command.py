@@ -1,0 +1,77 @@
+"""A command line as it may be shown: without tokens, keys and passwords."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+
+from trainwiz.core.plain import plain_text
+
+HIDDEN = "***"
+LONGEST_COMMAND = 4_000
+
+_SECRET_NAME = re.compile(
+    r"(^|[_\-.\s])(token|secret|password|passwd|passphrase|pwd|apikey|credentials?|auth|authorization|bearer|key"
+    r"|(api|access|auth|refresh)[_-]?tokens?|secrets|passwords"
+    r"|(api|access|auth|private|secret|account|encryption|signing|ssh|hf|wandb|comet|neptune|openai|anthropic|azure|aws)[_-]?keys?)$",
+    re.IGNORECASE,
+)
+"""Names of options and variables whose value nobody may see."""
+_HARMLESS_NAME = re.compile(
+    r"(pad|eos|bos|unk|mask|sep|cls|image|audio|special|start|end|trigger|placeholder|decoder|prefix)[_-](\w+[_-])?token$"
+    r"|(?<!api)(?<!access)(?<!auth)(?<!private)(?<!secret)(?<!wandb)(?<!hf)[_-]key$",
+    re.IGNORECASE,
+)
+"""The tokens of a tokenizer and the keys of a dictionary."""
+_SECRET_VALUE = re.compile(
+    r"(?<![A-Za-z0-9])(hf_[A-Za-z0-9]{8,}|api_org_[A-Za-z0-9]{8,}|sk-[A-Za-z0-9_\-]{12,}|gh[pousr]_[A-Za-z0-9]{12,}"
+    r"|github_pat_[A-Za-z0-9_]{12,}|glpat-[A-Za-z0-9_\-]{12,}|xox[abprs]-[A-Za-z0-9\-]{8,}|AKIA[A-Z0-9]{12,}"
+    r"|AIza[A-Za-z0-9_\-]{20,}|npm_[A-Za-z0-9]{20,}|r8_[A-Za-z0-9]{20,}|local-[0-9a-f]{32,}|eyJ[A-Za-z0-9_\-]{10,}\.[A-Za-z0-9_\-.]+)"
+)
+"""Values that are secret by their form: tokens of well-known services."""
+_HEX_KEY = re.compile(r"[0-9a-fA-F]{32,}")
+_URL_LOGIN = re.compile(r"(?P<scheme>[a-z][a-z0-9+.\-]*://)[^/\s@]+@", re.IGNORECASE)
+_JSON_PAIR = re.compile(r'(?P<before>"(?P<name>[^"]+)"\s*:\s*")[^"]*"')
+
+
+def shown_words(command: Sequence[str]) -> list[str]:
+    """The words of a command line, secrets replaced by ***: by the option's name, or by their own form."""
+    return list(_shown(command))
+
+
+def shown_command(command: Sequence[str]) -> str:
+    """The command line as one line of plain text that a shell would read back, secrets left out."""
+    text = " ".join(
+        word if word == HIDDEN else shlex.quote(word).replace(f"'{HIDDEN}'", HIDDEN) for word in shown_words(command)
+    )
+    return plain_text(text, LONGEST_COMMAND)
+
+
+def _shown(command: Sequence[str]) -> Iterator[str]:
+    follows_a_name = False
+    for word in command:
+        if follows_a_name and not word.startswith("--"):
+            yield HIDDEN
+            follows_a_name = False
+            continue
+        follows_a_name = "=" not in word and word.startswith("-") and _is_secret(word.lstrip("-"))
+        # A command within a word, as of `bash -c "HF_TOKEN=... python train.py"`.
+        yield " ".join(_shown(word.split(" "))) if " " in word else _without_secrets(word)
+
+
+def _is_secret(name: str) -> bool:
+    return _SECRET_NAME.search(name) is not None and _HARMLESS_NAME.search(name) is None
+
+
+def _without_secrets(word: str) -> str:
+    name, equals, value = word.partition("=")
+    if equals and value and _is_secret(name.lstrip("-+")):
+        return f"{name}={HIDDEN}"
+    text = _URL_LOGIN.sub(rf"\g<scheme>{HIDDEN}@", word)
+    text = _SECRET_VALUE.sub(HIDDEN, _JSON_PAIR.sub(_without_value, text))
+    return HIDDEN if _HEX_KEY.fullmatch(text) else text
+
+
+def _without_value(pair: re.Match[str]) -> str:
+    return f'{pair["before"]}{HIDDEN}"' if _is_secret(pair["name"]) else pair[0]
