@@ -24,6 +24,8 @@ class Target:
     pid: int | None = None
     started_s: float | None = None
     """Creation time of the process `pid`, so that a reused number is not mistaken for it."""
+    replay_speed: float | None = None
+    """Of a run that has ended and is to be played: seconds of the run in one second."""
 
     @classmethod
     def of_run(cls, folder: RunFolder) -> Target:
@@ -34,6 +36,10 @@ def open_source(target: Target, *, clock: Callable[[], float] = time.time) -> So
     """The source that reads `target`. Opens nothing that could fail: that is said by its first look."""
     from trainwiz.core.telemetry.run_source import RunSource
 
+    if target.replay_speed is not None:
+        from trainwiz.core.telemetry.replay import ReplaySource
+
+        return ReplaySource(RunFolder(target.path), target.replay_speed)
     if target.kind == "run":
         return RunSource(RunFolder(target.path), clock=clock)
     raise NotImplementedError(target.kind)

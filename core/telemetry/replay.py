@@ -1,0 +1,133 @@
+"""ReplaySource: an ended run as a monitor would have seen it, faster; what lies ahead is not shown."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from trainwiz.core.errors import usage_error
+from trainwiz.core.plain import plain_text
+from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.run.notes import NOTES_JSONL
+from trainwiz.core.run.state import RunState, read_state
+from trainwiz.core.telemetry.metrics import finite
+from trainwiz.core.telemetry.replay_clock import ReplayClock
+from trainwiz.core.telemetry.replayed_files import Mark, TimedLog, TimedRows
+from trainwiz.core.telemetry.run_source import RunSource
+from trainwiz.core.telemetry.snapshot import Action, Snapshot
+
+EDGE_BYTES = 64 * 1024
+REPLAY_ACTIONS: frozenset[Action] = frozenset({"plan", "command"})
+
+
+class ReplaySource(RunSource):
+    """A run folder, played. `clock` counts the viewer's seconds. Not thread-safe but for `toggle`."""
+
+    def __init__(self, folder: RunFolder, speed: float, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """Raises UsageError for a run that is going on or that carries no times."""
+        self._final = read_state(folder)
+        self._play = ReplayClock(spans_of(folder, self._final), speed, clock)
+        super().__init__(folder, clock=self._play.moment)
+        self._metrics_tail = TimedRows(folder.metrics_jsonl, self._play.moment)
+        self._system_tail = TimedRows(folder.system_jsonl, self._play.moment)
+        self._notes_tail = TimedRows(folder.file(NOTES_JSONL), self._play.moment)
+        self._log_tail = TimedLog(folder.train_log, self._has_passed)
+
+    def toggle(self) -> None:
+        """Pause, or go on. Any thread may call it."""
+        self._play.toggle()
+
+    def poll(self, curves: Iterable[str] = ()) -> Snapshot:
+        """One look at the present moment of the replay."""
+        snapshot = super().poll(curves)
+        return replace(
+            snapshot,
+            actions=REPLAY_ACTIONS,
+            replayed_s=snapshot.time_s,
+            replay_speed=0.0 if self._play.over else self._play.speed,
+        )
+
+    def _state(self) -> RunState:
+        """The state as it was: no end, no checkpointed outcome, no attempt that was still to come."""
+        if self._play.over:
+            return self._final
+        moment = self._play.moment()
+        begun = [attempt for attempt in self._final.attempts if attempt.started_s <= moment]
+        since_s = begun[-1].started_s if begun else 0.0
+        speaks = self._metrics.time_s is not None and self._metrics.time_s >= since_s
+        last = len(begun) == len(self._final.attempts)
+        asked_s = finite((self._final.stop or {}).get("requested_s"))
+        stopping = last and asked_s is not None and asked_s <= moment
+        engine = self._final.engine
+        return replace(
+            self._final,
+            status="stopping" if stopping else "running" if speaks else "starting",
+            attempts=begun,
+            ended_s=None,
+            exit=None,
+            outcome=None,
+            notes=[],
+            stop=self._final.stop if stopping else None,
+            engine=engine if speaks else {key: engine[key] for key in engine if key.startswith("planned")},
+        )
+
+    def _has_passed(self, mark: Mark | None) -> bool:
+        """Whether the moment of a line of the log has come."""
+        if self._play.over:
+            return True
+        if mark is None:
+            return False
+        moment = self._play.moment()
+        attempt = sum(attempt.started_s <= moment for attempt in self._final.attempts) or 1
+        if mark.attempt != attempt or mark.step is None:
+            return mark.attempt <= attempt
+        if mark.evaluation:
+            evaluated = self._metrics.series.get("eval_loss")
+            return evaluated is not None and (evaluated.last_step or 0) >= mark.step
+        return (self._metrics.step or 0) >= mark.step
+
+
+def spans_of(folder: RunFolder, state: RunState) -> list[tuple[float, float]]:
+    """When the run was trained: (begin, end) of each attempt, in Unix time. Raises UsageError, as ReplaySource does."""
+    name = plain_text(folder.path.resolve().name)
+    if state.is_active:
+        message = f"{name} is {state.status}: a replay is of a run that has ended. Watch it live without --replay."
+        raise usage_error("still_running", "--replay", message)
+    files = (folder.metrics_jsonl, folder.system_jsonl)
+    seen = [time_s for path in files for time_s in edge_times(path)]
+    if not seen:
+        message = f"{name} cannot be replayed: neither its metrics nor its samples of the machine carry a time."
+        raise usage_error("nothing_to_replay", "--replay", message)
+    begin = min([*seen, *(attempt.started_s for attempt in state.attempts[:1])])
+    end = max([*seen, state.ended_s or 0.0])
+    starts = sorted({attempt.started_s for attempt in state.attempts[1:] if begin < attempt.started_s < end})
+    ends = [attempt.ended_s for attempt in state.attempts]
+    spans, at = [], begin
+    for start in starts:
+        stopped = max((one for one in ends if one is not None and at < one <= start), default=start)
+        spans.append((at, stopped))
+        at = start
+    return [*spans, (at, end)]
+
+
+def edge_times(path: Path) -> list[float]:
+    """The times of the first and the last rows of a JSON-lines file; empty where there are none."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(EDGE_BYTES).splitlines()[:3]
+            file.seek(max(0, path.stat().st_size - EDGE_BYTES))
+            tail = file.read().splitlines()[-3:]
+    except OSError:
+        return []
+    return [time_s for line in (*head, *tail) if (time_s := _time_in(line)) is not None]
+
+
+def _time_in(line: bytes) -> float | None:
+    try:
+        row = json.loads(line)
+    except ValueError:
+        return None
+    return finite(row.get("time_s")) if isinstance(row, dict) else None
