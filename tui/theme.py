@@ -154,14 +154,34 @@ def default_theme_name(environment: Mapping[str, str] | None = None) -> str:
     return "light" if ground in {"7", "15"} else "dark"
 
 
+PLAIN_TERMINALS = ("dumb", "vt52", "vt100", "vt102", "vt220", "ansi", "cons25", "unknown")
+"""Values of TERM (or their beginnings, up to a hyphen) of terminals that have ASCII and nothing else."""
+
+
+def can_draw(environment: Mapping[str, str]) -> bool:
+    """False for a terminal whose kind is known to have no more than ASCII."""
+    return environment.get("TERM", "").strip().lower().partition("-")[0] not in PLAIN_TERMINALS
+
+
 def wants_ascii(environment: Mapping[str, str] | None = None, encoding: str | None = None) -> bool:
-    """True where only ASCII can be drawn: TRAINWIZ_ASCII=1, or an encoding that is not a Unicode one."""
+    """True where only ASCII can be drawn: TRAINWIZ_ASCII=1, a terminal without more, or an encoding that is not Unicode.
+
+    Python reads the locales C and POSIX as UTF-8; who sets one of them by name wants ASCII.
+    """
     environment = os.environ if environment is None else environment
     flag = environment.get(ASCII_VARIABLE, "").strip().lower()
     if flag:
         return flag not in {"0", "no", "false"}
+    if not can_draw(environment) or _locale_name(environment) in {"C", "POSIX"}:
+        return True
     encoding = locale.getpreferredencoding(False) if encoding is None else encoding
     return "utf" not in encoding.lower()
+
+
+def _locale_name(environment: Mapping[str, str]) -> str:
+    """What decides about characters, in the order of POSIX; Python's own coercion to C.UTF-8 is not a wish."""
+    kind = environment.get("LC_CTYPE", "")
+    return environment.get("LC_ALL") or (kind if kind != "C.UTF-8" else "") or environment.get("LANG") or ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ import time
 
 import pytest
 from trainwiz.core.telemetry.series import EMPTY_CURVE, Curve, Series
-from trainwiz.tui.widgets.axes import linear_ticks, log_ticks, make_scale, tick_labels, value_label
+from trainwiz.tui.widgets.axes import linear_ticks, log_ticks, make_scale, tick_labels, ticks_of, value_label
 from trainwiz.tui.widgets.canvas import ASCII, BLOCK, BRAILLE, GLYPHS, DotCanvas, Glyphs, choose_glyphs
-from trainwiz.tui.widgets.drawing import PlotData, draw_curve
+from trainwiz.tui.widgets.drawing import PlotData, draw_curve, draw_plot
 
 
 def curve_of(values: list[float], every: int = 1) -> Curve:
@@ -99,6 +99,31 @@ def test_evaluations_are_marks() -> None:
     assert any("eval ◆" in row for row in rows)
 
 
+def test_a_dense_second_curve_is_marks_with_room_between_them() -> None:
+    points = curve_of([2.0 - index / 1000 for index in range(1000)])
+    rows = draw_curve(PlotData(curve_of([1.0] * 1000), points), 63, 10, ASCII)
+    marks = sum(text.count("o") for row in rows[:-1] for text, role in row if role == "point") - 1  # and the legend's
+    assert 15 <= marks <= 22
+
+
+def test_the_cursor_stands_behind_the_curve_and_marks_its_value() -> None:
+    data = PlotData(curve_of([float(index) for index in range(101)]), uprights=(50.0,))
+    picture = draw_plot(data, 60, 12, ASCII)
+    column = picture.gutter + int(50 / 100 * picture.columns)
+    texts = text_of(picture.rows)
+    assert [row[column] for row in texts[:-1]].count("|") >= 8
+    assert [row[column] for row in texts[:-1]].count("@") == 1
+    assert texts[[row[column] for row in texts[:-1]].index("@")][column - 1] in "*'."
+    step = picture.step_at(column)
+    assert step is not None and abs(step - 50) <= 100 / picture.columns
+    assert picture.step_at(0) is None and picture.step_at(60) is None
+
+
+def test_an_empty_part_of_a_run_says_so() -> None:
+    data = PlotData(curve_of([1.0] * 100), first=1000.0, last=2000.0)
+    assert any("No values between the steps 1,000 and 2,000." in row for row in text_of(draw_curve(data, 60, 5, ASCII)))
+
+
 def test_steps_stand_below_and_the_last_one_at_the_end() -> None:
     bottom = text_of(draw_curve(PlotData(curve_of([1.0, 2.0] * 602)), 80, 10, BRAILLE))[-1]
     assert bottom.rstrip().endswith("1,203")
@@ -106,11 +131,25 @@ def test_steps_stand_below_and_the_last_one_at_the_end() -> None:
     assert "500" in bottom
 
 
-def test_values_below_zero_make_the_log_scale_linear() -> None:
-    values = [-3.0, -2.0, -1.0]
-    assert text_of(draw_curve(PlotData(curve_of(values), logarithmic=True), 60, 10, BRAILLE)) == text_of(
-        draw_curve(PlotData(curve_of(values)), 60, 10, BRAILLE)
-    )
+def test_a_log_scale_of_values_below_zero_is_symmetric() -> None:
+    scale = make_scale(-1000.0, 1000.0, True)
+    shares = [scale.share(value) for value in (-1000, -100, -10, 0, 10, 100, 1000)]
+    assert shares == sorted(shares) and shares[3] == pytest.approx(0.5)
+    assert shares[0] == 0 and shares[-1] == 1
+    assert 1 - shares[1] == pytest.approx(shares[-2])
+    # Each factor of ten has about the same room, unlike on a linear scale.
+    assert shares[-2] - shares[-3] == pytest.approx(shares[-1] - shares[-2], rel=0.2)
+    assert ticks_of(scale, 7) == [-1000, -100, -10, 0, 10, 100, 1000]
+    values = [-3.0, -0.02, 0.0, 0.02, 3.0] * 20
+    logarithmic = text_of(draw_curve(PlotData(curve_of(values), logarithmic=True), 60, 14, BRAILLE))
+    assert logarithmic != text_of(draw_curve(PlotData(curve_of(values)), 60, 14, BRAILLE))
+    labels = [row.split()[0] for row in logarithmic[:-1] if row[:5].strip()]
+    assert labels == ["1.00", "0.10", "0.00", "-0.10", "-1.00"]
+
+
+def test_a_zero_among_positive_values_lies_at_the_bottom_of_a_log_scale() -> None:
+    picture = draw_plot(PlotData(curve_of([0.0, 1e-4, 1e-3, 1e-2]), logarithmic=True), 60, 14, BRAILLE)
+    assert picture.scale == make_scale(1e-4, 1e-2, True)
 
 
 def test_a_log_scale_gives_each_decade_the_same_room() -> None:
@@ -154,6 +193,8 @@ def test_glyphs_follow_terminal_and_wish() -> None:
     assert choose_glyphs(False, {"TERM": "xterm"}) is BRAILLE
     assert choose_glyphs(False, {"TERM": "linux"}) is BLOCK
     assert choose_glyphs(True, {}) is ASCII
+    assert choose_glyphs(False, {"TERM": "dumb"}) is ASCII
+    assert choose_glyphs(False, {"TERM": "vt100-am"}) is ASCII
     assert choose_glyphs(True, {"TRAINWIZ_PLOT": "block"}) is BLOCK
 
 

@@ -101,6 +101,15 @@ def test_theme_follows_the_environment(environment, name):
         ({}, "ANSI_X3.4-1968", True),
         ({"TRAINWIZ_ASCII": "1"}, "UTF-8", True),
         ({"TRAINWIZ_ASCII": "0"}, "latin-1", False),
+        ({"TRAINWIZ_ASCII": "0", "TERM": "dumb"}, "UTF-8", False),
+        ({"TERM": "dumb"}, "UTF-8", True),
+        ({"TERM": "vt220"}, "UTF-8", True),
+        ({"TERM": "linux"}, "UTF-8", False),
+        ({"LANG": "C"}, "UTF-8", True),
+        ({"LC_ALL": "POSIX", "LANG": "en_US.UTF-8"}, "UTF-8", True),
+        ({"LANG": "C", "LC_CTYPE": "C.UTF-8"}, "UTF-8", True),
+        ({"LANG": "C.UTF-8"}, "UTF-8", False),
+        ({"LANG": "C", "LC_CTYPE": "de_DE.UTF-8"}, "UTF-8", False),
     ],
 )
 def test_ascii_follows_the_environment(environment, encoding, ascii_only):

@@ -9,6 +9,10 @@ from itertools import pairwise
 LARGE_UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k"))
 
 
+SYMMETRIC_DECADES = 3
+"""A logarithmic scale of values on both sides of 0 is linear below the largest one divided by 10 to this power."""
+
+
 @dataclass(frozen=True, slots=True)
 class Scale:
     """Maps values to dot rows; `low` and `high` are the values at the bottom and at the top."""
@@ -16,18 +20,24 @@ class Scale:
     low: float
     high: float
     logarithmic: bool = False
+    linear_below: float = 0.0
+    """Above 0 on a symmetric logarithmic scale: values nearer to 0 than this are spread evenly."""
 
     def share(self, value: float) -> float:
         """0 at the bottom, 1 at the top; outside of [0, 1] for values outside."""
-        if self.logarithmic:
-            return (math.log10(value) - math.log10(self.low)) / (math.log10(self.high) - math.log10(self.low))
-        return (value - self.low) / (self.high - self.low)
+        bottom, top = self._bent(self.low), self._bent(self.high)
+        return (self._bent(value) - bottom) / (top - bottom)
+
+    def _bent(self, value: float) -> float:
+        if self.linear_below:
+            return math.copysign(math.log10(1 + abs(value) / self.linear_below), value)
+        return math.log10(value) if self.logarithmic else value
 
 
 def make_scale(low: float, high: float, logarithmic: bool) -> Scale:
     """A scale that shows [low, high] with a little air; a flat curve gets room on both sides.
 
-    Logarithmic only for positive values: with others it is linear.
+    A logarithmic one that has to show values below 0 is symmetric about 0.
     """
     if logarithmic and low > 0:
         if high / low < 1.001:
@@ -37,7 +47,16 @@ def make_scale(low: float, high: float, logarithmic: bool) -> Scale:
     if span <= max(abs(low), abs(high)) * 1e-9:
         room = abs(high) * 0.05 or 1.0
         return Scale(low - room, high + room)
+    if logarithmic:
+        return Scale(low, high, True, max(abs(low), abs(high)) / 10.0**SYMMETRIC_DECADES)
     return Scale(low, high)
+
+
+def ticks_of(scale: Scale, count: int) -> list[float]:
+    """At most about `count` round values inside the scale, from below."""
+    if scale.linear_below:
+        return symmetric_ticks(scale, count)
+    return (log_ticks if scale.logarithmic else linear_ticks)(scale.low, scale.high, count)
 
 
 def round_step(span: float, count: int) -> float:
@@ -72,6 +91,17 @@ def log_ticks(low: float, high: float, count: int) -> list[float]:
         return linear_ticks(low, high, count)
     stride = math.ceil(len(ticks) / count)
     return ticks[::stride]
+
+
+def symmetric_ticks(scale: Scale, count: int) -> list[float]:
+    """0 and powers of ten on both sides of it, from the largest down; a narrow range gets linear ones."""
+    largest = math.floor(math.log10(max(abs(scale.low), abs(scale.high))))
+    powers = [10.0**power for power in range(largest, largest - SYMMETRIC_DECADES, -1)]
+    ticks: list[float] = []
+    for tick in (0.0, *(sign * power for power in powers for sign in (1.0, -1.0))):
+        if scale.low <= tick <= scale.high and len(ticks) < count:
+            ticks.append(tick)
+    return sorted(ticks) if len(ticks) >= 2 else linear_ticks(scale.low, scale.high, count)
 
 
 def tick_labels(ticks: list[float]) -> list[str]:

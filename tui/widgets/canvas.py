@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from trainwiz.tui.theme import can_draw
+
 GlyphName = Literal["braille", "block", "ascii"]
 
 PLOT_VARIABLE = "TRAINWIZ_PLOT"
@@ -29,6 +31,10 @@ class Glyphs:
     bad: str
     raw_sample: str
     line_sample: str
+    upright: str = "│"
+    """The line of a cursor."""
+    here: str = "●"
+    """The value at the cursor."""
 
     def span(self, x: int, top: int, bottom: int) -> int:
         """Bits of the dots `top` to `bottom` (both included) in column `x` of a cell."""
@@ -41,7 +47,7 @@ BRAILLE = Glyphs(
 )
 _QUADRANTS = " ▘▝▀▖▌▞▛▗▚▐▜▄▙▟█"
 BLOCK = Glyphs("block", 2, 2, ((1, 4), (2, 8)), _QUADRANTS, _QUADRANTS, "◆", "×", "▘", "▀▀")
-ASCII = Glyphs("ascii", 1, 2, ((1, 2),), " '.:", " ***", "o", "x", ".", "*")
+ASCII = Glyphs("ascii", 1, 2, ((1, 2),), " '.:", " ***", "o", "x", ".", "*", "|", "@")
 
 GLYPHS: dict[str, Glyphs] = {"braille": BRAILLE, "block": BLOCK, "ascii": ASCII}
 
@@ -53,7 +59,7 @@ def choose_glyphs(ascii_only: bool, environment: Mapping[str, str] | None = None
     wanted = environment.get(PLOT_VARIABLE, "").strip().lower()
     if wanted in GLYPHS:
         return GLYPHS[wanted]
-    if ascii_only:
+    if ascii_only or not can_draw(environment):
         return ASCII
     return BLOCK if environment.get("TERM") == "linux" else BRAILLE
 
@@ -106,6 +112,12 @@ class DotCanvas:
         for offset, character in enumerate(text):
             if 0 <= column + offset < self.columns and 0 <= row < self.rows:
                 self._text[row * self.columns + column + offset] = (character, role)
+
+    def upright(self, column: int, role: str) -> None:
+        """A line from top to bottom behind everything that is drawn already."""
+        for row in range(self.rows):
+            if self.is_free(column, row, 1):
+                self.text(column, row, self.glyphs.upright, role)
 
     def clear_column(self, column: int) -> None:
         """No dots in this column of cells."""

@@ -1,23 +1,31 @@
-"""draw_curve: a metric over its steps as rows of coloured text. Pure: no terminal, no clock."""
+"""draw_plot: a metric over its steps as rows of coloured text. Pure: no terminal, no clock."""
 
 from __future__ import annotations
 
-import math
-import textwrap
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from trainwiz.core.telemetry.series import EMPTY_CURVE, Columns, Curve, smooth
-from trainwiz.tui.widgets.axes import Scale, linear_ticks, log_ticks, make_scale, tick_labels
+from trainwiz.tui.widgets.axes import Scale, make_scale
 from trainwiz.tui.widgets.canvas import DotCanvas, Glyphs
+from trainwiz.tui.widgets.plot_cursor import read_at
+from trainwiz.tui.widgets.plot_labels import (
+    Row,
+    dot_row,
+    draw_gaps,
+    draw_legend,
+    gap_columns,
+    note_rows,
+    step_labels,
+    value_labels,
+)
 
 SMOOTHING = 0.02
 """Reach of the running mean as a share of the plot's width."""
 NEAR_START = 0.05
 LEAST_WIDTH, LEAST_HEIGHT = 16, 3
 TOO_SMALL = "no room for the plot"
-
-Row = list[tuple[str, str]]
-"""Runs of (text, role); roles: raw, line, point, bad, label, legend."""
+LEAST_MARK_COLUMNS = 3
+"""Where marks would lie closer together than this, one stands for the mean of several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,87 +34,139 @@ class PlotData:
 
     curve: Curve = EMPTY_CURVE
     points: Curve = EMPTY_CURVE
-    """Few values, drawn as marks (evaluation)."""
+    """A second curve of the same unit, drawn as marks (evaluation)."""
     points_name: str = "eval"
     first: float | None = None
     last: float | None = None
     logarithmic: bool = False
     empty_text: str = "No values yet."
+    uprights: tuple[float, ...] = ()
+    """Steps at which a line stands: the cursor, or both ends of a range that is being chosen."""
+
+    def shows_the_same_as(self, other: PlotData) -> bool:
+        """Whether a drawing of the one is a drawing of the other. Curves are compared by identity: that is cheap."""
+        return (
+            self.curve is other.curve
+            and self.points is other.points
+            and (self.points_name, self.first, self.last, self.logarithmic, self.empty_text, self.uprights)
+            == (other.points_name, other.first, other.last, other.logarithmic, other.empty_text, other.uprights)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A drawn plot, and where its steps lie: from column `gutter` on, `first` at its left edge."""
+
+    rows: list[Row]
+    gutter: int = 0
+    columns: int = 0
+    first: float = 0.0
+    last: float = 0.0
+    scale: Scale | None = None
+
+    def step_at(self, x: int) -> float | None:
+        """The step in the middle of a cell column; None outside of the plot."""
+        column = x - self.gutter
+        if not 0 <= column < self.columns:
+            return None
+        return self.first + (self.last - self.first) * (column + 0.5) / self.columns
 
 
 def draw_curve(data: PlotData, width: int, height: int, glyphs: Glyphs) -> list[Row]:
+    """The rows of `draw_plot`."""
+    return draw_plot(data, width, height, glyphs).rows
+
+
+def draw_plot(data: PlotData, width: int, height: int, glyphs: Glyphs) -> Picture:
     """`height` rows of `width` cells: labels at the left and below, raw dots, a smoothed line, marks.
 
     A step without a finite value is a gap in the line, with a mark and its step beside it.
     """
-    first, last = _range(data)
+    first, last = shown_steps(data)
     if first is None or last is None:
-        return _note(data, width, height)
+        return Picture(note_rows(data.empty_text, width, height))
     if width < LEAST_WIDTH or height < LEAST_HEIGHT:
-        return _note(replace(data, empty_text=TOO_SMALL), width, height)
-    rows = height - 1
-    canvas_rows = rows * glyphs.dots_down
+        return Picture(note_rows(TOO_SMALL, width, height))
     scale = _scale(data, first, last)
     if scale is None:
-        return _note(data, width, height)
-    labels = _value_labels(scale, rows, canvas_rows, glyphs)
+        return Picture(note_rows(_no_values(data, first, last), width, height), first=first, last=last)
+    rows = height - 1
+    labels = value_labels(scale, rows, rows * glyphs.dots_down, glyphs)
     gutter = max(len(label) for label in labels.values()) + 1
     canvas = DotCanvas(width - gutter, rows, glyphs)
-    columns = data.curve.columns(first, last, canvas.width)
-    _draw_raw(canvas, columns, scale)
-    line = smooth(columns.mean, max(1, round(canvas.width * SMOOTHING)))
-    gaps = _gap_columns(data.curve, first, last, canvas.columns)
-    line_rows = _draw_line(canvas, line, scale, gaps)
-    for column in gaps:
-        canvas.clear_column(column)
-    _draw_points(canvas, data.points.columns(first, last, canvas.columns), scale)
-    _draw_gaps(canvas, gaps, line_rows, glyphs)
-    _draw_legend(canvas, data, glyphs)
-    result = []
+    _draw(canvas, data, scale, first, last)
+    result: list[Row] = []
     for row in range(rows):
         label = labels.get(row, "")
         result.append([(label.rjust(gutter - 1) + " ", "label"), *canvas.row(row)])
-    result.append([(" " * gutter + _step_labels(first, last, canvas.columns), "label")])
-    return result
+    result.append([(" " * gutter + step_labels(first, last, canvas.columns), "label")])
+    return Picture(result, gutter, canvas.columns, first, last, scale)
 
 
-def _range(data: PlotData) -> tuple[float | None, float | None]:
-    firsts = [step for curve in (data.curve, data.points) if (step := curve.first_step) is not None]
-    lasts = [step for curve in (data.curve, data.points) if (step := curve.last_step) is not None]
-    firsts += data.curve.non_finite_steps[:1]
-    lasts += data.curve.non_finite_steps[-1:]
-    if not firsts:
+def _draw(canvas: DotCanvas, data: PlotData, scale: Scale, first: float, last: float) -> None:
+    columns = data.curve.columns(first, last, canvas.width)
+    _draw_raw(canvas, columns, scale)
+    line = smooth(columns.mean, max(1, round(canvas.width * SMOOTHING)))
+    gaps = gap_columns(data.curve, first, last, canvas.columns)
+    line_rows = _draw_line(canvas, line, scale, gaps)
+    for column in gaps:
+        canvas.clear_column(column)
+    _draw_points(canvas, data.points, scale, first, last)
+    draw_gaps(canvas, gaps, line_rows)
+    draw_legend(canvas, data.points_name if data.points.last_step is not None else None)
+    _draw_uprights(canvas, data, scale, first, last)
+
+
+def whole_range(data: PlotData) -> tuple[float, float] | None:
+    """The first and the last step of all that could be shown; None where nothing was logged."""
+    steps = [
+        step for curve in (data.curve, data.points) for step in (curve.first_step, curve.last_step) if step is not None
+    ]
+    steps += [*data.curve.non_finite_steps[:1], *data.curve.non_finite_steps[-1:]]
+    return (min(steps), max(steps)) if steps else None
+
+
+def shown_steps(data: PlotData) -> tuple[float | None, float | None]:
+    """The steps at both edges of the drawing."""
+    whole = whole_range(data)
+    if whole is None:
         return None, None
-    last = max(lasts) if data.last is None else data.last
+    last = whole[1] if data.last is None else data.last
     first = data.first
     if first is None:
         # A run that was logged from near its beginning is shown from step 0.
-        first = 0.0 if 0 <= min(firsts) <= last * NEAR_START else min(firsts)
+        first = 0.0 if 0 <= whole[0] <= last * NEAR_START else whole[0]
     return first, last if last > first else first + 1
 
 
 def _scale(data: PlotData, first: float, last: float) -> Scale | None:
-    """None without values. A logarithmic scale needs values above 0; without any it is linear."""
-    for positive in (True, False) if data.logarithmic else (False,):
-        found = [curve.extremes(first, last, positive=positive) for curve in (data.curve, data.points)]
-        known = [pair for pair in found if pair is not None]
-        if known:
-            return make_scale(min(low for low, _ in known), max(high for _, high in known), data.logarithmic)
-    return None
+    """None without values. A logarithmic scale of values that are nowhere below 0 begins at the least above it."""
+    found = _extremes(data, first, last, positive=False)
+    if found is None:
+        return None
+    if data.logarithmic and found[0] == 0 < found[1]:
+        found = _extremes(data, first, last, positive=True) or found
+    return make_scale(*found, data.logarithmic)
 
 
-def _dot(scale: Scale, value: float, height: int) -> int:
-    """The dot row of a value, kept inside the canvas."""
-    if scale.logarithmic and value <= 0:
-        return height - 1
-    share = min(1.0, max(0.0, scale.share(value)))
-    return round((1.0 - share) * (height - 1))
+def _extremes(data: PlotData, first: float, last: float, *, positive: bool) -> tuple[float, float] | None:
+    found = [curve.extremes(first, last, positive=positive) for curve in (data.curve, data.points)]
+    known = [pair for pair in found if pair is not None]
+    return (min(low for low, _ in known), max(high for _, high in known)) if known else None
+
+
+def _no_values(data: PlotData, first: float, last: float) -> str:
+    if data.curve.non_finite_steps and not len(data.curve):
+        return f"Never a number: NaN since step {data.curve.non_finite_steps[0]:,.0f}."
+    if data.first is not None or data.last is not None:
+        return f"No values between the steps {first:,.0f} and {last:,.0f}."
+    return data.empty_text
 
 
 def _draw_raw(canvas: DotCanvas, columns: Columns, scale: Scale) -> None:
     for x, (low, high) in enumerate(zip(columns.low, columns.high, strict=True)):
         if low is not None and high is not None:
-            canvas.raw(x, _dot(scale, high, canvas.height), _dot(scale, low, canvas.height))
+            canvas.raw(x, dot_row(scale, high, canvas.height), dot_row(scale, low, canvas.height))
 
 
 def _draw_line(
@@ -120,7 +180,7 @@ def _draw_line(
         if value is None:
             previous = None
             continue
-        y = _dot(scale, value, canvas.height)
+        y = dot_row(scale, value, canvas.height)
         rows[x // across] = y // canvas.glyphs.dots_down
         if x // across in gaps:
             previous = None
@@ -135,101 +195,31 @@ def _draw_line(
     return rows
 
 
-def _draw_points(canvas: DotCanvas, columns: Columns, scale: Scale) -> None:
-    for column, value in enumerate(columns.mean):
-        if value is not None:
-            row = _dot(scale, value, canvas.height) // canvas.glyphs.dots_down
+def _draw_points(canvas: DotCanvas, points: Curve, scale: Scale, first: float, last: float) -> None:
+    """Marks in their columns; a dense curve gets a mark for every few columns, at their mean."""
+    means = points.columns(first, last, canvas.columns).mean
+    if sum(mean is not None for mean in means) * LEAST_MARK_COLUMNS > canvas.columns:
+        wide = max(1, canvas.columns // LEAST_MARK_COLUMNS)
+        places = {
+            int((index + 0.5) * canvas.columns / wide): mean
+            for index, mean in enumerate(points.columns(first, last, wide).mean)
+        }
+    else:
+        places = dict(enumerate(means))
+    for column, mean in places.items():
+        if mean is not None:
+            row = dot_row(scale, mean, canvas.height) // canvas.glyphs.dots_down
             canvas.text(column, row, canvas.glyphs.point, "point")
 
 
-def _gap_columns(curve: Curve, first: float, last: float, columns: int) -> dict[int, tuple[float, int]]:
-    """Cell column -> (first step without a finite value, how many)."""
-    gaps: dict[int, tuple[float, int]] = {}
-    for step in curve.non_finite_steps:
-        if first <= step <= last:
-            column = min(columns - 1, int((step - first) / (last - first) * columns))
-            start, count = gaps.get(column, (step, 0))
-            gaps[column] = (start, count + 1)
-    return gaps
-
-
-def _draw_gaps(
-    canvas: DotCanvas, gaps: dict[int, tuple[float, int]], line_rows: dict[int, int], glyphs: Glyphs
-) -> None:
-    """The mark in each gap at the height of the line; the first gap's step beside it, where there is room."""
-    if not gaps:
-        return
-    middle = canvas.rows // 2
-    for column in gaps:
-        canvas.text(column, line_rows.get(column, middle), glyphs.bad, "bad")
-    column, (step, _) = next(iter(gaps.items()))
-    others = sum(count for _, count in gaps.values()) - 1
-    label = f"{glyphs.bad} NaN at {step:,.0f}" + (f" and {others:,} more" if others else "")
-    height = line_rows.get(column, middle)
-    for distance in range(1, canvas.rows):
-        for row in (height + distance, height - distance):
-            for start in (column, column - len(label) + 1):
-                if canvas.is_free(start - 1, row, len(label) + 2) or (
-                    start == 0 and canvas.is_free(start, row, len(label) + 1)
-                ):
-                    canvas.text(start, row, label, "bad")
-                    return
-    row = 0 if height > canvas.rows // 2 else canvas.rows - 1
-    canvas.text(min(column, max(0, canvas.columns - len(label))), row, label, "bad")
-
-
-def _draw_legend(canvas: DotCanvas, data: PlotData, glyphs: Glyphs) -> None:
-    parts = [("raw ", "legend"), (glyphs.raw_sample, "raw"), ("  smoothed ", "legend"), (glyphs.line_sample, "line")]
-    if data.points.last_step is not None:
-        parts += [(f"  {data.points_name} ", "legend"), (glyphs.point, "point")]
-    length = sum(len(text) for text, _ in parts)
-    for row in (0, 1, 2, canvas.rows - 1, canvas.rows - 2):
-        column = canvas.columns - length - 1
-        if canvas.is_free(column - 2, row, length + 2):
-            for text, role in parts:
-                canvas.text(column, row, text, role)
-                column += len(text)
-            return
-
-
-def _value_labels(scale: Scale, rows: int, canvas_rows: int, glyphs: Glyphs) -> dict[int, str]:
-    """Row -> label, at most one for every second row."""
-    count = max(3, min(7, rows // 2))
-    ticks = (log_ticks if scale.logarithmic else linear_ticks)(scale.low, scale.high, count)
-    labels: dict[int, str] = {}
-    for tick, label in zip(ticks, tick_labels(ticks), strict=True):
-        row = _dot(scale, tick, canvas_rows) // glyphs.dots_down
-        if row not in labels and row + 1 not in labels and row - 1 not in labels:
-            labels[row] = label
-    return labels or {0: tick_labels([scale.high])[0]}
-
-
-def _step_labels(first: float, last: float, columns: int) -> str:
-    """Round steps below their places; the last step is always there, at the right end."""
-    line = [" "] * columns
-    end = f"{last:,.0f}"
-    free_until = columns - len(end) - 2
-    count = max(2, columns // 14)
-    for tick in linear_ticks(first, last, count):
-        if tick != math.floor(tick):
+def _draw_uprights(canvas: DotCanvas, data: PlotData, scale: Scale, first: float, last: float) -> None:
+    """A line behind the curve at each step, and a mark at the value that was logged there."""
+    for step in data.uprights:
+        if not first <= step <= last:
             continue
-        label = f"{tick:,.0f}"
-        place = int((tick - first) / (last - first) * (columns - 1))
-        start = max(0, place - len(label) // 2)
-        if start + len(label) <= free_until and all(char == " " for char in line[max(0, start - 2) : start]):
-            line[start : start + len(label)] = label
-    start = max(0, columns - len(end))
-    line[start:] = end[: columns - start]
-    return "".join(line)
-
-
-def _note(data: PlotData, width: int, height: int) -> list[Row]:
-    text = data.empty_text
-    if data.curve.non_finite_steps and not len(data.curve):
-        text = f"Never a number: NaN since step {data.curve.non_finite_steps[0]:,.0f}."
-    rows: list[Row] = [[(" " * width, "label")] for _ in range(height)]
-    if height > 0 and width > 0:
-        lines = textwrap.wrap(text, width)[:height]
-        for row, line in enumerate(lines, start=(height - len(lines)) // 2):
-            rows[row] = [(line.center(width), "label")]
-    return rows
+        column = min(canvas.columns - 1, int((step - first) / (last - first) * canvas.columns))
+        canvas.upright(column, "cursor")
+        reading = read_at(data.curve, step)
+        if reading is not None and reading.step == step and reading.value == reading.value:
+            row = dot_row(scale, reading.value, canvas.height) // canvas.glyphs.dots_down
+            canvas.text(column, row, canvas.glyphs.here, "cursor")

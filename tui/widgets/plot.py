@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar
 
 from rich.segment import Segment
-from textual.events import Resize
+from textual.events import MouseDown, MouseMove, MouseScrollDown, MouseScrollUp, MouseUp, Resize
+from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 from trainwiz.tui.widgets.canvas import BRAILLE, Glyphs
-from trainwiz.tui.widgets.drawing import PlotData, Row, draw_curve
+from trainwiz.tui.widgets.drawing import Picture, PlotData, Row, draw_plot
 
 
 class Plot(Widget):
-    """Shows a PlotData. `glyphs` says what the terminal can draw."""
+    """Shows a PlotData. `glyphs` says what the terminal can draw. A mouse points at a step or drags a range."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "plot--raw",
@@ -22,6 +24,7 @@ class Plot(Widget):
         "plot--bad",
         "plot--label",
         "plot--legend",
+        "plot--cursor",
     }
 
     DEFAULT_CSS = """
@@ -32,34 +35,106 @@ class Plot(Widget):
     Plot > .plot--bad { color: $error; text-style: bold; }
     Plot > .plot--label { color: $muted; }
     Plot > .plot--legend { color: $muted; }
+    Plot > .plot--cursor { color: $foreground; text-style: bold; }
     """
+
+    class Pointed(Message):
+        """A step was clicked."""
+
+        def __init__(self, step: float) -> None:
+            super().__init__()
+            self.step = step
+
+    class Dragged(Message):
+        """A range of steps was marked with the mouse."""
+
+        def __init__(self, first: float, last: float) -> None:
+            super().__init__()
+            self.first, self.last = first, last
+
+    class Wheeled(Message):
+        """The wheel was turned over a step; `factor` is how many times as many steps are wanted."""
+
+        def __init__(self, step: float, factor: float) -> None:
+            super().__init__()
+            self.step, self.factor = step, factor
 
     def __init__(self, *, glyphs: Glyphs = BRAILLE, id: str | None = None) -> None:
         super().__init__(id=id)
         self._data = PlotData()
         self._glyphs = glyphs
-        self._rows: list[Row] = []
+        self._picture = Picture([])
+        self._drag_from: float | None = None
 
     def show(self, data: PlotData) -> None:
-        """Draw this from now on."""
+        """Draw this from now on; what looks the same as before costs nothing."""
+        if self._picture.rows and self._data.shows_the_same_as(data):
+            return
         self._data = data
         self._draw()
 
+    @property
+    def picture(self) -> Picture:
+        """What is drawn now, with the place of its steps."""
+        return self._picture
+
     def rows(self) -> list[Row]:
         """What is drawn now, as runs of (text, role)."""
-        return self._rows
+        return self._picture.rows
 
     def on_resize(self, event: Resize) -> None:
         self._draw()
 
     def _draw(self) -> None:
-        self._rows = draw_curve(self._data, self.size.width, self.size.height, self._glyphs)
+        self._picture = draw_plot(self._data, self.size.width, self.size.height, self._glyphs)
         self.refresh()
 
     def render_line(self, y: int) -> Strip:
-        if y >= len(self._rows):
+        rows = self._picture.rows
+        if y >= len(rows):
             return Strip.blank(self.size.width, self.rich_style)
-        styles = {role: self.get_component_rich_style(f"plot--{role}") for role in {role for _, role in self._rows[y]}}
-        return Strip([Segment(text, styles[role]) for text, role in self._rows[y]]).adjust_cell_length(
+        styles = {role: self.get_component_rich_style(f"plot--{role}") for role in {role for _, role in rows[y]}}
+        return Strip([Segment(text, styles[role]) for text, role in rows[y]]).adjust_cell_length(
             self.size.width, self.rich_style
         )
+
+    # Mouse
+
+    def on_mouse_down(self, event: MouseDown) -> None:
+        self._drag_from = self._picture.step_at(event.x)
+        if self._drag_from is not None:
+            self.capture_mouse()
+
+    def on_mouse_move(self, event: MouseMove) -> None:
+        step = self._picture.step_at(event.x)
+        if self._drag_from is None or step is None or step == self._drag_from:
+            return
+        self._picture = draw_plot(
+            replace(self._data, uprights=(self._drag_from, step)), self.size.width, self.size.height, self._glyphs
+        )
+        self.refresh()
+
+    def on_mouse_up(self, event: MouseUp) -> None:
+        start, self._drag_from = self._drag_from, None
+        self.release_mouse()
+        if start is None:
+            return
+        picture = self._picture
+        end = picture.step_at(min(max(event.x, picture.gutter), picture.gutter + picture.columns - 1))
+        self._draw()
+        if end is None or end == start:
+            self.post_message(self.Pointed(start))
+        else:
+            self.post_message(self.Dragged(min(start, end), max(start, end)))
+
+    def on_mouse_scroll_up(self, event: MouseScrollUp) -> None:
+        self._wheel(event, 0.5)
+
+    def on_mouse_scroll_down(self, event: MouseScrollDown) -> None:
+        self._wheel(event, 2.0)
+
+    def _wheel(self, event: MouseScrollUp | MouseScrollDown, factor: float) -> None:
+        step = self._picture.step_at(event.x)
+        if step is not None:
+            event.stop()
+            self.post_message(self.Wheeled(step, factor))

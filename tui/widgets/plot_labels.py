@@ -1,0 +1,114 @@
+"""What a plot says in words: values at the left, steps below, the legend, the first step that is not a number."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+
+from trainwiz.core.telemetry.series import Curve
+from trainwiz.tui.widgets.axes import Scale, linear_ticks, tick_labels, ticks_of
+from trainwiz.tui.widgets.canvas import DotCanvas, Glyphs
+
+Row = list[tuple[str, str]]
+"""Runs of (text, role); roles: raw, line, point, bad, label, legend, cursor."""
+
+LegendParts = list[tuple[str, str]]
+
+
+def value_labels(scale: Scale, rows: int, canvas_rows: int, glyphs: Glyphs) -> dict[int, str]:
+    """Row -> label, at most one for every second row."""
+    ticks = ticks_of(scale, max(3, min(7, rows // 2)))
+    labels: dict[int, str] = {}
+    for tick, label in zip(ticks, tick_labels(ticks), strict=True):
+        row = dot_row(scale, tick, canvas_rows) // glyphs.dots_down
+        if row not in labels and row + 1 not in labels and row - 1 not in labels:
+            labels[row] = label
+    return labels or {0: tick_labels([scale.high])[0]}
+
+
+def dot_row(scale: Scale, value: float, height: int) -> int:
+    """The dot row of a value, kept inside the canvas; on a logarithmic scale 0 lies at its bottom."""
+    if scale.logarithmic and not scale.linear_below and value <= 0:
+        return height - 1
+    share = min(1.0, max(0.0, scale.share(value)))
+    return round((1.0 - share) * (height - 1))
+
+
+def step_labels(first: float, last: float, columns: int) -> str:
+    """Round steps below their places; the last step is always there, at the right end."""
+    line = [" "] * columns
+    end = f"{last:,.0f}"
+    free_until = columns - len(end) - 2
+    count = max(2, columns // 14)
+    for tick in linear_ticks(first, last, count):
+        if tick != math.floor(tick):
+            continue
+        label = f"{tick:,.0f}"
+        place = int((tick - first) / (last - first) * (columns - 1))
+        start = max(0, place - len(label) // 2)
+        if start + len(label) <= free_until and all(char == " " for char in line[max(0, start - 2) : start]):
+            line[start : start + len(label)] = label
+    start = max(0, columns - len(end))
+    line[start:] = end[: columns - start]
+    return "".join(line)
+
+
+def draw_legend(canvas: DotCanvas, points_name: str | None) -> None:
+    """What dots, line and marks are, where it covers nothing."""
+    glyphs = canvas.glyphs
+    parts = [("raw ", "legend"), (glyphs.raw_sample, "raw"), ("  smoothed ", "legend"), (glyphs.line_sample, "line")]
+    if points_name is not None:
+        parts += [(f"  {points_name} ", "legend"), (glyphs.point, "point")]
+    length = sum(len(text) for text, _ in parts)
+    for row in (0, 1, 2, canvas.rows - 1, canvas.rows - 2):
+        column = canvas.columns - length - 1
+        if canvas.is_free(column - 2, row, length + 2):
+            for text, role in parts:
+                canvas.text(column, row, text, role)
+                column += len(text)
+            return
+
+
+def gap_columns(curve: Curve, first: float, last: float, columns: int) -> dict[int, tuple[float, int]]:
+    """Cell column -> (first step without a finite value, how many)."""
+    gaps: dict[int, tuple[float, int]] = {}
+    for step in curve.non_finite_steps:
+        if first <= step <= last:
+            column = min(columns - 1, int((step - first) / (last - first) * columns))
+            start, count = gaps.get(column, (step, 0))
+            gaps[column] = (start, count + 1)
+    return gaps
+
+
+def draw_gaps(canvas: DotCanvas, gaps: dict[int, tuple[float, int]], line_rows: dict[int, int]) -> None:
+    """The mark in each gap at the height of the line; the first gap's step beside it, where there is room."""
+    if not gaps:
+        return
+    glyphs = canvas.glyphs
+    middle = canvas.rows // 2
+    for column in gaps:
+        canvas.text(column, line_rows.get(column, middle), glyphs.bad, "bad")
+    column, (step, _) = next(iter(gaps.items()))
+    others = sum(count for _, count in gaps.values()) - 1
+    label = f"{glyphs.bad} NaN at {step:,.0f}" + (f" and {others:,} more" if others else "")
+    height = line_rows.get(column, middle)
+    for distance in range(1, canvas.rows):
+        for row in (height + distance, height - distance):
+            for start in (column, column - len(label) + 1):
+                if canvas.is_free(start - 1, row, len(label) + 2) or (
+                    start == 0 and canvas.is_free(start, row, len(label) + 1)
+                ):
+                    canvas.text(start, row, label, "bad")
+                    return
+    row = 0 if height > canvas.rows // 2 else canvas.rows - 1
+    canvas.text(min(column, max(0, canvas.columns - len(label))), row, label, "bad")
+
+
+def note_rows(text: str, width: int, height: int) -> list[Row]:
+    """A sentence in the middle of the room where a plot would be."""
+    rows: list[Row] = [[(" " * width, "label")] for _ in range(height)]
+    if height > 0 and width > 0:
+        lines = textwrap.wrap(text, width)[:height]
+        for row, line in enumerate(lines, start=(height - len(lines)) // 2):
+            rows[row] = [(line.center(width), "label")]
+    return rows
