@@ -1,0 +1,187 @@
+"""EventFileTail: the scalars that a TensorBoard event file gained since the last look."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections import Counter
+from pathlib import Path
+
+from trainwiz.core.telemetry.crc32c import masked_crc32c
+from trainwiz.core.telemetry.event_proto import parse_event, read_varint
+from trainwiz.core.telemetry.tail import ByteTail
+
+Scalar = tuple[str | None, int, float, float]
+"""Tag, step, value, Unix time. Tag None: the writer started again at this step."""
+
+HEADER_BYTES = 12
+FOOTER_BYTES = 4
+LONGEST_CHECKED_BYTES = 4096
+"""Longer records hold pictures and graphs: passed over by their (checked) length, their content unchecked."""
+LONGEST_KEPT_BYTES = 1024 * 1024
+LONGEST_RECORD_BYTES = 1 << 40
+"""A length above this is no length."""
+LFS_MARK = b"version https://git-lfs"
+
+_LENGTH_HIGH = re.compile(rb"(?=....\x00\x00\x00\x00)", re.DOTALL)
+_header = struct.Struct("<QI")
+_double = struct.Struct("<d")
+_float = struct.Struct("<f")
+_crc = struct.Struct("<I")
+
+
+class EventFileTail(ByteTail):
+    """New scalars of one event file, which may still grow. A record that is not whole yet waits.
+
+    Damaged records are counted in `damaged_bytes`, and reading goes on at the next record that is
+    whole. `refusal` is one sentence when the file is no event file at all. `others` counts what is
+    not a scalar, by kind; `texts` holds the newest text of the tags in event_proto.KEPT_TEXTS.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._forget()
+
+    def _forget(self) -> None:
+        self.records = 0
+        self.damaged_bytes = 0
+        self.refusal: str | None = None
+        self.file_version = 0.0
+        self.first_time_s: float | None = None
+        self.last_time_s: float | None = None
+        self.others: Counter[str] = Counter()
+        self.texts: dict[str, str] = {}
+        self._scalar_tensors: set[str] = set()
+        self._tags: dict[bytes, str] = {}
+        self._rest = b""
+        self._passing_bytes = 0
+
+    def _restart(self) -> None:
+        super()._restart()
+        self._forget()
+
+    def read_new(self) -> list[Scalar]:
+        """Scalars of the next READ_BYTES at most, in file order; call again while `behind` is true."""
+        data = self.read_bytes()
+        if not data or self.refusal:
+            return []
+        if self._passing_bytes:
+            passed = min(self._passing_bytes, len(data))
+            self._passing_bytes -= passed
+            data = data[passed:]
+        data = self._rest + data
+        if not self.records and not self._begins_well(data):
+            return []
+        scalars: list[Scalar] = []
+        self._rest = data[self._read_records(data, scalars) :]
+        return scalars
+
+    def _begins_well(self, data: bytes) -> bool:
+        """Whether the file can be an event file; False also while too little of it is there (that waits)."""
+        if data.startswith(LFS_MARK):
+            self.refusal = f"{self.path} is a Git LFS pointer, not the event file itself; fetch it with `git lfs pull`."
+        elif len(data) >= HEADER_BYTES and not _valid_header(data, 0):
+            self.refusal = f"{self.path} is not a TensorBoard event file: it does not begin with a record."
+        elif len(data) < HEADER_BYTES:
+            self._rest = data
+        return self.refusal is None and len(data) >= HEADER_BYTES
+
+    def _read_records(self, data: bytes, scalars: list[Scalar]) -> int:
+        """Read the whole records of `data`; the position where the rest begins."""
+        position, size = 0, len(data)
+        while size - position >= HEADER_BYTES:
+            length, length_crc = _header.unpack_from(data, position)
+            if masked_crc32c(data[position : position + 8]) != length_crc or length > LONGEST_RECORD_BYTES:
+                position = self._next_record(data, position + 1, position)
+                continue
+            start = position + HEADER_BYTES
+            end = start + length
+            if end + FOOTER_BYTES > size:
+                if length <= LONGEST_KEPT_BYTES:
+                    break
+                self.others["large records"] += 1
+                self._passing_bytes = end + FOOTER_BYTES - size
+                return size
+            record = data[start:end]
+            if length <= LONGEST_CHECKED_BYTES and masked_crc32c(record) != _crc.unpack_from(data, end)[0]:
+                self.damaged_bytes += end + FOOTER_BYTES - position
+            else:
+                self.records += 1
+                if not self._read_scalar(record, scalars):
+                    self._read_event(record, scalars)
+            position = end + FOOTER_BYTES
+        return position
+
+    def _next_record(self, data: bytes, start: int, damaged_from: int) -> int:
+        """Where the next record with a right length begins, or the last bytes that could begin one."""
+        for found in _LENGTH_HIGH.finditer(data, start):
+            if found.start() + HEADER_BYTES <= len(data) and _valid_header(data, found.start()):
+                self.damaged_bytes += found.start() - damaged_from
+                return found.start()
+        end = max(start, len(data) - HEADER_BYTES + 1)
+        self.damaged_bytes += end - damaged_from
+        return end
+
+    def _read_scalar(self, record: bytes, scalars: list[Scalar]) -> bool:
+        """The common event, one scalar as SummaryWriter.add_scalar writes it; False for any other."""
+        # Event: wall_time = 1 (double), step = 2 (varint, absent when 0), summary = 5;
+        # Summary: value = 1; Value: tag = 1, simple_value = 2 (float). One-byte lengths only.
+        size = len(record)
+        if not 20 < size < 140 or record[0] != 0x09:
+            return False
+        position, step = 9, 0
+        if record[9] == 0x10:
+            step, position = read_varint(record, 10)
+            if step >> 63:
+                step -= 1 << 64
+        if position + 6 > size or record[position] != 0x2A or record[position + 1] != size - position - 2:
+            return False
+        if record[position + 2] != 0x0A or record[position + 3] != size - position - 4 or record[position + 4] != 0x0A:
+            return False
+        tag_end = position + 6 + record[position + 5]
+        if tag_end + 5 != size or record[tag_end] != 0x15:
+            return False
+        raw = record[position + 6 : tag_end]
+        tag = self._tags.get(raw)
+        if tag is None:
+            tag = self._tags[raw] = raw.decode("utf-8", "replace")
+        (time_s,) = _double.unpack_from(record, 1)
+        (value,) = _float.unpack_from(record, tag_end + 1)
+        self._note_time(time_s)
+        scalars.append((tag, step, value, time_s))
+        return True
+
+    def _read_event(self, record: bytes, scalars: list[Scalar]) -> None:
+        try:
+            event = parse_event(record, self._scalar_tensors)
+        except (ValueError, struct.error):
+            self.damaged_bytes += len(record) + HEADER_BYTES + FOOTER_BYTES
+            return
+        self._note_time(event.wall_time)
+        if event.file_version is not None:
+            self.file_version = _version_of(event.file_version)
+        if event.session_start:
+            scalars.append((None, event.step, 0.0, event.wall_time))
+        for tag, value in event.scalars:
+            scalars.append((tag, event.step, value, event.wall_time))
+        self.others.update(event.others)
+        self.texts.update(event.texts)
+
+    def _note_time(self, time_s: float) -> None:
+        if self.first_time_s is None:
+            self.first_time_s = time_s
+        self.last_time_s = time_s
+
+
+def _valid_header(data: bytes, position: int) -> bool:
+    length, crc = _header.unpack_from(data, position)
+    return length <= LONGEST_RECORD_BYTES and masked_crc32c(data[position : position + 8]) == crc
+
+
+def _version_of(text: str) -> float:
+    """ "brain.Event:2" -> 2.0; -1.0 for anything else, as TensorBoard has it."""
+    prefix, _, number = text.rpartition(":")
+    try:
+        return float(number) if prefix == "brain.Event" else -1.0
+    except ValueError:
+        return -1.0

@@ -1,0 +1,169 @@
+"""EventRuns: all event files of a folder (or one file), as runs: a folder that holds some is a run, as in TensorBoard."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from trainwiz.core.telemetry.event_file import EventFileTail
+from trainwiz.core.telemetry.metrics_csv import METRICS_CSV, CsvTail
+from trainwiz.core.telemetry.scalars import Scalars
+
+EVENT_MARK = "tfevents"
+LOOK_FOR_FILES_S = 5.0
+"""New files are looked for this often."""
+MOST_FOLDERS = 5_000
+DEEPEST = 8
+
+FileTail = EventFileTail | CsvTail
+
+
+def find_scalar_files(root: Path) -> dict[str, list[Path]]:
+    """Run name ("." for `root` itself) -> its event files by name, which begins with their time; for a folder
+    without one Lightning's metrics.csv. At most MOST_FOLDERS folders, DEEPEST levels; links to folders are
+    not followed."""
+    if root.is_file():
+        return {".": [root]}
+    found: dict[str, list[Path]] = {}
+    for folder, names in _folders(root):
+        files = sorted(name for name in names if EVENT_MARK in name and not name.endswith(".profile-empty"))
+        if not files and METRICS_CSV in names:
+            files = [METRICS_CSV]
+        if files:
+            found[folder.relative_to(root).as_posix()] = [folder / name for name in files]
+    return found
+
+
+def _folders(root: Path) -> Iterator[tuple[Path, list[str]]]:
+    for count, (folder, subfolders, names) in enumerate(os.walk(root)):
+        path = Path(folder)
+        depth = len(path.relative_to(root).parts)
+        subfolders[:] = sorted(name for name in subfolders if not name.startswith(".")) if depth < DEEPEST else []
+        yield path, names
+        if count >= MOST_FOLDERS:
+            return
+
+
+class EventRun:
+    """One run: the files of one folder in the order in which they were begun, as one series for each tag."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.scalars = Scalars()
+        self.tails: list[FileTail] = []
+        self.behind = False
+        self._stamps: dict[Path, tuple[int, int]] = {}
+
+    def update_files(self, files: list[Path]) -> None:
+        known = {tail.path for tail in self.tails}
+        new = [
+            CsvTail(path) if path.name == METRICS_CSV else EventFileTail(path) for path in files if path not in known
+        ]
+        self.tails.extend(new)
+
+    def read(self, deadline: float) -> bool:
+        """Read what is new until time.monotonic() is `deadline`; whether anything was new."""
+        self.behind = False
+        grew = False
+        for tail in self.tails:
+            while self._may_have_more(tail):
+                resets = tail.resets
+                scalars = tail.read_new()
+                if tail.resets != resets:
+                    self._read_again()
+                    return True
+                grew = grew or bool(scalars)
+                old = isinstance(tail, EventFileTail) and tail.file_version < 2
+                self.scalars.add_all(scalars, steps_back_purge=old)
+                if time.monotonic() > deadline:
+                    self.behind = True
+                    return grew
+        return grew
+
+    def _may_have_more(self, tail: FileTail) -> bool:
+        if tail.behind:
+            return True
+        try:
+            status = tail.path.stat()
+        except OSError:
+            return tail.problem is None and tail.offset == 0 and tail.path not in self._stamps
+        stamp = (status.st_size, status.st_mtime_ns)
+        changed = self._stamps.get(tail.path) != stamp
+        self._stamps[tail.path] = stamp
+        return changed
+
+    def _read_again(self) -> None:
+        """A file turned out to be another one: what it said before no longer holds."""
+        files = [tail.path for tail in self.tails]
+        self.scalars, self.tails, self._stamps, self.behind = Scalars(), [], {}, True
+        self.update_files(files)
+
+    @property
+    def event_tails(self) -> list[EventFileTail]:
+        return [tail for tail in self.tails if isinstance(tail, EventFileTail)]
+
+    @property
+    def first_time_s(self) -> float | None:
+        times = [tail.first_time_s for tail in self.tails if tail.first_time_s is not None]
+        return min(times, default=None)
+
+    @property
+    def last_time_s(self) -> float | None:
+        """Unix time of the newest event, by the clock of the machine that wrote it."""
+        times = [tail.last_time_s for tail in self.tails if tail.last_time_s is not None]
+        return max(times, default=None)
+
+    def text(self, tag: str) -> str | None:
+        texts = [tail.texts[tag] for tail in self.event_tails if tag in tail.texts]
+        return texts[-1] if texts else None
+
+
+class EventRuns:
+    """Not thread-safe. `read` costs what is new, and a look for new files every LOOK_FOR_FILES_S."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.runs: dict[str, EventRun] = {}
+        self.behind = False
+        self.grew = False
+        self._next_look = 0.0
+
+    def read(self, deadline: float) -> None:
+        if time.monotonic() >= self._next_look:
+            self._next_look = time.monotonic() + LOOK_FOR_FILES_S
+            for name, files in find_scalar_files(self.root).items():
+                self.runs.setdefault(name, EventRun(name)).update_files(files)
+        self.grew = self.behind = False
+        for run in self.runs.values():
+            if time.monotonic() > deadline:
+                self.behind = True
+                return
+            self.grew = run.read(deadline) or self.grew
+            self.behind = self.behind or run.behind
+
+    @property
+    def tails(self) -> list[FileTail]:
+        return [tail for run in self.runs.values() for tail in run.tails]
+
+    @property
+    def newest(self) -> EventRun | None:
+        """The run that was written to last."""
+        return max(self.runs.values(), key=lambda run: run.last_time_s or 0.0, default=None)
+
+    def others(self) -> Counter[str]:
+        """What is not a scalar, by kind."""
+        return sum((tail.others for tail in self.tails if isinstance(tail, EventFileTail)), Counter())
+
+    def problems(self) -> list[str]:
+        """What could not be read, one sentence each."""
+        return [sentence for tail in self.tails for sentence in problems_of(tail)]
+
+
+def problems_of(tail: FileTail) -> list[str]:
+    sentences = [sentence for sentence in (tail.problem, tail.refusal) if sentence]
+    if isinstance(tail, EventFileTail) and tail.damaged_bytes and not tail.refusal:
+        sentences.append(f"{tail.path}: {tail.damaged_bytes:,} bytes are damaged and left out.")
+    return sentences
