@@ -35,25 +35,15 @@ class Recorder:
         self._thread.join(timeout=2.0)
 
     def _record(self) -> None:
-        from trainwiz.core.telemetry.gpu import GpuSampler
-        from trainwiz.core.telemetry.host import sample_host
+        from trainwiz.core.telemetry.machine_sampler import MachineSampler
 
-        gpus = GpuSampler()
+        machine = MachineSampler(self.run.path)
         processes = ProcessSampler(os.getpid())
         wait_s = 0.0
         while not self._stop.wait(wait_s):
             started_wall, started_cpu = time.monotonic(), time.thread_time()
             try:
-                gpu_rows, unavailable = gpus.sample()
-                self._append(
-                    {
-                        "time_s": time.time(),
-                        "gpus": gpu_rows,
-                        "host": sample_host(self.run.path),
-                        "processes": processes.sample(),
-                        "unavailable": unavailable,
-                    }
-                )
+                self._append(machine.sample(processes.sample()))
                 self.problem = None
             except Exception as error:  # noqa: BLE001 - a sensor must never end a run
                 problem = f"The machine could not be sampled: {type(error).__name__}: {error}"

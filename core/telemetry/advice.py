@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from trainwiz.core.run.status import ENDED
-from trainwiz.core.telemetry.machine_history import limited_by_heat, real_throttling
 from trainwiz.core.telemetry.metrics import MetricSummary, Pace
 from trainwiz.core.telemetry.snapshot import Advice, AdviceLevel, GpuReading, HostReading, Planned
+from trainwiz.core.telemetry.so_far import limited_by_heat, real_throttling
 
 LEVELS: dict[AdviceLevel, int] = {"error": 0, "warning": 1, "note": 2, "ok": 3}
 

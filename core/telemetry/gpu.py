@@ -9,17 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import pynvml
 from trainwiz.core.hardware.gpus import slice_profile
-from trainwiz.core.hardware.nvml import (
-    NO_GPU,
-    PERMANENT_CODES,
-    NvmlSession,
-    Unreadable,
-    call,
-    device_memory,
-    mig_handles,
-)
+from trainwiz.core.hardware.nvml import NO_GPU, PERMANENT_CODES, NvmlSession, Unreadable, call, mig_handles
+from trainwiz.core.telemetry.gpu_sensors import FIXED, READS, SENSORS, running_processes
 
 RETRY_S = 10.0
 """How long to wait before NVML is initialised again, where it failed or found no GPU."""
@@ -31,28 +23,8 @@ NVML counts its devices when it is initialised: a card that comes later is seen 
 and this folder tells when that is worth it.
 """
 
-THROTTLE_WORDS: dict[int, str] = {
-    pynvml.nvmlClocksEventReasonSwPowerCap: "power limit",
-    pynvml.nvmlClocksEventReasonHwSlowdown: "hardware slowdown",
-    pynvml.nvmlClocksEventReasonSwThermalSlowdown: "heat (software)",
-    pynvml.nvmlClocksEventReasonHwThermalSlowdown: "heat (hardware)",
-    pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown: "power brake",
-    pynvml.nvmlClocksEventReasonSyncBoost: "sync boost",
-    pynvml.nvmlClocksEventReasonApplicationsClocksSetting: "clock setting",
-    pynvml.nvmlClocksEventReasonDisplayClockSetting: "display clock setting",
-}
-"""Bits of NVML's clock event reasons that hold a working card back (an idle card is not held back)."""
-
-SENSORS = (
-    "utilization_percent",
-    "memory_used_bytes",
-    "memory_total_bytes",
-    "temperature_c",
-    "power_w",
-    "power_limit_w",
-    "throttle_reasons",
-    "processes",
-)
+NAME_LASTS_S = 60.0
+"""How long the name of a process is believed: numbers are reused."""
 
 
 @dataclass
@@ -65,6 +37,8 @@ class _Device:
     is_slice: bool = False
     permanent: dict[str, str] = field(default_factory=dict)
     """Sensors that this card will never report, with the reason: not asked again."""
+    fixed: dict[str, Any] = field(default_factory=dict)
+    """Sensors that never change: asked once."""
 
 
 class GpuSampler:
@@ -92,8 +66,9 @@ class GpuSampler:
         """(one dict for each card or MIG slice, reasons for what is None).
 
         Keys: index, uuid, name, mig, utilization_percent (0..100), memory_used_bytes, memory_total_bytes,
-        temperature_c, power_w, power_limit_w, throttle_reasons (words, empty when nothing holds the card
-        back), processes ({pid, name, kind: compute|graphics, memory_used_bytes}).
+        temperature_c, power_w, power_limit_w, fan_percent, clock_mhz, clock_limit_mhz (of the SMs),
+        throttle_reasons (words, empty when nothing holds the card back), processes ({pid, name, kind:
+        compute|graphics, memory_used_bytes}).
         Reasons are keyed "gpus" (no GPU at all), "gpus.0" (a lost card), "gpus.0.power_w" (one sensor);
         of a MIG slice "gpus.0.<slice uuid>.power_w".
         """
@@ -182,97 +157,50 @@ class GpuSampler:
         try:
             if device.handle is None:
                 raise Unreadable(device.permanent["gpu"])
-            for sensors, read in self._reads(device):
-                self._read_into(line, device, sensors, read, unavailable, where)
+            for sensor in SENSORS:
+                line[sensor] = self._read(device, sensor, unavailable, where)
         except Unreadable as error:
             # The whole card is gone: half a reading of it would look like a quiet card.
             line |= dict.fromkeys(SENSORS)
             unavailable[f"gpus.{device.index}"] = error.reason
         return line
 
-    def _reads(self, device: _Device) -> tuple[tuple[tuple[str, ...], Callable[[], tuple[Any, ...]]], ...]:
-        handle = device.handle
-        return (
-            (("memory_total_bytes", "memory_used_bytes"), lambda: device_memory(handle)[0::2]),
-            (("utilization_percent",), lambda: (int(call("nvmlDeviceGetUtilizationRates", handle).gpu),)),
-            (("temperature_c",), lambda: (float(call("nvmlDeviceGetTemperature", handle, 0)),)),
-            (("power_w",), lambda: (call("nvmlDeviceGetPowerUsage", handle) / 1000,)),
-            (("power_limit_w",), lambda: (call("nvmlDeviceGetEnforcedPowerLimit", handle) / 1000,)),
-            (("throttle_reasons",), lambda: (_throttle_words(handle),)),
-            (("processes",), lambda: (self._processes(handle),)),
-        )
-
-    def _read_into(
-        self,
-        line: dict[str, Any],
-        device: _Device,
-        sensors: tuple[str, ...],
-        read: Callable[[], tuple[Any, ...]],
-        unavailable: dict[str, str],
-        where: str,
-    ) -> None:
-        if sensors[0] in device.permanent:
-            reason = device.permanent[sensors[0]]
-        else:
+    def _read(self, device: _Device, sensor: str, unavailable: dict[str, str], where: str) -> Any:
+        """The value, or None with its reason in `unavailable`. Raises Unreadable for a lost card."""
+        if sensor in device.fixed:
+            return device.fixed[sensor]
+        reason = device.permanent.get(sensor)
+        if reason is None:
             try:
-                line |= dict(zip(sensors, read(), strict=True))
-                return
+                value = self._processes(device.handle) if sensor == "processes" else READS[sensor](device.handle)
+                if sensor in FIXED:
+                    device.fixed[sensor] = value
+                return value
             except Unreadable as error:
                 if error.lost:
                     raise
                 reason = error.reason
                 if error.code in PERMANENT_CODES:
-                    device.permanent[sensors[0]] = reason
-        unavailable |= {f"{where}.{sensor}": reason for sensor in sensors}
+                    device.permanent[sensor] = reason
+        unavailable[f"{where}.{sensor}"] = reason
+        return None
 
     def _processes(self, handle: Any) -> list[dict[str, Any]]:
-        found: dict[int, dict[str, Any]] = {}
-        compute = call("nvmlDeviceGetComputeRunningProcesses", handle)
-        for kind, processes in (("compute", compute), ("graphics", _graphics(handle))):
-            for process in processes:
-                pid, used = int(process.pid), process.usedGpuMemory
-                found.setdefault(
-                    pid,
-                    {
-                        "pid": pid,
-                        "name": self._process_name(pid),
-                        "kind": kind,
-                        "memory_used_bytes": None if used is None else int(used),
-                    },
-                )
-        return list(found.values())
+        return [
+            {"pid": pid, "name": self._process_name(pid), "kind": kind, "memory_used_bytes": used}
+            for pid, kind, used in running_processes(handle)
+        ]
 
     def _process_name(self, pid: int) -> str | None:
-        """Of the process, None where this user or container cannot see it. A minute old at most: numbers are reused."""
+        """Of the process, None where this user or container cannot see it. NAME_LASTS_S old at most."""
         now_s = self._clock()
         known = self._process_names.get(pid)
-        if known is not None and now_s - known[0] < 60:
+        if known is not None and now_s - known[0] < NAME_LASTS_S:
             return known[1]
         try:
             name = psutil.Process(pid).name()
         except (psutil.Error, OSError):
             name = None
-        self._process_names = {one: at for one, at in self._process_names.items() if now_s - at[0] < 60}
+        self._process_names = {one: at for one, at in self._process_names.items() if now_s - at[0] < NAME_LASTS_S}
         self._process_names[pid] = now_s, name
         return name
-
-
-def _graphics(handle: Any) -> list[Any]:
-    """Processes that draw. Servers' drivers may not know the question; no answer is then no desktop."""
-    try:
-        return list(call("nvmlDeviceGetGraphicsRunningProcesses", handle))
-    except Unreadable as error:
-        if error.lost:
-            raise
-        return []
-
-
-def _throttle_words(handle: Any) -> list[str]:
-    try:
-        bits = int(call("nvmlDeviceGetCurrentClocksEventReasons", handle))
-    except Unreadable as error:
-        if error.lost:
-            raise
-        # Drivers before 535 know it by its older name.
-        bits = int(call("nvmlDeviceGetCurrentClocksThrottleReasons", handle))
-    return [word for bit, word in THROTTLE_WORDS.items() if bits & bit]

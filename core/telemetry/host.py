@@ -2,38 +2,67 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psutil
-from trainwiz.core.hardware.host import free_disk, read_memory
+from trainwiz.core.hardware.host import nearest_existing, read_memory
+
+HOST_VALUES = (
+    "ram_used_bytes",
+    "ram_total_bytes",
+    "swap_used_bytes",
+    "swap_total_bytes",
+    "cpu_percent",
+    "disk_free_bytes",
+    "disk_total_bytes",
+)
 
 
 def sample_host(disk_path: Path) -> dict[str, Any]:
-    """{ram_used_bytes, ram_total_bytes, cpu_percent, disk_free_bytes, unavailable}.
+    """HOST_VALUES and `unavailable`. What cannot be read is None, with its reason under `unavailable`.
 
     RAM respects the cgroup's limit, as in the plan. `cpu_percent` is of all cores of the machine (0..100)
-    since the last call in this process. What cannot be read is None, with its reason under `unavailable`.
+    since the last call in this process. The disk is the one that `disk_path` lies on.
     """
-    line: dict[str, Any] = {
-        "ram_used_bytes": None,
-        "ram_total_bytes": None,
-        "cpu_percent": None,
-        "disk_free_bytes": None,
-    }
+    line: dict[str, Any] = dict.fromkeys(HOST_VALUES)
     unavailable: dict[str, str] = {}
-    try:
-        memory = read_memory()
-        line["ram_total_bytes"] = memory.total_bytes
-        line["ram_used_bytes"] = memory.total_bytes - memory.available_bytes
-    except (OSError, psutil.Error) as error:
-        unavailable["ram_used_bytes"] = unavailable["ram_total_bytes"] = str(error)
-    try:
-        line["cpu_percent"] = float(psutil.cpu_percent(interval=None))
-    except (OSError, psutil.Error) as error:
-        unavailable["cpu_percent"] = str(error)
-    try:
-        line["disk_free_bytes"] = free_disk(disk_path)
-    except OSError as error:
-        unavailable["disk_free_bytes"] = f"{error.strerror or error}"
+    for names, read in (
+        (("ram_used_bytes", "ram_total_bytes"), _ram),
+        (("swap_used_bytes", "swap_total_bytes"), _swap),
+        (("cpu_percent",), _cpu),
+        (("disk_free_bytes", "disk_total_bytes"), lambda: _disk(disk_path)),
+    ):
+        _read_into(line, unavailable, names, read)
     return line | {"unavailable": unavailable}
+
+
+def _read_into(
+    line: dict[str, Any], unavailable: dict[str, str], names: tuple[str, ...], read: Callable[[], tuple[Any, ...]]
+) -> None:
+    try:
+        line |= dict(zip(names, read(), strict=True))
+    except (OSError, psutil.Error, RuntimeError) as error:
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        unavailable |= dict.fromkeys(names, reason)
+
+
+def _ram() -> tuple[int, int]:
+    memory = read_memory()
+    return memory.total_bytes - memory.available_bytes, memory.total_bytes
+
+
+def _swap() -> tuple[int, int]:
+    swap = psutil.swap_memory()
+    return int(swap.used), int(swap.total)
+
+
+def _cpu() -> tuple[float]:
+    return (float(psutil.cpu_percent(interval=None)),)
+
+
+def _disk(path: Path) -> tuple[int, int]:
+    usage = shutil.disk_usage(nearest_existing(path))
+    return usage.free, usage.total

@@ -4,15 +4,36 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Literal
 
+from trainwiz.core.plain import plain_text
 from trainwiz.core.telemetry.metrics import finite
-from trainwiz.core.telemetry.snapshot import GpuReading, HostReading, ProcessReading
+from trainwiz.core.telemetry.rows import object_in, objects_in, text_in, texts_in, whole_in
+from trainwiz.core.telemetry.snapshot import GpuProcess, GpuReading, HostReading, ProcessReading, TrafficReading
+from trainwiz.core.telemetry.so_far import SoFar, gpu_key, job_memory, pids_of
+from trainwiz.core.telemetry.so_far import limited_by_heat as limited_by_heat
 
 KEPT_SAMPLES = 240
-HARMLESS_THROTTLING = ("idle", "clock setting", "sync boost")
-DISK_SPAN_S = 180.0
-"""A shrinking disk is judged over at least this long."""
+GPU_CHARTS = ("utilization_percent", "temperature_c", "power_w", "memory_used_bytes")
+HOST_CHARTS = ("cpu_percent", "ram_used_bytes")
+IN, OUT = "in_bytes_per_s", "out_bytes_per_s"
+
+Chart = deque[float | None]
+
+
+class Charts:
+    """The newest values of some numbers of one thing."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._values: dict[str, Chart] = {name: deque(maxlen=KEPT_SAMPLES) for name in names}
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        for name, values in self._values.items():
+            values.append(finite(row.get(name)))
+
+    def of(self, name: str) -> tuple[float | None, ...]:
+        """Oldest first; None where it was not known."""
+        return tuple(self._values[name])
 
 
 class MachineHistory:
@@ -22,16 +43,25 @@ class MachineHistory:
         self.gpu_names = dict(gpu_names or {})
         """UUID -> name, for samples that carry no name."""
         self.latest: Mapping[str, Any] = {}
-        self.peak_gpu_bytes: dict[str, int] = {}
+        self.so_far = SoFar()
+        self._gpus: dict[str, Charts] = {}
+        self._traffic: dict[tuple[str, str], Charts] = {}
+        self._host = Charts(HOST_CHARTS)
+        self._job_cpu: Chart = deque(maxlen=KEPT_SAMPLES)
+
+    @property
+    def peak_gpu_bytes(self) -> Mapping[str, int]:
         """Highest memory use seen for each GPU, by UUID."""
-        self.job_gpus: set[str] = set()
+        return self.so_far.peak_gpu_bytes
+
+    @property
+    def job_gpus(self) -> set[str]:
         """The cards on which processes of the run were seen to hold memory."""
-        self.peak_job_rss_bytes = 0
-        self._gpus: dict[str, dict[str, deque[float | None]]] = {}
-        self._throttled_since: dict[str, float] = {}
-        self._cpu: deque[float | None] = deque(maxlen=KEPT_SAMPLES)
-        self._job_cpu: deque[float | None] = deque(maxlen=KEPT_SAMPLES)
-        self._disk: deque[tuple[float, float]] = deque(maxlen=KEPT_SAMPLES)
+        return self.so_far.job_gpus
+
+    @property
+    def peak_job_rss_bytes(self) -> int:
+        return self.so_far.peak_job_rss_bytes
 
     def add_rows(self, rows: Iterable[Mapping[str, Any]]) -> None:
         for row in rows:
@@ -39,149 +69,115 @@ class MachineHistory:
 
     def _add(self, row: Mapping[str, Any]) -> None:
         self.latest = row
-        time_s = finite(row.get("time_s"))
-        pids = {
-            int(pid) for process in _objects(row.get("processes")) if (pid := finite(process.get("pid"))) is not None
-        }
-        for index, gpu in enumerate(_objects(row.get("gpus"))):
-            key = _gpu_key(gpu, index)
-            self._add_gpu(key, gpu, time_s)
-            if _job_memory(gpu, pids):
-                self.job_gpus.add(key)
-        host = _object(row.get("host"))
-        self._cpu.append(finite(host.get("cpu_percent")))
-        free = finite(host.get("disk_free_bytes"))
-        if free is not None and time_s is not None:
-            self._disk.append((time_s, free))
-        processes = _objects(row.get("processes"))
-        loads = [load for process in processes if (load := finite(process.get("cpu_percent"))) is not None]
-        self._job_cpu.append(sum(loads) if loads else None)
-        rss = sum(finite(process.get("rss_bytes")) or 0.0 for process in processes)
-        self.peak_job_rss_bytes = max(self.peak_job_rss_bytes, int(rss))
-
-    def _add_gpu(self, key: str, gpu: Mapping[str, Any], time_s: float | None) -> None:
-        history = self._gpus.setdefault(
-            key, {name: deque(maxlen=KEPT_SAMPLES) for name in ("utilization_percent", "temperature_c", "power_w")}
-        )
-        for name, values in history.items():
-            values.append(finite(gpu.get(name)))
-        used = finite(gpu.get("memory_used_bytes"))
-        if used is not None:
-            self.peak_gpu_bytes[key] = max(self.peak_gpu_bytes.get(key, 0), int(used))
-        if not real_throttling(_texts(gpu.get("throttle_reasons"))):
-            self._throttled_since.pop(key, None)
-        elif time_s is not None:
-            self._throttled_since.setdefault(key, time_s)
+        self.so_far.add(row)
+        for index, gpu in enumerate(objects_in(row.get("gpus"))):
+            self._gpus.setdefault(gpu_key(gpu, index), Charts(GPU_CHARTS)).add(gpu)
+        for traffic in objects_in(row.get("traffic")):
+            self._traffic.setdefault(_traffic_key(traffic), Charts((IN, OUT))).add(traffic)
+        self._host.add(object_in(row.get("host")))
+        loads = [finite(process.get("cpu_percent")) for process in objects_in(row.get("processes"))]
+        known = [load for load in loads if load is not None]
+        self._job_cpu.append(sum(known) if known else None)
 
     def gpus(self) -> tuple[GpuReading, ...]:
-        pids = {process.pid for process in self.processes() if process.pid is not None}
+        pids = pids_of(objects_in(self.latest.get("processes")))
         unavailable = self.unavailable()
-        readings = []
-        for index, gpu in enumerate(_objects(self.latest.get("gpus"))):
-            key = _gpu_key(gpu, index)
-            history = self._gpus.get(key, {})
-            number = finite(gpu.get("index"))
-            readings.append(
-                GpuReading(
-                    index=index if number is None else int(number),
-                    name=str(gpu.get("name") or self.gpu_names.get(key) or "GPU"),
-                    uuid=str(gpu["uuid"]) if gpu.get("uuid") else None,
-                    utilization_percent=finite(gpu.get("utilization_percent")),
-                    memory_used_bytes=_whole(gpu.get("memory_used_bytes")),
-                    memory_total_bytes=_whole(gpu.get("memory_total_bytes")),
-                    temperature_c=finite(gpu.get("temperature_c")),
-                    power_w=finite(gpu.get("power_w")),
-                    power_limit_w=finite(gpu.get("power_limit_w")),
-                    throttle_reasons=_texts(gpu.get("throttle_reasons")),
-                    job_memory_bytes=_job_memory(gpu, pids),
-                    problem=unavailable.get(f"gpus.{index if number is None else int(number)}"),
-                    utilization_history=tuple(history.get("utilization_percent", ())),
-                    temperature_history=tuple(history.get("temperature_c", ())),
-                    power_history=tuple(history.get("power_w", ())),
-                    throttled_since_s=self._throttled_since.get(key),
-                    sample=gpu,
-                )
-            )
-        return tuple(readings)
+        return tuple(
+            self._gpu(gpu, index, pids, unavailable) for index, gpu in enumerate(objects_in(self.latest.get("gpus")))
+        )
+
+    def _gpu(self, gpu: Mapping[str, Any], position: int, pids: set[int], unavailable: Mapping[str, str]) -> GpuReading:
+        key = gpu_key(gpu, position)
+        charts = self._gpus[key]
+        number = finite(gpu.get("index"))
+        index = position if number is None else int(number)
+        return GpuReading(
+            index=index,
+            name=str(gpu.get("name") or self.gpu_names.get(key) or "GPU"),
+            uuid=str(gpu["uuid"]) if gpu.get("uuid") else None,
+            utilization_percent=finite(gpu.get("utilization_percent")),
+            memory_used_bytes=whole_in(gpu.get("memory_used_bytes")),
+            memory_total_bytes=whole_in(gpu.get("memory_total_bytes")),
+            temperature_c=finite(gpu.get("temperature_c")),
+            power_w=finite(gpu.get("power_w")),
+            power_limit_w=finite(gpu.get("power_limit_w")),
+            throttle_reasons=texts_in(gpu.get("throttle_reasons")),
+            job_memory_bytes=job_memory(gpu, pids),
+            problem=unavailable.get(f"gpus.{index}"),
+            utilization_history=charts.of("utilization_percent"),
+            temperature_history=charts.of("temperature_c"),
+            power_history=charts.of("power_w"),
+            memory_history=charts.of("memory_used_bytes"),
+            throttled_since_s=self.so_far.throttled_since_s.get(key),
+            idle_since_s=self.so_far.idle_since_s.get(key),
+            fan_percent=finite(gpu.get("fan_percent")),
+            clock_mhz=finite(gpu.get("clock_mhz")),
+            clock_limit_mhz=finite(gpu.get("clock_limit_mhz")),
+            mig=text_in(gpu.get("mig")),
+            processes=tuple(_gpu_process(process, pids) for process in objects_in(gpu.get("processes"))),
+            sample=gpu,
+        )
 
     def host(self) -> HostReading:
-        host = _object(self.latest.get("host"))
+        host = object_in(self.latest.get("host"))
         return HostReading(
-            ram_used_bytes=_whole(host.get("ram_used_bytes")),
-            ram_total_bytes=_whole(host.get("ram_total_bytes")),
+            ram_used_bytes=whole_in(host.get("ram_used_bytes")),
+            ram_total_bytes=whole_in(host.get("ram_total_bytes")),
             cpu_percent=finite(host.get("cpu_percent")),
-            disk_free_bytes=_whole(host.get("disk_free_bytes")),
-            disk_lasts_s=self._disk_lasts_s(),
-            cpu_history=tuple(self._cpu),
+            swap_used_bytes=whole_in(host.get("swap_used_bytes")),
+            swap_total_bytes=whole_in(host.get("swap_total_bytes")),
+            disk_free_bytes=whole_in(host.get("disk_free_bytes")),
+            disk_total_bytes=whole_in(host.get("disk_total_bytes")),
+            disk_lasts_s=self.so_far.disk.lasts_s(),
+            disk_span_s=self.so_far.disk.span_s or None,
+            ram_history=self._host.of("ram_used_bytes"),
+            cpu_history=self._host.of("cpu_percent"),
+            traffic=tuple(map(self._traffic_reading, objects_in(self.latest.get("traffic")))),
             sample=host,
+        )
+
+    def _traffic_reading(self, row: Mapping[str, Any]) -> TrafficReading:
+        charts = self._traffic[_traffic_key(row)]
+        kind: Literal["network", "disk"] = "disk" if row.get("kind") == "disk" else "network"
+        return TrafficReading(
+            name=plain_text(str(row.get("name"))),
+            kind=kind,
+            in_bytes_per_s=finite(row.get(IN)),
+            out_bytes_per_s=finite(row.get(OUT)),
+            in_history=charts.of(IN),
+            out_history=charts.of(OUT),
         )
 
     def processes(self) -> tuple[ProcessReading, ...]:
         return tuple(
             ProcessReading(
-                pid=_whole(process.get("pid")),
-                role=_text(process.get("role")) or "other",
-                rss_bytes=_whole(process.get("rss_bytes")),
+                pid=whole_in(process.get("pid")),
+                role=text_in(process.get("role")) or "other",
+                rss_bytes=whole_in(process.get("rss_bytes")),
                 cpu_percent=finite(process.get("cpu_percent")),
                 sample=process,
             )
-            for process in _objects(self.latest.get("processes"))
+            for process in objects_in(self.latest.get("processes"))
         )
 
     def job_cpu_history(self) -> tuple[float | None, ...]:
         return tuple(self._job_cpu)
 
     def unavailable(self) -> dict[str, str]:
-        reasons = self.latest.get("unavailable")
-        return {str(key): str(value) for key, value in reasons.items()} if isinstance(reasons, dict) else {}
-
-    def _disk_lasts_s(self) -> float | None:
-        if len(self._disk) < 2:
-            return None
-        (first_time, first_free), (last_time, last_free) = self._disk[0], self._disk[-1]
-        span, lost = last_time - first_time, first_free - last_free
-        return last_free / lost * span if span >= DISK_SPAN_S and lost > 0 else None
+        reasons = object_in(self.latest.get("unavailable"))
+        return {str(key): str(value) for key, value in reasons.items()}
 
 
-def real_throttling(reasons: Iterable[str]) -> tuple[str, ...]:
-    """The reasons that slow a busy card; an idle card and clocks that the user set are none."""
-    return tuple(reason for reason in reasons if not any(word in reason.lower() for word in HARMLESS_THROTTLING))
+def _traffic_key(row: Mapping[str, Any]) -> tuple[str, str]:
+    return str(row.get("kind")), str(row.get("name"))
 
 
-def limited_by_heat(reasons: Iterable[str]) -> bool:
-    """Whether heat is among the reasons, in the words of core/telemetry/gpu.py."""
-    return any("heat" in reason.lower() for reason in reasons)
-
-
-def _gpu_key(gpu: Mapping[str, Any], index: int) -> str:
-    return str(gpu.get("uuid") or f"index {gpu.get('index', index)}")
-
-
-def _job_memory(gpu: Mapping[str, Any], pids: set[int]) -> int | None:
-    sizes = []
-    for process in _objects(gpu.get("processes")):
-        size = finite(process.get("memory_used_bytes"))
-        if size is not None and _whole(process.get("pid")) in pids:
-            sizes.append(int(size))
-    return sum(sizes) if sizes else None
-
-
-def _object(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _objects(value: Any) -> list[Mapping[str, Any]]:
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-
-
-def _texts(value: Any) -> tuple[str, ...]:
-    return tuple(item for item in value if isinstance(item, str)) if isinstance(value, list) else ()
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None
-
-
-def _whole(value: Any) -> int | None:
-    converted = finite(value)
-    return None if converted is None else int(converted)
+def _gpu_process(process: Mapping[str, Any], pids: set[int]) -> GpuProcess:
+    pid, name = whole_in(process.get("pid")), text_in(process.get("name"))
+    return GpuProcess(
+        pid=0 if pid is None else pid,
+        name=None if name is None else plain_text(name),
+        memory_used_bytes=whole_in(process.get("memory_used_bytes")),
+        mine=pid in pids,
+        kind="graphics" if process.get("kind") == "graphics" else "compute",
+    )

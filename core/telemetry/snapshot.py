@@ -25,6 +25,7 @@ class GpuProcess:
     memory_used_bytes: int | None
     mine: bool
     """Whether it belongs to the job that is looked at."""
+    kind: Literal["compute", "graphics"] = "compute"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,14 @@ class TrafficReading:
     """Sent; written."""
     in_history: tuple[float | None, ...] = ()
     out_history: tuple[float | None, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "in_bytes_per_s": self.in_bytes_per_s,
+            "out_bytes_per_s": self.out_bytes_per_s,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +81,8 @@ class GpuReading:
     mig: str | None = None
     """"enabled" on a partitioned card, the profile ("1g.10gb") on a slice."""
     processes: tuple[GpuProcess, ...] = ()
+    idle_since_s: float | None = None
+    """Unix time since which the card has done nothing."""
     memory_history: tuple[float | None, ...] = ()
     sample: Mapping[str, Any] = field(default_factory=dict)
 
@@ -83,9 +94,16 @@ class HostReading:
     ram_used_bytes: int | None = None
     ram_total_bytes: int | None = None
     cpu_percent: float | None = None
+    swap_used_bytes: int | None = None
+    swap_total_bytes: int | None = None
     disk_free_bytes: int | None = None
+    disk_total_bytes: int | None = None
     disk_lasts_s: float | None = None
     """How long the free disk lasts at the pace of the last samples; None where it does not shrink."""
+    disk_span_s: float | None = None
+    """How long that pace was watched."""
+    ram_history: tuple[float | None, ...] = ()
+    """Used bytes."""
     cpu_history: tuple[float | None, ...] = ()
     traffic: tuple[TrafficReading, ...] = ()
     sample: Mapping[str, Any] = field(default_factory=dict)
@@ -129,9 +147,11 @@ class Advice:
     code: str
     level: AdviceLevel
     text: str
+    remedy: str | None = None
+    """What to do about it, as a sentence or a command."""
 
     def to_json(self) -> dict[str, Any]:
-        return {"code": self.code, "severity": self.level, "text": self.text}
+        return {"code": self.code, "severity": self.level, "text": self.text, "remedy": self.remedy}
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +247,8 @@ class Snapshot:
             "step_s": self.pace.step_s,
             "metrics": {name: summary.to_json() for name, summary in self.metrics.items()},
             "gpus": [dict(gpu.sample) for gpu in self.gpus],
-            "host": dict(self.host.sample),
+            "host": {**self.host.sample, "disk_lasts_s": self.host.disk_lasts_s},
+            "traffic": [traffic.to_json() for traffic in self.host.traffic],
             "processes": [dict(process.sample) for process in self.processes],
             "unavailable": dict(self.unavailable),
             "engine": dict(self.engine),

@@ -10,7 +10,8 @@ from typing import Any
 
 import pynvml
 import pytest
-from trainwiz.core.telemetry.gpu import SENSORS, GpuSampler
+from trainwiz.core.telemetry.gpu import GpuSampler
+from trainwiz.core.telemetry.gpu_sensors import SENSORS
 
 from tests.fakes.nvml import DRIVER_NOT_LOADED, GIB, FakeGpu, FakeMig, FakeNvml, fixtures
 
@@ -48,7 +49,7 @@ def test_every_sensor(driver: FakeNvml, sampler: GpuSampler) -> None:
     driver.write(
         [
             FakeGpu(
-                memory_used=3 * GIB, memory_reserved=GIB, utilization=97, temperature=79, power=241.5,
+                memory_used=3 * GIB, memory_reserved=GIB, utilization=97, temperature=79, power=241.5, fan=62, clock=1_650,
                 throttle=pynvml.nvmlClocksEventReasonSwPowerCap | pynvml.nvmlClocksEventReasonHwThermalSlowdown
                 | pynvml.nvmlClocksEventReasonGpuIdle,
                 processes={os.getpid(): 2 * GIB}, graphics={1: GIB},
@@ -72,6 +73,9 @@ def test_every_sensor(driver: FakeNvml, sampler: GpuSampler) -> None:
         "temperature_c": 79.0,
         "power_w": 241.5,
         "power_limit_w": 320.0,
+        "fan_percent": 62,
+        "clock_mhz": 1_650,
+        "clock_limit_mhz": 1_980,
         "throttle_reasons": ["power limit", "heat (hardware)"],
     }
     json.dumps(line)
@@ -86,7 +90,7 @@ def test_values_move_with_the_card(driver: FakeNvml, sampler: GpuSampler) -> Non
 
 
 def test_unsupported_sensors_are_null_with_a_reason(driver: FakeNvml, sampler: GpuSampler) -> None:
-    silent = ["temp", "power", "limit", "throttle", "procs", "util"]
+    silent = ["temp", "power", "limit", "throttle", "procs", "util", "fan", "clock", "clock_limit"]
     driver.write([FakeGpu(unsupported=silent, memory_used=GIB), FakeGpu(utilization=50)])
     for _ in range(2):
         (poor, rich), unavailable = sampler.sample()

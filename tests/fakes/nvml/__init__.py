@@ -41,9 +41,13 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 MIB = 1024**2
 GIB = 1024**3
 
-DRIVER_NOT_LOADED = 9
 NO_PERMISSION = 4
+DRIVER_NOT_LOADED = 9
+TIMEOUT = 10
+GPU_LOST = 15
+RESET_REQUIRED = 16
 VERSION_MISMATCH = 18
+UNKNOWN = 999
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,9 @@ class FakeGpu:
     power: float = 30.0
     power_limit: float = 320.0
     throttle: int = 0
+    fan: int = 30
+    clock: int = 1_400
+    clock_limit: int = 1_980
     processes: Mapping[int, int] = field(default_factory=dict)
     """pid -> bytes."""
     graphics: Mapping[int, int] = field(default_factory=dict)
@@ -85,6 +92,10 @@ class FakeGpu:
     slices: Sequence[FakeMig] = ()
     lost: bool = False
     unsupported: Sequence[str] = ()
+    failing: Mapping[str, int] = field(default_factory=dict)
+    """Sensor as fake_nvml.c lists them -> NVML's error code."""
+    process_memory_unknown: bool = False
+    """The driver names the processes and not what they hold, as Windows' does."""
 
     def lines(self) -> list[str]:
         lines = ["[gpu]", f"name={self.name}", f"cc={self.compute_capability}"]
@@ -99,6 +110,10 @@ class FakeGpu:
             f"power={round(self.power * 1000)}",
             f"limit={round(self.power_limit * 1000)}",
             f"throttle={self.throttle}",
+            f"fan={self.fan}",
+            f"clock={self.clock}",
+            f"clock_limit={self.clock_limit}",
+            f"memory_unknown={int(self.process_memory_unknown)}",
             f"socket={self.socket}",
             f"lost={int(self.lost)}",
         ]
@@ -106,6 +121,7 @@ class FakeGpu:
             lines.append(f"mig={int(self.mig)}")
         if self.unsupported:
             lines.append(f"unsupported={','.join(self.unsupported)}")
+        lines += [f"fail={sensor}:{code}" for sensor, code in self.failing.items()]
         lines += [f"proc={pid}:{used}" for pid, used in self.processes.items()]
         lines += [f"graphics={pid}:{used}" for pid, used in self.graphics.items()]
         lines += [f"nvlink={to}:{count}" for to, count in self.nvlinks.items()]
@@ -133,10 +149,18 @@ class FakeNvml:
         self.state_file = state_file
 
     def write(
-        self, gpus: Sequence[FakeGpu] = (), *, driver: str = "575.51.03", cuda: int = 12090, init_error: int = 0
+        self,
+        gpus: Sequence[FakeGpu] = (),
+        *,
+        driver: str = "575.51.03",
+        cuda: int = 12090,
+        init_error: int = 0,
+        call_error: int = 0,
+        delay_s: float = 0.0,
     ) -> None:
         """Replace the state in one step: a program that reads it meanwhile sees the old one or the new one."""
-        lines = [f"driver={driver}", f"cuda={cuda}", f"init_error={init_error}"]
+        lines = [f"driver={driver}", f"cuda={cuda}", f"init_error={init_error}", f"call_error={call_error}"]
+        lines.append(f"delay_us={round(delay_s * 1_000_000)}")
         for gpu in gpus:
             lines += gpu.lines()
         fresh = self.state_file.with_suffix(".new")

@@ -10,15 +10,21 @@
  *   init_error=9         nvmlInit fails with this code (9: driver not loaded, 18: version mismatch);
  *                        without a file it fails with 9
  *   call_error=4         every getter fails with this code
+ *   delay_us=2000        every getter takes this long, as a busy driver does
  * [gpu]                  one section for each card, in PCI order
  *   name= uuid= cc=8.6 mem_total= mem_used= mem_reserved= (bytes) util= temp= power= limit= (milliwatts)
+ *   fan= (percent)  clock= clock_limit= (MHz of the SMs)
  *   throttle=BITS        clock event reasons
  *   proc=PID:BYTES  graphics=PID:BYTES      repeatable
  *   nvlink=CARD:COUNT    active links to that card; "switch:COUNT" for links into an NVSwitch
  *   socket=0             CPU socket: decides the topology level between two cards
  *   mig=0 or mig=1       absent: the card does not support MIG
  *   lost=1               every getter of the card fails with 15
- *   unsupported=temp,power,limit,util,memory,throttle,procs,cc,name,uuid,pci    those fail with 3
+ *   unsupported=temp,power,limit,util,memory,throttle,procs,cc,name,uuid,pci,fan,clock,clock_limit
+ *                        those fail with 3
+ *   fail=SENSOR:CODE     repeatable: that one fails with this code (procs:4 no permission, fan:999 unknown,
+ *                        temp:15 the card is found to be lost when it is asked for its heat)
+ *   memory_unknown=1     the driver does not say how much the processes hold
  * [mig]                  one section for each slice of the card above it
  *   name= uuid= mem_total= mem_used= gi= ci= gslices= cslices=
  *
@@ -27,6 +33,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef int status;
 typedef unsigned int u32;
@@ -42,16 +49,16 @@ enum { MAX_CARDS = 16, MAX_SLICES = 7, MAX_PROCESSES = 16, MAX_LINKS = 18, SWITC
 typedef struct { u32 pid; u64 bytes; } process;
 
 typedef struct {
-    char name[96], uuid[96], unsupported[160];
+    char name[96], uuid[96], unsupported[192], failing[96];
     u64 total, used, reserved, throttle;
-    u32 util, temp, power, limit, gi, ci, graphics_slices, compute_slices;
-    int major, minor, lost, mig, socket, processes, drawing, slices;
+    u32 util, temp, power, limit, fan, clock, clock_limit, gi, ci, graphics_slices, compute_slices;
+    int major, minor, lost, mig, socket, processes, drawing, slices, memory_unknown;
     int link[MAX_LINKS];
     process running[MAX_PROCESSES], graphics[MAX_PROCESSES];
 } device;
 
 static device cards[MAX_CARDS], slices[MAX_CARDS][MAX_SLICES];
-static int present, counted, initialised, init_error, call_error, cuda_version;
+static int present, counted, initialised, init_error, call_error, cuda_version, delay_us;
 static char driver[80];
 
 /* A handle is the address of its cell: cell 0 of a row is the card, the others are its slices. */
@@ -65,6 +72,7 @@ static void new_card(device *d) {
     snprintf(d->uuid, sizeof d->uuid, "GPU-%08x-0000-0000-0000-000000000000", present - 1);
     d->total = 80ull << 30;
     d->limit = 700000;
+    d->clock_limit = 1980;
     d->major = 9;
     d->mig = -1;
     for (int i = 0; i < MAX_LINKS; i++) d->link[i] = NO_LINK;
@@ -85,6 +93,12 @@ static void add_links(device *d, const char *value) {
         if (d->link[i] == NO_LINK) { d->link[i] = to; left--; }
 }
 
+/* Kept as ",fan:999,procs:4". */
+static void add_failure(device *d, const char *value) {
+    size_t used = strlen(d->failing);
+    snprintf(d->failing + used, sizeof d->failing - used, ",%s", value);
+}
+
 static void set_field(device *d, const char *key, const char *value) {
     u64 number = strtoull(value, 0, 10);
     if (!strcmp(key, "name")) set_text(d->name, sizeof d->name, value);
@@ -98,6 +112,11 @@ static void set_field(device *d, const char *key, const char *value) {
     else if (!strcmp(key, "temp")) d->temp = (u32)number;
     else if (!strcmp(key, "power")) d->power = (u32)number;
     else if (!strcmp(key, "limit")) d->limit = (u32)number;
+    else if (!strcmp(key, "fan")) d->fan = (u32)number;
+    else if (!strcmp(key, "clock")) d->clock = (u32)number;
+    else if (!strcmp(key, "clock_limit")) d->clock_limit = (u32)number;
+    else if (!strcmp(key, "fail")) add_failure(d, value);
+    else if (!strcmp(key, "memory_unknown")) d->memory_unknown = (int)number;
     else if (!strcmp(key, "gi")) d->gi = (u32)number;
     else if (!strcmp(key, "ci")) d->ci = (u32)number;
     else if (!strcmp(key, "gslices")) d->graphics_slices = (u32)number;
@@ -116,6 +135,7 @@ static void set_global(const char *key, const char *value) {
     else if (!strcmp(key, "cuda")) cuda_version = atoi(value);
     else if (!strcmp(key, "init_error")) init_error = atoi(value);
     else if (!strcmp(key, "call_error")) call_error = atoi(value);
+    else if (!strcmp(key, "delay_us")) delay_us = atoi(value);
 }
 
 static void load(void) {
@@ -123,7 +143,7 @@ static void load(void) {
     device *current = NULL;
     const char *path = getenv("FAKE_NVML_FILE");
     FILE *file = path ? fopen(path, "r") : NULL;
-    present = call_error = 0;
+    present = call_error = delay_us = 0;
     init_error = file ? 0 : NOT_LOADED;
     cuda_version = 12090;
     set_text(driver, sizeof driver, "575.51.03");
@@ -153,6 +173,7 @@ static status find(void *handle, const char *sensor, device **found) {
     char wanted[32];
     if (!initialised) return UNINITIALIZED;
     load();
+    if (delay_us) usleep((useconds_t)delay_us);
     if (call_error) return call_error;
     int row = row_of(handle), column = column_of(handle);
     if (row < 0 || row >= counted) return INVALID;
@@ -160,7 +181,10 @@ static status find(void *handle, const char *sensor, device **found) {
     if (column > cards[row].slices) return NOT_FOUND;
     *found = column ? &slices[row][column - 1] : &cards[row];
     snprintf(wanted, sizeof wanted, ",%s,", sensor);
-    return strstr((*found)->unsupported, wanted) ? NOT_SUPPORTED : OK;
+    if (strstr((*found)->unsupported, wanted)) return NOT_SUPPORTED;
+    wanted[strlen(wanted) - 1] = ':';
+    const char *failure = strstr((*found)->failing, wanted);
+    return failure ? atoi(failure + strlen(wanted)) : OK;
 }
 
 static status copy(char *to, u32 length, const char *from) {
@@ -247,20 +271,27 @@ GETTER(nvmlDeviceGetPowerUsage, "power", (void *handle, u32 *milliwatts),
        if (column_of(handle)) return NOT_SUPPORTED; *milliwatts = d->power;)
 GETTER(nvmlDeviceGetEnforcedPowerLimit, "limit", (void *handle, u32 *milliwatts),
        if (column_of(handle)) return NOT_SUPPORTED; *milliwatts = d->limit;)
+GETTER(nvmlDeviceGetFanSpeed, "fan", (void *handle, u32 *percent),
+       if (column_of(handle)) return NOT_SUPPORTED; *percent = d->fan;)
+GETTER(nvmlDeviceGetClockInfo, "clock", (void *handle, u32 kind, u32 *mhz), (void)kind; *mhz = d->clock;)
+GETTER(nvmlDeviceGetMaxClockInfo, "clock_limit", (void *handle, u32 kind, u32 *mhz), (void)kind; *mhz = d->clock_limit;)
 GETTER(nvmlDeviceGetCurrentClocksEventReasons, "throttle", (void *handle, u64 *bits), *bits = d->throttle;)
 
 typedef struct { u32 pid; u64 bytes; u32 gi, ci; } process_info;
-static status list_processes(const process *from, int count, u32 *capacity, process_info *to) {
+static status list_processes(const device *d, const process *from, int count, u32 *capacity, process_info *to) {
     u32 room = *capacity;
     *capacity = (u32)count;
     if ((int)room < count) return TOO_SMALL;
-    for (int i = 0; i < count; i++) to[i] = (process_info){from[i].pid, from[i].bytes, 0xFFFFFFFF, 0xFFFFFFFF};
+    for (int i = 0; i < count; i++) {
+        u64 bytes = d->memory_unknown ? ~0ull : from[i].bytes;
+        to[i] = (process_info){from[i].pid, bytes, 0xFFFFFFFF, 0xFFFFFFFF};
+    }
     return OK;
 }
 GETTER(nvmlDeviceGetComputeRunningProcesses_v3, "procs", (void *handle, u32 *count, process_info *list),
-       return list_processes(d->running, d->processes, count, list);)
+       return list_processes(d, d->running, d->processes, count, list);)
 GETTER(nvmlDeviceGetGraphicsRunningProcesses_v3, "procs", (void *handle, u32 *count, process_info *list),
-       return list_processes(d->graphics, d->drawing, count, list);)
+       return list_processes(d, d->graphics, d->drawing, count, list);)
 
 typedef struct { char legacy[16]; u32 domain, bus, device, id, subsystem; char text[32]; } pci;
 static void fill_pci(pci *p, u32 bus) {

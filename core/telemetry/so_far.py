@@ -1,0 +1,136 @@
+"""SoFar: what all samples of a run together say, in few words, so that nobody has to read all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from trainwiz.core.telemetry.metrics import finite
+from trainwiz.core.telemetry.rows import object_in, objects_in, texts_in, whole_in
+from trainwiz.core.telemetry.trend import Trend
+
+HARMLESS_THROTTLING = ("idle", "clock setting", "sync boost")
+IDLE_PERCENT = 5.0
+"""Below this a card does nothing."""
+
+
+class SoFar:
+    """Takes samples in order of time. The recorder writes `to_json` beside some of its samples (key
+    `so_far`), so that a viewer that enters the file near its end, and a file whose older samples were
+    thinned out, know the peaks of the whole run.
+    """
+
+    def __init__(self) -> None:
+        self.peak_gpu_bytes: dict[str, int] = {}
+        """Highest memory use seen of each GPU, by its key."""
+        self.job_gpus: set[str] = set()
+        """The cards on which processes of the run were seen to hold memory."""
+        self.peak_job_rss_bytes = 0
+        self.peak_trainer_rss_bytes = 0
+        """Of the fullest training process."""
+        self.throttled_since_s: dict[str, float] = {}
+        self.idle_since_s: dict[str, float] = {}
+        self.disk = Trend()
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        time_s = finite(row.get("time_s"))
+        self._take(object_in(row.get("so_far")))
+        processes = objects_in(row.get("processes"))
+        pids = pids_of(processes)
+        for index, gpu in enumerate(objects_in(row.get("gpus"))):
+            self._add_gpu(gpu_key(gpu, index), gpu, pids, time_s)
+        free = finite(object_in(row.get("host")).get("disk_free_bytes"))
+        if free is not None and time_s is not None:
+            self.disk.add(time_s, free)
+        sizes = [(process.get("role"), finite(process.get("rss_bytes")) or 0.0) for process in processes]
+        self.peak_job_rss_bytes = max(self.peak_job_rss_bytes, int(sum(size for _, size in sizes)))
+        trainers = [size for role, size in sizes if role == "trainer"]
+        self.peak_trainer_rss_bytes = max(self.peak_trainer_rss_bytes, int(max(trainers, default=0)))
+
+    def _add_gpu(self, key: str, gpu: Mapping[str, Any], pids: set[int], time_s: float | None) -> None:
+        used = finite(gpu.get("memory_used_bytes"))
+        if used is not None:
+            self.peak_gpu_bytes[key] = max(self.peak_gpu_bytes.get(key, 0), int(used))
+        if job_memory(gpu, pids):
+            self.job_gpus.add(key)
+        busy = finite(gpu.get("utilization_percent"))
+        _since(self.throttled_since_s, key, time_s, bool(real_throttling(texts_in(gpu.get("throttle_reasons")))))
+        _since(self.idle_since_s, key, time_s, busy is not None and busy < IDLE_PERCENT)
+
+    def to_json(self) -> dict[str, Any]:
+        """The object that `add` takes up again from a row's `so_far`."""
+        return {
+            "peak_gpu_bytes": self.peak_gpu_bytes,
+            "job_gpus": sorted(self.job_gpus),
+            "peak_job_rss_bytes": self.peak_job_rss_bytes,
+            "peak_trainer_rss_bytes": self.peak_trainer_rss_bytes,
+            "throttled_since_s": self.throttled_since_s,
+            "idle_since_s": self.idle_since_s,
+            "disk_free": [[time_s, int(free)] for time_s, free in self.disk.points],
+        }
+
+    def _take(self, document: Mapping[str, Any]) -> None:
+        if not document:
+            return
+        for key, value in object_in(document.get("peak_gpu_bytes")).items():
+            self.peak_gpu_bytes[str(key)] = max(self.peak_gpu_bytes.get(str(key), 0), whole_in(value) or 0)
+        self.job_gpus |= set(texts_in(document.get("job_gpus")))
+        for name in ("peak_job_rss_bytes", "peak_trainer_rss_bytes"):
+            setattr(self, name, max(getattr(self, name), whole_in(document.get(name)) or 0))
+        for since, name in ((self.throttled_since_s, "throttled_since_s"), (self.idle_since_s, "idle_since_s")):
+            for key, value in object_in(document.get(name)).items():
+                began_s = finite(value)
+                if began_s is not None:
+                    since[str(key)] = min(since.get(str(key), began_s), began_s)
+        self._take_disk(document.get("disk_free"))
+
+    def _take_disk(self, points: Any) -> None:
+        """Only points that lie before all that is known make the trend longer."""
+        pairs = (
+            [pair for pair in points if isinstance(pair, list) and len(pair) == 2] if isinstance(points, list) else []
+        )
+        numbers = [(finite(time_s), finite(free)) for time_s, free in pairs]
+        known = self.disk.points
+        disk = Trend()
+        for time_s, free in numbers:
+            if time_s is not None and free is not None and (not known or time_s < known[0][0]):
+                disk.add(time_s, free)
+        for point in known:
+            disk.add(*point)
+        self.disk = disk
+
+
+def _since(times: dict[str, float], key: str, time_s: float | None, holds: bool) -> None:
+    if not holds:
+        times.pop(key, None)
+    elif time_s is not None:
+        times.setdefault(key, time_s)
+
+
+def gpu_key(gpu: Mapping[str, Any], index: int) -> str:
+    """The UUID, or the number of a card whose UUID is not known."""
+    return str(gpu.get("uuid") or f"index {gpu.get('index', index)}")
+
+
+def pids_of(processes: Iterable[Mapping[str, Any]]) -> set[int]:
+    return {pid for process in processes if (pid := whole_in(process.get("pid"))) is not None}
+
+
+def job_memory(gpu: Mapping[str, Any], pids: set[int]) -> int | None:
+    """Bytes that the processes `pids` hold of the card; None where none of them is known to hold any."""
+    sizes = [
+        int(size)
+        for process in objects_in(gpu.get("processes"))
+        if (size := finite(process.get("memory_used_bytes"))) is not None and whole_in(process.get("pid")) in pids
+    ]
+    return sum(sizes) if sizes else None
+
+
+def real_throttling(reasons: Iterable[str]) -> tuple[str, ...]:
+    """The reasons that slow a busy card; an idle card and clocks that the user set are none."""
+    return tuple(reason for reason in reasons if not any(word in reason.lower() for word in HARMLESS_THROTTLING))
+
+
+def limited_by_heat(reasons: Iterable[str]) -> bool:
+    """Whether heat is among the reasons, in the words of core/telemetry/gpu_sensors.py."""
+    return any("heat" in reason.lower() for reason in reasons)
