@@ -11,7 +11,11 @@ from typing import Literal
 
 from textual.binding import Binding
 
-ScreenName = Literal["app", "plan", "edit", "files", "monitor", "dialog", "confirm", "list"]
+ScreenName = Literal[
+    "app", "plan", "edit", "files", "monitor", "metric", "cards", "gpu", "log", "dialog", "confirm", "list"
+]
+Need = Literal["", "stop", "stop_now", "resume", "plan", "command", "note", "replay"]
+"""What a run must offer (`Snapshot.actions`, a replay) for a key to work."""
 
 STOLEN_KEYS: frozenset[str] = frozenset(f"ctrl+{letter}" for letter in "sbaojhm")
 
@@ -34,17 +38,25 @@ class KeyBinding:
     rank: int = 1
     """Where the key bar has too little room, higher ranks go first; 0 always stays, 9 is never shown there."""
     priority: bool = False
+    needs: Need = ""
 
     @property
     def shown_key(self) -> str:
-        return self.label or self.key.partition(",")[0].replace("escape", "esc").replace("question_mark", "?")
+        return self.label or self.key.partition(",")[0].replace("escape", "esc").replace("question_mark", "?").replace(
+            "colon", ":"
+        )
 
 
 REMEDY_KEYS = "123456789"
+PANEL_NAMES = ("plot", "pace", "device", "RAM and disk", "advice", "log")
+"""The panels of the monitor in the order of their digits."""
 
 KEYS: tuple[KeyBinding, ...] = (
     KeyBinding("app.help", "f1,question_mark", "help", "help", "Explain what has the focus, and list all keys.", "app"),
     KeyBinding("app.quit", "q,f10", "leave", "quit", "Leave. A run that was started goes on.", "app", rank=0),
+    KeyBinding(
+        "app.palette", "colon,ctrl+p", "command_palette", "all actions", "Find an action by its name.", "app", rank=9
+    ),
     KeyBinding("app.theme", "f2", "next_theme", "theme", "Next theme: dark, light, high contrast.", "app", rank=9),
     KeyBinding("plan.next", "enter", "next_step", "next", "Go to the next step; start, on the last.", "plan", rank=0),
     KeyBinding("plan.back", "escape", "previous_step", "back", "Go back one step. Nothing is lost.", "plan", rank=0),
@@ -97,12 +109,175 @@ KEYS: tuple[KeyBinding, ...] = (
     ),
     KeyBinding("files.down", "down", "move_file(1)", "next file", "Show the next file.", "files", rank=9),
     KeyBinding("files.up", "up", "move_file(-1)", "file above", "Show the file above.", "files", rank=9),
-    KeyBinding("monitor.stop", "s", "stop", "stop", "Stop the run with a checkpoint; asks once.", "monitor", rank=0),
+    KeyBinding(
+        "monitor.stop",
+        "s",
+        "stop",
+        "stop",
+        "Stop the run with a checkpoint; asks first.",
+        "monitor",
+        rank=0,
+        needs="stop",
+    ),
+    KeyBinding(
+        "monitor.stop_now",
+        "S",
+        "stop_now",
+        "stop now",
+        "End the run at once, without a new checkpoint; asks first.",
+        "monitor",
+        rank=9,
+        needs="stop_now",
+    ),
+    KeyBinding(
+        "monitor.resume",
+        "r",
+        "resume",
+        "resume",
+        "Go on from the newest complete checkpoint; asks first.",
+        "monitor",
+        rank=0,
+        needs="resume",
+    ),
     KeyBinding("monitor.log", "l", "show_log", "log", "Show the whole log.", "monitor"),
-    KeyBinding("monitor.metric", "m", "next_metric", "metric", "Plot the next metric.", "monitor"),
+    KeyBinding("monitor.metric", "m", "choose_metric", "metric", "Choose what is plotted.", "monitor"),
+    KeyBinding(
+        "monitor.next_metric",
+        "full_stop",
+        "next_metric(1)",
+        "next metric",
+        "Plot the next metric.",
+        "monitor",
+        label=".",
+        rank=9,
+    ),
+    KeyBinding(
+        "monitor.previous_metric",
+        "comma",
+        "next_metric(-1)",
+        "metric before",
+        "Plot the metric before.",
+        "monitor",
+        label=",",
+        rank=9,
+    ),
+    KeyBinding("monitor.maximise", "x", "maximise", "maximise", "Give the whole screen to a panel.", "monitor", rank=2),
     KeyBinding("monitor.zoom", "z", "zoom", "zoom", "Plot the last steps only, or all of them.", "monitor", rank=2),
     KeyBinding("monitor.scale", "e", "log_scale", "log scale", "Switch the logarithmic scale.", "monitor", rank=3),
-    KeyBinding("monitor.plan", "p", "show_plan", "plan", "Show the plan that this run was started from.", "monitor"),
+    KeyBinding(
+        "monitor.plan",
+        "p",
+        "show_plan",
+        "plan",
+        "Show the plan that this run was started from.",
+        "monitor",
+        needs="plan",
+    ),
+    KeyBinding(
+        "monitor.traffic", "t", "show_traffic", "traffic", "Show the traffic of network and disk.", "monitor", rank=3
+    ),
+    KeyBinding("monitor.fold", "f", "fold", "fold", "Fold the panel to its title, or unfold it.", "monitor", rank=4),
+    KeyBinding(
+        "monitor.note", "n", "add_note", "note", "Write a note into the run folder.", "monitor", rank=4, needs="note"
+    ),
+    KeyBinding(
+        "monitor.command",
+        "c",
+        "copy_command",
+        "copy command",
+        "Copy the exact command that starts this run.",
+        "monitor",
+        rank=4,
+        needs="command",
+    ),
+    KeyBinding(
+        "monitor.pause", "space", "pause", "pause", "Pause the replay, or go on.", "monitor", rank=0, needs="replay"
+    ),
+    KeyBinding("monitor.open", "enter", "open_panel", "open", "Open what has the focus.", "monitor", rank=9),
+    KeyBinding("monitor.back", "escape", "back", "back", "Go back from one panel to all of them.", "monitor", rank=9),
+    KeyBinding("monitor.next", "tab", "next_panel(1)", "next panel", "Go to the next panel.", "monitor", rank=5),
+    KeyBinding(
+        "monitor.before", "shift+tab", "next_panel(-1)", "panel before", "Go to the panel before.", "monitor", rank=9
+    ),
+    *(
+        KeyBinding(
+            f"monitor.panel_{place}",
+            str(place),
+            f"one_panel({place})",
+            name,
+            f"Show the {name} panel alone; the same key goes back.",
+            "monitor",
+            rank=9,
+        )
+        for place, name in enumerate(PANEL_NAMES, start=1)
+    ),
+    KeyBinding(
+        "metric.left", "left", "move_cursor(-1)", "read a step", "Read the step before.", "metric", label="←→", rank=2
+    ),
+    KeyBinding("metric.right", "right", "move_cursor(1)", "step after", "Read the step after.", "metric", rank=9),
+    KeyBinding(
+        "metric.far_left", "pageup", "move_cursor(-10)", "far before", "Ten columns to the left.", "metric", rank=9
+    ),
+    KeyBinding(
+        "metric.far_right", "pagedown", "move_cursor(10)", "far after", "Ten columns to the right.", "metric", rank=9
+    ),
+    KeyBinding("metric.first", "home", "cursor_to_end(-1)", "first step", "Read the first step.", "metric", rank=9),
+    KeyBinding("metric.last", "end", "cursor_to_end(1)", "last step", "Read the last step.", "metric", rank=9),
+    KeyBinding(
+        "metric.narrow",
+        "plus,equals_sign",
+        "resize_range(0.5)",
+        "narrow",
+        "Show half as many steps, about the cursor.",
+        "metric",
+        label="+",
+        rank=9,
+    ),
+    KeyBinding(
+        "metric.widen", "minus", "resize_range(2)", "widen", "Show twice as many steps.", "metric", label="-", rank=9
+    ),
+    KeyBinding(
+        "metric.earlier",
+        "less_than_sign,shift+left",
+        "move_range(-1)",
+        "earlier steps",
+        "Move the range of steps to the left.",
+        "metric",
+        label="<",
+        rank=9,
+    ),
+    KeyBinding(
+        "metric.later",
+        "greater_than_sign,shift+right",
+        "move_range(1)",
+        "later steps",
+        "Move the range of steps to the right.",
+        "metric",
+        label=">",
+        rank=9,
+    ),
+    KeyBinding("metric.range", "g", "type_range", "range", "Type the steps to show, as 400-900.", "metric", rank=3),
+    KeyBinding("metric.all", "0", "show_all", "all steps", "Show all steps, without a cursor.", "metric", rank=4),
+    KeyBinding("log.close", "escape", "close", "close", "Close the search, or the log.", "log", rank=0),
+    KeyBinding("log.done", "l,q", "leave", "close", "Close the log.", "log", rank=9),
+    KeyBinding("log.search", "slash", "search", "search", "Find a text in the whole log.", "log", label="/"),
+    KeyBinding(
+        "log.next", "n", "next_match(1)", "next", "Go to the next line with that text.", "log", label="n N", rank=2
+    ),
+    KeyBinding(
+        "log.previous", "N", "next_match(-1)", "match before", "Go to the line before with that text.", "log", rank=9
+    ),
+    KeyBinding("log.level", "f", "next_level", "filter", "All lines, warnings only, or errors only.", "log"),
+    KeyBinding("log.wrap", "w", "wrap", "wrap", "Wrap long lines, or cut them.", "log", rank=3),
+    KeyBinding("log.follow", "end,G", "follow", "follow", "Go to the end, and follow.", "log", label="end", rank=2),
+    KeyBinding("log.start", "home,g", "to_start", "start", "Go to the first line.", "log", rank=9),
+    KeyBinding("log.copy", "c", "copy", "copy", "Copy the lines on the screen.", "log", rank=3),
+    KeyBinding("cards.down", "down", "move_card(1)", "next GPU", "Choose the next GPU.", "cards", rank=9),
+    KeyBinding("cards.up", "up", "move_card(-1)", "GPU above", "Choose the GPU above.", "cards", rank=9),
+    KeyBinding("gpu.next", "right,tab", "other_card(1)", "next GPU", "Show the next GPU.", "gpu", label="→"),
+    KeyBinding(
+        "gpu.before", "left,shift+tab", "other_card(-1)", "GPU before", "Show the GPU before.", "gpu", label="←"
+    ),
     KeyBinding("dialog.close", "escape", "close", "close", "Close this window; nothing changes.", "dialog", rank=0),
     KeyBinding("dialog.done", "enter,f1,q", "close", "close", "Close this window.", "dialog", rank=9),
     KeyBinding("confirm.press", "enter", "press", "choose", "Do what the button says.", "confirm", rank=0),

@@ -8,10 +8,12 @@ from collections import Counter
 import pytest
 from trainwiz.tui.app import TrainwizApp
 from trainwiz.tui.keys import KEYS, STOLEN_KEYS, bindings, keys_of
+from trainwiz.tui.screens.gpu_card import GpuCard
 from trainwiz.tui.screens.monitor import MonitorScreen
 from trainwiz.tui.screens.plan import PlanScreen
 from trainwiz.tui.screens.stop_dialog import StopDialog
 from trainwiz.tui.widgets.chooser import Chooser
+from trainwiz.tui.widgets.device_panel import DevicePanel
 from trainwiz.tui.widgets.field_row import FieldInput
 from trainwiz.tui.widgets.help_card import HelpCard
 from trainwiz.tui.widgets.key_bar import fitting_keys
@@ -26,6 +28,8 @@ OWNERS = {
     "dialog": HelpCard,
     "confirm": StopDialog,
     "list": Chooser,
+    "cards": DevicePanel,
+    "gpu": GpuCard,
 }
 
 

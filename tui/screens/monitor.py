@@ -12,13 +12,13 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container, Vertical
 from textual.message import Message
-from textual.screen import Screen
 from textual.worker import Worker, WorkerState
 from trainwiz.core.errors import TrainwizError
 from trainwiz.core.plain import plain_text
-from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.status import ACTIVE, ENDED
-from trainwiz.tui.keys import KeyBinding, bindings, keys_of
+from trainwiz.core.run.status import ACTIVE
+from trainwiz.tui.keys import KeyBinding, Need, bindings, keys_of
+from trainwiz.tui.screens.monitor_panels import COLUMN, PANEL, PanelScreen
+from trainwiz.tui.screens.run_actions import RunActions
 from trainwiz.tui.theme import UNICODE_MARKS, Marks
 from trainwiz.tui.widgets.advice_panel import AdvicePanel
 from trainwiz.tui.widgets.canvas import choose_glyphs
@@ -47,38 +47,13 @@ ABOUT = (
 )
 
 
-class MonitorScreen(Screen[None]):
+class MonitorScreen(PanelScreen, RunActions):
     """`readonly` takes away every key that changes the run. `clock` gives Unix time in seconds."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("monitor")]
-    AUTO_FOCUS = ""
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (76, "-medium"), (100, "-wide")]
-    VERTICAL_BREAKPOINTS = [(0, "-flat"), (22, "-low"), (34, "-high")]
-
-    DEFAULT_CSS = """
-    MonitorScreen { layout: vertical; }
-    MonitorScreen #panels { layout: grid; grid-size: 2 1; grid-columns: 13fr 12fr; height: 1fr; }
-    MonitorScreen #left, MonitorScreen #right { height: 100%; }
-    MonitorScreen MetricPanel { height: 1fr; }
-    MonitorScreen PacePanel { height: 4; }
-    MonitorScreen DevicePanel { min-height: 4; max-height: 18; }
-    MonitorScreen HostPanel { height: 5; }
-    MonitorScreen AdvicePanel { height: 1fr; min-height: 3; }
-    MonitorScreen #log { height: 9; scrollbar-size-vertical: 0; border: round $line; border-title-color: $muted; padding: 0 1; }
-    MonitorScreen #log:focus { border: round $accent; border-title-color: $accent; }
-    MonitorScreen MonitorSummary { display: none; }
-    MonitorScreen.-low #log { height: 4; }
-    MonitorScreen.-low DevicePanel { max-height: 5; }
-    MonitorScreen.-medium #panels { grid-columns: 1fr 1fr; }
-    MonitorScreen.-low RunHeader { max-height: 5; }
-    MonitorScreen.-narrow #panels, MonitorScreen.-flat #panels { grid-size: 1 1; grid-columns: 1fr; }
-    MonitorScreen.-narrow #right, MonitorScreen.-flat #right { display: none; }
-    MonitorScreen.-narrow PacePanel, MonitorScreen.-flat PacePanel { display: none; }
-    MonitorScreen.-narrow MetricPanel, MonitorScreen.-flat MetricPanel { border: none; padding: 0 1; }
-    MonitorScreen.-narrow MonitorSummary, MonitorScreen.-flat MonitorSummary { display: block; }
-    MonitorScreen.-narrow #log, MonitorScreen.-flat #log { height: 2; border: none; }
-    MonitorScreen.-narrow RunHeader, MonitorScreen.-flat RunHeader { max-height: 5; }
-    """
+    CSS_PATH = "monitor.tcss"
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (76, "-medium"), (100, "-wide"), (150, "-huge")]
+    VERTICAL_BREAKPOINTS = [(0, "-flat"), (22, "-low"), (34, "-high"), (48, "-tall")]
 
     class Looked(Message):
         """A look at the run is done."""
@@ -108,45 +83,49 @@ class MonitorScreen(Screen[None]):
         self._looking = False
         self._look_again = False
 
-    @property
-    def folder(self) -> RunFolder:
-        """The run folder of a run of ours; other targets have none to act on."""
-        return RunFolder(self.target.path)
-
-    @property
-    def marks(self) -> Marks:
-        return cast("TrainwizApp", self.app).marks if hasattr(self.app, "marks") else UNICODE_MARKS
-
     def compose(self) -> ComposeResult:
         marks = self.marks
         yield RunHeader(self.target.name, marks=marks)
-        with Container(id="panels"):
-            with Vertical(id="left"):
-                yield MetricPanel(marks=marks, glyphs=choose_glyphs(marks != UNICODE_MARKS))
-                yield PacePanel("pace", marks=marks)
-            with Vertical(id="right"):
-                yield DevicePanel("device", marks=marks)
-                yield HostPanel("RAM and disk", marks=marks)
-                yield AdvicePanel("advice", marks=marks)
-        yield MonitorSummary(marks=marks)
+        with Container(id="panels", classes=COLUMN):
+            with Vertical(id="left", classes=COLUMN):
+                yield MetricPanel(marks=marks, glyphs=choose_glyphs(marks != UNICODE_MARKS)).add_class(PANEL, "-greedy")
+                yield PacePanel("pace", marks=marks).add_class(PANEL)
+            with Vertical(id="right", classes=COLUMN):
+                yield DevicePanel("device", marks=marks).add_class(PANEL)
+                yield HostPanel("RAM and disk", marks=marks).add_class(PANEL)
+                yield AdvicePanel("advice", marks=marks).add_class(PANEL, "-greedy")
+        yield MonitorSummary(marks=marks).add_class("aside")
         log = LogView(empty_text="No output yet.", id="log")
         log.border_title = "log"
-        yield log
+        yield log.add_class(PANEL)
         yield KeyBar(self.key_rows)
 
     def on_mount(self) -> None:
         self.call_after_refresh(self.look)
         self.set_interval(self._interval_s, self.look)
 
-    def key_rows(self) -> list[KeyBinding]:
-        """The keys that work now."""
-        rows = [row for row in keys_of("monitor") if row.id != "monitor.stop" or self.can_stop]
-        leave = "leave (the run goes on)" if self.snapshot and self.snapshot.status in ACTIVE else "leave"
-        return [*rows, *(replace(row, description=leave) if row.id == "app.quit" else row for row in keys_of("app"))]
-
     @property
-    def can_stop(self) -> bool:
-        return not self.readonly and (self.snapshot is None or self.snapshot.status in ACTIVE)
+    def marks(self) -> Marks:
+        return cast("TrainwizApp", self.app).marks if hasattr(self.app, "marks") else UNICODE_MARKS
+
+    def offers(self, need: Need) -> bool:
+        """Whether a key that needs this works now."""
+        if need == "replay":
+            return self.snapshot is not None and self.snapshot.replayed_s is not None
+        return not need or self.can(need)
+
+    def key_rows(self) -> list[KeyBinding]:
+        """The keys that work now; a key of the focused panel goes before the same key of the screen."""
+        panel = self.focused_panel
+        own = keys_of(panel.key_table) if isinstance(panel, MonitorPanel) and panel.key_table else ()
+        taken = {key for row in own for key in row.key.split(",")}
+        rows = [row for row in keys_of("monitor") if self.offers(row.needs) and not taken & set(row.key.split(","))]
+        leave = "leave (the run goes on)" if self.snapshot and self.snapshot.status in ACTIVE else "leave"
+        return [
+            *rows,
+            *own,
+            *(replace(row, description=leave) if row.id == "app.quit" else row for row in keys_of("app")),
+        ]
 
     # Looking
 
@@ -225,10 +204,22 @@ class MonitorScreen(Screen[None]):
     def _log_title(self) -> str:
         return (self.snapshot and self.snapshot.log_path) or "log"
 
-    def action_show_plan(self) -> None:
-        from trainwiz.tui.screens.plan_card import PlanCard
+    def action_show_traffic(self) -> None:
+        from trainwiz.tui.screens.traffic_card import TrafficCard
 
-        self.app.push_screen(PlanCard(self.folder, self.marks))
+        self.app.push_screen(TrafficCard(lambda: self.snapshot, self.marks))
+
+    def action_open_panel(self) -> None:
+        """Enter opens what the focused panel has to open; most panels become larger."""
+        panel = self.focused_panel
+        if isinstance(panel, DevicePanel) and (gpu := panel.chosen_gpu) is not None:
+            from trainwiz.tui.screens.gpu_card import GpuCard
+
+            self.app.push_screen(GpuCard(lambda: self.snapshot, gpu, self.marks))
+        elif isinstance(panel, LogView):
+            self.action_show_log()
+        elif panel is not None:
+            self.action_maximise()
 
     def action_help(self) -> None:
         focused = self.focused
@@ -236,24 +227,3 @@ class MonitorScreen(Screen[None]):
         if isinstance(focused, MonitorPanel):
             parts.insert(0, (focused.title_text, focused.help_text))
         self.app.push_screen(HelpCard("Monitor", parts, self.key_rows()))
-
-    def action_stop(self) -> None:
-        from trainwiz.tui.screens.stop_dialog import StopDialog
-
-        if self.readonly:
-            self.notify("This monitor is read-only: open it without --readonly to stop the run.")
-        elif self.snapshot is None or self.snapshot.status in ENDED or self.snapshot.status == "prepared":
-            self.notify("There is nothing to stop: the run is not running.")
-        else:
-            self.app.push_screen(StopDialog(self.snapshot), self._stop)
-
-    def _stop(self, how: str | None) -> None:
-        if how is not None:
-            self._ask_to_stop(now=how == "now")
-
-    @work(thread=True, group="stop", exit_on_error=False)
-    def _ask_to_stop(self, now: bool) -> None:
-        from trainwiz.core.launch.stop import stop_run
-
-        stop_run(self.folder, now=now, wait_s=0)
-        self.app.call_from_thread(self.look)

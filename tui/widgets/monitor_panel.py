@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import textwrap
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import RenderResult
 from textual.content import Content
 from textual.widget import Widget
 from trainwiz.core.plain import plain_text
+from trainwiz.tui.keys import ScreenName
 from trainwiz.tui.theme import UNICODE_MARKS, Marks
 
 if TYPE_CHECKING:
@@ -23,6 +25,8 @@ class MonitorPanel(Widget, can_focus=True):
     """A panel says in `lines` what it shows; `title` goes into its frame. `help_text` explains it to F1."""
 
     help_text = ""
+    key_table: ClassVar[ScreenName | None] = None
+    """The rows of the key table that work while this panel has the focus."""
 
     DEFAULT_CSS = """
     MonitorPanel {
@@ -38,11 +42,18 @@ class MonitorPanel(Widget, can_focus=True):
         self.snapshot: Snapshot | None = None
         self._title = title
         self.border_title = frame_title(title)
+        self._drawn_title = title
+        self._drawn: tuple[object, ...] = ()
 
     def show(self, snapshot: Snapshot) -> None:
+        """Show this look; what reads as before is not drawn again."""
         self.snapshot = snapshot
-        self.border_title = frame_title(self.title_of(snapshot))
-        self.refresh()
+        title = self.title_of(snapshot)
+        if title != self._drawn_title:
+            self._drawn_title = title
+            self.border_title = frame_title(title)
+        if not self.is_on_screen or _key(self.content()) != self._drawn:
+            self.refresh()
 
     def title_of(self, snapshot: Snapshot) -> str:
         """What stands in the frame."""
@@ -57,8 +68,14 @@ class MonitorPanel(Widget, can_focus=True):
         """At most `height` lines of at most `width` cells, the most important ones first."""
         return []
 
+    def wrapped(self, sentence: str, width: int) -> list[Content]:
+        """A quiet sentence in as many lines as it needs."""
+        return [Content.styled(line, "$muted") for line in textwrap.wrap(plain_text(sentence, 400), max(10, width))]
+
     def render(self) -> RenderResult:
-        return self.content()
+        content = self.content()
+        self._drawn = _key(content)
+        return content
 
     def content(self) -> Content:
         """What is shown now."""
@@ -67,3 +84,8 @@ class MonitorPanel(Widget, can_focus=True):
             return Content()
         lines = self.lines(self.snapshot, width, height)[:height]
         return Content("\n").join([line.truncate(width, ellipsis=True) for line in lines])
+
+
+def _key(content: Content) -> tuple[object, ...]:
+    """Equal where two contents look alike; Content itself compares its text only."""
+    return content.plain, tuple(content.spans)

@@ -1,0 +1,196 @@
+"""Lines about GPUs: one card in full, many cards in a row each, or in a cell each where there is little room."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from textual.content import Content
+from trainwiz.core.plain import plain_text
+from trainwiz.core.telemetry.so_far import limited_by_heat, real_throttling
+from trainwiz.tui.figures import GIB, gib
+from trainwiz.tui.theme import Marks
+from trainwiz.tui.widgets.meters import LABEL_WIDTH, bar_meter, spark, spark_meter
+
+if TYPE_CHECKING:
+    from trainwiz.core.telemetry.snapshot import GpuReading, Planned
+
+ROW_WITH_POWER = 48
+HOT_C = 83.0
+HOTTEST_C = 100.0
+VALUE_WIDTH = 15
+SMALL_BYTES = 0.2 * GIB
+"""What a driver itself holds of a card; less than this is no other job."""
+CELL_WIDTH = 13
+
+
+def card_lines(gpu: GpuReading, planned: Planned, width: int, height: int, marks: Marks) -> list[Content]:
+    """One card in at most `height` lines; with little room heat and power share one."""
+    if gpu.problem:
+        return [Content.styled(f"{marks.tight} cannot be read: {plain_text(gpu.problem)}", "$warning")]
+    value_width = VALUE_WIDTH if width >= 36 else 0
+    busy = spark_meter(
+        "busy", gpu.utilization_history, 100, unit(gpu.utilization_percent, "%"), width, marks, value_width
+    )
+    memory = bar_meter(
+        "memory",
+        share(gpu.memory_used_bytes, gpu.memory_total_bytes),
+        memory_words(gpu),
+        width,
+        marks,
+        share(planned.memory_bytes, gpu.memory_total_bytes),
+        value_width,
+    )
+    watts, heat = power_words(gpu), heat_words(gpu)
+    if height < 4:
+        return [
+            busy,
+            memory,
+            Content.assemble(("heat".ljust(LABEL_WIDTH), "$muted"), heat, "   ", (watts.plain, "$muted")),
+        ]
+    top_watts = gpu.power_limit_w or max((watt for watt in gpu.power_history if watt is not None), default=1.0)
+    power = spark_meter("power", gpu.power_history, top_watts, watts, width, marks, value_width)
+    warmth = spark_meter("heat", gpu.temperature_history, HOTTEST_C, heat, width, marks, value_width)
+    note, clock = holders_line(gpu, planned, width), clock_line(gpu, width)
+    # Without the room for both, who holds the memory says more than the clock.
+    notes = [note] if note is not None and height >= 5 else []
+    clocks = [clock] if clock is not None and height >= 5 + len(notes) else []
+    return [busy, memory, *notes, power, warmth, *clocks]
+
+
+def holders_line(gpu: GpuReading, planned: Planned, width: int) -> Content | None:
+    """ "this job 5.1   others 2.0   planned 5.4 GiB", at the right end below the memory."""
+    parts = []
+    if gpu.job_memory_bytes is not None:
+        parts.append(f"this job {gib(gpu.job_memory_bytes)}")
+        rest = (gpu.memory_used_bytes or 0) - gpu.job_memory_bytes
+        if rest > SMALL_BYTES:
+            parts.append(f"others {gib(rest)}")
+    if planned.memory_bytes is not None:
+        parts.append(f"planned {gib(planned.memory_bytes)}")
+    while parts and len("   ".join(parts)) + 4 > width:
+        parts.pop(0)
+    return Content.styled(f"{'   '.join(parts)} GiB".rjust(width), "$muted") if parts else None
+
+
+def clock_line(gpu: GpuReading, width: int) -> Content | None:
+    """Clock, what holds it back, fan and partition, as far as they are known."""
+    parts = []
+    if gpu.clock_mhz is not None:
+        limit = "" if gpu.clock_limit_mhz is None else f" of {gpu.clock_limit_mhz:,.0f}"
+        parts.append(Content(f"{gpu.clock_mhz:,.0f}{limit} MHz"))
+    held = real_throttling(gpu.throttle_reasons)
+    if held:
+        parts.append(Content.styled(f"held by {' and '.join(plain_text(reason, 30) for reason in held)}", "$warning"))
+    if gpu.fan_percent is not None:
+        parts.append(Content(f"fan {gpu.fan_percent:.0f} %"))
+    if gpu.mig:
+        parts.append(Content(f"MIG {plain_text(gpu.mig, 20)}"))
+    if not parts:
+        return None
+    line = Content("   ").join(parts)
+    while len(parts) > 1 and line.cell_length > width - LABEL_WIDTH:
+        parts.pop()
+        line = Content("   ").join(parts)
+    return Content.assemble(("clock".ljust(LABEL_WIDTH), "$muted"), line)
+
+
+def row(gpu: GpuReading, width: int, marks: Marks, *, chosen: bool = False) -> Content:
+    """One card in one line: number, busy, memory, heat, power."""
+    head = Content.styled(
+        f"{gpu.index:<2}" if not chosen else f"{gpu.index}{marks.here}", "$accent" if chosen else "$muted"
+    )
+    if gpu.problem:
+        return Content.assemble(head, " ", (f"{marks.tight} {plain_text(gpu.problem)}", "$warning"))
+    heat = heat_words(gpu)
+    # A card that is held back says so; where the words have no room, a mark does.
+    if heat.cell_length > 7 and width < ROW_WITH_POWER + 14:
+        heat = Content.styled(f"{gpu.temperature_c or 0:.0f} °C{marks.tight}", "$warning")
+    busy = unit(gpu.utilization_percent, "%")
+    values = Content.assemble(
+        busy.pad_left(max(0, 5 - busy.cell_length)),
+        f"  {gib(gpu.memory_used_bytes):>5} of {gib(gpu.memory_total_bytes)} GiB  ",
+        heat.pad_left(max(0, 6 - heat.cell_length)),
+        "" if width < ROW_WITH_POWER else " " * 8 if gpu.power_w is None else f"  {gpu.power_w:4.0f} W",
+        f"  MIG {plain_text(gpu.mig, 10)}" if gpu.mig and width >= ROW_WITH_POWER + 16 else "",
+    )
+    room = max(0, width - 3 - values.cell_length)
+    chart = spark(gpu.utilization_history, room, 100, marks).rjust(room)
+    return Content.assemble(head, (chart, "$accent 75%"), " ", values)
+
+
+def cells(gpus: Sequence[GpuReading], width: int, height: int, marks: Marks) -> list[Content]:
+    """All cards in `height` lines, several in each: number, busy, GiB used, and a mark where one needs a look."""
+    columns = max(1, width // CELL_WIDTH)
+    room = columns * height
+    shown = list(gpus) if len(gpus) <= room else list(gpus)[: max(0, room - 1)]
+    parts = [_cell(gpu, marks) for gpu in shown]
+    if len(shown) < len(gpus):
+        parts.append(Content.styled(f"{len(gpus) - len(shown)} more", "$muted"))
+    padded = [part.pad_right(max(0, CELL_WIDTH - part.cell_length)) for part in parts]
+    return [Content("").join(padded[start : start + columns]) for start in range(0, len(padded), columns)]
+
+
+def _cell(gpu: GpuReading, marks: Marks) -> Content:
+    number = (f"{gpu.index} ", "$muted")
+    if gpu.problem:
+        return Content.assemble(number, (f"{marks.tight} lost", "$warning"))
+    busy = "?" if gpu.utilization_percent is None else f"{gpu.utilization_percent:.0f}%"
+    slowed = limited_by_heat(gpu.throttle_reasons)
+    mark = (marks.tight, "$warning") if slowed else (" ", "")
+    return Content.assemble(number, f"{busy:>4}{gib(gpu.memory_used_bytes):>5}", mark)
+
+
+def processes_lines(gpu: GpuReading, marks: Marks) -> list[Content]:
+    """Who holds memory of the card: this job's processes first, each with its name and GiB."""
+    if not gpu.processes:
+        return []
+    lines = []
+    for process in sorted(gpu.processes, key=lambda one: (not one.mine, -(one.memory_used_bytes or 0))):
+        held = "unknown" if process.memory_used_bytes is None else f"{gib(process.memory_used_bytes)} GiB"
+        whose = (f"{marks.here} this job", "$accent") if process.mine else ("  other", "$muted")
+        name = plain_text(process.name or "not visible from here", 40)
+        lines.append(Content.assemble(f"{process.pid:>9}  {held:>10}  ", (f"{whose[0]:<12}", whose[1]), name))
+    return lines
+
+
+def short_name(name: str) -> str:
+    """ "NVIDIA GeForce RTX 2080 SUPER" as "RTX 2080 SUPER"."""
+    return plain_text(name, 40).removeprefix("NVIDIA ").removeprefix("GeForce ")
+
+
+def memory_words(gpu: GpuReading) -> Content:
+    return Content(f"{gib(gpu.memory_used_bytes)} of {gib(gpu.memory_total_bytes)} GiB")
+
+
+def power_words(gpu: GpuReading) -> Content:
+    limit = "" if gpu.power_limit_w is None else f" of {gpu.power_limit_w:.0f}"
+    return Content("not readable" if gpu.power_w is None else f"{gpu.power_w:.0f}{limit} W")
+
+
+def heat_words(gpu: GpuReading) -> Content:
+    if gpu.temperature_c is None:
+        return Content.styled("not readable", "$muted")
+    throttles = limited_by_heat(gpu.throttle_reasons)
+    text = f"{gpu.temperature_c:.0f} °C" + (", throttles" if throttles else "")
+    return Content.styled(text, "$warning" if throttles or gpu.temperature_c >= HOT_C else "$foreground")
+
+
+def held_words(gpu: GpuReading) -> str:
+    """What holds the clock back, and since when, as a sentence."""
+    held = real_throttling(gpu.throttle_reasons)
+    if not held:
+        return "Nothing holds the clock back."
+    since = ""
+    if gpu.throttled_since_s is not None:
+        since = f" since {time.strftime('%H:%M', time.localtime(gpu.throttled_since_s))}"
+    return f"The clock is held back by {' and '.join(plain_text(reason, 30) for reason in held)}{since}."
+
+
+def unit(value: float | None, name: str) -> Content:
+    return Content.styled("not readable", "$muted") if value is None else Content(f"{value:.0f} {name}")
+
+
+def share(part: float | None, whole: float | None) -> float | None:
+    return part / whole if part is not None and whole else None
