@@ -26,7 +26,11 @@ class TrainwizApp(App[int]):
 
     TITLE = "trainwiz"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("app")]
-    CSS_PATH: ClassVar[list[str | PurePath]] = [HERE / "trainwiz.tcss", HERE / "screens" / "plan.tcss"]
+    CSS_PATH: ClassVar[list[str | PurePath]] = [
+        HERE / "trainwiz.tcss",
+        HERE / "screens" / "plan.tcss",
+        HERE / "screens" / "monitor.tcss",
+    ]
 
     def __init__(self, first_screen: Callable[[], Screen[Any]], *, ascii_only: bool | None = None) -> None:
         super().__init__()

@@ -51,7 +51,6 @@ class MonitorScreen(PanelScreen, RunActions):
     """`readonly` takes away every key that changes the run. `clock` gives Unix time in seconds."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("monitor")]
-    CSS_PATH = "monitor.tcss"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (76, "-medium"), (100, "-wide"), (150, "-huge")]
     VERTICAL_BREAKPOINTS = [(0, "-flat"), (22, "-low"), (34, "-high"), (48, "-tall")]
 
