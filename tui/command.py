@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -51,6 +52,8 @@ app = typer.Typer(
     name="trainwiz", cls=RootGroup, invoke_without_command=True, add_completion=False, rich_markup_mode=None
 )
 
+SPEED = re.compile(r"-?[0-9.]+(e[0-9]+)?x?", re.IGNORECASE)
+
 AsJson = Annotated[bool, typer.Option("--json", help="JSON instead of text.")]
 
 
@@ -97,19 +100,46 @@ def bench(
     return run_bench(choices, limit_s=seconds)
 
 
-@app.command("monitor")
+class MonitorCommand(typer.core.TyperCommand):
+    """`trainwiz monitor`: `--replay` with or without a speed."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, replay_without_speed(args))
+
+
+def replay_without_speed(args: Sequence[str]) -> list[str]:
+    """`--replay` before anything that is no number means `--replay 60`."""
+    result: list[str] = []
+    for position, argument in enumerate(args):
+        result.append(argument)
+        following = args[position + 1] if position + 1 < len(args) else ""
+        if argument == "--replay" and not SPEED.fullmatch(following):
+            result.append("60")
+    return result
+
+
+WHAT_TO_WATCH = "A run's name, a folder, a file of metrics, a process id, or gpu:0; none: what is running, or the list."
+REPLAY_HELP = "Play a run that has ended, SPEED times as fast (60)."
+
+
+@app.command("monitor", cls=MonitorCommand)
 def monitor(
-    target: Annotated[str | None, typer.Argument(metavar="RUN", help="Run name, folder or process id.")] = None,
+    target: Annotated[str | None, typer.Argument(metavar="WHAT", help=WHAT_TO_WATCH)] = None,
     once: Annotated[bool, typer.Option("--once", help="Print the state once and leave.")] = False,
     as_json: AsJson = False,
     plain: Annotated[bool, typer.Option("--plain", help="Lines only, for pipes and screen readers.")] = False,
-    readonly: Annotated[bool, typer.Option("--readonly", help="Watch only: no key can stop the run.")] = False,
-    interval: Annotated[float, typer.Option("--interval", help="Seconds between two readings.", min=0.1)] = 1.0,
+    every: Annotated[
+        float | None, typer.Option("--every", metavar="S", help="Seconds between two readings (1; with --plain 5).")
+    ] = None,
+    readonly: Annotated[bool, typer.Option("--readonly", help="Watch only: no key changes the run.")] = False,
+    replay: Annotated[str | None, typer.Option("--replay", metavar="SPEED", help=REPLAY_HELP)] = None,
 ) -> int:
-    """Watch a run; without RUN the newest in ./runs."""
+    """Watch a training: a run, the folder of another tool, or a process."""
     from trainwiz.tui.commands.monitor import run_monitor
 
-    return run_monitor(target, once=once, as_json=as_json, plain=plain, readonly=readonly, interval_s=interval)
+    return run_monitor(
+        target, once=once, as_json=as_json, plain=plain, readonly=readonly, interval_s=every, replay=replay
+    )
 
 
 @app.command("hardware")

@@ -54,6 +54,8 @@ class ReplaySource(RunSource):
         """The state as it was: no end, no checkpointed outcome, no attempt that was still to come."""
         if self._play.over:
             return self._final
+        # Whether the training speaks yet is in its metrics.
+        self._read_metrics()
         moment = self._play.moment()
         begun = [attempt for attempt in self._final.attempts if attempt.started_s <= moment]
         since_s = begun[-1].started_s if begun else 0.0

@@ -84,7 +84,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (("--profile",), "requires an argument"),
         (("plan", "extra"), "extra"),
         (("runs", "show"), "RUN"),
-        (("monitor", "--interval", "soon"), "--interval"),
+        (("monitor", "--every", "soon"), "--every"),
         (("--micro-batch", "3", "runs", "list"), "Write --micro-batch after the command"),
         (("--micro-batch", "six", "--yes"), "--micro-batch: 'six' is not a whole number."),
         (("--micro-batch", "0", "--yes"), "--micro-batch: 0 must be above 0."),

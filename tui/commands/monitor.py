@@ -1,92 +1,151 @@
-"""`trainwiz monitor [RUN]`: the live screen, one look, or a line every few seconds."""
+"""`trainwiz monitor [WHAT]`: the live screen, one look, or a line every few seconds."""
 
 from __future__ import annotations
 
+import math
 import sys
-import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from trainwiz.core.errors import usage_error
-from trainwiz.core.plain import plain_text
-from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.listing import find_run, list_runs
 from trainwiz.core.run.names import DEFAULT_ROOT
-from trainwiz.core.run.status import ACTIVE, ENDED
-from trainwiz.tui.output import is_terminal, say, say_json
+from trainwiz.tui.output import is_terminal, say_json
+
+if TYPE_CHECKING:
+    from trainwiz.core.telemetry.discovery import Found
+    from trainwiz.core.telemetry.target import Target
+
+SCREEN_INTERVAL_S = 1.0
+PLAIN_INTERVAL_S = 5.0
+SHORTEST_INTERVAL_S = 0.1
+LONGEST_INTERVAL_S = 86_400.0
 
 
 def run_monitor(
-    target: str | None, *, once: bool, as_json: bool, plain: bool, readonly: bool, interval_s: float = 1.0
+    text: str | None,
+    *,
+    once: bool,
+    as_json: bool,
+    plain: bool,
+    readonly: bool,
+    interval_s: float | None = None,
+    replay: str | None = None,
 ) -> int:
-    """Watch the run that `target` names; None takes the one active run, else the newest.
+    """Watch what `text` means; None takes what is running, or shows the list where that is not one thing.
 
-    `as_json` alone is one look; with `plain` it is one JSON document a line. Returns the exit code 0:
-    watching went well, whatever became of the run. Raises UsageError for a target that is no run.
+    `as_json` alone is one look; with `plain` it is one JSON document a line. `replay` is a speed as typed.
+    Returns the exit code 0: watching went well, whatever became of the run. Raises UsageError for what
+    cannot be watched.
     """
-    folder = choose_run(target)
-    if plain and not once:
-        return follow_plainly(folder, as_json=as_json, interval_s=interval_s)
-    if once or as_json:
-        return look_once(folder, as_json=as_json)
-    if not (is_terminal(sys.stdin) and is_terminal(sys.stdout)):
+    looks_once = once or (as_json and not plain)
+    check_interval(interval_s)
+    on_terminal = is_terminal(sys.stdin) and is_terminal(sys.stdout)
+    if not (looks_once or plain or on_terminal):
+        message = "The live monitor needs a terminal; without one use --once, --plain or --json."
+        raise usage_error("no_terminal", "terminal", message)
+    target, found = choose(text)
+    if target is None and not (looks_once or plain):
+        return show_screen(None, readonly=readonly, interval_s=interval_s, replay=replay)
+    if target is None:
+        from trainwiz.tui.commands.monitor_list import say_targets
+
+        say_targets(found, as_json=as_json)
+        return 0
+    if replay is not None:
+        target = replayed(target, replay, once=looks_once)
+    if looks_once:
+        return look_once(target, as_json=as_json)
+    if plain:
+        from trainwiz.tui.commands.monitor_follow import follow
+
+        return follow(target, as_json=as_json, interval_s=PLAIN_INTERVAL_S if interval_s is None else interval_s)
+    return show_screen(target, readonly=readonly, interval_s=interval_s)
+
+
+def check_interval(interval_s: float | None) -> None:
+    """Raises UsageError for an interval that no look can keep."""
+    if interval_s is None or SHORTEST_INTERVAL_S <= interval_s <= LONGEST_INTERVAL_S:
+        return
+    given = "not a number" if math.isnan(interval_s) else f"{interval_s:g}"
+    message = f"--every takes seconds from {SHORTEST_INTERVAL_S:g} to {LONGEST_INTERVAL_S:,.0f}; {given} is none."
+    raise usage_error("bad_interval", "--every", message)
+
+
+def choose(text: str | None) -> tuple[Target | None, list[Found]]:
+    """(what is meant, all there is where nothing was named); no target where a choice is needed.
+
+    Raises UsageError where `text` names nothing, or where there is nothing to watch at all.
+    """
+    from trainwiz.core.telemetry.discovery import default_target, find_target, list_targets
+
+    if text is not None:
+        return find_target(text), []
+    found = list_targets()
+    if not found:
         raise usage_error(
-            "no_terminal", "terminal", "The live monitor needs a terminal; without one use --once, --plain or --json."
+            "no_runs",
+            str(DEFAULT_ROOT),
+            f"Nothing trains here now, and there are no runs in {DEFAULT_ROOT}/ yet; `trainwiz --profile cpu-demo --yes` "
+            "makes one, and `trainwiz monitor FOLDER` opens one that lies elsewhere.",
         )
-    from trainwiz.core.telemetry.target import Target
-    from trainwiz.tui.app import TrainwizApp
-    from trainwiz.tui.screens.monitor import MonitorScreen
-
-    return TrainwizApp(lambda: MonitorScreen(Target.of_run(folder), readonly, interval_s=interval_s)).run() or 0
+    return default_target(found), found
 
 
-def choose_run(target: str | None) -> RunFolder:
-    """The run that is meant. Raises UsageError with the nearest names when there is none."""
-    if target is not None:
-        return find_run(target)
-    runs = list_runs()
-    active = [run for run in runs if run.status in ACTIVE]
-    for run in (active or runs)[:1]:
-        return RunFolder(DEFAULT_ROOT / run.name)
-    raise usage_error(
-        "no_runs",
-        str(DEFAULT_ROOT),
-        f"There are no runs in {DEFAULT_ROOT}/ yet; `trainwiz --profile cpu-demo --yes` makes one, and "
-        "`trainwiz monitor FOLDER` opens one that lies elsewhere.",
-    )
+def replayed(target: Target, speed: str, *, once: bool = False) -> Target:
+    """The target as a replay. Raises UsageError where it cannot be one."""
+    from trainwiz.core.run.folder import RunFolder
+    from trainwiz.core.run.state import read_state
+    from trainwiz.core.telemetry.replay import spans_of
+    from trainwiz.core.telemetry.replay_clock import parse_speed
+
+    if once:
+        message = "--replay goes with the screen or with --plain; --once shows how the run ended."
+        raise usage_error("replay_once", "--replay", message)
+    if target.kind != "run":
+        message = f"{target.name} was not run by trainwiz: only its own runs keep the times that a replay needs."
+        raise usage_error("replay_foreign", "--replay", message)
+    folder = RunFolder(target.path)
+    spans_of(folder, read_state(folder))
+    return replace(target, replay_speed=parse_speed(speed))
 
 
-def look_once(folder: RunFolder, *, as_json: bool) -> int:
-    from trainwiz.core.telemetry.run_source import RunSource
+def look_once(target: Target, *, as_json: bool) -> int:
+    from trainwiz.core.telemetry.target import open_source
 
-    snapshot = RunSource(folder).read_all()
+    source = open_source(target)
+    try:
+        snapshot = source.read_all()
+    finally:
+        source.close()
     if as_json:
         say_json(snapshot.to_json())
         return 0
     from trainwiz.tui.commands.monitor_text import summary_lines
+    from trainwiz.tui.output import say_labelled
 
     for line in summary_lines(snapshot):
-        say(line)
+        say_labelled(line)
     return 0
 
 
-def follow_plainly(folder: RunFolder, *, as_json: bool, interval_s: float) -> int:
-    """A line every `interval_s` seconds until the run has ended; Ctrl-C only ends the watching."""
-    from trainwiz.core.telemetry.run_source import RunSource
-    from trainwiz.tui.commands.monitor_text import plain_line
+def show_screen(
+    target: Target | None, *, readonly: bool, interval_s: float | None = None, replay: str | None = None
+) -> int:
+    """The screen on `target`; None lets the user choose first."""
+    from textual.screen import Screen
+    from trainwiz.tui.app import TrainwizApp
+    from trainwiz.tui.screens.monitor import MonitorScreen
 
-    source = RunSource(folder)
-    try:
-        while True:
-            snapshot = source.read_all()
-            if as_json:
-                say_json(snapshot.to_json(), compact=True)
-            else:
-                say(plain_line(snapshot))
-            if snapshot.status in ENDED:
-                if snapshot.ending is not None and not as_json:
-                    say(plain_text(snapshot.ending.text))
-                    if snapshot.ending.remedy:
-                        say(f"Next: {plain_text(snapshot.ending.remedy)}")
-                return 0
-            time.sleep(max(0.1, interval_s))
-    except KeyboardInterrupt:
-        return 0
+    every_s = SCREEN_INTERVAL_S if interval_s is None else interval_s
+
+    def watch(chosen: Target) -> MonitorScreen:
+        return MonitorScreen(chosen, readonly, interval_s=every_s)
+
+    def first() -> Screen[None]:
+        if target is not None:
+            return watch(target)
+        from trainwiz.tui.screens.run_picker import RunPicker
+
+        return RunPicker(lambda chosen: watch(chosen if replay is None else replayed(chosen, replay)))
+
+    return TrainwizApp(first).run() or 0

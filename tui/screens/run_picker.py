@@ -1,0 +1,152 @@
+"""RunPicker: what is running and recent, when `trainwiz monitor` was not told which."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from textual import on, work
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.content import Content
+from textual.screen import Screen
+from textual.widgets import OptionList, Static
+from textual.widgets.option_list import Option
+from textual.worker import Worker, WorkerState
+from trainwiz.core.errors import TrainwizError
+from trainwiz.core.plain import plain_text
+from trainwiz.tui.commands.monitor_list import cells, name_to_give
+from trainwiz.tui.keys import bindings, keys_of
+from trainwiz.tui.theme import UNICODE_MARKS
+from trainwiz.tui.widgets.help_card import HelpCard
+from trainwiz.tui.widgets.key_bar import KeyBar
+from trainwiz.tui.widgets.run_header import STATUS_STYLES, status_mark
+
+if TYPE_CHECKING:
+    from trainwiz.core.telemetry.discovery import Found
+    from trainwiz.core.telemetry.target import Target
+
+REFRESH_S = 2.0
+NAME_WIDTH = 34
+STATUS_WIDTH = 9
+STEP_WIDTH = 20
+ABOUT = (
+    "Runs of trainwiz, and trainings of other tools that were found on this machine. What runs comes first, then the "
+    "newest. Watching changes nothing. To watch something else, give its folder: trainwiz monitor FOLDER."
+)
+
+
+class RunPicker(Screen[None]):
+    """Enter watches: `watch` makes the screen for a target. `clock` gives Unix time in seconds."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("picker")]
+    AUTO_FOCUS = "OptionList"
+
+    DEFAULT_CSS = """
+    RunPicker { layout: vertical; }
+    RunPicker #title { height: 2; padding: 0 1; }
+    RunPicker OptionList { height: 1fr; border: none; background: $background; padding: 0; }
+    """
+
+    def __init__(
+        self,
+        watch: Callable[[Target], Screen[Any]],
+        *,
+        find: Callable[[], Sequence[Found]] | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        super().__init__()
+        self._watch = watch
+        self._find = find
+        self._clock = clock
+        self._found: Sequence[Found] = ()
+        self._looking = False
+
+    def compose(self) -> ComposeResult:
+        yield Static("Looking for what is running.", id="title", markup=False)
+        options: OptionList = OptionList(markup=False)
+        yield options
+        yield KeyBar(lambda: [*keys_of("picker"), *keys_of("app")])
+
+    def on_mount(self) -> None:
+        self.call_after_refresh(self._look)
+        self.set_interval(REFRESH_S, self._look)
+
+    def _look(self) -> None:
+        if not self._looking and self.is_current:
+            self._looking = True
+            self._find_targets()
+
+    @work(thread=True, group="find", exit_on_error=False)
+    def _find_targets(self) -> None:
+        # Loaded here, after the first frame.
+        from trainwiz.core.telemetry.discovery import list_targets
+
+        try:
+            found = (self._find or list_targets)()
+        finally:
+            self._looking = False
+        self.app.call_from_thread(self._show, found)
+
+    def _show(self, found: Sequence[Found]) -> None:
+        if not self.is_attached:
+            return
+        options = self.query_one(OptionList)
+        marked = self._marked
+        self._found = tuple(found)
+        running = sum(one.runs_now for one in found)
+        words = f"{running} running" if running else "Nothing is running"
+        title = f"{words}, {len(found) - running} ended. Which one?" if found else "There is nothing to watch any more."
+        self.query_one("#title", Static).update(title)
+        options.clear_options()
+        options.add_options([Option(self._line(one)) for one in found])
+        names = [name_to_give(one) for one in found]
+        if found:
+            options.highlighted = names.index(name_to_give(marked)) if marked and name_to_give(marked) in names else 0
+
+    @property
+    def _marked(self) -> Found | None:
+        index = self.query_one(OptionList).highlighted
+        return self._found[index] if index is not None and index < len(self._found) else None
+
+    def _line(self, found: Found) -> Content:
+        name, status, step, loss, what, began = cells(found, self._clock())
+        mark = status_mark(found.status, getattr(self.app, "marks", UNICODE_MARKS))
+        first = Content.styled(f"{mark} {status:<{STATUS_WIDTH}}", STATUS_STYLES.get(status, "$muted"))
+        figures = "  ".join(
+            part for part in (f"step {step}" if step != "-" else "", f"loss {loss}" if loss != "-" else "") if part
+        )
+        more = "  ".join(part for part in (what if what != "-" else "", began if began != "-" else "") if part)
+        return Content.assemble(first, f" {name:<{NAME_WIDTH}}  ", f"{figures:<{STEP_WIDTH}}", "  ", (more, "$muted"))
+
+    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
+        if event.state == WorkerState.ERROR:
+            error = event.worker.error
+            sentence = str(error) if isinstance(error, TrainwizError) else f"{type(error).__name__}: {error}"
+            self.query_one("#title", Static).update(plain_text(sentence, 300))
+
+    @on(OptionList.OptionSelected)
+    def _selected(self, event: OptionList.OptionSelected) -> None:
+        event.stop()
+        self.action_open()
+
+    def action_open(self) -> None:
+        if self._marked is None:
+            return
+        try:
+            screen = self._watch(self._marked.target)
+        except TrainwizError as error:
+            self.notify(plain_text(error, 300), severity="error", markup=False)
+            return
+        self.app.switch_screen(screen)
+
+    def action_move(self, by: int) -> None:
+        options = self.query_one(OptionList)
+        if self._found:
+            options.highlighted = ((options.highlighted or 0) + by) % len(self._found)
+
+    def action_help(self) -> None:
+        self.app.push_screen(
+            HelpCard("What can be watched", [("The list", ABOUT)], [*keys_of("picker"), *keys_of("app")])
+        )
