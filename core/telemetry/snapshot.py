@@ -184,6 +184,8 @@ class Snapshot:
     max_steps: int | None = None
     epoch: float | None = None
     eta_s: float | None = None
+    command: str | None = None
+    """Command line of a job that was started elsewhere, secrets left out."""
     started_s: float | None = None
     ended_s: float | None = None
     pace: Pace = field(default_factory=lambda: Pace(None, None, None, None, None))
@@ -207,6 +209,8 @@ class Snapshot:
     """Where all of the log lies; None where this kind of source has none."""
     read_from: tuple[str, ...] = ()
     """The files that the metrics come from, for sources that had to look for them."""
+    hyperparameters: Mapping[str, str] = field(default_factory=dict)
+    """What a foreign job's files say of its settings, as text."""
     actions: frozenset[Action] = frozenset()
     """What can be done to the run from here, now."""
     notes: tuple[Note, ...] = ()
@@ -245,6 +249,7 @@ class Snapshot:
             "epoch": self.epoch,
             "eta_s": self.eta_s,
             "step_s": self.pace.step_s,
+            "command": self.command,
             "metrics": {name: summary.to_json() for name, summary in self.metrics.items()},
             "gpus": [dict(gpu.sample) for gpu in self.gpus],
             "host": {**self.host.sample, "disk_lasts_s": self.host.disk_lasts_s},
@@ -258,4 +263,6 @@ class Snapshot:
             "advice": [advice.to_json() for advice in self.advice],
             "notes": [note.to_json() for note in self.notes],
             "problems": list(self.problems),
+            "read_from": list(self.read_from),
+            "hyperparameters": dict(self.hyperparameters),
         }
