@@ -5,9 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainwiz.core.telemetry.processes import ProcessSampler
+
+if TYPE_CHECKING:
+    from trainwiz.core.telemetry.machine_sampler import MachineSampler
 
 EVERY_S = 1.0
 """A sample is taken at most this often; in between nothing is read."""
@@ -28,9 +31,9 @@ class LiveMachine:
         self.disk_path = disk_path
         self._clock = clock
         self._every_s = every_s
-        self._samplers = {pid: ProcessSampler(pid) for pid in root_pids}
+        self._samplers = [ProcessSampler(pid) for pid in root_pids]
         self._next_s = 0.0
-        self._gpus: Any = None
+        self._machine: MachineSampler | None = None
 
     def sample(self) -> dict[str, Any] | None:
         """A row of system.jsonl; None where the last one is younger than `every_s`."""
@@ -38,23 +41,19 @@ class LiveMachine:
         if now < self._next_s:
             return None
         self._next_s = now + self._every_s
-        # NVML and psutil are loaded by the first sample, which comes after the first frame.
-        from trainwiz.core.telemetry.gpu import GpuSampler
-        from trainwiz.core.telemetry.host import sample_host
+        if self._machine is None:
+            # NVML and psutil are loaded by the first sample, which comes after the first frame.
+            from trainwiz.core.telemetry.machine_sampler import MachineSampler
 
-        if self._gpus is None:
-            self._gpus = GpuSampler()
-        gpus, unavailable = self._gpus.sample()
-        return {
-            "time_s": self._clock(),
-            "gpus": gpus,
-            "host": sample_host(self.disk_path),
-            "processes": [row for sampler in self._samplers.values() for row in sampler.sample()],
-            "unavailable": unavailable,
-        }
+            self._machine = MachineSampler(self.disk_path, clock=self._clock)
+        return self._machine.sample([row for sampler in self._samplers for row in sampler.sample()])
+
+    def hurry(self) -> None:
+        """Let the next sample come at once."""
+        self._next_s = 0.0
 
     def close(self) -> None:
         """Let go of the driver."""
-        if self._gpus is not None:
-            self._gpus.close()
-            self._gpus = None
+        if self._machine is not None:
+            self._machine.close()
+            self._machine = None

@@ -34,12 +34,23 @@ class Target:
 
 def open_source(target: Target, *, clock: Callable[[], float] = time.time) -> Source:
     """The source that reads `target`. Opens nothing that could fail: that is said by its first look."""
-    from trainwiz.core.telemetry.run_source import RunSource
-
     if target.replay_speed is not None:
         from trainwiz.core.telemetry.replay import ReplaySource
 
         return ReplaySource(RunFolder(target.path), target.replay_speed)
     if target.kind == "run":
+        from trainwiz.core.telemetry.run_source import RunSource
+
         return RunSource(RunFolder(target.path), clock=clock)
+    if target.kind == "process":
+        from trainwiz.core.telemetry.process_source import ProcessSource
+
+        return ProcessSource(target, clock=clock)
+    from trainwiz.core.telemetry.folder_source import FolderSource
+
+    return FolderSource(open_files_source(target, clock=clock), target.path, clock=clock)
+
+
+def open_files_source(target: Target, *, clock: Callable[[], float] = time.time) -> Source:
+    """The source of the files alone that a Trainer or TensorBoard writes: it knows no processes."""
     raise NotImplementedError(target.kind)

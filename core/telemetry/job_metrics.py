@@ -1,0 +1,196 @@
+"""Where a job's metrics and log lie: from the files that it has open, its command line and its working folder."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainwiz.core.telemetry.job import Job, training_tops
+from trainwiz.core.telemetry.job_arguments import output_paths
+from trainwiz.core.telemetry.open_files import OpenFile, is_written, open_files, written_through
+from trainwiz.core.telemetry.process_facts import working_folder
+from trainwiz.core.telemetry.process_table import ProcessTable
+from trainwiz.core.telemetry.target import Target
+
+EVENT_FILE = re.compile(r"events\.out\.tfevents\.\d+\.(?P<host>.+?)(\.(?P<pid>\d+)\.\d+)?(\.v2)?")
+EVENT_WORD = "tfevents"
+RECORDS = ("trainer_state.json", "metrics.csv")
+CLOCK_SLACK_S = 2.0
+MOST_ENTRIES = 4_000
+DEEPEST = 5
+SKIPPED = frozenset(
+    {".git", ".venv", "venv", "node_modules", "site-packages", "__pycache__", ".cache", "wandb", "runs.old"}
+)
+
+Recognise = Callable[[Path], Target | str]
+
+
+@dataclass(frozen=True, slots=True)
+class Clues:
+    """What one look at the processes of a job tells."""
+
+    cwd: Path | None
+    event_files: tuple[Path, ...] = ()
+    """Open for writing."""
+    outputs: tuple[Path, ...] = ()
+    """Named on the command line."""
+    log: Path | None = None
+    """The file that its standard output goes to."""
+    log_reason: str | None = None
+    """Why there is no `log`."""
+    unreadable: str | None = None
+    """Why its open files are not known."""
+    uses_gpu: bool | None = None
+    """Whether it has a graphics card open; None where that is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundMetrics:
+    target: Target
+    why: str
+    """How it was found, in a few words: "the event file that it has open"."""
+    rank: int
+    """The lower the better."""
+
+
+def clues_of(job: Job, table: ProcessTable) -> Clues:
+    """Look at all processes of the job. What ends meanwhile, or belongs to another user, is left out."""
+    pids = [pid for root in job.roots for pid in table.tree(root.pid)]
+    opened = {pid: open_files(pid) for pid in pids}
+    seen = {pid: files for pid, files in opened.items() if files is not None}
+    cwd = next((folder for folder in map(working_folder, reversed(pids)) if folder is not None), None)
+    for root in job.roots:
+        cwd = working_folder(root.pid) or cwd
+    outputs: list[Path] = []
+    if cwd is not None:
+        for pid in pids:
+            outputs += output_paths(table.command(pid), working_folder(pid) or cwd)
+    log, log_reason = _log_of(seen)
+    return Clues(
+        cwd=cwd,
+        event_files=tuple(dict.fromkeys(_written_events(seen))),
+        outputs=tuple(dict.fromkeys(outputs)),
+        log=log,
+        log_reason=log_reason,
+        unreadable=None
+        if seen or not pids
+        else f"Process {job.pid} belongs to another user: its files cannot be seen.",
+        uses_gpu=any(file.name.startswith("/dev/nvidia") for files in seen.values() for file in files)
+        if seen
+        else None,
+    )
+
+
+def _written_events(seen: dict[int, list[OpenFile]]) -> Iterator[Path]:
+    for pid, files in seen.items():
+        for file in files:
+            if file.path is not None and EVENT_WORD in file.path.name and is_written(pid, file.descriptor):
+                yield file.path
+
+
+def _log_of(seen: dict[int, list[OpenFile]]) -> tuple[Path | None, str | None]:
+    """The file behind standard output, else standard error, of the first process that has one; through a pipe too."""
+    ends: list[OpenFile] = []
+    for descriptor in (1, 2):
+        for files in seen.values():
+            ends += [file for file in files if file.descriptor == descriptor]
+    for end in ends:
+        if end.path is not None:
+            return end.path, None
+    for pipe in dict.fromkeys(end.name for end in ends if end.kind == "pipe"):
+        for path in written_through(pipe):
+            return path, None
+    kinds = {end.kind for end in ends}
+    if "terminal" in kinds:
+        return None, "Its output goes to a terminal, where nobody else can read it."
+    if "pipe" in kinds or "socket" in kinds:
+        return None, "Its output goes to another program that keeps no file of it."
+    return None, "Its output is thrown away." if kinds == {"null"} else "Where its output goes is not known."
+
+
+def find_metrics(job: Job, clues: Clues, table: ProcessTable, recognise: Recognise) -> FoundMetrics | None:
+    """The best place that holds metrics of this very job; None where there is none (yet)."""
+    pids = {pid for root in job.roots for pid in table.tree(root.pid)}
+    for rank, (why, paths) in enumerate(_places(job, clues, pids, table)):
+        for path in paths:
+            found = recognise(path)
+            if isinstance(found, Target):
+                return FoundMetrics(found, why, rank)
+    return None
+
+
+def _places(job: Job, clues: Clues, pids: set[int], table: ProcessTable) -> Iterator[tuple[str, Iterable[Path]]]:
+    since_s = job.started_s - CLOCK_SLACK_S
+    yield "the event file that it has open", _homes_of(clues.event_files, clues.outputs)
+    fresh = [path for path in clues.outputs if newest_record(path, since_s, pids) is not None]
+    yield "the output folder of its command", fresh
+    yield "the log that it writes", [clues.log] if clues.log is not None else []
+    if clues.cwd is not None and not _shared(clues.cwd, job, table):
+        newest = newest_record(clues.cwd, since_s, pids)
+        yield "its working folder", _homes_of([newest], ()) if newest is not None else []
+
+
+def _shared(cwd: Path, job: Job, table: ProcessTable) -> bool:
+    """Whether another training works in the same folder: whose files are new there cannot be told."""
+    own = {root.pid for root in job.roots}
+    return any(top not in own and working_folder(top) == cwd for top in training_tops(table))
+
+
+def _homes_of(files: Iterable[Path], outputs: Iterable[Path]) -> list[Path]:
+    """The folders to read for such files, the widest first: the output folder that holds them, else their own."""
+    files = list(files)
+    if not files:
+        return []
+    folders = list(dict.fromkeys(file.parent for file in files))
+    homes = [output for output in outputs if all(folder.is_relative_to(output) for folder in folders)]
+    first = folders[0]
+    if files[0].name == "trainer_state.json":
+        homes += [first.parent] if first.name.startswith("checkpoint-") else []
+    elif first.parent.name == "runs" and len(folders) == 1:
+        # A Trainer writes to OUTPUT/runs/<time>_<host>.
+        homes.append(first.parent.parent)
+    if len(folders) > 1:
+        common = Path(os.path.commonpath(folders))
+        homes += [common] if len(common.parts) > 2 and common != Path.home() else []
+    return [*homes, *folders]
+
+
+def newest_record(folder: Path, since_s: float, pids: Iterable[int]) -> Path | None:
+    """The file of metrics below `folder` that was written last, if it was since `since_s` (Unix time).
+
+    An event file that names another process of its writer than `pids` is another job's. Looks at
+    MOST_ENTRIES names at most.
+    """
+    own = set(pids)
+    best: tuple[float, Path] | None = None
+    left = MOST_ENTRIES
+    waiting = [(folder, 0)]
+    while waiting and left > 0:
+        here, depth = waiting.pop(0)
+        try:
+            with os.scandir(here) as entries:
+                for entry in entries:
+                    left -= 1
+                    if entry.is_dir(follow_symlinks=False):
+                        if depth < DEEPEST and entry.name not in SKIPPED:
+                            waiting.append((Path(entry.path), depth + 1))
+                    elif _is_record(entry.name, own):
+                        written_s = entry.stat().st_mtime
+                        if written_s >= since_s and (best is None or written_s > best[0]):
+                            best = written_s, Path(entry.path)
+        except OSError:
+            continue
+    return best[1] if best else None
+
+
+def _is_record(name: str, pids: set[int]) -> bool:
+    if name in RECORDS:
+        return True
+    if EVENT_WORD not in name:
+        return False
+    match = EVENT_FILE.fullmatch(name)
+    writer = match["pid"] if match else None
+    return writer is None or int(writer) in pids

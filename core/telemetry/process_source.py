@@ -1,0 +1,182 @@
+"""ProcessSource: looks at a training that was started elsewhere, by its processes."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from trainwiz.core.run.processid import CREATE_TIME_TOLERANCE_S
+from trainwiz.core.telemetry.job import Job, job_of
+from trainwiz.core.telemetry.job_metrics import Clues, FoundMetrics, clues_of, find_metrics
+from trainwiz.core.telemetry.live_machine import LiveMachine
+from trainwiz.core.telemetry.log_lines import LogLines
+from trainwiz.core.telemetry.machine_history import MachineHistory
+from trainwiz.core.telemetry.on_machine import with_machine, with_reasons
+from trainwiz.core.telemetry.process_table import ProcessTable
+from trainwiz.core.telemetry.snapshot import Ending, Snapshot
+from trainwiz.core.telemetry.source import Source
+from trainwiz.core.telemetry.tail import TextTail
+from trainwiz.core.telemetry.target import Target
+
+LOOK_EVERY_S = 5.0
+"""How often the job's files are looked for: an event file appears with the first logged step."""
+SHARE_OF_A_CORE_FOR_LOOKS = 0.003
+FIRST_LOAD_S = 0.3
+"""`read_all` waits this long between two samples: CPU load is what happened in between."""
+
+
+class ProcessSource(Source):
+    """All processes of one job, the machine under it, and its metrics wherever it writes them."""
+
+    def __init__(self, target: Target, *, clock: Callable[[], float] = time.time) -> None:
+        self.target = target
+        self._clock = clock
+        self._job: Job | None = None
+        self._clues = Clues(cwd=None)
+        self._next_look_s = 0.0
+        self._found: FoundMetrics | None = None
+        self._metrics: Source | None = None
+        self._machine: LiveMachine | None = None
+        self._history = MachineHistory()
+        self._log = LogLines()
+        self._log_tail: TextTail | None = None
+        self._ended_s: float | None = None
+
+    def poll(self, curves: Iterable[str] = ()) -> Snapshot:
+        """One look at the processes, their machine and their files."""
+        # The processes are asked first: a job that has ended by then has written all its lines.
+        alive = self._look()
+        snapshot = self._with_log(self._metrics_snapshot(curves))
+        status = snapshot.status if snapshot.status == "finished" else "running" if alive else "quiet"
+        snapshot = dataclasses.replace(
+            snapshot,
+            source="process",
+            path=str(self._clues.cwd or self.target.path),
+            name=self.target.name,
+            status=status,
+            command=self._job.command if self._job else snapshot.command,
+            started_s=self._job.started_s if self._job else self.target.started_s,
+            ended_s=self._ended_s,
+            eta_s=snapshot.eta_s if alive else None,
+            ending=None if alive else self._ending(snapshot),
+        )
+        if alive:
+            snapshot = with_machine(snapshot, self._history, uses_gpu=self._clues.uses_gpu)
+        return with_reasons(snapshot, self._reasons(snapshot) if alive else {})
+
+    def read_all(self, curves: Iterable[str] = ()) -> Snapshot:
+        """As any source; and samples twice, so that the only look knows the CPU load."""
+        wanted = tuple(curves)
+        if self._machine is None and self._look() and self._machine is not None:
+            time.sleep(FIRST_LOAD_S)
+            self._machine.hurry()
+        return super().read_all(wanted)
+
+    def close(self) -> None:
+        for held in (self._machine, self._metrics):
+            if held is not None:
+                held.close()
+
+    def _look(self) -> bool:
+        """Bring processes, samples and the search for files up to date; whether the job is alive."""
+        if self._job is None and self._ended_s is None:
+            self._find_job()
+        if self._job is None or self._ended_s is not None:
+            return False
+        if not self._job.is_alive():
+            self._search(self._job)
+            self._ended_s = self._clock()
+            return False
+        if time.monotonic() >= self._next_look_s:
+            self._search(self._job)
+        if self._machine is None:
+            roots = (root.pid for root in self._job.roots)
+            self._machine = LiveMachine(roots, self._clues.cwd or self.target.path, clock=self._clock)
+        row = self._machine.sample()
+        if row is not None:
+            self._history.add_rows([row])
+        return True
+
+    def _find_job(self) -> None:
+        job = job_of(self.target.pid, ProcessTable()) if self.target.pid is not None else None
+        started_s = self.target.started_s
+        if job is None or (started_s is not None and job.started_s > started_s + CREATE_TIME_TOLERANCE_S):
+            self._ended_s = self._clock()
+            return
+        self._job = job
+
+    def _search(self, job: Job) -> None:
+        """Look for the job's files, as often as keeps it cheap. What was found well is kept."""
+        started_s = time.thread_time()
+        table = ProcessTable()
+        if any(table.is_alive(root.pid) for root in job.roots):
+            self._clues = clues_of(job, table)
+        if self._found is None or self._found.rank > 0:
+            self._take(find_metrics(job, self._clues, table, recognised))
+        if self._clues.log is not None and (self._log_tail is None or self._log_tail.path != self._clues.log):
+            self._log_tail = TextTail(self._clues.log)
+            self._log.clear()
+        cost_s = time.thread_time() - started_s
+        self._next_look_s = time.monotonic() + max(LOOK_EVERY_S, cost_s / SHARE_OF_A_CORE_FOR_LOOKS)
+
+    def _take(self, found: FoundMetrics | None) -> None:
+        """Read from a better place than before; the same one goes on."""
+        if found is None or (self._found is not None and found.rank >= self._found.rank):
+            return
+        from trainwiz.core.telemetry.target import open_files_source
+
+        if self._metrics is not None:
+            self._metrics.close()
+        self._found, self._metrics = found, open_files_source(found.target, clock=self._clock)
+
+    def _metrics_snapshot(self, curves: Iterable[str]) -> Snapshot:
+        if self._metrics is not None:
+            return self._metrics.poll(curves)
+        return Snapshot(
+            source="process",
+            path=str(self.target.path),
+            name=self.target.name,
+            status="running",
+            time_s=self._clock(),
+        )
+
+    def _with_log(self, snapshot: Snapshot) -> Snapshot:
+        if self._log_tail is None or snapshot.log:
+            return snapshot
+        self._log.feed(self._log_tail.read_new())
+        return dataclasses.replace(
+            snapshot, log=self._log.lines(), log_version=self._log.version, log_path=str(self._log_tail.path)
+        )
+
+    def _reasons(self, snapshot: Snapshot) -> dict[str, str]:
+        """Why there are no metrics, or no log."""
+        clues, reasons = self._clues, {}
+        if clues.unreadable is not None:
+            reasons["metrics"] = clues.unreadable
+        elif not snapshot.metrics:
+            looked = [str(path) for path in (*clues.outputs, clues.log, clues.cwd) if path is not None]
+            where = f" (looked in {', '.join(looked[:3])})" if looked else ""
+            reasons["metrics"] = f"It has not written metrics that are known here{where}."
+        if not snapshot.log and clues.unreadable is None and clues.log_reason is not None:
+            reasons["log"] = clues.log_reason
+        return reasons
+
+    def _ending(self, snapshot: Snapshot) -> Ending:
+        if self._job is None:
+            return Ending(f"Process {self.target.pid} has ended.")
+        when = time.strftime("%H:%M:%S", time.localtime(self._ended_s))
+        if snapshot.status == "finished":
+            return Ending(f"It reached its last step; its processes had ended by {when}.")
+        return Ending(
+            f"Its processes had ended by {when}; how they ended is not known, as another program started them.",
+            remedy=f"trainwiz diagnose {self._log_tail.path}" if self._log_tail is not None else None,
+        )
+
+
+def recognised(path: Path) -> Target | str:
+    """What a file or folder is, or why nothing that is known here."""
+    from trainwiz.core.telemetry.recognise import recognise
+
+    return recognise(path)
