@@ -119,6 +119,7 @@ class RunSource(Source):
         pace = metrics.pace()
         summaries = metrics.summaries()
         gpus, host, on_cpu = machine.gpus(), machine.host(), computes_on_cpu(state.engine)
+        peak_memory_bytes = self._peak_memory_bytes(on_cpu)
         return Snapshot(
             source="run",
             path=str(self.folder.path),
@@ -138,6 +139,7 @@ class RunSource(Source):
             host=host,
             processes=() if ended else machine.processes(),
             job_cpu_history=machine.job_cpu_history(),
+            peak_memory_bytes=peak_memory_bytes,
             unavailable=machine.unavailable(),
             planned=planned,
             engine=state.engine,
@@ -150,7 +152,7 @@ class RunSource(Source):
                 gpus=() if on_cpu else gpus,
                 host=host,
                 planned=planned,
-                peak_memory_bytes=self._peak_memory_bytes(on_cpu),
+                peak_memory_bytes=peak_memory_bytes,
                 recorded=[
                     *engine_findings(state.engine),
                     *({"text": note, "severity": "note", "code": "note"} for note in state.notes),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from trainwiz.core.run.notes import Note
@@ -197,6 +197,8 @@ class Snapshot:
     processes: tuple[ProcessReading, ...] = ()
     job_cpu_history: tuple[float | None, ...] = ()
     """CPU of all processes of the run together, percent of one core."""
+    peak_memory_bytes: int | None = None
+    """The highest use of the device that the plan speaks of, as far as samples saw it."""
     unavailable: Mapping[str, str] = field(default_factory=dict)
     planned: Planned = field(default_factory=Planned)
     engine: Mapping[str, Any] = field(default_factory=dict)
@@ -249,6 +251,9 @@ class Snapshot:
             "epoch": self.epoch,
             "eta_s": self.eta_s,
             "step_s": self.pace.step_s,
+            "pace": asdict(self.pace),
+            "planned": asdict(self.planned),
+            "peak_memory_bytes": self.peak_memory_bytes,
             "command": self.command,
             "metrics": {name: summary.to_json() for name, summary in self.metrics.items()},
             "gpus": [dict(gpu.sample) for gpu in self.gpus],
@@ -263,6 +268,7 @@ class Snapshot:
             "advice": [advice.to_json() for advice in self.advice],
             "notes": [note.to_json() for note in self.notes],
             "problems": list(self.problems),
+            "read_from": list(self.read_from),
             "read_from": list(self.read_from),
             "hyperparameters": dict(self.hyperparameters),
         }
