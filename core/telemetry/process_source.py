@@ -129,7 +129,7 @@ class ProcessSource(Source):
 
         if self._metrics is not None:
             self._metrics.close()
-        self._found, self._metrics = found, open_files_source(found.target, clock=self._clock)
+        self._found, self._metrics = found, open_files_source(found.target, clock=self._clock, machine=False)
 
     def _metrics_snapshot(self, curves: Iterable[str]) -> Snapshot:
         if self._metrics is not None:

@@ -46,11 +46,9 @@ def open_source(target: Target, *, clock: Callable[[], float] = time.time) -> So
         from trainwiz.core.telemetry.process_source import ProcessSource
 
         return ProcessSource(target, clock=clock)
-    from trainwiz.core.telemetry.folder_source import FolderSource
-
-    return FolderSource(open_files_source(target, clock=clock), target.path, clock=clock)
+    return open_files_source(target, clock=clock)
 
 
-def open_files_source(target: Target, *, clock: Callable[[], float] = time.time) -> Source:
-    """The source of the files alone that a Trainer or TensorBoard writes: it knows no processes."""
+def open_files_source(target: Target, *, clock: Callable[[], float] = time.time, machine: bool = True) -> Source:
+    """The source of the files that a Trainer or TensorBoard writes; `machine=False` leaves out who writes them."""
     raise NotImplementedError(target.kind)
