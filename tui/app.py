@@ -12,6 +12,7 @@ from textual.filter import LineFilter
 from textual.screen import Screen
 from trainwiz.tui.ascii_filter import AsciiFilter
 from trainwiz.tui.keys import bindings
+from trainwiz.tui.palette import KeyProvider
 from trainwiz.tui.theme import THEMES, Marks, default_theme_name, marks, wants_ascii
 
 HERE = Path(__file__).parent
@@ -26,6 +27,7 @@ class TrainwizApp(App[int]):
 
     TITLE = "trainwiz"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("app")]
+    COMMANDS = {KeyProvider}
     CSS_PATH: ClassVar[list[str | PurePath]] = [
         HERE / "trainwiz.tcss",
         HERE / "screens" / "plan.tcss",

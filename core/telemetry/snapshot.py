@@ -269,6 +269,5 @@ class Snapshot:
             "notes": [note.to_json() for note in self.notes],
             "problems": list(self.problems),
             "read_from": list(self.read_from),
-            "read_from": list(self.read_from),
             "hyperparameters": dict(self.hyperparameters),
         }

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 from textual.content import Content
 from trainwiz.core.plain import plain_text
+from trainwiz.tui.keys import PANEL_NAMES
 from trainwiz.tui.widgets.monitor_panel import MonitorPanel
 
 if TYPE_CHECKING:
     from trainwiz.core.telemetry.snapshot import Advice, Snapshot
 
+PANEL_KEY = str(PANEL_NAMES.index("advice") + 1)
 STYLES = {"error": "$error", "warning": "$warning", "note": "$muted", "ok": "$success"}
 
 
@@ -27,6 +29,9 @@ class AdvicePanel(MonitorPanel):
             lines += self._wrapped("warning", sentence, width)
         for advice in snapshot.advice:
             lines += self._wrapped(advice.level, advice.text, width)
+        if len(lines) > height > 1:
+            hidden = len(lines) - height + 1
+            lines = [*lines[: height - 1], Content.styled(f"{hidden} more lines: {PANEL_KEY} shows them.", "$muted")]
         return lines or [Content.styled("Nothing to say yet.", "$muted")]
 
     def _wrapped(self, level: str, text: str, width: int) -> list[Content]:

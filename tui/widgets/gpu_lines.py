@@ -44,10 +44,12 @@ def card_lines(gpu: GpuReading, planned: Planned, width: int, height: int, marks
     )
     watts, heat = power_words(gpu), heat_words(gpu)
     if height < 4:
+        short = Content("" if gpu.power_w is None else f"{gpu.power_w:.0f} W")
+        tail = next((words for words in (watts, short) if fits(heat, words, width)), Content())
         return [
             busy,
             memory,
-            Content.assemble(("heat".ljust(LABEL_WIDTH), "$muted"), heat, "   ", (watts.plain, "$muted")),
+            Content.assemble(("heat".ljust(LABEL_WIDTH), "$muted"), heat, "   ", (tail.plain, "$muted")),
         ]
     top_watts = gpu.power_limit_w or max((watt for watt in gpu.power_history if watt is not None), default=1.0)
     power = spark_meter("power", gpu.power_history, top_watts, watts, width, marks, value_width)
@@ -57,6 +59,10 @@ def card_lines(gpu: GpuReading, planned: Planned, width: int, height: int, marks
     notes = [note] if note is not None and height >= 5 else []
     clocks = [clock] if clock is not None and height >= 5 + len(notes) else []
     return [busy, memory, *notes, power, warmth, *clocks]
+
+
+def fits(heat: Content, power: Content, width: int) -> bool:
+    return LABEL_WIDTH + heat.cell_length + 3 + power.cell_length <= width
 
 
 def holders_line(gpu: GpuReading, planned: Planned, width: int) -> Content | None:
@@ -80,7 +86,8 @@ def clock_line(gpu: GpuReading, width: int) -> Content | None:
     if gpu.clock_mhz is not None:
         limit = "" if gpu.clock_limit_mhz is None else f" of {gpu.clock_limit_mhz:,.0f}"
         parts.append(Content(f"{gpu.clock_mhz:,.0f}{limit} MHz"))
-    held = real_throttling(gpu.throttle_reasons)
+    # The line of the heat tells of heat.
+    held = [reason for reason in real_throttling(gpu.throttle_reasons) if not limited_by_heat([reason])]
     if held:
         parts.append(Content.styled(f"held by {' and '.join(plain_text(reason, 30) for reason in held)}", "$warning"))
     if gpu.fan_percent is not None:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from textual.content import Content
 from trainwiz.core.plain import plain_text
 from trainwiz.tui.figures import GIB, duration, gib
-from trainwiz.tui.widgets.meters import bar_meter, join_fitting, spread
+from trainwiz.tui.widgets.meters import bar_meter, join_fitting, spark_meter, spread
 from trainwiz.tui.widgets.monitor_panel import MonitorPanel
+from trainwiz.tui.widgets.unknown import machine_reason
 
 if TYPE_CHECKING:
     from trainwiz.core.telemetry.snapshot import Snapshot
@@ -32,18 +33,19 @@ class HostPanel(MonitorPanel):
     )
 
     def title_of(self, snapshot: Snapshot) -> str:
-        return self._title + (f" {self.marks.dot} last reading" if snapshot.ending is not None else "")
+        last = snapshot.ending is not None and bool(snapshot.host.sample)
+        return self._title + (f" {self.marks.dot} last reading" if last else "")
 
     def lines(self, snapshot: Snapshot, width: int, height: int) -> list[Content]:
         if not snapshot.host.sample:
-            return [Content.styled("No sample of the machine yet.", "$muted")]
+            return self.wrapped(machine_reason(snapshot), width)
         parts = role_parts(snapshot, self.marks.times)
         if parts:
             roles = spread(
                 join_fitting(parts, width - 5, 3 if width >= 58 else 2), Content.styled("GiB", "$muted"), width
             )
         else:
-            roles = Content.styled("The run has no processes now.", "$muted")
+            roles = Content.styled(no_processes(snapshot), "$muted")
         host = snapshot.host
         machine = bar_meter(
             "machine",
@@ -52,11 +54,38 @@ class HostPanel(MonitorPanel):
             width,
             self.marks,
         )
-        disk = disk_content(snapshot)
-        if height >= 3:
-            return [roles, machine, disk]
-        short = Content(f"machine {gib(host.ram_used_bytes)} of {gib(host.ram_total_bytes)} GiB")
-        return [roles, spread(short, disk, width)]
+        disk = disk_content(snapshot, width)
+        if height < 3:
+            short = Content(f"machine {gib(host.ram_used_bytes)} of {gib(host.ram_total_bytes)} GiB")
+            return [roles, spread(short, disk_content(snapshot), width)]
+        lines: list[Content] = [roles, machine, disk]
+        if height > len(lines) and host.cpu_percent is not None:
+            value = Content(f"{host.cpu_percent:.0f} %")
+            lines.append(spark_meter("CPU", host.cpu_history, 100, value, width, self.marks))
+        if height > len(lines) + 2 and snapshot.processes:
+            lines += [Content(), *process_lines(snapshot, width, height - len(lines) - 1)]
+        return lines
+
+
+def process_lines(snapshot: Snapshot, width: int, height: int) -> list[Content]:
+    """A table of the processes, the largest first; what has no room is counted."""
+    head = Content.styled(f"{'pid':>9}  {'role':<12}{'GiB':>7}{'CPU':>8}", "$muted")
+    ordered = sorted(snapshot.processes, key=lambda process: -(process.rss_bytes or 0))
+    rows = []
+    for process in ordered:
+        role = ROLE_NAMES.get(process.role, (plain_text(process.role, 11), ""))[0]
+        memory = "?" if process.rss_bytes is None else _gib(process.rss_bytes)
+        cpu = "?" if process.cpu_percent is None else f"{process.cpu_percent:.0f} %"
+        rows.append(Content(f"{process.pid if process.pid is not None else '?':>9}  {role:<12}{memory:>7}{cpu:>8}"))
+    room = max(0, height - 1)
+    if len(rows) > room:
+        rows = [*rows[: max(0, room - 1)], Content.styled(f"{len(rows) - max(0, room - 1)} more", "$muted")]
+    return [head, *rows]
+
+
+def no_processes(snapshot: Snapshot) -> str:
+    reason = snapshot.unavailable.get("processes")
+    return plain_text(reason, 300) if reason else "The run has no processes now."
 
 
 def role_parts(snapshot: Snapshot, times: str) -> list[Content]:
@@ -76,16 +105,18 @@ def role_parts(snapshot: Snapshot, times: str) -> list[Content]:
     return parts
 
 
-def disk_content(snapshot: Snapshot) -> Content:
+def disk_content(snapshot: Snapshot, width: int = 0) -> Content:
+    """Free disk; where it shrinks, how long it lasts, with the free room where `width` holds both."""
     host = snapshot.host
-    if snapshot.ending is None and host.disk_lasts_s is not None and host.disk_lasts_s < DISK_WORTH_SAYING_S:
-        return Content.assemble(("disk ", "$muted"), f"{duration(host.disk_lasts_s)} at this pace")
     if host.disk_free_bytes is None:
         return Content.assemble(("disk ", "$muted"), "unknown")
     amount = host.disk_free_bytes / GIB
-    return Content.assemble(
-        ("disk ", "$muted"), f"{amount:,.0f} GiB free" if amount >= 100 else f"{amount:.1f} GiB free"
-    )
+    free = f"{amount:,.0f} GiB free" if amount >= 100 else f"{amount:.1f} GiB free"
+    if snapshot.ending is None and host.disk_lasts_s is not None and host.disk_lasts_s < DISK_WORTH_SAYING_S:
+        lasts = f"{duration(host.disk_lasts_s)} at this pace"
+        both = Content.assemble(("disk ", "$muted"), f"{free}, {lasts}")
+        return both if both.cell_length <= width else Content.assemble(("disk ", "$muted"), lasts)
+    return Content.assemble(("disk ", "$muted"), free)
 
 
 def _gib(amount: float) -> str:
@@ -94,6 +125,8 @@ def _gib(amount: float) -> str:
 
 def host_line(snapshot: Snapshot) -> Content:
     """The host in one line, for small terminals."""
+    if not snapshot.host.sample:
+        return Content.styled("RAM and disk  not known", "$muted")
     job = snapshot.job_rss_bytes
     own = "" if job is None else f"run {gib(job)}, "
     return Content.assemble(

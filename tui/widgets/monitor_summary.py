@@ -27,12 +27,21 @@ class MonitorSummary(Widget):
         super().__init__(id=id)
         self.marks = marks
         self.snapshot: Snapshot | None = None
+        self._drawn: tuple[str, tuple[object, ...]] = ("", ())
 
     def show(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
-        self.refresh()
+        content = self.content()
+        if not self.is_on_screen or (content.plain, tuple(content.spans)) != self._drawn:
+            self.refresh()
 
     def render(self) -> RenderResult:
+        content = self.content()
+        self._drawn = content.plain, tuple(content.spans)
+        return content
+
+    def content(self) -> Content:
+        """What is shown now."""
         snapshot, width = self.snapshot, self.content_size.width
         if snapshot is None or width <= 0:
             return Content()

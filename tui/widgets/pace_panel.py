@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from textual.content import Content
+from trainwiz.tui.figures import gib
 from trainwiz.tui.theme import Marks
 from trainwiz.tui.widgets.meters import join_fitting
 from trainwiz.tui.widgets.monitor_panel import MonitorPanel
+from trainwiz.tui.widgets.unknown import pace_reason
 
 if TYPE_CHECKING:
     from trainwiz.core.telemetry.snapshot import Snapshot
 
 MUCH_WAIT = 0.15
+FAR_S = 5 * 365.25 * 86400.0
+"""A finish further away than this is no date."""
 GAP = 3
 
 
 class PacePanel(MonitorPanel):
     help_text = (
         "How fast the run goes. Real tokens carry text; padded ones count the filling of short rows too. Data wait "
-        "is the share of a step in which the device waits for the next batch. The last line sets the planned "
-        "range of a step against the measured one."
+        "is the share of a step in which the device waits for the next batch. Then the planned range of a step and "
+        "the planned memory stand against what was measured, and what one step trains on."
     )
 
     def lines(self, snapshot: Snapshot, width: int, height: int) -> list[Content]:
-        return [
-            join_fitting(token_parts(snapshot), width),
-            self._steps(snapshot, width),
-        ]
+        lines = [join_fitting(token_parts(snapshot), width), self._steps(snapshot, width)]
+        lines += [join_fitting(memory_parts(snapshot, self.marks), width), join_fitting(batch_parts(snapshot), width)]
+        return [line for line in lines if line] + ([*since_lines(snapshot)] if height > len(lines) + 1 else [])
 
     def _steps(self, snapshot: Snapshot, width: int) -> Content:
         full = Content(" " * GAP).join(step_parts(snapshot, self.marks))
@@ -37,7 +41,7 @@ class PacePanel(MonitorPanel):
 def token_parts(snapshot: Snapshot) -> list[Content]:
     pace = snapshot.pace
     if pace.tokens_per_s is None and pace.real_tokens_per_s is None:
-        return [Content.styled("No pace yet: it comes with the first logged step.", "$muted")]
+        return [Content.styled(pace_reason(snapshot), "$muted")]
     parts = []
     if pace.real_tokens_per_s is not None:
         parts.append(Content.assemble(("real ", "$muted"), f"{pace.real_tokens_per_s:,.0f} tokens/s"))
@@ -74,6 +78,55 @@ def short_step_parts(snapshot: Snapshot, marks: Marks) -> list[Content]:
         range_ = f"{step_seconds(planned.step_low_s)} to {step_seconds(planned.step_high_s)}"
         parts.append(Content.assemble(("planned ", "$muted"), range_))
     return [*parts, *_step_verdict(snapshot, marks)]
+
+
+def memory_parts(snapshot: Snapshot, marks: Marks) -> list[Content]:
+    """ "memory planned 5.4 GiB   measured 5.3   ✓": the peak of the device against the plan."""
+    planned, measured = snapshot.planned, snapshot.peak_memory_bytes
+    if planned.memory_bytes is None or measured is None:
+        return []
+    parts = [
+        Content.assemble(("memory planned ", "$muted"), f"{gib(planned.memory_bytes)} GiB"),
+        Content.assemble(("measured ", "$muted"), gib(measured)),
+    ]
+    # Where one speaks of it as advice too, both have one judgement: that of the advice.
+    above = any(advice.code == "memory_above_plan" for advice in snapshot.advice)
+    judged = above or any(advice.code.startswith("memory_") for advice in snapshot.advice)
+    if above:
+        parts.append(Content.styled(f"{marks.tight} more", "$warning"))
+    elif judged:
+        parts.append(Content.styled(marks.ok, "$success"))
+    return parts
+
+
+def batch_parts(snapshot: Snapshot) -> list[Content]:
+    """The effective batch, as far as it is known."""
+    planned = snapshot.planned
+    parts = []
+    if planned.effective_samples:
+        parts.append(Content.assemble(("a step ", "$muted"), f"{planned.effective_samples:,} sequences"))
+    if planned.effective_tokens:
+        parts.append(Content(f"{planned.effective_tokens:,} tokens"))
+    return parts
+
+
+def since_lines(snapshot: Snapshot) -> list[Content]:
+    """When it began and, where that is known, when it is over."""
+    lines = []
+    if snapshot.started_s is not None:
+        lines.append(Content.assemble(("began    ", "$muted"), _moment(snapshot.started_s)))
+    if snapshot.ended_s is not None and snapshot.ending is not None:
+        lines.append(Content.assemble(("ended    ", "$muted"), _moment(snapshot.ended_s)))
+    elif snapshot.eta_s is not None and snapshot.eta_s < FAR_S:
+        lines.append(Content.assemble(("finishes ", "$muted"), _moment(snapshot.time_s + snapshot.eta_s)))
+    if snapshot.pace.wall_step_s is not None:
+        words = f"{step_seconds(snapshot.pace.wall_step_s)} s a step with evaluations and saving"
+        lines.append(Content.assemble(("by clock ", "$muted"), words))
+    return lines
+
+
+def _moment(time_s: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(time_s))
 
 
 def _step_verdict(snapshot: Snapshot, marks: Marks) -> list[Content]:

@@ -22,6 +22,7 @@ STATUS_STYLES = {
     "prepared": "$muted",
     "starting": "$accent",
     "running": "$accent",
+    "quiet": "$warning",
     "stopping": "$warning",
     "finished": "$success",
     "failed": "$error",
@@ -35,14 +36,27 @@ SOON_S = 20 * 3600.0
 
 def status_mark(status: str, marks: Marks) -> str:
     if marks != UNICODE_MARKS:
-        return {"finished": "+", "failed": "x", "stopped": "#", "lost": "?"}.get(status, "*")
-    return {"prepared": "○", "starting": "◌", "finished": "✓", "failed": "✗", "stopped": "■", "lost": "?"}.get(
-        status, "●"
-    )
+        return {"finished": "+", "failed": "x", "stopped": "#", "lost": "?", "quiet": "."}.get(status, "*")
+    return {
+        "prepared": "○",
+        "starting": "◌",
+        "finished": "✓",
+        "failed": "✗",
+        "stopped": "■",
+        "lost": "?",
+        "quiet": "◌",
+    }.get(status, "●")
+
+
+SOURCE_WORDS = {
+    "trainer": "output of a Trainer",
+    "tensorboard": "TensorBoard events",
+    "process": "process",
+}
 
 
 class RunHeader(Widget):
-    """Two lines; after the end one to three more with the sentence and what to do next."""
+    """Two lines; one more for what was not started here; after the end those of the sentence and what to do next."""
 
     DEFAULT_CSS = """
     RunHeader { height: auto; padding: 0 1; color: $foreground; }
@@ -53,11 +67,18 @@ class RunHeader(Widget):
         self.marks = marks
         self._run_name = plain_text(name)
         self.snapshot: Snapshot | None = None
+        self._drawn: tuple[str, tuple[object, ...]] = ("", ())
 
     def show(self, snapshot: Snapshot) -> None:
-        had_ending = self.snapshot is not None and self.snapshot.ending is not None
-        self.snapshot = snapshot
-        self.refresh(layout=had_ending != (snapshot.ending is not None))
+        before, self.snapshot = self.snapshot, snapshot
+        width = max(1, self.content_size.width)
+        now = self.content(width)
+        lines = now.plain.count("\n")
+        if before is None or lines != self._drawn[0].count("\n"):
+            self.refresh(layout=True)
+        elif (now.plain, tuple(now.spans)) != self._drawn:
+            self.refresh()
+        self._drawn = now.plain, tuple(now.spans)
 
     def render(self) -> RenderResult:
         return self.content(max(1, self.content_size.width or self.app.size.width - 2))
@@ -68,6 +89,9 @@ class RunHeader(Widget):
         if snapshot is None:
             return Content.assemble(("trainwiz ", "$muted"), (f"{self.marks.dot} {self._run_name}", ""), "\n ")
         lines = [self._first_line(snapshot, width), self._progress(snapshot, width)]
+        origin = origin_words(snapshot, self.marks)
+        if origin:
+            lines.append(Content.styled(origin, "$muted").truncate(width, ellipsis=True))
         if snapshot.ending is not None:
             lines += self._ending(snapshot, width)
         return Content("\n").join(lines)
@@ -141,3 +165,28 @@ class RunHeader(Widget):
             lines.append(Content.assemble(("next  ", "$muted"), (first, "$accent")))
             lines += [Content.styled(f"      {line}", "$accent") for line in rest[:1]]
         return lines
+
+
+def origin_words(snapshot: Snapshot, marks: Marks) -> str:
+    """Where the figures come from, for what is not a run of ours, and for a replay; else empty."""
+    words = []
+    if snapshot.replayed_s is not None:
+        speed = snapshot.replay_speed
+        pace = "paused" if speed == 0 else f"{speed:g} times as fast" if speed else ""
+        at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(snapshot.replayed_s))
+        words += [f"replay of {at}", pace]
+    if snapshot.source in SOURCE_WORDS:
+        words.append(SOURCE_WORDS[snapshot.source])
+        words.append(_read_from(snapshot))
+        words.append(plain_text(snapshot.command or "", 200))
+    return f" {marks.dot} ".join(word for word in words if word)
+
+
+def _read_from(snapshot: Snapshot) -> str:
+    """The newest file by its path inside the folder, and how many more there are."""
+    if not snapshot.read_from:
+        return ""
+    first, *rest = snapshot.read_from
+    folder = snapshot.path.rstrip("/") + "/"
+    more = f" and {len(rest)} more" if rest else ""
+    return f"read from {plain_text(first.removeprefix(folder), 120)}{more}"

@@ -1,0 +1,45 @@
+"""The command palette: the rows of the key table that work now, found by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from textual.command import DiscoveryHit, Hit, Hits, Provider
+from textual.content import Content
+from textual.dom import DOMNode
+from trainwiz.tui.keys import KeyBinding, keys_of
+
+TOOLTIP_WEIGHT = 0.9
+"""A word of the explanation counts a little less than one of the name."""
+
+
+class KeyProvider(Provider):
+    """Every key of the screen as an action; a screen says in `key_rows` which ones work."""
+
+    async def discover(self) -> Hits:
+        for row, words, run in self._actions():
+            yield DiscoveryHit(Content(words), run, text=words, help=row.tooltip)
+
+    async def search(self, query: str) -> Hits:
+        matcher = self.matcher(query)
+        for row, words, run in self._actions():
+            score = max(matcher.match(words), TOOLTIP_WEIGHT * matcher.match(row.tooltip))
+            if score > 0:
+                yield Hit(score, matcher.highlight(words), run, text=words, help=row.tooltip)
+
+    def _actions(self) -> Iterator[tuple[KeyBinding, str, Callable[[], object]]]:
+        for row in self._rows():
+            if row.id != "app.palette":
+                run = partial(self.app.run_action, row.action, self._owner(row))
+                yield row, f"{row.description} ({row.shown_key})", run
+
+    def _rows(self) -> list[KeyBinding]:
+        key_rows: Callable[[], list[KeyBinding]] | None = getattr(self.screen, "key_rows", None)
+        return [*keys_of("app")] if key_rows is None else key_rows()
+
+    def _owner(self, row: KeyBinding) -> DOMNode:
+        """What has the action: looked for from the focus outwards, as for a key."""
+        name = f"action_{row.action.partition('(')[0]}"
+        inner = [] if self.focused is None else self.focused.ancestors_with_self
+        return next((node for node in (*inner, self.screen) if hasattr(node, name)), self.app)
