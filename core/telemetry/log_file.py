@@ -76,7 +76,7 @@ class LogFile:
         limit: int = 200,
         seconds: float = SEARCH_S,
     ) -> LogPart:
-        """At most about `limit` lines that hold `text` (any case) and have `level`.
+        """At most about `limit` lines that hold `text` (any case) and have `level`; errors are warnings too.
 
         Looks forward from the byte `after`, else back from the byte `before`, else back from the end.
         Both are starts of lines, as a LogPart or a PlacedLine gives them. Ends after `seconds` also with
@@ -109,7 +109,9 @@ class _Wanted:
         self.everything = not text and level is None
 
     def takes(self, line: LogLine) -> bool:
-        return (self.level is None or line.level == self.level) and self._text in line.text.casefold()
+        return self._text in line.text.casefold() and (
+            self.level is None or line.level == self.level or (self.level, line.level) == ("warning", "error")
+        )
 
     def may_be_in(self, data: bytes) -> bool:
         """False where no line of `data` can be wanted; that costs a fraction of looking at its lines."""

@@ -9,6 +9,7 @@ import pytest
 from trainwiz.tui.app import TrainwizApp
 from trainwiz.tui.keys import KEYS, STOLEN_KEYS, bindings, keys_of
 from trainwiz.tui.screens.gpu_card import GpuCard
+from trainwiz.tui.screens.log_card import LogCard
 from trainwiz.tui.screens.monitor import MonitorScreen
 from trainwiz.tui.screens.plan import PlanScreen
 from trainwiz.tui.screens.stop_dialog import StopDialog
@@ -17,6 +18,7 @@ from trainwiz.tui.widgets.device_panel import DevicePanel
 from trainwiz.tui.widgets.field_row import FieldInput
 from trainwiz.tui.widgets.help_card import HelpCard
 from trainwiz.tui.widgets.key_bar import fitting_keys
+from trainwiz.tui.widgets.metric_panel import MetricPanel
 from trainwiz.tui.widgets.review import FileList
 
 OWNERS = {
@@ -28,6 +30,8 @@ OWNERS = {
     "dialog": HelpCard,
     "confirm": StopDialog,
     "list": Chooser,
+    "metric": MetricPanel,
+    "log": LogCard,
     "cards": DevicePanel,
     "gpu": GpuCard,
 }

@@ -14,10 +14,11 @@ from trainwiz.tui.commands.monitor_text import summary_lines
 from trainwiz.tui.commands.runs import run_show
 from trainwiz.tui.headless.ending import ending_lines, ending_of
 from trainwiz.tui.headless.reporters import row_text
+from trainwiz.tui.metric_names import ordered_names
 from trainwiz.tui.metric_words import engine_problems, evaluation_parts
 from trainwiz.tui.screens.plan_card import plan_content
 from trainwiz.tui.theme import UNICODE_MARKS
-from trainwiz.tui.widgets.metric_panel import MetricPanel, metric_names
+from trainwiz.tui.widgets.metric_panel import MetricPanel
 
 from tests.core.telemetry.written_run import NOW_S, write_json, write_lines, write_run
 from tests.tui.test_monitor import monitor_app, until
@@ -119,7 +120,7 @@ async def test_the_monitor_shows_bleu_and_perplexity_and_draws_them(run: Path) -
         await until(pilot, lambda: app.screen.snapshot is not None)
         await pilot.pause(0.1)
         snapshot = app.screen.snapshot
-        assert metric_names(snapshot)[:3] == ["loss", "eval_bleu", "eval_perplexity"]
+        assert ordered_names(snapshot.metrics)[:3] == ["loss", "eval_bleu", "eval_perplexity"]
         panel = app.screen.query_one(MetricPanel)
         values = panel._values(snapshot).plain
         assert "eval 2.611 at 16" in values and "BLEU 24.1" in values and "ppl 13.6" in values

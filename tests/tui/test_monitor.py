@@ -182,7 +182,7 @@ async def test_metric_zoom_and_scale(tmp_path: Path) -> None:
         assert plot_text(screen).splitlines()[-1].split() == ["1,400", "1,600"]
         await pilot.press("z", "z", "e")
         assert panel.title_text == "loss · log scale"
-        await pilot.press("e", "m")
+        await pilot.press("e", "full_stop")
         await until(pilot, lambda: screen.snapshot is not None and "learning_rate" in screen.snapshot.curves)
         assert panel.title_text == "learning_rate"
         assert "e-4" in plot_text(screen)
@@ -327,7 +327,7 @@ async def test_hostile_names_and_lines_stay_text(tmp_path: Path) -> None:
         assert screen.query_one("#log", LogView).shown_lines == ["[red][/red] [@click=app.quit]x[/]"]
         panel = screen.query_one(MetricPanel)
         for _ in range(12):
-            await pilot.press("m")
+            await pilot.press("full_stop")
             await pilot.pause(0.02)
             assert "\x1b" not in panel.title_text
 

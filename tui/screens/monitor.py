@@ -27,7 +27,7 @@ from trainwiz.tui.widgets.help_card import HelpCard
 from trainwiz.tui.widgets.host_panel import HostPanel
 from trainwiz.tui.widgets.key_bar import KeyBar
 from trainwiz.tui.widgets.log_view import LogView
-from trainwiz.tui.widgets.metric_panel import MetricPanel, metric_names
+from trainwiz.tui.widgets.metric_panel import MetricPanel
 from trainwiz.tui.widgets.monitor_panel import MonitorPanel
 from trainwiz.tui.widgets.monitor_summary import MonitorSummary
 from trainwiz.tui.widgets.pace_panel import PacePanel
@@ -157,7 +157,8 @@ class MonitorScreen(PanelScreen, RunActions):
         self.query_one(RunHeader).show(snapshot)
         for panel in self.query(MonitorPanel):
             panel.show(snapshot)
-        self.query_one(MetricPanel).show_curves(snapshot)
+        metric = self.query_one(MetricPanel)
+        metric.show_curves(snapshot)
         self.query_one(MonitorSummary).show(snapshot)
         self.query_one("#log", LogView).show(snapshot.log)
         if ended_now:
@@ -165,7 +166,7 @@ class MonitorScreen(PanelScreen, RunActions):
         self.app.sub_title = snapshot.status
         if snapshot.ending is not None:
             self._say_goodbye(snapshot.ending)
-        if self._look_again or snapshot.behind:
+        if self._look_again or snapshot.behind or metric.metric not in snapshot.curves:
             self._look_again = False
             self.look()
 
@@ -184,9 +185,23 @@ class MonitorScreen(PanelScreen, RunActions):
 
     # Keys
 
-    def action_next_metric(self) -> None:
-        if self.snapshot is not None and metric_names(self.snapshot):
-            self.query_one(MetricPanel).next_metric(self.snapshot)
+    def action_choose_metric(self) -> None:
+        from trainwiz.tui.screens.metric_card import MetricCard
+
+        if self.snapshot is None or not self.snapshot.metrics:
+            self.notify("No metrics yet: there is nothing to choose from.", markup=False)
+            return
+
+        def plot(name: str | None) -> None:
+            if name is not None:
+                self.query_one(MetricPanel).choose(name)
+                self.look()
+
+        self.app.push_screen(MetricCard(self.snapshot.metrics, self.query_one(MetricPanel).metric), plot)
+
+    def action_next_metric(self, by: int) -> None:
+        if self.snapshot is not None:
+            self.query_one(MetricPanel).next_metric(self.snapshot, by)
             self.look()
 
     def action_zoom(self) -> None:

@@ -1,36 +1,32 @@
-"""MetricPanel: the plot of one metric, with the newest values of the most telling ones below it."""
+"""MetricPanel: the plot of one metric, which steps it shows, a cursor that reads them, and the newest values."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from textual import on
 from textual.app import ComposeResult, RenderResult
+from textual.binding import BindingType
 from textual.content import Content
 from textual.widgets import Static
 from trainwiz.core.plain import plain_text
-from trainwiz.tui.metric_words import measured
+from trainwiz.core.telemetry.series import EMPTY_CURVE, Curve
+from trainwiz.tui.keys import ScreenName, bindings
+from trainwiz.tui.metric_names import first_choice, held_out_name, held_out_word, ordered_names
 from trainwiz.tui.theme import UNICODE_MARKS, Marks
-from trainwiz.tui.widgets.axes import value_label
 from trainwiz.tui.widgets.canvas import BRAILLE, Glyphs
-from trainwiz.tui.widgets.drawing import PlotData
+from trainwiz.tui.widgets.drawing import PlotData, whole_range
 from trainwiz.tui.widgets.meters import join_fitting
+from trainwiz.tui.widgets.metric_values import newest_values, values_at
 from trainwiz.tui.widgets.monitor_panel import MonitorPanel
 from trainwiz.tui.widgets.plot import Plot
+from trainwiz.tui.widgets.plot_cursor import read_at, step_beside
+from trainwiz.tui.widgets.plot_range import StepRange
 
 if TYPE_CHECKING:
     from trainwiz.core.telemetry.snapshot import Snapshot
 
-FIRST_METRICS = (
-    "loss",
-    "eval_bleu",
-    "eval_perplexity",
-    "learning_rate",
-    "grad_norm",
-    "real_tokens_per_s",
-    "tokens_per_s",
-    "step_s",
-)
-ZOOMS: tuple[tuple[float, str], ...] = ((1.0, ""), (0.2, "last fifth"), (0.04, "last 4 %"))
+LONGEST_NAME = 60
 
 EMPTY_TEXTS = {
     "prepared": "This run was not started yet: bash launch.sh in its folder starts it.",
@@ -45,10 +41,14 @@ EMPTY_TEXTS = {
 
 class MetricPanel(MonitorPanel):
     help_text = (
-        "Dots are the logged values, the line is their running mean over the steps around. Marks are evaluations. "
-        "A step whose value is not a number leaves a gap with its number beside it. m goes to the next metric, "
-        "z shows the last steps only, e switches the logarithmic scale."
+        "Dots are the logged values, the line is their running mean over the steps around. Marks are the same metric "
+        "on held-out rows. A step whose value is not a number leaves a gap with its number beside it. m chooses the "
+        "metric, . and , go to the next and the one before. z shows the last steps only, e switches the logarithmic "
+        "scale. Left and right read the value of a step. + and - show fewer or more steps, < and > move along, g takes "
+        "typed steps, 0 shows all. With a mouse: click to read, drag over steps to show only those, wheel to zoom."
     )
+    key_table: ClassVar[ScreenName | None] = "metric"
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("metric")]
 
     DEFAULT_CSS: ClassVar[str] = """
     MetricPanel { layout: vertical; }
@@ -58,9 +58,13 @@ class MetricPanel(MonitorPanel):
     def __init__(self, *, marks: Marks = UNICODE_MARKS, glyphs: Glyphs = BRAILLE, id: str | None = None) -> None:
         super().__init__("loss", marks=marks, id=id)
         self.metric = "loss"
-        self.zoom = 0
+        self.range = StepRange()
         self.logarithmic = False
+        self.cursor: float | None = None
+        """The step that is read."""
+        self._chosen = False
         self._glyphs = glyphs
+        self._data = PlotData()
 
     def compose(self) -> ComposeResult:
         yield Plot(glyphs=self._glyphs)
@@ -69,84 +73,176 @@ class MetricPanel(MonitorPanel):
     def render(self) -> RenderResult:
         return Content()
 
+    # What is plotted
+
     def wanted_curves(self) -> tuple[str, ...]:
         """Names of the curves that the next look should bring."""
-        return self.metric, f"eval_{self.metric}"
+        pair = self._pair
+        return (self.metric,) if pair is None else (self.metric, pair)
+
+    @property
+    def _pair(self) -> str | None:
+        """The metric that is drawn as marks into the same plot."""
+        return f"eval_{self.metric}" if self.snapshot is None else held_out_name(self.metric, self.snapshot.metrics)
+
+    def choose(self, name: str) -> None:
+        """Plot this metric from the next look on; the steps shown stay."""
+        self.metric, self._chosen = name, True
+        self._redraw()
+
+    def next_metric(self, snapshot: Snapshot, by: int = 1) -> None:
+        names = ordered_names(snapshot.metrics)
+        if names:
+            place = names.index(self.metric) + by if self.metric in names else 0
+            self.choose(names[place % len(names)])
 
     def title_of(self, snapshot: Snapshot) -> str:
-        notes = [ZOOMS[self.zoom][1], "log scale" if self.logarithmic else ""]
-        return f" {self.marks.dot} ".join([plain_text(self.metric, 40), *(note for note in notes if note)])
+        return f" {self.marks.dot} ".join([plain_text(self.metric, LONGEST_NAME), *self._notes()])
 
-    def next_metric(self, snapshot: Snapshot) -> None:
-        names = metric_names(snapshot)
-        place = names.index(self.metric) + 1 if self.metric in names else 0
-        self.metric = names[place % len(names)]
+    def _notes(self) -> list[str]:
+        scale = ""
+        if self.logarithmic:
+            picture = self.query_one(Plot).picture if self.is_mounted else None
+            symmetric = picture is not None and picture.scale is not None and picture.scale.linear_below
+            scale = "log scale on both sides of 0" if symmetric else "log scale"
+        return [note for note in (self.range.words(), scale) if note]
 
-    def next_zoom(self) -> None:
-        self.zoom = (self.zoom + 1) % len(ZOOMS)
-        self._redraw()
-
-    def toggle_scale(self) -> None:
-        self.logarithmic = not self.logarithmic
-        self._redraw()
-
-    def _redraw(self) -> None:
-        if self.snapshot is not None:
-            self.show(self.snapshot)
-            self.show_curves(self.snapshot)
+    def show(self, snapshot: Snapshot) -> None:
+        if not self._chosen and self.metric not in snapshot.metrics:
+            self.metric = first_choice(snapshot.metrics) or self.metric
+        super().show(snapshot)
 
     def show_curves(self, snapshot: Snapshot) -> None:
         """Plot the curves that this snapshot brought; one that was asked for another metric changes nothing."""
         if self.metric not in snapshot.curves:
             return
-        curve, points = snapshot.curve(self.metric), snapshot.curve(f"eval_{self.metric}")
-        first = None
-        steps = [step for step in (curve.first_step, points.first_step) if step is not None]
-        ends = [step for step in (curve.last_step, points.last_step) if step is not None]
-        share = ZOOMS[self.zoom][0]
-        if share < 1 and steps and ends:
-            first = max(ends) - (max(ends) - min(steps)) * share
-        self.query_one(Plot).show(
-            PlotData(
-                curve=curve,
-                points=points,
-                first=first,
-                logarithmic=self.logarithmic,
-                empty_text=EMPTY_TEXTS.get(snapshot.status, "No values."),
-            )
+        pair = self._pair
+        curve, points = snapshot.curve(self.metric), EMPTY_CURVE if pair is None else snapshot.curve(pair)
+        data = PlotData(
+            curve=curve,
+            points=points,
+            points_name=held_out_word(pair or ""),
+            logarithmic=self.logarithmic,
+            empty_text=self._empty_text(snapshot),
         )
-        self.query_one("#values", Static).update(self._values(snapshot))
+        self._data = data
+        low, high = whole_range(data) or (0.0, 0.0)
+        first, last = self.range.ends(low, high)
+        if self.cursor is not None:
+            nearest = read_at(self._read_curve, self.cursor)
+            self.cursor = None if nearest is None else nearest.step
+        uprights = () if self.cursor is None else (self.cursor,)
+        self.query_one(Plot).show(
+            PlotData(curve, points, data.points_name, first, last, self.logarithmic, data.empty_text, uprights=uprights)
+        )
+        self._show_values(snapshot)
 
-    def _values(self, snapshot: Snapshot) -> Content:
-        metrics = snapshot.metrics
-        first = []
-        if self.metric in metrics and metrics[self.metric].last is not None:
-            first.append(Content.styled(value_label(metrics[self.metric].last or 0.0), "bold"))
-        trained = []
-        for name, short in (("learning_rate", "lr"), ("grad_norm", "grad")):
-            if name in metrics and name != self.metric and metrics[name].last is not None:
-                trained.append(Content.assemble((f"{short} ", "$muted"), value_label(metrics[name].last or 0.0)))
-        held_out = []
-        evaluation = metrics.get(f"eval_{self.metric}")
-        if evaluation is not None and evaluation.last is not None and evaluation.last_step is not None:
-            value = f"{value_label(evaluation.last)} at {evaluation.last_step:,.0f}"
-            held_out.append(Content.assemble(("eval ", "$muted"), value))
-        for name, short in (("eval_bleu", "BLEU"), ("eval_perplexity", "ppl")):
-            known = metrics.get(name)
-            if name != self.metric and known is not None and known.last is not None:
-                held_out.append(Content.assemble((f"{short} ", "$muted"), measured(name, known.last)))
-        # What does not fit goes from the end: where text is generated, its score says more than the gradient.
-        rest = [*held_out, *trained] if "eval_bleu" in metrics else [*trained, *held_out]
-        parts = [*first, *rest]
-        return join_fitting(parts, max(1, self.content_size.width)) if parts else Content()
+    def _empty_text(self, snapshot: Snapshot) -> str:
+        if snapshot.metrics:
+            return f"{plain_text(self.metric, LONGEST_NAME)} was not logged."
+        return plain_text(
+            snapshot.unavailable.get("metrics") or EMPTY_TEXTS.get(snapshot.status) or "No values were found."
+        )
 
+    def _show_values(self, snapshot: Snapshot) -> None:
+        if self.cursor is None:
+            parts = newest_values(snapshot.metrics, self.metric)
+        else:
+            parts = values_at(self.cursor, self._data.curve, self._data.points, self._data.points_name)
+        if not self.styles.border_top[0]:
+            # Without a frame there is no title.
+            parts.insert(0, Content.styled(plain_text(self.title_of(snapshot), 40), "$muted"))
+        line = join_fitting(parts, max(1, self.content_size.width)) if parts else Content()
+        self.query_one("#values", Static).update(line)
 
-def metric_names(snapshot: Snapshot) -> list[str]:
-    """Metrics in the order of the key m: the telling ones, then the others; evaluation goes with its metric."""
-    names = [name for name in FIRST_METRICS if name in snapshot.metrics]
-    others = [
-        name
-        for name in snapshot.metrics
-        if name not in names and not (name.startswith("eval_") and name.removeprefix("eval_") in snapshot.metrics)
-    ]
-    return names + others
+    @property
+    def _read_curve(self) -> Curve:
+        """What the cursor goes along."""
+        data = self._data
+        return data.curve if len(data.curve) or data.curve.non_finite_steps else data.points
+
+    def _redraw(self) -> None:
+        if self.snapshot is not None:
+            self.show_curves(self.snapshot)
+            self.show(self.snapshot)
+
+    # Which steps, which scale
+
+    def next_zoom(self) -> None:
+        self._show_range(self.range.next_zoom())
+
+    def toggle_scale(self) -> None:
+        self.logarithmic = not self.logarithmic
+        self._redraw()
+
+    def _show_range(self, wanted: StepRange) -> None:
+        self.range = wanted
+        self._redraw()
+
+    def action_resize_range(self, factor: float) -> None:
+        if (whole := whole_range(self._data)) is not None:
+            self._show_range(self.range.resized(factor, *whole, about=self.cursor))
+
+    def action_move_range(self, direction: int) -> None:
+        if (whole := whole_range(self._data)) is not None:
+            self._show_range(self.range.moved(direction, *whole))
+
+    def action_show_all(self) -> None:
+        self.cursor = None
+        self._show_range(StepRange())
+
+    def action_type_range(self) -> None:
+        from trainwiz.tui.screens.range_dialog import RangeDialog
+
+        if (whole := whole_range(self._data)) is None:
+            self.notify("There are no steps yet.")
+            return
+
+        def take(wanted: StepRange | None) -> None:
+            if wanted is not None:
+                self._show_range(wanted)
+
+        self.app.push_screen(RangeDialog(*whole), take)
+
+    # The cursor
+
+    def action_move_cursor(self, columns: int) -> None:
+        picture, curve = self.query_one(Plot).picture, self._read_curve
+        if not picture.columns:
+            return
+        if self.cursor is None:
+            reading = read_at(curve, picture.last if columns < 0 else picture.first)
+            wanted = None if reading is None else reading.step
+        else:
+            wanted = step_beside(curve, self.cursor, columns * (picture.last - picture.first) / picture.columns)
+        self._put_cursor(wanted)
+
+    def action_cursor_to_end(self, side: int) -> None:
+        picture = self.query_one(Plot).picture
+        reading = read_at(self._read_curve, picture.first if side < 0 else picture.last)
+        self._put_cursor(None if reading is None else reading.step)
+
+    def _put_cursor(self, step: float | None) -> None:
+        """Put it there; a range that does not hold the step is moved so that it does."""
+        whole = whole_range(self._data)
+        if step is None or whole is None:
+            return
+        self.cursor = step
+        picture = self.query_one(Plot).picture
+        if not picture.first <= step <= picture.last:
+            self.range = self.range.moved(-1 if step < picture.first else 1, *whole)
+        self._redraw()
+
+    @on(Plot.Pointed)
+    def _pointed(self, message: Plot.Pointed) -> None:
+        reading = read_at(self._read_curve, message.step)
+        self._put_cursor(None if reading is None else reading.step)
+
+    @on(Plot.Dragged)
+    def _dragged(self, message: Plot.Dragged) -> None:
+        self._show_range(StepRange(message.first, message.last))
+
+    @on(Plot.Wheeled)
+    def _wheeled(self, message: Plot.Wheeled) -> None:
+        if (whole := whole_range(self._data)) is not None:
+            self._show_range(self.range.resized(message.factor, *whole, about=message.step))
