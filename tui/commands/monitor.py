@@ -39,11 +39,10 @@ def run_monitor(
     """
     looks_once = once or (as_json and not plain)
     check_interval(interval_s)
-    on_terminal = is_terminal(sys.stdin) and is_terminal(sys.stdout)
-    if not (looks_once or plain or on_terminal):
+    target, found = choose(text)
+    if not (looks_once or plain or (is_terminal(sys.stdin) and is_terminal(sys.stdout))):
         message = "The live monitor needs a terminal; without one use --once, --plain or --json."
         raise usage_error("no_terminal", "terminal", message)
-    target, found = choose(text)
     if target is None and not (looks_once or plain):
         return show_screen(None, readonly=readonly, interval_s=interval_s, replay=replay)
     if target is None:

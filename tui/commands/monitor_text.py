@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from trainwiz.core.plain import plain_text
+from trainwiz.core.run.status import ENDED
+from trainwiz.core.telemetry.so_far import real_throttling
 from trainwiz.tui.figures import duration, gib, size
 from trainwiz.tui.metric_words import measured
 from trainwiz.tui.widgets.axes import value_label
@@ -14,36 +19,68 @@ if TYPE_CHECKING:
     from trainwiz.core.telemetry.snapshot import GpuReading, Snapshot
 
 LABEL_WIDTH = 10
-MEASURED = ("eval_perplexity", "eval_bleu")
+MEASURED = ("eval_perplexity", "eval_bleu", "eval_accuracy")
+WORDS = (
+    ("loss", "loss"),
+    ("eval_loss", "evaluation loss"),
+    ("eval_perplexity", "perplexity"),
+    ("eval_accuracy", "accuracy"),
+    ("eval_bleu", "BLEU"),
+    ("learning_rate", "learning rate"),
+    ("grad_norm", "gradient norm"),
+)
+ELSEWHERE = frozenset(
+    {"tokens", "real_tokens", "tokens_per_s", "real_tokens_per_s", "step_s", "data_wait_s", "peak_allocated_bytes"}
+    | {"peak_reserved_bytes"}
+)
+"""Metrics that the lines about pace and memory speak of."""
+MOST_METRICS = 6
+LONGEST_NAME = 60
+MOST_FILES = 3
+ADVICE_WORDS = {"error": "urgent: ", "warning": "warning: ", "note": "", "ok": ""}
 GAP = "   "
 
 
 def summary_lines(snapshot: Snapshot) -> list[str]:
     """The whole look, one subject a line."""
-    lines = [f"{plain_text(snapshot.name)}{GAP}{snapshot.status}", _line("Progress", progress_parts(snapshot))]
-    lines.append(_line("Metrics", metric_parts(snapshot)))
-    lines.append(_line("Pace", pace_parts(snapshot)))
-    lines.append(_line("Engine", engine_parts(snapshot)))
-    lines += [_line(f"GPU {gpu.index}", gpu_parts(gpu, snapshot)) for gpu in snapshot.used_gpus]
-    if not snapshot.used_gpus and snapshot.job_cpu_history and snapshot.job_cpu_history[-1] is not None:
-        lines.append(_line("CPU", [f"{snapshot.job_cpu_history[-1]:.0f} % by this run (100 is one core)", "no GPU"]))
-    lines.append(_line("Host", host_parts(snapshot)))
-    lines += [_line("Problem", [plain_text(problem)]) for problem in snapshot.problems]
-    words = {"error": "urgent: ", "warning": "warning: ", "note": "", "ok": ""}
-    lines += [_line("Advice", [words[advice.level] + plain_text(advice.text)]) for advice in snapshot.advice]
-    if snapshot.ending is not None:
-        lines.append(_line("End", [plain_text(snapshot.ending.text)]))
-        if snapshot.ending.remedy:
-            lines.append(_line("Next", [plain_text(snapshot.ending.remedy)]))
+    lines = [f"{plain_text(snapshot.name)}{GAP}{snapshot.status}"]
+    lines += [_line(label, parts) for label, parts in labelled_parts(snapshot)]
     return [line for line in lines if line]
 
 
+def labelled_parts(snapshot: Snapshot) -> Iterator[tuple[str, list[str]]]:
+    """(subject, what is known of it), in the order of reading; an empty list is a subject that nothing is known of."""
+    yield "Progress", progress_parts(snapshot)
+    yield "Metrics", metric_parts(snapshot)
+    yield "Pace", pace_parts(snapshot)
+    yield "Engine", engine_parts(snapshot)
+    for gpu in snapshot.used_gpus:
+        yield f"GPU {gpu.index}", gpu_parts(gpu, snapshot)
+    if not snapshot.used_gpus:
+        yield "CPU", cpu_parts(snapshot)
+    yield "Host", host_parts(snapshot)
+    yield "Processes", process_parts(snapshot)
+    for problem in snapshot.problems:
+        yield "Problem", [plain_text(problem)]
+    for advice in snapshot.advice:
+        yield "Advice", [ADVICE_WORDS[advice.level] + plain_text(advice.text)]
+        if advice.remedy:
+            yield "", [plain_text(advice.remedy)]
+    if snapshot.source != "run":
+        for path in snapshot.read_from[:MOST_FILES]:
+            yield "Read from", [plain_text(path)]
+    if snapshot.ending is not None:
+        yield "End", [plain_text(snapshot.ending.text)]
+        if snapshot.ending.remedy:
+            yield "Next", [plain_text(snapshot.ending.remedy)]
+
+
 def plain_line(snapshot: Snapshot) -> str:
-    """One line: status, progress, loss, pace, memory."""
+    """One line: the moment of a replay, status, progress, loss, pace, memory, the worst advice."""
     parts = [snapshot.status, *progress_parts(snapshot)]
-    loss = snapshot.metrics.get("loss")
-    if loss is not None and loss.last is not None:
-        parts.append(f"loss {value_label(loss.last)}")
+    if snapshot.replayed_s is not None:
+        parts.insert(0, time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(snapshot.replayed_s)))
+    parts += leading_metric(snapshot)
     pace = snapshot.pace.real_tokens_per_s or snapshot.pace.tokens_per_s
     if pace is not None:
         parts.append(f"{pace:,.0f} tokens/s")
@@ -54,7 +91,25 @@ def plain_line(snapshot: Snapshot) -> str:
     worst = snapshot.advice[0] if snapshot.advice else None
     if worst is not None and worst.level in ("error", "warning"):
         parts.append(plain_text(worst.text))
+    elif snapshot.problems:
+        parts.append(plain_text(snapshot.problems[0]))
     return GAP.join(parts)
+
+
+def leading_metric(snapshot: Snapshot) -> list[str]:
+    """The loss; where there is none, the first metric that there is."""
+    names = ["loss", *snapshot.metrics]
+    for name in names:
+        summary = snapshot.metrics.get(name)
+        if summary is not None and summary.last is not None:
+            return [f"{plain_text(name, LONGEST_NAME)} {shown_value(name, summary.last)}"]
+    return []
+
+
+def shown_value(name: str, value: float) -> str:
+    if not math.isfinite(value):
+        return "not a number"
+    return measured(name, value) if name in MEASURED else value_label(value)
 
 
 def progress_parts(snapshot: Snapshot) -> list[str]:
@@ -72,22 +127,19 @@ def progress_parts(snapshot: Snapshot) -> list[str]:
 
 
 def metric_parts(snapshot: Snapshot) -> list[str]:
+    """The ones that most trainings have, in words; then others by their names, and how many there are beyond."""
+    known = [(name, short) for name, short in WORDS if name in snapshot.metrics]
+    rest = [name for name in snapshot.metrics if name not in dict(WORDS) and name not in ELSEWHERE]
+    shown = [*known, *((name, plain_text(name, LONGEST_NAME)) for name in rest[: max(0, MOST_METRICS - len(known))])]
     parts = []
-    for name, short in (
-        ("loss", "loss"),
-        ("eval_loss", "evaluation loss"),
-        ("eval_perplexity", "perplexity"),
-        ("eval_bleu", "BLEU"),
-        ("learning_rate", "learning rate"),
-        ("grad_norm", "gradient norm"),
-    ):
-        summary = snapshot.metrics.get(name)
-        if summary is None or summary.last is None:
+    for name, short in shown:
+        summary = snapshot.metrics[name]
+        if summary.last is None:
             continue
         at = f" at step {summary.last_step:,.0f}" if name == "eval_loss" and summary.last_step is not None else ""
-        shown = measured(name, summary.last) if name in MEASURED else value_label(summary.last)
-        parts.append(f"{short} {shown}{at}")
-    return parts
+        parts.append(f"{short} {shown_value(name, summary.last)}{at}")
+    beyond = len(known) + len(rest) - len(shown)
+    return [*parts, f"{beyond:,} more with --json"] if beyond else parts
 
 
 def engine_parts(snapshot: Snapshot) -> list[str]:
@@ -119,18 +171,41 @@ def gpu_parts(gpu: GpuReading, snapshot: Snapshot) -> list[str]:
     parts = [plain_text(gpu.name)]
     if gpu.problem:
         return [*parts, plain_text(gpu.problem)]
+    if gpu.mig:
+        parts.append(f"MIG {plain_text(gpu.mig)}")
     if gpu.utilization_percent is not None:
         parts.append(f"busy {gpu.utilization_percent:.0f} %")
     if gpu.memory_used_bytes is not None:
-        planned = snapshot.planned.memory_bytes
-        note = f" (planned {gib(planned)})" if planned is not None else ""
-        parts.append(f"{gib(gpu.memory_used_bytes)} of {gib(gpu.memory_total_bytes)} GiB{note}")
+        parts.append(f"{gib(gpu.memory_used_bytes)} of {gib(gpu.memory_total_bytes)} GiB{_memory_note(gpu, snapshot)}")
     if gpu.temperature_c is not None:
         parts.append(f"{gpu.temperature_c:.0f} °C")
     if gpu.power_w is not None:
         limit = f" of {gpu.power_limit_w:.0f}" if gpu.power_limit_w is not None else ""
         parts.append(f"{gpu.power_w:.0f}{limit} W")
-    return parts
+    if gpu.clock_mhz is not None:
+        limit = f" of {gpu.clock_limit_mhz:.0f}" if gpu.clock_limit_mhz is not None else ""
+        parts.append(f"{gpu.clock_mhz:.0f}{limit} MHz")
+    if gpu.fan_percent is not None:
+        parts.append(f"fan {gpu.fan_percent:.0f} %")
+    slowing = real_throttling(gpu.throttle_reasons)
+    return [*parts, f"held back by {plain_text(', '.join(slowing))}"] if slowing else parts
+
+
+def _memory_note(gpu: GpuReading, snapshot: Snapshot) -> str:
+    notes = []
+    if gpu.job_memory_bytes is not None:
+        notes.append(f"this job {gib(gpu.job_memory_bytes)}")
+    if snapshot.planned.memory_bytes is not None:
+        notes.append(f"planned {gib(snapshot.planned.memory_bytes)}")
+    return f" ({', '.join(notes)})" if notes else ""
+
+
+def cpu_parts(snapshot: Snapshot) -> list[str]:
+    """The load of the job, and why no GPU is shown."""
+    load = next((load for load in reversed(snapshot.job_cpu_history) if load is not None), None)
+    if load is None or snapshot.status in ENDED:
+        return []
+    return [f"{load:.0f} % by this run (100 is one core)", plain_text(snapshot.unavailable.get("gpus", "no GPU"))]
 
 
 def host_parts(snapshot: Snapshot) -> list[str]:
@@ -141,8 +216,22 @@ def host_parts(snapshot: Snapshot) -> list[str]:
     if host.ram_used_bytes is not None:
         parts.append(f"RAM in use {gib(host.ram_used_bytes)} of {gib(host.ram_total_bytes)} GiB")
     if host.disk_free_bytes is not None:
-        parts.append(f"disk {size(host.disk_free_bytes)} free")
-    return parts
+        lasts = f", lasts {duration(host.disk_lasts_s)} at this pace" if host.disk_lasts_s is not None else ""
+        parts.append(f"disk {size(host.disk_free_bytes)} free{lasts}")
+    reason = snapshot.unavailable.get("host")
+    return parts or ([plain_text(reason)] if reason else [])
+
+
+def process_parts(snapshot: Snapshot) -> list[str]:
+    """RAM of the job by role."""
+    sizes: dict[str, list[int]] = {}
+    for process in snapshot.processes:
+        if process.rss_bytes is not None:
+            sizes.setdefault(process.role, []).append(process.rss_bytes)
+    return [
+        f"{plain_text(role)} {f'{len(found)} with ' if len(found) > 1 else ''}{gib(sum(found))} GiB"
+        for role, found in sizes.items()
+    ]
 
 
 def _line(label: str, parts: list[str]) -> str:
