@@ -16,6 +16,7 @@ from trainwiz.core.json_text import parse_json
 from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.run.state import RunState
 from trainwiz.core.telemetry.metrics import finite
+from trainwiz.core.telemetry.so_far import SoFar
 
 PLANNED = "planned_measurement"
 """Key in plan.json: the fields of the measurement that the plan knows."""
@@ -144,15 +145,10 @@ def _peaks(rows: Iterable[Mapping[str, Any]]) -> dict[str, int | None]:
 
 def _host_rss(run: RunFolder) -> int | None:
     """The fullest training process at its most, as the keeper sampled it."""
-    most = 0
+    so_far = SoFar()
     for row in _rows(run.system_jsonl)[0]:
-        processes = row.get("processes")
-        if not isinstance(processes, list):
-            continue
-        for process in processes:
-            if isinstance(process, dict) and process.get("role") == "trainer":
-                most = max(most, int(finite(process.get("rss_bytes")) or 0.0))
-    return most or None
+        so_far.add(row)
+    return so_far.peak_trainer_rss_bytes or None
 
 
 def _rows(path: Path) -> tuple[list[dict[str, Any]], bool]:

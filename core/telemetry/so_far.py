@@ -12,6 +12,8 @@ from trainwiz.core.telemetry.trend import Trend
 HARMLESS_THROTTLING = ("idle", "clock setting", "sync boost")
 IDLE_PERCENT = 5.0
 """Below this a card does nothing."""
+GAP_S = 120.0
+"""Nothing is said to have lasted over a longer time without samples."""
 
 
 class SoFar:
@@ -31,9 +33,15 @@ class SoFar:
         self.throttled_since_s: dict[str, float] = {}
         self.idle_since_s: dict[str, float] = {}
         self.disk = Trend()
+        self._time_s: float | None = None
 
     def add(self, row: Mapping[str, Any]) -> None:
         time_s = finite(row.get("time_s"))
+        if time_s is not None:
+            if self._time_s is not None and not 0 <= time_s - self._time_s <= GAP_S:
+                self.throttled_since_s.clear()
+                self.idle_since_s.clear()
+            self._time_s = time_s
         self._take(object_in(row.get("so_far")))
         processes = objects_in(row.get("processes"))
         pids = pids_of(processes)

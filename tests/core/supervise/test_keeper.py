@@ -47,7 +47,7 @@ def test_it_is_seen_running_with_its_processes(start: Starter) -> None:
     assert roles == ["guard", "helper", "launcher", "loader", "supervisor", "trainer"]
     assert {row["pid"] for row in line["processes"]} == set(marked_pids(one.mark))
     assert line["host"]["ram_used_bytes"] > 0
-    assert set(line) == {"time_s", "gpus", "host", "processes", "unavailable"}
+    assert set(line) == {"time_s", "gpus", "host", "processes", "traffic", "unavailable"}
 
 
 def test_the_keeper_leaves_the_callers_session_and_its_folder(
