@@ -130,11 +130,13 @@ class Series:
         self._lows: array[float] = array("d")
         self._highs: array[float] = array("d")
         self._sums: array[float] = array("d")
+        self._curve: Curve | None = None
 
     def add(self, step: float, value: float) -> None:
         """Append one point. A step before the newest one drops what it goes back over: the run went on from there."""
         if self.last_step is not None and step < self.last_step:
             self.rewind(step, keep_equal=False)
+        self._curve = None
         self.count += 1
         self.last = value
         self.last_step = step
@@ -156,6 +158,7 @@ class Series:
 
     def rewind(self, step: float, *, keep_equal: bool = True) -> None:
         """Forget what lies after `step`; exact among the raw points, within one bucket before them."""
+        self._curve = None
         find = bisect_right if keep_equal else bisect_left
         keep = find(self._steps, step)
         del self._steps[keep:], self._values[keep:]
@@ -177,7 +180,12 @@ class Series:
         return tuple(self._non_finite_steps)
 
     def curve(self) -> Curve:
-        """A frozen copy, made by copying memory."""
+        """A frozen copy, made by copying memory; the same object while nothing is added."""
+        if self._curve is None:
+            self._curve = self._copy()
+        return self._curve
+
+    def _copy(self) -> Curve:
         return Curve(
             self._bucket_points,
             self._bucket_steps[:],

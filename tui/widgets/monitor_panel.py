@@ -11,6 +11,7 @@ from textual.widget import Widget
 from trainwiz.core.plain import plain_text
 from trainwiz.tui.keys import ScreenName
 from trainwiz.tui.theme import UNICODE_MARKS, Marks
+from trainwiz.tui.widgets.repaint import LineKey, line_keys, refresh_lines
 
 if TYPE_CHECKING:
     from trainwiz.core.telemetry.snapshot import Snapshot
@@ -43,7 +44,7 @@ class MonitorPanel(Widget, can_focus=True):
         self._title = title
         self.border_title = frame_title(title)
         self._drawn_title = title
-        self._drawn: tuple[object, ...] = ()
+        self._drawn: list[LineKey] = []
 
     def show(self, snapshot: Snapshot) -> None:
         """Show this look; what reads as before is not drawn again."""
@@ -52,8 +53,7 @@ class MonitorPanel(Widget, can_focus=True):
         if title != self._drawn_title:
             self._drawn_title = title
             self.border_title = frame_title(title)
-        if not self.is_on_screen or _key(self.content()) != self._drawn:
-            self.refresh()
+        refresh_lines(self, self._drawn, line_keys(self.content()))
 
     def title_of(self, snapshot: Snapshot) -> str:
         """What stands in the frame."""
@@ -74,7 +74,7 @@ class MonitorPanel(Widget, can_focus=True):
 
     def render(self) -> RenderResult:
         content = self.content()
-        self._drawn = _key(content)
+        self._drawn = line_keys(content)
         return content
 
     def content(self) -> Content:
@@ -84,8 +84,3 @@ class MonitorPanel(Widget, can_focus=True):
             return Content()
         lines = self.lines(self.snapshot, width, height)[:height]
         return Content("\n").join([line.truncate(width, ellipsis=True) for line in lines])
-
-
-def _key(content: Content) -> tuple[object, ...]:
-    """Equal where two contents look alike; Content itself compares its text only."""
-    return content.plain, tuple(content.spans)

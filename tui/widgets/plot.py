@@ -12,6 +12,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 from trainwiz.tui.widgets.canvas import BRAILLE, Glyphs
 from trainwiz.tui.widgets.drawing import Picture, PlotData, Row, draw_plot
+from trainwiz.tui.widgets.repaint import refresh_lines
 
 
 class Plot(Widget):
@@ -86,8 +87,9 @@ class Plot(Widget):
         self._draw()
 
     def _draw(self) -> None:
+        before = self._picture.rows
         self._picture = draw_plot(self._data, self.size.width, self.size.height, self._glyphs)
-        self.refresh()
+        refresh_lines(self, before, self._picture.rows)
 
     def render_line(self, y: int) -> Strip:
         rows = self._picture.rows

@@ -14,6 +14,7 @@ from trainwiz.tui.figures import duration
 from trainwiz.tui.theme import UNICODE_MARKS, Marks
 from trainwiz.tui.widgets.meters import thin_bar
 from trainwiz.tui.widgets.pace_panel import step_seconds
+from trainwiz.tui.widgets.repaint import LineKey, line_keys, refresh_lines
 
 if TYPE_CHECKING:
     from trainwiz.core.telemetry.snapshot import Snapshot
@@ -67,18 +68,17 @@ class RunHeader(Widget):
         self.marks = marks
         self._run_name = plain_text(name)
         self.snapshot: Snapshot | None = None
-        self._drawn: tuple[str, tuple[object, ...]] = ("", ())
+        self._drawn: list[LineKey] = []
 
     def show(self, snapshot: Snapshot) -> None:
         before, self.snapshot = self.snapshot, snapshot
         width = max(1, self.content_size.width)
-        now = self.content(width)
-        lines = now.plain.count("\n")
-        if before is None or lines != self._drawn[0].count("\n"):
+        now = line_keys(self.content(width))
+        if before is None or len(now) != len(self._drawn):
             self.refresh(layout=True)
-        elif (now.plain, tuple(now.spans)) != self._drawn:
-            self.refresh()
-        self._drawn = now.plain, tuple(now.spans)
+        else:
+            refresh_lines(self, self._drawn, now)
+        self._drawn = now
 
     def render(self) -> RenderResult:
         return self.content(max(1, self.content_size.width or self.app.size.width - 2))
