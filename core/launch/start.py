@@ -21,6 +21,7 @@ from trainwiz.core.export.launch_script import launch_command, launch_environmen
 from trainwiz.core.findings import Finding
 from trainwiz.core.run.folder import RUN_MARK_VARIABLE, SUPERVISOR_LOG, RunFolder
 from trainwiz.core.run.processid import this_process
+from trainwiz.core.run.registry import record_run
 from trainwiz.core.supervise.order import StartOrder
 
 REFUSED_AS_USAGE = frozenset({"run_is_active", "cannot_resume"})
@@ -47,6 +48,7 @@ def start_run(folder: RunFolder, *, resume: str | None = None, tied_to_caller: b
     )
     answer = start_keeper(folder, order)
     if answer.get("ok"):
+        record_run(folder)
         return
     finding = Finding(str(answer.get("error")), "error", str(folder.path), str(answer.get("message")))
     raise UsageError(finding) if finding.code in REFUSED_AS_USAGE else CannotRunError(finding)

@@ -1,13 +1,26 @@
-"""What there is to look at on this machine, and what a user means by a name, path, process number or GPU."""
+"""What there is to look at on this machine: the runs of this user, and trainings that were started elsewhere."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.run.listing import RunSummary, list_runs, summarize_run
+from trainwiz.core.run.names import DEFAULT_ROOT
+from trainwiz.core.run.registry import recorded_runs
+from trainwiz.core.run.state import read_state
+from trainwiz.core.run.status import ACTIVE
+from trainwiz.core.telemetry.job import Job, job_of, training_tops
+from trainwiz.core.telemetry.process_facts import working_folder
+from trainwiz.core.telemetry.process_table import ProcessTable
+from trainwiz.core.telemetry.shown_command import short_command
 from trainwiz.core.telemetry.target import Target
+
+MOST_RUNS = 100
+"""Rows of runs that have ended; all that run are listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +42,7 @@ class Found:
 
     @property
     def runs_now(self) -> bool:
-        return self.status in ("starting", "running", "stopping")
+        return self.status in ACTIVE
 
     def to_json(self) -> dict[str, Any]:
         """The row of `trainwiz monitor --json` where there is more than one thing to watch."""
@@ -49,42 +62,114 @@ class Found:
         }
 
 
+def list_targets(root: Path = DEFAULT_ROOT) -> list[Found]:
+    """All that can be watched: what is running first, then runs that have ended, the newest first."""
+    runs = [_found_run(summary) for summary in _all_runs(root)]
+    running = [found for found in runs if found.runs_now]
+    ended = [found for found in runs if not found.runs_now]
+    jobs = list_jobs([RunFolder(found.target.path) for found in running])
+    running += [found for found in jobs if found.target.kind == "process" or not _listed(found, running)]
+    return [
+        *sorted(running, key=lambda found: found.started_s or 0.0, reverse=True),
+        *sorted(ended, key=lambda found: found.started_s or 0.0, reverse=True)[:MOST_RUNS],
+    ]
+
+
+def default_target(found: Iterable[Found]) -> Target | None:
+    """What opens without a choice: the only one that is running; where none is, the newest run; else None."""
+    found = list(found)
+    running = [one for one in found if one.runs_now]
+    if running:
+        return running[0].target if len(running) == 1 else None
+    runs = [one for one in found if one.target.kind == "run"]
+    return max(runs, key=lambda one: one.started_s or 0.0).target if runs else None
+
+
+def _all_runs(root: Path) -> list[RunSummary]:
+    """Those below `root`, and those that were started elsewhere."""
+    here = list_runs(root)
+    known = {Path(run.path).resolve() for run in here}
+    return here + [summarize_run(folder) for folder in recorded_runs() if folder.path.resolve() not in known]
+
+
+def _found_run(run: RunSummary) -> Found:
+    return Found(
+        target=Target.of_run(RunFolder(Path(run.path))),
+        status=run.status,
+        what=run.model or "",
+        started_s=run.started_s or run.created_s,
+        ended_s=run.ended_s,
+        step=run.step,
+        max_steps=run.max_steps,
+        loss=run.loss,
+    )
+
+
+def _listed(found: Found, others: Iterable[Found]) -> bool:
+    place = found.target.path.resolve()
+    return any(other.target.kind == "run" and other.target.path.resolve() == place for other in others)
+
+
+def list_jobs(active_runs: Iterable[RunFolder] = ()) -> list[Found]:
+    """The trainings that run on this machine, as far as this user sees them: one row for each job.
+
+    A job of a run of ours stands as that run. `active_runs`: runs whose own record names their processes.
+    """
+    from trainwiz.core.telemetry.gpu_jobs import cards
+
+    computing: dict[int, list[int]] = {}
+    for card in cards()[0]:
+        for pid in card.pids:
+            computing.setdefault(pid, []).append(card.index)
+    table = ProcessTable()
+    keepers = _keepers(active_runs)
+    rows, seen = [], set[int]()
+    for top in training_tops(table, computing):
+        job = None if top in seen else job_of(top, table)
+        if job is None:
+            continue
+        members = {pid for root in job.roots for pid in table.tree(root.pid)}
+        seen |= members
+        run = job.run or next((keepers[pid] for pid in members if pid in keepers), None)
+        gpus = sorted({index for pid in members for index in computing.get(pid, ())})
+        rows.append(_found_run(summarize_run(run)) if run else _found_job(job, table, gpus))
+    return rows
+
+
+def _keepers(runs: Iterable[RunFolder]) -> Mapping[int, RunFolder]:
+    """Process that keeps the run -> its folder: a run that was started by hand has no keeper of its own above it."""
+    found = {}
+    for run in runs:
+        keeper = read_state(run).supervisor
+        if keeper is not None and keeper.is_alive():
+            found[keeper.pid] = run
+    return found
+
+
+def _found_job(job: Job, table: ProcessTable, gpus: Iterable[int]) -> Found:
+    return Found(
+        target=target_of_job(job),
+        status="running",
+        what=short_command(table.command(job.pid)),
+        started_s=job.started_s,
+        gpus=tuple(gpus),
+    )
+
+
+def target_of_job(job: Job) -> Target:
+    """The run where it is one of ours, else the processes."""
+    if job.run is not None:
+        return Target.of_run(job.run)
+    root = job.roots[0]
+    folder = working_folder(root.pid) or Path("/")
+    return Target("process", folder, f"{job.name} · process {root.pid}", root.pid, root.create_time)
+
+
 def find_target(text: str | None) -> Target:
     """What `text` means: a run's name, a path, a process number, "gpu" or "gpu:0"; None what is running or newest.
 
     Raises UsageError in one sentence, with the nearest names.
     """
-    from trainwiz.core.run.listing import find_run
+    from trainwiz.core.telemetry.meaning import meaning_of, only_one
 
-    return Target.of_run(find_run(text or ""))
-
-
-def list_targets() -> list[Found]:
-    """All that can be watched: what is running first, then the newest."""
-    from trainwiz.core.run.folder import RunFolder
-    from trainwiz.core.run.listing import list_runs
-
-    return [
-        Found(
-            target=Target.of_run(RunFolder(Path(run.path))),
-            status=run.status,
-            what=run.model or "",
-            started_s=run.started_s,
-            ended_s=run.ended_s,
-            step=run.step,
-            max_steps=run.max_steps,
-            loss=run.loss,
-        )
-        for run in list_runs()
-    ]
-
-
-def default_target(found: Iterable[Found]) -> Target | None:
-    """What opens without a choice: the one that is running, or where none is the newest run; None where it is to be asked."""
-    found = list(found)
-    running = [one for one in found if one.runs_now]
-    if len(running) > 1:
-        return None
-    newest = sorted((one for one in found if one.target.kind == "run"), key=lambda one: one.started_s or 0.0)
-    chosen = running or newest[-1:]
-    return chosen[0].target if chosen else None
+    return only_one(list_targets()) if text is None else meaning_of(text)

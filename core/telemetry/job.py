@@ -130,12 +130,14 @@ def job_name(top: int, table: ProcessTable) -> str:
 
 
 def run_of(top: int, table: ProcessTable) -> RunFolder | None:
-    """The run of ours whose keeper is at the top: it names the folder as its last word."""
+    """The run of ours that the job is: its keeper names the folder after its module."""
     command = table.command(top)
-    if not is_keeper(command) or command.index(KEEPER_MODULE) + 1 >= len(command):
+    if not is_keeper(command):
         return None
-    folder = RunFolder(Path(command[command.index(KEEPER_MODULE) + 1]))
-    return folder if folder.is_run() else None
+    for word in command[command.index(KEEPER_MODULE) + 1 :]:
+        if RunFolder(Path(word)).is_run():
+            return RunFolder(Path(word))
+    return None
 
 
 def _other_ranks(top: int, table: ProcessTable) -> list[int]:

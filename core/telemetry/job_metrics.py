@@ -11,13 +11,14 @@ from pathlib import Path
 from trainwiz.core.telemetry.job import Job, training_tops
 from trainwiz.core.telemetry.job_arguments import output_paths
 from trainwiz.core.telemetry.open_files import OpenFile, is_written, open_files, written_through
-from trainwiz.core.telemetry.process_facts import working_folder
+from trainwiz.core.telemetry.process_facts import environment_of, working_folder
 from trainwiz.core.telemetry.process_table import ProcessTable
 from trainwiz.core.telemetry.target import Target
 
 EVENT_FILE = re.compile(r"events\.out\.tfevents\.\d+\.(?P<host>.+?)(\.(?P<pid>\d+)\.\d+)?(\.v2)?")
 EVENT_WORD = "tfevents"
 RECORDS = ("trainer_state.json", "metrics.csv")
+OUTPUT_VARIABLES = ("TENSORBOARD_LOGGING_DIR", "TENSORBOARD_LOGDIR")
 CLOCK_SLACK_S = 2.0
 MOST_ENTRIES = 4_000
 DEEPEST = 5
@@ -36,7 +37,9 @@ class Clues:
     event_files: tuple[Path, ...] = ()
     """Open for writing."""
     outputs: tuple[Path, ...] = ()
-    """Named on the command line."""
+    """Named on the command line or in the environment."""
+    folders: tuple[Path, ...] = ()
+    """Where else event files of its own may lie: outputs, log, script and working folder."""
     log: Path | None = None
     """The file that its standard output goes to."""
     log_reason: str | None = None
@@ -68,11 +71,14 @@ def clues_of(job: Job, table: ProcessTable) -> Clues:
     if cwd is not None:
         for pid in pids:
             outputs += output_paths(table.command(pid), working_folder(pid) or cwd)
+        outputs += [cwd / folder for pid in pids for folder in _from_environment(pid)]
     log, log_reason = _log_of(seen)
+    folders = [*outputs, *([log.parent] if log else []), *([cwd] if cwd else [])]
     return Clues(
         cwd=cwd,
         event_files=tuple(dict.fromkeys(_written_events(seen))),
         outputs=tuple(dict.fromkeys(outputs)),
+        folders=tuple(dict.fromkeys(folders)),
         log=log,
         log_reason=log_reason,
         unreadable=None
@@ -82,6 +88,11 @@ def clues_of(job: Job, table: ProcessTable) -> Clues:
         if seen
         else None,
     )
+
+
+def _from_environment(pid: int) -> list[str]:
+    variables = environment_of(pid)
+    return [variables[name] for name in OUTPUT_VARIABLES if variables.get(name)]
 
 
 def _written_events(seen: dict[int, list[OpenFile]]) -> Iterator[Path]:
@@ -124,12 +135,16 @@ def find_metrics(job: Job, clues: Clues, table: ProcessTable, recognise: Recogni
 
 def _places(job: Job, clues: Clues, pids: set[int], table: ProcessTable) -> Iterator[tuple[str, Iterable[Path]]]:
     since_s = job.started_s - CLOCK_SLACK_S
-    yield "the event file that it has open", _homes_of(clues.event_files, clues.outputs)
-    fresh = [path for path in clues.outputs if newest_record(path, since_s, pids) is not None]
+    yield "the event file that it writes", _homes_of(clues.event_files, clues.outputs)
+    # tensorboard's own writer opens its file for each flush only; the name of the file tells whose it is.
+    for folder in clues.folders:
+        named = newest_record(folder, since_s, lambda name: _writer(name) in pids)
+        yield "the event file that it writes", _homes_of([named], clues.outputs) if named is not None else []
+    fresh = [path for path in clues.outputs if newest_record(path, since_s, lambda name: _may_be_of(name, pids))]
     yield "the output folder of its command", fresh
     yield "the log that it writes", [clues.log] if clues.log is not None else []
     if clues.cwd is not None and not _shared(clues.cwd, job, table):
-        newest = newest_record(clues.cwd, since_s, pids)
+        newest = newest_record(clues.cwd, since_s, lambda name: _may_be_of(name, pids))
         yield "its working folder", _homes_of([newest], ()) if newest is not None else []
 
 
@@ -149,8 +164,8 @@ def _homes_of(files: Iterable[Path], outputs: Iterable[Path]) -> list[Path]:
     first = folders[0]
     if files[0].name == "trainer_state.json":
         homes += [first.parent] if first.name.startswith("checkpoint-") else []
-    elif first.parent.name == "runs" and len(folders) == 1:
-        # A Trainer writes to OUTPUT/runs/<time>_<host>.
+    elif first.parent.name == "runs" and len(folders) == 1 and any(first.parent.parent.glob("checkpoint-*")):
+        # A Trainer writes to OUTPUT/runs/<time>_<host>; a plain SummaryWriter to ./runs/<time>_<host>.
         homes.append(first.parent.parent)
     if len(folders) > 1:
         common = Path(os.path.commonpath(folders))
@@ -158,13 +173,11 @@ def _homes_of(files: Iterable[Path], outputs: Iterable[Path]) -> list[Path]:
     return [*homes, *folders]
 
 
-def newest_record(folder: Path, since_s: float, pids: Iterable[int]) -> Path | None:
-    """The file of metrics below `folder` that was written last, if it was since `since_s` (Unix time).
+def newest_record(folder: Path, since_s: float, is_wanted: Callable[[str], bool]) -> Path | None:
+    """The file below `folder` with a wanted name that was written last, if it was since `since_s` (Unix time).
 
-    An event file that names another process of its writer than `pids` is another job's. Looks at
-    MOST_ENTRIES names at most.
+    Looks at MOST_ENTRIES names at most.
     """
-    own = set(pids)
     best: tuple[float, Path] | None = None
     left = MOST_ENTRIES
     waiting = [(folder, 0)]
@@ -177,7 +190,7 @@ def newest_record(folder: Path, since_s: float, pids: Iterable[int]) -> Path | N
                     if entry.is_dir(follow_symlinks=False):
                         if depth < DEEPEST and entry.name not in SKIPPED:
                             waiting.append((Path(entry.path), depth + 1))
-                    elif _is_record(entry.name, own):
+                    elif is_wanted(entry.name):
                         written_s = entry.stat().st_mtime
                         if written_s >= since_s and (best is None or written_s > best[0]):
                             best = written_s, Path(entry.path)
@@ -186,11 +199,12 @@ def newest_record(folder: Path, since_s: float, pids: Iterable[int]) -> Path | N
     return best[1] if best else None
 
 
-def _is_record(name: str, pids: set[int]) -> bool:
-    if name in RECORDS:
-        return True
-    if EVENT_WORD not in name:
-        return False
+def _writer(name: str) -> int | None:
+    """The process that an event file is named after; None for any other name."""
     match = EVENT_FILE.fullmatch(name)
-    writer = match["pid"] if match else None
-    return writer is None or int(writer) in pids
+    return int(match["pid"]) if match and match["pid"] else None
+
+
+def _may_be_of(name: str, pids: set[int]) -> bool:
+    """Whether a file of metrics could be these processes': an event file that names another one's is not."""
+    return name in RECORDS or (EVENT_WORD in name and (_writer(name) is None or _writer(name) in pids))

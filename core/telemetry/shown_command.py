@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from trainwiz.core.plain import plain_text
+from trainwiz.core.telemetry.training_words import base_name, is_launcher, is_python
 
 HIDDEN = "***"
 LONGEST_COMMAND = 4_000
@@ -75,3 +76,16 @@ def _without_secrets(word: str) -> str:
 
 def _without_value(pair: re.Match[str]) -> str:
     return f'{pair["before"]}{HIDDEN}"' if _is_secret(pair["name"]) else pair[0]
+
+
+def short_command(command: Sequence[str]) -> str:
+    """The command line without the folders of its programs, for lists: "python train.py --epochs 3"."""
+    words = list(command)
+    if not words:
+        return ""
+    if is_python(words) and len(words) > 1 and is_launcher(words[1:]):
+        words = words[1:]
+    words[0] = base_name(words[0])
+    if is_python(words) and len(words) > 1 and not words[1].startswith("-"):
+        words[1] = base_name(words[1])
+    return shown_command(words)

@@ -1,0 +1,203 @@
+"""What a user means by a word after `trainwiz monitor`: a run, a file or folder, a process, a GPU."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from trainwiz.core.errors import UsageError, usage_error
+from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.run.listing import run_folders
+from trainwiz.core.run.names import DEFAULT_ROOT
+from trainwiz.core.run.registry import recorded_runs
+from trainwiz.core.telemetry.discovery import Found, default_target, list_jobs, target_of_job
+from trainwiz.core.telemetry.gpu_jobs import Card, cards
+from trainwiz.core.telemetry.job import Job, job_of, trainings_below
+from trainwiz.core.telemetry.process_table import ProcessTable
+from trainwiz.core.telemetry.target import Target
+from trainwiz.core.telemetry.training_words import is_wrapper
+
+_GPU = re.compile(r"gpu(?::(?P<card>.*))?", re.IGNORECASE)
+_PID = re.compile(r"[0-9]+")
+LARGEST_PID = 2**31 - 1
+NAMES_SHOWN = 5
+
+
+def meaning_of(text: str) -> Target:
+    """The target. A name of a run comes first, then a file or folder, then a process, then a part of a run's name.
+
+    Raises UsageError in one sentence when it is none of these.
+    """
+    gpu = _GPU.fullmatch(text)
+    run = _named_run(text)
+    if run is not None:
+        return Target.of_run(run)
+    if gpu is not None:
+        return on_gpu(gpu["card"])
+    if _PID.fullmatch(text):
+        return _numbered(text)
+    path = Path(text).expanduser()
+    if text and _exists(path):
+        return at_path(path)
+    return _by_part_of_a_name(text)
+
+
+def only_one(found: Iterable[Found]) -> Target:
+    """What opens without a choice. Raises UsageError where there is a choice, or nothing."""
+    found = list(found)
+    target = default_target(found)
+    if target is not None:
+        return target
+    running = [one.target for one in found if one.runs_now]
+    if not running:
+        raise usage_error("no_runs", str(DEFAULT_ROOT), "Nothing trains here now, and there are no runs yet.")
+    raise usage_error("several_targets", "monitor", f"{len(running)} jobs are running: {_names(running)}. Name one.")
+
+
+def at_path(path: Path) -> Target:
+    """The run, the output of a Trainer or the event files at `path`. Raises UsageError with the reason where there are none."""
+    from trainwiz.core.telemetry.recognise import recognise
+
+    if RunFolder(path).is_run():
+        return Target.of_run(RunFolder(path))
+    if path.is_file() and RunFolder(path.parent).is_run():
+        return Target.of_run(RunFolder(path.parent))
+    found = recognise(path)
+    if isinstance(found, Target):
+        return found
+    raise usage_error("not_watchable", str(path), found)
+
+
+def of_process(pid: int) -> Target:
+    """The job that process `pid` belongs to. Raises UsageError where there is none, or several below a shell."""
+    table = ProcessTable()
+    job = job_of(pid, table) if 0 < pid <= LARGEST_PID else None
+    if job is None:
+        ended = pid in table.members
+        what = f"Process {pid} has ended." if ended else f"There is no process {pid} that can be seen from here."
+        raise usage_error("no_such_process", str(pid), f"{what}{_jobs_hint()}")
+    if job.pid == pid and is_wrapper(table.command(pid)):
+        below = [one for one in (job_of(top, table) for top in trainings_below(pid, table)) if one is not None]
+        if len(below) > 1:
+            raise _several(f"Below process {pid}", below)
+    return target_of_job(job)
+
+
+def on_gpu(card: str | None) -> Target:
+    """The job that computes on a card ("0", or the beginning of its UUID), or on any. Raises UsageError."""
+    found, reason = cards()
+    if reason is not None:
+        raise usage_error("no_gpu", "gpu", f"There is no GPU to look at: {reason}.")
+    chosen = found if not card else [one for one in found if _is_called(one, card)]
+    if not chosen:
+        known = ", ".join(f"gpu:{one.index} ({one.name or 'unknown'})" for one in found)
+        raise usage_error("no_such_gpu", f"gpu:{card}", f"There is no GPU {card!r} here; there are: {known}.")
+    where = f"GPU {chosen[0].index}" if len(chosen) == 1 else "the GPUs"
+    table = ProcessTable()
+    pids = [pid for one in chosen for pid in one.pids]
+    jobs = {job.pid: job for pid in pids if (job := job_of(pid, table)) is not None}
+    if len(jobs) > 1:
+        raise _several(f"On {where}", list(jobs.values()))
+    if jobs:
+        return target_of_job(next(iter(jobs.values())))
+    if pids:
+        numbers = ", ".join(map(str, pids[:NAMES_SHOWN]))
+        message = (
+            f"Process {numbers} computes on {where}, and cannot be seen from here: another container or user has it."
+        )
+        raise usage_error("unseen_process", where, message)
+    problem = next((one.problem for one in chosen if one.problem), None)
+    message = f"What computes on {where} cannot be read: {problem}." if problem else f"Nothing computes on {where} now."
+    raise usage_error("idle_gpu", where, message + _jobs_hint())
+
+
+def _is_called(card: Card, text: str) -> bool:
+    if _PID.fullmatch(text):
+        return card.index == int(text)
+    uuid = (card.uuid or "").lower()
+    return len(text) >= 4 and uuid.removeprefix("gpu-").startswith(text.lower().removeprefix("gpu-"))
+
+
+def _named_run(text: str) -> RunFolder | None:
+    """The run with exactly this name below runs/, or at this path, or recorded elsewhere."""
+    try:
+        if text and Path(text).name == text and RunFolder(DEFAULT_ROOT / text).is_run():
+            return RunFolder(DEFAULT_ROOT / text)
+        if text and RunFolder(Path(text)).is_run():
+            return RunFolder(Path(text))
+    except OSError:
+        return None
+    recorded = [run for run in recorded_runs() if run.path.name == text]
+    return recorded[0] if len(recorded) == 1 else None
+
+
+def _numbered(text: str) -> Target:
+    """A process by its number; where there is none, a folder or a run of that name."""
+    try:
+        return of_process(int(text))
+    except UsageError:
+        if _exists(Path(text)):
+            return at_path(Path(text))
+        if any(name.startswith(text) for name in _run_names()):
+            return _by_part_of_a_name(text)
+        raise
+
+
+def _by_part_of_a_name(text: str) -> Target:
+    """The one run whose name begins with `text`, or holds it. Raises UsageError with the nearest names."""
+    runs = _run_names()
+    plain = bool(text) and Path(text).name == text
+    matches = [name for name in runs if plain and name.startswith(text)] or [n for n in runs if plain and text in n]
+    if len(matches) == 1:
+        return Target.of_run(runs[matches[0]])
+    if matches:
+        shown = ", ".join(matches[:NAMES_SHOWN]) + (", ..." if len(matches) > NAMES_SHOWN else "")
+        raise usage_error("ambiguous_run", text, f"{text!r} fits {len(matches)} runs: {shown}. Give more of the name.")
+    if not plain:
+        near = difflib.get_close_matches(Path(text).name, _entries(Path(text).parent), n=3, cutoff=0.6)
+        hint = f" Did you mean {' or '.join(str(Path(text).parent / name) for name in near)}?" if near else ""
+        raise usage_error("no_such_path", text, f"There is no file or folder {text!r}.{hint}")
+    near = difflib.get_close_matches(text, [*runs, *_entries(Path())], n=3, cutoff=0.4)
+    hint = f" Did you mean {' or '.join(near)}?" if near else _jobs_hint()
+    raise usage_error("no_such_target", text, f"There is no run, file or process {text!r}.{hint}")
+
+
+def _run_names() -> dict[str, RunFolder]:
+    """The runs below runs/ and those recorded elsewhere, by name, the newest name first."""
+    runs = {run.path.name: run for run in (*recorded_runs(), *run_folders(DEFAULT_ROOT))}
+    return dict(sorted(runs.items(), reverse=True))
+
+
+def _several(where: str, jobs: list[Job]) -> UsageError:
+    shown = ", ".join(f"{job.pid} ({job.name})" for job in jobs[:NAMES_SHOWN])
+    message = f"{where} {len(jobs)} jobs are running: {shown}. Give the number of one: trainwiz monitor {jobs[0].pid}"
+    return usage_error("several_jobs", where, message)
+
+
+def _jobs_hint() -> str:
+    """What does train here, as a sentence to add; `trainwiz monitor` where nothing does."""
+    running = [found.target for found in list_jobs()]
+    return f" What trains here: {_names(running)}." if running else " `trainwiz monitor` lists what can be watched."
+
+
+def _names(targets: list[Target]) -> str:
+    names = [f"{target.pid} ({target.name.partition(' · ')[0]})" if target.pid else target.name for target in targets]
+    return ", ".join(names[:NAMES_SHOWN]) + (", ..." if len(names) > NAMES_SHOWN else "")
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists() or path.is_symlink()
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+
+
+def _entries(folder: Path) -> list[str]:
+    try:
+        return [entry.name for entry in folder.expanduser().iterdir()]
+    except OSError:
+        return []
