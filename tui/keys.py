@@ -140,6 +140,19 @@ KEYS: tuple[KeyBinding, ...] = (
         needs="resume",
     ),
     KeyBinding("monitor.log", "l", "show_log", "log", "Show the whole log.", "monitor"),
+    *(
+        KeyBinding(
+            f"monitor.panel_{place}",
+            str(place),
+            f"one_panel({place})",
+            "panels" if place == 1 else name,
+            f"Show the {name} panel alone; the same key goes back.",
+            "monitor",
+            label="1-6" if place == 1 else "",
+            rank=1 if place == 1 else 9,
+        )
+        for place, name in enumerate(PANEL_NAMES, start=1)
+    ),
     KeyBinding("monitor.metric", "m", "choose_metric", "metric", "Choose what is plotted.", "monitor"),
     KeyBinding(
         "monitor.next_metric",
@@ -198,18 +211,6 @@ KEYS: tuple[KeyBinding, ...] = (
     KeyBinding("monitor.next", "tab", "next_panel(1)", "next panel", "Go to the next panel.", "monitor", rank=5),
     KeyBinding(
         "monitor.before", "shift+tab", "next_panel(-1)", "panel before", "Go to the panel before.", "monitor", rank=9
-    ),
-    *(
-        KeyBinding(
-            f"monitor.panel_{place}",
-            str(place),
-            f"one_panel({place})",
-            name,
-            f"Show the {name} panel alone; the same key goes back.",
-            "monitor",
-            rank=9,
-        )
-        for place, name in enumerate(PANEL_NAMES, start=1)
     ),
     KeyBinding(
         "metric.left", "left", "move_cursor(-1)", "read a step", "Read the step before.", "metric", label="←→", rank=2
@@ -272,6 +273,7 @@ KEYS: tuple[KeyBinding, ...] = (
     KeyBinding("log.follow", "end,G", "follow", "follow", "Go to the end, and follow.", "log", label="end", rank=2),
     KeyBinding("log.start", "home,g", "to_start", "start", "Go to the first line.", "log", rank=9),
     KeyBinding("log.copy", "c", "copy", "copy", "Copy the lines on the screen.", "log", rank=3),
+    KeyBinding("cards.open", "enter", "open_card", "open GPU", "Show all of the chosen GPU.", "cards", rank=2),
     KeyBinding("cards.down", "down", "move_card(1)", "next GPU", "Choose the next GPU.", "cards", rank=9),
     KeyBinding("cards.up", "up", "move_card(-1)", "GPU above", "Choose the GPU above.", "cards", rank=9),
     KeyBinding("gpu.next", "right,tab", "other_card(1)", "next GPU", "Show the next GPU.", "gpu", label="→"),

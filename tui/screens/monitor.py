@@ -119,7 +119,8 @@ class MonitorScreen(PanelScreen, RunActions):
         own = keys_of(panel.key_table) if isinstance(panel, MonitorPanel) and panel.key_table else ()
         taken = {key for row in own for key in row.key.split(",")}
         rows = [row for row in keys_of("monitor") if self.offers(row.needs) and not taken & set(row.key.split(","))]
-        leave = "leave (the run goes on)" if self.snapshot and self.snapshot.status in ACTIVE else "leave"
+        goes_on = self.snapshot is not None and self.snapshot.status in ACTIVE and not self.has_class("-narrow")
+        leave = "leave (the run goes on)" if goes_on else "leave"
         return [
             *rows,
             *own,

@@ -1,4 +1,9 @@
-"""PanelScreen: a screen of panels; each folds to its title, and one can have the whole screen."""
+"""PanelScreen: a screen of panels; each folds to its title, and one can have the whole screen.
+
+It sets classes and moves the focus; the style sheet of the screen says what they look like:
+-folded (a panel), -fills (takes the rest of its column), -alone (has the screen), -away (a column
+without that panel), -one-panel (the screen).
+"""
 
 from __future__ import annotations
 
@@ -17,24 +22,6 @@ class PanelScreen(Screen[None]):
     """Which panel was chosen outlives sizes at which it has no room."""
 
     AUTO_FOCUS = ""
-
-    DEFAULT_CSS = """
-    PanelScreen .-folded {
-        height: 1 !important; min-height: 1 !important; padding: 0 1;
-        border: none; border-top: solid $line;
-    }
-    PanelScreen .-folded:focus { border: none; border-top: solid $accent; }
-    PanelScreen .-folded > * { display: none; }
-    PanelScreen .-fills { height: 1fr !important; max-height: 100% !important; }
-    PanelScreen.-one-panel .panel { display: none !important; }
-    PanelScreen.-one-panel .panel.-alone {
-        display: block !important; height: 1fr !important; max-height: 100% !important;
-        border: round $accent; padding: 0 1;
-    }
-    PanelScreen.-one-panel .column { display: block !important; }
-    PanelScreen.-one-panel .column.-away { display: none !important; }
-    PanelScreen.-one-panel .aside { display: none !important; }
-    """
 
     def __init__(self) -> None:
         super().__init__()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING
 
 from textual.content import Content
@@ -26,7 +27,7 @@ class TrafficCard(SnapshotCard):
 
     def lines(self, snapshot: Snapshot, width: int) -> list[Content]:
         if not snapshot.host.traffic:
-            return [Content.styled(_reason(snapshot), "$muted")]
+            return [Content.styled(line, "$muted") for line in textwrap.wrap(_reason(snapshot), width)]
         lines: list[Content] = []
         for kind, words in WORDS.items():
             readings = [reading for reading in snapshot.host.traffic if reading.kind == kind]

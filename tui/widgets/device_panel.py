@@ -15,7 +15,7 @@ from trainwiz.tui.widgets.monitor_panel import MonitorPanel
 from trainwiz.tui.widgets.unknown import machine_reason
 
 if TYPE_CHECKING:
-    from trainwiz.core.telemetry.snapshot import Snapshot
+    from trainwiz.core.telemetry.snapshot import GpuReading, Snapshot
 
 MOST_ROWS = 16
 ALL_LINES = 99
@@ -44,6 +44,10 @@ class DevicePanel(MonitorPanel):
         if self.snapshot is not None and self.snapshot.used_gpus:
             self._cursor = max(0, min(len(self.snapshot.used_gpus) - 1, self._cursor + by))
             self.refresh()
+
+    async def action_open_card(self) -> None:
+        """The screen knows how to open what has the focus."""
+        await self.run_action("screen.open_panel")
 
     def on_focus(self) -> None:
         self.refresh()
@@ -122,6 +126,8 @@ def device_line(snapshot: Snapshot) -> Content:
     when = "" if snapshot.ending is None else "at the end  "
     if not snapshot.used_gpus and not snapshot.host.sample:
         return Content.assemble(("device  ", "$muted"), (machine_reason(snapshot), "$muted"))
+    if len(snapshot.used_gpus) > 1:
+        return _cards_line(snapshot.used_gpus, when)
     if snapshot.used_gpus:
         gpu = max(snapshot.used_gpus, key=lambda item: item.memory_used_bytes or 0)
         return Content.assemble(
@@ -136,3 +142,26 @@ def device_line(snapshot: Snapshot) -> Content:
         unit(load, "%"),
         ("  GPU not used" if snapshot.gpus else "  no GPU", "$muted"),
     )
+
+
+def _cards_line(gpus: tuple[GpuReading, ...], when: str) -> Content:
+    """Several cards in one line: the range of each figure, and the hottest in words."""
+    readable = [gpu for gpu in gpus if not gpu.problem]
+    lost = len(gpus) - len(readable)
+    parts = [(f"{len(gpus)} GPUs  {when}", "$muted"), (f"{lost} not readable   " if lost else "", "$warning")]
+    busy = [gpu.utilization_percent for gpu in readable if gpu.utilization_percent is not None]
+    held = [gpu.memory_used_bytes for gpu in readable if gpu.memory_used_bytes is not None]
+    if busy:
+        parts.append((f"{_range(min(busy), max(busy), '{:.0f}')} %   ", ""))
+    if held:
+        low, high = gib(min(held)), gib(max(held))
+        parts.append((f"{low if low == high else f'{low} to {high}'} GiB   ", ""))
+    hot = max(
+        (gpu for gpu in readable if gpu.temperature_c is not None), key=lambda gpu: gpu.temperature_c or 0, default=None
+    )
+    return Content.assemble(*parts, heat_words(hot) if hot else "")
+
+
+def _range(low: float, high: float, form: str) -> str:
+    first, last = form.format(low), form.format(high)
+    return first if first == last else f"{first} to {last}"

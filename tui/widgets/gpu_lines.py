@@ -22,7 +22,7 @@ HOTTEST_C = 100.0
 VALUE_WIDTH = 15
 SMALL_BYTES = 0.2 * GIB
 """What a driver itself holds of a card; less than this is no other job."""
-CELL_WIDTH = 13
+CELL_WIDTH = 12
 
 
 def card_lines(gpu: GpuReading, planned: Planned, width: int, height: int, marks: Marks) -> list[Content]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from textual.app import RenderResult
 from textual.content import Content
+from textual.style import Style
 from textual.widget import Widget
 from trainwiz.tui.keys import KeyBinding
 
@@ -33,9 +34,7 @@ class KeyBar(Widget):
     def render(self) -> RenderResult:
         parts: list[Content] = []
         for row in fitting_keys(self._rows(), self.content_size.width):
-            # Only texts of the key table go through markup here.
-            action = row.action if row.screen == "app" else f"screen.{row.action}"
-            target = f"app.{action}" if row.screen == "app" else action
-            key = row.shown_key.replace("[", r"\[")
-            parts.append(Content.from_markup(f"[@click={target}][$foreground]{key}[/] {row.description}[/]"))
+            target = row.action if "." in row.action else f"{'app' if row.screen == 'app' else 'screen'}.{row.action}"
+            words = Content.assemble((row.shown_key, "$foreground"), f" {row.description}")
+            parts.append(words.stylize(Style.from_meta({"@click": target})))
         return Content(" " * GAP).join(parts)
