@@ -28,9 +28,8 @@ if TYPE_CHECKING:
     from trainwiz.core.telemetry.target import Target
 
 REFRESH_S = 2.0
-NAME_WIDTH = 34
-STATUS_WIDTH = 9
-STEP_WIDTH = 20
+MOST_NAME = 48
+STATUS_WIDTH = 8
 ABOUT = (
     "Runs of trainwiz, and trainings of other tools that were found on this machine. What runs comes first, then the "
     "newest. Watching changes nothing. To watch something else, give its folder: trainwiz monitor FOLDER."
@@ -46,7 +45,7 @@ class RunPicker(Screen[None]):
     DEFAULT_CSS = """
     RunPicker { layout: vertical; }
     RunPicker #title { height: 2; padding: 0 1; }
-    RunPicker OptionList { height: 1fr; border: none; background: $background; padding: 0; }
+    RunPicker OptionList, RunPicker OptionList:focus { height: 1fr; border: none; background: $background; padding: 0; }
     """
 
     def __init__(
@@ -100,7 +99,7 @@ class RunPicker(Screen[None]):
         title = f"{words}, {len(found) - running} ended. Which one?" if found else "There is nothing to watch any more."
         self.query_one("#title", Static).update(title)
         options.clear_options()
-        options.add_options([Option(self._line(one)) for one in found])
+        options.add_options([Option(line) for line in self._lines()])
         names = [name_to_give(one) for one in found]
         if found:
             options.highlighted = names.index(name_to_give(marked)) if marked and name_to_give(marked) in names else 0
@@ -110,15 +109,29 @@ class RunPicker(Screen[None]):
         index = self.query_one(OptionList).highlighted
         return self._found[index] if index is not None and index < len(self._found) else None
 
-    def _line(self, found: Found) -> Content:
-        name, status, step, loss, what, began = cells(found, self._clock())
-        mark = status_mark(found.status, getattr(self.app, "marks", UNICODE_MARKS))
+    def _lines(self) -> list[Content]:
+        """One line an entry, in columns that are as wide as they must be and cut at the edge of the screen."""
+        rows = [self._cells(found) for found in self._found]
+        name_width = min(MOST_NAME, max((len(row[0]) for row in rows), default=0))
+        figures = [_figures(step, loss) for _, _, step, loss, _, _ in rows]
+        figure_width = max(map(len, figures), default=0)
+        width = max(20, self.size.width - 2)
+        return [
+            self._line(row, f"{row[0][:name_width]:<{name_width}}", f"{text:<{figure_width}}").truncate(width)
+            for row, text in zip(rows, figures, strict=True)
+        ]
+
+    def _cells(self, found: Found) -> tuple[str, ...]:
+        """As in the list of the command; a process with the name of its program beside its number."""
+        first, *rest = cells(found, self._clock())
+        return (plain_text(found.target.name) if found.target.kind == "process" else first, *rest)
+
+    def _line(self, row: tuple[str, ...], name: str, figures: str) -> Content:
+        _, status, _, _, what, began = row
+        mark = status_mark(status, getattr(self.app, "marks", UNICODE_MARKS))
         first = Content.styled(f"{mark} {status:<{STATUS_WIDTH}}", STATUS_STYLES.get(status, "$muted"))
-        figures = "  ".join(
-            part for part in (f"step {step}" if step != "-" else "", f"loss {loss}" if loss != "-" else "") if part
-        )
-        more = "  ".join(part for part in (what if what != "-" else "", began if began != "-" else "") if part)
-        return Content.assemble(first, f" {name:<{NAME_WIDTH}}  ", f"{figures:<{STEP_WIDTH}}", "  ", (more, "$muted"))
+        more = "  ".join(part for part in (began, what) if part != "-")
+        return Content.assemble(first, f" {name}  {figures}  ", (more, "$muted"))
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
         if event.state == WorkerState.ERROR:
@@ -139,7 +152,7 @@ class RunPicker(Screen[None]):
         except TrainwizError as error:
             self.notify(plain_text(error, 300), severity="error", markup=False)
             return
-        self.app.switch_screen(screen)
+        self.app.push_screen(screen)
 
     def action_move(self, by: int) -> None:
         options = self.query_one(OptionList)
@@ -150,3 +163,7 @@ class RunPicker(Screen[None]):
         self.app.push_screen(
             HelpCard("What can be watched", [("The list", ABOUT)], [*keys_of("picker"), *keys_of("app")])
         )
+
+
+def _figures(step: str, loss: str) -> str:
+    return "  ".join(([] if step == "-" else [f"step {step}"]) + ([] if loss == "-" else [f"loss {loss}"]))

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from trainwiz.core.telemetry.snapshot import Snapshot
 
 SHORT_S = 1.0
+WORTH_TELLING_S = 10.0
+"""Work that is lost for less than this is not spoken of."""
 
 
 def with_checkpoint_words(cost: StopCost | None, *, stopping: bool = False) -> str:
@@ -32,10 +34,9 @@ def with_checkpoint_words(cost: StopCost | None, *, stopping: bool = False) -> s
     if cost is None or cost.wait_s is None:
         return f"{begin}."
     again = ""
-    if cost.again_s and cost.again_s > cost.wait_s:
+    if cost.again_s and cost.again_s > max(cost.wait_s, WORTH_TELLING_S):
         again = f" The step under way is dropped: up to {duration(cost.again_s)} of work are computed again."
-    what = "within" if again else "after its step, within"
-    first = f"{begin}. It begins to save {what} {duration(max(cost.wait_s, SHORT_S))}."
+    first = f"{begin}. It begins to save within {duration(max(cost.wait_s, SHORT_S))}."
     return f"{first}{again} After {duration(cost.patience_s)} it is ended without."
 
 
