@@ -76,13 +76,10 @@ def list_targets(root: Path = DEFAULT_ROOT) -> list[Found]:
 
 
 def default_target(found: Iterable[Found]) -> Target | None:
-    """What opens without a choice: the only one that is running; where none is, the newest run; else None."""
+    """What opens without a choice: the only one that is running; where none is, the only run there is; else None."""
     found = list(found)
-    running = [one for one in found if one.runs_now]
-    if running:
-        return running[0].target if len(running) == 1 else None
-    runs = [one for one in found if one.target.kind == "run"]
-    return max(runs, key=lambda one: one.started_s or 0.0).target if runs else None
+    candidates = [one for one in found if one.runs_now] or found
+    return candidates[0].target if len(candidates) == 1 else None
 
 
 def _all_runs(root: Path) -> list[RunSummary]:

@@ -14,10 +14,9 @@ from trainwiz.core.run.names import DEFAULT_ROOT
 from trainwiz.core.run.registry import recorded_runs
 from trainwiz.core.telemetry.discovery import Found, default_target, list_jobs, target_of_job
 from trainwiz.core.telemetry.gpu_jobs import Card, cards
-from trainwiz.core.telemetry.job import Job, job_of, trainings_below
+from trainwiz.core.telemetry.job import Job, job_of, stands_above, trainings_below
 from trainwiz.core.telemetry.process_table import ProcessTable
 from trainwiz.core.telemetry.target import Target
-from trainwiz.core.telemetry.training_words import is_wrapper
 
 _GPU = re.compile(r"gpu(?::(?P<card>.*))?", re.IGNORECASE)
 _PID = re.compile(r"[0-9]+")
@@ -50,9 +49,14 @@ def only_one(found: Iterable[Found]) -> Target:
     target = default_target(found)
     if target is not None:
         return target
+    if not found:
+        raise usage_error("no_runs", str(DEFAULT_ROOT), "Nothing trains here now, and there are no runs yet.")
     running = [one.target for one in found if one.runs_now]
     if not running:
-        raise usage_error("no_runs", str(DEFAULT_ROOT), "Nothing trains here now, and there are no runs yet.")
+        ended = _names([one.target for one in found])
+        raise usage_error(
+            "several_targets", "monitor", f"Nothing is running; these runs have ended: {ended}. Name one."
+        )
     raise usage_error("several_targets", "monitor", f"{len(running)} jobs are running: {_names(running)}. Name one.")
 
 
@@ -78,7 +82,7 @@ def of_process(pid: int) -> Target:
         ended = pid in table.members
         what = f"Process {pid} has ended." if ended else f"There is no process {pid} that can be seen from here."
         raise usage_error("no_such_process", str(pid), f"{what}{_jobs_hint()}")
-    if job.pid == pid and is_wrapper(table.command(pid)):
+    if job.pid == pid and stands_above(table.command(pid)):
         below = [one for one in (job_of(top, table) for top in trainings_below(pid, table)) if one is not None]
         if len(below) > 1:
             raise _several(f"Below process {pid}", below)
