@@ -68,13 +68,13 @@ class Job:
 def job_of(pid: int, table: ProcessTable) -> Job | None:
     """The job that process `pid` belongs to: up to its launcher, or down from a shell to what trains below it.
 
-    None when there is no such process. A process that trains nothing is a job of its own. A shell
-    with several trainings below it is taken whole; `trainings_below` tells them apart.
+    None when there is no such process. A process that trains nothing is a job of its own; one with
+    several trainings below it is taken with all of them, and `trainings_below` tells them apart.
     """
     if not table.is_alive(pid):
         return None
     top = top_of(pid, table)
-    if top == pid and is_wrapper(table.command(pid)):
+    if top == pid and stands_above(table.command(pid)):
         below = trainings_below(pid, table)
         if len(below) == 1:
             top = below[0]
@@ -82,6 +82,11 @@ def job_of(pid: int, table: ProcessTable) -> Job | None:
     if not roots or roots[0].pid != top:
         return None
     return Job(tuple(roots), job_name(top, table), shown_command(table.command(top)), run_of(top, table))
+
+
+def stands_above(command: list[str]) -> bool:
+    """Whether a process is no training itself, and may have some below it: a shell, a session, the first process."""
+    return is_wrapper(command) or not (is_python(command) or is_launcher(command))
 
 
 def top_of(pid: int, table: ProcessTable) -> int:
@@ -122,7 +127,8 @@ def trainings_below(pid: int, table: ProcessTable) -> list[int]:
 
 def job_name(top: int, table: ProcessTable) -> str:
     """The script or module that trains: of a launcher the one that it launches."""
-    for pid in table.tree(top):
+    trains = is_launcher(table.command(top)) or is_keeper(table.command(top))
+    for pid in table.tree(top) if trains else [top]:
         command = table.command(pid)
         if is_python(command) and not is_launcher(command) and not is_keeper(command) and program_of(command):
             return program_of(command)
