@@ -1,22 +1,21 @@
-"""MonitorScreen: one look at a run tells the truth. It holds nothing that is not in the run folder."""
+"""MonitorScreen: one look at a job tells the truth. It holds nothing that is not in the files and processes."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
 
-from textual import on, work
+from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container, Vertical
-from textual.message import Message
-from textual.worker import Worker, WorkerState
-from trainwiz.core.errors import TrainwizError
-from trainwiz.core.plain import plain_text
+from textual.events import DescendantBlur, DescendantFocus
 from trainwiz.core.run.status import ACTIVE
 from trainwiz.tui.keys import KeyBinding, Need, bindings, keys_of
+from trainwiz.tui.screens.monitor_looking import LookingScreen
 from trainwiz.tui.screens.monitor_panels import COLUMN, PANEL, PanelScreen
 from trainwiz.tui.screens.run_actions import RunActions
 from trainwiz.tui.theme import UNICODE_MARKS, Marks
@@ -34,35 +33,32 @@ from trainwiz.tui.widgets.pace_panel import PacePanel
 from trainwiz.tui.widgets.run_header import RunHeader
 
 if TYPE_CHECKING:
+    from trainwiz.core.telemetry.log import LogLine
     from trainwiz.core.telemetry.snapshot import Ending, Snapshot
-    from trainwiz.core.telemetry.source import Source
     from trainwiz.core.telemetry.target import Target
     from trainwiz.tui.app import TrainwizApp
 
 INTERVAL_S = 1.0
 
 ABOUT = (
-    "The monitor reads the run folder and nothing else: it can be closed and opened at any time, here or in another "
-    "terminal, and the run goes on. Press tab to go from panel to panel; f1 then explains the panel."
+    "The monitor reads files and watches processes, nothing else: it can be closed and opened at any time, here or in "
+    "another terminal, and the run goes on. Press tab to go from panel to panel; f1 then explains the panel, x gives "
+    "it the whole screen, f folds it to its title. The digits show one panel alone, at any size of the terminal. "
+    "A colon lists all actions by name."
 )
+LOG_HELP = (
+    "The newest lines that the job has written; a progress bar is one line. Enter or l opens the whole log, where "
+    "it can be searched and filtered."
+)
+NO_LOG_TITLE = "log (none was found)"
 
 
-class MonitorScreen(PanelScreen, RunActions):
+class MonitorScreen(LookingScreen, PanelScreen, RunActions):
     """`readonly` takes away every key that changes the run. `clock` gives Unix time in seconds."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("monitor")]
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (76, "-medium"), (100, "-wide"), (150, "-huge")]
     VERTICAL_BREAKPOINTS = [(0, "-flat"), (22, "-low"), (34, "-high"), (48, "-tall")]
-
-    class Looked(Message):
-        """A look at the run is done."""
-
-        def __init__(self, snapshot: Snapshot) -> None:
-            super().__init__()
-            self.snapshot = snapshot
-
-        def can_replace(self, message: Message) -> bool:
-            return isinstance(message, MonitorScreen.Looked)
 
     def __init__(
         self,
@@ -72,15 +68,9 @@ class MonitorScreen(PanelScreen, RunActions):
         interval_s: float = INTERVAL_S,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        super().__init__()
-        self.target = target
+        super().__init__(target, interval_s=interval_s, clock=clock)
         self.readonly = readonly
-        self.snapshot: Snapshot | None = None
-        self._interval_s = interval_s
-        self._clock = clock
-        self._source: Source | None = None
-        self._looking = False
-        self._look_again = False
+        self._bar: list[KeyBinding] = []
 
     def compose(self) -> ComposeResult:
         marks = self.marks
@@ -98,10 +88,6 @@ class MonitorScreen(PanelScreen, RunActions):
         log.border_title = "log"
         yield log.add_class(PANEL)
         yield KeyBar(self.key_rows)
-
-    def on_mount(self) -> None:
-        self.call_after_refresh(self.look)
-        self.set_interval(self._interval_s, self.look)
 
     @property
     def marks(self) -> Marks:
@@ -127,62 +113,47 @@ class MonitorScreen(PanelScreen, RunActions):
             *(replace(row, description=leave) if row.id == "app.quit" else row for row in keys_of("app")),
         ]
 
-    # Looking
+    # Showing
 
-    def look(self) -> None:
-        """Start a look unless one is under way; then another one follows it."""
-        if self._looking:
-            self._look_again = True
-            return
-        self._looking = True
-        self._take_look(self.query_one(MetricPanel).wanted_curves())
+    def wanted_curves(self) -> tuple[str, ...]:
+        return self.query_one(MetricPanel).wanted_curves()
 
-    @work(thread=True, group="look", exit_on_error=False)
-    def _take_look(self, curves: tuple[str, ...]) -> None:
-        # Loaded here, after the first frame.
-        from trainwiz.core.telemetry.target import open_source
-
-        if self._source is None:
-            self._source = open_source(self.target, clock=self._clock)
-        try:
-            snapshot = self._source.poll(curves)
-        finally:
-            self._looking = False
-        self.post_message(self.Looked(snapshot))
-
-    @on(Looked)
-    def _show(self, message: Looked) -> None:
-        snapshot = message.snapshot
-        ended_now = self.snapshot is None or (self.snapshot.status != snapshot.status)
-        self.snapshot = snapshot
+    def show_look(self, snapshot: Snapshot) -> bool:
         self.query_one(RunHeader).show(snapshot)
         for panel in self.query(MonitorPanel):
             panel.show(snapshot)
         metric = self.query_one(MetricPanel)
         metric.show_curves(snapshot)
         self.query_one(MonitorSummary).show(snapshot)
-        self.query_one("#log", LogView).show(snapshot.log)
-        if ended_now:
-            self.query_one(KeyBar).refresh()
-        self.app.sub_title = snapshot.status
+        self._show_log(snapshot)
+        self._show_keys()
+        if self.app.sub_title != snapshot.status:
+            self.app.sub_title = snapshot.status
         if snapshot.ending is not None:
             self._say_goodbye(snapshot.ending)
-        if self._look_again or snapshot.behind or metric.metric not in snapshot.curves:
-            self._look_again = False
-            self.look()
+        return metric.metric not in snapshot.curves
+
+    def _show_log(self, snapshot: Snapshot) -> None:
+        log = self.query_one("#log", LogView)
+        log.show(snapshot.log)
+        title = "log" if snapshot.log_path or snapshot.log else NO_LOG_TITLE
+        if title != log.border_title:
+            log.border_title = title
+
+    @on(DescendantFocus)
+    @on(DescendantBlur)
+    def _show_keys(self) -> None:
+        """The bar follows what works now and what has the focus."""
+        rows = self.key_rows()
+        if rows != self._bar:
+            self._bar = rows
+            self.query_one(KeyBar).refresh()
 
     def _say_goodbye(self, ending: Ending) -> None:
         """Where leaving says that the run was started, it now says how the run ended."""
         app = cast("TrainwizApp", self.app)
         if getattr(app, "farewell", ""):
             app.farewell = ending.text + (f"\nNext: {ending.remedy}" if ending.remedy else "")
-
-    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
-        """The one place where a failed worker speaks."""
-        if event.state == WorkerState.ERROR:
-            error = event.worker.error
-            sentence = str(error) if isinstance(error, TrainwizError) else f"{type(error).__name__}: {error}"
-            self.notify(plain_text(sentence, 300), severity="error", markup=False)
 
     # Keys
 
@@ -214,7 +185,16 @@ class MonitorScreen(PanelScreen, RunActions):
     def action_show_log(self) -> None:
         from trainwiz.tui.screens.log_card import LogCard
 
-        self.app.push_screen(LogCard(self._log_title(), lambda: self.snapshot.log if self.snapshot else ()))
+        snapshot = self.snapshot
+        path = None
+        # A replay shows no line of its future.
+        if snapshot is not None and snapshot.log_path is not None and snapshot.replayed_s is None:
+            path = Path(snapshot.log_path)
+
+        def lines() -> tuple[LogLine, ...]:
+            return self.snapshot.log if self.snapshot else ()
+
+        self.app.push_screen(LogCard(self._log_title(), lines, path, marks=self.marks))
 
     def _log_title(self) -> str:
         return (self.snapshot and self.snapshot.log_path) or "log"
@@ -237,8 +217,10 @@ class MonitorScreen(PanelScreen, RunActions):
             self.action_maximise()
 
     def action_help(self) -> None:
-        focused = self.focused
+        panel = self.focused_panel
         parts = [("The monitor", ABOUT)]
-        if isinstance(focused, MonitorPanel):
-            parts.insert(0, (focused.title_text, focused.help_text))
+        if isinstance(panel, MonitorPanel):
+            parts.insert(0, (panel.title_text, panel.help_text))
+        elif isinstance(panel, LogView):
+            parts.insert(0, ("log", LOG_HELP))
         self.app.push_screen(HelpCard("Monitor", parts, self.key_rows()))

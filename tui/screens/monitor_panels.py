@@ -22,10 +22,7 @@ class PanelScreen(Screen[None]):
     """Which panel was chosen outlives sizes at which it has no room."""
 
     AUTO_FOCUS = ""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._chosen: Widget | None = None
+    _chosen: Widget | None = None
 
     @property
     def panels(self) -> list[Widget]:
