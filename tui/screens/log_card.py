@@ -1,56 +1,317 @@
-"""LogCard: the last lines of a run's log over the whole screen; it goes on growing."""
+"""LogCard: a whole log over the screen, of any size: follow, search, filter by level, wrap, copy."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.screen import ModalScreen
+from textual.widgets import Input
+from textual.worker import get_current_worker
+from trainwiz.core.plain import plain_text
+from trainwiz.core.telemetry.log_file import LogFile, PlacedLine
+from trainwiz.tui.figures import size as size_words
 from trainwiz.tui.keys import KeyBinding, bindings, keys_of
+from trainwiz.tui.theme import UNICODE_MARKS, Marks
 from trainwiz.tui.widgets.key_bar import KeyBar
 from trainwiz.tui.widgets.log_view import LogView
+from trainwiz.tui.widgets.log_window import (
+    LinesLog,
+    LogWindow,
+    SearchableLog,
+    earlier,
+    found_line,
+    later,
+    refreshed,
+    window_at,
+    window_at_end,
+)
 from trainwiz.tui.widgets.monitor_panel import frame_title
 
 if TYPE_CHECKING:
-    from trainwiz.core.telemetry.log import LogLine
+    from trainwiz.core.telemetry.log import LogLevel, LogLine
+
+Read = Callable[[], LogWindow]
 
 REFRESH_S = 0.5
+NEAR_ROWS = 60
+"""So close to the end of what is laid out, more is read."""
+ROWS_ABOVE = 5
+LEVELS: tuple[tuple[LogLevel | None, str], ...] = (
+    (None, "all lines"),
+    ("warning", "warnings and errors"),
+    ("error", "errors"),
+)
 
 
 class LogCard(ModalScreen[None]):
-    """`lines` gives the lines as of now."""
+    """`lines` gives the newest lines as of now; with a `path` all of that file can be read."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("dialog"), ("l", "close", "close")]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("log")]
     AUTO_FOCUS = "LogView"
 
     DEFAULT_CSS = """
     LogCard { background: $background; }
-    LogCard LogView { height: 1fr; border: round $line; border-title-color: $muted; padding: 0 1; }
+    LogCard LogView {
+        height: 1fr; border: round $line; border-title-color: $muted; border-subtitle-color: $muted; padding: 0 1;
+    }
     LogCard LogView:focus { border: round $line; }
+    LogCard Input { display: none; border: none; height: 1; padding: 0 1; background: $panel; }
+    LogCard.-searching Input { display: block; }
     """
 
-    def __init__(self, title: str, lines: Callable[[], tuple[LogLine, ...]]) -> None:
+    def __init__(
+        self,
+        title: str,
+        lines: Callable[[], Sequence[LogLine]],
+        path: Path | None = None,
+        *,
+        marks: Marks = UNICODE_MARKS,
+    ) -> None:
         super().__init__()
         self._title = title
-        self._lines = lines
+        self._log: SearchableLog = LinesLog(lines) if path is None else LogFile(path)
+        self._is_file = path is not None
+        self._marks = marks
+        self._window = LogWindow()
+        self._level = 0
+        self._text = ""
+        self._match: PlacedLine | None = None
+        self._reading = False
+        self._searched: float | None = None
+        """While a search goes on: the share of the log at which it is."""
 
     def compose(self) -> ComposeResult:
-        view = LogView(wrap=True, empty_text="No output yet.")
+        view = WholeLog(wrap=True, empty_text="No output yet.")
         view.border_title = frame_title(self._title)
         yield view
+        entry = Input(placeholder="text to find", max_length=200, compact=True)
+        entry.cursor_blink = False
+        yield entry
         yield KeyBar(self.key_rows)
 
     def key_rows(self) -> list[KeyBinding]:
-        return [*keys_of("dialog")]
+        return [*keys_of("log")]
 
     def on_mount(self) -> None:
-        self._show()
-        self.set_interval(REFRESH_S, self._show)
+        self._read(lambda: window_at_end(self._log, self._level_name))
+        self.set_interval(REFRESH_S, self._refresh)
 
-    def _show(self) -> None:
-        self.query_one(LogView).show(self._lines())
+    @property
+    def view(self) -> WholeLog:
+        return self.query_one(WholeLog)
+
+    @property
+    def _level_name(self) -> LogLevel | None:
+        return LEVELS[self._level][0]
+
+    # Reading
+
+    @work(thread=True, exclusive=True, group="read", exit_on_error=False)
+    def _read(self, read: Read, show: int | None = None) -> None:
+        """Take another window; `show` is the byte of the line to show, else the reader stays where they are."""
+        worker = get_current_worker()
+        self._reading = True
+        window = read()
+        if not worker.is_cancelled:
+            self.app.call_from_thread(self._take, window, show)
+
+    def _take(self, window: LogWindow, show: int | None) -> None:
+        self._reading = False
+        if not self.is_attached:
+            return
+        view, before = self.view, self._window
+        line, above = view.top
+        top = before.lines[line].start if line < len(before.lines) else 0
+        self._window = window
+        view.may_follow = window.at_end
+        if show is not None:
+            view.following = False
+        view.empty_text = self._empty_text(window)
+        lines = [placed.line for placed in window.lines]
+        view.show(lines, top=None if view.following else (window.place_of(top), above))
+        if show is not None:
+            view.go_to_line(window.place_of(show), above=ROWS_ABOVE)
+            self._mark_match()
+        self._say_where()
+        self._read_more()
+
+    def _empty_text(self, window: LogWindow) -> str:
+        if window.problem is not None:
+            return plain_text(window.problem)
+        if self._level_name is None:
+            return "No output yet."
+        whole = window.at_start and window.at_end
+        return f"No {LEVELS[self._level][1]} in this log." if whole else f"Looking for {LEVELS[self._level][1]}."
+
+    def _refresh(self) -> None:
+        if self.view.following and self._window.at_end and not self._reading:
+            window = self._window
+            self._read(lambda: refreshed(self._log, self._level_name, window))
+
+    @on(LogView.Scrolled)
+    def _scrolled(self) -> None:
+        self._say_where()
+        self._read_more()
+
+    def _read_more(self) -> None:
+        """Read on where the reader comes near to an end of what is laid out."""
+        view, window = self.view, self._window
+        if self._reading or window.problem is not None:
+            return
+        if view.scroll_offset.y < NEAR_ROWS and not window.at_start:
+            self._read(lambda: earlier(self._log, self._level_name, window))
+        elif view.max_scroll_y - view.scroll_offset.y < NEAR_ROWS and not window.at_end:
+            self._read(lambda: later(self._log, self._level_name, window))
+
+    def _say_where(self) -> None:
+        view, window = self.view, self._window
+        words = [LEVELS[self._level][1]]
+        if self._is_file:
+            words.append(size_words(window.size))
+        if self._searched is not None:
+            words.append(f"searching, at {self._searched * 100:.0f} %")
+        elif view.following and window.at_end:
+            words.append("following")
+        elif window.lines and window.size:
+            place = window.lines[min(view.top_line, len(window.lines) - 1)].start
+            words.append(f"at {place / window.size * 100:.0f} %")
+        text = f" {self._marks.dot} ".join(words)
+        if str(view.border_subtitle) != text:
+            view.border_subtitle = frame_title(text)
+
+    # Moving and showing
+
+    def action_follow(self) -> None:
+        self.view.follow()
+        self._read(lambda: window_at_end(self._log, self._level_name))
+
+    def action_to_start(self) -> None:
+        self._read(lambda: later(self._log, self._level_name, LogWindow()), show=0)
+
+    def action_next_level(self) -> None:
+        line, top = self.view.top_line, 0
+        if line < len(self._window.lines):
+            top = self._window.lines[line].start
+        self._level = (self._level + 1) % len(LEVELS)
+        level = self._level_name
+        if self.view.following:
+            self._read(lambda: window_at_end(self._log, level))
+        else:
+            self._read(lambda: window_at(self._log, level, top), show=top)
+
+    def action_wrap(self) -> None:
+        self.view.set_wrap(not self.view.wrap)
+
+    def action_copy(self) -> None:
+        lines = [self._window.lines[index].line.text for index in self.view.visible_lines]
+        self.app.copy_to_clipboard("\n".join(lines))
+        self.notify(f"Copied {len(lines)} line{'' if len(lines) == 1 else 's'}.", markup=False)
+
+    # Searching
+
+    def action_search(self) -> None:
+        self.add_class("-searching")
+        entry = self.query_one(Input)
+        entry.value = self._text
+        entry.focus()
+
+    def _end_typing(self) -> None:
+        self.remove_class("-searching")
+        self.view.focus()
+
+    @on(Input.Submitted)
+    def _submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        self._end_typing()
+        self._text, self._match = event.value, None
+        self.view.mark(self._text)
+        if self._text:
+            self._search_from(self._top_byte(), 1, first=True)
+
+    def action_next_match(self, direction: int) -> None:
+        if not self._text:
+            self.action_search()
+            return
+        match = self._match
+        at = self._top_byte() if match is None else match.end if direction > 0 else match.start
+        self._search_from(at, direction)
+
+    def _top_byte(self) -> int:
+        lines = self._window.lines
+        return lines[min(self.view.top_line, len(lines) - 1)].start if lines else 0
+
+    @work(thread=True, exclusive=True, group="search", exit_on_error=False)
+    def _search_from(self, at: int, direction: int, first: bool = False) -> None:
+        """Find the next line with the text; a first search that finds none below looks above."""
+        worker, text, level = get_current_worker(), self._text, self._level_name
+
+        def go(reached: int, size: int) -> bool:
+            if not worker.is_cancelled:
+                self.app.call_from_thread(self._show_search, reached / max(1, size))
+            return not worker.is_cancelled
+
+        found = found_line(self._log, text, level, at, direction, go)
+        if found is None and first:
+            found = found_line(self._log, text, level, at, -1, go)
+        if not worker.is_cancelled:
+            self.app.call_from_thread(self._take_match, found, direction, first)
+
+    def _show_search(self, share: float | None) -> None:
+        self._searched = share
+        if self.is_attached:
+            self._say_where()
+
+    def _take_match(self, found: PlacedLine | None, direction: int, first: bool) -> None:
+        self._show_search(None)
+        if not self.is_attached:
+            return
+        if found is None:
+            text = plain_text(self._text, 60)
+            where = "in this log" if first else "further down" if direction > 0 else "further up"
+            self.notify(f"“{text}” is not found {where}.", markup=False)
+            return
+        self._match = found
+        window, start = self._window, found.start
+        if window.start <= start < window.end:
+            self.view.go_to_line(window.place_of(start), above=ROWS_ABOVE)
+            self._mark_match()
+            self._read_more()
+        else:
+            level = self._level_name
+            self._read(lambda: window_at(self._log, level, start), show=start)
+
+    def _mark_match(self) -> None:
+        if self._match is not None:
+            self.view.mark(self._text, self._window.place_of(self._match.start))
+
+    # Closing
 
     def action_close(self) -> None:
+        """Leave the search, or the log."""
+        if self.has_class("-searching"):
+            self._end_typing()
+        elif self._searched is not None:
+            self.workers.cancel_group(self, "search")
+            self._show_search(None)
+        else:
+            self.dismiss(None)
+
+    def action_leave(self) -> None:
         self.dismiss(None)
+
+
+class WholeLog(LogView):
+    """The view of a LogCard: its home and end are those of the log."""
+
+    def action_scroll_home(self) -> None:
+        if isinstance(self.screen, LogCard):
+            self.screen.action_to_start()
+
+    def action_scroll_end(self) -> None:
+        if isinstance(self.screen, LogCard):
+            self.screen.action_follow()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.cells import cell_len, chop_cells
 from rich.segment import Segment
+from rich.style import Style
 from textual.events import Resize
 from textual.geometry import Size
+from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
@@ -18,67 +21,165 @@ if TYPE_CHECKING:
 class LogView(ScrollView, can_focus=True):
     """Draws only the lines that can be seen, whatever their number. Text is never markup."""
 
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"log--error", "log--warning", "log--progress", "log--found"}
+
     DEFAULT_CSS = """
     LogView { scrollbar-size-vertical: 1; scrollbar-size-horizontal: 0; color: $foreground; background: $background; }
+    LogView > .log--error { color: $error; text-style: bold; }
+    LogView > .log--warning { color: $warning; }
+    LogView > .log--progress { color: $muted; }
+    LogView > .log--found { text-style: bold reverse; }
     """
+
+    class Scrolled(Message):
+        """Other lines are seen now."""
+
+        def can_replace(self, message: Message) -> bool:
+            return isinstance(message, LogView.Scrolled)
 
     def __init__(self, *, wrap: bool = False, empty_text: str = "", id: str | None = None) -> None:
         super().__init__(id=id)
-        self._wrap = wrap
-        self._empty_text = empty_text
-        self._lines: tuple[LogLine, ...] = ()
+        self.wrap = wrap
+        self.empty_text = empty_text
+        self._lines: Sequence[LogLine] = ()
         self._shown: list[str] = []
-        self._following = True
+        self._owners: Sequence[int] = ()
+        """For each row the index of its line."""
+        self._found = ""
+        self._found_line: int | None = None
+        self.following = True
+        self.may_follow = True
+        """False while what lies at the end of these lines is not the end of the log."""
 
-    def show(self, lines: tuple[LogLine, ...]) -> None:
-        """Show these lines from now on; unchanged lines cost nothing."""
-        if lines == self._lines and self._shown:
+    def show(self, lines: Sequence[LogLine], *, top: tuple[int, int] | None = None) -> None:
+        """Show these lines from now on; unchanged lines cost nothing.
+
+        `top` is the line to begin with, and how many of its rows lie above, where the end is not followed.
+        """
+        if top is None and self._shown and (lines is self._lines or lines == self._lines):
             return
         self._lines = lines
-        self._lay_out()
+        self._lay_out(top)
+
+    def set_wrap(self, wrap: bool) -> None:
+        """Wrap long lines, or cut them; the same line stays at the top."""
+        top = self.top_line
+        self.wrap = wrap
+        self._lay_out((top, 0))
+
+    def mark(self, text: str, line: int | None = None) -> None:
+        """Make this text stand out wherever it is seen, most of all in one line."""
+        self._found, self._found_line = text.lower(), line
+        self.refresh()
 
     @property
     def shown_lines(self) -> list[str]:
         """The lines as laid out, one for each row."""
         return self._shown
 
-    def on_resize(self, event: Resize) -> None:
-        self._lay_out()
+    @property
+    def top_line(self) -> int:
+        """Index of the line that the first row belongs to."""
+        return self._line_of(int(self.scroll_offset.y))
 
-    def _lay_out(self) -> None:
+    @property
+    def top(self) -> tuple[int, int]:
+        """The line that the first row belongs to, and how many of its rows lie above."""
+        row = int(self.scroll_offset.y)
+        line, above = self.top_line, 0
+        while above < row and self._line_of(row - above - 1) == line:
+            above += 1
+        return line, above
+
+    @property
+    def visible_lines(self) -> range:
+        """Indices of the lines on the screen."""
+        if not self._lines:
+            return range(0)
+        bottom = min(len(self._shown), int(self.scroll_offset.y) + max(1, self.scrollable_content_region.height)) - 1
+        return range(self.top_line, self._line_of(bottom) + 1)
+
+    def _line_of(self, row: int) -> int:
+        return self._owners[min(max(0, row), len(self._owners) - 1)] if self._owners else 0
+
+    def go_to_line(self, line: int, *, above: int = 0) -> None:
+        """Put a line at the top, with `above` rows before it (where negative, without its first ones)."""
+        row = next((row for row, owner in enumerate(self._owners) if owner >= line), len(self._shown))
+        self.following = False
+        self._go_to_row(max(0, row - above))
+
+    def follow(self) -> None:
+        """Go to the end and stay there."""
+        self.following = True
+        self._go_to_end()
+
+    def on_resize(self, event: Resize) -> None:
+        self._lay_out((self.top_line, 0))
+
+    def _lay_out(self, top: tuple[int, int] | None = None) -> None:
         width = self.scrollable_content_region.width
         if width < 2:
             return
-        lines = [line.text for line in self._lines] or ([self._empty_text] if self._empty_text else [])
-        if self._wrap:
-            self._shown = [part for line in lines for part in _wrapped(line, width)]
+        if not self._lines:
+            self._shown, self._owners = ([self.empty_text] if self.empty_text else []), range(1)
+        elif self.wrap:
+            rows = [(part, index) for index, line in enumerate(self._lines) for part in _wrapped(line.text, width)]
+            self._shown, self._owners = [part for part, _ in rows], [index for _, index in rows]
         else:
-            self._shown = list(lines)
+            self._shown, self._owners = [line.text for line in self._lines], range(len(self._lines))
         self.virtual_size = Size(width, len(self._shown))
-        if self._following:
+        if self.following:
             self._go_to_end()
             # The room may change with the layout that the new number of lines brings.
             self.call_after_refresh(self._go_to_end)
+        elif top is not None:
+            self.go_to_line(top[0], above=-top[1])
         self.refresh()
 
     def _go_to_end(self) -> None:
         # Forced, because Textual refuses to scroll what shows no scrollbar (yet).
-        if self._following:
+        if self.following:
             self.scroll_to(y=self.max_scroll_y, animate=False, force=True, immediate=True)
+
+    def _go_to_row(self, row: int) -> None:
+        self.scroll_to(y=row, animate=False, force=True, immediate=True)
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)
         if new_value >= self.max_scroll_y:
-            self._following = True
+            self.following = self.may_follow
         elif new_value < old_value:
-            self._following = False
+            self.following = False
+        self.post_message(self.Scrolled())
 
     def render_line(self, y: int) -> Strip:
         width = self.size.width
         row = self.scroll_offset.y + y
         if row >= len(self._shown):
             return Strip.blank(width, self.rich_style)
-        return Strip([Segment(self._shown[row], self.rich_style)]).adjust_cell_length(width, self.rich_style)
+        text, owner = self._shown[row], self._line_of(row)
+        style = self._style_of(self._lines[owner].level) if self._lines else self.rich_style
+        return Strip(self._segments(text, style, owner)).adjust_cell_length(width, self.rich_style)
+
+    def _style_of(self, level: str) -> Style:
+        return self.rich_style if level == "info" else self.get_component_rich_style(f"log--{level}")
+
+    def _segments(self, text: str, style: Style, line: int) -> list[Segment]:
+        """The row, with what was searched for standing out."""
+        lower = text.lower()
+        # A letter whose lower case is longer would shift the rest.
+        if not self._found or self._found not in lower or len(lower) != len(text):
+            underline = Style(underline=True) if self._found and line == self._found_line else Style()
+            return [Segment(text, style + underline)]
+        found = style + self.get_component_rich_style("log--found", partial=True)
+        if line == self._found_line:
+            found += Style(underline=True)
+        segments, at = [], 0
+        while (start := lower.find(self._found, at)) >= 0:
+            end = start + len(self._found)
+            segments += [Segment(text[at:start], style), Segment(text[start:end], found)]
+            at = end
+        return [*segments, Segment(text[at:], style)]
 
 
 def _wrapped(line: str, width: int) -> list[str]:
