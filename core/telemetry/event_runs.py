@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from trainwiz.core.telemetry.event_file import EventFileTail
@@ -18,30 +19,46 @@ LOOK_FOR_FILES_S = 5.0
 MOST_FOLDERS = 5_000
 DEEPEST = 8
 
+_BEGUN = re.compile(r"tfevents\.(\d+)")
+
 FileTail = EventFileTail | CsvTail
 
 
-def find_scalar_files(root: Path) -> dict[str, list[Path]]:
+def find_scalar_files(root: Path, skip: re.Pattern[str] | None = None) -> dict[str, list[Path]]:
     """Run name ("." for `root` itself) -> its event files by name, which begins with their time; for a folder
-    without one Lightning's metrics.csv. At most MOST_FOLDERS folders, DEEPEST levels; links to folders are
-    not followed."""
+    without one Lightning's metrics.csv. Runs are in the order in which their first files were begun.
+
+    At most MOST_FOLDERS folders, DEEPEST levels; links to folders and names that match `skip` are not
+    followed."""
     if root.is_file():
         return {".": [root]}
     found: dict[str, list[Path]] = {}
-    for folder, names in _folders(root):
+    for folder, names in _folders(root, skip):
         files = sorted(name for name in names if EVENT_MARK in name and not name.endswith(".profile-empty"))
         if not files and METRICS_CSV in names:
             files = [METRICS_CSV]
         if files:
             found[folder.relative_to(root).as_posix()] = [folder / name for name in files]
-    return found
+    return dict(sorted(found.items(), key=lambda item: _begun_s(item[1][0])))
 
 
-def _folders(root: Path) -> Iterator[tuple[Path, list[str]]]:
+def _begun_s(path: Path) -> float:
+    """When an event file was begun, by its name (events.out.tfevents.<Unix time>...); a table's own time."""
+    found = _BEGUN.search(path.name)
+    if found:
+        return float(found[1])
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _folders(root: Path, skip: re.Pattern[str] | None) -> Iterator[tuple[Path, list[str]]]:
     for count, (folder, subfolders, names) in enumerate(os.walk(root)):
         path = Path(folder)
         depth = len(path.relative_to(root).parts)
-        subfolders[:] = sorted(name for name in subfolders if not name.startswith(".")) if depth < DEEPEST else []
+        kept = sorted(name for name in subfolders if not name.startswith(".") and not (skip and skip.match(name)))
+        subfolders[:] = kept if depth < DEEPEST else []
         yield path, names
         if count >= MOST_FOLDERS:
             return
@@ -50,9 +67,11 @@ def _folders(root: Path) -> Iterator[tuple[Path, list[str]]]:
 class EventRun:
     """One run: the files of one folder in the order in which they were begun, as one series for each tag."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, scalars: Scalars) -> None:
         self.name = name
-        self.scalars = Scalars()
+        self.scalars = scalars
+        self.was_rewritten = False
+        """A file turned out to be another one: what was read no longer holds."""
         self.tails: list[FileTail] = []
         self.behind = False
         self._stamps: dict[Path, tuple[int, int]] = {}
@@ -73,7 +92,7 @@ class EventRun:
                 resets = tail.resets
                 scalars = tail.read_new()
                 if tail.resets != resets:
-                    self._read_again()
+                    self.was_rewritten = self.behind = True
                     return True
                 grew = grew or bool(scalars)
                 old = isinstance(tail, EventFileTail) and tail.file_version < 2
@@ -94,12 +113,6 @@ class EventRun:
         changed = self._stamps.get(tail.path) != stamp
         self._stamps[tail.path] = stamp
         return changed
-
-    def _read_again(self) -> None:
-        """A file turned out to be another one: what it said before no longer holds."""
-        files = [tail.path for tail in self.tails]
-        self.scalars, self.tails, self._stamps, self.behind = Scalars(), [], {}, True
-        self.update_files(files)
 
     @property
     def event_tails(self) -> list[EventFileTail]:
@@ -124,8 +137,18 @@ class EventRun:
 class EventRuns:
     """Not thread-safe. `read` costs what is new, and a look for new files every LOOK_FOR_FILES_S."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(
+        self, root: Path, *, new_scalars: Callable[[], Scalars] = Scalars, skip: re.Pattern[str] | None = None
+    ) -> None:
+        """`new_scalars` makes what takes the scalars of a run."""
         self.root = root
+        self._new_scalars = new_scalars
+        self._skip = skip
+        self.rewritten = 0
+        """How often everything was read anew, because a file turned out to be another one."""
+        self._forget()
+
+    def _forget(self) -> None:
         self.runs: dict[str, EventRun] = {}
         self.behind = False
         self.grew = False
@@ -134,15 +157,22 @@ class EventRuns:
     def read(self, deadline: float) -> None:
         if time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + LOOK_FOR_FILES_S
-            for name, files in find_scalar_files(self.root).items():
-                self.runs.setdefault(name, EventRun(name)).update_files(files)
+            for name, files in find_scalar_files(self.root, self._skip).items():
+                if name not in self.runs:
+                    self.runs[name] = EventRun(name, self._new_scalars())
+                self.runs[name].update_files(files)
         self.grew = self.behind = False
         for run in self.runs.values():
-            if time.monotonic() > deadline:
+            self.grew = run.read(deadline) or self.grew
+            if run.was_rewritten:
+                self.rewritten += 1
+                self._forget()
+                self.grew = self.behind = True
+                return
+            if run.behind:
+                # The runs of one training follow each other: a later one waits.
                 self.behind = True
                 return
-            self.grew = run.read(deadline) or self.grew
-            self.behind = self.behind or run.behind
 
     @property
     def tails(self) -> list[FileTail]:

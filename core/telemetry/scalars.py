@@ -94,7 +94,8 @@ class Scalars:
     def purge(self, step: float) -> None:
         for series in self.tags.values():
             series.purge(step)
-        self.tags = {tag: series for tag, series in self.tags.items() if series.summary().count}
+        for tag in [tag for tag, series in self.tags.items() if not series.summary().count]:
+            del self.tags[tag]
 
     @property
     def step(self) -> int | None:

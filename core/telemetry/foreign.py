@@ -1,0 +1,188 @@
+"""ForeignSource: what all sources of jobs that trainwiz did not start have in common: from what their
+files say to a snapshot, and the rule that says whether such a job runs."""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from trainwiz.core.telemetry.advice import advise
+from trainwiz.core.telemetry.log import LogLine
+from trainwiz.core.telemetry.metrics import MetricSummary, Pace
+from trainwiz.core.telemetry.series import Curve
+from trainwiz.core.telemetry.snapshot import Ending, HostReading, Planned, Snapshot
+from trainwiz.core.telemetry.source import Source
+from trainwiz.core.telemetry.target import Target
+
+POLL_S = 0.2
+"""One look reads for this long at most; what is left is read by the next ones (`Snapshot.behind`)."""
+QUIET_AFTER_S = 120.0
+QUIET_AFTER_PAUSES = 10.0
+
+LOSSES = ("loss", "train/loss", "train_loss", "train_loss_step", "training loss", "epoch_loss", "train_loss_epoch")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What the files of a job say. Times are Unix seconds."""
+
+    metrics: Mapping[str, MetricSummary] = field(default_factory=dict)
+    curve: Callable[[str], Curve] = lambda name: _no_curve(name)
+    non_finite_steps: Callable[[str], tuple[float, ...]] = lambda name: ()
+    first_loss: float | None = None
+    step: int | None = None
+    max_steps: int | None = None
+    epoch: float | None = None
+    pace: Pace = field(default_factory=lambda: Pace(None, None, None, None, None))
+    started_s: float | None = None
+    written_s: float | None = None
+    """When something was last written."""
+    written_by_file_time: bool = False
+    """`written_s` is the time of a file, which a copy has too: it does not show that something runs."""
+    pause_s: float | None = None
+    """Usual time between two points."""
+    grew: bool = False
+    """Files gained something since the look before."""
+    effective_samples: int | None = None
+    model: str | None = None
+    hyperparameters: Mapping[str, str] = field(default_factory=dict)
+    files: tuple[Path, ...] = ()
+    log: tuple[LogLine, ...] = ()
+    log_version: int = 0
+    log_path: Path | None = None
+    notes: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+    behind: bool = False
+
+
+class ForeignSource(Source):
+    """Files alone: of processes and machines it knows nothing."""
+
+    def __init__(self, target: Target, *, clock: Callable[[], float] = time.time) -> None:
+        self.target = target
+        self._clock = clock
+        self._looks = 0
+        self._grew_s: float | None = None
+
+    @abstractmethod
+    def read(self, deadline: float) -> Reading:
+        """Read what is new until time.monotonic() is `deadline`. Raises nothing."""
+
+    def poll(self, curves: Iterable[str] = ()) -> Snapshot:
+        reading = self.read(time.monotonic() + POLL_S)
+        now = self._clock()
+        if reading.grew and self._looks and not reading.behind:
+            # What the first looks find was there before; whatever comes later is being written.
+            self._grew_s = now
+        self._looks += not reading.behind
+        return self._snapshot(reading, now, curves)
+
+    def _snapshot(self, reading: Reading, now: float, curves: Iterable[str]) -> Snapshot:
+        written_s = max((t for t in (reading.written_s, self._grew_s) if t is not None), default=None)
+        status = status_of(reading, now, self._grew_s if reading.written_by_file_time else written_s)
+        runs = status == "running"
+        planned = Planned(effective_samples=reading.effective_samples, model=reading.model)
+        loss = loss_name(reading.metrics)
+        return Snapshot(
+            source=self.target.kind,
+            path=str(self.target.path),
+            name=self.target.name,
+            status=status,
+            time_s=now,
+            step=reading.step,
+            max_steps=reading.max_steps,
+            epoch=reading.epoch,
+            eta_s=_eta_s(reading) if runs else None,
+            started_s=reading.started_s,
+            ended_s=None if runs else written_s,
+            pace=reading.pace,
+            metrics=reading.metrics,
+            curves={name: reading.curve(name) for name in curves},
+            planned=planned,
+            ending=None if runs or reading.behind else _ending(status, reading, now, written_s),
+            advice=advise(
+                status=status if runs else "finished",
+                metrics={"loss": reading.metrics[loss]} if loss else {},
+                non_finite_steps={"loss": reading.non_finite_steps(loss)} if loss else {},
+                pace=reading.pace,
+                gpus=(),
+                host=HostReading(),
+                planned=planned,
+                peak_memory_bytes=None,
+                recorded=[{"code": "note", "severity": "note", "text": note} for note in reading.notes],
+            ),
+            log=reading.log,
+            log_version=reading.log_version,
+            log_path=str(reading.log_path) if reading.log_path else None,
+            read_from=tuple(str(file) for file in reading.files),
+            hyperparameters=reading.hyperparameters,
+            problems=reading.problems,
+            behind=reading.behind,
+        )
+
+
+def status_of(reading: Reading, now: float, written_s: float | None) -> str:
+    """The rule for jobs that leave no state behind, as far as their files go.
+
+    "finished": the planned steps are reached. "running": something was written within QUIET_AFTER_S
+    or the time of QUIET_AFTER_PAUSES pauses between two points, whichever is longer. "quiet":
+    anything else; where the process that writes is seen (folder_source), that is "running" as well.
+    """
+    if reading.step is not None and reading.max_steps and reading.step >= reading.max_steps:
+        return "finished"
+    if written_s is None:
+        return "quiet"
+    limit = max(QUIET_AFTER_S, (reading.pause_s or 0.0) * QUIET_AFTER_PAUSES)
+    return "running" if now - written_s <= limit else "quiet"
+
+
+def loss_name(names: Iterable[str]) -> str | None:
+    """The metric that is the training loss, by its name; of several runs the first that has one."""
+    names = list(names)
+    for wanted in LOSSES:
+        for name in names:
+            if name == wanted or name.endswith(f"/{wanted}"):
+                return name
+    return next((name for name in names if "loss" in name.lower()), None)
+
+
+def _ending(status: str, reading: Reading, now: float, written_s: float | None) -> Ending:
+    where = "" if reading.step is None else f" at step {reading.step:,}"
+    where += f" of {reading.max_steps:,}" if where and reading.max_steps else ""
+    if status == "finished":
+        loss = reading.metrics.get(loss_name(reading.metrics) or "")
+        change = ""
+        if loss is not None and loss.last is not None and reading.first_loss is not None:
+            change = f", loss {reading.first_loss:.4g} → {loss.last:.4g}"
+        return Ending(f"Finished{where}{change}.")
+    if written_s is None:
+        return Ending(f"Nothing says when it was written{where and ': it stands' + where}.")
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(written_s))
+    ago = _ago(now - written_s)
+    if reading.written_by_file_time:
+        return Ending(f"Quiet{where}: what it was read from is of {when}, {ago} ago, and has not grown since.")
+    return Ending(f"Quiet{where}: nothing has been written since {when}, {ago} ago.")
+
+
+def _ago(seconds: float) -> str:
+    for unit, size in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
+        if seconds >= size:
+            count = int(seconds // size)
+            return f"{count:,} {unit}{'s' if count > 1 else ''}"
+    return "less than a minute"
+
+
+def _eta_s(reading: Reading) -> float | None:
+    step_s = reading.pace.wall_step_s or reading.pace.step_s
+    if reading.step is None or not reading.max_steps or step_s is None:
+        return None
+    return max(0, reading.max_steps - reading.step) * step_s
+
+
+def _no_curve(name: str) -> Curve:
+    from trainwiz.core.telemetry.series import EMPTY_CURVE
+
+    return EMPTY_CURVE

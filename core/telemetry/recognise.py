@@ -1,0 +1,166 @@
+"""recognise: what a folder or file is to a monitor, or why it is nothing that can be watched."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.telemetry.event_file import LFS_MARK, EventFileTail
+from trainwiz.core.telemetry.event_runs import EVENT_MARK, find_scalar_files
+from trainwiz.core.telemetry.metrics_csv import METRICS_CSV
+from trainwiz.core.telemetry.stdout_metrics import find_log, prints_metrics
+from trainwiz.core.telemetry.target import Target
+from trainwiz.core.telemetry.trainer_arguments import ARGUMENTS_TAG
+from trainwiz.core.telemetry.trainer_state import CHECKPOINT, TRAINER_STATE, read_trainer_state, state_files
+
+TRAINER_MARKS = ("training_args.bin",)
+MOST_NAMED = 4
+MOST_FOLDERS_SEEN = 500
+
+
+def recognise(path: Path) -> Target | str:
+    """The target at `path`, or one sentence that says why there is none.
+
+    A run folder of trainwiz; the output folder of a Trainer (also a checkpoint, and a folder that
+    holds exactly one such folder); a folder of event files or Lightning's tables; one event file,
+    trainer_state.json, metrics.csv, or log with printed metrics.
+    """
+    try:
+        if path.is_dir():
+            os.scandir(path).close()
+            return _folder(path)
+        if path.is_file():
+            return _file(path)
+        if os.path.lexists(path):
+            return f"{path} is neither a file nor a folder that can be read."
+    except OSError as error:
+        return f"{path} cannot be read: {error.strerror or error}."
+    return f"{path} does not exist."
+
+
+def _folder(path: Path) -> Target | str:
+    if RunFolder(path).is_run():
+        return Target.of_run(RunFolder(path))
+    if is_trainer_output(path):
+        return Target("trainer", path, _name(path))
+    outputs = _below(path)
+    if len(outputs) == 1:
+        return Target("trainer", outputs[0], _name(outputs[0]))
+    if outputs:
+        named = ", ".join(str(output.relative_to(path)) for output in outputs[:MOST_NAMED])
+        more = f" and {len(outputs) - MOST_NAMED:,} more" if len(outputs) > MOST_NAMED else ""
+        return f"{path} holds {len(outputs):,} outputs of trainings; name one of them: {named}{more}."
+    files = [file for run in find_scalar_files(path).values() for file in run]
+    if files:
+        refusals = [refusal for file in files[:50] if (refusal := _refusal_of_scalars(file)) is not None]
+        return refusals[0] if len(refusals) == len(files) else Target("tensorboard", path, _name(path))
+    if find_log(path) is not None:
+        return Target("trainer", path, _name(path))
+    return _nothing_in(path)
+
+
+def _nothing_in(path: Path) -> str:
+    if not any(path.iterdir()):
+        return f"{path} is empty: there is nothing to watch."
+    states = state_files(path)
+    if states:
+        state = read_trainer_state(states[0])
+        if isinstance(state, str):
+            return state
+    return (
+        f"{path} holds nothing to watch: no run of trainwiz, no TensorBoard event files, no {TRAINER_STATE} "
+        "and no log in which a Trainer printed metrics."
+    )
+
+
+def is_trainer_output(folder: Path) -> bool:
+    """Whether transformers' Trainer writes there: a readable state, its arguments, or event files that name them."""
+    states = state_files(folder)[:3]
+    if any(not isinstance(read_trainer_state(file), str) for file in states):
+        return True
+    if any((folder / mark).is_file() for mark in TRAINER_MARKS):
+        return True
+    # transformers writes runs/<time>_<host>/ by default; torch's own SummaryWriter does so too, without arguments.
+    runs = folder / "runs"
+    files = [run[0] for run in find_scalar_files(runs).values()] if runs.is_dir() else []
+    return any(_names_arguments(file) for file in files[-3:])
+
+
+def _names_arguments(file: Path) -> bool:
+    if EVENT_MARK not in file.name:
+        return False
+    tail = EventFileTail(file)
+    tail.read_new()
+    return ARGUMENTS_TAG in tail.texts
+
+
+def _below(path: Path) -> list[Path]:
+    """Outputs of Trainers one and two levels below, not those inside of another."""
+    found: list[Path] = []
+    for folder in _subfolders(path):
+        if is_trainer_output(folder):
+            found.append(folder)
+        else:
+            found += [inner for inner in _subfolders(folder) if is_trainer_output(inner)]
+    return found
+
+
+def _subfolders(path: Path) -> list[Path]:
+    try:
+        with os.scandir(path) as entries:
+            folders = [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except OSError:
+        return []
+    return sorted(folder for folder in folders if not folder.name.startswith("."))[:MOST_FOLDERS_SEEN]
+
+
+def _file(path: Path) -> Target | str:
+    if _is_pointer(path):
+        return f"{path} is a Git LFS pointer, not the file itself; fetch it with `git lfs pull`."
+    if path.suffix == ".json":
+        state = read_trainer_state(path)
+        return state if isinstance(state, str) else Target("trainer", path, _name(path.parent))
+    if path.name == METRICS_CSV:
+        return Target("tensorboard", path, _name(path.parent))
+    refusal = _refusal_of_scalars(path)
+    if EVENT_MARK in path.name or refusal is None:
+        return refusal or Target("tensorboard", path, _name(path))
+    if prints_metrics(path):
+        return Target("trainer", path, _name(path))
+    if not path.stat().st_size:
+        return f"{path} is empty: there is nothing to watch."
+    return (
+        f"{path} is nothing to watch: no event file, no {TRAINER_STATE} and no log in which a Trainer printed metrics."
+    )
+
+
+def _refusal_of_scalars(path: Path) -> str | None:
+    """Why an event file or table cannot be read; None where it can, or has only just been begun."""
+    if path.name == METRICS_CSV:
+        return None
+    tail = EventFileTail(path)
+    tail.read_new()
+    if tail.refusal or tail.problem:
+        return tail.refusal or tail.problem
+    if not tail.offset and EVENT_MARK not in path.name:
+        return f"{path} is empty."
+    if tail.offset and not tail.records:
+        return f"{path} is not a TensorBoard event file: no record in it is whole."
+    return None
+
+
+def _is_pointer(path: Path) -> bool:
+    if path.stat().st_size > 1024:
+        return False
+    with path.open("rb") as file:
+        return file.read(len(LFS_MARK)) == LFS_MARK
+
+
+def _name(path: Path) -> str:
+    """The name for titles; a checkpoint or log folder with the folder above it."""
+    whole = path.resolve()
+    if CHECKPOINT.match(whole.name) or re.match(r"version_\d+$|runs$|logs?$", whole.name):
+        return f"{whole.parent.name}/{whole.name}"
+    return whole.name

@@ -1,0 +1,175 @@
+"""StdoutMetrics: the metrics that a Trainer prints, dicts such as {'loss': '2.1', 'epoch': 0.3}, from the log they went to."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from trainwiz.core.telemetry.event_file import Scalar
+from trainwiz.core.telemetry.metrics import NOT_METRICS, finite
+from trainwiz.core.telemetry.tail import ByteTail
+from trainwiz.core.telemetry.trainer_state import value_of
+
+LOG_PATTERNS = ("*.log", "*.out", "*.txt", "*.err")
+LARGEST_DICT_BYTES = 16 * 1024
+BEFORE_BYTES, AFTER_BYTES = 4096, 1024
+"""Where a progress bar is looked for around a dict."""
+
+_DICT = re.compile(rb"\{\s*['\"][^{}\r\n]{1,%d}\}" % LARGEST_DICT_BYTES)
+_PAIR = re.compile(
+    r"""['"](?P<name>[^'"]{1,200})['"]\s*:\s*['"]?(?P<value>[-+]?(?:\d[\d.]*(?:[eE][-+]?\d+)?|nan|inf|NaN|Infinity))\b"""
+)
+# A bar without a name before the percentage: the Trainer's own are, those of the data's are not.
+_BAR = re.compile(
+    rb"(?:^|[\r\n])(?:\x1b\[[\d;]*[A-Za-z])*\s*\d{1,3}%\|[^|\r\n]*\|\s*(?P<at>\d+)/(?P<total>\d+)\s*\[(?P<times>[^\]\r\n]*)\]"
+)
+_RATE = re.compile(rb",\s*(?P<rate>[\d.]+)(?P<unit>s/it|it/s)")
+STEP_NAMES = ("step", "global_step")
+
+
+class StdoutMetrics:
+    """Scalars of a log, as it grows. A dict counts that names its epoch or step, as the Trainer's do.
+
+    Steps, in this order: what the dict says; the training's progress bar right after or before it;
+    every `logging_steps`; else the dicts are counted, and `counted` is true.
+    """
+
+    def __init__(self, path: Path, logging_steps: int | None = None) -> None:
+        self.tail = ByteTail(path)
+        self.logging_steps = logging_steps
+        self._forget()
+
+    def _forget(self) -> None:
+        self.rows = 0
+        self.counted = False
+        self.max_steps: int | None = None
+        self.step_s: float | None = None
+        self.epoch: float | None = None
+        self.step: int | None = None
+        self._training_rows = 0
+        self._rest = b""
+
+    @property
+    def behind(self) -> bool:
+        return self.tail.behind
+
+    def read_new(self) -> list[Scalar]:
+        """Scalars of the next READ_BYTES at most. After a change of `tail.resets` all before it no longer holds."""
+        resets = self.tail.resets
+        data = self.tail.read_bytes()
+        if self.tail.resets != resets:
+            self._forget()
+        if not data:
+            return []
+        data = self._rest + data
+        # A dict is printed whole; one without its end of line is waited for, but not for ever.
+        end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+        if not end and len(data) > 2 * LARGEST_DICT_BYTES:
+            end = len(data) - LARGEST_DICT_BYTES
+        scalars: list[Scalar] = []
+        for found in _DICT.finditer(data, 0, end):
+            scalars += self._read_dict(data, found)
+        self._look_for_bar(data[max(0, len(data) - BEFORE_BYTES) :])
+        self._rest = data[end:]
+        return scalars
+
+    def _read_dict(self, data: bytes, found: re.Match[bytes]) -> list[Scalar]:
+        values = _pairs_of(found.group().decode("utf-8", "replace"))
+        if not values.keys() & {"epoch", *STEP_NAMES}:
+            return []
+        names = [name for name in values if name not in NOT_METRICS and name not in STEP_NAMES]
+        if not names:
+            return []
+        self.rows += 1
+        training = "loss" in values
+        self._training_rows += training
+        step = self._step_of(values, data, found, training)
+        self.epoch = finite(values.get("epoch"), self.epoch)
+        return [(name, step, values[name], 0.0) for name in names]
+
+    def _step_of(self, values: dict[str, float], data: bytes, found: re.Match[bytes], training: bool) -> int:
+        said = next((step for name in STEP_NAMES if (step := finite(values.get(name))) is not None), None)
+        if said is not None:
+            self.step = int(said)
+            return self.step
+        after = data[found.end() : found.end() + AFTER_BYTES].split(b"{", 1)[0]
+        at = self._first_bar(after)
+        if at is None:
+            at = self._look_for_bar(data[max(0, found.start() - BEFORE_BYTES) : found.start()])
+        if at is None and self.max_steps is not None:
+            at = self.step
+        if at is not None:
+            self.step = at
+            return at
+        if self.logging_steps:
+            self.step = self.logging_steps * max(1, self._training_rows)
+            return self.step
+        self.counted = True
+        return max(1, self._training_rows)
+
+    def _first_bar(self, text: bytes) -> int | None:
+        found = _BAR.search(text)
+        return None if found is None else self._take_bar(found)
+
+    def _look_for_bar(self, text: bytes) -> int | None:
+        at = None
+        for found in _BAR.finditer(text):
+            taken = self._take_bar(found)
+            at = at if taken is None else taken
+        return at
+
+    def _take_bar(self, bar: re.Match[bytes]) -> int | None:
+        """Where the bar stands, if it is the training's: the first one with a length; those of evaluations have another."""
+        at, total = int(bar["at"]), int(bar["total"])
+        if self.max_steps is None:
+            self.max_steps = total
+        if total != self.max_steps:
+            return None
+        rate = _RATE.search(bar["times"])
+        if rate is not None and float(rate["rate"] or 0) > 0:
+            self.step_s = float(rate["rate"]) if rate["unit"] == b"s/it" else 1.0 / float(rate["rate"])
+        if self.step is None or at >= self.step:
+            self.step = at
+        return at
+
+
+def _pairs_of(text: str) -> dict[str, float]:
+    """The numbers of a printed dict by name, also those printed as text, nan and inf."""
+    pairs = {}
+    for found in _PAIR.finditer(text):
+        value = value_of(found["value"])
+        if value is not None:
+            pairs[found["name"]] = value
+    return pairs
+
+
+def find_log(folder: Path) -> Path | None:
+    """The newest log of a folder in which a Trainer printed metrics; else None. Looks at the end of each."""
+    candidates = []
+    for pattern in LOG_PATTERNS:
+        try:
+            candidates += [(path.stat().st_mtime, path) for path in folder.glob(pattern) if path.is_file()]
+        except OSError:
+            continue
+    for _, path in sorted(candidates, reverse=True)[:50]:
+        if prints_metrics(path):
+            return path
+    return None
+
+
+def prints_metrics(path: Path) -> bool:
+    """Whether the first or the last MiB of the file holds a dict that a Trainer printed."""
+    size = 1024 * 1024
+    try:
+        with path.open("rb") as file:
+            head = file.read(size)
+            length = file.seek(0, 2)
+            file.seek(max(size, length - size))
+            texts = (head, file.read(size))
+    except OSError:
+        return False
+    return any(
+        _pairs_of(found.group().decode("utf-8", "replace")).keys() & {"epoch", *STEP_NAMES}
+        for text in texts
+        for found in _DICT.finditer(text)
+    )

@@ -1,0 +1,149 @@
+"""TensorBoardSource: a folder of TensorBoard event files (any writer, any number of runs), Lightning's logs, or one event file."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from trainwiz.core.telemetry.event_runs import EventRun, EventRuns
+from trainwiz.core.telemetry.foreign import ForeignSource, Reading, loss_name
+from trainwiz.core.telemetry.metrics import MOST_NAMES, Pace
+from trainwiz.core.telemetry.scalars import TagSeries
+from trainwiz.core.telemetry.series import EMPTY_CURVE, Curve
+from trainwiz.core.telemetry.target import Target
+from trainwiz.core.telemetry.trainer_arguments import ARGUMENTS_TAG, as_text, parse_arguments
+
+EPOCH_TAGS = ("epoch", "train/epoch")
+HPARAMS_YAML = "hparams.yaml"
+MOST_HPARAMS = 200
+LARGEST_HPARAMS_BYTES = 256 * 1024
+
+
+class TensorBoardSource(ForeignSource):
+    """Metrics are named by their tags; where there are several runs, "run/tag". Step, epoch and pace
+    are those of the run that was written to last."""
+
+    def __init__(self, target: Target, *, clock: Callable[[], float] = time.time) -> None:
+        super().__init__(target, clock=clock)
+        self._runs = EventRuns(target.path)
+        self._hparams: tuple[Path, dict[str, str]] | None = None
+
+    def read(self, deadline: float) -> Reading:
+        runs = self._runs
+        runs.read(deadline)
+        series = self._by_name()
+        newest = runs.newest
+        arguments = parse_arguments((newest.text(ARGUMENTS_TAG) if newest else None) or "")
+        step = newest.scalars.step if newest else None
+        epoch = _epoch(newest)
+        metrics = {name: tag.summary() for name, tag in series.items()}
+        own = {name: series[name] for name in series if newest and name in self._names_of(newest)}
+        loss = loss_name(own) or loss_name(series)
+        return Reading(
+            metrics=metrics,
+            curve=lambda name: _curve(series, name),
+            non_finite_steps=lambda name: series[name].series.non_finite_steps if name in series else (),
+            first_loss=series[loss].series.first if loss else None,
+            step=step,
+            max_steps=arguments.steps_in_all(step, epoch),
+            epoch=epoch,
+            pace=pace_of(series[loss] if loss else None),
+            pause_s=pause_of(series[loss] if loss else None),
+            started_s=newest.first_time_s if newest else None,
+            written_s=newest.last_time_s if newest else None,
+            written_by_file_time=bool(newest and not newest.event_tails),
+            grew=runs.grew,
+            hyperparameters=arguments.shown or self._read_hparams(newest),
+            files=tuple(tail.path for tail in runs.tails),
+            notes=self._notes(bool(metrics)),
+            problems=tuple(runs.problems()) or self._missing(),
+            behind=runs.behind,
+        )
+
+    def _by_name(self) -> dict[str, TagSeries]:
+        with_scalars = [run for run in self._runs.runs.values() if run.scalars.tags]
+        several = len(with_scalars) > 1
+        found: dict[str, TagSeries] = {}
+        for run in with_scalars:
+            for tag, series in run.scalars.tags.items():
+                if len(found) < MOST_NAMES:
+                    found[_name(run, tag) if several else tag] = series
+        return found
+
+    def _names_of(self, run: EventRun) -> set[str]:
+        return {*run.scalars.tags, *(_name(run, tag) for tag in run.scalars.tags)}
+
+    def _notes(self, has_scalars: bool) -> tuple[str, ...]:
+        left_out = sum(run.scalars.names_left_out for run in self._runs.runs.values())
+        notes = [f"{left_out:,} more metrics are left out: {MOST_NAMES:,} are shown."] if left_out else []
+        others = self._runs.others()
+        if others and not has_scalars:
+            what = ", ".join(f"{count:,} {kind}" for kind, count in others.most_common(5))
+            notes.append(f"The event files hold no scalars ({what}).")
+        return tuple(notes)
+
+    def _missing(self) -> tuple[str, ...]:
+        if self._runs.tails:
+            return ()
+        return (f"{self.target.path} holds no event files any more.",)
+
+    def _read_hparams(self, run: EventRun | None) -> dict[str, str]:
+        """Lightning's hparams.yaml beside the newest run's files, read once."""
+        if run is None or not run.tails:
+            return {}
+        path = run.tails[0].path.with_name(HPARAMS_YAML)
+        if self._hparams is None or self._hparams[0] != path:
+            self._hparams = (path, read_hparams(path))
+        return self._hparams[1]
+
+
+def read_hparams(path: Path) -> dict[str, str]:
+    """The values of an hparams.yaml as text; empty where there is none, or one that is no plain mapping."""
+    import yaml
+
+    try:
+        if path.stat().st_size > LARGEST_HPARAMS_BYTES:
+            return {}
+        document: Any = yaml.safe_load(path.read_text(encoding="utf-8", errors="replace"))
+    except (OSError, yaml.YAMLError, RecursionError, ValueError):
+        return {}
+    if not isinstance(document, dict):
+        return {}
+    return {str(key): as_text(value) for key, value in list(document.items())[:MOST_HPARAMS] if _is_plain(value)}
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, str | int | float | bool)
+
+
+def pace_of(series: TagSeries | None) -> Pace:
+    """By the times of the newest points of a tag."""
+    wall = None
+    if series is not None and len(series.recent) >= 2:
+        (first_step, first_s), (last_step, last_s) = series.recent[0], series.recent[-1]
+        if last_step > first_step and last_s > first_s:
+            wall = (last_s - first_s) / (last_step - first_step)
+    return Pace(None, wall, None, None, None)
+
+
+def pause_of(series: TagSeries | None) -> float | None:
+    """Mean seconds between two of the newest points of a tag."""
+    if series is None or len(series.recent) < 2:
+        return None
+    return max(0.0, series.recent[-1][1] - series.recent[0][1]) / (len(series.recent) - 1)
+
+
+def _epoch(run: EventRun | None) -> float | None:
+    if run is None:
+        return None
+    return next((value for tag in EPOCH_TAGS if (value := run.scalars.last(tag)) is not None), None)
+
+
+def _name(run: EventRun, tag: str) -> str:
+    return tag if run.name == "." else f"{run.name}/{tag}"
+
+
+def _curve(series: dict[str, TagSeries], name: str) -> Curve:
+    return series[name].series.curve() if name in series else EMPTY_CURVE

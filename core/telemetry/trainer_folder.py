@@ -1,0 +1,260 @@
+"""TrainerSource: the output folder of a transformers Trainer that was started elsewhere; or its
+trainer_state.json, or the log of its standard output, alone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainwiz.core.telemetry.event_runs import EventRuns
+from trainwiz.core.telemetry.foreign import ForeignSource, Reading
+from trainwiz.core.telemetry.log_lines import LogLines
+from trainwiz.core.telemetry.metrics import MetricSummary, Pace, finite
+from trainwiz.core.telemetry.model_name import model_name
+from trainwiz.core.telemetry.scalars import Scalars
+from trainwiz.core.telemetry.series import EMPTY_CURVE
+from trainwiz.core.telemetry.stdout_metrics import StdoutMetrics, find_log
+from trainwiz.core.telemetry.tail import TextTail
+from trainwiz.core.telemetry.target import Target
+from trainwiz.core.telemetry.tensorboard import pace_of, pause_of
+from trainwiz.core.telemetry.trainer_arguments import ARGUMENTS_TAG, TrainerArguments, parse_arguments
+from trainwiz.core.telemetry.trainer_scalars import EPOCH, TrainerScalars
+from trainwiz.core.telemetry.trainer_state import CHECKPOINT, NewestState, TrainerState
+
+LOOK_FOR_LOG_S = 15.0
+COUNTED = "The log names no steps and shows no progress bar: its points are counted."
+SLOWEST_RATE = 0.05
+"""Steps a second; the Trainer rounds its rates to thousandths, too coarse below this to divide by."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """The one place that the metrics are taken from."""
+
+    scalars: Scalars
+    step: int | None
+    epoch: float | None
+    files: tuple[Path, ...]
+    written_s: float | None
+    by_file_time: bool
+    started_s: float | None = None
+
+
+class TrainerSource(ForeignSource):
+    """Metrics come from the event files, which are written live; from the newest readable state where
+    that reaches further, or there are none; from the log where that reaches further than a state."""
+
+    def __init__(self, target: Target, *, clock: Callable[[], float] = time.time) -> None:
+        super().__init__(target, clock=clock)
+        path = target.path
+        is_file = path.is_file()
+        is_state = is_file and path.suffix == ".json"
+        self._folder = None if is_file else path
+        self._state = NewestState(path) if is_state or not is_file else None
+        self._state_scalars: tuple[TrainerState, Scalars] | None = None
+        self._event_scalars = TrainerScalars()
+        self._events: EventRuns | None = None
+        self._begin_events()
+        self._log: StdoutMetrics | None = None
+        self._log_scalars = Scalars()
+        self._log_resets = 0
+        self._text: TextTail | None = None
+        self._text_resets = 0
+        self._lines = LogLines()
+        self._next_look_for_log = 0.0
+        self._named: tuple[Path, str | None] | None = None
+        if is_file and not is_state:
+            self._take_log(path)
+
+    def _begin_events(self) -> None:
+        self._event_scalars = TrainerScalars()
+        if self._folder is not None:
+            self._events = EventRuns(self._folder, new_scalars=self._event_scalars.session, skip=CHECKPOINT)
+
+    def _take_log(self, path: Path) -> None:
+        self._log, self._text = StdoutMetrics(path), TextTail(path)
+
+    def read(self, deadline: float) -> Reading:
+        grew = self._read_events(deadline)
+        state = self._state.look() if self._state else None
+        grew = self._read_log(state, deadline) or grew
+        chosen = self._choose(state)
+        arguments = self._arguments()
+        metrics = {name: tag.summary() for name, tag in chosen.scalars.tags.items() if name != EPOCH}
+        tags = chosen.scalars.tags
+        loss = tags.get("loss")
+        step, epoch = chosen.step, chosen.epoch
+        return Reading(
+            metrics=metrics,
+            curve=lambda name: tags[name].series.curve() if name in tags else EMPTY_CURVE,
+            non_finite_steps=lambda name: tags[name].series.non_finite_steps if name in tags else (),
+            first_loss=loss.series.first if loss else None,
+            step=step,
+            max_steps=self._max_steps(chosen, state, arguments),
+            epoch=epoch,
+            pace=self._pace(chosen, metrics),
+            pause_s=pause_of(loss),
+            started_s=chosen.started_s,
+            written_s=chosen.written_s,
+            written_by_file_time=chosen.by_file_time,
+            grew=grew,
+            effective_samples=_effective_samples(metrics),
+            model=self._model_name(),
+            hyperparameters=arguments.shown,
+            files=chosen.files,
+            log=self._lines.lines(),
+            log_version=self._lines.version,
+            log_path=self._text.path if self._text else None,
+            notes=(COUNTED,)
+            if self._log is not None and chosen.scalars is self._log_scalars and self._log.counted
+            else (),
+            problems=self._problems(metrics),
+            behind=self._behind,
+        )
+
+    @property
+    def _behind(self) -> bool:
+        return bool((self._events and self._events.behind) or (self._log and self._log.behind))
+
+    def _read_events(self, deadline: float) -> bool:
+        if self._events is None:
+            return False
+        rewritten = self._events.rewritten
+        self._events.read(deadline)
+        if self._events.rewritten != rewritten:
+            self._begin_events()
+            return True
+        return self._events.grew
+
+    def _read_log(self, state: TrainerState | None, deadline: float) -> bool:
+        if self._log is None and self._folder is not None and time.monotonic() >= self._next_look_for_log:
+            self._next_look_for_log = time.monotonic() + LOOK_FOR_LOG_S
+            found = find_log(self._folder)
+            if found is not None:
+                self._take_log(found)
+        if self._log is None or self._text is None:
+            return False
+        self._lines_from(self._text)
+        self._log.logging_steps = state.logging_steps if state else None
+        grew = False
+        while True:
+            scalars = self._log.read_new()
+            if self._log.tail.resets != self._log_resets:
+                self._log_resets = self._log.tail.resets
+                self._log_scalars = Scalars()
+            self._log_scalars.add_all(scalars)
+            grew = grew or bool(scalars)
+            if not self._log.behind or time.monotonic() > deadline:
+                return grew
+
+    def _lines_from(self, tail: TextTail) -> None:
+        text = tail.read_new()
+        if tail.resets != self._text_resets:
+            self._text_resets = tail.resets
+            self._lines.clear()
+        self._lines.feed(text)
+
+    def _choose(self, state: TrainerState | None) -> _Chosen:
+        places = [place for place in (self._from_events(), self._from_state(state), self._from_log()) if place]
+        # On a tie the first: event files are the finest, a log is rounded.
+        return max(places, key=_reach, default=_Chosen(Scalars(), None, None, (), None, True))
+
+    def _from_events(self) -> _Chosen | None:
+        scalars, events = self._event_scalars, self._events
+        if events is None or not scalars.tags:
+            return None
+        newest = events.newest
+        return _Chosen(
+            scalars,
+            scalars.step,
+            scalars.last(EPOCH),
+            tuple(tail.path for tail in events.tails),
+            newest.last_time_s if newest else None,
+            by_file_time=False,
+            started_s=min((run.first_time_s for run in events.runs.values() if run.first_time_s), default=None),
+        )
+
+    def _from_state(self, state: TrainerState | None) -> _Chosen | None:
+        if state is None:
+            return None
+        if self._state_scalars is None or self._state_scalars[0] is not state:
+            scalars = Scalars()
+            scalars.add_all(state.scalars())
+            self._state_scalars = (state, scalars)
+        step = state.step if state.step is not None else self._state_scalars[1].step
+        return _Chosen(self._state_scalars[1], step, state.epoch, (state.path,), state.written_s, by_file_time=True)
+
+    def _from_log(self) -> _Chosen | None:
+        log = self._log
+        if log is None or not log.rows:
+            return None
+        try:
+            written_s: float | None = log.tail.path.stat().st_mtime
+        except OSError:
+            written_s = None
+        return _Chosen(self._log_scalars, log.step, log.epoch, (log.tail.path,), written_s, by_file_time=True)
+
+    def _arguments(self) -> TrainerArguments:
+        newest = self._events.newest if self._events else None
+        texts = [run.text(ARGUMENTS_TAG) for run in self._events.runs.values()] if self._events else []
+        own = newest.text(ARGUMENTS_TAG) if newest else None
+        return parse_arguments(own or next((text for text in reversed(texts) if text), None) or "")
+
+    def _max_steps(self, chosen: _Chosen, state: TrainerState | None, arguments: TrainerArguments) -> int | None:
+        if arguments.max_steps:
+            return arguments.max_steps
+        if state is not None and state.max_steps and (chosen.step is None or chosen.step <= state.max_steps):
+            return state.max_steps
+        if self._log is not None and self._log.max_steps:
+            return self._log.max_steps
+        return arguments.steps_in_all(chosen.step, chosen.epoch)
+
+    def _pace(self, chosen: _Chosen, metrics: Mapping[str, MetricSummary]) -> Pace:
+        tokens_per_s = _last(metrics, "train_tokens_per_second")
+        if chosen.scalars is self._event_scalars:
+            wall = pace_of(chosen.scalars.tags.get("loss")).wall_step_s
+            return Pace(_last(metrics, "step_time"), wall, tokens_per_s, None, None)
+        if self._log is not None and chosen.scalars is self._log_scalars and self._log.step_s is not None:
+            return Pace(None, self._log.step_s, tokens_per_s, None, None)
+        rate = _last(metrics, "train_steps_per_second")
+        mean = 1.0 / rate if rate and rate >= SLOWEST_RATE else _mean_step_s(metrics, chosen.step)
+        return Pace(_last(metrics, "step_time"), mean, tokens_per_s, None, None)
+
+    def _model_name(self) -> str | None:
+        if self._folder is None:
+            return None
+        if self._named is None:
+            self._named = (self._folder, model_name(self._folder))
+        return self._named[1]
+
+    def _problems(self, metrics: Mapping[str, MetricSummary]) -> tuple[str, ...]:
+        problems = list(self._state.problems) if self._state else []
+        problems += self._events.problems() if self._events else []
+        problems += [tail.problem for tail in (self._text,) if tail and tail.problem]
+        if not metrics and not problems and not self._behind:
+            problems.append(
+                f"{self.target.path} holds no metrics yet: no event file, no trainer_state.json and no log has any."
+            )
+        return tuple(problems)
+
+
+def _reach(place: _Chosen) -> float:
+    """How far the metrics of a place go. A state's own step may lie after its last row, as a file of events' does not."""
+    return place.scalars.step if place.scalars.step is not None else -1
+
+
+def _last(metrics: Mapping[str, MetricSummary], name: str) -> float | None:
+    return finite(metrics[name].last) if name in metrics else None
+
+
+def _mean_step_s(metrics: Mapping[str, MetricSummary], step: int | None) -> float | None:
+    seconds = _last(metrics, "train_runtime")
+    return seconds / step if seconds and step else None
+
+
+def _effective_samples(metrics: Mapping[str, MetricSummary]) -> int | None:
+    """Samples of one optimizer step, by the rates that the Trainer writes at its end."""
+    samples, steps = _last(metrics, "train_samples_per_second"), _last(metrics, "train_steps_per_second")
+    return max(1, round(samples / steps)) if samples and steps and steps >= SLOWEST_RATE else None

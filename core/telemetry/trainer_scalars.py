@@ -1,0 +1,57 @@
+"""TrainerScalars: what the TensorBoard callback of a Trainer wrote, over all its sessions, under the Trainer's own names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from trainwiz.core.telemetry.event_file import Scalar
+from trainwiz.core.telemetry.scalars import Scalars
+
+EPOCH = "epoch"
+TRAIN = "train/"
+OTHER_SETS = ("eval/", "test/")
+
+
+def trainer_name(tag: str) -> str:
+    """The name before transformers' `rewrite_logs` made a tag of it: train/loss -> loss, eval/loss -> eval_loss."""
+    if tag.startswith(TRAIN):
+        return tag[len(TRAIN) :]
+    for prefix in OTHER_SETS:
+        if tag.startswith(prefix):
+            return f"{prefix[:-1]}_{tag[len(prefix) :]}"
+    return tag
+
+
+class TrainerScalars(Scalars):
+    """All sessions as one training. Each start of the Trainer writes a folder of its own: where a later
+    one trains from an earlier step (it resumed a checkpoint, or began anew), what lies after that
+    step is forgotten."""
+
+    def session(self) -> Scalars:
+        """What takes the scalars of one more session."""
+        return _Session(self)
+
+
+class _Session(Scalars):
+    def __init__(self, whole: TrainerScalars) -> None:
+        super().__init__()
+        self._whole = whole
+        self._trains = False
+
+    def add_all(self, scalars: Iterable[Scalar], *, steps_back_purge: bool = False) -> None:
+        self._whole.add_all(self._renamed(scalars), steps_back_purge=steps_back_purge)
+
+    def _renamed(self, scalars: Iterable[Scalar]) -> Iterable[Scalar]:
+        whole = self._whole
+        for tag, step, value, time_s in scalars:
+            if tag is None:
+                yield tag, step, value, time_s
+                continue
+            if tag.startswith(TRAIN):
+                if not self._trains:
+                    self._trains = True
+                    whole.purge(step)
+            elif not self._trains and not step and whole.step:
+                # A model evaluated by a process of its own knows no step; it says nothing of the training's course.
+                continue
+            yield trainer_name(tag), step, value, time_s

@@ -1,0 +1,184 @@
+"""TrainerState: what transformers' Trainer leaves in trainer_state.json, in checkpoints and sometimes beside them."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainwiz.core.json_text import parse_json
+from trainwiz.core.telemetry.event_file import LFS_MARK, Scalar
+from trainwiz.core.telemetry.metrics import NOT_METRICS, finite, number
+
+TRAINER_STATE = "trainer_state.json"
+CHECKPOINT = re.compile(r"checkpoint-(\d+)$")
+LARGEST_BYTES = 512 * 1024 * 1024
+MOST_CHECKPOINTS_READ = 8
+"""Of the newest checkpoints this many are tried before the others are given up."""
+
+NON_FINITE = {"nan": math.nan, "inf": math.inf, "infinity": math.inf, "-inf": -math.inf, "-infinity": -math.inf}
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerState:
+    """None where the file does not say."""
+
+    path: Path
+    step: int | None
+    max_steps: int | None
+    epoch: float | None
+    logging_steps: int | None
+    rows: tuple[Mapping[str, Any], ...]
+    written_s: float
+    """Time of the file, Unix seconds."""
+
+    @property
+    def last_row_step(self) -> float | None:
+        return next((step for row in reversed(self.rows) if (step := finite(row.get("step"))) is not None), None)
+
+    @property
+    def effective_samples(self) -> int | None:
+        """Samples of one optimizer step, by the rates that the Trainer writes at its end."""
+        for row in reversed(self.rows):
+            samples = finite(row.get("train_samples_per_second"))
+            steps = finite(row.get("train_steps_per_second"))
+            # The rates are rounded to three digits after the point: too coarse where steps take long.
+            if samples and steps and steps >= 0.05:
+                return max(1, round(samples / steps))
+        return None
+
+    @property
+    def step_s(self) -> float | None:
+        """Mean seconds of a step, by the rate that the Trainer writes at its end."""
+        for row in reversed(self.rows):
+            rate, seconds = finite(row.get("train_steps_per_second")), finite(row.get("train_runtime"))
+            if seconds and self.step and not rate:
+                return seconds / self.step
+            if rate:
+                return 1.0 / rate
+        return None
+
+    def scalars(self) -> Iterator[Scalar]:
+        """Every number of every row; rows without a step stand at the step before."""
+        step = 0.0
+        for row in self.rows:
+            step = finite(row.get("step"), step) or 0.0
+            for name, raw in row.items():
+                value = value_of(raw)
+                if name not in NOT_METRICS and value is not None:
+                    yield str(name), int(step), value, 0.0
+
+
+def value_of(raw: Any) -> float | None:
+    """A number, also one that was written as text ("NaN", "2.5"); None for anything else."""
+    if not isinstance(raw, str):
+        return number(raw)
+    text = raw.strip().lower()
+    if text in NON_FINITE:
+        return NON_FINITE[text]
+    try:
+        return float(text) if text[:1] in "+-.0123456789" and "_" not in text else None
+    except ValueError:
+        return None
+
+
+def read_trainer_state(path: Path) -> TrainerState | str:
+    """The state, or one sentence that says why it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            if status.st_size > LARGEST_BYTES:
+                return f"{path} is too large to be read: {status.st_size:,} bytes, {LARGEST_BYTES:,} at most."
+            data = file.read(LARGEST_BYTES + 1)
+    except OSError as error:
+        return f"{path} cannot be read: {error.strerror or error}."
+    if data.startswith(LFS_MARK):
+        return f"{path} is a Git LFS pointer, not the file itself; fetch it with `git lfs pull`."
+    if not data.strip():
+        return f"{path} is empty: it is being written, or its writing was cut off."
+    try:
+        document = parse_json(data.decode("utf-8-sig", errors="replace"))
+    except ValueError as error:
+        return f"{path} is not whole JSON: {error}."
+    rows = document.get("log_history", []) if isinstance(document, dict) else None
+    if not isinstance(rows, list) or not ("global_step" in document or "log_history" in document):
+        return f"{path} is not the state of a Trainer: it has no `global_step` and no list `log_history`."
+    return TrainerState(
+        path=path,
+        step=_count(document.get("global_step")),
+        max_steps=_count(document.get("max_steps")) or None,
+        epoch=finite(document.get("epoch")),
+        logging_steps=_count(document.get("logging_steps")),
+        rows=tuple(row for row in rows if isinstance(row, dict)),
+        written_s=status.st_mtime,
+    )
+
+
+def _count(raw: Any) -> int | None:
+    known = finite(raw)
+    return int(known) if known is not None and known >= 0 else None
+
+
+def state_files(folder: Path) -> list[Path]:
+    """The states of a folder: its own, then those of its checkpoints, the highest number first. [] where it cannot be listed."""
+    found: list[tuple[int, Path]] = []
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                checkpoint = CHECKPOINT.match(entry.name)
+                path = Path(entry.path, TRAINER_STATE)
+                if checkpoint and path.is_file():
+                    found.append((int(checkpoint[1]), path))
+    except OSError:
+        return []
+    own = folder / TRAINER_STATE
+    found.sort(reverse=True)
+    return [*([own] if own.is_file() else []), *(path for _, path in found)]
+
+
+class NewestState:
+    """The readable state with the highest step below a folder (or of one file). A file is read again when it changes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.problems: tuple[str, ...] = ()
+        self._read: dict[Path, tuple[tuple[int, int], TrainerState | str]] = {}
+
+    def look(self) -> TrainerState | None:
+        best: TrainerState | None = None
+        problems = []
+        files = state_files(self.path) if self.path.is_dir() else [self.path]
+        checkpoints_read = 0
+        for file in files:
+            in_checkpoint = file.parent != self.path
+            if in_checkpoint and checkpoints_read >= MOST_CHECKPOINTS_READ:
+                break
+            state = self._state_of(file)
+            if isinstance(state, str):
+                problems.append(state)
+                checkpoints_read += in_checkpoint
+                continue
+            if best is None or (state.step or 0) > (best.step or 0):
+                best = state
+            if in_checkpoint:
+                break
+        self.problems = tuple(problems)
+        self._read = {file: read for file, read in self._read.items() if file in files}
+        return best
+
+    def _state_of(self, file: Path) -> TrainerState | str:
+        try:
+            status = file.stat()
+        except OSError as error:
+            return f"{file} cannot be read: {error.strerror or error}."
+        stamp = (status.st_size, status.st_mtime_ns)
+        known = self._read.get(file)
+        if known is not None and known[0] == stamp:
+            return known[1]
+        state = read_trainer_state(file)
+        self._read[file] = (stamp, state)
+        return state
