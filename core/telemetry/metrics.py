@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import gt
 from typing import Any
 
 from trainwiz.core.telemetry.series import EMPTY_CURVE, Curve, Series
 
 PACE_ROWS = 50
+LEAST_ALIKE = 8
 MOST_NAMES = 1_000
 """A file with more names than this is not a metrics file; further names are counted and left out."""
 
@@ -73,8 +77,53 @@ class Metrics:
         self._recent: deque[tuple[float, float | None, Mapping[str, Any]]] = deque(maxlen=PACE_ROWS)
 
     def add_rows(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        for row in rows:
-            self._add(row)
+        # Rows with the same keys in the same order, which nearly all are, go column by column.
+        for names, group in groupby(rows, key=tuple):
+            alike = list(group)
+            if len(alike) < LEAST_ALIKE or not self._add_alike(names, alike):
+                for row in alike:
+                    self._add(row)
+
+    def _add_alike(self, names: tuple[str, ...], rows: Sequence[Mapping[str, Any]]) -> bool:
+        """Rows that hold these names; False, and nothing is added, where they are not simply numbers in order."""
+        columns = dict(zip(names, zip(*(row.values() for row in rows), strict=True), strict=True))
+        if "step" not in columns or "resumed_from" in columns:
+            return False
+        arrays: dict[str, tuple[array[float], bool]] = {}
+        for name, column in columns.items():
+            kinds = set(map(type, column))
+            if not kinds <= {int, float}:
+                return False
+            try:
+                arrays[name] = array("d", column), kinds == {int}
+            except OverflowError:
+                return False
+        steps = arrays["step"][0]
+        if not math.isfinite(sum(steps)) or any(map(gt, steps, steps[1:])):
+            return False
+        if self.step is not None and steps[0] < self.step:
+            return False
+        self.step = steps[-1]
+        for key in ("epoch", "time_s"):
+            finite_values = filter(math.isfinite, reversed(arrays[key][0])) if key in arrays else iter(())
+            setattr(self, key, next(finite_values, getattr(self, key)))
+        if "loss" in columns:
+            self._recent.extend((float(row["step"]), finite(row.get("time_s")), row) for row in rows[-PACE_ROWS:])
+        for name, (values, whole) in arrays.items():
+            if name not in NOT_METRICS and (series := self._series_of(name, len(rows))) is not None:
+                series.extend(steps, values)
+                series.whole = series.whole and whole
+        return True
+
+    def _series_of(self, name: str, points: int = 1) -> Series | None:
+        """The series of a metric; None, and its points are counted, where there are too many names."""
+        series = self.series.get(name)
+        if series is None:
+            if len(self.series) >= MOST_NAMES:
+                self.names_left_out += points
+                return None
+            series = self.series[name] = Series()
+        return series
 
     def _add(self, row: Mapping[str, Any]) -> None:
         resumed_from = number(row.get("resumed_from"))
@@ -94,14 +143,10 @@ class Metrics:
         for name, raw in row.items():
             if name in NOT_METRICS or (value := number(raw)) is None:
                 continue
-            series = self.series.get(name)
-            if series is None:
-                if len(self.series) >= MOST_NAMES:
-                    self.names_left_out += 1
-                    continue
-                series = self.series[name] = Series()
-            series.add(step, value)
-            series.whole = series.whole and isinstance(raw, int)
+            series = self._series_of(name)
+            if series is not None:
+                series.add(step, value)
+                series.whole = series.whole and isinstance(raw, int)
 
     def _rewind(self, step: float) -> None:
         for series in self.series.values():
