@@ -57,8 +57,9 @@ def _shown(command: Sequence[str]) -> Iterator[str]:
             follows_a_name = False
             continue
         follows_a_name = "=" not in word and word.startswith("-") and _is_secret(word.lstrip("-"))
+        text = _JSON_PAIR.sub(_without_value, word)
         # A command within a word, as of `bash -c "HF_TOKEN=... python train.py"`.
-        yield " ".join(_shown(word.split(" "))) if " " in word else _without_secrets(word)
+        yield " ".join(_shown(text.split(" "))) if " " in text else _without_secrets(text)
 
 
 def _is_secret(name: str) -> bool:
@@ -70,7 +71,7 @@ def _without_secrets(word: str) -> str:
     if equals and value and _is_secret(name.lstrip("-+")):
         return f"{name}={HIDDEN}"
     text = _URL_LOGIN.sub(rf"\g<scheme>{HIDDEN}@", word)
-    text = _SECRET_VALUE.sub(HIDDEN, _JSON_PAIR.sub(_without_value, text))
+    text = _SECRET_VALUE.sub(HIDDEN, text)
     return HIDDEN if _HEX_KEY.fullmatch(text) else text
 
 
