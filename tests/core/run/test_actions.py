@@ -1,0 +1,126 @@
+"""Actions on a run: what is possible in each state, what a stop costs, which commands there are."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from trainwiz.core.launch.prepare import prepare_run
+from trainwiz.core.run import actions
+from trainwiz.core.run.folder import RunFolder, read_json
+from trainwiz.core.run.state import RunState, write_state
+from trainwiz.core.run.status import RunStatus
+from trainwiz.core.telemetry.metrics import Pace
+from trainwiz.core.telemetry.snapshot import Action, Snapshot
+
+from tests.core.launch.plans import small_plan
+from tests.core.run.checkpoint_files import cut, write_checkpoint
+from tests.core.telemetry.written_run import plan, write_json
+
+
+def snapshot(
+    status: str = "running", *, step: int | None = 100, step_s: float | None = 742.0, **more: object
+) -> Snapshot:
+    given: dict[str, object] = {"source": "run", "path": "run", "name": "run", "time_s": 0.0, **more}
+    pace = Pace(step_s, None if step_s is None else step_s * 1.1, None, None, None)
+    return Snapshot(status=status, step=step, pace=pace, **given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("status", "wanted"),
+    [
+        ("prepared", set()),
+        ("starting", {"stop", "stop_now"}),
+        ("running", {"stop", "stop_now"}),
+        ("stopping", {"stop_now"}),
+        ("finished", set()),
+        ("failed", {"resume"}),
+        ("stopped", {"resume"}),
+        ("lost", {"resume"}),
+    ],
+)
+def test_what_is_possible_follows_the_state(status: RunStatus, wanted: set[Action]) -> None:
+    assert actions.allowed(RunState(status=status)) == {"plan", "command", "note"} | wanted
+
+
+@pytest.mark.parametrize("action", get_args(Action))
+def test_what_is_not_possible_says_why(action: Action) -> None:
+    foreign = snapshot("running", source="trainer")
+    assert "not started by trainwiz" in actions.why_not(action, foreign)
+    replayed = snapshot("running", replayed_s=5.0)
+    assert "replay" in actions.why_not(action, replayed)
+    able = snapshot("running", actions=frozenset(get_args(Action)))
+    assert actions.why_not(action, able) == ""
+    reason = actions.why_not(action, able, readonly=True)
+    assert ("read-only" in reason) == (action not in ("plan", "command"))
+
+
+def test_an_ended_run_cannot_be_stopped_and_a_running_one_not_resumed() -> None:
+    assert actions.why_not("stop", snapshot("finished")) == "There is nothing to stop: the run is finished."
+    assert "running" in actions.why_not("resume", snapshot("running"))
+    assert "launch.sh" in actions.why_not("resume", snapshot("prepared"))
+
+
+def run_with_checkpoints(tmp_path: Path, world_size: int) -> RunFolder:
+    document = plan(1, 742.0, 500_000)
+    document["batch"]["world_size"] = world_size
+    write_json(tmp_path / "plan.json", document)
+    run = RunFolder(tmp_path)
+    write_state(run, RunState(status="running", grace_s=2400.0, engine={"world_size": world_size}))
+    write_checkpoint(tmp_path, 60)
+    write_checkpoint(tmp_path, 80)
+    cut(write_checkpoint(tmp_path, 90) / "optimizer.pt")
+    return run
+
+
+def test_a_single_process_drops_the_step_that_is_under_way(tmp_path: Path) -> None:
+    cost = actions.stop_cost(run_with_checkpoints(tmp_path, 1), snapshot())
+    assert cost.wait_s == pytest.approx(742.0 / 651)
+    assert cost.again_s == 742.0
+    assert (cost.checkpoint, cost.lost_steps, cost.patience_s) == ("checkpoint-80", 20, 2400.0)
+    assert cost.lost_s == pytest.approx(20 * 742.0 * 1.1)
+
+
+def test_several_processes_finish_the_step(tmp_path: Path) -> None:
+    cost = actions.stop_cost(run_with_checkpoints(tmp_path, 2), snapshot())
+    assert (cost.wait_s, cost.again_s) == (742.0, 0.0)
+
+
+def test_without_measurements_nothing_is_made_up(tmp_path: Path) -> None:
+    cost = actions.stop_cost(RunFolder(tmp_path), snapshot(step=None, step_s=None))
+    assert (cost.wait_s, cost.again_s, cost.checkpoint, cost.lost_steps, cost.lost_s) == (None,) * 5
+
+
+def test_where_a_resumed_run_goes_on(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    assert "from the beginning" in actions.resume_start(run)
+    write_checkpoint(tmp_path, 60)
+    cut(write_checkpoint(tmp_path, 90) / "optimizer.pt")
+    sentence = actions.resume_start(run)
+    assert "checkpoint-60 (step 60)" in sentence and "checkpoint-90 is not complete" in sentence
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-60", "checkpoint-90"]
+
+
+def test_the_commands_are_those_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = prepare_run(small_plan(name="demo"), tmp_path / "a folder")
+    commands = actions.commands_of(run, frozenset({"resume"}))
+    assert shlex.split(commands["the training by hand"]) == ["bash", str(tmp_path / "a folder" / "launch.sh")]
+    assert "accelerate launch --config_file accelerate.yaml" in commands["what that runs"]
+    assert '"$@"' not in commands["what that runs"]
+    assert commands["go on with it"] == f"trainwiz runs resume '{tmp_path}/a folder'"
+    assert "stop it" not in commands
+    assert "stop it" in actions.commands_of(run, frozenset({"stop"}))
+
+
+def test_a_run_without_a_script_has_no_launch_command(tmp_path: Path) -> None:
+    assert list(actions.commands_of(RunFolder(tmp_path), frozenset())) == ["watch it"]
+
+
+def test_the_folder_is_not_touched_by_asking(tmp_path: Path) -> None:
+    run = run_with_checkpoints(tmp_path, 1)
+    before = read_json(run.state_json)
+    actions.stop_cost(run, snapshot())
+    assert read_json(run.state_json) == before
