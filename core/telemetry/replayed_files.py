@@ -28,18 +28,20 @@ class TimedRows(JsonLinesTail):
         self._moment = moment
         self._waiting: deque[dict[str, Any]] = deque()
         self._last_time_s = 0.0
+        self._more = False
+        """Whether the file goes on after the rows that wait."""
 
     def read_new(self) -> list[dict[str, Any]]:
         """Rows up to the present moment, as many as one read holds; call again while `behind` is true."""
-        self.behind = False
         if not self._waiting:
             self._waiting.extend(super().read_new())
+            self._more = self.behind
         moment, due = self._moment(), []
         while self._waiting and self._time_of(self._waiting[0]) <= moment:
             row = self._waiting.popleft()
             self._last_time_s = self._time_of(row)
             due.append(row)
-        self.behind = self.behind and not self._waiting
+        self.behind = self._more and not self._waiting
         return due
 
     def _time_of(self, row: Mapping[str, Any]) -> float:

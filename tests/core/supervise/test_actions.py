@@ -38,7 +38,7 @@ def test_stop_now_does_not_wait_for_one(start: Starter) -> None:
 def test_an_active_run_is_not_resumed(start: Starter, tmp_path: Path) -> None:
     started = start(prepare_run(small_plan(), tmp_path / "prepared"), STEPS=100_000)
     started.wait_for_steps(1)
-    with pytest.raises(UsageError, match="running"):
+    with pytest.raises(UsageError, match="runs already"):
         actions.resume(started.run)
     assert read_state(started.run).is_active
     actions.stop(started.run, now=True)
