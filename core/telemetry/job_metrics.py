@@ -15,7 +15,7 @@ from trainwiz.core.telemetry.process_facts import environment_of, working_folder
 from trainwiz.core.telemetry.process_table import ProcessTable
 from trainwiz.core.telemetry.target import Target
 
-EVENT_FILE = re.compile(r"events\.out\.tfevents\.\d+\.(?P<host>.+?)(\.(?P<pid>\d+)\.\d+)?(\.v2)?")
+EVENT_FILE = re.compile(r"events\.out\.tfevents\.(?P<began>\d+)\.(?P<host>.+?)(\.(?P<pid>\d+)\.\d+)?(\.v2)?")
 EVENT_WORD = "tfevents"
 RECORDS = ("trainer_state.json", "metrics.csv")
 OUTPUT_VARIABLES = ("TENSORBOARD_LOGGING_DIR", "TENSORBOARD_LOGDIR")

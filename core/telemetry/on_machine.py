@@ -14,6 +14,21 @@ CPU_ENGINE = {"device": "cpu"}
 """What a snapshot's engine says of a job that has no graphics card open: the cards of the machine are not its own."""
 
 
+def while_it_runs(snapshot: Snapshot) -> Snapshot:
+    """`snapshot` of files whose writer is alive: they may rest, as in a long step, and the job does not.
+
+    One that has reached its last step stays finished: its processes save, or wait in a notebook.
+    """
+    if snapshot.status == "finished":
+        return snapshot
+    step_s = snapshot.pace.wall_step_s or snapshot.pace.step_s
+    known = snapshot.step is not None and snapshot.max_steps and step_s is not None
+    left_s = max(0, (snapshot.max_steps or 0) - (snapshot.step or 0)) * (step_s or 0.0)
+    return dataclasses.replace(
+        snapshot, status="running", ending=None, ended_s=None, eta_s=left_s if known else snapshot.eta_s
+    )
+
+
 def with_machine(snapshot: Snapshot, machine: MachineHistory, *, uses_gpu: bool | None) -> Snapshot:
     """`snapshot` with the readings of `machine`, their reasons and their advice added to its own.
 

@@ -13,7 +13,7 @@ from trainwiz.core.telemetry.job_metrics import Clues, FoundMetrics, clues_of, f
 from trainwiz.core.telemetry.live_machine import LiveMachine
 from trainwiz.core.telemetry.log_lines import LogLines
 from trainwiz.core.telemetry.machine_history import MachineHistory
-from trainwiz.core.telemetry.on_machine import with_machine, with_reasons
+from trainwiz.core.telemetry.on_machine import while_it_runs, with_machine, with_reasons
 from trainwiz.core.telemetry.process_table import ProcessTable
 from trainwiz.core.telemetry.snapshot import Ending, Snapshot
 from trainwiz.core.telemetry.source import Source
@@ -49,22 +49,21 @@ class ProcessSource(Source):
         # The processes are asked first: a job that has ended by then has written all its lines.
         alive = self._look()
         snapshot = self._with_log(self._metrics_snapshot(curves))
-        status = snapshot.status if snapshot.status == "finished" else "running" if alive else "quiet"
+        job = self._job
         snapshot = dataclasses.replace(
             snapshot,
             source="process",
             path=str(self._clues.cwd or self.target.path),
             name=self.target.name,
-            status=status,
-            command=self._job.command if self._job else snapshot.command,
-            started_s=self._job.started_s if self._job else self.target.started_s,
-            ended_s=self._ended_s,
-            eta_s=snapshot.eta_s if alive else None,
-            ending=None if alive else self._ending(snapshot),
+            command=job.command if job else None,
+            started_s=job.started_s if job else self.target.started_s,
         )
-        if alive:
-            snapshot = with_machine(snapshot, self._history, uses_gpu=self._clues.uses_gpu)
-        return with_reasons(snapshot, self._reasons(snapshot) if alive else {})
+        if not alive:
+            status = "finished" if snapshot.status == "finished" else "quiet"
+            ending = self._ending(snapshot)
+            return dataclasses.replace(snapshot, status=status, eta_s=None, ended_s=self._ended_s, ending=ending)
+        snapshot = with_machine(while_it_runs(snapshot), self._history, uses_gpu=self._clues.uses_gpu)
+        return with_reasons(snapshot, self._reasons(snapshot))
 
     def read_all(self, curves: Iterable[str] = ()) -> Snapshot:
         """As any source; and samples twice, so that the only look knows the CPU load."""
@@ -129,7 +128,7 @@ class ProcessSource(Source):
 
         if self._metrics is not None:
             self._metrics.close()
-        self._found, self._metrics = found, open_files_source(found.target, clock=self._clock, machine=False)
+        self._found, self._metrics = found, open_files_source(found.target, clock=self._clock)
 
     def _metrics_snapshot(self, curves: Iterable[str]) -> Snapshot:
         if self._metrics is not None:

@@ -46,9 +46,17 @@ def open_source(target: Target, *, clock: Callable[[], float] = time.time) -> So
         from trainwiz.core.telemetry.process_source import ProcessSource
 
         return ProcessSource(target, clock=clock)
-    return open_files_source(target, clock=clock)
+    from trainwiz.core.telemetry.folder_source import FolderSource
+
+    return FolderSource(open_files_source(target, clock=clock), target.path, clock=clock)
 
 
-def open_files_source(target: Target, *, clock: Callable[[], float] = time.time, machine: bool = True) -> Source:
-    """The source of the files that a Trainer or TensorBoard writes; `machine=False` leaves out who writes them."""
-    raise NotImplementedError(target.kind)
+def open_files_source(target: Target, *, clock: Callable[[], float] = time.time) -> Source:
+    """The source of the files alone that a Trainer or TensorBoard writes: it knows no processes."""
+    if target.kind == "trainer":
+        from trainwiz.core.telemetry.trainer_folder import TrainerSource
+
+        return TrainerSource(target, clock=clock)
+    from trainwiz.core.telemetry.tensorboard import TensorBoardSource
+
+    return TensorBoardSource(target, clock=clock)

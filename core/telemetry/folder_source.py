@@ -1,0 +1,154 @@
+"""FolderSource: files of a training, and where a process of this machine writes them, that job too."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import platform
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from trainwiz.core.run.processid import identify
+from trainwiz.core.telemetry.job import Job, job_of, training_tops
+from trainwiz.core.telemetry.job_arguments import output_paths
+from trainwiz.core.telemetry.job_metrics import CLOCK_SLACK_S, EVENT_FILE, Clues, clues_of
+from trainwiz.core.telemetry.live_machine import LiveMachine
+from trainwiz.core.telemetry.machine_history import MachineHistory
+from trainwiz.core.telemetry.on_machine import while_it_runs, with_machine, with_reasons
+from trainwiz.core.telemetry.open_files import is_written, open_files
+from trainwiz.core.telemetry.process_facts import working_folder
+from trainwiz.core.telemetry.process_table import ProcessTable
+from trainwiz.core.telemetry.snapshot import Snapshot
+from trainwiz.core.telemetry.source import Source
+from trainwiz.core.telemetry.training_words import NEVER, is_python, program_of
+
+LOOK_EVERY_S = 5.0
+SHARE_OF_A_CORE_FOR_LOOKS = 0.003
+FIRST_LOAD_S = 0.3
+NOT_HERE = (
+    "No process of this machine writes to it, so nothing is known of its GPU, RAM and processes; "
+    "those of this machine are not shown."
+)
+
+
+def job_writing_to(path: Path, files: Iterable[Path], table: ProcessTable) -> Job | None:
+    """The job of this machine that writes to `path`, as far as this user sees it.
+
+    It has a file of it open for writing, began one of the event files in `files`, or has `path` as the
+    output folder on its command line.
+    """
+    writer = next((pid for pid in map(began, files) if pid is not None and table.is_alive(pid)), None)
+    place = path.resolve()
+    if writer is None:
+        writer = next((pid for pid in table.members if _writes_below(pid, place, table)), None)
+    if writer is None:
+        writer = next((top for top in training_tops(table) if _is_output_of(top, place, table)), None)
+    return None if writer is None else job_of(writer, table)
+
+
+def began(event_file: Path) -> int | None:
+    """The process of this machine that began an event file, by the name of the file, where it is still there.
+
+    "events.out.tfevents.<Unix time>.<host>.<pid>.<n>": tensorboard's own writer opens its file for each
+    flush only, so that no descriptor tells.
+    """
+    match = EVENT_FILE.fullmatch(event_file.name)
+    if match is None or not match["pid"] or match["host"] != platform.node():
+        return None
+    process = identify(int(match["pid"]))
+    # A number that was used again belongs to a process that began after the file.
+    return process.pid if process is not None and process.create_time <= float(match["began"]) + CLOCK_SLACK_S else None
+
+
+def _writes_below(pid: int, place: Path, table: ProcessTable) -> bool:
+    command = table.command(pid)
+    if pid == os.getpid() or not is_python(command) or program_of(command).split(".")[0] in NEVER:
+        return False
+    return any(
+        file.path is not None and file.path.is_relative_to(place) and is_written(pid, file.descriptor)
+        for file in open_files(pid) or ()
+    )
+
+
+def _is_output_of(top: int, place: Path, table: ProcessTable) -> bool:
+    """Whether `place` is the output folder that the job's command names, or lies in it."""
+    for pid in table.tree(top):
+        cwd = working_folder(pid)
+        if cwd is not None and any(_holds(named, place) for named in output_paths(table.command(pid), cwd)):
+            return True
+    return False
+
+
+def _holds(folder: Path, place: Path) -> bool:
+    try:
+        return place.is_relative_to(folder.resolve())
+    except (OSError, RuntimeError):
+        return False
+
+
+class FolderSource(Source):
+    """The snapshots of `files`, with processes and machine added while a job here writes to `path`."""
+
+    def __init__(self, files: Source, path: Path, *, clock: Callable[[], float] = time.time) -> None:
+        self._files = files
+        self._path = path
+        self._clock = clock
+        self._job: Job | None = None
+        self._clues = Clues(cwd=None)
+        self._machine: LiveMachine | None = None
+        self._history = MachineHistory()
+        self._next_look_s = 0.0
+
+    def poll(self, curves: Iterable[str] = ()) -> Snapshot:
+        """One look at the files, and at the job where there is one."""
+        job = self._living_job()
+        snapshot = self._files.poll(curves)
+        if job is None and not snapshot.behind and time.monotonic() >= self._next_look_s:
+            job = self._look(tuple(map(Path, snapshot.read_from)))
+        if job is None or self._machine is None:
+            return with_reasons(snapshot, {"machine": NOT_HERE})
+        row = self._machine.sample()
+        if row is not None:
+            self._history.add_rows([row])
+        snapshot = dataclasses.replace(
+            while_it_runs(snapshot), command=job.command, started_s=snapshot.started_s or job.started_s
+        )
+        return with_machine(snapshot, self._history, uses_gpu=self._clues.uses_gpu)
+
+    def read_all(self, curves: Iterable[str] = ()) -> Snapshot:
+        """As any source; where a job writes here it samples twice, so that the only look knows the CPU load."""
+        wanted = tuple(curves)
+        snapshot = super().read_all(wanted)
+        if self._machine is None:
+            return snapshot
+        time.sleep(FIRST_LOAD_S)
+        self._machine.hurry()
+        return super().read_all(wanted)
+
+    def close(self) -> None:
+        self._files.close()
+        self._drop()
+
+    def _living_job(self) -> Job | None:
+        if self._job is not None and not self._job.is_alive():
+            self._drop()
+        return self._job
+
+    def _look(self, files: Iterable[Path]) -> Job | None:
+        """Look for the job, as often as keeps it cheap."""
+        started_s = time.thread_time()
+        table = ProcessTable()
+        self._job = job_writing_to(self._path, files, table)
+        if self._job is not None:
+            self._clues = clues_of(self._job, table)
+            roots = (root.pid for root in self._job.roots)
+            self._machine = LiveMachine(roots, self._path, clock=self._clock)
+        cost_s = time.thread_time() - started_s
+        self._next_look_s = time.monotonic() + max(LOOK_EVERY_S, cost_s / SHARE_OF_A_CORE_FOR_LOOKS)
+        return self._job
+
+    def _drop(self) -> None:
+        if self._machine is not None:
+            self._machine.close()
+        self._job, self._machine, self._history = None, None, MachineHistory()
