@@ -99,6 +99,8 @@ class RunState:
     outcome: dict[str, Any] | None = None
     exit: RunExit | None = None
     notes: list[str] = field(default_factory=list)
+    advice: list[dict[str, Any]] = field(default_factory=list)
+    """What watchers of the run have to say, as a line of advice.jsonl: {code, severity, text, remedy}."""
 
     @property
     def is_active(self) -> bool:
@@ -138,6 +140,8 @@ class RunState:
             state.attempts = [found for found in map(_attempt, attempts) if found is not None]
         if isinstance(document.get("notes"), list):
             state.notes = [str(note) for note in document["notes"]]
+        if isinstance(document.get("advice"), list):
+            state.advice = [item for item in document["advice"] if isinstance(item, dict)]
         state.exit = RunExit.from_json(document.get("exit"))
         return state
 

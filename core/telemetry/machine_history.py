@@ -130,6 +130,8 @@ class MachineHistory:
             disk_total_bytes=whole_in(host.get("disk_total_bytes")),
             disk_lasts_s=self.so_far.disk.lasts_s(),
             disk_span_s=self.so_far.disk.span_s or None,
+            ram_lasts_s=self.so_far.ram.lasts_s(),
+            ram_span_s=self.so_far.ram.span_s or None,
             ram_history=self._host.of("ram_used_bytes"),
             cpu_history=self._host.of("cpu_percent"),
             traffic=tuple(map(self._traffic_reading, objects_in(self.latest.get("traffic")))),

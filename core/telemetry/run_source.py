@@ -13,11 +13,14 @@ from trainwiz.core.run.notes import NOTES_JSONL, Note, note_of
 from trainwiz.core.run.state import RunState, read_state
 from trainwiz.core.run.status import ENDED
 from trainwiz.core.telemetry.advice import advise
+from trainwiz.core.telemetry.checkpoint_size import CheckpointSize
+from trainwiz.core.telemetry.course import Course
 from trainwiz.core.telemetry.ending import ending_of
 from trainwiz.core.telemetry.log_lines import LogLines
 from trainwiz.core.telemetry.machine_history import MachineHistory
 from trainwiz.core.telemetry.metrics import Metrics
 from trainwiz.core.telemetry.planned import gpu_names, read_planned
+from trainwiz.core.telemetry.recorded_advice import AdviceFile
 from trainwiz.core.telemetry.snapshot import Planned, Snapshot, computes_on_cpu
 from trainwiz.core.telemetry.source import Source
 from trainwiz.core.telemetry.tail import JsonLinesTail, TextTail
@@ -37,6 +40,7 @@ class RunSource(Source):
         self.folder = folder
         self._clock = clock
         self._metrics = Metrics()
+        self._course = Course()
         self._metrics_tail = JsonLinesTail(folder.metrics_jsonl)
         self._metrics_resets = 0
         self._machine = MachineHistory()
@@ -47,6 +51,8 @@ class RunSource(Source):
         self._log_resets = 0
         self._notes: deque[Note] = deque(maxlen=MOST_NOTES)
         self._notes_tail = JsonLinesTail(folder.file(NOTES_JSONL))
+        self._checkpoint_size = CheckpointSize(folder.path, clock=clock)
+        self._advice_file = AdviceFile(folder.path)
         self._plan: Mapping[str, Any] = {}
         self._plan_stamp: tuple[int, int] | None = None
         self._planned = Planned()
@@ -89,7 +95,9 @@ class RunSource(Source):
             if self._metrics_tail.resets != self._metrics_resets:
                 self._metrics_resets = self._metrics_tail.resets
                 self._metrics = Metrics()
+                self._course = Course()
             self._metrics.add_rows(rows)
+            self._course.add_rows(rows)
             if not self._metrics_tail.behind or time.monotonic() > deadline:
                 return
 
@@ -153,8 +161,14 @@ class RunSource(Source):
                 host=host,
                 planned=planned,
                 peak_memory_bytes=peak_memory_bytes,
+                course=self._course,
+                checkpoint_bytes=None if ended else self._checkpoint_size.next_bytes(),
+                now_s=now,
+                began_s=state.attempts[-1].started_s if state.attempts else None,
                 recorded=[
                     *engine_findings(state.engine),
+                    *state.advice,
+                    *self._advice_file.read(),
                     *({"text": note, "severity": "note", "code": "note"} for note in state.notes),
                     *(
                         {"text": note.words, "severity": "note", "code": "your_note"}

@@ -102,6 +102,9 @@ class HostReading:
     """How long the free disk lasts at the pace of the last samples; None where it does not shrink."""
     disk_span_s: float | None = None
     """How long that pace was watched."""
+    ram_lasts_s: float | None = None
+    """How long the free RAM lasts likewise."""
+    ram_span_s: float | None = None
     ram_history: tuple[float | None, ...] = ()
     """Used bytes."""
     cpu_history: tuple[float | None, ...] = ()

@@ -33,6 +33,9 @@ class SoFar:
         self.throttled_since_s: dict[str, float] = {}
         self.idle_since_s: dict[str, float] = {}
         self.disk = Trend()
+        """Free bytes."""
+        self.ram = Trend()
+        """Bytes that are not used."""
         self._time_s: float | None = None
 
     def add(self, row: Mapping[str, Any]) -> None:
@@ -47,13 +50,20 @@ class SoFar:
         pids = pids_of(processes)
         for index, gpu in enumerate(objects_in(row.get("gpus"))):
             self._add_gpu(gpu_key(gpu, index), gpu, pids, time_s)
-        free = finite(object_in(row.get("host")).get("disk_free_bytes"))
-        if free is not None and time_s is not None:
-            self.disk.add(time_s, free)
+        if time_s is not None:
+            self._add_host(object_in(row.get("host")), time_s)
         sizes = [(process.get("role"), finite(process.get("rss_bytes")) or 0.0) for process in processes]
         self.peak_job_rss_bytes = max(self.peak_job_rss_bytes, int(sum(size for _, size in sizes)))
         trainers = [size for role, size in sizes if role == "trainer"]
         self.peak_trainer_rss_bytes = max(self.peak_trainer_rss_bytes, int(max(trainers, default=0)))
+
+    def _add_host(self, host: Mapping[str, Any], time_s: float) -> None:
+        free = finite(host.get("disk_free_bytes"))
+        if free is not None:
+            self.disk.add(time_s, free)
+        used, total = finite(host.get("ram_used_bytes")), finite(host.get("ram_total_bytes"))
+        if used is not None and total is not None:
+            self.ram.add(time_s, total - used)
 
     def _add_gpu(self, key: str, gpu: Mapping[str, Any], pids: set[int], time_s: float | None) -> None:
         used = finite(gpu.get("memory_used_bytes"))
@@ -74,7 +84,8 @@ class SoFar:
             "peak_trainer_rss_bytes": self.peak_trainer_rss_bytes,
             "throttled_since_s": self.throttled_since_s,
             "idle_since_s": self.idle_since_s,
-            "disk_free": [[time_s, int(free)] for time_s, free in self.disk.points],
+            "disk_free": _pairs(self.disk),
+            "ram_free": _pairs(self.ram),
         }
 
     def _take(self, document: Mapping[str, Any]) -> None:
@@ -90,22 +101,26 @@ class SoFar:
                 began_s = finite(value)
                 if began_s is not None:
                     since[str(key)] = min(since.get(str(key), began_s), began_s)
-        self._take_disk(document.get("disk_free"))
+        self.disk = _lengthened(self.disk, document.get("disk_free"))
+        self.ram = _lengthened(self.ram, document.get("ram_free"))
 
-    def _take_disk(self, points: Any) -> None:
-        """Only points that lie before all that is known make the trend longer."""
-        pairs = (
-            [pair for pair in points if isinstance(pair, list) and len(pair) == 2] if isinstance(points, list) else []
-        )
-        numbers = [(finite(time_s), finite(free)) for time_s, free in pairs]
-        known = self.disk.points
-        disk = Trend()
-        for time_s, free in numbers:
-            if time_s is not None and free is not None and (not known or time_s < known[0][0]):
-                disk.add(time_s, free)
-        for point in known:
-            disk.add(*point)
-        self.disk = disk
+
+def _pairs(trend: Trend) -> list[list[float]]:
+    return [[time_s, int(amount)] for time_s, amount in trend.points]
+
+
+def _lengthened(trend: Trend, points: Any) -> Trend:
+    """`trend` with those of `points` that lie before all that it knows."""
+    known = trend.points
+    longer = Trend()
+    for pair in points if isinstance(points, list) else ():
+        if isinstance(pair, list) and len(pair) == 2:
+            time_s, amount = map(finite, pair)
+            if time_s is not None and amount is not None and (not known or time_s < known[0][0]):
+                longer.add(time_s, amount)
+    for point in known:
+        longer.add(*point)
+    return longer
 
 
 def _since(times: dict[str, float], key: str, time_s: float | None, holds: bool) -> None:

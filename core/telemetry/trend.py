@@ -47,9 +47,14 @@ class Trend:
     def lasts_s(self) -> float | None:
         """Seconds until nothing is left at the mean pace of the time watched.
 
-        None where it does not shrink, or was watched for less than LEAST_SPAN_S.
+        None where it was watched for less than LEAST_SPAN_S, or does not shrink in both halves of that
+        time: one large file, or memory that is filled once, is no pace.
         """
         if self._last is None or self.span_s < LEAST_SPAN_S:
             return None
-        lost = self._points[0][1] - self._last[1]
-        return self._last[1] / lost * self.span_s if lost > 0 else None
+        first, last = self._points[0], self._last
+        middle_s = (first[0] + last[0]) / 2
+        middle = min(self._points, key=lambda point: abs(point[0] - middle_s))
+        if not first[1] > middle[1] > last[1]:
+            return None
+        return last[1] / (first[1] - last[1]) * self.span_s

@@ -1,0 +1,134 @@
+"""Advice about the training itself: its loss, its pace, whether it goes on at all, and its memory against the plan."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+
+from trainwiz.core.telemetry.course import Course
+from trainwiz.core.telemetry.metrics import MetricSummary, Pace
+from trainwiz.core.telemetry.snapshot import Advice, Planned
+from trainwiz.core.telemetry.spans import span_words
+
+GIB = 1024**3
+DATA_WAIT_SHARE = 0.15
+STALLED_PAUSES = 5
+"""No new row for so many of the usual pauses between two rows,"""
+STALLED_S = 120.0
+"""and for this long beyond one of them, is worth a word."""
+RISING_EVALUATIONS = 3
+GRADIENT_SHARE = 0.05
+
+
+def loss_advice(
+    metrics: Mapping[str, MetricSummary], steps: Mapping[str, tuple[float, ...]], course: Course
+) -> Iterable[Advice]:
+    """Only what is certain: no number, higher than it began, an evaluation that rises and rises."""
+    summary = metrics.get("loss")
+    if summary is not None and summary.non_finite:
+        yield from _not_a_number(summary, steps.get("loss", ()))
+    yield from _gradients(metrics)
+    then_and_now = course.losses_then_and_now
+    if then_and_now is not None:
+        then, now = then_and_now
+        reach = course.first_losses_reach
+        if reach is not None and now > reach:
+            yield Advice(
+                "loss_rises",
+                "warning",
+                f"The loss is higher than at the start: {now:.4g} now, {then:.4g} at first.",
+                "A lower learning rate or a longer warm-up may help.",
+            )
+    newest = course.evaluation_losses[-RISING_EVALUATIONS - 1 :]
+    if len(newest) > RISING_EVALUATIONS and all(a < b for a, b in itertools.pairwise(newest)):
+        yield Advice(
+            "evaluation_rises",
+            "note",
+            f"The evaluation loss rose {RISING_EVALUATIONS} times in a row: {newest[0]:.4g} to {newest[-1]:.4g}.",
+            "An earlier checkpoint may be the better model.",
+        )
+
+
+def _not_a_number(summary: MetricSummary, steps: tuple[float, ...]) -> Iterable[Advice]:
+    first = f", first at step {steps[0]:,.0f}" if steps else ""
+    remedy = "A lower learning rate or bf16 instead of fp16 may help; the last checkpoint before it is still good."
+    if summary.count == summary.non_finite:
+        yield Advice(
+            "nan_loss", "error", "The loss was never a number.", "Look at the data, the labels and the precision."
+        )
+    elif summary.last is not None and summary.last != summary.last:
+        yield Advice("nan_loss", "error", f"The loss is not a number now{first}.", remedy)
+    else:
+        if summary.non_finite == 1:
+            times, first = "once", first.replace("first at", "at")
+        else:
+            times = f"{summary.non_finite:,} times"
+        yield Advice("nan_loss", "warning", f"The loss was not a number {times}{first}.")
+
+
+def _gradients(metrics: Mapping[str, MetricSummary]) -> Iterable[Advice]:
+    """A few are usual with fp16, whose scaler tries too large a scale now and then."""
+    norm = metrics.get("grad_norm")
+    if norm is not None and norm.non_finite > 2 and norm.non_finite > GRADIENT_SHARE * norm.count:
+        share = 100 * norm.non_finite / norm.count
+        yield Advice(
+            "gradient_not_finite",
+            "warning",
+            f"The gradient was not finite in {share:.0f} % of the logged steps; fp16 leaves such steps out.",
+        )
+
+
+def pace_advice(pace: Pace, planned: Planned) -> Iterable[Advice]:
+    if pace.data_wait is not None and pace.data_wait > DATA_WAIT_SHARE:
+        yield Advice(
+            "data_wait",
+            "warning",
+            f"Steps wait {pace.data_wait * 100:.0f} % of their time for data.",
+            "More loader workers may help (data.workers).",
+        )
+    if pace.step_s is None or planned.step_high_s is None or planned.step_low_s is None:
+        return
+    if pace.step_s > planned.step_high_s * 1.1:
+        yield Advice(
+            "slower_than_plan",
+            "warning",
+            f"Steps take {pace.step_s / planned.step_high_s:.1f} times as long as planned.",
+        )
+    elif pace.step_s < planned.step_low_s * 0.9:
+        yield Advice(
+            "faster_than_plan", "ok", f"Steps are {planned.step_low_s / pace.step_s:.1f} times as fast as planned."
+        )
+
+
+def stall_advice(status: str, course: Course, now_s: float | None, began_s: float | None) -> Iterable[Advice]:
+    """A run that is said to go on and logs nothing for much longer than it used to.
+
+    `began_s`: when this attempt began; the rows before are another's.
+    """
+    pause_s = course.pause_s
+    if status != "running" or now_s is None or course.newest_s is None or pause_s is None:
+        return
+    silent_s = now_s - max(course.newest_s, began_s or 0.0)
+    if silent_s > max(STALLED_PAUSES * pause_s, pause_s + STALLED_S):
+        yield Advice(
+            "stalled",
+            "warning",
+            f"No step was logged for {span_words(silent_s)}; usually one comes every {span_words(pause_s)}.",
+            "It may be evaluating or saving; if the log says neither, one of its processes may hang.",
+        )
+
+
+def memory_advice(planned: Planned, peak_bytes: int | None, *, stepped: bool) -> Iterable[Advice]:
+    """The plan speaks of a training step: before the first one only too much of it says anything."""
+    expected, low, high = planned.memory_bytes, planned.memory_low_bytes, planned.memory_high_bytes
+    if peak_bytes is None or expected is None or expected <= 0:
+        return
+    figures = f"{peak_bytes / GIB:.1f} GiB at its peak, planned {expected / GIB:.1f}"
+    if peak_bytes > (high or expected) * 1.02:
+        yield Advice("memory_above_plan", "warning", f"Memory is above the plan: {figures}.")
+    elif not stepped:
+        return
+    elif low is not None and peak_bytes < low * 0.9:
+        yield Advice("memory_below_plan", "ok", f"Memory is below the plan: {figures}.")
+    else:
+        yield Advice("memory_as_planned", "ok", f"Memory is as planned: {figures}.")
