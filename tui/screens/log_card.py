@@ -98,7 +98,7 @@ class LogCard(ModalScreen[None]):
         return [*keys_of("log")]
 
     def on_mount(self) -> None:
-        self._read(lambda: window_at_end(self._log, self._level_name))
+        self._read(lambda: window_at_end(self._log, self._level_name), end=True)
         self.set_interval(REFRESH_S, self._refresh)
 
     @property
@@ -112,15 +112,15 @@ class LogCard(ModalScreen[None]):
     # Reading
 
     @work(thread=True, exclusive=True, group="read", exit_on_error=False)
-    def _read(self, read: Read, show: int | None = None) -> None:
-        """Take another window; `show` is the byte of the line to show, else the reader stays where they are."""
+    def _read(self, read: Read, show: int | None = None, end: bool = False) -> None:
+        """Take another window and show the line at the byte `show`, or its end; else the reader stays in place."""
         worker = get_current_worker()
         self._reading = True
         window = read()
         if not worker.is_cancelled:
-            self.app.call_from_thread(self._take, window, show)
+            self.app.call_from_thread(self._take, window, show, end)
 
-    def _take(self, window: LogWindow, show: int | None) -> None:
+    def _take(self, window: LogWindow, show: int | None, end: bool) -> None:
         self._reading = False
         if not self.is_attached:
             return
@@ -129,8 +129,7 @@ class LogCard(ModalScreen[None]):
         top = before.lines[line].start if line < len(before.lines) else 0
         self._window = window
         view.may_follow = window.at_end
-        if show is not None:
-            view.following = False
+        view.following = end or (view.following and show is None)
         view.empty_text = self._empty_text(window)
         lines = [placed.line for placed in window.lines]
         view.show(lines, top=None if view.following else (window.place_of(top), above))
@@ -187,8 +186,7 @@ class LogCard(ModalScreen[None]):
     # Moving and showing
 
     def action_follow(self) -> None:
-        self.view.follow()
-        self._read(lambda: window_at_end(self._log, self._level_name))
+        self._read(lambda: window_at_end(self._log, self._level_name), end=True)
 
     def action_to_start(self) -> None:
         self._read(lambda: later(self._log, self._level_name, LogWindow()), show=0)
@@ -200,7 +198,7 @@ class LogCard(ModalScreen[None]):
         self._level = (self._level + 1) % len(LEVELS)
         level = self._level_name
         if self.view.following:
-            self._read(lambda: window_at_end(self._log, level))
+            self._read(lambda: window_at_end(self._log, level), end=True)
         else:
             self._read(lambda: window_at(self._log, level, top), show=top)
 

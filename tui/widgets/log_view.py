@@ -108,11 +108,6 @@ class LogView(ScrollView, can_focus=True):
         self.following = False
         self._go_to_row(max(0, row - above))
 
-    def follow(self) -> None:
-        """Go to the end and stay there."""
-        self.following = True
-        self._go_to_end()
-
     def on_resize(self, event: Resize) -> None:
         self._lay_out((self.top_line, 0))
 
