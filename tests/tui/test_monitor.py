@@ -238,7 +238,7 @@ async def test_stop_asks_and_the_answer_no_changes_nothing(tmp_path: Path) -> No
         await pilot.press("s")
         dialog = pilot.app.screen
         assert isinstance(dialog, StopDialog)
-        assert [button.action for button in dialog.query(ActionButton)] == ["checkpoint", "cancel"]
+        assert [button.action for button in dialog.query(ActionButton)] == ["checkpoint", "cancel", "now"]
         await pilot.press("escape")
         assert pilot.app.screen is screen
         await pilot.press("s", "right", "enter")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import BindingType
 from textual.content import Content
+from textual.geometry import Size
 from trainwiz.core.plain import plain_text
 from trainwiz.tui.figures import gib
 from trainwiz.tui.keys import ScreenName, bindings
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 16
 ALL_LINES = 99
+LEAST_WIDTH = 40
+"""Before the first layout no width is known."""
 
 
 class DevicePanel(MonitorPanel):
@@ -33,6 +36,7 @@ class DevicePanel(MonitorPanel):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("cards")]
 
     _cursor = 0
+    _lines_wanted = 0
 
     @property
     def chosen_gpu(self) -> int | None:
@@ -56,13 +60,20 @@ class DevicePanel(MonitorPanel):
         self.refresh()
 
     def show(self, snapshot: Snapshot) -> None:
-        if len(snapshot.used_gpus) > 1:
-            wanted = min(len(snapshot.used_gpus), MOST_ROWS)
-        else:
-            wanted = len(self.lines(snapshot, max(40, self.content_size.width), ALL_LINES))
-        if self.styles.height is None or self.styles.height.value != wanted + 2:
-            self.styles.height = wanted + 2
+        wanted = self._wanted_lines(snapshot, self.content_size.width)
+        if wanted != self._lines_wanted:
+            self._lines_wanted = wanted
+            self.refresh(layout=True)
         super().show(snapshot)
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """As many lines as there is something to say."""
+        return 1 if self.snapshot is None else self._wanted_lines(self.snapshot, width)
+
+    def _wanted_lines(self, snapshot: Snapshot, width: int) -> int:
+        if len(snapshot.used_gpus) > 1:
+            return min(len(snapshot.used_gpus), MOST_ROWS)
+        return len(self.lines(snapshot, max(LEAST_WIDTH, width), ALL_LINES))
 
     def title_of(self, snapshot: Snapshot) -> str:
         # What matters most comes first: a narrow frame cuts the title at its end.

@@ -11,7 +11,7 @@ from trainwiz.core.plain import plain_text
 from trainwiz.core.telemetry.so_far import limited_by_heat, real_throttling
 from trainwiz.tui.figures import GIB, gib
 from trainwiz.tui.theme import Marks
-from trainwiz.tui.widgets.meters import LABEL_WIDTH, bar_meter, spark, spark_meter
+from trainwiz.tui.widgets.meters import LABEL_WIDTH, bar_meter, join_fitting, spark, spark_meter
 
 if TYPE_CHECKING:
     from trainwiz.core.telemetry.snapshot import GpuReading, Planned
@@ -81,10 +81,21 @@ def holders_line(gpu: GpuReading, planned: Planned, width: int) -> Content | Non
 
 
 def clock_line(gpu: GpuReading, width: int) -> Content | None:
-    """Clock, what holds it back, fan and partition, as far as they are known."""
+    """The clock, what holds it back, and the fan, as far as they are known; the highest clock goes first."""
+    room = width - LABEL_WIDTH
+    full = _clock_parts(gpu, with_limit=True)
+    if not full:
+        return None
+    line = Content("   ").join(full)
+    if line.cell_length > room:
+        line = join_fitting(_clock_parts(gpu, with_limit=False), room)
+    return Content.assemble(("clock".ljust(LABEL_WIDTH), "$muted"), line)
+
+
+def _clock_parts(gpu: GpuReading, *, with_limit: bool) -> list[Content]:
     parts = []
     if gpu.clock_mhz is not None:
-        limit = "" if gpu.clock_limit_mhz is None else f" of {gpu.clock_limit_mhz:,.0f}"
+        limit = f" of {gpu.clock_limit_mhz:,.0f}" if with_limit and gpu.clock_limit_mhz is not None else ""
         parts.append(Content(f"{gpu.clock_mhz:,.0f}{limit} MHz"))
     # The line of the heat tells of heat.
     held = [reason for reason in real_throttling(gpu.throttle_reasons) if not limited_by_heat([reason])]
@@ -92,15 +103,7 @@ def clock_line(gpu: GpuReading, width: int) -> Content | None:
         parts.append(Content.styled(f"held by {' and '.join(plain_text(reason, 30) for reason in held)}", "$warning"))
     if gpu.fan_percent is not None:
         parts.append(Content(f"fan {gpu.fan_percent:.0f} %"))
-    if gpu.mig:
-        parts.append(Content(f"MIG {plain_text(gpu.mig, 20)}"))
-    if not parts:
-        return None
-    line = Content("   ").join(parts)
-    while len(parts) > 1 and line.cell_length > width - LABEL_WIDTH:
-        parts.pop()
-        line = Content("   ").join(parts)
-    return Content.assemble(("clock".ljust(LABEL_WIDTH), "$muted"), line)
+    return parts
 
 
 def row(gpu: GpuReading, width: int, marks: Marks, *, chosen: bool = False) -> Content:
