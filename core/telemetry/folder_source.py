@@ -41,7 +41,7 @@ def job_writing_to(path: Path, files: Iterable[Path], table: ProcessTable) -> Jo
     writer = next((pid for pid in map(began, files) if pid is not None and table.is_alive(pid)), None)
     place = path.resolve()
     if writer is None:
-        writer = next((pid for pid in table.members if _writes_below(pid, place, table)), None)
+        writer = next((one for pid in table.members if (one := _writer_below(pid, place, table)) is not None), None)
     if writer is None:
         writer = next((top for top in training_tops(table) if _is_output_of(top, place, table)), None)
     return None if writer is None else job_of(writer, table)
@@ -61,14 +61,22 @@ def began(event_file: Path) -> int | None:
     return process.pid if process is not None and process.create_time <= float(match["began"]) + CLOCK_SLACK_S else None
 
 
-def _writes_below(pid: int, place: Path, table: ProcessTable) -> bool:
+def _writer_below(pid: int, place: Path, table: ProcessTable) -> int | None:
+    """`pid` if it is a Python that has a file at or below `place` open for writing; for `tee` the Python before it."""
     command = table.command(pid)
-    if pid == os.getpid() or not is_python(command) or program_of(command).split(".")[0] in NEVER:
-        return False
-    return any(
-        file.path is not None and file.path.is_relative_to(place) and is_written(pid, file.descriptor)
-        for file in open_files(pid) or ()
-    )
+    if pid == os.getpid() or not command or program_of(command).split(".")[0] in NEVER:
+        return None
+    files = open_files(pid) or ()
+    if not any(file.path and file.path.is_relative_to(place) and is_written(pid, file.descriptor) for file in files):
+        return None
+    if is_python(command):
+        return pid
+    pipe = next((file.name for file in files if file.descriptor == 0 and file.kind == "pipe"), None)
+    return next((one for one in table.members if pipe and is_python(table.command(one)) and _feeds(one, pipe)), None)
+
+
+def _feeds(pid: int, pipe: str) -> bool:
+    return any(file.name == pipe and file.descriptor in (1, 2) for file in open_files(pid) or ())
 
 
 def _is_output_of(top: int, place: Path, table: ProcessTable) -> bool:

@@ -18,6 +18,7 @@ from trainwiz.core.telemetry.target import Target
 EVENT_FILE = re.compile(r"events\.out\.tfevents\.(?P<began>\d+)\.(?P<host>.+?)(\.(?P<pid>\d+)\.\d+)?(\.v2)?")
 EVENT_WORD = "tfevents"
 RECORDS = ("trainer_state.json", "metrics.csv")
+EVENT_FILE_RANK = 0
 OUTPUT_VARIABLES = ("TENSORBOARD_LOGGING_DIR", "TENSORBOARD_LOGDIR")
 CLOCK_SLACK_S = 2.0
 MOST_ENTRIES = 4_000
@@ -125,7 +126,7 @@ def _log_of(seen: dict[int, list[OpenFile]]) -> tuple[Path | None, str | None]:
 def find_metrics(job: Job, clues: Clues, table: ProcessTable, recognise: Recognise) -> FoundMetrics | None:
     """The best place that holds metrics of this very job; None where there is none (yet)."""
     pids = {pid for root in job.roots for pid in table.tree(root.pid)}
-    for rank, (why, paths) in enumerate(_places(job, clues, pids, table)):
+    for rank, why, paths in _places(job, clues, pids, table):
         for path in paths:
             found = recognise(path)
             if isinstance(found, Target):
@@ -133,19 +134,23 @@ def find_metrics(job: Job, clues: Clues, table: ProcessTable, recognise: Recogni
     return None
 
 
-def _places(job: Job, clues: Clues, pids: set[int], table: ProcessTable) -> Iterator[tuple[str, Iterable[Path]]]:
+def _places(job: Job, clues: Clues, pids: set[int], table: ProcessTable) -> Iterator[tuple[int, str, Iterable[Path]]]:
     since_s = job.started_s - CLOCK_SLACK_S
-    yield "the event file that it writes", _homes_of(clues.event_files, clues.outputs)
+    yield EVENT_FILE_RANK, "the event file that it writes", _homes_of(clues.event_files, clues.outputs)
     # tensorboard's own writer opens its file for each flush only; the name of the file tells whose it is.
     for folder in clues.folders:
         named = newest_record(folder, since_s, lambda name: _writer(name) in pids)
-        yield "the event file that it writes", _homes_of([named], clues.outputs) if named is not None else []
+        yield (
+            EVENT_FILE_RANK,
+            "the event file that it writes",
+            _homes_of([named], clues.outputs) if named is not None else [],
+        )
     fresh = [path for path in clues.outputs if newest_record(path, since_s, lambda name: _may_be_of(name, pids))]
-    yield "the output folder of its command", fresh
-    yield "the log that it writes", [clues.log] if clues.log is not None else []
+    yield 1, "the output folder of its command", fresh
+    yield 2, "the log that it writes", [clues.log] if clues.log is not None else []
     if clues.cwd is not None and not _shared(clues.cwd, job, table):
         newest = newest_record(clues.cwd, since_s, lambda name: _may_be_of(name, pids))
-        yield "its working folder", _homes_of([newest], ()) if newest is not None else []
+        yield 3, "its working folder", _homes_of([newest], ()) if newest is not None else []
 
 
 def _shared(cwd: Path, job: Job, table: ProcessTable) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from trainwiz.core.run.processid import CREATE_TIME_TOLERANCE_S
 from trainwiz.core.telemetry.job import Job, job_of
-from trainwiz.core.telemetry.job_metrics import Clues, FoundMetrics, clues_of, find_metrics
+from trainwiz.core.telemetry.job_metrics import EVENT_FILE_RANK, Clues, FoundMetrics, clues_of, find_metrics
 from trainwiz.core.telemetry.live_machine import LiveMachine
 from trainwiz.core.telemetry.log_lines import LogLines
 from trainwiz.core.telemetry.machine_history import MachineHistory
@@ -112,7 +112,7 @@ class ProcessSource(Source):
         table = ProcessTable()
         if any(table.is_alive(root.pid) for root in job.roots):
             self._clues = clues_of(job, table)
-        if self._found is None or self._found.rank > 0:
+        if self._found is None or self._found.rank > EVENT_FILE_RANK:
             self._take(find_metrics(job, self._clues, table, recognised))
         if self._clues.log is not None and (self._log_tail is None or self._log_tail.path != self._clues.log):
             self._log_tail = TextTail(self._clues.log)
@@ -128,7 +128,9 @@ class ProcessSource(Source):
 
         if self._metrics is not None:
             self._metrics.close()
-        self._found, self._metrics = found, open_files_source(found.target, clock=self._clock)
+        # Beside event files a log adds nothing; beside states it tells what came since the last checkpoint.
+        log = self._clues.log if found.rank > EVENT_FILE_RANK else None
+        self._found, self._metrics = found, open_files_source(found.target, clock=self._clock, log=log)
 
     def _metrics_snapshot(self, curves: Iterable[str]) -> Snapshot:
         if self._metrics is not None:

@@ -51,12 +51,15 @@ def open_source(target: Target, *, clock: Callable[[], float] = time.time) -> So
     return FolderSource(open_files_source(target, clock=clock), target.path, clock=clock)
 
 
-def open_files_source(target: Target, *, clock: Callable[[], float] = time.time) -> Source:
-    """The source of the files alone that a Trainer or TensorBoard writes: it knows no processes."""
+def open_files_source(target: Target, *, clock: Callable[[], float] = time.time, log: Path | None = None) -> Source:
+    """The source of the files alone that a Trainer or TensorBoard writes: it knows no processes.
+
+    `log`: where the standard output of the Trainer goes, for whom knows.
+    """
     if target.kind == "trainer":
         from trainwiz.core.telemetry.trainer_folder import TrainerSource
 
-        return TrainerSource(target, clock=clock)
+        return TrainerSource(target, clock=clock, log=log)
     from trainwiz.core.telemetry.tensorboard import TensorBoardSource
 
     return TensorBoardSource(target, clock=clock)

@@ -46,7 +46,8 @@ class TrainerSource(ForeignSource):
     """Metrics come from the event files, which are written live; from the newest readable state where
     that reaches further, or there are none; from the log where that reaches further than a state."""
 
-    def __init__(self, target: Target, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, target: Target, *, clock: Callable[[], float] = time.time, log: Path | None = None) -> None:
+        """`log`: where its standard output goes, for whom knows; else it is looked for in the folder."""
         super().__init__(target, clock=clock)
         path = target.path
         is_file = path.is_file()
@@ -67,6 +68,8 @@ class TrainerSource(ForeignSource):
         self._named: tuple[Path, str | None] | None = None
         if is_file and not is_state:
             self._take_log(path)
+        elif log is not None:
+            self._take_log(log)
 
     def _begin_events(self) -> None:
         self._event_scalars = TrainerScalars()
