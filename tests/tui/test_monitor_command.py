@@ -1,18 +1,30 @@
-"""`trainwiz monitor`: which run it takes, one look, lines for pipes, and wrong targets."""
+"""`trainwiz monitor`: what it takes, one look, lines for pipes, replays, and wrong requests."""
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from trainwiz.core.errors import UsageError
-from trainwiz.tui.commands.monitor import choose_run, run_monitor
+from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.run.notes import add_note
+from trainwiz.core.telemetry.discovery import Found, list_targets
+from trainwiz.core.telemetry.target import Target
+from trainwiz.tui.command import replay_without_speed
+from trainwiz.tui.commands.monitor import choose, replayed, run_monitor
+from trainwiz.tui.commands.monitor_follow import SAY_AGAIN_S, follow
+from trainwiz.tui.commands.monitor_list import say_targets
+from trainwiz.tui.widgets.axes import value_label
 
 from tests.core.telemetry.written_run import NOW_S, write_json, write_run
+
+COMMAND = [sys.executable, "-c", "from trainwiz.tui.cli import main; import sys; sys.exit(main())", "monitor"]
 
 
 @pytest.fixture
@@ -21,62 +33,126 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     write_run(tmp_path / "runs" / "2026-11-20_1000-first", status="finished", steps=5)
     write_run(tmp_path / "runs" / "2026-11-21_1000-second", status="stopped", steps=5)
-    age(tmp_path / "runs" / "2026-11-20_1000-first", 90_000)
     return tmp_path
 
 
-def age(folder: Path, seconds: float) -> None:
+def beats(folder: Path) -> Path:
+    """The run as one that goes on: its heartbeat is never old."""
     state = json.loads((folder / "state.json").read_text())
-    write_json(folder / "state.json", {**state, "created_s": NOW_S - seconds})
+    write_json(folder / "state.json", {**state, "heartbeat_s": 4e9})
+    return folder
 
 
-def test_without_a_target_the_newest_run(runs: Path) -> None:
-    assert choose_run(None).path.name == "2026-11-21_1000-second"
+def here() -> list[Found]:
+    """What there is to watch, without the jobs that other people run on this machine."""
+    return [found for found in list_targets() if found.target.kind == "run"]
 
 
-def test_without_a_target_the_active_run_wins(runs: Path) -> None:
-    folder = write_run(runs / "runs" / "2026-11-19_1000-active", status="running", steps=5)
-    state = json.loads((folder / "state.json").read_text())
-    write_json(folder / "state.json", {**state, "created_s": 1.0, "heartbeat_s": 4e9})
-    assert choose_run(None).path.name == "2026-11-19_1000-active"
+def look(target: str | None, *, as_json: bool = False, once: bool = True) -> int:
+    return run_monitor(target, once=once, as_json=as_json, plain=False, readonly=False)
 
 
-@pytest.mark.parametrize("target", ["2026-11-20_1000-first", "2026-11-20", "first", "runs/2026-11-20_1000-first"])
-def test_a_target_by_name_beginning_part_and_path(runs: Path, target: str) -> None:
-    assert choose_run(target).path.name == "2026-11-20_1000-first"
+def test_without_a_name_the_one_that_runs(runs: Path) -> None:
+    beats(write_run(runs / "runs" / "2026-11-19_1000-active", status="running", steps=5))
+    target, _ = choose(None, here)
+    assert target is not None and target.path.name == "2026-11-19_1000-active"
 
 
-@pytest.mark.parametrize("target", ["nothing", "2026-11", "/nowhere/at/all", "runs", ""])
-def test_a_wrong_target_is_one_sentence(runs: Path, target: str) -> None:
+def test_without_a_name_the_only_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_run(tmp_path / "runs" / "only", status="failed", steps=5)
+    target, _ = choose(None, here)
+    assert target is not None and target.path.name == "only"
+
+
+@pytest.mark.parametrize("running", [0, 2])
+def test_without_a_name_a_choice_is_a_list(runs: Path, running: int) -> None:
+    for number in range(running):
+        beats(write_run(runs / "runs" / f"active-{number}", steps=5))
+    target, found = choose(None, here)
+    assert target is None
+    assert len(found) == 2 + running
+    assert all(one.runs_now for one in found[:running])
+
+
+def test_the_list_as_text(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    say_targets(here(), as_json=False, now_s=NOW_S)
+    heading, *rows = capsys.readouterr().out.splitlines()
+    assert heading.split() == ["name", "status", "step", "loss", "what", "began"]
+    assert rows[0].split()[0] in ("2026-11-20_1000-first", "2026-11-21_1000-second")
+    assert {row.split()[1] for row in rows} == {"✓", "!"}
+    assert all("20 of 500,000" in row and row.endswith("ago") for row in rows)
+
+
+def test_the_list_as_json_has_what_a_program_needs(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    say_targets(here(), as_json=True)
+    targets = json.loads(capsys.readouterr().out)["targets"]
+    assert {(one["source"], one["status"], one["step"]) for one in targets} == {
+        ("run", "finished", 20),
+        ("run", "stopped", 20),
+    }
+
+
+def test_a_hostile_name_in_the_list_is_text(capsys: pytest.CaptureFixture[str]) -> None:
+    target = Target("process", Path("/work"), "\x1b]0;owned\x07[red]", pid=77)
+    say_targets([Found(target, "running", "python \x1b[31mx\x1b[0m\ny")], as_json=False)
+    out = capsys.readouterr().out
+    assert "\x1b" not in out and "\x07" not in out
+    assert len(out.splitlines()) == 2
+    assert "77" in out
+
+
+@pytest.mark.parametrize("name", ["2026-11-20_1000-first", "2026-11-20", "first", "runs/2026-11-20_1000-first"])
+def test_a_run_by_name_beginning_part_and_path(runs: Path, name: str) -> None:
+    target, _ = choose(name)
+    assert target is not None and target.path.name == "2026-11-20_1000-first"
+
+
+@pytest.mark.parametrize("name", ["nothing", "2026-11", "/nowhere/at/all", "runs", "", "gpu:9", "4194999", "-1"])
+def test_a_wrong_name_is_one_sentence(runs: Path, name: str) -> None:
     with pytest.raises(UsageError) as caught:
-        choose_run(target)
+        choose(name)
     assert caught.value.exit_code == 2
     assert len(caught.value.findings) == 1
 
 
-def test_no_runs_at_all_says_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_at_all_says_how_to_get_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match="trainwiz --profile cpu-demo --yes"):
-        choose_run(None)
+        choose(None, list)
 
 
 def test_once_as_text(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_run(runs / "live", nan_at=(812,))
-    assert run_monitor("live", once=True, as_json=False, plain=False, readonly=False) == 0
+    beats(write_run(runs / "live", nan_at=(812,)))
+    add_note(runs / "live", "warmup \x1b[31mraised", step=9)
+    assert look("live") == 0
     out = capsys.readouterr().out
     assert "\x1b" not in out
     for part in ("step 1,600 of 500,000", "loss 2.614", "742 s a step (planned 460 to 1,150)", "GPU 0", "79 °C"):
         assert part in out
     assert "warning: The loss was not a number once, at step 812." in out
+    assert "step 9: warmup raised" in out
+    assert "loader 12 with 8.4 GiB" in out
 
 
 def test_once_as_json(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_run(runs / "live", nan_at=(1600,))
-    assert run_monitor("live", once=True, as_json=True, plain=False, readonly=False) == 0
+    add_note(runs / "live", "look here", step=9, now_s=5.0)
+    assert look("live", as_json=True) == 0
     document = json.loads(capsys.readouterr().out, parse_constant=lambda text: pytest.fail(f"{text} is not JSON"))
     assert document["metrics"]["loss"]["last"] is None
     assert document["metrics"]["loss"]["non_finite"] == 1
     assert document["path"] == "live"
+    assert document["notes"] == [{"time_s": 5.0, "step": 9, "text": "look here"}]
+
+
+def test_every_metric_of_the_text_is_the_one_of_the_json(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    look("first", as_json=True)
+    metrics = json.loads(capsys.readouterr().out)["metrics"]
+    look("first")
+    text = capsys.readouterr().out
+    for words, name in (("loss", "loss"), ("evaluation loss", "eval_loss"), ("gradient norm", "grad_norm")):
+        assert f"   {words} {value_label(metrics[name]['last'])}" in text.replace("Metrics", "")
 
 
 def test_plain_ends_with_the_run_and_says_how(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,16 +168,110 @@ def test_plain_json_is_one_document_a_line(runs: Path, capsys: pytest.CaptureFix
     assert json.loads(line)["status"] == "finished"
 
 
+def test_plain_does_not_repeat_itself(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A line that says nothing new is held back, but not for ever."""
+    folder = beats(write_run(runs / "live", steps=5, gpus=0))
+    now = [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+        if now[0] > SAY_AGAIN_S * 2 + 30:
+            write_json(folder / "state.json", {"status": "finished", "max_steps": 20})
+
+    assert (
+        follow(Target.of_run(RunFolder(folder)), as_json=False, interval_s=5.0, clock=lambda: now[0], sleep=sleep) == 0
+    )
+    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("running")]
+    assert len(said) == 3
+    assert len(set(said)) == 1
+
+
+def test_a_replay_of_a_minute_ends_with_the_run(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        run_monitor("first", once=False, as_json=False, plain=True, readonly=False, interval_s=0.1, replay="1e9") == 0
+    )
+    lines = capsys.readouterr().out.splitlines()
+    assert any(" finished   step 20 of 500,000" in line and line.startswith("2026-11-21") for line in lines)
+    assert lines[-1].startswith("Finished at step 20")
+
+
+@pytest.mark.parametrize(
+    ("target", "speed", "once", "words"),
+    [
+        ("live", "60", False, "without --replay"),
+        ("first", "0", False, "--replay takes a speed"),
+        ("first", "soon", False, "--replay takes a speed"),
+        ("first", "60", True, "--once"),
+    ],
+)
+def test_a_replay_that_cannot_be_is_one_sentence(runs: Path, target: str, speed: str, once: bool, words: str) -> None:
+    beats(write_run(runs / "runs" / "live", steps=5))
+    with pytest.raises(UsageError, match=words) as caught:
+        run_monitor(target, once=once, as_json=False, plain=not once, readonly=False, replay=speed)
+    assert len(caught.value.findings) == 1
+
+
+def test_only_runs_of_trainwiz_are_replayed(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="keep the times"):
+        replayed(Target("tensorboard", tmp_path, "logs"), "60")
+
+
+@pytest.mark.parametrize(
+    ("typed", "read"),
+    [
+        (["run", "--replay"], ["run", "--replay", "60"]),
+        (["--replay", "run"], ["--replay", "60", "run"]),
+        (["--replay", "--plain"], ["--replay", "60", "--plain"]),
+        (["--replay", "120", "run"], ["--replay", "120", "run"]),
+        (["--replay", "0.5x"], ["--replay", "0.5x"]),
+        (["--replay", "-1"], ["--replay", "-1"]),
+        (["--once"], ["--once"]),
+    ],
+)
+def test_a_replay_without_a_speed(typed: list[str], read: list[str]) -> None:
+    assert replay_without_speed(typed) == read
+
+
+@pytest.mark.parametrize("interval_s", [0.0, -1.0, float("nan"), float("inf"), 1e9])
+def test_an_interval_that_cannot_be_is_one_sentence(runs: Path, interval_s: float) -> None:
+    with pytest.raises(UsageError, match="--every takes seconds"):
+        run_monitor("first", once=True, as_json=False, plain=False, readonly=False, interval_s=interval_s)
+
+
 def test_without_a_terminal_the_screen_is_refused_in_one_sentence(runs: Path) -> None:
-    command = [
-        sys.executable,
-        "-c",
-        "from trainwiz.tui.cli import main; import sys; sys.exit(main())",
-        "monitor",
-        "first",
-    ]
     done = subprocess.run(
-        command, capture_output=True, text=True, stdin=subprocess.DEVNULL, env=os.environ, check=False
+        [*COMMAND, "first"], capture_output=True, text=True, stdin=subprocess.DEVNULL, env=os.environ, check=False
     )
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1 and "--once" in done.stderr
+
+
+def follow_live(runs: Path) -> subprocess.Popen[str]:
+    """`--plain` on a run that does not end; it has said its first line."""
+    beats(write_run(runs / "live", steps=5))
+    process = subprocess.Popen(
+        [*COMMAND, "live", "--plain", "--json", "--every", "0.1"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None and process.stdout.readline().startswith("{")
+    return process
+
+
+def test_a_reader_that_goes_away_is_no_error(runs: Path) -> None:
+    process = follow_live(runs)
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.close()
+    assert process.wait(timeout=30) == 141
+    assert process.stderr.read() == ""
+    process.stderr.close()
+
+
+def test_ctrl_c_ends_the_watching_quietly(runs: Path) -> None:
+    process = follow_live(runs)
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert err == ""

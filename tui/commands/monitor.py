@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -70,16 +71,17 @@ def check_interval(interval_s: float | None) -> None:
     raise usage_error("bad_interval", "--every", message)
 
 
-def choose(text: str | None) -> tuple[Target | None, list[Found]]:
+def choose(text: str | None, find: Callable[[], list[Found]] | None = None) -> tuple[Target | None, list[Found]]:
     """(what is meant, all there is where nothing was named); no target where a choice is needed.
 
-    Raises UsageError where `text` names nothing, or where there is nothing to watch at all.
+    `find` lists what can be watched; None asks this machine. Raises UsageError where `text` names
+    nothing, or where there is nothing to watch at all.
     """
     from trainwiz.core.telemetry.discovery import default_target, find_target, list_targets
 
     if text is not None:
         return find_target(text), []
-    found = list_targets()
+    found = (find or list_targets)()
     if not found:
         raise usage_error(
             "no_runs",
