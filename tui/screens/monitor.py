@@ -50,7 +50,7 @@ LOG_HELP = (
     "The newest lines that the job has written; a progress bar is one line. Enter or l opens the whole log, where "
     "it can be searched and filtered."
 )
-NO_LOG_TITLE = "log (none was found)"
+NO_LOG = "No log of this job was found."
 
 
 class MonitorScreen(LookingScreen, PanelScreen, RunActions):
@@ -84,7 +84,7 @@ class MonitorScreen(LookingScreen, PanelScreen, RunActions):
                 yield HostPanel("RAM and disk", marks=marks).add_class(PANEL)
                 yield AdvicePanel("advice", marks=marks).add_class(PANEL, "-greedy")
         yield MonitorSummary(marks=marks).add_class("aside")
-        log = LogView(empty_text="No output yet.", id="log")
+        log = LogView(empty_text="No output yet." if self.target.kind == "run" else NO_LOG, id="log")
         log.border_title = "log"
         yield log.add_class(PANEL)
         yield KeyBar(self.key_rows)
@@ -125,20 +125,13 @@ class MonitorScreen(LookingScreen, PanelScreen, RunActions):
         metric = self.query_one(MetricPanel)
         metric.show_curves(snapshot)
         self.query_one(MonitorSummary).show(snapshot)
-        self._show_log(snapshot)
+        self.query_one("#log", LogView).show(snapshot.log)
         self._show_keys()
         if self.app.sub_title != snapshot.status:
             self.app.sub_title = snapshot.status
         if snapshot.ending is not None:
             self._say_goodbye(snapshot.ending)
         return metric.metric not in snapshot.curves
-
-    def _show_log(self, snapshot: Snapshot) -> None:
-        log = self.query_one("#log", LogView)
-        log.show(snapshot.log)
-        title = "log" if snapshot.log_path or snapshot.log else NO_LOG_TITLE
-        if title != log.border_title:
-            log.border_title = title
 
     @on(DescendantFocus)
     @on(DescendantBlur)

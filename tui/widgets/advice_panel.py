@@ -27,7 +27,11 @@ class AdvicePanel(MonitorPanel):
         lines: list[Content] = []
         for sentence in snapshot.problems:
             lines += self._wrapped("warning", sentence, width)
+        # Why something is not known stands in the panel that would show it.
+        reasons = set(snapshot.unavailable.values())
         for advice in snapshot.advice:
+            if advice.text in reasons:
+                continue
             lines += self._wrapped(advice.level, advice.text, width)
         if len(lines) > height > 1:
             hidden = len(lines) - height + 1

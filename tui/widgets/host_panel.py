@@ -9,7 +9,7 @@ from trainwiz.core.plain import plain_text
 from trainwiz.tui.figures import GIB, duration, gib
 from trainwiz.tui.widgets.meters import bar_meter, join_fitting, spark_meter, spread
 from trainwiz.tui.widgets.monitor_panel import MonitorPanel
-from trainwiz.tui.widgets.unknown import machine_reason
+from trainwiz.tui.widgets.unknown import SHORT, machine_reason
 
 if TYPE_CHECKING:
     from trainwiz.core.telemetry.snapshot import Snapshot
@@ -21,6 +21,7 @@ ROLE_NAMES = {
     "supervisor": ("supervisor", "supervisors"),
     "guard": ("supervisor", "supervisors"),
 }
+ROOM_FOR_REASON = 4
 SMALL_BYTES = 0.3 * GIB
 LEAST_BYTES = 16 * 1024**2
 DISK_WORTH_SAYING_S = 30 * 86400.0
@@ -38,7 +39,8 @@ class HostPanel(MonitorPanel):
 
     def lines(self, snapshot: Snapshot, width: int, height: int) -> list[Content]:
         if not snapshot.host.sample:
-            return self.wrapped(machine_reason(snapshot), width)
+            known = snapshot.source == "run" or height > ROOM_FOR_REASON
+            return self.wrapped(machine_reason(snapshot) if known else SHORT, width)
         parts = role_parts(snapshot, self.marks.times)
         if parts:
             roles = spread(

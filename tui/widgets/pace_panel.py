@@ -31,7 +31,8 @@ class PacePanel(MonitorPanel):
     def lines(self, snapshot: Snapshot, width: int, height: int) -> list[Content]:
         lines = [join_fitting(token_parts(snapshot), width), self._steps(snapshot, width)]
         lines += [join_fitting(memory_parts(snapshot, self.marks), width), join_fitting(batch_parts(snapshot), width)]
-        return [line for line in lines if line] + ([*since_lines(snapshot)] if height > len(lines) + 1 else [])
+        lines = [line for line in lines if line]
+        return [*lines, *since_lines(snapshot)] if height > len(lines) + 1 else lines
 
     def _steps(self, snapshot: Snapshot, width: int) -> Content:
         full = Content(" " * GAP).join(step_parts(snapshot, self.marks))

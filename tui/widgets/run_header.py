@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 import time
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from textual.app import RenderResult
@@ -189,4 +190,5 @@ def _read_from(snapshot: Snapshot) -> str:
     first, *rest = snapshot.read_from
     folder = snapshot.path.rstrip("/") + "/"
     more = f" and {len(rest)} more" if rest else ""
-    return f"read from {plain_text(first.removeprefix(folder), 120)}{more}"
+    name = PurePath(first).name if first == snapshot.path else first.removeprefix(folder)
+    return f"read from {plain_text(name, 120)}{more}"

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 NO_SAMPLE = "No sample of the machine yet; they come while the run lives."
 NOT_HERE = "The files do not say which machine trains, and no process of the job was found on this one."
-NOT_RECORDED = "The files do not record it."
+SHORT = "Nothing is known of its processes, RAM and disk."
+"""Where the panel of the device beside it has the reason already."""
 
 
 def machine_reason(snapshot: Snapshot) -> str:
@@ -28,4 +29,4 @@ def pace_reason(snapshot: Snapshot) -> str:
         return plain_text(snapshot.unavailable["pace"], 300)
     if snapshot.source == "run":
         return "No pace yet: it comes with the first logged step."
-    return "Tokens a second are unknown: this job does not log them."
+    return "No tokens/s: this job logs none."

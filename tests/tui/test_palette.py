@@ -1,0 +1,94 @@
+"""The command palette: all keys that work now by name, from the one key table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from textual.command import CommandPalette
+from textual.pilot import Pilot
+from textual.widgets import Input, OptionList
+from trainwiz.tui.screens.gpu_card import GpuCard
+from trainwiz.tui.screens.traffic_card import TrafficCard
+from trainwiz.tui.widgets.host_panel import HostPanel
+
+from tests.core.telemetry.written_run import write_run
+from tests.tui.test_monitor import WIDE, looked, monitor_app, screen_of, until
+
+
+async def opened(pilot: Pilot, key: str = "colon") -> CommandPalette:
+    await pilot.press(key)
+    await until(pilot, lambda: isinstance(pilot.app.screen, CommandPalette))
+    palette = pilot.app.screen
+    assert isinstance(palette, CommandPalette)
+    return palette
+
+
+def listed(palette: CommandPalette) -> list[str]:
+    options = palette.query_one(OptionList)
+    return [str(options.get_option_at_index(place).prompt) for place in range(options.option_count)]
+
+
+async def find(pilot: Pilot, words: str, first: str) -> None:
+    """Type `words`, wait for `first` to lead the list, and take it."""
+    palette = await opened(pilot)
+    palette.query_one(Input).value = words
+    await until(pilot, lambda: any(first in line for line in listed(palette)[:1]))
+    await pilot.press("enter")
+    await until(pilot, lambda: not isinstance(pilot.app.screen, CommandPalette))
+
+
+@pytest.mark.parametrize("key", ["colon", "ctrl+p"])
+async def test_it_lists_what_works_now_with_its_key(tmp_path: Path, key: str) -> None:
+    async with monitor_app(write_run(tmp_path / "run")).run_test(size=WIDE) as pilot:
+        screen = await looked(pilot)
+        palette = await opened(pilot, key)
+        wanted = [row for row in screen.key_rows() if row.id != "app.palette"]
+        await until(pilot, lambda: len(listed(palette)) == len(wanted))
+        text = "\n".join(listed(palette))
+        for row in wanted:
+            assert f"{row.description} ({row.shown_key})" in text
+        assert "stop (s)" in text and "resume" not in text
+
+
+async def test_readonly_has_no_action_that_changes_the_run(tmp_path: Path) -> None:
+    async with monitor_app(write_run(tmp_path / "run"), readonly=True).run_test(size=WIDE) as pilot:
+        await looked(pilot)
+        palette = await opened(pilot)
+        await until(pilot, lambda: len(listed(palette)) > 5)
+        assert not [line for line in listed(palette) if line.startswith(("stop", "note", "resume"))]
+
+
+async def test_it_does_what_the_key_does(tmp_path: Path) -> None:
+    async with monitor_app(write_run(tmp_path / "run")).run_test(size=WIDE) as pilot:
+        await looked(pilot)
+        await find(pilot, "traffic", "traffic (t)")
+        await until(pilot, lambda: isinstance(pilot.app.screen, TrafficCard))
+
+
+async def test_it_finds_a_panel_by_its_name(tmp_path: Path) -> None:
+    async with monitor_app(write_run(tmp_path / "run")).run_test(size=(60, 20)) as pilot:
+        screen = await looked(pilot)
+        await find(pilot, "RAM", "RAM and disk (4)")
+        await until(pilot, lambda: isinstance(screen.alone, HostPanel))
+
+
+async def test_an_action_of_the_focused_panel_is_done_there(tmp_path: Path) -> None:
+    async with monitor_app(write_run(tmp_path / "run", gpus=8)).run_test(size=WIDE) as pilot:
+        await looked(pilot)
+        await pilot.press("tab", "tab", "tab")
+        await find(pilot, "next GPU", "next GPU (down)")
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(pilot.app.screen, GpuCard))
+        card = pilot.app.screen
+        assert isinstance(card, GpuCard)
+        snapshot = screen_of(pilot).snapshot
+        assert snapshot is not None and card.title_of(snapshot).startswith("GPU 1 ")
+
+
+async def test_escape_leaves_it_and_nothing_is_done(tmp_path: Path) -> None:
+    async with monitor_app(write_run(tmp_path / "run")).run_test(size=WIDE) as pilot:
+        screen = await looked(pilot)
+        await opened(pilot)
+        await pilot.press("escape")
+        await until(pilot, lambda: pilot.app.screen is screen)
