@@ -184,11 +184,11 @@ def origin_words(snapshot: Snapshot, marks: Marks) -> str:
 
 
 def _read_from(snapshot: Snapshot) -> str:
-    """The newest file by its path inside the folder, and how many more there are."""
+    """How many files, and the first by its path inside the folder."""
     if not snapshot.read_from:
         return ""
     first, *rest = snapshot.read_from
     folder = snapshot.path.rstrip("/") + "/"
-    more = f" and {len(rest)} more" if rest else ""
     name = PurePath(first).name if first == snapshot.path else first.removeprefix(folder)
-    return f"read from {plain_text(name, 120)}{more}"
+    files = f"{len(snapshot.read_from)} files, first " if rest else ""
+    return f"read from {files}{plain_text(name, 120)}"
