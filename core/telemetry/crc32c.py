@@ -17,11 +17,12 @@ def masked_crc32c(data: bytes) -> int:
 
 
 def crc32c(data: bytes) -> int:
-    if len(data) <= SHORT_BYTES:
-        # A CRC is linear: that of the zeros of this length, with what each byte at its place changes.
-        tables, zeros = _short_tables(len(data))
-        return reduce(xor, map(getitem, tables, data), zeros)
-    return _crc_by_bytes(data)
+    length = len(data)
+    if length > SHORT_BYTES:
+        return _crc_by_bytes(data)
+    # A CRC is linear: that of the zeros of this length, with what each byte at its place changes.
+    tables, zeros = _short_tables(length)
+    return reduce(xor, map(getitem, tables, data), zeros)
 
 
 def _crc_by_bytes(data: bytes) -> int:

@@ -19,6 +19,7 @@ FOOTER_BYTES = 4
 LONGEST_CHECKED_BYTES = 4096
 """Longer records hold pictures and graphs: passed over by their (checked) length, their content unchecked."""
 LONGEST_KEPT_BYTES = 1024 * 1024
+MOST_LENGTHS = 4096
 LONGEST_RECORD_BYTES = 1 << 40
 """A length above this is no length."""
 LFS_MARK = b"version https://git-lfs"
@@ -53,6 +54,8 @@ class EventFileTail(ByteTail):
         self.texts: dict[str, str] = {}
         self._scalar_tensors: set[str] = set()
         self._tags: dict[bytes, str] = {}
+        self._lengths: dict[bytes, int] = {}
+        """Headers that were checked: records of scalars come in few lengths."""
         self._rest = b""
         self._passing_bytes = 0
 
@@ -80,7 +83,7 @@ class EventFileTail(ByteTail):
         """Whether the file can be an event file; False also while too little of it is there (that waits)."""
         if data.startswith(LFS_MARK):
             self.refusal = f"{self.path} is a Git LFS pointer, not the event file itself; fetch it with `git lfs pull`."
-        elif len(data) >= HEADER_BYTES and not _valid_header(data, 0):
+        elif len(data) >= HEADER_BYTES and _length_of(data[:HEADER_BYTES]) is None:
             self.refusal = f"{self.path} is not a TensorBoard event file: it does not begin with a record."
         elif len(data) < HEADER_BYTES:
             self._rest = data
@@ -89,11 +92,17 @@ class EventFileTail(ByteTail):
     def _read_records(self, data: bytes, scalars: list[Scalar]) -> int:
         """Read the whole records of `data`; the position where the rest begins."""
         position, size = 0, len(data)
+        lengths = self._lengths
         while size - position >= HEADER_BYTES:
-            length, length_crc = _header.unpack_from(data, position)
-            if masked_crc32c(data[position : position + 8]) != length_crc or length > LONGEST_RECORD_BYTES:
-                position = self._next_record(data, position + 1, position)
-                continue
+            header = data[position : position + HEADER_BYTES]
+            length = lengths.get(header)
+            if length is None:
+                length = _length_of(header)
+                if length is None:
+                    position = self._next_record(data, position + 1, position)
+                    continue
+                if len(lengths) < MOST_LENGTHS:
+                    lengths[header] = length
             start = position + HEADER_BYTES
             end = start + length
             if end + FOOTER_BYTES > size:
@@ -107,6 +116,8 @@ class EventFileTail(ByteTail):
                 self.damaged_bytes += end + FOOTER_BYTES - position
             else:
                 self.records += 1
+                if self.first_time_s is None and record[:1] == b"\x09" and length >= 9:
+                    self.first_time_s = _double.unpack_from(record, 1)[0]
                 if not self._read_scalar(record, scalars):
                     self._read_event(record, scalars)
             position = end + FOOTER_BYTES
@@ -115,9 +126,10 @@ class EventFileTail(ByteTail):
     def _next_record(self, data: bytes, start: int, damaged_from: int) -> int:
         """Where the next record with a right length begins, or the last bytes that could begin one."""
         for found in _LENGTH_HIGH.finditer(data, start):
-            if found.start() + HEADER_BYTES <= len(data) and _valid_header(data, found.start()):
-                self.damaged_bytes += found.start() - damaged_from
-                return found.start()
+            at = found.start()
+            if at + HEADER_BYTES <= len(data) and _length_of(data[at : at + HEADER_BYTES]) is not None:
+                self.damaged_bytes += at - damaged_from
+                return at
         end = max(start, len(data) - HEADER_BYTES + 1)
         self.damaged_bytes += end - damaged_from
         return end
@@ -131,9 +143,11 @@ class EventFileTail(ByteTail):
             return False
         position, step = 9, 0
         if record[9] == 0x10:
-            step, position = read_varint(record, 10)
-            if step >> 63:
-                step -= 1 << 64
+            step, position = record[10], 11
+            if step >= 0x80:
+                step, position = read_varint(record, 10)
+                if step >> 63:
+                    step -= 1 << 64
         if position + 6 > size or record[position] != 0x2A or record[position + 1] != size - position - 2:
             return False
         if record[position + 2] != 0x0A or record[position + 3] != size - position - 4 or record[position + 4] != 0x0A:
@@ -145,9 +159,9 @@ class EventFileTail(ByteTail):
         tag = self._tags.get(raw)
         if tag is None:
             tag = self._tags[raw] = raw.decode("utf-8", "replace")
-        (time_s,) = _double.unpack_from(record, 1)
-        (value,) = _float.unpack_from(record, tag_end + 1)
-        self._note_time(time_s)
+        time_s = _double.unpack_from(record, 1)[0]
+        value = _float.unpack_from(record, tag_end + 1)[0]
+        self.last_time_s = time_s
         scalars.append((tag, step, value, time_s))
         return True
 
@@ -157,7 +171,7 @@ class EventFileTail(ByteTail):
         except (ValueError, struct.error):
             self.damaged_bytes += len(record) + HEADER_BYTES + FOOTER_BYTES
             return
-        self._note_time(event.wall_time)
+        self.last_time_s = event.wall_time
         if event.file_version is not None:
             self.file_version = _version_of(event.file_version)
         if event.session_start:
@@ -167,15 +181,11 @@ class EventFileTail(ByteTail):
         self.others.update(event.others)
         self.texts.update(event.texts)
 
-    def _note_time(self, time_s: float) -> None:
-        if self.first_time_s is None:
-            self.first_time_s = time_s
-        self.last_time_s = time_s
 
-
-def _valid_header(data: bytes, position: int) -> bool:
-    length, crc = _header.unpack_from(data, position)
-    return length <= LONGEST_RECORD_BYTES and masked_crc32c(data[position : position + 8]) == crc
+def _length_of(header: bytes) -> int | None:
+    """The length that a record's header gives; None where its checksum says that it is none."""
+    length, crc = _header.unpack(header)
+    return int(length) if length <= LONGEST_RECORD_BYTES and masked_crc32c(header[:8]) == crc else None
 
 
 def _version_of(text: str) -> float:

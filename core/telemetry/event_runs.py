@@ -16,6 +16,7 @@ from trainwiz.core.telemetry.scalars import Scalars
 EVENT_MARK = "tfevents"
 LOOK_FOR_FILES_S = 5.0
 """New files are looked for this often."""
+SAME_TIME_S = 120.0
 MOST_FOLDERS = 5_000
 DEEPEST = 8
 
@@ -182,6 +183,15 @@ class EventRuns:
     def newest(self) -> EventRun | None:
         """The run that was written to last."""
         return max(self.runs.values(), key=lambda run: run.last_time_s or 0.0, default=None)
+
+    def current(self) -> list[EventRun]:
+        """The run that was written to last, and those written to within SAME_TIME_S of it, that first."""
+        newest = self.newest
+        last_s = newest.last_time_s if newest else None
+        if newest is None or last_s is None:
+            return list(self.runs.values())
+        others = [run for run in self.runs.values() if (run.last_time_s or 0.0) >= last_s - SAME_TIME_S]
+        return [newest, *(run for run in others if run is not newest)]
 
     def others(self) -> Counter[str]:
         """What is not a scalar, by kind."""

@@ -16,6 +16,7 @@ from trainwiz.core.telemetry.trainer_arguments import ARGUMENTS_TAG
 from trainwiz.core.telemetry.trainer_state import CHECKPOINT, TRAINER_STATE, read_trainer_state, state_files
 
 TRAINER_MARKS = ("training_args.bin",)
+LOG_FOLDERS = ("runs", "logs", "log", "logging", "tb", "tb_logs", "tensorboard")
 MOST_NAMED = 4
 MOST_FOLDERS_SEEN = 500
 
@@ -83,8 +84,8 @@ def is_trainer_output(folder: Path) -> bool:
     if any((folder / mark).is_file() for mark in TRAINER_MARKS):
         return True
     # transformers writes runs/<time>_<host>/ by default; torch's own SummaryWriter does so too, without arguments.
-    runs = folder / "runs"
-    files = [run[0] for run in find_scalar_files(runs).values()] if runs.is_dir() else []
+    logs = [inner for name in LOG_FOLDERS if (inner := folder / name).is_dir()]
+    files = [run[0] for inner in logs for run in find_scalar_files(inner).values()]
     return any(_names_arguments(file) for file in files[-3:])
 
 

@@ -23,11 +23,12 @@ LARGEST_HPARAMS_BYTES = 256 * 1024
 
 class TensorBoardSource(ForeignSource):
     """Metrics are named by their tags; where there are several runs, "run/tag". Step, epoch and pace
-    are those of the run that was written to last."""
+    are those of the runs that were written to last, as a job may write several (train and validation)."""
 
     def __init__(self, target: Target, *, clock: Callable[[], float] = time.time) -> None:
         super().__init__(target, clock=clock)
         self._runs = EventRuns(target.path)
+        self._several = False
         self._hparams: tuple[Path, dict[str, str]] | None = None
 
     def read(self, deadline: float) -> Reading:
@@ -36,11 +37,11 @@ class TensorBoardSource(ForeignSource):
         series = self._by_name()
         newest = runs.newest
         arguments = parse_arguments((newest.text(ARGUMENTS_TAG) if newest else None) or "")
-        step = newest.scalars.step if newest else None
-        epoch = _epoch(newest)
+        current = runs.current()
+        step = max((run.scalars.step for run in current if run.scalars.step is not None), default=None)
+        epoch = next((epoch for run in current if (epoch := _epoch(run)) is not None), None)
         metrics = {name: tag.summary() for name, tag in series.items()}
-        own = {name: series[name] for name in series if newest and name in self._names_of(newest)}
-        loss = loss_name(own) or loss_name(series)
+        loss = loss_name(name for run in current for name in self._names_of(run) if name in series)
         return Reading(
             metrics=metrics,
             curve=lambda name: _curve(series, name),
@@ -64,16 +65,16 @@ class TensorBoardSource(ForeignSource):
 
     def _by_name(self) -> dict[str, TagSeries]:
         with_scalars = [run for run in self._runs.runs.values() if run.scalars.tags]
-        several = len(with_scalars) > 1
+        self._several = len(with_scalars) > 1
         found: dict[str, TagSeries] = {}
         for run in with_scalars:
-            for tag, series in run.scalars.tags.items():
+            for name, series in zip(self._names_of(run), run.scalars.tags.values(), strict=True):
                 if len(found) < MOST_NAMES:
-                    found[_name(run, tag) if several else tag] = series
+                    found[name] = series
         return found
 
-    def _names_of(self, run: EventRun) -> set[str]:
-        return {*run.scalars.tags, *(_name(run, tag) for tag in run.scalars.tags)}
+    def _names_of(self, run: EventRun) -> list[str]:
+        return [_name(run, tag) if self._several else tag for tag in run.scalars.tags]
 
     def _notes(self, has_scalars: bool) -> tuple[str, ...]:
         left_out = sum(run.scalars.names_left_out for run in self._runs.runs.values())
@@ -135,9 +136,7 @@ def pause_of(series: TagSeries | None) -> float | None:
     return max(0.0, series.recent[-1][1] - series.recent[0][1]) / (len(series.recent) - 1)
 
 
-def _epoch(run: EventRun | None) -> float | None:
-    if run is None:
-        return None
+def _epoch(run: EventRun) -> float | None:
     return next((value for tag in EPOCH_TAGS if (value := run.scalars.last(tag)) is not None), None)
 
 
