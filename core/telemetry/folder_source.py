@@ -19,7 +19,7 @@ from trainwiz.core.telemetry.on_machine import while_it_runs, with_machine, with
 from trainwiz.core.telemetry.open_files import is_written, open_files
 from trainwiz.core.telemetry.process_facts import working_folder
 from trainwiz.core.telemetry.process_table import ProcessTable
-from trainwiz.core.telemetry.snapshot import Snapshot
+from trainwiz.core.telemetry.snapshot import Ending, Snapshot
 from trainwiz.core.telemetry.source import Source
 from trainwiz.core.telemetry.training_words import NEVER, is_python, program_of
 
@@ -54,11 +54,17 @@ def began(event_file: Path) -> int | None:
     flush only, so that no descriptor tells.
     """
     match = EVENT_FILE.fullmatch(event_file.name)
-    if match is None or not match["pid"] or match["host"] != platform.node():
+    if match is None or not was_begun_here(event_file):
         return None
     process = identify(int(match["pid"]))
     # A number that was used again belongs to a process that began after the file.
     return process.pid if process is not None and process.create_time <= float(match["began"]) + CLOCK_SLACK_S else None
+
+
+def was_begun_here(event_file: Path) -> bool:
+    """Whether the name of an event file says that a process of this machine began it."""
+    match = EVENT_FILE.fullmatch(event_file.name)
+    return match is not None and bool(match["pid"]) and match["host"] == platform.node() != "localhost"
 
 
 def _writer_below(pid: int, place: Path, table: ProcessTable) -> int | None:
@@ -107,6 +113,9 @@ class FolderSource(Source):
         self._machine: LiveMachine | None = None
         self._history = MachineHistory()
         self._next_look_s = 0.0
+        self._writer_gone = False
+        """The process that wrote was seen, or named by a file, and has ended."""
+        self._last_step: int | None = None
 
     def poll(self, curves: Iterable[str] = ()) -> Snapshot:
         """One look at the files, and at the job where there is one."""
@@ -115,7 +124,7 @@ class FolderSource(Source):
         if job is None and not snapshot.behind and time.monotonic() >= self._next_look_s:
             job = self._look(tuple(map(Path, snapshot.read_from)))
         if job is None or self._machine is None:
-            return with_reasons(snapshot, {"machine": NOT_HERE})
+            return with_reasons(self._once_its_writer_is_gone(snapshot), {"machine": NOT_HERE})
         row = self._machine.sample()
         if row is not None:
             self._history.add_rows([row])
@@ -140,15 +149,34 @@ class FolderSource(Source):
 
     def _living_job(self) -> Job | None:
         if self._job is not None and not self._job.is_alive():
+            self._writer_gone = True
             self._drop()
         return self._job
+
+    def _once_its_writer_is_gone(self, snapshot: Snapshot) -> Snapshot:
+        """Files that were written just now look alive; not where their writer is known to have ended.
+
+        When they grow all the same, somebody else writes.
+        """
+        if not self._writer_gone or snapshot.status != "running" or snapshot.behind:
+            return snapshot
+        if self._last_step is not None and snapshot.step != self._last_step:
+            self._writer_gone, self._last_step = False, None
+            return snapshot
+        self._last_step = snapshot.step
+        where = "" if snapshot.step is None else f" at step {snapshot.step:,}"
+        ending = Ending(f"The process that wrote it has ended{where}; how it ended is not known.")
+        return dataclasses.replace(snapshot, status="quiet", eta_s=None, ending=ending)
 
     def _look(self, files: Iterable[Path]) -> Job | None:
         """Look for the job, as often as keeps it cheap."""
         started_s = time.thread_time()
         table = ProcessTable()
         self._job = job_writing_to(self._path, files, table)
-        if self._job is not None:
+        if self._job is None:
+            self._writer_gone = self._writer_gone or any(map(was_begun_here, files))
+        else:
+            self._writer_gone, self._last_step = False, None
             self._clues = clues_of(self._job, table)
             roots = (root.pid for root in self._job.roots)
             self._machine = LiveMachine(roots, self._path, clock=self._clock)

@@ -23,6 +23,7 @@ from trainwiz.core.telemetry.target import Target
 LOOK_EVERY_S = 5.0
 """How often the job's files are looked for: an event file appears with the first logged step."""
 SHARE_OF_A_CORE_FOR_LOOKS = 0.003
+ENDED = "its processes have ended, and those of others are not shown"
 FIRST_LOAD_S = 0.3
 """`read_all` waits this long between two samples: CPU load is what happened in between."""
 
@@ -61,7 +62,10 @@ class ProcessSource(Source):
         if not alive:
             status = "finished" if snapshot.status == "finished" else "quiet"
             ending = self._ending(snapshot)
-            return dataclasses.replace(snapshot, status=status, eta_s=None, ended_s=self._ended_s, ending=ending)
+            unavailable = {**snapshot.unavailable, "machine": ENDED}
+            return dataclasses.replace(
+                snapshot, status=status, eta_s=None, ended_s=self._ended_s, ending=ending, unavailable=unavailable
+            )
         snapshot = with_machine(while_it_runs(snapshot), self._history, uses_gpu=self._clues.uses_gpu)
         return with_reasons(snapshot, self._reasons(snapshot))
 
