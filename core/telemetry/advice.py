@@ -37,7 +37,8 @@ def advise(
 
     `peak_memory_bytes` is the highest use of the planned device that was seen; `checkpoint_bytes`
     what the next checkpoint takes; `now_s` and `began_s` are the times of the look and of the
-    start of the attempt (Unix time). `recorded` is what the run record carries: objects with `text` and perhaps `severity`, `code` and `remedy`.
+    start of the attempt (Unix time). `recorded` is what the run record carries: objects with `text`
+    and perhaps `severity`, `code` and `remedy`.
     """
     metrics, planned, course = metrics or {}, planned or Planned(), course or Course()
     advice = [*loss_advice(metrics, non_finite_steps or {}, course), *pace_advice(pace, planned)]
