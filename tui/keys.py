@@ -50,6 +50,9 @@ class KeyBinding:
 REMEDY_KEYS = "123456789"
 PANEL_NAMES = ("plot", "pace", "device", "RAM and disk", "advice", "log")
 """The panels of the monitor in the order of their digits."""
+PANELS_BY_DIGIT = "Show one panel alone: {}; the same key goes back.".format(
+    ", ".join(f"{place} {name}" for place, name in enumerate(PANEL_NAMES, start=1))
+)
 
 KEYS: tuple[KeyBinding, ...] = (
     KeyBinding("app.help", "f1,question_mark", "help", "help", "Explain what has the focus, and list all keys.", "app"),
@@ -146,7 +149,7 @@ KEYS: tuple[KeyBinding, ...] = (
             str(place),
             f"one_panel({place})",
             "panels" if place == 1 else name,
-            f"Show the {name} panel alone; the same key goes back.",
+            PANELS_BY_DIGIT if place == 1 else f"Show the {name} panel alone; the same key goes back.",
             "monitor",
             label="1-6" if place == 1 else "",
             rank=1 if place == 1 else 9,

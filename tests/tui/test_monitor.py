@@ -80,7 +80,7 @@ async def test_a_running_run_at_a_glance(tmp_path: Path) -> None:
         texts = {type(panel).__name__: panel.content().plain for panel in screen.query(MonitorPanel)}
         assert "5.3 of 7.8 GiB" in texts["DevicePanel"] and "planned 5.4 GiB" in texts["DevicePanel"]
         assert "79 °C, throttles" in texts["DevicePanel"]
-        assert "trainer 9.8  workers 12 × 0.7  supervisor 0.04" in texts["HostPanel"]
+        assert "trainer 9.8  workers 12 × 0.70  supervisor 0.04" in texts["HostPanel"]
         assert "real 1,523 tokens/s   padded 2,695   data wait 2 %" in texts["PacePanel"]
         assert "planned 460 to 1,150 s a step   measured 742   ✓" in texts["PacePanel"]
         assert "! Heat limits the clock of GPU 0" in texts["AdvicePanel"]

@@ -216,4 +216,6 @@ class MonitorScreen(LookingScreen, PanelScreen, RunActions):
             parts.insert(0, (panel.title_text, panel.help_text))
         elif isinstance(panel, LogView):
             parts.insert(0, ("log", LOG_HELP))
-        self.app.push_screen(HelpCard("Monitor", parts, self.key_rows()))
+        # The keys of the panel that is explained come first.
+        rows = sorted(self.key_rows(), key=lambda row: row.screen in ("monitor", "app"))
+        self.app.push_screen(HelpCard("Monitor", parts, rows))

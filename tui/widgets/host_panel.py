@@ -22,7 +22,8 @@ ROLE_NAMES = {
     "guard": ("supervisor", "supervisors"),
 }
 ROOM_FOR_REASON = 4
-SMALL_BYTES = 0.3 * GIB
+SMALL_BYTES = GIB
+"""Below it two decimals: what is read here adds up to what ps says."""
 LEAST_BYTES = 16 * 1024**2
 DISK_WORTH_SAYING_S = 30 * 86400.0
 
