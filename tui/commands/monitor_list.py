@@ -26,7 +26,6 @@ MARKS: dict[str, tuple[str, str]] = {
 ACTIVE_MARK = ("●", "note")
 HEADINGS = ("name", "status", "step", "loss", "what", "began")
 RIGHT = (2, 3)
-WIDEST_NAME = 48
 WIDEST_WHAT = 60
 SOURCES = {"trainer": "Trainer", "tensorboard": "TensorBoard", "process": "process"}
 
@@ -52,7 +51,7 @@ def say_targets(found: Sequence[Found], *, as_json: bool, now_s: float | None = 
 def cells(found: Found, now_s: float) -> tuple[str, str, str, str, str, str]:
     """One row as plain text, in the order of HEADINGS."""
     return (
-        plain_text(name_to_give(found), WIDEST_NAME),
+        plain_text(name_to_give(found)),
         found.status,
         steps(found),
         "-" if found.loss is None else f"{found.loss:.4g}",

@@ -122,9 +122,12 @@ class RunPicker(Screen[None]):
         ]
 
     def _cells(self, found: Found) -> tuple[str, ...]:
-        """As in the list of the command; a process with the name of its program beside its number."""
-        first, *rest = cells(found, self._clock())
-        return (plain_text(found.target.name) if found.target.kind == "process" else first, *rest)
+        """As in the list of the command, with the short name; what is given to the command stands beside what it is."""
+        to_give, status, step, loss, what, began = cells(found, self._clock())
+        name = plain_text(found.target.name)
+        where = to_give if to_give != name and found.target.kind != "process" else "-"
+        beside = "  ".join(part for part in (what, where) if part != "-") or "-"
+        return name, status, step, loss, beside, began
 
     def _line(self, row: tuple[str, ...], name: str, figures: str) -> Content:
         _, status, _, _, what, began = row

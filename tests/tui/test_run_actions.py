@@ -1,0 +1,265 @@
+"""The keys of the monitor that do something to a run: asked first, refused in a sentence, kept in the folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from textual.app import App
+from textual.pilot import Pilot
+from textual.widgets import Input, Static
+from trainwiz.core.run.actions import StopCost
+from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.run.notes import NOTES_JSONL, read_notes
+from trainwiz.core.run.state import read_state
+from trainwiz.core.supervise.marks import marked_processes
+from trainwiz.core.telemetry.target import Target
+from trainwiz.tui.app import TrainwizApp
+from trainwiz.tui.cli import main
+from trainwiz.tui.screens.command_card import CommandCard
+from trainwiz.tui.screens.monitor import MonitorScreen
+from trainwiz.tui.screens.note_dialog import NoteDialog
+from trainwiz.tui.screens.resume_dialog import ResumeDialog
+from trainwiz.tui.screens.stop_dialog import StopDialog, now_words, with_checkpoint_words
+from trainwiz.tui.widgets.action_button import ActionButton
+
+from tests.core.run.checkpoint_files import write_checkpoint
+from tests.core.telemetry.written_run import NOW_S, write_run
+
+WIDE = (120, 40)
+SMALL = ("--length", "32", "--micro-batch", "2", "--target-samples", "4", "--set", "data.sources.0.max_rows=120")
+
+
+def monitor_app(target: Target, *, readonly: bool = False, clock: Callable[[], float] = lambda: NOW_S) -> TrainwizApp:
+    return TrainwizApp(lambda: MonitorScreen(target, readonly, interval_s=0.3, clock=clock), ascii_only=False)
+
+
+def of(folder: Path, replay_speed: float | None = None) -> Target:
+    return Target("run", folder, folder.name, replay_speed=replay_speed)
+
+
+async def until(pilot: Pilot[int], holds: Callable[[], object], seconds: float = 10.0) -> None:
+    for _ in range(int(seconds / 0.05)):
+        if holds():
+            await pilot.pause()
+            return
+        await pilot.pause(0.05)
+    raise AssertionError("it did not happen in time")
+
+
+async def looked(pilot: Pilot[int]) -> MonitorScreen:
+    screen = pilot.app.screen
+    assert isinstance(screen, MonitorScreen)
+    await until(pilot, lambda: screen.snapshot is not None)
+    return screen
+
+
+def said(app: App[int]) -> list[str]:
+    return [notice.message for notice in app._notifications]
+
+
+def words_of(pilot: Pilot[int], selector: str) -> str:
+    return str(pilot.app.screen.query_one(selector, Static).render())
+
+
+async def test_the_stop_dialog_says_what_each_way_costs(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    write_checkpoint(folder, 1580)
+    async with monitor_app(of(folder)).run_test(size=WIDE) as pilot:
+        await looked(pilot)
+        await pilot.press("s")
+        assert isinstance(pilot.app.screen, StopDialog)
+        await until(pilot, lambda: "checkpoint-1580" in words_of(pilot, "#at-once"))
+        assert "loses 20 steps, about 4.1 h of work (since checkpoint-1580)" in words_of(pilot, "#at-once")
+        assert "up to 12 min of work are computed again" in words_of(pilot, "#with-checkpoint")
+        buttons = [button.action for button in pilot.app.screen.query(ActionButton)]
+        assert buttons == ["checkpoint", "cancel", "now"]
+
+
+@pytest.mark.parametrize(
+    ("cost", "words"),
+    [
+        (StopCost(2400.0, 0.0, 5000.0, None, 3, 7200.0), ["within 40 min", "After 83 min it is ended without"]),
+        (StopCost(0.3, 0.4, 62.0, None, 3, 1.0), ["within 1 s"]),
+        (StopCost(None, None, 60.0, None, None, None), ["goes on from there."]),
+    ],
+)
+def test_the_wait_for_a_checkpoint_in_words(cost: StopCost, words: list[str]) -> None:
+    text = with_checkpoint_words(cost)
+    assert all(word in text for word in words), text
+    assert "computed again" not in text
+
+
+@pytest.mark.parametrize(
+    ("cost", "words"),
+    [
+        (
+            StopCost(1.0, 0.0, 60.0, None, 3, 7200.0),
+            "3 steps, about 2 h of work (all so far: there is no checkpoint yet)",
+        ),
+        (StopCost(1.0, 0.0, 60.0, "checkpoint-9", 1, None), "1 step (since checkpoint-9)"),
+        (StopCost(1.0, 0.0, 60.0, "checkpoint-9", 0, 0.0), "loses nothing (since checkpoint-9)"),
+        (StopCost(None, None, 60.0, None, None, None), "No step was logged yet"),
+    ],
+)
+def test_what_a_stop_at_once_loses_in_words(cost: StopCost, words: str) -> None:
+    assert words in now_words(cost)
+
+
+async def test_a_note_is_written_and_shown(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    async with monitor_app(of(folder)).run_test(size=WIDE) as pilot:
+        screen = await looked(pilot)
+        await pilot.press("n")
+        assert isinstance(pilot.app.screen, NoteDialog)
+        await pilot.press(*"lr")
+        pilot.app.screen.query_one(Input).value += " [red]\x1b[31mtoo high"
+        await pilot.press("enter")
+        await until(pilot, lambda: screen.snapshot is not None and screen.snapshot.notes)
+        (note,) = read_notes(folder)
+        assert (note.text, note.step) == ("lr [red]too high", 1600)
+        assert screen.snapshot is not None
+        assert any("lr [red]too high" in advice.text for advice in screen.snapshot.advice)
+
+
+async def test_an_empty_note_and_escape_write_nothing(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    async with monitor_app(of(folder)).run_test(size=WIDE) as pilot:
+        screen = await looked(pilot)
+        await pilot.press("n", "enter")
+        assert pilot.app.screen is screen
+        await pilot.press("n", "x", "escape")
+        assert pilot.app.screen is screen
+        await pilot.pause(0.2)
+        assert not (folder / NOTES_JSONL).exists()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+async def test_a_note_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    folder.chmod(0o555)
+    try:
+        async with monitor_app(of(folder)).run_test(size=WIDE) as pilot:
+            await looked(pilot)
+            await pilot.press("n", "x", "enter")
+            await until(pilot, lambda: said(pilot.app))
+            assert "could not be written" in said(pilot.app)[0]
+    finally:
+        folder.chmod(0o755)
+
+
+async def test_a_note_into_a_folder_that_is_gone_is_a_sentence(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    (folder / NOTES_JSONL).mkdir()
+    async with monitor_app(of(folder)).run_test(size=WIDE) as pilot:
+        await looked(pilot)
+        await pilot.press("n", "x", "enter")
+        await until(pilot, lambda: any("could not be written" in message for message in said(pilot.app)))
+
+
+async def test_the_command_is_shown_and_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write_run(tmp_path / "run", status="stopped")
+    (folder / "launch.sh").write_text('#!/bin/bash\nexec accelerate launch -m \\\n  x . "$@"\n')
+    async with monitor_app(of(folder)).run_test(size=WIDE) as pilot:
+        await looked(pilot)
+        await pilot.press("c")
+        assert isinstance(pilot.app.screen, CommandCard)
+        assert pilot.app.clipboard == f"bash {folder}/launch.sh"
+        await pilot.press("2")
+        assert pilot.app.clipboard == f"cd {folder} && accelerate launch -m x ."
+        await pilot.press("9")
+        assert words_of(pilot, "#copied") == "Copied 2: what that runs."
+        text = " ".join(str(widget.render()) for widget in pilot.app.screen.query(Static))
+        assert f"trainwiz runs resume {folder}" in text
+
+
+async def test_resume_asks_and_no_changes_nothing(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", status="stopped")
+    write_checkpoint(folder, 1600)
+    before = (folder / "state.json").read_bytes()
+    async with monitor_app(of(folder)).run_test(size=WIDE) as pilot:
+        screen = await looked(pilot)
+        await pilot.press("r")
+        assert isinstance(pilot.app.screen, ResumeDialog)
+        await until(pilot, lambda: "checkpoint-1600 (step 1,600)" in words_of(pilot, "#start"))
+        await pilot.press("right", "enter")
+        assert pilot.app.screen is screen
+    assert (folder / "state.json").read_bytes() == before
+
+
+async def test_a_run_that_cannot_be_resumed_is_a_sentence(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", status="stopped")
+    (folder / "run.yaml").write_text("name: [")
+    async with monitor_app(of(folder)).run_test(size=WIDE) as pilot:
+        await looked(pilot)
+        await pilot.press("r", "enter")
+        await until(pilot, lambda: any("run.yaml is broken at line 1" in message for message in said(pilot.app)))
+
+
+@pytest.mark.parametrize("key", ["s", "r", "n"])
+async def test_readonly_refuses_what_changes_the_run(tmp_path: Path, key: str) -> None:
+    status = "stopped" if key == "r" else "running"
+    async with monitor_app(of(write_run(tmp_path / "run", status=status)), readonly=True).run_test(size=WIDE) as pilot:
+        screen = await looked(pilot)
+        await pilot.press(key)
+        assert pilot.app.screen is screen
+        assert "read-only" in said(pilot.app)[0]
+
+
+@pytest.mark.parametrize("key", ["s", "r", "n"])
+async def test_a_replay_refuses_what_changes_the_run(tmp_path: Path, key: str) -> None:
+    folder = write_run(tmp_path / "run", status="finished", steps=20)
+    async with monitor_app(of(folder, replay_speed=0.001)).run_test(size=WIDE) as pilot:
+        screen = await looked(pilot)
+        await pilot.press(key)
+        assert pilot.app.screen is screen
+        assert "replay" in said(pilot.app)[0]
+
+
+async def test_space_holds_a_replay(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", status="finished", steps=20)
+    async with monitor_app(of(folder, replay_speed=5000.0)).run_test(size=WIDE) as pilot:
+        screen = await looked(pilot)
+        await pilot.press("space")
+        await until(pilot, lambda: screen.snapshot is not None and screen.snapshot.replay_speed == 0.0)
+        assert screen.snapshot is not None
+        held = screen.snapshot.replayed_s
+        await pilot.pause(0.7)
+        assert screen.snapshot.replayed_s == held
+        await pilot.press("space")
+        await until(pilot, lambda: screen.snapshot is not None and screen.snapshot.replayed_s != held)
+
+
+@pytest.fixture
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The current folder; whatever was started in it is ended."""
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    for state_json in tmp_path.rglob("state.json"):
+        for pid in marked_processes(read_state(RunFolder(state_json.parent)).mark or "none"):
+            os.kill(pid, 9)
+
+
+@pytest.mark.real
+async def test_a_real_run_is_stopped_and_resumed_from_the_monitor(own_folder: Path) -> None:
+    arguments = ("--yes", *SMALL, "--max-steps", "60", "--output-dir", "run", "--detach", "--plain")
+    assert main(arguments) == 0
+    run = RunFolder(own_folder / "run")
+    async with monitor_app(of(run.path), clock=time.time).run_test(size=WIDE) as pilot:
+        screen = await looked(pilot)
+        await until(pilot, lambda: screen.snapshot is not None and (screen.snapshot.step or 0) >= 3, 90)
+        await pilot.press("s", "enter")
+        await until(pilot, lambda: screen.snapshot is not None and screen.snapshot.status == "stopped", 60)
+        assert list(run.path.glob("checkpoint-*"))
+        stopped_at = screen.snapshot.step if screen.snapshot else None
+        assert stopped_at is not None and stopped_at < 60
+        await pilot.press("r")
+        await pilot.press("enter")
+        await until(pilot, lambda: screen.snapshot is not None and screen.snapshot.status == "finished", 90)
+        assert screen.snapshot is not None and screen.snapshot.step == 60
+    attempts = json.loads(run.state_json.read_text())["attempts"]
+    assert [attempt["resume"] for attempt in attempts] == [None, f"checkpoint-{stopped_at}"]

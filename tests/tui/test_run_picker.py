@@ -1,0 +1,112 @@
+"""The list of what can be watched: it follows what happens, and enter watches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+from textual.widgets import OptionList, Static
+from trainwiz.core.errors import usage_error
+from trainwiz.core.telemetry.discovery import Found
+from trainwiz.core.telemetry.target import Target
+from trainwiz.tui.app import TrainwizApp
+from trainwiz.tui.screens import run_picker
+from trainwiz.tui.screens.monitor import MonitorScreen
+from trainwiz.tui.screens.run_picker import RunPicker
+from trainwiz.tui.widgets.help_card import HelpCard
+
+from tests.core.telemetry.written_run import NOW_S, write_run
+
+
+def found(folder: Path, status: str = "running", **more: object) -> Found:
+    return Found(Target("run", folder, folder.name), status, "esm2-650m", started_s=NOW_S - 3600, **more)  # type: ignore[arg-type]
+
+
+def picker_app(find: Callable[[], list[Found]]) -> TrainwizApp:
+    def watch(target: Target) -> MonitorScreen:
+        return MonitorScreen(target, interval_s=3600.0, clock=lambda: NOW_S)
+
+    return TrainwizApp(lambda: RunPicker(watch, find=find, clock=lambda: NOW_S), ascii_only=False)
+
+
+async def listed(pilot: Pilot[int], count: int) -> list[str]:
+    for _ in range(200):
+        options = pilot.app.screen.query_one(OptionList)
+        if options.option_count == count:
+            return [str(options.get_option_at_index(index).prompt) for index in range(count)]
+        await pilot.pause(0.05)
+    raise AssertionError("the list did not come")
+
+
+def title(pilot: Pilot[int]) -> str:
+    return str(pilot.app.screen.query_one("#title", Static).render())
+
+
+@pytest.mark.parametrize("size", [(60, 20), (80, 24), (120, 40)])
+async def test_it_lists_and_enter_watches(tmp_path: Path, size: tuple[int, int]) -> None:
+    first = write_run(tmp_path / "first", steps=5)
+    second = write_run(tmp_path / "second", steps=5)
+    both = [found(first, step=20, max_steps=500), found(second, "finished", step=500, max_steps=500, loss=2.5)]
+    async with picker_app(lambda: both).run_test(size=size) as pilot:
+        lines = await listed(pilot, 2)
+        assert "● running" in lines[0] and "first" in lines[0]
+        assert "✓ finished" in lines[1]
+        assert all(len(line) <= size[0] - 2 for line in lines)
+        assert title(pilot).startswith("1 running, 1 ended.")
+        if size[0] >= 120:
+            assert "step 20 of 500" in lines[0] and "60 min ago" in lines[0]
+        await pilot.press("down", "enter")
+        await pilot.pause()
+        screen = pilot.app.screen
+        assert isinstance(screen, MonitorScreen) and screen.target.name == "second"
+        await pilot.press("q")
+    assert pilot.app.return_value == 0
+
+
+async def test_it_follows_what_happens_and_keeps_the_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_picker, "REFRESH_S", 0.1)
+    there = [found(tmp_path / "a"), found(tmp_path / "b")]
+    async with picker_app(lambda: list(there)).run_test(size=(120, 40)) as pilot:
+        await listed(pilot, 2)
+        await pilot.press("down")
+        there.insert(0, found(tmp_path / "new"))
+        await listed(pilot, 3)
+        assert pilot.app.screen.query_one(OptionList).highlighted == 2
+        there.clear()
+        await listed(pilot, 0)
+        assert title(pilot) == "There is nothing to watch any more."
+        await pilot.press("enter")
+        assert isinstance(pilot.app.screen, RunPicker)
+
+
+async def test_hostile_names_stay_text(tmp_path: Path) -> None:
+    hostile = Found(
+        Target("process", tmp_path, "\x1b[31m[red]x[/red]", pid=5), "running", "[@click=app.quit]y[/]\n\x07"
+    )
+    async with picker_app(lambda: [hostile]).run_test(size=(120, 40)) as pilot:
+        (line,) = await listed(pilot, 1)
+        assert "[red]x[/red]" in line and "[@click=app.quit]y[/]" in line
+        assert "\x1b" not in line and "\x07" not in line and "\n" not in line
+
+
+async def test_a_failing_search_is_a_sentence() -> None:
+    def fail() -> list[Found]:
+        raise usage_error("broken", "runs", "The folder runs cannot be read.")
+
+    async with picker_app(fail).run_test(size=(120, 40)) as pilot:
+        for _ in range(100):
+            if "cannot be read" in title(pilot):
+                break
+            await pilot.pause(0.05)
+        assert title(pilot) == "The folder runs cannot be read."
+
+
+async def test_help_and_leaving(tmp_path: Path) -> None:
+    async with picker_app(lambda: [found(tmp_path / "a")]).run_test(size=(80, 24)) as pilot:
+        await listed(pilot, 1)
+        await pilot.press("f1")
+        assert isinstance(pilot.app.screen, HelpCard)
+        await pilot.press("escape", "escape")
+    assert pilot.app.return_value == 0
