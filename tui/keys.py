@@ -12,7 +12,7 @@ from typing import Literal
 from textual.binding import Binding
 
 ScreenName = Literal[
-    "app", "plan", "edit", "files", "monitor", "metric", "cards", "gpu", "log", "dialog", "confirm", "list"
+    "app", "plan", "edit", "files", "monitor", "metric", "cards", "gpu", "log", "dialog", "confirm", "list", "picker"
 ]
 Need = Literal["", "stop", "stop_now", "resume", "plan", "command", "note", "replay"]
 """What a run must offer (`Snapshot.actions`, a replay) for a key to work."""
