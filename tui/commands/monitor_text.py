@@ -35,7 +35,7 @@ ELSEWHERE = frozenset(
 )
 """Metrics that the lines about pace and memory speak of."""
 MOST_METRICS = 6
-LONGEST_NAME = 60
+LONGEST_NAME = 48
 MOST_FILES = 3
 ADVICE_WORDS = {"error": "urgent: ", "warning": "warning: ", "note": "", "ok": ""}
 GAP = "   "
@@ -102,8 +102,14 @@ def leading_metric(snapshot: Snapshot) -> list[str]:
     for name in names:
         summary = snapshot.metrics.get(name)
         if summary is not None and summary.last is not None:
-            return [f"{plain_text(name, LONGEST_NAME)} {shown_value(name, summary.last)}"]
+            return [f"{short_name(name)} {shown_value(name, summary.last)}"]
     return []
+
+
+def short_name(name: str) -> str:
+    """The name as text; of a long one the end, where the names of one job differ."""
+    whole = plain_text(name)
+    return whole if len(whole) <= LONGEST_NAME else f"…{whole[1 - LONGEST_NAME :]}"
 
 
 def shown_value(name: str, value: float) -> str:
@@ -130,7 +136,7 @@ def metric_parts(snapshot: Snapshot) -> list[str]:
     """The ones that most trainings have, in words; then others by their names, and how many there are beyond."""
     known = [(name, short) for name, short in WORDS if name in snapshot.metrics]
     rest = [name for name in snapshot.metrics if name not in dict(WORDS) and name not in ELSEWHERE]
-    shown = [*known, *((name, plain_text(name, LONGEST_NAME)) for name in rest[: max(0, MOST_METRICS - len(known))])]
+    shown = [*known, *((name, short_name(name)) for name in rest[: max(0, MOST_METRICS - len(known))])]
     parts = []
     for name, short in shown:
         summary = snapshot.metrics[name]

@@ -74,7 +74,7 @@ class MonitorScreen(LookingScreen, PanelScreen, RunActions):
 
     def compose(self) -> ComposeResult:
         marks = self.marks
-        yield RunHeader(self.target.name, marks=marks)
+        yield RunHeader(self.target.name, marks=marks, readonly=self.readonly)
         with Container(id="panels", classes=COLUMN):
             with Vertical(id="left", classes=COLUMN):
                 yield MetricPanel(marks=marks, glyphs=choose_glyphs(marks != UNICODE_MARKS)).add_class(PANEL, "-greedy")
@@ -105,7 +105,8 @@ class MonitorScreen(LookingScreen, PanelScreen, RunActions):
         own = keys_of(panel.key_table) if isinstance(panel, MonitorPanel) and panel.key_table else ()
         taken = {key for row in own for key in row.key.split(",")}
         rows = [row for row in keys_of("monitor") if self.offers(row.needs) and not taken & set(row.key.split(","))]
-        goes_on = self.snapshot is not None and self.snapshot.status in ACTIVE and not self.has_class("-narrow")
+        now = self.snapshot
+        goes_on = now is not None and now.status in ACTIVE and now.replayed_s is None and not self.has_class("-narrow")
         leave = "leave (the run goes on)" if goes_on else "leave"
         return [
             *rows,
