@@ -18,6 +18,8 @@ from trainwiz.core.telemetry.log import (
 )
 
 CHUNK_BYTES = 512 * 1024
+PAGE_BYTES = 48 * 1024
+"""Read at once where all lines are wanted: a page of them needs no more."""
 LONGEST_LINE_BYTES = 4 * CHUNK_BYTES
 """A longer line is cut, so that a file without line ends is read in bounded memory."""
 SEARCH_S = 0.25
@@ -107,6 +109,7 @@ class _Wanted:
         # Only ASCII has the same bytes in every case.
         self._needle = self._text.encode() if text.isascii() else b""
         self.everything = not text and level is None
+        self.chunk_bytes = PAGE_BYTES if self.everything else CHUNK_BYTES
 
     def takes(self, line: LogLine) -> bool:
         return self._text in line.text.casefold() and (
@@ -131,7 +134,7 @@ def _forward(file: BinaryIO, wanted: _Wanted, start: int, size: int, limit: int,
     found: list[PlacedLine] = []
     at = start
     while at < size and len(found) < limit:
-        data = _whole_lines(file, at, size)
+        data = _whole_lines(file, at, size, wanted.chunk_bytes)
         found += _lines_of(data, at, wanted)
         if not data.endswith(b"\n") and at + len(data) >= size:
             # The unfinished last line is shown, and read again.
@@ -154,7 +157,7 @@ def _backward(file: BinaryIO, wanted: _Wanted, stop: int, size: int, limit: int,
     parts: list[list[PlacedLine]] = []
     count, at = 0, stop
     while at > 0 and count < limit:
-        start, data = _lines_before(file, at)
+        start, data = _lines_before(file, at, wanted.chunk_bytes)
         lines = _lines_of(data, start, wanted)
         parts.append(lines)
         count += len(lines)
@@ -179,10 +182,10 @@ def _ends_line(file: BinaryIO, at: int) -> bool:
     return file.read(1) == b"\n"
 
 
-def _whole_lines(file: BinaryIO, start: int, size: int) -> bytes:
-    """Lines from `start` on, about CHUNK_BYTES of them; without a line end only at the end of the file or when cut."""
+def _whole_lines(file: BinaryIO, start: int, size: int, length: int) -> bytes:
+    """Lines from `start` on, about `length` bytes of them; without a line end only at the end of the file or when cut."""
     file.seek(start)
-    data = file.read(CHUNK_BYTES)
+    data = file.read(length)
     while b"\n" not in data and start + len(data) < size and len(data) < LONGEST_LINE_BYTES:
         more = file.read(CHUNK_BYTES)
         if not more:
@@ -194,9 +197,8 @@ def _whole_lines(file: BinaryIO, start: int, size: int) -> bytes:
     return data[:cut] if cut else data
 
 
-def _lines_before(file: BinaryIO, stop: int) -> tuple[int, bytes]:
+def _lines_before(file: BinaryIO, stop: int, length: int) -> tuple[int, bytes]:
     """Whole lines that end at `stop`, and where they begin."""
-    length = CHUNK_BYTES
     while True:
         start = max(0, stop - length)
         file.seek(start)

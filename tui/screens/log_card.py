@@ -130,9 +130,9 @@ class LogCard(ModalScreen[None]):
         self._window = window
         view.may_follow = window.at_end
         view.following = end or (view.following and show is None)
-        view.empty_text = self._empty_text(window)
         lines = [placed.line for placed in window.lines]
         view.show(lines, top=None if view.following else (window.place_of(top), above))
+        view.say_when_empty(self._empty_text(window))
         if show is not None:
             view.go_to_line(window.place_of(show), above=ROWS_ABOVE)
             self._mark_match()

@@ -61,6 +61,13 @@ class LogView(ScrollView, can_focus=True):
         self._lines = lines
         self._lay_out(top)
 
+    def say_when_empty(self, text: str) -> None:
+        """What stands where there are no lines."""
+        if text != self.empty_text:
+            self.empty_text = text
+            if not self._lines:
+                self._lay_out()
+
     def set_wrap(self, wrap: bool) -> None:
         """Wrap long lines, or cut them; the same line stays at the top."""
         top = self.top_line
@@ -122,14 +129,24 @@ class LogView(ScrollView, can_focus=True):
             self._shown, self._owners = [part for part, _ in rows], [index for _, index in rows]
         else:
             self._shown, self._owners = [line.text for line in self._lines], range(len(self._lines))
-        self.virtual_size = Size(width, len(self._shown))
+        self._resize_content(Size(width, len(self._shown)))
         if self.following:
             self._go_to_end()
             # The room may change with the layout that the new number of lines brings.
             self.call_after_refresh(self._go_to_end)
         elif top is not None:
             self.go_to_line(top[0], above=-top[1])
-        self.refresh()
+        self.refresh(self.size.region)
+
+    def _resize_content(self, size: Size) -> None:
+        """Textual lays out the whole screen for a new virtual size; that is needed only where a scrollbar comes or goes."""
+        room = self.scrollable_content_region.height
+        if (self.virtual_size.height > room) != (size.height > room) or size.width != self.virtual_size.width:
+            self.virtual_size = size
+            return
+        self.set_reactive(LogView.virtual_size, size)
+        if self.show_vertical_scrollbar and self.styles.scrollbar_size_vertical:
+            self.vertical_scrollbar.window_virtual_size = size.height
 
     def _go_to_end(self) -> None:
         # Forced, because Textual refuses to scroll what shows no scrollbar (yet).

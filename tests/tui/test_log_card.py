@@ -1,0 +1,279 @@
+"""The log card on real files: follow, search, filter by level, wrap, copy; lines of any kind stay text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from textual.app import ComposeResult
+from textual.pilot import Pilot
+from textual.screen import Screen
+from textual.widgets import Input
+from trainwiz.core.telemetry.log import LogLine
+from trainwiz.core.telemetry.log_file import LogFile
+from trainwiz.tui.app import TrainwizApp
+from trainwiz.tui.screens.log_card import LogCard, WholeLog
+from trainwiz.tui.widgets.log_view import LogView
+from trainwiz.tui.widgets.log_window import (
+    MOST_LINES,
+    LinesLog,
+    LogWindow,
+    earlier,
+    found_line,
+    later,
+    refreshed,
+    window_at,
+    window_at_end,
+)
+
+from tests.tui.test_monitor import until
+
+ERROR = "RuntimeError: CUDA error: out of memory"
+WARNING = "UserWarning: this is slow"
+
+
+class Blank(Screen[None]):
+    def compose(self) -> ComposeResult:
+        yield from ()
+
+
+def app_with(path: Path | None, lines: tuple[LogLine, ...] = ()) -> TrainwizApp:
+    app = TrainwizApp(Blank, ascii_only=False)
+    app.animation_level = "none"
+    card = LogCard("train.log", lambda: lines, path)
+    app.call_later(app.push_screen, card)
+    return app
+
+
+async def opened(pilot: Pilot) -> tuple[LogCard, WholeLog]:
+    await until(pilot, lambda: isinstance(pilot.app.screen, LogCard))
+    card = pilot.app.screen
+    assert isinstance(card, LogCard)
+    await until(pilot, lambda: bool(card.query_one(WholeLog).shown_lines) and not card._reading)
+    return card, card.query_one(WholeLog)
+
+
+def seen(view: LogView) -> list[str]:
+    top = int(view.scroll_offset.y)
+    return view.shown_lines[top : top + view.scrollable_content_region.height]
+
+
+def notices(pilot: Pilot) -> str:
+    return " ".join(notice.message for notice in pilot.app._notifications)
+
+
+def write_log(path: Path, lines: int = 50_000) -> Path:
+    """Numbered lines; one warning at 100, errors at 20,000 and 40,000."""
+    words = {100: WARNING, 20_000: ERROR, 40_000: ERROR}
+    path.write_text("".join(f"{words.get(number, 'line')} {number}\n" for number in range(lines)))
+    return path
+
+
+async def test_it_opens_at_the_end_and_follows(tmp_path: Path) -> None:
+    path = write_log(tmp_path / "train.log")
+    async with app_with(path).run_test(size=(80, 24)) as pilot:
+        card, view = await opened(pilot)
+        assert seen(view)[-1] == "line 49999"
+        with path.open("a") as file:
+            file.write("line 50000\nhalf a li")
+        await until(pilot, lambda: seen(view)[-1] == "half a li")
+        assert seen(view)[-2] == "line 50000"
+        with path.open("a") as file:
+            file.write("ne\n")
+        await until(pilot, lambda: seen(view)[-1] == "half a line")
+        assert "following" in str(view.border_subtitle)
+        # Far more at once than is laid out.
+        with path.open("a") as file:
+            file.write("".join(f"more {number}\n" for number in range(200_000)))
+        await until(pilot, lambda: seen(view)[-1] == "more 199999")
+        assert len(view.shown_lines) <= MOST_LINES
+        assert card._window.at_end
+
+
+async def test_the_whole_log_can_be_walked_from_its_start(tmp_path: Path) -> None:
+    path = write_log(tmp_path / "train.log", 1_500)
+    async with app_with(path).run_test(size=(80, 60)) as pilot:
+        card, view = await opened(pilot)
+        await pilot.press("home")
+        await until(pilot, lambda: seen(view)[0] == "line 0")
+        read: list[str] = seen(view)
+        for _ in range(100):
+            await pilot.press("pagedown")
+            await until(pilot, lambda: not card._reading)
+            await pilot.pause()
+            read += [line for line in seen(view) if line not in set(read[-120:])]
+            if card._window.at_end and view.scroll_offset.y >= view.max_scroll_y:
+                break
+        assert [line.split()[-1] for line in read] == [str(number) for number in range(1_500)]
+        await pilot.press("home")
+        await until(pilot, lambda: seen(view)[0] == "line 0")
+        await pilot.press("end")
+        await until(pilot, lambda: seen(view)[-1] == "line 1499" and view.following)
+
+
+async def test_a_reader_of_older_lines_is_left_alone(tmp_path: Path) -> None:
+    path = write_log(tmp_path / "train.log", 3_000)
+    async with app_with(path).run_test(size=(80, 24)) as pilot:
+        _, view = await opened(pilot)
+        await pilot.press("pageup", "pageup")
+        await pilot.pause(0.1)
+        before = seen(view)
+        with path.open("a") as file:
+            file.write("new\n" * 500)
+        await pilot.pause(1.2)
+        assert seen(view) == before
+        assert "at 9" in str(view.border_subtitle)
+
+
+async def test_search_goes_up_and_down_through_what_is_not_laid_out(tmp_path: Path) -> None:
+    path = write_log(tmp_path / "train.log")
+    async with app_with(path).run_test(size=(80, 24)) as pilot:
+        _, view = await opened(pilot)
+        await pilot.press("slash", *"cuda error", "enter")
+        await until(pilot, lambda: f"{ERROR} 40000" in seen(view))
+        await pilot.press("N")
+        await until(pilot, lambda: f"{ERROR} 20000" in seen(view))
+        await pilot.press("N")
+        await until(pilot, lambda: "not found further up" in notices(pilot))
+        assert f"{ERROR} 20000" in seen(view)
+        await pilot.press("n")
+        await until(pilot, lambda: f"{ERROR} 40000" in seen(view))
+        await pilot.press("n")
+        await until(pilot, lambda: "not found further down" in notices(pilot))
+        # The text stands out in more than colour.
+        row = view.shown_lines.index(f"{ERROR} 40000") - int(view.scroll_offset.y)
+        marked = [segment for segment in view.render_line(row) if segment.style and segment.style.reverse]
+        assert [segment.text for segment in marked] == ["CUDA error"]
+        await pilot.press("escape")
+        assert not isinstance(pilot.app.screen, LogCard)
+
+
+async def test_a_search_can_be_left_and_the_card_stays(tmp_path: Path) -> None:
+    async with app_with(write_log(tmp_path / "train.log", 100)).run_test(size=(80, 24)) as pilot:
+        card, view = await opened(pilot)
+        await pilot.press("slash", *"q[red]l")
+        assert card.query_one(Input).value == "q[red]l"
+        await pilot.press("escape")
+        assert pilot.app.screen is card and view.has_focus
+        await pilot.press("n", *"[red]", "enter")
+        await until(pilot, lambda: "“[red]” is not found in this log." in notices(pilot))
+        await pilot.press("l")
+        assert pilot.app.screen is not card
+
+
+async def test_levels_are_filtered_in_the_whole_log(tmp_path: Path) -> None:
+    path = write_log(tmp_path / "train.log")
+    async with app_with(path).run_test(size=(80, 24)) as pilot:
+        _, view = await opened(pilot)
+        await pilot.press("f")
+        everything = [f"{WARNING} 100", f"{ERROR} 20000", f"{ERROR} 40000"]
+        await until(pilot, lambda: view.shown_lines == everything)
+        assert "warnings and errors" in str(view.border_subtitle)
+        await pilot.press("f")
+        await until(pilot, lambda: view.shown_lines == everything[1:])
+        with path.open("a") as file:
+            file.write(f"a line\n{ERROR} 50001\n")
+        await until(pilot, lambda: view.shown_lines == [*everything[1:], f"{ERROR} 50001"])
+        await pilot.press("f")
+        await until(pilot, lambda: seen(view)[-1] == f"{ERROR} 50001" and "line 49999" in seen(view))
+
+
+async def test_no_error_is_said_and_so_is_no_log(tmp_path: Path) -> None:
+    async with app_with(write_log(tmp_path / "train.log", 50)).run_test(size=(80, 24)) as pilot:
+        _, view = await opened(pilot)
+        await pilot.press("f", "f")
+        await until(pilot, lambda: view.shown_lines == ["No errors in this log."])
+    async with app_with(tmp_path / "none.log").run_test(size=(80, 24)) as pilot:
+        _, view = await opened(pilot)
+        assert view.shown_lines == ["No output yet."]
+
+
+async def test_wrap_and_copy(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    path.write_text("x" * 100 + "\nlast\n")
+    async with app_with(path).run_test(size=(60, 20)) as pilot:
+        _, view = await opened(pilot)
+        assert len(view.shown_lines) == 3
+        await pilot.press("c")
+        assert pilot.app.clipboard == "x" * 100 + "\nlast"
+        assert "Copied 2 lines." in notices(pilot)
+        await pilot.press("w")
+        assert view.shown_lines == ["x" * 100, "last"]
+        await pilot.press("w")
+        assert len(view.shown_lines) == 3
+
+
+async def test_escape_codes_and_markup_stay_text(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    path.write_text("\x1b]0;owned\x07\x1b[31m[red]a[/red]\x1b[0m [@click=app.quit]x[/]\n")
+    async with app_with(path).run_test(size=(80, 24)) as pilot:
+        _, view = await opened(pilot)
+        assert view.shown_lines == ["[red]a[/red] [@click=app.quit]x[/]"]
+        assert "\x1b" not in "".join(segment.text for segment in view.render_line(0))
+
+
+async def test_lines_in_memory_are_searched_and_filtered_too() -> None:
+    lines = (LogLine("one"), LogLine(ERROR, "error"), LogLine("three"))
+    async with app_with(None, lines).run_test(size=(80, 24)) as pilot:
+        _, view = await opened(pilot)
+        assert view.shown_lines == ["one", ERROR, "three"]
+        await pilot.press("f")
+        await until(pilot, lambda: view.shown_lines == [ERROR])
+        assert "GiB" not in str(view.border_subtitle)
+
+
+def texts(window: LogWindow) -> list[str]:
+    return [placed.line.text for placed in window.lines]
+
+
+@pytest.mark.parametrize("in_memory", [False, True])
+def test_a_window_moves_without_a_gap(tmp_path: Path, in_memory: bool) -> None:
+    lines = [f"line {number}" for number in range(20_000)]
+    if in_memory:
+        kept = [LogLine(line) for line in lines]
+        log: LogFile | LinesLog = LinesLog(lambda: kept)
+    else:
+        (tmp_path / "log").write_text("\n".join(lines) + "\n")
+        log = LogFile(tmp_path / "log")
+    window = window_at_end(log, None)
+    assert texts(window)[-1] == lines[-1] and window.at_end
+    for _ in range(200):
+        if window.at_start:
+            break
+        window = earlier(log, None, window)
+        first = lines.index(texts(window)[0])
+        assert texts(window) == lines[first : first + len(window.lines)]
+        assert len(window.lines) <= MOST_LINES
+    assert texts(window)[0] == lines[0] and not window.at_end
+    for _ in range(200):
+        if window.at_end:
+            break
+        window = later(log, None, window)
+        first = lines.index(texts(window)[0])
+        assert texts(window) == lines[first : first + len(window.lines)]
+    assert texts(window)[-1] == lines[-1]
+    found = found_line(log, "line 1234", None, 0, 1, lambda at, size: True)
+    assert found is not None and found.line.text == "line 1234"
+    about = window_at(log, None, found.start)
+    assert texts(about)[about.place_of(found.start)] == "line 1234"
+
+
+def test_a_log_that_is_begun_anew_is_read_anew(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text("old\n" * 1000)
+    log = LogFile(path)
+    window = window_at_end(log, None)
+    assert refreshed(log, None, window) is window
+    path.write_text("new\n")
+    assert texts(refreshed(log, None, window)) == ["new"]
+
+
+def test_a_progress_bar_that_is_written_on_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text("start\n  1%|          | 1/100 [00:01<01:39,  1.00s/it]\n")
+    log = LogFile(path)
+    window = window_at_end(log, None)
+    with path.open("a") as file:
+        file.write("  2%|▏         | 2/100 [00:02<01:38,  1.00s/it]\n")
+    window = refreshed(log, None, window)
+    assert len(window.lines) == 2 and "2/100" in texts(window)[-1]
