@@ -22,6 +22,7 @@ from trainwiz.tui.widgets.monitor_panel import MonitorPanel
 from trainwiz.tui.widgets.plot import Plot
 from trainwiz.tui.widgets.plot_cursor import read_at, step_beside
 from trainwiz.tui.widgets.plot_range import StepRange
+from trainwiz.tui.widgets.repaint import LineKey, line_keys
 
 if TYPE_CHECKING:
     from trainwiz.core.telemetry.snapshot import Snapshot
@@ -65,6 +66,7 @@ class MetricPanel(MonitorPanel):
         self._chosen = False
         self._glyphs = glyphs
         self._data = PlotData()
+        self._drawn_values: list[LineKey] = []
 
     def compose(self) -> ComposeResult:
         yield Plot(glyphs=self._glyphs)
@@ -153,7 +155,10 @@ class MetricPanel(MonitorPanel):
             # Without a frame there is no title.
             parts.insert(0, Content.styled(plain_text(self.title_of(snapshot), 40), "$muted"))
         line = join_fitting(parts, max(1, self.content_size.width)) if parts else Content()
-        self.query_one("#values", Static).update(line)
+        keys = line_keys(line)
+        if keys != self._drawn_values:
+            self._drawn_values = keys
+            self.query_one("#values", Static).update(line, layout=False)
 
     @property
     def _read_curve(self) -> Curve:

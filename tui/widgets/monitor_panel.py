@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import RenderResult
@@ -44,7 +45,9 @@ class MonitorPanel(Widget, can_focus=True):
         self._title = title
         self.border_title = frame_title(title)
         self._drawn_title = title
-        self._drawn: list[LineKey] = []
+        self._drawn: Sequence[LineKey] = ()
+        # Looking for links in what is drawn takes longer than drawing it.
+        self.auto_links = False
 
     def show(self, snapshot: Snapshot) -> None:
         """Show this look; what reads as before is not drawn again."""
@@ -53,7 +56,7 @@ class MonitorPanel(Widget, can_focus=True):
         if title != self._drawn_title:
             self._drawn_title = title
             self.border_title = frame_title(title)
-        refresh_lines(self, self._drawn, line_keys(self.content()))
+        self._drawn = refresh_lines(self, self._drawn, line_keys(self.content()))
 
     def title_of(self, snapshot: Snapshot) -> str:
         """What stands in the frame."""
@@ -73,9 +76,7 @@ class MonitorPanel(Widget, can_focus=True):
         return [Content.styled(line, "$muted") for line in textwrap.wrap(plain_text(sentence, 400), max(10, width))]
 
     def render(self) -> RenderResult:
-        content = self.content()
-        self._drawn = line_keys(content)
-        return content
+        return self.content()
 
     def content(self) -> Content:
         """What is shown now."""

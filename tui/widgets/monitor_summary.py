@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from textual.app import RenderResult
@@ -13,6 +14,7 @@ from trainwiz.tui.widgets.device_panel import device_line
 from trainwiz.tui.widgets.host_panel import host_line
 from trainwiz.tui.widgets.meters import join_fitting
 from trainwiz.tui.widgets.pace_panel import token_parts
+from trainwiz.tui.widgets.repaint import LineKey, line_keys, refresh_lines
 
 if TYPE_CHECKING:
     from trainwiz.core.telemetry.snapshot import Snapshot
@@ -27,18 +29,15 @@ class MonitorSummary(Widget):
         super().__init__(id=id)
         self.marks = marks
         self.snapshot: Snapshot | None = None
-        self._drawn: tuple[str, tuple[object, ...]] = ("", ())
+        self._drawn: Sequence[LineKey] = ()
+        self.auto_links = False
 
     def show(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
-        content = self.content()
-        if not self.is_on_screen or (content.plain, tuple(content.spans)) != self._drawn:
-            self.refresh()
+        self._drawn = refresh_lines(self, self._drawn, line_keys(self.content()))
 
     def render(self) -> RenderResult:
-        content = self.content()
-        self._drawn = content.plain, tuple(content.spans)
-        return content
+        return self.content()
 
     def content(self) -> Content:
         """What is shown now."""

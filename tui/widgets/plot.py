@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -12,7 +13,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 from trainwiz.tui.widgets.canvas import BRAILLE, Glyphs
 from trainwiz.tui.widgets.drawing import Picture, PlotData, Row, draw_plot
-from trainwiz.tui.widgets.repaint import refresh_lines
+from trainwiz.tui.widgets.repaint import LineKey, refresh_lines
 
 
 class Plot(Widget):
@@ -65,6 +66,7 @@ class Plot(Widget):
         self._data = PlotData()
         self._glyphs = glyphs
         self._picture = Picture([])
+        self._drawn: Sequence[LineKey] = ()
         self._drag_from: float | None = None
 
     def show(self, data: PlotData) -> None:
@@ -87,9 +89,8 @@ class Plot(Widget):
         self._draw()
 
     def _draw(self) -> None:
-        before = self._picture.rows
         self._picture = draw_plot(self._data, self.size.width, self.size.height, self._glyphs)
-        refresh_lines(self, before, self._picture.rows)
+        self._drawn = refresh_lines(self, self._drawn, self._picture.rows)
 
     def render_line(self, y: int) -> Strip:
         rows = self._picture.rows
@@ -114,7 +115,7 @@ class Plot(Widget):
         self._picture = draw_plot(
             replace(self._data, uprights=(self._drag_from, step)), self.size.width, self.size.height, self._glyphs
         )
-        self.refresh()
+        self._drawn = refresh_lines(self, self._drawn, self._picture.rows)
 
     def on_mouse_up(self, event: MouseUp) -> None:
         start, self._drag_from = self._drag_from, None

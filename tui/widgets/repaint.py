@@ -8,7 +8,7 @@ from textual.content import Content
 from textual.geometry import Region
 from textual.widget import Widget
 
-LineKey = tuple[object, ...]
+LineKey = Sequence[object]
 
 
 def line_keys(content: Content) -> list[LineKey]:
@@ -16,15 +16,21 @@ def line_keys(content: Content) -> list[LineKey]:
     return [(line.plain, *line.spans) for line in content.split("\n", allow_blank=True)]
 
 
-def refresh_lines(widget: Widget, before: Sequence[object], after: Sequence[object]) -> None:
-    """Paint the lines that differ; all of the widget where there are more or fewer of them than before.
+def refresh_lines(widget: Widget, before: Sequence[LineKey], after: Sequence[LineKey]) -> Sequence[LineKey]:
+    """Paint the lines that differ, all of them where there are more or fewer; returns what is drawn then.
 
-    Textual paints a whole widget for every `refresh()`, which costs most of what a monitor takes.
+    Textual paints a whole widget for every `refresh()`, which costs most of what a monitor takes. What
+    is not on the screen is drawn when it comes there.
     """
-    if not widget.is_on_screen or len(before) != len(after):
+    if not widget.is_on_screen:
+        if before:
+            widget.refresh()
+        return ()
+    if len(before) != len(after):
         widget.refresh()
-        return
+        return after
     width = widget.content_size.width
     changed = [Region(0, y, width, 1) for y, (old, new) in enumerate(zip(before, after, strict=True)) if old != new]
     if changed:
         widget.refresh(*changed)
+    return after

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 import time
+from collections.abc import Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from textual.content import Content
 from textual.widget import Widget
 from trainwiz.core.plain import plain_text
 from trainwiz.tui.figures import duration
+from trainwiz.tui.keys import KEYS
 from trainwiz.tui.theme import UNICODE_MARKS, Marks
 from trainwiz.tui.widgets.meters import thin_bar
 from trainwiz.tui.widgets.pace_panel import step_seconds
@@ -31,6 +33,8 @@ STATUS_STYLES = {
     "stopped": "$warning",
     "lost": "$error",
 }
+RESUME = "trainwiz runs resume"
+RESUME_KEY = next(row.shown_key for row in KEYS if row.needs == "resume")
 SHORTEST_NAME = 4
 ROOMY = 96
 SOON_S = 20 * 3600.0
@@ -64,12 +68,16 @@ class RunHeader(Widget):
     RunHeader { height: auto; padding: 0 1; color: $foreground; }
     """
 
-    def __init__(self, name: str, *, marks: Marks = UNICODE_MARKS, id: str | None = None) -> None:
+    def __init__(
+        self, name: str, *, marks: Marks = UNICODE_MARKS, readonly: bool = False, id: str | None = None
+    ) -> None:
         super().__init__(id=id)
         self.marks = marks
+        self.readonly = readonly
         self._run_name = plain_text(name)
         self.snapshot: Snapshot | None = None
-        self._drawn: list[LineKey] = []
+        self._drawn: Sequence[LineKey] = ()
+        self.auto_links = False
 
     def show(self, snapshot: Snapshot) -> None:
         before, self.snapshot = self.snapshot, snapshot
@@ -77,9 +85,9 @@ class RunHeader(Widget):
         now = line_keys(self.content(width))
         if before is None or len(now) != len(self._drawn):
             self.refresh(layout=True)
+            self._drawn = now
         else:
-            refresh_lines(self, self._drawn, now)
-        self._drawn = now
+            self._drawn = refresh_lines(self, self._drawn, now)
 
     def render(self) -> RenderResult:
         return self.content(max(1, self.content_size.width or self.app.size.width - 2))
@@ -162,6 +170,8 @@ class RunHeader(Widget):
         ]
         if ending.remedy:
             text = plain_text(ending.remedy, 300)
+            if "resume" in snapshot.actions and RESUME in text and not self.readonly:
+                text += f"   or press {RESUME_KEY}"
             first, *rest = textwrap.wrap(text, max(10, width - 6)) or [""]
             lines.append(Content.assemble(("next  ", "$muted"), (first, "$accent")))
             lines += [Content.styled(f"      {line}", "$accent") for line in rest[:1]]
