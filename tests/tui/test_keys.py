@@ -12,6 +12,7 @@ from trainwiz.tui.screens.gpu_card import GpuCard
 from trainwiz.tui.screens.log_card import LogCard
 from trainwiz.tui.screens.monitor import MonitorScreen
 from trainwiz.tui.screens.plan import PlanScreen
+from trainwiz.tui.screens.run_picker import RunPicker
 from trainwiz.tui.screens.stop_dialog import StopDialog
 from trainwiz.tui.widgets.chooser import Chooser
 from trainwiz.tui.widgets.device_panel import DevicePanel
@@ -34,6 +35,7 @@ OWNERS = {
     "log": LogCard,
     "cards": DevicePanel,
     "gpu": GpuCard,
+    "picker": RunPicker,
 }
 
 

@@ -276,7 +276,7 @@ async def test_an_ended_run_has_no_stop_and_its_end_is_a_sentence(tmp_path: Path
     async with monitor_app(write_run(tmp_path / "run", status="failed", exit_=exit_)).run_test(size=WIDE) as pilot:
         screen = await looked(pilot)
         assert "✗ failed" in header_text(screen)
-        assert "The GPU ran out of memory.\nnext  trainwiz runs resume run" in header_text(screen)
+        assert "The GPU ran out of memory.\nnext  trainwiz runs resume run   or press r" in header_text(screen)
         assert "monitor.stop" not in {row.id for row in screen.key_rows()}
         await pilot.press("s")
         assert pilot.app.screen is screen
