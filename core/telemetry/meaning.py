@@ -163,7 +163,7 @@ def _by_part_of_a_name(text: str) -> Target:
         near = difflib.get_close_matches(Path(text).name, _entries(Path(text).parent), n=3, cutoff=0.6)
         hint = f" Did you mean {' or '.join(str(Path(text).parent / name) for name in near)}?" if near else ""
         raise usage_error("no_such_path", text, f"There is no file or folder {text!r}.{hint}")
-    near = difflib.get_close_matches(text, [*runs, *_entries(Path())], n=3, cutoff=0.4)
+    near = difflib.get_close_matches(text, [*runs, *_entries(Path())], n=3, cutoff=0.5)
     hint = f" Did you mean {' or '.join(near)}?" if near else _jobs_hint()
     raise usage_error("no_such_target", text, f"There is no run, file or process {text!r}.{hint}")
 
