@@ -42,6 +42,8 @@ class Reading:
     """When something was last written."""
     written_by_file_time: bool = False
     """`written_s` is the time of a file, which a copy has too: it does not show that something runs."""
+    ended: bool = False
+    """The job itself wrote that its training ended."""
     pause_s: float | None = None
     """Usual time between two points."""
     grew: bool = False
@@ -127,11 +129,11 @@ class ForeignSource(Source):
 def status_of(reading: Reading, now: float, written_s: float | None) -> str:
     """The rule for jobs that leave no state behind, as far as their files go.
 
-    "finished": the planned steps are reached. "running": something was written within QUIET_AFTER_S
+    "finished": the planned steps are reached, or the job wrote that it ended. "running": something was written within QUIET_AFTER_S
     or the time of QUIET_AFTER_PAUSES pauses between two points, whichever is longer. "quiet":
     anything else; where the process that writes is seen (folder_source), that is "running" as well.
     """
-    if reading.step is not None and reading.max_steps and reading.step >= reading.max_steps:
+    if reading.ended or (reading.step is not None and reading.max_steps and reading.step >= reading.max_steps):
         return "finished"
     if written_s is None:
         return "quiet"

@@ -24,14 +24,18 @@ _BAR = re.compile(
     rb"(?:^|[\r\n])(?:\x1b\[[\d;]*[A-Za-z])*\s*\d{1,3}%\|[^|\r\n]*\|\s*(?P<at>\d+)/(?P<total>\d+)\s*\[(?P<times>[^\]\r\n]*)\]"
 )
 _RATE = re.compile(rb",\s*(?P<rate>[\d.]+)(?P<unit>s/it|it/s)")
+# What transformers logs before the first step, at log level "info".
+_TOTAL = re.compile(rb"Total optimization steps\s*=\s*([\d,]+)")
+_EPOCHS = re.compile(rb"Num Epochs\s*=\s*([\d,]+)")
 STEP_NAMES = ("step", "global_step")
 
 
 class StdoutMetrics:
     """Scalars of a log, as it grows. A dict counts that names its epoch or step, as the Trainer's do.
 
-    Steps, in this order: what the dict says; the training's progress bar right after or before it;
-    every `logging_steps`; else the dicts are counted, and `counted` is true.
+    Steps, in this order: what the dict says; the training's progress bar right after or before it; its
+    epoch, where the log says how many steps and epochs there are; every `logging_steps`; else the
+    dicts are counted, and `counted` is true.
     """
 
     def __init__(self, path: Path, logging_steps: int | None = None) -> None:
@@ -41,6 +45,8 @@ class StdoutMetrics:
 
     def _forget(self) -> None:
         self.rows = 0
+        self._epochs: int | None = None
+        self._total: int | None = None
         self.counted = False
         self.max_steps: int | None = None
         self.step_s: float | None = None
@@ -67,11 +73,19 @@ class StdoutMetrics:
         if not end and len(data) > 2 * LARGEST_DICT_BYTES:
             end = len(data) - LARGEST_DICT_BYTES
         scalars: list[Scalar] = []
+        self._read_plan(data[:end])
         for found in _DICT.finditer(data, 0, end):
             scalars += self._read_dict(data, found)
         self._look_for_bar(data[max(0, len(data) - BEFORE_BYTES) :])
         self._rest = data[end:]
         return scalars
+
+    def _read_plan(self, data: bytes) -> None:
+        total, epochs = _TOTAL.search(data), _EPOCHS.search(data)
+        if total:
+            self._total = self.max_steps = int(total[1].replace(b",", b"")) or None
+        if epochs:
+            self._epochs = int(epochs[1].replace(b",", b"")) or None
 
     def _read_dict(self, data: bytes, found: re.Match[bytes]) -> list[Scalar]:
         values = _pairs_of(found.group().decode("utf-8", "replace"))
@@ -96,7 +110,10 @@ class StdoutMetrics:
         at = self._first_bar(after)
         if at is None:
             at = self._look_for_bar(data[max(0, found.start() - BEFORE_BYTES) : found.start()])
-        if at is None and self.max_steps is not None:
+        epoch = finite(values.get("epoch"))
+        if at is None and epoch is not None and self._total and self._epochs:
+            at = round(epoch / self._epochs * self._total)
+        if at is None and self.max_steps is not None and self._total is None:
             at = self.step
         if at is not None:
             self.step = at

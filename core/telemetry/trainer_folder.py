@@ -98,6 +98,7 @@ class TrainerSource(ForeignSource):
             max_steps=self._max_steps(chosen, state, arguments),
             epoch=epoch,
             pace=self._pace(chosen, metrics),
+            ended=_has_ended(metrics),
             pause_s=pause_of(loss),
             started_s=chosen.started_s,
             written_s=chosen.written_s,
@@ -162,7 +163,17 @@ class TrainerSource(ForeignSource):
     def _choose(self, state: TrainerState | None) -> _Chosen:
         places = [place for place in (self._from_events(), self._from_state(state), self._from_log()) if place]
         # On a tie the first: event files are the finest, a log is rounded.
-        return max(places, key=_reach, default=_Chosen(Scalars(), None, None, (), None, True))
+        return max(places, key=_reach, default=self._nothing_yet())
+
+    def _nothing_yet(self) -> _Chosen:
+        """A job that has begun its event file and logged nothing."""
+        newest = self._events.newest if self._events else None
+        if newest is None:
+            return _Chosen(Scalars(), None, None, (), None, by_file_time=True)
+        files = tuple(tail.path for tail in newest.tails)
+        return _Chosen(
+            Scalars(), None, None, files, newest.last_time_s, by_file_time=False, started_s=newest.first_time_s
+        )
 
     def _from_events(self) -> _Chosen | None:
         scalars, events = self._event_scalars, self._events
@@ -237,15 +248,21 @@ class TrainerSource(ForeignSource):
         problems += self._events.problems() if self._events else []
         problems += [tail.problem for tail in (self._text,) if tail and tail.problem]
         if not metrics and not problems and not self._behind:
-            problems.append(
-                f"{self.target.path} holds no metrics yet: no event file, no trainer_state.json and no log has any."
-            )
+            problems.append(f"{self.target.path} holds no metrics yet: event files, states and logs have none.")
         return tuple(problems)
 
 
 def _reach(place: _Chosen) -> float:
     """How far the metrics of a place go. A state's own step may lie after its last row, as a file of events' does not."""
     return place.scalars.step if place.scalars.step is not None else -1
+
+
+def _has_ended(metrics: Mapping[str, MetricSummary]) -> bool:
+    """The Trainer writes its runtime once, when its training is over; a resumed one logs losses after that."""
+    runtime, loss = metrics.get("train_runtime"), metrics.get("loss")
+    if runtime is None or runtime.last_step is None:
+        return False
+    return loss is None or loss.last_step is None or runtime.last_step >= loss.last_step
 
 
 def _last(metrics: Mapping[str, MetricSummary], name: str) -> float | None:
