@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 NO_LIMIT_BYTES = 1 << 60
@@ -34,21 +34,28 @@ def read_limits(root: Path = Path("/")) -> Limits:
 
     Every group from the process's own up to the top can limit it, so all of them are read.
     """
+    memory = memory_limits(memory_groups(root))
+    cores = [quota for group in _groups(root, "cpu") if (quota := _cpu_quota(group)) is not None]
+    return replace(memory, cpu_cores=min(cores, default=None))
+
+
+def memory_groups(root: Path = Path("/")) -> tuple[Path, ...]:
+    """The folders of the groups that can limit this process's memory. They stay the same for long."""
+    return tuple(_groups(root, "memory"))
+
+
+def memory_limits(groups: Iterable[Path]) -> Limits:
+    """Only the memory of `groups`, as it is now: cheap enough for once a second."""
     limits: list[int] = []
     available: list[int] = []
-    cores: list[float] = []
-    for group in _groups(root, "memory"):
+    for group in groups:
         limit = _number(group / "memory.max") or _number(group / "memory.limit_in_bytes")
         if limit is None or limit >= NO_LIMIT_BYTES:
             continue
         limits.append(limit)
         used = _number(group / "memory.current") or _number(group / "memory.usage_in_bytes") or 0
         available.append(max(0, limit - max(0, used - _droppable(group))))
-    for group in _groups(root, "cpu"):
-        quota = _cpu_quota(group)
-        if quota is not None:
-            cores.append(quota)
-    return Limits(min(limits, default=None), min(available, default=None), min(cores, default=None))
+    return Limits(min(limits, default=None), min(available, default=None))
 
 
 def _groups(root: Path, controller: str) -> Iterator[Path]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
-from trainwiz.core.hardware.cgroup import read_limits
+from trainwiz.core.hardware.cgroup import Limits, memory_groups, memory_limits, read_limits
 
 SHARED_MEMORY = Path("/dev/shm")
 
@@ -27,8 +27,12 @@ class Memory:
 
 
 def read_memory(root: Path = Path("/")) -> Memory:
+    return memory_within(memory_limits(memory_groups(root)))
+
+
+def memory_within(limits: Limits) -> Memory:
+    """RAM as it is now, under `limits`."""
     machine = psutil.virtual_memory()
-    limits = read_limits(root)
     limited = limits.memory_bytes is not None and limits.memory_bytes < machine.total
     total = limits.memory_bytes if limited and limits.memory_bytes is not None else int(machine.total)
     available = min(int(machine.available), total)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import psutil
-from trainwiz.core.hardware.host import nearest_existing, read_memory
+from trainwiz.core.hardware.cgroup import memory_groups, memory_limits
+from trainwiz.core.hardware.host import memory_within, nearest_existing
 
 HOST_VALUES = (
     "ram_used_bytes",
@@ -49,8 +52,14 @@ def _read_into(
         unavailable |= dict.fromkeys(names, reason)
 
 
+@lru_cache(maxsize=1)
+def _groups_of(minute: int) -> tuple[Path, ...]:
+    """Finding the groups costs ten times as much as asking them, and they hardly ever change."""
+    return memory_groups()
+
+
 def _ram() -> tuple[int, int]:
-    memory = read_memory()
+    memory = memory_within(memory_limits(_groups_of(int(time.monotonic() / 60))))
     return memory.total_bytes - memory.available_bytes, memory.total_bytes
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from trainwiz.core.hardware.host import Memory
+from trainwiz.core.hardware.cgroup import Limits
 from trainwiz.core.telemetry import host
 from trainwiz.core.telemetry.host import HOST_VALUES, sample_host
 from trainwiz.core.telemetry.machine_sampler import MachineSampler
@@ -25,7 +25,7 @@ def test_a_sample_has_numbers_in_their_ranges(tmp_path: Path) -> None:
 
 
 def test_the_limit_of_a_container_is_the_total(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "read_memory", lambda: Memory(total_bytes=4_000, available_bytes=1_000, limited=True))
+    monkeypatch.setattr(host, "memory_limits", lambda groups: Limits(memory_bytes=4_000, memory_available_bytes=1_000))
     line = sample_host(tmp_path)
     assert (line["ram_used_bytes"], line["ram_total_bytes"]) == (3_000, 4_000)
 

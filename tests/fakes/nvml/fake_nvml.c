@@ -1,7 +1,8 @@
 /* A stand-in for libnvidia-ml.so.1, so that the real nvidia-ml-py can be tested where there is no GPU.
  *
- * It answers from the text file named by FAKE_NVML_FILE, read again at every call: a test changes a
- * card while the program under test runs (write a new file and rename it over the old one). As with
+ * It answers from the text file named by FAKE_NVML_FILE, looked at again at every call and read again
+ * when it changed: a test changes a card while the program under test runs (write a new file and
+ * rename it over the old one). As with
  * the real library, the number of cards is counted when NVML is initialised: a card added later is
  * seen only after nvmlShutdown and nvmlInit. A card taken out of the file is lost.
  *
@@ -33,6 +34,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 typedef int status;
@@ -138,10 +140,22 @@ static void set_global(const char *key, const char *value) {
     else if (!strcmp(key, "delay_us")) delay_us = atoi(value);
 }
 
+static int unchanged(const char *path) {
+    static struct stat read;
+    struct stat now;
+    memset(&now, 0, sizeof now);
+    if (!path || stat(path, &now)) now.st_ino = 0;
+    int same = now.st_ino && now.st_ino == read.st_ino && now.st_dev == read.st_dev && now.st_size == read.st_size &&
+               now.st_mtim.tv_sec == read.st_mtim.tv_sec && now.st_mtim.tv_nsec == read.st_mtim.tv_nsec;
+    read = now;
+    return same;
+}
+
 static void load(void) {
     char line[512];
     device *current = NULL;
     const char *path = getenv("FAKE_NVML_FILE");
+    if (unchanged(path)) return;
     FILE *file = path ? fopen(path, "r") : NULL;
     present = call_error = delay_us = 0;
     init_error = file ? 0 : NOT_LOADED;
