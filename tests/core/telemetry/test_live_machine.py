@@ -1,0 +1,133 @@
+"""Live samples in the form of system.jsonl: the job's share of the cards, what cannot be read, other users."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from trainwiz.core.telemetry.discovery import find_target
+from trainwiz.core.telemetry.live_machine import LiveMachine
+from trainwiz.core.telemetry.machine_history import MachineHistory
+from trainwiz.core.telemetry.on_machine import while_it_runs, with_machine
+from trainwiz.core.telemetry.snapshot import Snapshot
+from trainwiz.core.telemetry.target import open_source
+
+from tests.core.telemetry.foreign_jobs import python, started, wait_for, write_scripts
+from tests.fakes.nvml import GIB, FakeGpu, FakeNvml, fixtures
+
+fake_nvml = fixtures.fake_nvml
+fake_nvml_library = fixtures.fake_nvml_library
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are read from /proc")
+
+
+@pytest.fixture
+def driver(fake_nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
+    fake_nvml.load_here(monkeypatch)
+    return fake_nvml
+
+
+def bare(status: str = "running") -> Snapshot:
+    return Snapshot(source="process", path="/", name="x", status=status, time_s=0.0)
+
+
+def test_a_sample_is_taken_once_in_a_while(tmp_path: Path, driver: FakeNvml) -> None:
+    machine = LiveMachine([os.getpid()], tmp_path, every_s=60.0)
+    row = machine.sample()
+    assert row is not None
+    assert {"time_s", "gpus", "host", "processes", "unavailable"} <= set(row)
+    assert row["processes"][0]["pid"] == os.getpid()
+    assert machine.sample() is None
+    machine.hurry()
+    assert machine.sample() is not None
+    machine.close()
+
+
+def test_the_jobs_memory_of_a_card_is_apart_from_others(tmp_path: Path, driver: FakeNvml) -> None:
+    scripts = write_scripts(tmp_path)
+    with started(python("train.py"), scripts, WORKERS="1") as job, started(["sleep", "600"], scripts) as other:
+        driver.write(
+            [
+                FakeGpu(memory_used=9 * GIB, processes={job.pid: 5 * GIB, other.pid: 3 * GIB}, utilization=97),
+                FakeGpu(memory_used=1 * GIB, processes={other.pid: 1 * GIB}),
+                FakeGpu(lost=True),
+            ]
+        )
+        source = open_source(find_target(str(job.pid)))
+        snapshot = source.read_all()
+        source.close()
+    first, second, lost = snapshot.gpus
+    assert (first.memory_used_bytes, first.job_memory_bytes) == (9 * GIB, 5 * GIB)
+    assert {process.pid: process.mine for process in first.processes} == {job.pid: True, other.pid: False}
+    assert second.job_memory_bytes is None
+    assert lost.problem is not None
+    assert snapshot.to_json()["gpus"][0]["utilization_percent"] == 97
+    assert snapshot.used_gpus
+
+
+def test_a_driver_that_names_no_process_of_the_job_is_said(driver: FakeNvml) -> None:
+    driver.write([FakeGpu(memory_used=GIB, processes={999999999: GIB})])
+    machine, history = LiveMachine([os.getpid()], Path("/")), MachineHistory()
+    row = machine.sample()
+    assert row is not None
+    history.add_rows([row])
+    assert "names no process of this job" in with_machine(bare(), history, uses_gpu=True).unavailable["job_gpu_memory"]
+    unknown = with_machine(bare(), history, uses_gpu=None)
+    assert "job_gpu_memory" not in unknown.unavailable
+    assert unknown.used_gpus
+    # The cards of the machine are not those of a job that computes on the CPU.
+    assert with_machine(bare(), history, uses_gpu=False).used_gpus == ()
+
+
+def test_a_process_that_ended_is_left_out_of_the_sample(tmp_path: Path) -> None:
+    with started(python("train.py"), write_scripts(tmp_path)) as job:
+        machine = LiveMachine([job.pid], tmp_path)
+        row = machine.sample()
+        assert row is not None
+        assert [process["pid"] for process in row["processes"]] == [job.pid]
+        job.kill()
+        job.wait()
+        machine.hurry()
+        row = machine.sample()
+        assert row is not None
+        assert row["processes"] == []
+
+
+def test_a_folder_that_is_gone_has_a_reason(tmp_path: Path) -> None:
+    row = LiveMachine([os.getpid()], tmp_path / "gone" / "deeper").sample()
+    assert row is not None
+    assert row["host"]["disk_free_bytes"] is not None or "host.disk_free_bytes" in row["unavailable"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a process as another user")
+def test_another_users_process_has_values_and_reasons(tmp_path: Path) -> None:
+    """Root sees everything: the look itself is made as a user without rights."""
+    scripts = write_scripts(tmp_path)
+    with started(python("train.py"), scripts) as job:
+        wait_for(lambda: len(Path(f"/proc/{job.pid}/cmdline").read_bytes()) > 0)
+        # The first look loads what a user without rights may not find.
+        code = (
+            "import json, os, sys\n"
+            "from trainwiz.core.telemetry.discovery import find_target\n"
+            "from trainwiz.core.telemetry.target import open_source\n"
+            "open_source(find_target(sys.argv[1])).read_all()\n"
+            "os.setgid(65534); os.setuid(65534)\n"
+            "print(json.dumps(open_source(find_target(sys.argv[1])).read_all().to_json()))\n"
+        )
+        done = subprocess.run(
+            python("-c", code, str(job.pid)), cwd="/", capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        document = json.loads(done.stdout)
+    assert document["status"] == "running"
+    assert document["processes"][0]["rss_bytes"] > 0
+    assert "belongs to another user" in document["unavailable"]["metrics"]
+
+
+def test_files_that_rest_are_of_a_running_job_while_it_lives() -> None:
+    assert while_it_runs(bare("quiet")).status == "running"
+    assert while_it_runs(bare("finished")).status == "finished"
