@@ -109,9 +109,15 @@ class DevicePanel(MonitorPanel):
         load = snapshot.job_cpu_history[-1] if snapshot.job_cpu_history else None
         highest = max([100.0, *(value for value in snapshot.job_cpu_history if value is not None)])
         lines = [
-            spark_meter("job", snapshot.job_cpu_history, highest, unit(load, "% CPU"), width, marks, 13),
+            spark_meter("job", snapshot.job_cpu_history, highest, load_words(load, "% CPU"), width, marks, 13),
             spark_meter(
-                "machine", snapshot.host.cpu_history, 100, unit(snapshot.host.cpu_percent, "% CPU"), width, marks, 13
+                "machine",
+                snapshot.host.cpu_history,
+                100,
+                load_words(snapshot.host.cpu_percent, "% CPU"),
+                width,
+                marks,
+                13,
             ),
         ]
         rss, total = snapshot.job_rss_bytes, snapshot.host.ram_total_bytes
@@ -120,6 +126,11 @@ class DevicePanel(MonitorPanel):
             value = Content(f"{gib(rss)} of {gib(total)} GiB")
             lines.append(bar_meter("memory", share(rss, total), value, width, marks, planned))
         return [*lines, *self.wrapped(_no_gpu_reason(snapshot), width)[:2]]
+
+
+def load_words(value: float | None, name: str) -> Content:
+    """A load is known from the second sample on."""
+    return Content.styled("not yet known", "$muted") if value is None else unit(value, name)
 
 
 def _no_gpu_reason(snapshot: Snapshot) -> str:
@@ -150,7 +161,7 @@ def device_line(snapshot: Snapshot) -> Content:
     load = snapshot.job_cpu_history[-1] if snapshot.job_cpu_history else None
     return Content.assemble(
         (f"CPU of the job  {when}", "$muted"),
-        unit(load, "%"),
+        load_words(load, "%"),
         ("  GPU not used" if snapshot.gpus else "  no GPU", "$muted"),
     )
 

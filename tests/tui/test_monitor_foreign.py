@@ -1,0 +1,134 @@
+"""The monitor screen on jobs that trainwiz did not start: what is known, what is not and why, and no actions."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+from trainwiz.core.telemetry.discovery import find_target
+from trainwiz.core.telemetry.target import Target
+from trainwiz.tui.app import TrainwizApp
+from trainwiz.tui.screens.monitor import MonitorScreen
+from trainwiz.tui.widgets.device_panel import DevicePanel
+from trainwiz.tui.widgets.host_panel import HostPanel
+from trainwiz.tui.widgets.monitor_summary import MonitorSummary
+from trainwiz.tui.widgets.pace_panel import PacePanel
+from trainwiz.tui.widgets.run_header import RunHeader
+
+from tests.tui.test_monitor import WIDE, looked, until
+
+pytest.importorskip("torch.utils.tensorboard", reason="real event files are written with torch's SummaryWriter")
+
+
+def app_of(target: Target) -> TrainwizApp:
+    return TrainwizApp(lambda: MonitorScreen(target, interval_s=0.2), ascii_only=False)
+
+
+async def settled(pilot: Pilot) -> MonitorScreen:
+    screen = await looked(pilot)
+    await until(pilot, lambda: screen.snapshot is not None and not screen.snapshot.behind)
+    return screen
+
+
+def header(screen: MonitorScreen, width: int = 118) -> str:
+    return screen.query_one(RunHeader).content(width).plain
+
+
+def write_trainer_state(folder: Path, steps: int = 30, max_steps: int = 100) -> Path:
+    """An output folder with one checkpoint, as a Trainer leaves it."""
+    history = [{"step": step, "epoch": step / 50, "loss": 3 - step / 30} for step in range(1, steps + 1)]
+    state = {"global_step": steps, "max_steps": max_steps, "epoch": steps / 50, "log_history": history}
+    checkpoint = folder / f"checkpoint-{steps}"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "trainer_state.json").write_text(json.dumps(state), encoding="utf-8")
+    return folder
+
+
+async def test_an_old_output_folder_of_a_trainer(tmp_path: Path) -> None:
+    folder = write_trainer_state(tmp_path / "out")
+    for path in folder.rglob("*"):
+        os.utime(path, (1.7e9, 1.7e9))
+    async with app_of(find_target(str(folder))).run_test(size=WIDE) as pilot:
+        screen = await settled(pilot)
+        text = header(screen)
+        assert "◌ quiet · step 30 of 100 · epoch 0.6" in text
+        assert "output of a Trainer · read from checkpoint-30/trainer_state.json" in text
+        assert "Quiet at step 30 of 100: " in text and " 2023-11-1" in text
+        assert screen.snapshot is not None and screen.snapshot.metrics["loss"].count == 30
+        # Nothing of this machine is shown for a job that is not seen on it.
+        device = screen.query_one(DevicePanel)
+        assert device.title_text == "device"
+        assert screen.snapshot.unavailable["machine"] in " ".join(device.content().plain.split())
+        assert "Nothing is known" in screen.query_one(HostPanel).content().plain
+        assert "No tokens/s" in screen.query_one(PacePanel).content().plain
+
+
+@pytest.mark.parametrize("size", [(60, 20), (80, 24), (20, 6)])
+async def test_it_fits_small_terminals(tmp_path: Path, size: tuple[int, int]) -> None:
+    folder = write_trainer_state(tmp_path / "out")
+    async with app_of(find_target(str(folder))).run_test(size=size) as pilot:
+        screen = await settled(pilot)
+        assert all(len(line) <= size[0] - 2 for line in header(screen, size[0] - 2).splitlines())
+        if size == (60, 20):
+            assert "not known" in screen.query_one(MonitorSummary).content().plain
+
+
+async def test_a_growing_event_file_is_followed(tmp_path: Path) -> None:
+    from torch.utils.tensorboard import SummaryWriter
+
+    writer = SummaryWriter(str(tmp_path / "logs"))
+    writer.add_scalar("loss", 2.0, 1)
+    writer.flush()
+    async with app_of(find_target(str(tmp_path / "logs"))).run_test(size=WIDE) as pilot:
+        screen = await settled(pilot)
+        writer.add_scalar("loss", 1.5, 2)
+        writer.flush()
+        await until(pilot, lambda: screen.snapshot is not None and screen.snapshot.step == 2)
+        assert "● running · step 2" in header(screen)
+    writer.close()
+
+
+async def test_a_foreign_job_has_no_actions_and_says_why(tmp_path: Path) -> None:
+    async with app_of(find_target(str(write_trainer_state(tmp_path / "out")))).run_test(size=WIDE) as pilot:
+        screen = await settled(pilot)
+        assert not [row for row in screen.key_rows() if row.needs]
+        for key in "sSrpcn":
+            pilot.app.clear_notifications()
+            await pilot.press(key)
+            await pilot.pause()
+            assert pilot.app.screen is screen
+            assert ["not started by trainwiz" in note.message for note in pilot.app._notifications] == [True]
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that trains nothing for a minute, but holds 40 MB."""
+    program = "import time; block = bytearray(40_000_000); time.sleep(60)"
+    process = subprocess.Popen([sys.executable, "-c", program, "--token", "hf_secret"], cwd=tmp_path)
+    time.sleep(0.5)
+    yield process
+    process.kill()
+    process.wait()
+
+
+async def test_a_process_shows_its_memory_and_its_end(job: subprocess.Popen[bytes]) -> None:
+    async with app_of(find_target(str(job.pid))).run_test(size=WIDE) as pilot:
+        screen = await settled(pilot)
+        await until(pilot, lambda: screen.snapshot is not None and bool(screen.snapshot.processes))
+        assert "process" in header(screen).splitlines()[2]
+        assert "hf_secret" not in header(screen, 400)
+        await pilot.press("4")
+        await pilot.pause()
+        assert str(job.pid) in screen.query_one(HostPanel).content().plain
+        job.kill()
+        job.wait()
+        await until(pilot, lambda: screen.snapshot is not None and screen.snapshot.status != "running")
+        assert screen.snapshot is not None and screen.snapshot.ending is not None
+        assert screen.snapshot.ending.text in header(screen, 400)
