@@ -33,7 +33,8 @@ class PanelScreen(Screen[None]):
         """The panel that has the focus, or what has it inside."""
         if self.focused is None:
             return None
-        return next((node for node in self.focused.ancestors_with_self if _is_panel(node)), None)
+        nodes = (node for node in self.focused.ancestors_with_self if isinstance(node, Widget))
+        return next(filter(_is_panel, nodes), None)
 
     @property
     def alone(self) -> Widget | None:
@@ -125,8 +126,8 @@ class PanelScreen(Screen[None]):
             self._chosen.focus()
 
 
-def _is_panel(node: object) -> bool:
-    return isinstance(node, Widget) and node.has_class(PANEL)
+def _is_panel(widget: Widget) -> bool:
+    return widget.has_class(PANEL)
 
 
 def _is_shown(widget: Widget) -> bool:
