@@ -7,7 +7,7 @@ from trainwiz.tui.options import OPTIONS, TITLES, Option
 COMMANDS: dict[str, str] = {
     "plan": "Show memory, time and every choice for this machine or another; write nothing.",
     "bench": "Measure a few real steps of a plan here, at most a minute; the next plan uses them.",
-    "monitor": "Watch a run: loss, GPU, memory, log.",
+    "monitor": "Watch a training, also of other tools: loss, GPU, memory, log.",
     "profiles": "list, show, use, current, diff, save, validate.",
     "runs": "list, show, stop, resume, compare, remove.",
     "hardware": "Show what this machine is.",
@@ -22,7 +22,7 @@ From "which GPU do I have" to a healthy training run, in a terminal.
   trainwiz                                 the wizard
   trainwiz --profile NAME --yes            train without questions (headless)
   trainwiz plan --profile NAME             look first; writes nothing
-  trainwiz monitor                         watch the newest run
+  trainwiz monitor                         watch what trains here
 
 Commands (trainwiz COMMAND --help says more):"""
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from trainwiz.core.errors import UsageError, usage_error
+from trainwiz.core.plain import plain_text
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.listing import run_folders
 from trainwiz.core.run.names import DEFAULT_ROOT
@@ -22,6 +23,7 @@ _GPU = re.compile(r"gpu(?::(?P<card>.*))?", re.IGNORECASE)
 _PID = re.compile(r"[0-9]+")
 LARGEST_PID = 2**31 - 1
 NAMES_SHOWN = 5
+LONGEST_SHOWN = 80
 
 
 def meaning_of(text: str) -> Target:
@@ -162,10 +164,14 @@ def _by_part_of_a_name(text: str) -> Target:
     if not plain:
         near = difflib.get_close_matches(Path(text).name, _entries(Path(text).parent), n=3, cutoff=0.6)
         hint = f" Did you mean {' or '.join(str(Path(text).parent / name) for name in near)}?" if near else ""
-        raise usage_error("no_such_path", text, f"There is no file or folder {text!r}.{hint}")
+        raise usage_error(
+            "no_such_path", text, f"There is no file or folder {plain_text(text, LONGEST_SHOWN)!r}.{hint}"
+        )
     near = difflib.get_close_matches(text, [*runs, *_entries(Path())], n=3, cutoff=0.5)
     hint = f" Did you mean {' or '.join(near)}?" if near else _jobs_hint()
-    raise usage_error("no_such_target", text, f"There is no run, file or process {text!r}.{hint}")
+    raise usage_error(
+        "no_such_target", text, f"There is no run, file or process {plain_text(text, LONGEST_SHOWN)!r}.{hint}"
+    )
 
 
 def _run_names() -> dict[str, RunFolder]:

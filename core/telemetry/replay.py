@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -106,13 +106,31 @@ def spans_of(folder: RunFolder, state: RunState) -> list[tuple[float, float]]:
     begin = min([*seen, *(attempt.started_s for attempt in state.attempts[:1])])
     end = max([*seen, state.ended_s or 0.0])
     starts = sorted({attempt.started_s for attempt in state.attempts[1:] if begin < attempt.started_s < end})
-    ends = [attempt.ended_s for attempt in state.attempts]
+    ends = [attempt.ended_s for attempt in state.attempts if attempt.ended_s is not None]
+    if len(ends) < len(state.attempts):
+        # An attempt that was lost says nothing of its end; what it wrote does.
+        ends += [time_s for path in files for time_s in last_times(path, starts)]
     spans, at = [], begin
     for start in starts:
-        stopped = max((one for one in ends if one is not None and at < one <= start), default=start)
-        spans.append((at, stopped))
+        spans.append((at, max((one for one in ends if at < one <= start), default=start)))
         at = start
     return [*spans, (at, end)]
+
+
+def last_times(path: Path, before: Sequence[float]) -> list[float]:
+    """For each moment, the time of the last row of a JSON-lines file before it; reads the file once, in order."""
+    left, found, last = [*before], [], None
+    try:
+        with path.open("rb") as file:
+            for line in file:
+                time_s = _time_in(line)
+                while left and time_s is not None and time_s >= left[0]:
+                    found.append(last)
+                    left.pop(0)
+                last = last if time_s is None else time_s
+    except OSError:
+        return []
+    return [time_s for time_s in (*found, last if left else None) if time_s is not None]
 
 
 def edge_times(path: Path) -> list[float]:

@@ -15,11 +15,14 @@ from trainwiz.core.errors import UsageError
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.notes import add_note
 from trainwiz.core.telemetry.discovery import Found, list_targets
+from trainwiz.core.telemetry.metrics import MetricSummary
+from trainwiz.core.telemetry.snapshot import Ending, Snapshot
 from trainwiz.core.telemetry.target import Target
 from trainwiz.tui.command import replay_without_speed
 from trainwiz.tui.commands.monitor import choose, replayed, run_monitor
 from trainwiz.tui.commands.monitor_follow import SAY_AGAIN_S, follow
 from trainwiz.tui.commands.monitor_list import say_targets
+from trainwiz.tui.commands.monitor_text import plain_line
 from trainwiz.tui.widgets.axes import value_label
 
 from tests.core.telemetry.written_run import NOW_S, write_json, write_run
@@ -44,8 +47,8 @@ def beats(folder: Path) -> Path:
 
 
 def here() -> list[Found]:
-    """What there is to watch, without the jobs that other people run on this machine."""
-    return [found for found in list_targets() if found.target.kind == "run"]
+    """What there is to watch in the current folder: other jobs of this machine are not the test's."""
+    return [found for found in list_targets() if found.target.path.resolve().is_relative_to(Path.cwd())]
 
 
 def look(target: str | None, *, as_json: bool = False, once: bool = True) -> int:
@@ -275,3 +278,29 @@ def test_ctrl_c_ends_the_watching_quietly(runs: Path) -> None:
     _, err = process.communicate(timeout=30)
     assert process.returncode == 0
     assert err == ""
+
+
+def metric(last: float) -> MetricSummary:
+    return MetricSummary(last, 5.0, 1, last, last, 0)
+
+
+@pytest.mark.parametrize(
+    ("names", "line"),
+    [
+        (("hp_metric", "val/loss", "train/loss"), "train/loss 2.5"),
+        (("hp_metric", "val/loss"), "val/loss 2.5"),
+        (("reward",), "reward 2.5"),
+        (("eval_loss", "loss"), "loss 2.5"),
+        (("tokens",), "quiet"),
+        (("a/" * 60 + "train_loss",), "train_loss 2.5"),
+    ],
+)
+def test_the_line_names_the_metric_that_tells_most(names: tuple[str, ...], line: str) -> None:
+    snapshot = Snapshot("tensorboard", "x", "x", "quiet", 0.0, metrics={name: metric(2.5) for name in names})
+    said = plain_line(snapshot)
+    assert said.endswith(line) and len(said) < 80
+
+
+def test_a_quiet_job_says_since_when() -> None:
+    ending = Ending("Quiet at step 5: nothing has been written since 2025-05-17.")
+    assert "nothing has been written" in plain_line(Snapshot("trainer", "x", "x", "quiet", 0.0, ending=ending))

@@ -93,16 +93,20 @@ def plain_line(snapshot: Snapshot) -> str:
         parts.append(plain_text(worst.text))
     elif snapshot.problems:
         parts.append(plain_text(snapshot.problems[0]))
+    if snapshot.ending is not None and snapshot.status not in ENDED:
+        parts.append(plain_text(snapshot.ending.text))
     return GAP.join(parts)
 
 
 def leading_metric(snapshot: Snapshot) -> list[str]:
-    """The loss; where there is none, the first metric that there is."""
-    names = ["loss", *snapshot.metrics]
-    for name in names:
-        summary = snapshot.metrics.get(name)
-        if summary is not None and summary.last is not None:
-            return [f"{short_name(name)} {shown_value(name, summary.last)}"]
+    """The loss; where no metric has that name, one that is called a loss, else the first that there is."""
+    known = [name for name, summary in snapshot.metrics.items() if summary.last is not None and name not in ELSEWHERE]
+    losses = [name for name in known if "loss" in name.lower()]
+    trained = [name for name in losses if not any(word in name.lower() for word in ("eval", "val", "test"))]
+    for name in ["loss"] * ("loss" in known) + trained + losses + known:
+        last = snapshot.metrics[name].last
+        if last is not None:
+            return [f"{short_name(name)} {shown_value(name, last)}"]
     return []
 
 

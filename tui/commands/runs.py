@@ -14,6 +14,7 @@ from trainwiz.core.run.compare import RESULTS, compare_runs
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.listing import RunSummary, find_run, list_runs, summarize_run
 from trainwiz.core.run.names import DEFAULT_ROOT, name_for_commands
+from trainwiz.core.run.notes import read_notes
 from trainwiz.core.run.remove import check_removable, remove_run, size_bytes
 from trainwiz.core.run.state import RunState, read_state
 from trainwiz.tui.figures import count, duration, size
@@ -88,7 +89,8 @@ def run_show(run: str, *, as_json: bool) -> int:
     state, summary, checkpoints = read_state(folder), summarize_run(folder), list_checkpoints(folder)
     if as_json:
         listed = [{**asdict(found), "path": found.path.name} for found in checkpoints]
-        say_json({**summary.to_json(), "state": state.to_json(), "checkpoints": listed})
+        notes = [note.to_json() for note in read_notes(folder.path)]
+        say_json({**summary.to_json(), "state": state.to_json(), "checkpoints": listed, "notes": notes})
         return EXIT_FINISHED
     mark, style = MARKS[state.status]
     _label("Run", plain_text(summary.name))
@@ -121,8 +123,8 @@ def run_show(run: str, *, as_json: bool) -> int:
     for found in checkpoints:
         good = "complete" if found.problem is None else plain_text(f"broken: {found.problem}")
         _label("Checkpoint", f"{plain_text(found.path.name)}   {good}")
-    for note in state.notes:
-        _label("Note", plain_text(note))
+    for words in (*state.notes, *(note.words for note in read_notes(folder.path))):
+        _label("Note", plain_text(words))
     if folder.final_model.is_dir():
         _label("Model lies", plain_text(folder.final_model))
     _label("Folder", plain_text(folder.path))

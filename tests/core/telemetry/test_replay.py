@@ -126,6 +126,17 @@ def test_the_day_between_two_attempts_is_left_out(run: RunFolder) -> None:
     assert (again.step, again.status, again.metrics["loss"].count) == (9, "running", 9)
 
 
+def test_the_night_after_a_lost_attempt_is_left_out(run: RunFolder) -> None:
+    state = json.loads(run.state_json.read_text())
+    state["attempts"][0].update(ended_s=None, status="lost")
+    write_json(run.state_json, state)
+    source, clock = replay(run)
+    clock.now_s = 103.9
+    assert source.read_all().replayed_s == BEGIN_S + 103.9
+    clock.now_s = 106.0
+    assert source.read_all().replayed_s == BEGIN_S + 86_402
+
+
 def test_the_end_is_as_the_run_says(run: RunFolder) -> None:
     source, clock = replay(run, speed=60.0)
     clock.now_s = 3.0
