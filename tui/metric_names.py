@@ -46,13 +46,13 @@ def held_out_word(name: str) -> str:
 
 def first_choice(names: Collection[str]) -> str | None:
     """What is plotted when nothing was chosen: a loss of the training where there is one."""
-    for wanted in FIRST_METRICS[:1]:
-        if wanted in names:
-            return wanted
+    if FIRST_METRICS[0] in names:
+        return FIRST_METRICS[0]
     losses = [name for name in names if "loss" in name.lower()]
     trained = [name for name in losses if not _HELD_OUT.search(name)]
     known = [name for name in FIRST_METRICS if name in names]
-    return next(iter([*trained, *losses, *known, *names]), None)
+    others = [name for name in names if not _HELD_OUT.search(name)]
+    return next(iter([*trained, *losses, *known, *others, *names]), None)
 
 
 def ordered_names(names: Iterable[str]) -> list[str]:

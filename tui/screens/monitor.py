@@ -132,7 +132,7 @@ class MonitorScreen(LookingScreen, PanelScreen, RunActions):
             self.app.sub_title = snapshot.status
         if snapshot.ending is not None:
             self._say_goodbye(snapshot.ending)
-        return metric.metric not in snapshot.curves
+        return metric.lacks_curves(snapshot)
 
     @on(DescendantFocus)
     @on(DescendantBlur)

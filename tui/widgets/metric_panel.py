@@ -82,6 +82,10 @@ class MetricPanel(MonitorPanel):
         pair = self._pair
         return (self.metric,) if pair is None else (self.metric, pair)
 
+    def lacks_curves(self, snapshot: Snapshot) -> bool:
+        """Whether a look brought no curve of what is plotted now: another look is worth it at once."""
+        return any(name in snapshot.metrics and name not in snapshot.curves for name in self.wanted_curves())
+
     @property
     def _pair(self) -> str | None:
         """The metric that is drawn as marks into the same plot."""
@@ -116,7 +120,7 @@ class MetricPanel(MonitorPanel):
 
     def show_curves(self, snapshot: Snapshot) -> None:
         """Plot the curves that this snapshot brought; one that was asked for another metric changes nothing."""
-        if self.metric not in snapshot.curves:
+        if self.metric in snapshot.metrics and self.metric not in snapshot.curves:
             return
         pair = self._pair
         curve, points = snapshot.curve(self.metric), EMPTY_CURVE if pair is None else snapshot.curve(pair)

@@ -1,0 +1,222 @@
+"""The plot's panel driven by keys and mouse: which metric, which steps, what a step says; the list of metrics."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+from textual.widgets import Input, OptionList, Static
+from trainwiz.core.telemetry.metrics import MetricSummary
+from trainwiz.tui.metric_names import first_choice, held_out_name, ordered_names
+from trainwiz.tui.screens.metric_card import MetricCard, all_names, matching_names, metric_line
+from trainwiz.tui.screens.monitor import MonitorScreen
+from trainwiz.tui.screens.range_dialog import RangeDialog
+from trainwiz.tui.widgets.metric_panel import MetricPanel
+from trainwiz.tui.widgets.plot import Plot
+
+from tests.core.telemetry.written_run import write_run
+from tests.tui.test_monitor import WIDE, looked, monitor_app, plot_text, until
+
+
+async def focused(pilot: Pilot) -> tuple[MonitorScreen, MetricPanel]:
+    screen = await looked(pilot)
+    panel = screen.query_one(MetricPanel)
+    panel.focus()
+    await pilot.pause()
+    return screen, panel
+
+
+def below(panel: MetricPanel) -> str:
+    return str(panel.query_one("#values", Static).render())
+
+
+def last_row(screen: MonitorScreen) -> list[str]:
+    return plot_text(screen).splitlines()[-1].split()
+
+
+async def test_the_cursor_reads_steps(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", nan_at=(812,))
+    values = {row["step"]: row for row in map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())}
+    async with monitor_app(folder).run_test(size=WIDE) as pilot:
+        screen, panel = await focused(pilot)
+        newest = below(panel)
+        await pilot.press("end")
+        assert panel.cursor == 1600 and below(panel).startswith("step 1,600")
+        await pilot.press("left")
+        assert panel.cursor is not None and panel.cursor < 1600
+        assert f"{values[panel.cursor]['loss']:.3f}"[:5] in below(panel)
+        assert "│" in plot_text(screen) and "●" in plot_text(screen)
+        await pilot.press("home")
+        first = panel.cursor
+        await pilot.press("left")
+        assert panel.cursor == first == 4
+        await pilot.press("pagedown", "right")
+        assert panel.cursor > 4
+        await pilot.press("0")
+        assert panel.cursor is None and below(panel) == newest
+
+
+async def test_a_step_that_was_no_number_is_read_as_such(tmp_path: Path) -> None:
+    async with monitor_app(write_run(tmp_path / "run", nan_at=(812,))).run_test(size=WIDE) as pilot:
+        _, panel = await focused(pilot)
+        panel._put_cursor(812.0)
+        assert "step 812   not a number" in below(panel)
+
+
+async def test_ranges_by_keys(tmp_path: Path) -> None:
+    async with monitor_app(write_run(tmp_path / "run")).run_test(size=WIDE) as pilot:
+        screen, panel = await focused(pilot)
+        await pilot.press("plus")
+        assert panel.title_text == "loss · from step 802" and last_row(screen)[-1] == "1,600"
+        await pilot.press("less_than_sign")
+        assert panel.title_text == "loss · steps 403 to 1,201" and last_row(screen)[-1] == "1,201"
+        await pilot.press("greater_than_sign")
+        assert panel.title_text == "loss · from step 802"
+        await pilot.press("minus")
+        assert panel.title_text == "loss"
+        await pilot.press("plus", "plus", "home", "left", "left", "left", "left", "left", "left")
+        assert panel.cursor is not None
+        picture = screen.query_one(Plot).picture
+        assert picture.first <= panel.cursor <= picture.last
+        await pilot.press("0")
+        assert panel.title_text == "loss"
+
+
+async def test_typed_ranges_and_what_is_wrong_with_them(tmp_path: Path) -> None:
+    async with monitor_app(write_run(tmp_path / "run")).run_test(size=WIDE) as pilot:
+        screen, panel = await focused(pilot)
+        await pilot.press("g", *"900-400", "enter")
+        dialog = pilot.app.screen
+        assert isinstance(dialog, RangeDialog)
+        assert "! The first step of a range lies before its last one." in str(
+            dialog.query_one("#said", Static).render()
+        )
+        dialog.query_one(Input).value = ""
+        await pilot.press(*"400-900", "enter")
+        assert pilot.app.screen is screen
+        assert panel.title_text == "loss · steps 400 to 900"
+        assert last_row(screen)[0] == "400" and last_row(screen)[-1] == "900"
+        await pilot.press("g", "escape")
+        assert panel.title_text == "loss · steps 400 to 900"
+        # The range stays with another metric.
+        await pilot.press("full_stop")
+        assert panel.title_text.endswith("steps 400 to 900") and not panel.title_text.startswith("loss")
+
+
+async def test_the_mouse_reads_drags_and_zooms(tmp_path: Path) -> None:
+    async with monitor_app(write_run(tmp_path / "run")).run_test(size=WIDE) as pilot:
+        screen, panel = await focused(pilot)
+        plot = screen.query_one(Plot)
+        await pilot.click(Plot, offset=(plot.picture.gutter + plot.picture.columns // 2, 5))
+        assert panel.cursor is not None and 700 < panel.cursor < 900
+        await pilot.mouse_down(Plot, offset=(plot.picture.gutter + 10, 5))
+        await pilot.hover(Plot, offset=(plot.picture.gutter + 30, 5))
+        await pilot.mouse_up(Plot, offset=(plot.picture.gutter + 30, 5))
+        await pilot.pause()
+        first, last = panel.range.first, panel.range.last
+        assert first is not None and last is not None
+        assert 200 < first < 400 and 800 < last < 1000
+        assert f"steps {first:,.0f} to {last:,.0f}" in panel.title_text
+
+
+async def test_values_below_zero_have_a_log_scale_that_says_so(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", steps=50)
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    for place, row in enumerate(rows):
+        row["loss"] = -1.0 + place / 10
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    async with monitor_app(folder).run_test(size=WIDE) as pilot:
+        _, panel = await focused(pilot)
+        await pilot.press("e")
+        assert panel.title_text == "loss · log scale on both sides of 0"
+
+
+async def test_any_metric_is_chosen_from_a_searched_list(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", steps=20)
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    for row in rows:
+        row |= {f"layer_{number}/norm": 1.5 + number for number in range(300)}
+        row["[bold]\x1b[31mevil"] = 1.0
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    async with monitor_app(folder).run_test(size=WIDE) as pilot:
+        screen = await looked(pilot)
+        await pilot.press("m")
+        card = pilot.app.screen
+        assert isinstance(card, MetricCard)
+        await pilot.pause()
+        options = card.query_one(OptionList)
+        assert options.option_count == len(screen.snapshot.metrics if screen.snapshot else {}) > 300
+        prompts = [str(options.get_option_at_index(index).prompt) for index in range(options.option_count)]
+        assert any("[bold]evil" in prompt for prompt in prompts) and "\x1b" not in "".join(prompts)
+        await pilot.press(*"norm 217")
+        assert options.option_count == 1
+        assert "218.5" in str(options.get_option_at_index(0).prompt)
+        assert f"{len(rows)} values" in str(options.get_option_at_index(0).prompt)
+        await pilot.press("enter")
+        assert pilot.app.screen is screen
+        await until(pilot, lambda: screen.snapshot is not None and "layer_217/norm" in screen.snapshot.curves)
+        assert screen.query_one(MetricPanel).title_text == "layer_217/norm"
+        assert "218.5" in below(screen.query_one(MetricPanel))
+        await pilot.press("m", *"no such", "enter")
+        assert isinstance(pilot.app.screen, MetricCard)
+        await pilot.press("escape")
+        assert screen.query_one(MetricPanel).metric == "layer_217/norm"
+
+
+async def test_a_run_without_a_loss_shows_what_it_has(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", steps=5)
+    rows = [{"step": step, "val/acc": 0.5, "train/acc": step / 10} for step in range(5)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    async with monitor_app(folder).run_test(size=WIDE) as pilot:
+        screen = await looked(pilot)
+        await until(pilot, lambda: "val ◆" in plot_text(screen))
+        assert screen.query_one(MetricPanel).title_text == "train/acc"
+
+
+async def test_without_a_frame_the_name_stands_below(tmp_path: Path) -> None:
+    async with monitor_app(write_run(tmp_path / "run")).run_test(size=(60, 20)) as pilot:
+        screen = await looked(pilot)
+        assert below(screen.query_one(MetricPanel)).startswith("loss")
+
+
+@pytest.mark.parametrize(
+    ("name", "names", "pair"),
+    [
+        ("loss", {"loss", "eval_loss"}, "eval_loss"),
+        ("loss", {"loss", "val_loss"}, "val_loss"),
+        ("train/loss", {"train/loss", "eval/loss"}, "eval/loss"),
+        ("run1/train/loss", {"run1/train/loss", "run1/val/loss", "run2/val/loss"}, "run1/val/loss"),
+        ("train_loss_epoch", {"train_loss_epoch", "val_loss_epoch"}, "val_loss_epoch"),
+        ("run1/loss", {"run1/loss", "run1/eval_loss"}, "run1/eval_loss"),
+        ("Loss/train", {"Loss/train", "Loss/test"}, "Loss/test"),
+        ("constrained", {"constrained", "consevaled"}, None),
+        ("eval_loss", {"loss", "eval_loss", "eval_eval_loss"}, None),
+        ("loss", {"loss"}, None),
+    ],
+)
+def test_a_metric_and_its_like_on_held_out_rows(name: str, names: set[str], pair: str | None) -> None:
+    assert held_out_name(name, names) == pair
+
+
+def test_the_order_of_metrics() -> None:
+    names = ["epoch_time", "eval_loss", "grad_norm", "loss", "val_acc"]
+    assert ordered_names(names) == ["loss", "grad_norm", "epoch_time", "val_acc"]
+    summary = MetricSummary(1.0, 4, 2, 0.5, 1.0, 0)
+    assert all_names(dict.fromkeys(names, summary)) == ["loss", "eval_loss", "grad_norm", "epoch_time", "val_acc"]
+    assert first_choice(["lr", "run/val_loss", "run/train_loss"]) == "run/train_loss"
+    assert first_choice(["lr"]) == "lr"
+    assert first_choice([]) is None
+
+
+def test_the_list_is_narrowed_by_words_and_its_lines_fit() -> None:
+    names = ["train/loss", "loss", "eval_loss", "lr"]
+    assert matching_names(names, "loss") == ["loss", "train/loss", "eval_loss"]
+    assert matching_names(names, "tr ss") == ["train/loss"]
+    summary = MetricSummary(1e-4, 4, 12_000, -1.0, 2.5, 3)
+    for width in (30, 50, 90):
+        line = metric_line("a/very/" + "long/" * 30 + "name", summary, width)
+        assert line.cell_length <= width
+        assert "1.0e-4" in line.plain
+    assert "12,000 values  -1 to 2.5  3 not a number" in metric_line("x", summary, 120).plain
