@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from trainwiz.core.run.processid import identify
+from trainwiz.core.telemetry.checkpoint_size import CheckpointSize
 from trainwiz.core.telemetry.job import Job, job_of, training_tops
 from trainwiz.core.telemetry.job_arguments import output_paths
 from trainwiz.core.telemetry.job_metrics import CLOCK_SLACK_S, EVENT_FILE, Clues, clues_of
@@ -112,6 +113,7 @@ class FolderSource(Source):
         self._clues = Clues(cwd=None)
         self._machine: LiveMachine | None = None
         self._history = MachineHistory()
+        self._checkpoint_size = CheckpointSize(path, clock=clock)
         self._next_look_s = 0.0
         self._writer_gone = False
         """The process that wrote was seen, or named by a file, and has ended."""
@@ -131,7 +133,12 @@ class FolderSource(Source):
         snapshot = dataclasses.replace(
             while_it_runs(snapshot), command=job.command, started_s=snapshot.started_s or job.started_s
         )
-        return with_machine(snapshot, self._history, uses_gpu=self._clues.uses_gpu)
+        return with_machine(
+            snapshot,
+            self._history,
+            uses_gpu=self._clues.uses_gpu,
+            checkpoint_bytes=self._checkpoint_size.next_bytes(),
+        )
 
     def read_all(self, curves: Iterable[str] = ()) -> Snapshot:
         """As any source; where a job writes here it samples twice, so that the only look knows the CPU load."""

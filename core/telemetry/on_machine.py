@@ -29,10 +29,13 @@ def while_it_runs(snapshot: Snapshot) -> Snapshot:
     )
 
 
-def with_machine(snapshot: Snapshot, machine: MachineHistory, *, uses_gpu: bool | None) -> Snapshot:
+def with_machine(
+    snapshot: Snapshot, machine: MachineHistory, *, uses_gpu: bool | None, checkpoint_bytes: int | None = None
+) -> Snapshot:
     """`snapshot` with the readings of `machine`, their reasons and their advice added to its own.
 
-    `uses_gpu`: whether the job has a card open; None where that is not known.
+    `uses_gpu`: whether the job has a card open; None where that is not known. `checkpoint_bytes`: what its
+    next checkpoint takes.
     """
     gpus, host = machine.gpus(), machine.host()
     own_gpu = uses_gpu is not False or any(gpu.job_memory_bytes for gpu in gpus)
@@ -61,6 +64,8 @@ def with_machine(snapshot: Snapshot, machine: MachineHistory, *, uses_gpu: bool 
                 host=host,
                 planned=Planned(),
                 peak_memory_bytes=None,
+                checkpoint_bytes=checkpoint_bytes,
+                now_s=snapshot.time_s,
             ),
         ),
     )
