@@ -119,7 +119,9 @@ def spans_of(folder: RunFolder, state: RunState) -> list[tuple[float, float]]:
 
 def last_times(path: Path, before: Sequence[float]) -> list[float]:
     """For each moment, the time of the last row of a JSON-lines file before it; reads the file once, in order."""
-    left, found, last = [*before], [], None
+    left = [*before]
+    found: list[float | None] = []
+    last: float | None = None
     try:
         with path.open("rb") as file:
             for line in file:
