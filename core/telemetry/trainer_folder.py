@@ -10,21 +10,21 @@ from pathlib import Path
 
 from trainwiz.core.telemetry.event_runs import EventRuns
 from trainwiz.core.telemetry.foreign import ForeignSource, Reading
-from trainwiz.core.telemetry.log_lines import LogLines
 from trainwiz.core.telemetry.metrics import MetricSummary, Pace, finite
 from trainwiz.core.telemetry.model_name import model_name
 from trainwiz.core.telemetry.scalars import Scalars
 from trainwiz.core.telemetry.series import EMPTY_CURVE
-from trainwiz.core.telemetry.stdout_metrics import StdoutMetrics, find_log
-from trainwiz.core.telemetry.tail import TextTail
+from trainwiz.core.telemetry.stdout_metrics import find_log
 from trainwiz.core.telemetry.target import Target
 from trainwiz.core.telemetry.tensorboard import pace_of, pause_of
 from trainwiz.core.telemetry.trainer_arguments import ARGUMENTS_TAG, TrainerArguments, parse_arguments
+from trainwiz.core.telemetry.trainer_log import TrainerLog
 from trainwiz.core.telemetry.trainer_scalars import EPOCH, TrainerScalars
 from trainwiz.core.telemetry.trainer_state import CHECKPOINT, NewestState, TrainerState
 
 LOOK_FOR_LOG_S = 15.0
 COUNTED = "The log names no steps and shows no progress bar: its points are counted."
+NOTHING_LOGGED = "The job has begun and logged nothing yet."
 SLOWEST_RATE = 0.05
 """Steps a second; the Trainer rounds its rates to thousandths, too coarse below this to divide by."""
 
@@ -58,26 +58,14 @@ class TrainerSource(ForeignSource):
         self._event_scalars = TrainerScalars()
         self._events: EventRuns | None = None
         self._begin_events()
-        self._log: StdoutMetrics | None = None
-        self._log_scalars = Scalars()
-        self._log_resets = 0
-        self._text: TextTail | None = None
-        self._text_resets = 0
-        self._lines = LogLines()
+        self._log = TrainerLog(path) if is_file and not is_state else None
         self._next_look_for_log = 0.0
-        self._named: tuple[Path, str | None] | None = None
-        if is_file and not is_state:
-            self._take_log(path)
-        elif log is not None:
-            self._take_log(log)
+        self._model: tuple[str | None] | None = None
 
     def _begin_events(self) -> None:
         self._event_scalars = TrainerScalars()
         if self._folder is not None:
             self._events = EventRuns(self._folder, new_scalars=self._event_scalars.session, skip=CHECKPOINT)
-
-    def _take_log(self, path: Path) -> None:
-        self._log, self._text = StdoutMetrics(path), TextTail(path)
 
     def read(self, deadline: float) -> Reading:
         grew = self._read_events(deadline)
@@ -108,12 +96,10 @@ class TrainerSource(ForeignSource):
             model=self._model_name(),
             hyperparameters=arguments.shown,
             files=chosen.files,
-            log=self._lines.lines(),
-            log_version=self._lines.version,
-            log_path=self._text.path if self._text else None,
-            notes=(COUNTED,)
-            if self._log is not None and chosen.scalars is self._log_scalars and self._log.counted
-            else (),
+            log=self._log.lines.lines() if self._log else (),
+            log_version=self._log.lines.version if self._log else 0,
+            log_path=self._log.path if self._log else None,
+            notes=self._notes(chosen),
             problems=self._problems(metrics),
             behind=self._behind,
         )
@@ -136,29 +122,8 @@ class TrainerSource(ForeignSource):
         if self._log is None and self._folder is not None and time.monotonic() >= self._next_look_for_log:
             self._next_look_for_log = time.monotonic() + LOOK_FOR_LOG_S
             found = find_log(self._folder)
-            if found is not None:
-                self._take_log(found)
-        if self._log is None or self._text is None:
-            return False
-        self._lines_from(self._text)
-        self._log.logging_steps = state.logging_steps if state else None
-        grew = False
-        while True:
-            scalars = self._log.read_new()
-            if self._log.tail.resets != self._log_resets:
-                self._log_resets = self._log.tail.resets
-                self._log_scalars = Scalars()
-            self._log_scalars.add_all(scalars)
-            grew = grew or bool(scalars)
-            if not self._log.behind or time.monotonic() > deadline:
-                return grew
-
-    def _lines_from(self, tail: TextTail) -> None:
-        text = tail.read_new()
-        if tail.resets != self._text_resets:
-            self._text_resets = tail.resets
-            self._lines.clear()
-        self._lines.feed(text)
+            self._log = TrainerLog(found) if found is not None else None
+        return self._log is not None and self._log.read(deadline, state.logging_steps if state else None)
 
     def _choose(self, state: TrainerState | None) -> _Chosen:
         places = [place for place in (self._from_events(), self._from_state(state), self._from_log()) if place]
@@ -202,13 +167,10 @@ class TrainerSource(ForeignSource):
 
     def _from_log(self) -> _Chosen | None:
         log = self._log
-        if log is None or not log.rows:
+        if log is None or not log.printed.rows:
             return None
-        try:
-            written_s: float | None = log.tail.path.stat().st_mtime
-        except OSError:
-            written_s = None
-        return _Chosen(self._log_scalars, log.step, log.epoch, (log.tail.path,), written_s, by_file_time=True)
+        printed = log.printed
+        return _Chosen(log.scalars, printed.step, printed.epoch, (log.path,), log.written_s, by_file_time=True)
 
     def _arguments(self) -> TrainerArguments:
         newest = self._events.newest if self._events else None
@@ -221,8 +183,8 @@ class TrainerSource(ForeignSource):
             return arguments.max_steps
         if state is not None and state.max_steps and (chosen.step is None or chosen.step <= state.max_steps):
             return state.max_steps
-        if self._log is not None and self._log.max_steps:
-            return self._log.max_steps
+        if self._log is not None and self._log.printed.max_steps:
+            return self._log.printed.max_steps
         return arguments.steps_in_all(chosen.step, chosen.epoch)
 
     def _pace(self, chosen: _Chosen, metrics: Mapping[str, MetricSummary]) -> Pace:
@@ -230,8 +192,8 @@ class TrainerSource(ForeignSource):
         if chosen.scalars is self._event_scalars:
             wall = pace_of(chosen.scalars.tags.get("loss")).wall_step_s
             return Pace(_last(metrics, "step_time"), wall, tokens_per_s, None, None)
-        if self._log is not None and chosen.scalars is self._log_scalars and self._log.step_s is not None:
-            return Pace(None, self._log.step_s, tokens_per_s, None, None)
+        if self._log is not None and chosen.scalars is self._log.scalars and self._log.printed.step_s is not None:
+            return Pace(None, self._log.printed.step_s, tokens_per_s, None, None)
         rate = _last(metrics, "train_steps_per_second")
         mean = 1.0 / rate if rate and rate >= SLOWEST_RATE else _mean_step_s(metrics, chosen.step)
         return Pace(_last(metrics, "step_time"), mean, tokens_per_s, None, None)
@@ -239,15 +201,22 @@ class TrainerSource(ForeignSource):
     def _model_name(self) -> str | None:
         if self._folder is None:
             return None
-        if self._named is None:
-            self._named = (self._folder, model_name(self._folder))
-        return self._named[1]
+        if self._model is None:
+            self._model = (model_name(self._folder),)
+        return self._model[0]
+
+    def _notes(self, chosen: _Chosen) -> tuple[str, ...]:
+        if not chosen.scalars.tags and chosen.files:
+            return (NOTHING_LOGGED,)
+        log = self._log
+        return (COUNTED,) if log is not None and chosen.scalars is log.scalars and log.printed.counted else ()
 
     def _problems(self, metrics: Mapping[str, MetricSummary]) -> tuple[str, ...]:
         problems = list(self._state.problems) if self._state else []
         problems += self._events.problems() if self._events else []
-        problems += [tail.problem for tail in (self._text,) if tail and tail.problem]
-        if not metrics and not problems and not self._behind:
+        problems += [self._log.problem] if self._log and self._log.problem else []
+        begun = self._events is not None and self._events.tails
+        if not metrics and not problems and not begun and not self._behind:
             problems.append(f"{self.target.path} holds no metrics yet: event files, states and logs have none.")
         return tuple(problems)
 

@@ -1,0 +1,194 @@
+"""Event files: what tensorboard's own reader reads, bit by bit; growing, cut, damaged and foreign ones."""
+
+from __future__ import annotations
+
+import math
+import os
+import struct
+from pathlib import Path
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import crc32c as tensorboard_crc32c
+from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c as tensorboard_masked_crc32c
+from trainwiz.core.telemetry.crc32c import SHORT_BYTES, crc32c, masked_crc32c
+from trainwiz.core.telemetry.event_file import EventFileTail, Scalar
+
+from tests.core.telemetry.event_writers import BEGAN_S, accumulated, scalar_event, write_points
+
+LOSSES = [(step, 3.0 / (step + 1)) for step in range(200)]
+KERAS = Path(__file__).parent / "event_files" / "events.out.tfevents.1795316638.box.12837.0.v2"
+
+
+def read(tail: EventFileTail) -> list[Scalar]:
+    scalars = tail.read_new()
+    while tail.behind:
+        scalars += tail.read_new()
+    return scalars
+
+
+def by_tag(scalars: list[Scalar]) -> dict[str | None, list[tuple[int, float, float]]]:
+    found: dict[str | None, list[tuple[int, float, float]]] = {}
+    for tag, step, value, time_s in scalars:
+        found.setdefault(tag, []).append((step, value, time_s))
+    return found
+
+
+@pytest.mark.parametrize("length", [0, 1, 8, 9, SHORT_BYTES, SHORT_BYTES + 1, 5000])
+def test_checksums_are_those_of_tensorboard(length: int) -> None:
+    data = os.urandom(length)
+    assert crc32c(data) == tensorboard_crc32c(data)
+    assert masked_crc32c(data) == tensorboard_masked_crc32c(data)
+
+
+def test_reads_what_tensorboard_reads(tmp_path: Path) -> None:
+    file = write_points(tmp_path, {"train/loss": LOSSES, "eval/loss": [(-3, -5.25), (1 << 40, math.inf)]})
+    tail = EventFileTail(file)
+    assert by_tag(read(tail)) == accumulated(file)
+    assert (tail.damaged_bytes, tail.refusal) == (0, None)
+    assert tail.first_time_s is not None
+    assert tail.last_time_s == BEGAN_S + (1 << 40)
+
+
+def test_every_real_file_is_read_as_tensorboard_reads_it(shared_data: Path) -> None:
+    files = sorted((shared_data / "wild").rglob("*tfevents.*"))
+    assert files
+    for file in files:
+        tail = EventFileTail(file)
+        assert by_tag(read(tail)) == accumulated(file), file
+        assert (tail.damaged_bytes, tail.refusal) == (0, None), file
+
+
+def test_scalars_of_tensorflow_2_are_tensors() -> None:
+    """A file of tf.keras.callbacks.TensorBoard: scalars as tensors, their plugin named with each."""
+    from tensorboard.util.tensor_util import make_ndarray
+
+    accumulator = EventAccumulator(str(KERAS), size_guidance={"tensors": 0}).Reload()
+    expected = {
+        tag: [(event.step, make_ndarray(event.tensor_proto).item()) for event in accumulator.Tensors(tag)]
+        for tag in accumulator.Tags()["tensors"]
+        if accumulator.SummaryMetadata(tag).plugin_data.plugin_name == "scalars"
+    }
+    tail = EventFileTail(KERAS)
+    found = {tag: [point[:2] for point in points] for tag, points in by_tag(read(tail)).items()}
+    assert found == expected
+    assert set(found) == {"batch_loss", "epoch_loss", "epoch_learning_rate"}
+    assert tail.others["histograms"] == 20
+
+
+def test_pictures_and_texts_are_counted_and_passed_over(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    from torch.utils.tensorboard import SummaryWriter
+
+    writer = SummaryWriter(str(tmp_path))
+    writer.add_image("picture", torch.zeros(3, 8, 8), 1)
+    writer.add_histogram("weights", torch.arange(9.0), 1)
+    writer.add_text("args", '{"max_steps": 7}', 1)
+    writer.add_scalar("new", 0.25, 2, new_style=True)
+    writer.add_scalar("double", 0.1, 2, new_style=True, double_precision=True)
+    writer.add_scalar("old", 0.5, 3)
+    writer.close()
+    (file,) = tmp_path.iterdir()
+    tail = EventFileTail(file)
+    assert [scalar[:3] for scalar in read(tail)] == [("new", 2, 0.25), ("double", 2, 0.1), ("old", 3, 0.5)]
+    assert tail.others == {"images": 1, "histograms": 1, "text": 1}
+    assert tail.texts == {"args/text_summary": '{"max_steps": 7}'}
+
+
+def test_a_record_that_is_not_whole_waits(tmp_path: Path) -> None:
+    whole = write_points(tmp_path / "whole", {"loss": LOSSES}).read_bytes()
+    file = tmp_path / "events.out.tfevents.1.h.1.0"
+    tail = EventFileTail(file)
+    scalars: list[Scalar] = []
+    # Every length of a cut: 7 is prime to the length of any record.
+    with file.open("ab") as growing:
+        for start in range(0, len(whole), 7):
+            growing.write(whole[start : start + 7])
+            growing.flush()
+            scalars += tail.read_new()
+    assert [scalar[1:3] for scalar in scalars] == [(step, pytest.approx(value)) for step, value in LOSSES]
+    assert tail.damaged_bytes == 0
+
+
+def test_a_damaged_record_is_left_out_alone(tmp_path: Path) -> None:
+    file = write_points(tmp_path, {"loss": LOSSES})
+    data = bytearray(file.read_bytes())
+    record = data.index(scalar_event("loss", 100, LOSSES[100][1]).SerializeToString())
+    data[record + 5] ^= 0xFF
+    file.write_bytes(data)
+    tail = EventFileTail(file)
+    assert [scalar[1] for scalar in read(tail)] == [step for step, _ in LOSSES if step != 100]
+    assert 0 < tail.damaged_bytes < 100
+    assert tail.refusal is None
+
+
+@pytest.mark.parametrize("garbage", [b"\0" * 5000, b"\xff" * 77, os.urandom(20_000), b""])
+def test_reading_goes_on_after_garbage(tmp_path: Path, garbage: bytes) -> None:
+    first = write_points(tmp_path / "a", {"loss": LOSSES[:50]}).read_bytes()
+    second = write_points(tmp_path / "b", {"loss": LOSSES[50:]}).read_bytes()
+    file = tmp_path / "events.out.tfevents.1.h.1.0"
+    # The last record of the first part is cut in its middle, as by a full disk.
+    file.write_bytes(first[:-20] + garbage + second)
+    tail = EventFileTail(file)
+    steps = [scalar[1] for scalar in read(tail)]
+    assert steps == [step for step, _ in LOSSES if step != 49]
+    assert tail.damaged_bytes > len(garbage)
+
+
+def test_a_length_beyond_reason_is_garbage(tmp_path: Path) -> None:
+    header = struct.pack("<Q", 1 << 60)
+    file = tmp_path / "events.out.tfevents.1.h.1.0"
+    data = write_points(tmp_path / "a", {"loss": LOSSES[:5]}).read_bytes()
+    file.write_bytes(data + header + struct.pack("<I", masked_crc32c(header)) + data)
+    assert len(read(EventFileTail(file))) == 10
+
+
+def test_a_huge_record_is_passed_over_without_being_held(tmp_path: Path) -> None:
+    big = Event(wall_time=1.0, step=1, graph_def=b"g" * 30_000_000).SerializeToString()
+    header = struct.pack("<Q", len(big))
+    record = header + struct.pack("<I", masked_crc32c(header)) + big + b"\0\0\0\0"
+    data = write_points(tmp_path / "a", {"loss": LOSSES[:5]}).read_bytes()
+    file = tmp_path / "events.out.tfevents.1.h.1.0"
+    file.write_bytes(data + record + data)
+    tail = EventFileTail(file)
+    assert len(read(tail)) == 10
+    assert tail.damaged_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 12\n", "Git LFS pointer"),
+        (b"step,loss\n1,2.0\n2,1.0\n", "not a TensorBoard event file"),
+        (b"\0" * 100, "not a TensorBoard event file"),
+    ],
+)
+def test_what_is_no_event_file_is_refused_in_one_sentence(tmp_path: Path, content: bytes, words: str) -> None:
+    file = tmp_path / "events.out.tfevents.1.h.1.0"
+    file.write_bytes(content)
+    tail = EventFileTail(file)
+    assert read(tail) == []
+    assert tail.refusal is not None
+    assert words in tail.refusal
+    assert "\n" not in tail.refusal
+
+
+def test_an_empty_file_waits_for_its_first_record(tmp_path: Path) -> None:
+    file = tmp_path / "events.out.tfevents.1.h.1.0"
+    file.touch()
+    tail = EventFileTail(file)
+    assert read(tail) == []
+    assert tail.refusal is None
+    file.write_bytes(write_points(tmp_path / "a", {"loss": LOSSES}).read_bytes())
+    assert len(read(tail)) == len(LOSSES)
+
+
+def test_a_file_that_is_replaced_is_read_anew(tmp_path: Path) -> None:
+    file = tmp_path / "events.out.tfevents.1.h.1.0"
+    file.write_bytes(write_points(tmp_path / "a", {"old": LOSSES}).read_bytes())
+    tail = EventFileTail(file)
+    read(tail)
+    file.write_bytes(write_points(tmp_path / "b", {"new": LOSSES[:3]}).read_bytes())
+    assert {scalar[0] for scalar in read(tail)} == {"new"}
+    assert tail.resets == 1
