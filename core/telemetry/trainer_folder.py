@@ -58,7 +58,8 @@ class TrainerSource(ForeignSource):
         self._event_scalars = TrainerScalars()
         self._events: EventRuns | None = None
         self._begin_events()
-        self._log = TrainerLog(path) if is_file and not is_state else None
+        path_of_log = path if is_file and not is_state else log
+        self._log = TrainerLog(path_of_log) if path_of_log is not None else None
         self._next_look_for_log = 0.0
         self._model: tuple[str | None] | None = None
 
