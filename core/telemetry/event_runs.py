@@ -23,6 +23,8 @@ DEEPEST = 8
 _BEGUN = re.compile(r"tfevents\.(\d+)")
 
 FileTail = EventFileTail | CsvTail
+FindFiles = Callable[[], dict[str, list[Path]]]
+"""Gives the files of each run, as `find_scalar_files` does."""
 
 
 def find_scalar_files(root: Path, skip: re.Pattern[str] | None = None) -> dict[str, list[Path]]:
@@ -139,12 +141,17 @@ class EventRuns:
     """Not thread-safe. `read` costs what is new, and a look for new files every LOOK_FOR_FILES_S."""
 
     def __init__(
-        self, root: Path, *, new_scalars: Callable[[], Scalars] = Scalars, skip: re.Pattern[str] | None = None
+        self,
+        root: Path,
+        *,
+        new_scalars: Callable[[], Scalars] = Scalars,
+        skip: re.Pattern[str] | None = None,
+        find: FindFiles | None = None,
     ) -> None:
-        """`new_scalars` makes what takes the scalars of a run."""
+        """`new_scalars` makes what takes the scalars of a run; `find` names the files, else all below `root` are read."""
         self.root = root
         self._new_scalars = new_scalars
-        self._skip = skip
+        self._find = find or (lambda: find_scalar_files(root, skip))
         self.rewritten = 0
         """How often everything was read anew, because a file turned out to be another one."""
         self._forget()
@@ -158,7 +165,7 @@ class EventRuns:
     def read(self, deadline: float) -> None:
         if time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + LOOK_FOR_FILES_S
-            for name, files in find_scalar_files(self.root, self._skip).items():
+            for name, files in self._find().items():
                 if name not in self.runs:
                     self.runs[name] = EventRun(name, self._new_scalars())
                 self.runs[name].update_files(files)

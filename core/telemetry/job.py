@@ -8,11 +8,12 @@ from pathlib import Path
 
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.processid import ProcessId, identify
-from trainwiz.core.telemetry.process_facts import environment_of, maps_any
+from trainwiz.core.telemetry.process_facts import environment_of, maps_any, working_folder
 from trainwiz.core.telemetry.process_table import ProcessTable
 from trainwiz.core.telemetry.shown_command import shown_command
 from trainwiz.core.telemetry.training_words import (
     KEEPER_MODULE,
+    TRAINING_MODULE,
     is_keeper,
     is_launcher,
     is_python,
@@ -136,13 +137,16 @@ def job_name(top: int, table: ProcessTable) -> str:
 
 
 def run_of(top: int, table: ProcessTable) -> RunFolder | None:
-    """The run of ours that the job is: its keeper names the folder after its module."""
-    command = table.command(top)
-    if not is_keeper(command):
-        return None
-    for word in command[command.index(KEEPER_MODULE) + 1 :]:
-        if RunFolder(Path(word)).is_run():
-            return RunFolder(Path(word))
+    """The run of ours that the job is: its keeper, or where it was started by hand its training, names the folder."""
+    for pid in table.tree(top):
+        command = table.command(pid)
+        module = next((word for word in command if word in (KEEPER_MODULE, TRAINING_MODULE)), None)
+        if module is None or not is_python(command):
+            continue
+        cwd = working_folder(pid) or Path("/")
+        for word in command[command.index(module) + 1 :]:
+            if RunFolder(cwd / word).is_run():
+                return RunFolder(cwd / word)
     return None
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainwiz.core.telemetry.job import Job, training_tops
@@ -19,13 +20,12 @@ EVENT_FILE = re.compile(r"events\.out\.tfevents\.(?P<began>\d+)\.(?P<host>.+?)(\
 EVENT_WORD = "tfevents"
 RECORDS = ("trainer_state.json", "metrics.csv")
 EVENT_FILE_RANK = 0
+WRITES_EVENTS = "the event files that it writes"
 OUTPUT_VARIABLES = ("TENSORBOARD_LOGGING_DIR", "TENSORBOARD_LOGDIR")
 CLOCK_SLACK_S = 2.0
 MOST_ENTRIES = 4_000
 DEEPEST = 5
-SKIPPED = frozenset(
-    {".git", ".venv", "venv", "node_modules", "site-packages", "__pycache__", ".cache", "wandb", "runs.old"}
-)
+SKIPPED = frozenset({".git", ".venv", "venv", "node_modules", "site-packages", "__pycache__", ".cache", "wandb"})
 
 Recognise = Callable[[Path], Target | str]
 
@@ -58,6 +58,8 @@ class FoundMetrics:
     """How it was found, in a few words: "the event file that it has open"."""
     rank: int
     """The lower the better."""
+    event_files: Mapping[str, tuple[Path, ...]] = field(default_factory=dict)
+    """The files of each run, where the job writes to several folders that may hold others' as well."""
 
 
 def clues_of(job: Job, table: ProcessTable) -> Clues:
@@ -117,40 +119,70 @@ def _log_of(seen: dict[int, list[OpenFile]]) -> tuple[Path | None, str | None]:
             return path, None
     kinds = {end.kind for end in ends}
     if "terminal" in kinds:
-        return None, "Its output goes to a terminal, where nobody else can read it."
+        return None, "There is no log: its output goes to a terminal, where nobody else can read it."
     if "pipe" in kinds or "socket" in kinds:
-        return None, "Its output goes to another program that keeps no file of it."
-    return None, "Its output is thrown away." if kinds == {"null"} else "Where its output goes is not known."
+        return None, "There is no log: its output goes to another program that keeps no file of it."
+    if kinds == {"null"}:
+        return None, "There is no log: its output is thrown away."
+    return None, "There is no log: where its output goes is not known."
 
 
 def find_metrics(job: Job, clues: Clues, table: ProcessTable, recognise: Recognise) -> FoundMetrics | None:
     """The best place that holds metrics of this very job; None where there is none (yet)."""
     pids = {pid for root in job.roots for pid in table.tree(root.pid)}
-    for rank, why, paths in _places(job, clues, pids, table):
+    since_s = job.started_s - CLOCK_SLACK_S
+    files = own_event_files(clues, since_s, pids)
+    found = _from_event_files(files, clues.outputs, recognise) if files else None
+    if found is not None:
+        return found
+    for rank, why, paths in _places(job, clues, since_s, pids, table):
         for path in paths:
-            found = recognise(path)
-            if isinstance(found, Target):
-                return FoundMetrics(found, why, rank)
+            target = recognise(path)
+            if isinstance(target, Target):
+                return FoundMetrics(target, why, rank)
     return None
 
 
-def _places(job: Job, clues: Clues, pids: set[int], table: ProcessTable) -> Iterator[tuple[int, str, Iterable[Path]]]:
-    since_s = job.started_s - CLOCK_SLACK_S
-    yield EVENT_FILE_RANK, "the event file that it writes", _homes_of(clues.event_files, clues.outputs)
-    # tensorboard's own writer opens its file for each flush only; the name of the file tells whose it is.
-    for folder in clues.folders:
-        named = newest_record(folder, since_s, lambda name: _writer(name) in pids)
-        yield (
-            EVENT_FILE_RANK,
-            "the event file that it writes",
-            _homes_of([named], clues.outputs) if named is not None else [],
-        )
-    fresh = [path for path in clues.outputs if newest_record(path, since_s, lambda name: _may_be_of(name, pids))]
+def own_event_files(clues: Clues, since_s: float, pids: set[int]) -> list[Path]:
+    """The event files that these processes have open, or that are named after one of them.
+
+    tensorboard's own writer opens its file for each flush only.
+    """
+    named = [path for folder in clues.folders for path in records(folder, since_s, lambda name: _writer(name) in pids)]
+    return list(dict.fromkeys((*clues.event_files, *named)))
+
+
+def _from_event_files(files: list[Path], outputs: Iterable[Path], recognise: Recognise) -> FoundMetrics | None:
+    """As the output of a Trainer where they lie in one; else these files alone, or their folder where it is one."""
+    folders = list(dict.fromkeys(file.parent for file in files))
+    homes = [output for output in outputs if all(folder.is_relative_to(output) for folder in folders)]
+    if len(folders) == 1 and folders[0].parent.name == "runs":
+        # A Trainer writes to OUTPUT/runs/<time>_<host>; a plain SummaryWriter to ./runs/<time>_<host>.
+        homes.append(folders[0].parent.parent)
+    for home in homes:
+        target = recognise(home)
+        if isinstance(target, Target) and target.kind == "trainer" and target.path == home:
+            return FoundMetrics(target, WRITES_EVENTS, EVENT_FILE_RANK)
+    if len(folders) == 1:
+        target = recognise(folders[0])
+        return FoundMetrics(target, WRITES_EVENTS, EVENT_FILE_RANK) if isinstance(target, Target) else None
+    root = Path(os.path.commonpath(folders))
+    runs = {
+        folder.relative_to(root).as_posix(): tuple(sorted(file for file in files if file.parent == folder))
+        for folder in folders
+    }
+    return FoundMetrics(Target("tensorboard", root, root.name), WRITES_EVENTS, EVENT_FILE_RANK, runs)
+
+
+def _places(
+    job: Job, clues: Clues, since_s: float, pids: set[int], table: ProcessTable
+) -> Iterator[tuple[int, str, Iterable[Path]]]:
+    fresh = [path for path in clues.outputs if records(path, since_s, lambda name: _may_be_of(name, pids))]
     yield 1, "the output folder of its command", fresh
     yield 2, "the log that it writes", [clues.log] if clues.log is not None else []
     if clues.cwd is not None and not _shared(clues.cwd, job, table):
-        newest = newest_record(clues.cwd, since_s, lambda name: _may_be_of(name, pids))
-        yield 3, "its working folder", _homes_of([newest], ()) if newest is not None else []
+        newest = records(clues.cwd, since_s, lambda name: _may_be_of(name, pids))[:1]
+        yield 3, "its working folder", [home for file in newest for home in _homes_of(file)]
 
 
 def _shared(cwd: Path, job: Job, table: ProcessTable) -> bool:
@@ -159,35 +191,22 @@ def _shared(cwd: Path, job: Job, table: ProcessTable) -> bool:
     return any(top not in own and working_folder(top) == cwd for top in training_tops(table))
 
 
-def _homes_of(files: Iterable[Path], outputs: Iterable[Path]) -> list[Path]:
-    """The folders to read for such files, the widest first: the output folder that holds them, else their own."""
-    files = list(files)
-    if not files:
-        return []
-    folders = list(dict.fromkeys(file.parent for file in files))
-    homes = [output for output in outputs if all(folder.is_relative_to(output) for folder in folders)]
-    first = folders[0]
-    if files[0].name == "trainer_state.json":
-        homes += [first.parent] if first.name.startswith("checkpoint-") else []
-    elif first.parent.name == "runs" and len(folders) == 1 and any(first.parent.parent.glob("checkpoint-*")):
-        # A Trainer writes to OUTPUT/runs/<time>_<host>; a plain SummaryWriter to ./runs/<time>_<host>.
-        homes.append(first.parent.parent)
-    if len(folders) > 1:
-        common = Path(os.path.commonpath(folders))
-        homes += [common] if len(common.parts) > 2 and common != Path.home() else []
-    return [*homes, *folders]
+def _homes_of(file: Path) -> list[Path]:
+    """The folders to read for a file of metrics, the widest first."""
+    folder = file.parent
+    return [folder.parent, folder] if folder.name.startswith("checkpoint-") else [folder]
 
 
-def newest_record(folder: Path, since_s: float, is_wanted: Callable[[str], bool]) -> Path | None:
-    """The file below `folder` with a wanted name that was written last, if it was since `since_s` (Unix time).
+def records(folder: Path, since_s: float, is_wanted: Callable[[str], bool]) -> list[Path]:
+    """The files below `folder` with a wanted name that were written since `since_s` (Unix time), the newest first.
 
     Looks at MOST_ENTRIES names at most.
     """
-    best: tuple[float, Path] | None = None
+    found: list[tuple[float, Path]] = []
     left = MOST_ENTRIES
-    waiting = [(folder, 0)]
+    waiting = deque([(folder, 0)])
     while waiting and left > 0:
-        here, depth = waiting.pop(0)
+        here, depth = waiting.popleft()
         try:
             with os.scandir(here) as entries:
                 for entry in entries:
@@ -195,13 +214,11 @@ def newest_record(folder: Path, since_s: float, is_wanted: Callable[[str], bool]
                     if entry.is_dir(follow_symlinks=False):
                         if depth < DEEPEST and entry.name not in SKIPPED:
                             waiting.append((Path(entry.path), depth + 1))
-                    elif is_wanted(entry.name):
-                        written_s = entry.stat().st_mtime
-                        if written_s >= since_s and (best is None or written_s > best[0]):
-                            best = written_s, Path(entry.path)
+                    elif is_wanted(entry.name) and (written_s := entry.stat().st_mtime) >= since_s:
+                        found.append((written_s, Path(entry.path)))
         except OSError:
             continue
-    return best[1] if best else None
+    return [path for _, path in sorted(found, key=lambda one: one[0], reverse=True)]
 
 
 def _writer(name: str) -> int | None:

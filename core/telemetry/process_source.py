@@ -116,7 +116,7 @@ class ProcessSource(Source):
         table = ProcessTable()
         if any(table.is_alive(root.pid) for root in job.roots):
             self._clues = clues_of(job, table)
-        if self._found is None or self._found.rank > EVENT_FILE_RANK:
+        if self._found is None or self._found.rank > EVENT_FILE_RANK or self._found.event_files:
             self._take(find_metrics(job, self._clues, table, recognised))
         if self._clues.log is not None and (self._log_tail is None or self._log_tail.path != self._clues.log):
             self._log_tail = TextTail(self._clues.log)
@@ -126,7 +126,13 @@ class ProcessSource(Source):
 
     def _take(self, found: FoundMetrics | None) -> None:
         """Read from a better place than before; the same one goes on."""
-        if found is None or (self._found is not None and found.rank >= self._found.rank):
+        if found is None or (self._found is not None and found.rank > self._found.rank):
+            return
+        if self._found is not None and self._found.target == found.target:
+            # More files of the same place are taken up by the source that reads it.
+            self._found = found
+            return
+        if self._found is not None and found.rank == self._found.rank and not found.event_files:
             return
         from trainwiz.core.telemetry.target import open_files_source
 
@@ -134,7 +140,16 @@ class ProcessSource(Source):
             self._metrics.close()
         # Beside event files a log adds nothing; beside states it tells what came since the last checkpoint.
         log = self._clues.log if found.rank > EVENT_FILE_RANK else None
-        self._found, self._metrics = found, open_files_source(found.target, clock=self._clock, log=log)
+        self._found, self._metrics = (
+            found,
+            open_files_source(
+                found.target, clock=self._clock, log=log, find=self._own_event_files if found.event_files else None
+            ),
+        )
+
+    def _own_event_files(self) -> dict[str, list[Path]]:
+        runs = self._found.event_files if self._found is not None else {}
+        return {name: list(files) for name, files in runs.items()}
 
     def _metrics_snapshot(self, curves: Iterable[str]) -> Snapshot:
         if self._metrics is not None:

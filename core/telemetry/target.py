@@ -51,10 +51,17 @@ def open_source(target: Target, *, clock: Callable[[], float] = time.time) -> So
     return FolderSource(open_files_source(target, clock=clock), target.path, clock=clock)
 
 
-def open_files_source(target: Target, *, clock: Callable[[], float] = time.time, log: Path | None = None) -> Source:
+def open_files_source(
+    target: Target,
+    *,
+    clock: Callable[[], float] = time.time,
+    log: Path | None = None,
+    find: Callable[[], dict[str, list[Path]]] | None = None,
+) -> Source:
     """The source of the files alone that a Trainer or TensorBoard writes: it knows no processes.
 
-    `log`: where the standard output of the Trainer goes, for whom knows.
+    For whom knows: `log` is where the standard output of the Trainer goes, `find` names the event
+    files of each run.
     """
     if target.kind == "trainer":
         from trainwiz.core.telemetry.trainer_folder import TrainerSource
@@ -62,4 +69,4 @@ def open_files_source(target: Target, *, clock: Callable[[], float] = time.time,
         return TrainerSource(target, clock=clock, log=log)
     from trainwiz.core.telemetry.tensorboard import TensorBoardSource
 
-    return TensorBoardSource(target, clock=clock)
+    return TensorBoardSource(target, clock=clock, find=find)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from trainwiz.core.telemetry.event_runs import EventRun, EventRuns
+from trainwiz.core.telemetry.event_runs import EventRun, EventRuns, FindFiles
 from trainwiz.core.telemetry.foreign import ForeignSource, Reading, loss_name
 from trainwiz.core.telemetry.metrics import MOST_NAMES, Pace
 from trainwiz.core.telemetry.scalars import TagSeries
@@ -25,9 +25,12 @@ class TensorBoardSource(ForeignSource):
     """Metrics are named by their tags; where there are several runs, "run/tag". Step, epoch and pace
     are those of the runs that were written to last, as a job may write several (train and validation)."""
 
-    def __init__(self, target: Target, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, target: Target, *, clock: Callable[[], float] = time.time, find: FindFiles | None = None
+    ) -> None:
+        """`find` names the files, else all below the target's folder are read."""
         super().__init__(target, clock=clock)
-        self._runs = EventRuns(target.path)
+        self._runs = EventRuns(target.path, find=find)
         self._several = False
         self._hparams: tuple[Path, dict[str, str]] | None = None
 

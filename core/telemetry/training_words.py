@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 KEEPER_MODULE = "trainwiz.core.supervise"
+TRAINING_MODULE = "trainwiz.core.training"
 
 LAUNCHER_PROGRAMS = frozenset(
     {"accelerate", "torchrun", "torchrun_main", "deepspeed", "horovodrun", "mpirun", "mpiexec", "orterun", "composer"}
