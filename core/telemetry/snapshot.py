@@ -270,6 +270,7 @@ class Snapshot:
             else {"cause": self.ending.cause, "message": self.ending.text, "remedy": self.ending.remedy},
             "advice": [advice.to_json() for advice in self.advice],
             "notes": [note.to_json() for note in self.notes],
+            "replayed_s": self.replayed_s,
             "problems": list(self.problems),
             "read_from": list(self.read_from),
             "hyperparameters": dict(self.hyperparameters),

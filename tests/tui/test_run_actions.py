@@ -80,6 +80,17 @@ async def test_the_stop_dialog_says_what_each_way_costs(tmp_path: Path) -> None:
         assert buttons == ["checkpoint", "cancel", "now"]
 
 
+@pytest.mark.parametrize(("key", "focused"), [("s", "checkpoint"), ("S", "now")])
+async def test_the_key_decides_which_way_is_offered_first(tmp_path: Path, key: str, focused: str) -> None:
+    async with monitor_app(of(write_run(tmp_path / "run"))).run_test(size=(60, 20)) as pilot:
+        screen = await looked(pilot)
+        await pilot.press(key)
+        button = pilot.app.screen.focused
+        assert isinstance(button, ActionButton) and button.action == focused
+        await pilot.press("escape")
+        assert pilot.app.screen is screen
+
+
 @pytest.mark.parametrize(
     ("cost", "words"),
     [

@@ -54,16 +54,18 @@ class RunActions(Screen[None]):
             self.look()
 
     def action_stop(self) -> None:
+        self._ask_how_to_stop(now=False)
+
+    def action_stop_now(self) -> None:
+        self._ask_how_to_stop(now=True)
+
+    def _ask_how_to_stop(self, now: bool) -> None:
         from trainwiz.tui.screens.stop_dialog import StopDialog
 
         snapshot = self.snapshot
         if self._may("stop", "stop_now") and snapshot is not None:
-            dialog = StopDialog(snapshot, lambda: actions.stop_cost(self.folder, snapshot))
+            dialog = StopDialog(snapshot, lambda: actions.stop_cost(self.folder, snapshot), now=now)
             self.app.push_screen(dialog, self._stop)
-
-    def action_stop_now(self) -> None:
-        """The dialog that stops at once is the one that stops with a checkpoint: each button says its cost."""
-        self.action_stop()
 
     def _stop(self, how: str | None) -> None:
         if how is not None:

@@ -71,8 +71,13 @@ class StopDialog(ModalScreen[str | None]):
     StopDialog Horizontal { height: auto; }
     """
 
-    def __init__(self, snapshot: Snapshot, find_cost: Callable[[], StopCost] | None = None) -> None:
+    def __init__(
+        self, snapshot: Snapshot, find_cost: Callable[[], StopCost] | None = None, *, now: bool = False
+    ) -> None:
+        """`now` puts the focus on the stop at once, for the key that asks for it."""
         super().__init__()
+        if now:
+            self.AUTO_FOCUS = "#button-now"
         self._stopping = snapshot.status == "stopping"
         self._find_cost = find_cost
 
