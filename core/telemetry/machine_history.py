@@ -49,19 +49,17 @@ class MachineHistory:
         self._host = Charts(HOST_CHARTS)
         self._job_cpu: Chart = deque(maxlen=KEPT_SAMPLES)
 
-    @property
-    def peak_gpu_bytes(self) -> Mapping[str, int]:
-        """Highest memory use seen for each GPU, by UUID."""
-        return self.so_far.peak_gpu_bytes
+    def peak_device_bytes(self) -> int | None:
+        """What the run held at most of the fullest of its cards; None where there is no card.
 
-    @property
-    def job_gpus(self) -> set[str]:
-        """The cards on which processes of the run were seen to hold memory."""
-        return self.so_far.job_gpus
+        Where the driver does not say what each process holds, as in a container, all of a card counts.
+        """
+        peaks = self.so_far.peak_job_gpu_bytes or self.so_far.peak_gpu_bytes
+        return max(peaks.values(), default=None)
 
-    @property
-    def peak_job_rss_bytes(self) -> int:
-        return self.so_far.peak_job_rss_bytes
+    def peak_trainer_bytes(self) -> int | None:
+        """RAM of the fullest training process at its most; of the whole job where no role is known."""
+        return self.so_far.peak_trainer_rss_bytes or self.so_far.peak_job_rss_bytes or None
 
     def add_rows(self, rows: Iterable[Mapping[str, Any]]) -> None:
         for row in rows:

@@ -186,16 +186,9 @@ class RunSource(Source):
         )
 
     def _peak_memory_bytes(self, on_cpu: bool) -> int | None:
-        """Peak use of the device that the plan speaks of: the fullest GPU of the run, else the job's host RAM.
-
-        Where no card says whose memory it holds, as in a container, all of them count.
-        """
-        machine = self._machine
-        own = machine.job_gpus or machine.peak_gpu_bytes.keys()
-        peaks = [] if on_cpu else [peak for key, peak in machine.peak_gpu_bytes.items() if key in own]
-        if peaks:
-            return max(peaks)
-        return self._machine.peak_job_rss_bytes or None
+        """Peak use of the device that the plan speaks of: a GPU, else the RAM of one training process."""
+        on_card = None if on_cpu else self._machine.peak_device_bytes()
+        return self._machine.peak_trainer_bytes() if on_card is None else on_card
 
     def _problems(self) -> tuple[str, ...]:
         tails = (self._metrics_tail, self._system_tail, self._log_tail)

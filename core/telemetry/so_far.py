@@ -25,8 +25,8 @@ class SoFar:
     def __init__(self) -> None:
         self.peak_gpu_bytes: dict[str, int] = {}
         """Highest memory use seen of each GPU, by its key."""
-        self.job_gpus: set[str] = set()
-        """The cards on which processes of the run were seen to hold memory."""
+        self.peak_job_gpu_bytes: dict[str, int] = {}
+        """What the processes of the run held at most of each card on which they were seen to hold memory."""
         self.peak_job_rss_bytes = 0
         self.peak_trainer_rss_bytes = 0
         """Of the fullest training process."""
@@ -69,8 +69,9 @@ class SoFar:
         used = finite(gpu.get("memory_used_bytes"))
         if used is not None:
             self.peak_gpu_bytes[key] = max(self.peak_gpu_bytes.get(key, 0), int(used))
-        if job_memory(gpu, pids):
-            self.job_gpus.add(key)
+        own = job_memory(gpu, pids)
+        if own:
+            self.peak_job_gpu_bytes[key] = max(self.peak_job_gpu_bytes.get(key, 0), own)
         busy = finite(gpu.get("utilization_percent"))
         _since(self.throttled_since_s, key, time_s, bool(real_throttling(texts_in(gpu.get("throttle_reasons")))))
         _since(self.idle_since_s, key, time_s, busy is not None and busy < IDLE_PERCENT)
@@ -79,7 +80,7 @@ class SoFar:
         """The object that `add` takes up again from a row's `so_far`."""
         return {
             "peak_gpu_bytes": self.peak_gpu_bytes,
-            "job_gpus": sorted(self.job_gpus),
+            "peak_job_gpu_bytes": self.peak_job_gpu_bytes,
             "peak_job_rss_bytes": self.peak_job_rss_bytes,
             "peak_trainer_rss_bytes": self.peak_trainer_rss_bytes,
             "throttled_since_s": self.throttled_since_s,
@@ -91,9 +92,12 @@ class SoFar:
     def _take(self, document: Mapping[str, Any]) -> None:
         if not document:
             return
-        for key, value in object_in(document.get("peak_gpu_bytes")).items():
-            self.peak_gpu_bytes[str(key)] = max(self.peak_gpu_bytes.get(str(key), 0), whole_in(value) or 0)
-        self.job_gpus |= set(texts_in(document.get("job_gpus")))
+        for peaks, name in (
+            (self.peak_gpu_bytes, "peak_gpu_bytes"),
+            (self.peak_job_gpu_bytes, "peak_job_gpu_bytes"),
+        ):
+            for key, value in object_in(document.get(name)).items():
+                peaks[str(key)] = max(peaks.get(str(key), 0), whole_in(value) or 0)
         for name in ("peak_job_rss_bytes", "peak_trainer_rss_bytes"):
             setattr(self, name, max(getattr(self, name), whole_in(document.get(name)) or 0))
         for since, name in ((self.throttled_since_s, "throttled_since_s"), (self.idle_since_s, "idle_since_s")):

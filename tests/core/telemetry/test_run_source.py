@@ -182,6 +182,27 @@ def test_what_others_hold_on_another_card_is_not_the_memory_of_this_run(tmp_path
     assert "memory_as_planned" in {advice.code for advice in source_of(folder).poll().advice}
 
 
+def test_a_desktop_on_the_same_card_is_not_the_memory_of_this_run(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    row = system_row(0, 1)
+    desktop = {"pid": 999, "memory_used_bytes": 2 * GIB, "kind": "graphics"}
+    row["gpus"][0] |= {"memory_used_bytes": 7 * GIB, "processes": [{"pid": 200, "memory_used_bytes": 5 * GIB}, desktop]}
+    write_lines(folder / "system.jsonl", [row])
+    snapshot = source_of(folder).poll()
+    assert snapshot.peak_memory_bytes == 5 * GIB
+    assert "memory_above_plan" not in {advice.code for advice in snapshot.advice}
+
+
+def test_on_a_cpu_the_plan_speaks_of_the_training_process(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", gpus=0)
+    row = system_row(0, 0)
+    row["processes"].append({"pid": 150, "role": "launcher", "rss_bytes": 3 * GIB, "cpu_percent": 0.0})
+    write_lines(folder / "system.jsonl", [row])
+    snapshot = source_of(folder).poll()
+    assert snapshot.peak_memory_bytes == GIB
+    assert "memory_above_plan" not in {advice.code for advice in snapshot.advice}
+
+
 def test_one_lost_gpu_does_not_blank_the_others(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", gpus=3)
     row = system_row(0, 3)

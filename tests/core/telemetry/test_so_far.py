@@ -41,7 +41,7 @@ def test_a_late_viewer_knows_the_same() -> None:
         late.add(one)
     assert late.peak_gpu_bytes == {"GPU-a": 9 * GIB}
     assert (late.peak_job_rss_bytes, late.peak_trainer_rss_bytes) == (9 * GIB + 5, 9 * GIB)
-    assert late.job_gpus == {"GPU-a"}
+    assert late.peak_job_gpu_bytes == {"GPU-a": 9 * GIB}
     assert late.throttled_since_s == {"GPU-a": 1e9 + 11}
     assert late.idle_since_s == {"GPU-a": 1e9}
     assert late.disk.span_s == pytest.approx(whole.disk.span_s)
@@ -72,7 +72,16 @@ def test_an_idle_card_is_one_that_says_so() -> None:
 
 @pytest.mark.parametrize(
     "garbage",
-    [3, [], {"peak_gpu_bytes": [1], "job_gpus": 5, "throttled_since_s": "now", "disk_free": [[1], "x", [None, 2]]}],
+    [
+        3,
+        [],
+        {
+            "peak_gpu_bytes": [1],
+            "peak_job_gpu_bytes": 5,
+            "throttled_since_s": "now",
+            "disk_free": [[1], "x", [None, 2]],
+        },
+    ],
 )
 def test_garbage_is_passed_over(garbage: Any) -> None:
     so_far = SoFar()
