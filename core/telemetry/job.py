@@ -146,7 +146,7 @@ def run_of(top: int, table: ProcessTable) -> RunFolder | None:
         cwd = working_folder(pid) or Path("/")
         for word in command[command.index(module) + 1 :]:
             if RunFolder(cwd / word).is_run():
-                return RunFolder(cwd / word)
+                return RunFolder((cwd / word).resolve())
     return None
 
 

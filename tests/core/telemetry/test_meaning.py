@@ -130,17 +130,19 @@ def _said(text: str) -> str:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are read from /proc")
-def test_a_process_of_a_run_means_the_run(here: Path) -> None:
-    """A keeper by its command line: `python -m trainwiz.core.supervise FOLDER`."""
+@pytest.mark.parametrize("module", ["supervise", "training"])
+def test_a_process_of_a_run_means_the_run(here: Path, module: str) -> None:
+    """By the command line of its keeper, or where it was started by hand of its training."""
     run = make_run(here / "runs" / "mine")
     package = here / "fake" / "trainwiz" / "core"
     package.mkdir(parents=True)
     for folder in (package.parent, package):
         (folder / "__init__.py").write_text("")
-    (package / "supervise.py").write_text("import subprocess, sys; subprocess.run([sys.executable, 'train.py'])")
+    (package / f"{module}.py").write_text("import subprocess, sys; subprocess.run([sys.executable, 'train.py'])")
     write_scripts(here / "fake")
-    with started(python("-m", "trainwiz.core.supervise", str(run.path)), here / "fake", PYTHONPATH=".") as keeper:
-        assert find_target(str(keeper.pid)).path == run.path
+    words = ("-m", f"trainwiz.core.{module}", "../runs/mine")
+    with started(python(*words), here / "fake", PYTHONPATH=".") as process:
+        assert find_target(str(process.pid)).path == run.path
 
 
 def test_without_a_gpu(driver: FakeNvml) -> None:

@@ -231,3 +231,42 @@ def test_a_number_that_was_used_again_is_not_taken_for_the_job() -> None:
     assert (snapshot.status, snapshot.processes) == ("quiet", ())
     assert snapshot.ending is not None
     assert snapshot.ending.text == f"Process {os.getpid()} has ended."
+
+
+def test_a_job_that_writes_to_several_folders_is_read_from_its_own_files(work: Path, tmp_path: Path) -> None:
+    """Two writers of torch, beside event files of another process in the same folders."""
+    (tmp_path / "train_loop.py").write_text(
+        "import os, time\n"
+        "from torch.utils.tensorboard import SummaryWriter\n"
+        "writers = [SummaryWriter(name) for name in ('a/loss', 'b')]\n"
+        "for step in range(10**6):\n"
+        "    for writer in writers:\n"
+        "        writer.add_scalar('value', step, step)\n"
+        "        writer.flush()\n"
+        "    time.sleep(0.05)\n"
+    )
+    with started(python("train_loop.py"), tmp_path) as process:
+        wait_for(lambda: len(list(tmp_path.rglob("*tfevents*"))) == 2)
+        for file in work.glob("out/runs/*/events*"):
+            shutil.copy(file, tmp_path / "b" / file.name)
+        source = open_source(find_target(str(process.pid)))
+        snapshot = with_steps(source, 3)
+        assert set(snapshot.metrics) == {"a/loss/value", "b/value"}
+        assert snapshot.metrics["b/value"].count > 3
+        assert all(f".{process.pid}." in file for file in snapshot.read_from)
+
+
+def test_two_ranks_of_torchrun_are_one_job(work: Path) -> None:
+    words = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", "0", "train.py"]
+    with started(python(*words), work, WORKERS="1") as process:
+
+        def whole() -> Snapshot | None:
+            found = look(open_source(find_target(str(process.pid))))
+            return found if len(found.processes) == 5 else None
+
+        snapshot = wait_for(whole)
+        assert isinstance(snapshot, Snapshot)
+        roles = sorted(one.role for one in snapshot.processes)
+        assert roles == ["launcher", "loader", "loader", "trainer", "trainer"]
+        for one in snapshot.processes:
+            assert find_target(str(one.pid)).pid == process.pid
