@@ -87,6 +87,7 @@ async def test_the_key_decides_which_way_is_offered_first(tmp_path: Path, key: s
         await pilot.press(key)
         button = pilot.app.screen.focused
         assert isinstance(button, ActionButton) and button.action == focused
+        assert all(one.region.right <= 58 for one in pilot.app.screen.query(ActionButton))
         await pilot.press("escape")
         assert pilot.app.screen is screen
 

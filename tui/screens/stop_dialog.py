@@ -92,9 +92,9 @@ class StopDialog(ModalScreen[str | None]):
                     yield ActionButton("wait for the checkpoint", "cancel")
                     yield ActionButton("end it now", "now")
                 else:
-                    yield ActionButton("stop with a checkpoint", "checkpoint")
+                    yield ActionButton("with a checkpoint", "checkpoint")
                     yield ActionButton("let it run", "cancel")
-                    yield ActionButton("stop now", "now")
+                    yield ActionButton("now", "now")
 
     def on_mount(self) -> None:
         if self._find_cost is not None:
