@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from trainwiz.core.telemetry.event_file import Scalar
@@ -89,9 +90,7 @@ class StdoutMetrics:
 
     def _read_dict(self, data: bytes, found: re.Match[bytes]) -> list[Scalar]:
         values = _pairs_of(found.group().decode("utf-8", "replace"))
-        if not values.keys() & {"epoch", *STEP_NAMES}:
-            return []
-        names = [name for name in values if name not in NOT_METRICS and name not in STEP_NAMES]
+        names = _metrics_of(values)
         if not names:
             return []
         self.rows += 1
@@ -160,6 +159,13 @@ def _pairs_of(text: str) -> dict[str, float]:
     return pairs
 
 
+def _metrics_of(values: Mapping[str, float]) -> list[str]:
+    """The names in a dict that are metrics; [] for one that names neither an epoch nor a step: no Trainer printed it."""
+    if not values.keys() & {"epoch", *STEP_NAMES}:
+        return []
+    return [name for name in values if name not in NOT_METRICS and name not in STEP_NAMES]
+
+
 def find_log(folder: Path) -> Path | None:
     """The newest log of a folder in which a Trainer printed metrics; else None. Looks at the end of each."""
     candidates = []
@@ -186,7 +192,7 @@ def prints_metrics(path: Path) -> bool:
     except OSError:
         return False
     return any(
-        _pairs_of(found.group().decode("utf-8", "replace")).keys() & {"epoch", *STEP_NAMES}
+        _metrics_of(_pairs_of(found.group().decode("utf-8", "replace")))
         for text in texts
         for found in _DICT.finditer(text)
     )

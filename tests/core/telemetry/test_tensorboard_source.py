@@ -1,0 +1,196 @@
+"""Folders of event files and tables, by real writers: names, counts, restarts, growth, what is no scalar."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+import pytest
+from trainwiz.core.telemetry.snapshot import Snapshot
+from trainwiz.core.telemetry.target import Target
+from trainwiz.core.telemetry.tensorboard import TensorBoardSource
+
+from tests.core.telemetry.event_writers import BEGAN_S, accumulated, write_points
+
+LOSSES = [(step, 3.0 / (step + 1)) for step in range(100)]
+
+
+def source_of(path: Path, now_s: float = BEGAN_S + 10_000) -> TensorBoardSource:
+    return TensorBoardSource(Target("tensorboard", path, path.name), clock=lambda: now_s)
+
+
+def look(path: Path, now_s: float = BEGAN_S + 10_000) -> Snapshot:
+    return source_of(path, now_s).read_all()
+
+
+def counts(snapshot: Snapshot) -> dict[str, tuple[int, float | None]]:
+    return {name: (summary.count, summary.last_step) for name, summary in snapshot.metrics.items()}
+
+
+def test_every_real_folder_counts_as_tensorboard_does(shared_data: Path) -> None:
+    folders = {file.parent for file in (shared_data / "wild" / "tfevents").rglob("*tfevents.*")}
+    assert len(folders) >= 5
+    for folder in folders:
+        snapshot = look(folder)
+        expected = accumulated(folder)
+        assert counts(snapshot) == {tag: (len(points), points[-1][0]) for tag, points in expected.items()}, folder
+        for tag, points in expected.items():
+            values = [value for _, value, _ in points if math.isfinite(value)]
+            summary = snapshot.metrics[tag]
+            assert (summary.last, summary.minimum, summary.maximum) == (points[-1][1], min(values), max(values))
+        assert snapshot.step == max((points[-1][0] for points in expected.values()), default=None)
+        assert snapshot.problems == ()
+
+
+def test_one_run_keeps_its_tags_and_several_are_told_apart(tmp_path: Path) -> None:
+    write_points(tmp_path / "train", {"epoch_loss": LOSSES})
+    assert counts(look(tmp_path)) == {"epoch_loss": (100, 99)}
+    write_points(tmp_path / "validation", {"epoch_loss": LOSSES[:50]})
+    snapshot = look(tmp_path)
+    assert counts(snapshot) == {"train/epoch_loss": (100, 99), "validation/epoch_loss": (50, 49)}
+    assert snapshot.step == 99
+
+
+def test_several_files_of_one_writer_are_one_series(tmp_path: Path) -> None:
+    write_points(tmp_path, {"loss": LOSSES[:60]}, suffix=".a")
+    write_points(tmp_path, {"loss": LOSSES[60:]}, suffix=".b")
+    assert counts(look(tmp_path)) == {"loss": (100, 99)}
+
+
+def test_a_restart_that_says_so_drops_what_lies_after_it(tmp_path: Path) -> None:
+    write_points(tmp_path, {"loss": LOSSES, "lr": [(90, 1.0)]}, suffix=".a")
+    write_points(tmp_path, {"loss": [(step, 7.0) for step in range(40, 45)]}, purge_step=40, suffix=".b")
+    snapshot = look(tmp_path)
+    kept = {tag: points for tag, points in accumulated(tmp_path).items() if points}
+    assert counts(snapshot) == {tag: (len(points), points[-1][0]) for tag, points in kept.items()}
+    assert counts(snapshot) == {"loss": (45, 44)}
+    assert snapshot.step == 44
+
+
+def test_two_launches_into_one_folder_count_together_and_the_newer_is_drawn(tmp_path: Path) -> None:
+    write_points(tmp_path, {"loss": [(step, 9.0) for step in range(100)]}, suffix=".a")
+    write_points(tmp_path, {"loss": [(step, 1.0) for step in range(30)]}, suffix=".b")
+    snapshot = source_of(tmp_path).read_all(["loss"])
+    assert counts(snapshot) == {tag: (len(points), points[-1][0]) for tag, points in accumulated(tmp_path).items()}
+    assert snapshot.metrics["loss"].maximum == 9.0
+    curve = snapshot.curve("loss")
+    assert list(curve.steps) == list(range(30))
+    assert set(curve.values) == {1.0}
+
+
+def test_growth_is_read_and_new_runs_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainwiz.core.telemetry.event_runs.LOOK_FOR_FILES_S", 0.0)
+    first = write_points(tmp_path / "a", {"loss": LOSSES})
+    whole = first.read_bytes()
+    first.write_bytes(whole[: len(whole) // 2])
+    source = source_of(tmp_path, BEGAN_S + 60)
+    before = source.read_all()
+    with first.open("ab") as file:
+        file.write(whole[len(whole) // 2 :])
+    write_points(tmp_path / "b", {"loss": LOSSES[:10]})
+    after = source.read_all()
+    assert before.metrics["loss"].count < 60
+    assert counts(after) == {"a/loss": (100, 99), "b/loss": (10, 9)}
+
+
+def test_nothing_new_costs_no_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_points(tmp_path, {"loss": LOSSES})
+    source = source_of(tmp_path)
+    source.read_all()
+    opened: list[Path] = []
+    monkeypatch.setattr(Path, "open", lambda path, *_: opened.append(path))
+    source.poll()
+    assert opened == []
+
+
+def test_a_rewritten_file_begins_anew(tmp_path: Path) -> None:
+    file = write_points(tmp_path / "run", {"old": LOSSES})
+    source = source_of(tmp_path / "run")
+    source.read_all()
+    file.write_bytes(write_points(tmp_path / "other", {"new": LOSSES[:7]}).read_bytes())
+    assert counts(source.read_all()) == {"new": (7, 6)}
+
+
+def test_status_follows_the_times_in_the_file_not_those_of_a_copy(tmp_path: Path) -> None:
+    write_points(tmp_path, {"loss": LOSSES})
+    last_s = BEGAN_S + 99
+    assert look(tmp_path, last_s + 30).status == "running"
+    quiet = look(tmp_path, last_s + 3 * 86_400)
+    assert (quiet.status, quiet.ended_s) == ("quiet", last_s)
+    assert quiet.ending is not None
+    assert "3 days ago" in quiet.ending.text
+
+
+def test_the_pace_is_that_of_the_clock(tmp_path: Path) -> None:
+    write_points(tmp_path, {"train/loss": [(10 * step, 1.0) for step in range(20)]})
+    assert look(tmp_path).pace.wall_step_s == pytest.approx(1.0)
+
+
+def test_non_finite_values_are_counted_and_the_step_is_known(tmp_path: Path) -> None:
+    write_points(tmp_path, {"loss": [(0, 1.0), (1, math.nan), (2, math.inf), (3, -2.5)]})
+    snapshot = look(tmp_path)
+    assert snapshot.metrics["loss"].to_json() == {"last": -2.5, "count": 4, "min": -2.5, "max": 1.0, "non_finite": 2}
+    assert any("at step 1" in advice.text for advice in snapshot.advice)
+
+
+def test_a_file_without_scalars_says_what_it_holds(tmp_path: Path, shared_data: Path) -> None:
+    folder = shared_data / "wild" / "tfevents" / "Dipeshtamboli__tensorboard-logs" / "runs_fashion_mnist_experiment_1"
+    (file,) = folder.glob("*.10148.5")
+    snapshot = look(file)
+    assert snapshot.metrics == {}
+    assert any("1 pr_curves" in advice.text for advice in snapshot.advice)
+
+
+def test_one_bad_file_does_not_hide_the_others(tmp_path: Path) -> None:
+    write_points(tmp_path / "good", {"loss": LOSSES})
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "events.out.tfevents.1.h.1.0").write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
+    snapshot = look(tmp_path)
+    assert counts(snapshot) == {"loss": (100, 99)}
+    assert len(snapshot.problems) == 1
+    assert "Git LFS pointer" in snapshot.problems[0]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_without_permission_is_a_problem(tmp_path: Path) -> None:
+    write_points(tmp_path, {"loss": LOSSES}).chmod(0)
+    assert "Permission denied" in look(tmp_path).problems[0]
+
+
+def test_names_with_markup_and_codes_are_kept_as_they_are_for_the_screen_to_tame(tmp_path: Path) -> None:
+    write_points(tmp_path, {"[red]loss[/] \x1b[31m": LOSSES})
+    assert counts(look(tmp_path)) == {"[red]loss[/] \x1b[31m": (100, 99)}
+
+
+def test_more_names_than_anyone_reads_are_counted(tmp_path: Path) -> None:
+    write_points(tmp_path, {f"m{index}": [(0, 1.0)] for index in range(1_200)})
+    snapshot = look(tmp_path)
+    assert len(snapshot.metrics) == 1_000
+    assert any(advice.text.startswith("200 more metrics") for advice in snapshot.advice)
+
+
+LIGHTNING_ROWS = "epoch,step,train_loss,val_loss\n0,4,0.5,\n0,9,nan,\n0,9,,0.25\n"
+
+
+def test_lightnings_table_and_hyperparameters(tmp_path: Path) -> None:
+    version = tmp_path / "lightning_logs" / "version_0"
+    version.mkdir(parents=True)
+    (version / "metrics.csv").write_text(LIGHTNING_ROWS)
+    (version / "hparams.yaml").write_text("lr: 0.1\nname: x\nlayers: [1, 2]\n")
+    source = source_of(tmp_path)
+    snapshot = source.read_all()
+    assert counts(snapshot) == {"epoch": (3, 9), "train_loss": (2, 9), "val_loss": (1, 9)}
+    assert snapshot.metrics["train_loss"].non_finite == 1
+    assert (snapshot.step, snapshot.epoch) == (9, 0.0)
+    assert snapshot.hyperparameters == {"lr": "0.1", "name": "x"}
+    # A new metric makes the logger write the whole file again.
+    (version / "metrics.csv").write_text("epoch,step,acc,train_loss\n0,4,0.9,0.5\n1,14,0.95,0.25\n")
+    assert counts(source.read_all()) == {"epoch": (2, 14), "acc": (2, 14), "train_loss": (2, 14)}
+
+
+def test_hyperparameters_with_yaml_tags_run_nothing(tmp_path: Path) -> None:
+    write_points(tmp_path, {"loss": LOSSES})
+    (tmp_path / "hparams.yaml").write_text("a: !!python/object/apply:os.system ['touch pwned']\n")
+    assert look(tmp_path).hyperparameters == {}
+    assert not (tmp_path / "pwned").exists()

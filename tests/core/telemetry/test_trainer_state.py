@@ -1,0 +1,119 @@
+"""trainer_state.json: real ones against plain JSON; cut, foreign, odd ones as sentences."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trainwiz.core.telemetry.target import Target
+from trainwiz.core.telemetry.trainer_folder import TrainerSource
+from trainwiz.core.telemetry.trainer_state import NewestState, TrainerState, read_trainer_state, state_files
+
+
+def state(step: int, rows: list[dict[str, Any]] | None = None, **more: Any) -> str:
+    rows = rows if rows is not None else [{"step": at, "loss": 1.0 / at, "epoch": at / 10} for at in range(1, step + 1)]
+    return json.dumps({"global_step": step, "max_steps": 100, "epoch": step / 10, "log_history": rows, **more})
+
+
+def checkpoint(folder: Path, step: int, text: str | None = None) -> Path:
+    path = folder / f"checkpoint-{step}" / "trainer_state.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(state(step) if text is None else text)
+    return path
+
+
+def test_every_real_state_says_what_plain_json_says(shared_data: Path) -> None:
+    files = sorted((shared_data / "wild" / "trainer").glob("*/trainer_state.json"))
+    assert len(files) >= 15
+    for file in files:
+        document = json.loads(file.read_text(encoding="utf-8"))
+        points: dict[str, list[tuple[int, float]]] = {}
+        for row in document["log_history"]:
+            for name, value in row.items():
+                if name not in ("step", "epoch") and isinstance(value, int | float):
+                    points.setdefault(name, []).append((row["step"], value))
+        snapshot = TrainerSource(Target("trainer", file, file.parent.name)).read_all()
+        assert (snapshot.step, snapshot.max_steps) == (document["global_step"], document["max_steps"]), file
+        assert snapshot.epoch == document["epoch"]
+        assert {
+            name: (summary.count, summary.last_step, summary.last) for name, summary in snapshot.metrics.items()
+        } == {name: (len(values), values[-1][0], values[-1][1]) for name, values in points.items()}, file
+        finished = document["global_step"] >= document["max_steps"]
+        assert snapshot.status == ("finished" if finished else "quiet"), file
+
+
+def test_bare_nan_text_and_numbers_too_large_are_values(tmp_path: Path) -> None:
+    file = tmp_path / "trainer_state.json"
+    file.write_text(
+        '{"global_step": 4, "best_model_checkpoint": "C:\\\\out\\\\checkpoint-4", "log_history": ['
+        '{"step": 1, "loss": NaN}, {"step": 2, "loss": "NaN"}, {"step": 3, "loss": "-0.5"}, '
+        '{"step": 4, "loss": -Infinity, "note": "text", "flag": true, "huge": 1' + "0" * 400 + "}]}"
+    )
+    read = read_trainer_state(file)
+    assert isinstance(read, TrainerState)
+    values = [(name, step, value) for name, step, value, _ in read.scalars()]
+    assert [step for _, step, _ in values] == [1, 2, 3, 4, 4]
+    assert math.isnan(values[0][2])
+    assert math.isnan(values[1][2])
+    assert [value for _, _, value in values[2:]] == [-0.5, -math.inf, math.inf]
+    assert {name for name, _, _ in values} == {"loss", "huge"}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "is empty"),
+        (state(10)[:-30], "not whole JSON"),
+        ("[" * 100_000, "not whole JSON"),
+        ("{}", "not the state of a Trainer"),
+        ("[1, 2]", "not the state of a Trainer"),
+        ('{"global_step": 3, "log_history": "none"}', "not the state of a Trainer"),
+        ("version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "Git LFS pointer"),
+    ],
+)
+def test_what_cannot_be_read_is_one_sentence(tmp_path: Path, text: str, words: str) -> None:
+    file = tmp_path / "trainer_state.json"
+    file.write_text(text)
+    read = read_trainer_state(file)
+    assert isinstance(read, str)
+    assert words in read
+    assert "\n" not in read
+
+
+def test_odd_rows_are_left_out_and_the_others_read(tmp_path: Path) -> None:
+    file = tmp_path / "trainer_state.json"
+    file.write_text(state(3, [{"loss": 1.0}, None, 7, {"step": "x", "loss": 2.0}, {"step": 3, "loss": None}]))  # type: ignore[list-item]
+    read = read_trainer_state(file)
+    assert isinstance(read, TrainerState)
+    assert [(name, value) for name, _, value, _ in read.scalars()] == [("loss", 1.0), ("loss", 2.0)]
+
+
+def test_checkpoints_are_ordered_by_number(tmp_path: Path) -> None:
+    for step in (9, 100, 20):
+        checkpoint(tmp_path, step)
+    (tmp_path / "checkpoint-broken").mkdir()
+    assert [file.parent.name for file in state_files(tmp_path)] == ["checkpoint-100", "checkpoint-20", "checkpoint-9"]
+
+
+def test_the_newest_readable_state_counts_and_the_broken_one_is_named(tmp_path: Path) -> None:
+    checkpoint(tmp_path, 20)
+    broken = checkpoint(tmp_path, 30, state(30)[:100])
+    newest = NewestState(tmp_path)
+    found = newest.look()
+    assert found is not None
+    assert found.step == 20
+    assert len(newest.problems) == 1
+    assert str(broken) in newest.problems[0]
+    broken.write_text(state(30))
+    again = newest.look()
+    assert again is not None
+    assert (again.step, newest.problems) == (30, ())
+
+
+def test_an_unchanged_state_is_not_read_again(tmp_path: Path) -> None:
+    checkpoint(tmp_path, 20)
+    newest = NewestState(tmp_path)
+    assert newest.look() is newest.look()
