@@ -157,7 +157,11 @@ class LogView(ScrollView, can_focus=True):
         self.scroll_to(y=row, animate=False, force=True, immediate=True)
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        super().watch_scroll_y(old_value, new_value)
+        if self.styles.scrollbar_size_vertical:
+            super().watch_scroll_y(old_value, new_value)
+        elif round(old_value) != round(new_value):
+            # A scrollbar that is not drawn would still be painted.
+            self.refresh(self.size.region)
         if new_value >= self.max_scroll_y:
             self.following = self.may_follow
         elif new_value < old_value:

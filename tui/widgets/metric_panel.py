@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
-from textual.app import ComposeResult, RenderResult
+from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.content import Content
 from textual.widgets import Static
@@ -22,7 +22,7 @@ from trainwiz.tui.widgets.monitor_panel import MonitorPanel
 from trainwiz.tui.widgets.plot import Plot
 from trainwiz.tui.widgets.plot_cursor import read_at, step_beside
 from trainwiz.tui.widgets.plot_range import StepRange
-from trainwiz.tui.widgets.repaint import LineKey, line_keys
+from trainwiz.tui.widgets.repaint import LineKey, line_key
 
 if TYPE_CHECKING:
     from trainwiz.core.telemetry.snapshot import Snapshot
@@ -66,14 +66,11 @@ class MetricPanel(MonitorPanel):
         self._chosen = False
         self._glyphs = glyphs
         self._data = PlotData()
-        self._drawn_values: list[LineKey] = []
+        self._drawn_values: LineKey = ()
 
     def compose(self) -> ComposeResult:
         yield Plot(glyphs=self._glyphs)
         yield Static("", id="values", markup=False)
-
-    def render(self) -> RenderResult:
-        return Content()
 
     # What is plotted
 
@@ -159,9 +156,9 @@ class MetricPanel(MonitorPanel):
             # Without a frame there is no title.
             parts.insert(0, Content.styled(plain_text(self.title_of(snapshot), 40), "$muted"))
         line = join_fitting(parts, max(1, self.content_size.width)) if parts else Content()
-        keys = line_keys(line)
-        if keys != self._drawn_values:
-            self._drawn_values = keys
+        key = line_key(line)
+        if key != self._drawn_values:
+            self._drawn_values = key
             self.query_one("#values", Static).update(line, layout=False)
 
     @property

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from textual.app import RenderResult
 from textual.content import Content
-from textual.widget import Widget
 from trainwiz.core.plain import plain_text
 from trainwiz.tui.keys import ScreenName
 from trainwiz.tui.theme import UNICODE_MARKS, Marks
-from trainwiz.tui.widgets.repaint import LineKey, line_keys, refresh_lines
+from trainwiz.tui.widgets.repaint import LinedWidget
 
 if TYPE_CHECKING:
     from trainwiz.core.telemetry.snapshot import Snapshot
@@ -23,7 +20,7 @@ def frame_title(text: str) -> Content:
     return Content(plain_text(text))
 
 
-class MonitorPanel(Widget, can_focus=True):
+class MonitorPanel(LinedWidget, can_focus=True):
     """A panel says in `lines` what it shows; `title` goes into its frame. `help_text` explains it to F1."""
 
     help_text = ""
@@ -45,18 +42,25 @@ class MonitorPanel(Widget, can_focus=True):
         self._title = title
         self.border_title = frame_title(title)
         self._drawn_title = title
-        self._drawn: Sequence[LineKey] = ()
-        # Looking for links in what is drawn takes longer than drawing it.
-        self.auto_links = False
 
     def show(self, snapshot: Snapshot) -> None:
         """Show this look; what reads as before is not drawn again."""
         self.snapshot = snapshot
-        title = self.title_of(snapshot)
+        self._show_title()
+        self.refresh_changed()
+
+    def _show_title(self) -> None:
+        """A mark before the title says in every terminal which panel has the focus."""
+        title = f"{self.marks.here} {self.title_text}" if self.has_focus else self.title_text
         if title != self._drawn_title:
             self._drawn_title = title
             self.border_title = frame_title(title)
-        self._drawn = refresh_lines(self, self._drawn, line_keys(self.content()))
+
+    def on_focus(self) -> None:
+        self._show_title()
+
+    def on_blur(self) -> None:
+        self._show_title()
 
     def title_of(self, snapshot: Snapshot) -> str:
         """What stands in the frame."""
@@ -64,7 +68,7 @@ class MonitorPanel(Widget, can_focus=True):
 
     @property
     def title_text(self) -> str:
-        """The title as it stands in the frame."""
+        """The title as it stands in the frame, without the mark of the focus."""
         return self._title if self.snapshot is None else self.title_of(self.snapshot)
 
     def lines(self, snapshot: Snapshot, width: int, height: int) -> list[Content]:
@@ -75,13 +79,8 @@ class MonitorPanel(Widget, can_focus=True):
         """A quiet sentence in as many lines as it needs."""
         return [Content.styled(line, "$muted") for line in textwrap.wrap(plain_text(sentence, 400), max(10, width))]
 
-    def render(self) -> RenderResult:
-        return self.content()
-
-    def content(self) -> Content:
-        """What is shown now."""
+    def content_lines(self) -> list[Content]:
         width, height = self.content_size
         if self.snapshot is None or width <= 0:
-            return Content()
-        lines = self.lines(self.snapshot, width, height)[:height]
-        return Content("\n").join([line.truncate(width, ellipsis=True) for line in lines])
+            return []
+        return [line.truncate(width, ellipsis=True) for line in self.lines(self.snapshot, width, height)[:height]]

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from textual.app import RenderResult
 from textual.content import Content
-from textual.widget import Widget
 from trainwiz.tui.theme import UNICODE_MARKS, Marks
 from trainwiz.tui.widgets.advice_panel import advice_line
 from trainwiz.tui.widgets.device_panel import device_line
 from trainwiz.tui.widgets.host_panel import host_line
 from trainwiz.tui.widgets.meters import join_fitting
 from trainwiz.tui.widgets.pace_panel import token_parts
-from trainwiz.tui.widgets.repaint import LineKey, line_keys, refresh_lines
+from trainwiz.tui.widgets.repaint import LinedWidget
 
 if TYPE_CHECKING:
     from trainwiz.core.telemetry.snapshot import Snapshot
 
 
-class MonitorSummary(Widget):
+class MonitorSummary(LinedWidget):
     DEFAULT_CSS = """
     MonitorSummary { height: 4; padding: 0 1; color: $foreground; }
     """
@@ -29,21 +26,15 @@ class MonitorSummary(Widget):
         super().__init__(id=id)
         self.marks = marks
         self.snapshot: Snapshot | None = None
-        self._drawn: Sequence[LineKey] = ()
-        self.auto_links = False
 
     def show(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
-        self._drawn = refresh_lines(self, self._drawn, line_keys(self.content()))
+        self.refresh_changed()
 
-    def render(self) -> RenderResult:
-        return self.content()
-
-    def content(self) -> Content:
-        """What is shown now."""
+    def content_lines(self) -> list[Content]:
         snapshot, width = self.snapshot, self.content_size.width
         if snapshot is None or width <= 0:
-            return Content()
+            return []
         lines = [device_line(snapshot), host_line(snapshot), join_fitting(token_parts(snapshot), width)]
         if snapshot.advice:
             worst = snapshot.advice[0]
@@ -51,4 +42,4 @@ class MonitorSummary(Widget):
                 worst.level, self.marks.dot
             )
             lines.append(advice_line(worst, mark))
-        return Content("\n").join([line.truncate(width, ellipsis=True) for line in lines])
+        return [line.truncate(width, ellipsis=True) for line in lines]

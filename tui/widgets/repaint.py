@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Self
 
+from textual.app import RenderResult
 from textual.content import Content
 from textual.geometry import Region
+from textual.strip import Strip
+from textual.visual import Visual
 from textual.widget import Widget
 
 LineKey = Sequence[object]
 
 
-def line_keys(content: Content) -> list[LineKey]:
-    """One for each line, equal where two lines look alike; Content itself compares its text only."""
-    return [(line.plain, *line.spans) for line in content.split("\n", allow_blank=True)]
+def line_key(line: Content) -> LineKey:
+    """Equal where two lines look alike; Content itself compares its text only."""
+    return (line.plain, *line.spans)
 
 
 def refresh_lines(widget: Widget, before: Sequence[LineKey], after: Sequence[LineKey]) -> Sequence[LineKey]:
@@ -34,3 +38,51 @@ def refresh_lines(widget: Widget, before: Sequence[LineKey], after: Sequence[Lin
     if changed:
         widget.refresh(*changed)
     return after
+
+
+class LinedWidget(Widget):
+    """A widget that says in `content_lines` what stands in each of its lines; a changed line costs one line."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        # Looking for links in what is drawn takes longer than drawing it.
+        self.auto_links = False
+        self._drawn: Sequence[LineKey] = ()
+        self._lines: list[Content] | None = None
+        self._lines_size = self.content_size
+
+    def content_lines(self) -> list[Content]:
+        """The lines for the size that the widget has now."""
+        return []
+
+    def refresh_changed(self) -> None:
+        """Paint what reads otherwise than before."""
+        self._lines = None
+        self._drawn = refresh_lines(self, self._drawn, [line_key(line) for line in self._now()])
+
+    def content(self) -> Content:
+        """All lines as one text."""
+        return Content("\n").join(self.content_lines())
+
+    def render(self) -> RenderResult:
+        return self.content()
+
+    def refresh(self, *regions: Region, repaint: bool = True, layout: bool = False, recompose: bool = False) -> Self:
+        if not regions:
+            self._lines = None
+        return super().refresh(*regions, repaint=repaint, layout=layout, recompose=recompose)
+
+    def render_line(self, y: int) -> Strip:
+        if self.text_selection is not None:
+            return super().render_line(y)
+        lines = self._now()
+        width = self.size.width
+        if y >= len(lines):
+            return Strip.blank(width, self.visual_style.rich_style)
+        return Visual.to_strips(self, lines[y], width, 1, self.visual_style)[0]
+
+    def _now(self) -> list[Content]:
+        if self._lines is None or self._lines_size != self.content_size:
+            self._lines_size = self.content_size
+            self._lines = self.content_lines()
+        return self._lines

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import textwrap
 import time
-from collections.abc import Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from textual.app import RenderResult
 from textual.content import Content
-from textual.widget import Widget
 from trainwiz.core.plain import plain_text
 from trainwiz.tui.figures import duration
 from trainwiz.tui.keys import KEYS
 from trainwiz.tui.theme import UNICODE_MARKS, Marks
 from trainwiz.tui.widgets.meters import thin_bar
 from trainwiz.tui.widgets.pace_panel import step_seconds
-from trainwiz.tui.widgets.repaint import LineKey, line_keys, refresh_lines
+from trainwiz.tui.widgets.repaint import LinedWidget
 
 if TYPE_CHECKING:
     from trainwiz.core.telemetry.snapshot import Snapshot
@@ -61,7 +58,7 @@ SOURCE_WORDS = {
 }
 
 
-class RunHeader(Widget):
+class RunHeader(LinedWidget):
     """Two lines; one more for what was not started here; after the end those of the sentence and what to do next."""
 
     DEFAULT_CSS = """
@@ -76,34 +73,33 @@ class RunHeader(Widget):
         self.readonly = readonly
         self._run_name = plain_text(name)
         self.snapshot: Snapshot | None = None
-        self._drawn: Sequence[LineKey] = ()
-        self.auto_links = False
+        self._line_count = 2
 
     def show(self, snapshot: Snapshot) -> None:
-        before, self.snapshot = self.snapshot, snapshot
-        width = max(1, self.content_size.width)
-        now = line_keys(self.content(width))
-        if before is None or len(now) != len(self._drawn):
+        self.snapshot = snapshot
+        self.refresh_changed()
+        if len(self._now()) != self._line_count:
+            self._line_count = len(self._now())
             self.refresh(layout=True)
-            self._drawn = now
-        else:
-            self._drawn = refresh_lines(self, self._drawn, now)
 
-    def render(self) -> RenderResult:
-        return self.content(max(1, self.content_size.width or self.app.size.width - 2))
+    def content_lines(self) -> list[Content]:
+        return self._lines_at(max(1, self.content_size.width or self.app.size.width - 2))
 
-    def content(self, width: int) -> Content:
-        """The lines for this width."""
+    def content(self, width: int | None = None) -> Content:
+        """All lines as one text, for another width too."""
+        return super().content() if width is None else Content("\n").join(self._lines_at(width))
+
+    def _lines_at(self, width: int) -> list[Content]:
         snapshot = self.snapshot
         if snapshot is None:
-            return Content.assemble(("trainwiz ", "$muted"), (f"{self.marks.dot} {self._run_name}", ""), "\n ")
+            return [Content.assemble(("trainwiz ", "$muted"), (f"{self.marks.dot} {self._run_name}", "")), Content(" ")]
         lines = [self._first_line(snapshot, width), self._progress(snapshot, width)]
         origin = origin_words(snapshot, self.marks)
         if origin:
             lines.append(Content.styled(origin, "$muted").truncate(width, ellipsis=True))
         if snapshot.ending is not None:
             lines += self._ending(snapshot, width)
-        return Content("\n").join(lines)
+        return lines
 
     def _first_line(self, snapshot: Snapshot, width: int) -> Content:
         dot = self.marks.dot
