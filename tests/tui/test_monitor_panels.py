@@ -138,6 +138,19 @@ async def test_resizing_keeps_the_focus(tmp_path: Path) -> None:
         assert shown(screen) == [host]
 
 
+async def test_the_focus_is_told_without_a_colour(tmp_path: Path) -> None:
+    async with monitor_app(write_run(tmp_path / "run")).run_test(size=WIDE) as pilot:
+        screen = await looked(pilot)
+        assert "▸" not in text_of(pilot)
+        titles = ("loss", "pace", "GPU 0", "RAM and disk", "advice", "log")
+        for panel, title in zip(screen.panels, titles, strict=True):
+            await pilot.press("tab")
+            await pilot.pause()
+            assert screen.focused is panel
+            assert text_of(pilot).count("▸") == 1
+            assert f"▸ {title}" in text_of(pilot)
+
+
 async def test_a_click_chooses_a_panel(tmp_path: Path) -> None:
     async with monitor_app(write_run(tmp_path / "run")).run_test(size=WIDE) as pilot:
         screen = await looked(pilot)

@@ -137,7 +137,11 @@ class MonitorScreen(LookingScreen, PanelScreen, RunActions):
     @on(DescendantFocus)
     @on(DescendantBlur)
     def _show_keys(self) -> None:
-        """The bar follows what works now and what has the focus."""
+        """The bar and the title of the log follow what works now and what has the focus."""
+        log = self.query_one("#log", LogView)
+        title = f"{self.marks.here} log" if log.has_focus else "log"
+        if str(log.border_title) != title:
+            log.border_title = title
         rows = self.key_rows()
         if rows != self._bar:
             self._bar = rows

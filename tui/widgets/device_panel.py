@@ -54,6 +54,7 @@ class DevicePanel(MonitorPanel):
         await self.run_action("screen.open_panel")
 
     def on_focus(self) -> None:
+        # The mark of the chosen card comes and goes with the focus.
         self.refresh()
 
     def on_blur(self) -> None:

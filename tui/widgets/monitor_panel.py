@@ -46,21 +46,21 @@ class MonitorPanel(LinedWidget, can_focus=True):
     def show(self, snapshot: Snapshot) -> None:
         """Show this look; what reads as before is not drawn again."""
         self.snapshot = snapshot
-        self._show_title()
+        self._show_title(self.has_focus)
         self.refresh_changed()
 
-    def _show_title(self) -> None:
+    def _show_title(self, focused: bool) -> None:
         """A mark before the title says in every terminal which panel has the focus."""
-        title = f"{self.marks.here} {self.title_text}" if self.has_focus else self.title_text
+        title = f"{self.marks.here} {self.title_text}" if focused else self.title_text
         if title != self._drawn_title:
             self._drawn_title = title
             self.border_title = frame_title(title)
 
     def on_focus(self) -> None:
-        self._show_title()
+        self._show_title(True)
 
     def on_blur(self) -> None:
-        self._show_title()
+        self._show_title(False)
 
     def title_of(self, snapshot: Snapshot) -> str:
         """What stands in the frame."""
