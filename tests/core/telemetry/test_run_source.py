@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.supervise.sample_file import SampleFile
 from trainwiz.core.telemetry.run_source import RunSource
 
 from tests.core.telemetry.written_run import GIB, NOW_S, metric_rows, system_row, write_json, write_lines, write_run
@@ -226,6 +227,23 @@ def test_a_shrinking_disk_says_how_long_it_lasts(tmp_path: Path) -> None:
     write_lines(folder / "system.jsonl", rows)
     lasts = source_of(folder).poll().host.disk_lasts_s
     assert lasts == pytest.approx((100 - 2.39) * 100, rel=0.01)
+
+
+def test_samples_that_are_thinned_while_they_are_watched(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    file = SampleFile(folder / "system.jsonl", most_bytes=1_500_000, newest_bytes=1_200_000, older_bytes=100_000)
+    (folder / "system.jsonl").unlink()
+    source, thinned = source_of(folder), 0
+    for index in range(1_500):
+        file.append({**system_row(index % 120, 1), "time_s": NOW_S - 1_500 + index})
+        if file.thin():
+            thinned += 1
+            snapshot = source.poll()
+            assert len(snapshot.gpus[0].utilization_history) == 240
+            assert snapshot.gpus[0].temperature_c == system_row(index % 120, 1)["gpus"][0]["temperature_c"]
+        elif index % 100 == 0:
+            source.poll()
+    assert thinned >= 2
 
 
 def test_memory_is_not_called_as_planned_before_a_step(tmp_path: Path) -> None:
