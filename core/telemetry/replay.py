@@ -46,6 +46,8 @@ class ReplaySource(RunSource):
         return replace(
             snapshot,
             actions=REPLAY_ACTIONS,
+            # The whole file holds what is still to come.
+            log_path=snapshot.log_path if self._play.over else None,
             replayed_s=snapshot.time_s,
             replay_speed=0.0 if self._play.over else self._play.speed,
         )

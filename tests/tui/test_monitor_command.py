@@ -19,7 +19,7 @@ from trainwiz.core.telemetry.metrics import MetricSummary
 from trainwiz.core.telemetry.snapshot import Ending, Snapshot
 from trainwiz.core.telemetry.target import Target
 from trainwiz.tui.command import replay_without_speed
-from trainwiz.tui.commands.monitor import choose, replayed, run_monitor
+from trainwiz.tui.commands.monitor import choose, choose_ended, replayed, run_monitor
 from trainwiz.tui.commands.monitor_follow import SAY_AGAIN_S, follow
 from trainwiz.tui.commands.monitor_list import say_targets
 from trainwiz.tui.commands.monitor_text import plain_line
@@ -212,6 +212,17 @@ def test_a_replay_that_cannot_be_is_one_sentence(runs: Path, target: str, speed:
     with pytest.raises(UsageError, match=words) as caught:
         run_monitor(target, once=once, as_json=False, plain=not once, readonly=False, replay=speed)
     assert len(caught.value.findings) == 1
+
+
+def test_a_replay_without_a_name_is_of_what_has_ended(runs: Path) -> None:
+    beats(write_run(runs / "runs" / "live", steps=5))
+    target, found = choose_ended(here)
+    assert target is None
+    assert {one.status for one in found} == {"finished", "stopped"}
+    target, _ = choose_ended(lambda: [one for one in here() if one.status != "stopped"])
+    assert target is not None and target.path.name == "2026-11-20_1000-first"
+    with pytest.raises(UsageError, match="nothing can be replayed"):
+        choose_ended(lambda: [one for one in here() if one.runs_now])
 
 
 def test_only_runs_of_trainwiz_are_replayed(tmp_path: Path) -> None:

@@ -21,11 +21,13 @@ from trainwiz.core.telemetry.target import Target
 from trainwiz.tui.app import TrainwizApp
 from trainwiz.tui.cli import main
 from trainwiz.tui.screens.command_card import CommandCard
+from trainwiz.tui.screens.log_card import LogCard
 from trainwiz.tui.screens.monitor import MonitorScreen
 from trainwiz.tui.screens.note_dialog import NoteDialog
 from trainwiz.tui.screens.resume_dialog import ResumeDialog
 from trainwiz.tui.screens.stop_dialog import StopDialog, now_words, with_checkpoint_words
 from trainwiz.tui.widgets.action_button import ActionButton
+from trainwiz.tui.widgets.log_view import LogView
 
 from tests.core.run.checkpoint_files import write_checkpoint
 from tests.core.telemetry.written_run import NOW_S, write_run
@@ -230,6 +232,19 @@ async def test_a_replay_refuses_what_changes_the_run(tmp_path: Path, key: str) -
         await pilot.press(key)
         assert pilot.app.screen is screen
         assert "replay" in said(pilot.app)[0]
+
+
+async def test_the_whole_log_of_a_replay_holds_no_future(tmp_path: Path) -> None:
+    log = "".join(f"step {step}/80  loss 2.5\n" for step in range(4, 81, 4))
+    folder = write_run(tmp_path / "run", status="finished", steps=20, log=log)
+    async with monitor_app(of(folder, replay_speed=0.001)).run_test(size=WIDE) as pilot:
+        await looked(pilot)
+        await pilot.press("l")
+        await pilot.pause(0.5)
+        assert isinstance(pilot.app.screen, LogCard)
+        shown = pilot.app.screen.query_one(LogView).shown_lines
+        assert not [line for line in shown if line.startswith("step 80/80")]
+        assert all(line in log.splitlines()[:1] for line in shown if line.startswith("step"))
 
 
 async def test_space_holds_a_replay(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from trainwiz.core.errors import usage_error
 from trainwiz.core.run.names import DEFAULT_ROOT
+from trainwiz.core.run.status import ENDED
 from trainwiz.tui.output import is_terminal, say_json
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def run_monitor(
     """
     looks_once = once or (as_json and not plain)
     check_interval(interval_s)
-    target, found = choose(text)
+    target, found = choose(text) if replay is None or text is not None else choose_ended()
     if not (looks_once or plain or (is_terminal(sys.stdin) and is_terminal(sys.stdout))):
         message = "The live monitor needs a terminal; without one use --once, --plain or --json."
         raise usage_error("no_terminal", "terminal", message)
@@ -89,6 +90,17 @@ def choose(text: str | None, find: Callable[[], list[Found]] | None = None) -> t
             f"Nothing trains here now, and there are no runs in {DEFAULT_ROOT}/ yet; `trainwiz --profile cpu-demo --yes` "
             "makes one, and `trainwiz monitor FOLDER` opens one that lies elsewhere.",
         )
+    return default_target(found), found
+
+
+def choose_ended(find: Callable[[], list[Found]] | None = None) -> tuple[Target | None, list[Found]]:
+    """As `choose` without a name, among the runs that can be replayed."""
+    from trainwiz.core.telemetry.discovery import default_target, list_targets
+
+    found = [one for one in (find or list_targets)() if one.target.kind == "run" and one.status in ENDED]
+    if not found:
+        message = f"There is no run in {DEFAULT_ROOT}/ that has ended: nothing can be replayed yet."
+        raise usage_error("nothing_to_replay", "--replay", message)
     return default_target(found), found
 
 
@@ -147,6 +159,8 @@ def show_screen(
             return watch(target)
         from trainwiz.tui.screens.run_picker import RunPicker
 
-        return RunPicker(lambda chosen: watch(chosen if replay is None else replayed(chosen, replay)))
+        if replay is not None:
+            return RunPicker(lambda chosen: watch(replayed(chosen, replay)), find=lambda: choose_ended()[1])
+        return RunPicker(watch)
 
     return TrainwizApp(first).run() or 0

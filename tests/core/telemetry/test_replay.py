@@ -98,7 +98,7 @@ def test_nothing_of_the_future_is_shown(run: RunFolder) -> None:
         assert snapshot.replayed_s == snapshot.time_s == BEGIN_S + seconds
         assert snapshot.step == (step or None)
         assert snapshot.status == ("running" if step else "starting")
-        assert snapshot.ending is None and snapshot.ended_s is None
+        assert snapshot.ending is None and snapshot.ended_s is None and snapshot.log_path is None
         assert [text for text in texts(snapshot) if text.startswith("step")][-1:] == (
             [f"step {step}/{STEPS}  loss {3.0 - step / 10}"] if step else []
         )
@@ -147,6 +147,7 @@ def test_the_end_is_as_the_run_says(run: RunFolder) -> None:
     assert ended.metrics == live.metrics
     assert ended.ending == live.ending
     assert texts(ended) == texts(live)
+    assert ended.log_path == live.log_path
     assert ended.actions == {"plan", "command"}
 
 
