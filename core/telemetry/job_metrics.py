@@ -35,6 +35,8 @@ class Clues:
     """What one look at the processes of a job tells."""
 
     cwd: Path | None
+    pids: frozenset[int] = frozenset()
+    """All processes of the job at that time: files are named after them."""
     event_files: tuple[Path, ...] = ()
     """Open for writing."""
     outputs: tuple[Path, ...] = ()
@@ -79,6 +81,7 @@ def clues_of(job: Job, table: ProcessTable) -> Clues:
     folders = [*outputs, *([log.parent] if log else []), *([cwd] if cwd else [])]
     return Clues(
         cwd=cwd,
+        pids=frozenset(pids),
         event_files=tuple(dict.fromkeys(_written_events(seen))),
         outputs=tuple(dict.fromkeys(outputs)),
         folders=tuple(dict.fromkeys(folders)),
@@ -129,7 +132,7 @@ def _log_of(seen: dict[int, list[OpenFile]]) -> tuple[Path | None, str | None]:
 
 def find_metrics(job: Job, clues: Clues, table: ProcessTable, recognise: Recognise) -> FoundMetrics | None:
     """The best place that holds metrics of this very job; None where there is none (yet)."""
-    pids = {pid for root in job.roots for pid in table.tree(root.pid)}
+    pids = clues.pids
     since_s = job.started_s - CLOCK_SLACK_S
     files = own_event_files(clues, since_s, pids)
     found = _from_event_files(files, clues.outputs, recognise) if files else None
@@ -143,7 +146,7 @@ def find_metrics(job: Job, clues: Clues, table: ProcessTable, recognise: Recogni
     return None
 
 
-def own_event_files(clues: Clues, since_s: float, pids: set[int]) -> list[Path]:
+def own_event_files(clues: Clues, since_s: float, pids: frozenset[int]) -> list[Path]:
     """The event files that these processes have open, or that are named after one of them.
 
     tensorboard's own writer opens its file for each flush only.
@@ -175,7 +178,7 @@ def _from_event_files(files: list[Path], outputs: Iterable[Path], recognise: Rec
 
 
 def _places(
-    job: Job, clues: Clues, since_s: float, pids: set[int], table: ProcessTable
+    job: Job, clues: Clues, since_s: float, pids: frozenset[int], table: ProcessTable
 ) -> Iterator[tuple[int, str, Iterable[Path]]]:
     fresh = [path for path in clues.outputs if records(path, since_s, lambda name: _may_be_of(name, pids))]
     yield 1, "the output folder of its command", fresh
@@ -227,6 +230,6 @@ def _writer(name: str) -> int | None:
     return int(match["pid"]) if match and match["pid"] else None
 
 
-def _may_be_of(name: str, pids: set[int]) -> bool:
+def _may_be_of(name: str, pids: frozenset[int]) -> bool:
     """Whether a file of metrics could be these processes': an event file that names another one's is not."""
     return name in RECORDS or (EVENT_WORD in name and (_writer(name) is None or _writer(name) in pids))

@@ -23,6 +23,10 @@ from trainwiz.core.telemetry.target import Target
 LOOK_EVERY_S = 5.0
 """How often the job's files are looked for: an event file appears with the first logged step."""
 SHARE_OF_A_CORE_FOR_LOOKS = 0.003
+LOOK_EVERY_S_WHILE_NEW = 1.0
+SHARE_OF_A_CORE_WHILE_NEW = 0.02
+NEW_S = 180.0
+"""A job this young is about to write its first metrics."""
 ENDED = "its processes have ended, and those of others are not shown"
 FIRST_LOAD_S = 0.3
 """`read_all` waits this long between two samples: CPU load is what happened in between."""
@@ -122,7 +126,9 @@ class ProcessSource(Source):
             self._log_tail = TextTail(self._clues.log)
             self._log.clear()
         cost_s = time.thread_time() - started_s
-        self._next_look_s = time.monotonic() + max(LOOK_EVERY_S, cost_s / SHARE_OF_A_CORE_FOR_LOOKS)
+        is_new = self._found is None and self._clock() - job.started_s < NEW_S
+        dear_s = cost_s / (SHARE_OF_A_CORE_WHILE_NEW if is_new else SHARE_OF_A_CORE_FOR_LOOKS)
+        self._next_look_s = time.monotonic() + max(LOOK_EVERY_S_WHILE_NEW if is_new else LOOK_EVERY_S, dear_s)
 
     def _take(self, found: FoundMetrics | None) -> None:
         """Read from a better place than before; the same one goes on."""

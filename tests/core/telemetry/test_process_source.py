@@ -206,6 +206,8 @@ def test_a_job_that_reaches_its_last_step_has_finished(work: Path) -> None:
         process.wait(60)
         snapshot = look(source)
         assert (snapshot.status, snapshot.step) == ("finished", 20)
+        # Its event file is named after a process that is gone by now.
+        assert "tfevents" in snapshot.read_from[0]
         assert snapshot.ending is not None
 
 
