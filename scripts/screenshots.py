@@ -1,5 +1,7 @@
 """Draws the pictures of every screen into screenshots/, as SVG and PNG: make screenshots
 
+`scripts/screenshots.py monitor` draws those of the monitor only.
+
 The wizard is the product's own over a described machine, its memory traced in full; the monitor reads run folders
 that are written here in the real format. Nothing is trained and the clock stands, so the pictures are the same each time.
 """
@@ -8,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -15,13 +18,15 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPOSITORY))
 
 from trainwiz.core.hardware.hypothetical import catalogue_machine  # noqa: E402
 from trainwiz.core.plan.request import PlanRequest  # noqa: E402
-from trainwiz.core.run.folder import RunFolder  # noqa: E402
+from trainwiz.core.telemetry import target as targets  # noqa: E402
+from trainwiz.core.telemetry.source import Source  # noqa: E402
 from trainwiz.core.telemetry.target import Target  # noqa: E402
 from trainwiz.tui.app import TrainwizApp  # noqa: E402
 from trainwiz.tui.screens import plan_reader  # noqa: E402
@@ -29,8 +34,9 @@ from trainwiz.tui.screens.monitor import MonitorScreen  # noqa: E402
 from trainwiz.tui.screens.plan import PlanScreen  # noqa: E402
 from trainwiz.tui.screens.plan_reader import PlanReader  # noqa: E402
 
-from tests.core.telemetry.written_run import NOW_S, write_run  # noqa: E402
-from tests.tui.test_monitor_snapshots import STATES, drawn  # noqa: E402
+from tests.core.telemetry.written_run import NOW_S  # noqa: E402
+from tests.tui.monitor_states import STATES, RecordedProcess, target_of  # noqa: E402
+from tests.tui.test_monitor_snapshots import drawn  # noqa: E402
 from tests.tui.wizard_parts import settled  # noqa: E402
 
 TARGET = REPOSITORY / "screenshots"
@@ -45,6 +51,16 @@ step 1600/500000  loss 2.6141  learning rate 0.00024  1,523 real tokens/s
 step 1600/500000  evaluation: loss 2.7043, perplexity 14.9440, accuracy 0.2310
 checkpoint-1600 saved in 13 s
 """
+
+CARDS = {
+    "range": ("tab", "g", *"400-1200", "enter", "home", "pagedown", "pagedown", "pagedown"),
+    "metrics": ("m",),
+    "log": ("l",),
+    "traffic": ("t",),
+    "palette": ("colon",),
+    "help": ("tab", "f1"),
+}
+"""Name of a picture -> the keys that lead to it."""
 
 Drawn = Callable[[object], Awaitable[None]]
 
@@ -131,17 +147,45 @@ async def wizard_pictures() -> None:
 async def monitor_pictures() -> None:
     wanted = [("running", size, theme) for size in SIZES for theme in ("dark", "light")]
     wanted += [(state, "120x40", "dark") for state in STATES if state != "running"]
+    wanted += [("nan", "120x40", "high-contrast"), ("trainer", "60x20", "dark"), ("process", "80x24", "light")]
     for state, size, theme in wanted:
-        folder = write_run(Path("runs") / f"uniref-650m-{state}", **{"log": LOG, **STATES[state]})
-        app = TrainwizApp(
-            lambda folder=folder: MonitorScreen(
-                Target.of_run(RunFolder(folder)), interval_s=3600.0, clock=lambda: NOW_S
-            ),  # type: ignore[misc]
-            ascii_only=False,
-        )
-        app.theme = theme
         name = f"monitor-{size}-{theme}" if state == "running" else f"monitor-{state}-{size}-{theme}"
-        await picture(app, name, SIZES[size], drawn)  # type: ignore[arg-type]
+        await picture(watching(state, theme), name, SIZES[size], drawn)  # type: ignore[arg-type]
+    for name, keys in CARDS.items():
+
+        async def pressed(pilot: object, keys: tuple[str, ...] = keys) -> None:
+            await drawn(pilot)  # type: ignore[arg-type]
+            await pilot.press(*keys)  # type: ignore[attr-defined]
+            await pilot.pause(0.5)  # type: ignore[attr-defined]
+
+        await picture(watching("nan", "dark"), f"monitor-{name}-120x40-dark", SIZES["120x40"], pressed)
+    app = watching("nan", "dark", ascii_only=True)
+    await picture(app, "monitor-ascii-80x24-dark", SIZES["80x24"], drawn)  # type: ignore[arg-type]
+
+
+def watching(state: str, theme: str, ascii_only: bool = False) -> TrainwizApp:
+    """The monitor on what the state needs, which is written anew."""
+    shutil.rmtree("runs", ignore_errors=True)
+    target = target_of(state, Path("runs"), LOG)
+    if ascii_only:
+        os.environ["TRAINWIZ_PLOT"] = "ascii"
+    else:
+        os.environ.pop("TRAINWIZ_PLOT", None)
+    app = TrainwizApp(
+        lambda: MonitorScreen(target, interval_s=3600.0, clock=lambda: NOW_S),
+        ascii_only=ascii_only,
+    )
+    app.theme = theme
+    return app
+
+
+def recorded(open_source: Callable[..., Source]) -> Callable[..., Source]:
+    """`open_source`, but of a process as it once was: there is none to watch while pictures are made."""
+
+    def opened(target: Target, **more: Any) -> Source:
+        return RecordedProcess(target) if target.kind == "process" else open_source(target, **more)
+
+    return opened
 
 
 def main() -> None:
@@ -154,7 +198,9 @@ def main() -> None:
         for kind in ("CONFIG", "CACHE", "DATA"):
             os.environ[f"XDG_{kind}_HOME"] = home
         os.chdir(home)
-        asyncio.run(wizard_pictures())
+        if "monitor" not in sys.argv[1:]:
+            asyncio.run(wizard_pictures())
+        targets.open_source = recorded(targets.open_source)
         asyncio.run(monitor_pictures())
 
 

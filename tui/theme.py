@@ -145,11 +145,17 @@ THEMES: tuple[Theme, ...] = tuple(make_theme(palette) for palette in PALETTES)
 
 
 def default_theme_name(environment: Mapping[str, str] | None = None) -> str:
-    """The theme that TRAINWIZ_THEME names; else light where COLORFGBG tells of a light ground; else dark."""
+    """The theme that TRAINWIZ_THEME names; else light where COLORFGBG tells of a light ground; else dark.
+
+    A terminal of 16 colours or fewer gets high contrast: the quiet greys of the others would all be black there.
+    """
     environment = os.environ if environment is None else environment
     wanted = environment.get(THEME_VARIABLE, "").strip().lower()
     if wanted in {palette.name for palette in PALETTES}:
         return wanted
+    term = environment.get("TERM", "").strip().lower()
+    if term and (term == "linux" or term.endswith("-16color") or not can_draw(environment)):
+        return "high-contrast"
     ground = environment.get("COLORFGBG", "").rpartition(";")[2]
     return "light" if ground in {"7", "15"} else "dark"
 

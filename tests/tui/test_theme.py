@@ -22,6 +22,9 @@ from trainwiz.tui.theme import (
     wants_ascii,
 )
 
+from tests.core.telemetry.written_run import write_run
+from tests.tui.test_monitor import looked, monitor_app
+
 
 def test_contrast_ratio_is_the_one_of_wcag():
     assert contrast_ratio("#000000", "#ffffff") == pytest.approx(21)
@@ -59,23 +62,47 @@ async def test_only_our_themes_are_offered_and_f2_goes_through_them():
         assert set(seen) == set(names) and seen[0] == seen[-1]
 
 
+def colours_of(app: TrainwizApp) -> set[tuple[int, int, int]]:
+    """Every colour that reaches the terminal."""
+    colours = set()
+    for strip in app.screen._compositor.render_strips():
+        for filter_ in app._filters:
+            if filter_.enabled:
+                strip = strip.apply_filter(filter_, Color(0, 0, 0))
+        for segment in strip:
+            style = segment.style
+            for colour in (style.color, style.bgcolor) if style else ():
+                if colour is not None and colour.triplet is not None:
+                    colours.add(tuple(colour.triplet))
+    return colours
+
+
 async def test_no_color_draws_grey_only(monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
     app = TrainwizApp(_Blank)
     async with app.run_test() as pilot:
         await pilot.pause()
-        colours = set()
-        for strip in app.screen._compositor.render_strips():
-            for segment in strip:
-                style = segment.style
-                for filter_ in app._filters:
-                    if filter_.enabled:
-                        style = filter_.apply([segment], Color(0, 0, 0))[0].style
-                for colour in (style.color, style.bgcolor) if style else ():
-                    if colour is not None and colour.triplet is not None:
-                        colours.add(tuple(colour.triplet))
+        colours = colours_of(app)
         assert colours
         assert all(red == green == blue for red, green, blue in colours)
+
+
+async def test_without_colour_the_monitor_says_as_much(tmp_path, monkeypatch):
+    folder = write_run(tmp_path / "run", nan_at=(812,), throttled=True)
+    texts = []
+    for no_color in (False, True):
+        if no_color:
+            monkeypatch.setenv("NO_COLOR", "1")
+        app = monitor_app(folder)
+        async with app.run_test(size=(120, 40)) as pilot:
+            await looked(pilot)
+            await pilot.pause(0.2)
+            texts.append("\n".join(strip.text for strip in app.screen._compositor.render_strips()))
+            grey = all(red == green == blue for red, green, blue in colours_of(app))
+            assert grey is no_color
+    assert texts[0] == texts[1]
+    for words in ("● running", "× NaN at 812", "! Heat limits the clock", "✓ Memory is as planned", "79 °C, throttles"):
+        assert words in texts[1]
 
 
 @pytest.mark.parametrize(
@@ -88,6 +115,11 @@ async def test_no_color_draws_grey_only(monkeypatch):
         ({"COLORFGBG": "0;15"}, "light"),
         ({"COLORFGBG": "15;0"}, "dark"),
         ({"COLORFGBG": "0;15", "TRAINWIZ_THEME": "dark"}, "dark"),
+        ({"TERM": "linux"}, "high-contrast"),
+        ({"TERM": "xterm-16color"}, "high-contrast"),
+        ({"TERM": "vt100"}, "high-contrast"),
+        ({"TERM": "xterm-256color"}, "dark"),
+        ({"TERM": "linux", "TRAINWIZ_THEME": "light"}, "light"),
     ],
 )
 def test_theme_follows_the_environment(environment, name):

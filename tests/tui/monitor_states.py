@@ -1,0 +1,171 @@
+"""What the pictures of the monitor show: runs of ours in each state, and trainings that were started elsewhere."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import random
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.telemetry import target as targets
+from trainwiz.core.telemetry.machine_history import MachineHistory
+from trainwiz.core.telemetry.on_machine import while_it_runs, with_machine
+from trainwiz.core.telemetry.snapshot import Snapshot
+from trainwiz.core.telemetry.source import Source
+from trainwiz.core.telemetry.target import Target
+
+from tests.core.telemetry.written_run import GIB, NOW_S, system_row, write_run
+
+OUT_OF_MEMORY = {
+    "code": 1,
+    "cause": "cuda_oom",
+    "message": "The GPU ran out of memory at step 1,600: 9.1 GiB were wanted and 7.8 GiB are there.",
+    "remedy": "trainwiz --profile 2080super --micro-batch 3 --yes",
+}
+STOPPED = {"code": 130, "cause": "stopped", "message": "Stopped after step 1,600; checkpoint-1600 is complete."}
+
+RUN_STATES: dict[str, dict[str, Any]] = {
+    "running": {"throttled": True},
+    "nan": {"nan_at": (812, 1000, 1004)},
+    "no-gpu": {"gpus": 0, "max_steps": 3200, "step_s": 0.35},
+    "eight-gpus": {"gpus": 8},
+    "starting": {"status": "starting", "steps": 0, "gpus": 0},
+    "finished": {"status": "finished", "gpus": 0, "max_steps": 1600, "step_s": 0.35},
+    "failed": {"status": "failed", "exit_": OUT_OF_MEMORY},
+    "stopped": {"status": "stopped", "exit_": STOPPED},
+    "lost": {"status": "lost"},
+}
+FOREIGN_STATES = ("trainer", "quiet", "tensorboard", "process")
+STATES = (*RUN_STATES, *FOREIGN_STATES)
+
+TRAINER_STEPS, TRAINER_MAX_STEPS, LOG_EVERY = 1_200, 3_000, 5
+
+
+def target_of(state: str, runs: Path = Path("runs"), log: str | None = None) -> Target:
+    """Writes what the state needs below `runs`, and says what to watch."""
+    if state in RUN_STATES:
+        more = {} if log is None else {"log": log}
+        return Target.of_run(RunFolder(write_run(runs / "uniref-650m-0412", **more, **RUN_STATES[state])))
+    if state == "tensorboard":
+        return Target("tensorboard", _tensorboard(runs / "vision"), "vision")
+    folder = _trainer(runs / "bert-finetune", age_s=7200.0 if state == "quiet" else 3.0)
+    if state == "process":
+        return Target("process", folder, "train.py (pid 4711)", pid=4711, started_s=NOW_S - 1_900)
+    return Target("trainer", folder, "bert-finetune")
+
+
+class RecordedProcess(Source):
+    """A process that is not there any more, as its files and its machine told of it: pictures need the same one twice."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._files = targets.open_files_source(dataclasses.replace(target, kind="trainer"), clock=lambda: NOW_S)
+
+    def poll(self, curves: Iterable[str] = ()) -> Snapshot:
+        machine = MachineHistory({"GPU-0": "NVIDIA GeForce RTX 3090"})
+        for index in range(120):
+            row = system_row(index, 1)
+            row["gpus"][0]["processes"] = [
+                {"pid": 4711, "name": "python", "memory_used_bytes": 4 * GIB, "kind": "compute"},
+                {"pid": 900, "name": "Xorg", "memory_used_bytes": GIB // 3, "kind": "graphics"},
+            ]
+            row["processes"] = [{"pid": 4711, "role": "trainer", "rss_bytes": 3 * GIB, "cpu_percent": 104.0}]
+            machine.add_rows([row])
+        snapshot = while_it_runs(self._files.poll(curves))
+        snapshot = dataclasses.replace(
+            snapshot,
+            source="process",
+            path=str(self._target.path),
+            name=self._target.name,
+            command="python train.py --output_dir bert-finetune --hub_token ***",
+            started_s=self._target.started_s,
+        )
+        return with_machine(snapshot, machine, uses_gpu=True)
+
+
+def _trainer(folder: Path, *, age_s: float) -> Path:
+    """The output folder of a Trainer: event files and a checkpoint, last written `age_s` seconds ago."""
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    noise = random.Random(5)
+    events = folder / "runs" / "Nov21_13-30-00_workstation"
+    events.mkdir(parents=True)
+    began_s = NOW_S - age_s - 1_900
+    file = events / f"events.out.tfevents.{began_s:.0f}.workstation.4711.0"
+    history: list[dict[str, float]] = []
+    with file.open("wb") as stream:
+        writer = RecordWriter(stream)
+
+        def write(step: int, values: dict[str, float]) -> None:
+            wall_time = NOW_S - age_s - (TRAINER_STEPS - step) * 1.5
+            summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
+            writer.write(Event(wall_time=wall_time, step=step, summary=summary).SerializeToString())
+
+        writer.write(Event(wall_time=began_s, file_version="brain.Event:2").SerializeToString())
+        for step in range(LOG_EVERY, TRAINER_STEPS + 1, LOG_EVERY):
+            loss = 1.1 + 1.4 * math.exp(-step / 250) + noise.gauss(0, 0.06)
+            epoch = step / 1000
+            row = {
+                "loss": loss,
+                "learning_rate": 5e-5 * (1 - step / TRAINER_MAX_STEPS),
+                "grad_norm": 1.4 + noise.random(),
+            }
+            write(step, {**{f"train/{name}": value for name, value in row.items()}, "train/epoch": epoch})
+            history.append({**row, "epoch": epoch, "step": step})
+            if step % 200 == 0:
+                write(step, {"eval/loss": loss + 0.12, "eval/accuracy": 0.4 + step / 4000})
+                history.append({"eval_loss": loss + 0.12, "epoch": epoch, "step": step})
+        writer.flush()
+    checkpoint = folder / f"checkpoint-{TRAINER_STEPS}"
+    checkpoint.mkdir()
+    state = {
+        "global_step": TRAINER_STEPS,
+        "max_steps": TRAINER_MAX_STEPS,
+        "epoch": TRAINER_STEPS / 1000,
+        "num_train_epochs": 3,
+        "logging_steps": LOG_EVERY,
+        "train_batch_size": 32,
+        "log_history": history,
+    }
+    (checkpoint / "trainer_state.json").write_text(json.dumps(state))
+    _age(folder, age_s)
+    return folder
+
+
+def _tensorboard(folder: Path) -> Path:
+    """Two runs with a training and a validation curve, as a writer of TensorBoard leaves them."""
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    for place, run in enumerate(("resnet50", "vit_small")):
+        noise = random.Random(place)
+        events = folder / run
+        events.mkdir(parents=True)
+        with (events / f"events.out.tfevents.{NOW_S - 4000:.0f}.workstation.{place}.0").open("wb") as stream:
+            writer = RecordWriter(stream)
+            writer.write(Event(wall_time=NOW_S - 4000, file_version="brain.Event:2").SerializeToString())
+            for step in range(0, 2_000, 10):
+                loss = 0.5 + 1.8 * math.exp(-step / (300 + 200 * place)) + noise.gauss(0, 0.04)
+                values = {"train/loss": loss, "lr": 1e-3 * (1 - step / 2_000)}
+                if step % 250 == 0:
+                    values |= {"val/loss": loss + 0.2, "val/accuracy": 0.2 + step / 3_000}
+                summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
+                writer.write(
+                    Event(wall_time=NOW_S - 5 - 2 * (2_000 - step), step=step, summary=summary).SerializeToString()
+                )
+            writer.flush()
+    _age(folder, 5.0)
+    return folder
+
+
+def _age(folder: Path, age_s: float) -> None:
+    for path in [*folder.rglob("*"), folder]:
+        os.utime(path, (NOW_S - age_s, NOW_S - age_s))
