@@ -31,8 +31,8 @@ def newest_values(metrics: Mapping[str, MetricSummary], name: str) -> list[Conte
     pair = held_out_name(name, metrics)
     evaluation = metrics.get(pair) if pair is not None else None
     if pair is not None and evaluation is not None and evaluation.last is not None and evaluation.last_step is not None:
-        value = f"{value_label(evaluation.last)} at {evaluation.last_step:,.0f}"
-        held_out.append(Content.assemble((f"{held_out_word(pair)} ", "$muted"), value))
+        words = f"{value_label(evaluation.last)} at {evaluation.last_step:,.0f}"
+        held_out.append(Content.assemble((f"{held_out_word(pair)} ", "$muted"), words))
     held_out += [
         Content.assemble((f"{short} ", "$muted"), measured(other, value))
         for other, short in BESIDE_EVALUATION

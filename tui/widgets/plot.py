@@ -12,7 +12,8 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 from trainwiz.tui.widgets.canvas import BRAILLE, Glyphs
-from trainwiz.tui.widgets.drawing import Picture, PlotData, Row, draw_plot
+from trainwiz.tui.widgets.drawing import Picture, PlotData, draw_plot
+from trainwiz.tui.widgets.plot_labels import Row
 from trainwiz.tui.widgets.repaint import LineKey, refresh_lines
 
 
