@@ -24,6 +24,17 @@ class AdvicePanel(MonitorPanel):
     )
 
     def lines(self, snapshot: Snapshot, width: int, height: int) -> list[Content]:
+        lines = self._advice_lines(snapshot, width, remedies=True)
+        if len(lines) > height:
+            # What stands out comes before what could be done about it.
+            lines = self._advice_lines(snapshot, width, remedies=False)
+        if len(lines) > height > 1:
+            hidden = len(lines) - height + 1
+            where = "a larger terminal" if self.has_class("-alone") else PANEL_KEY
+            lines = [*lines[: height - 1], Content.styled(f"{hidden} more lines: {where} shows them.", "$muted")]
+        return lines or [Content.styled("Nothing to say yet.", "$muted")]
+
+    def _advice_lines(self, snapshot: Snapshot, width: int, *, remedies: bool) -> list[Content]:
         lines: list[Content] = []
         for sentence in snapshot.problems:
             lines += self._wrapped("warning", sentence, width)
@@ -33,10 +44,10 @@ class AdvicePanel(MonitorPanel):
             if advice.text in reasons:
                 continue
             lines += self._wrapped(advice.level, advice.text, width)
-        if len(lines) > height > 1:
-            hidden = len(lines) - height + 1
-            lines = [*lines[: height - 1], Content.styled(f"{hidden} more lines: {PANEL_KEY} shows them.", "$muted")]
-        return lines or [Content.styled("Nothing to say yet.", "$muted")]
+            if remedies and advice.remedy:
+                wrapped = textwrap.wrap(plain_text(advice.remedy, 400), max(10, width - 2))
+                lines += [Content.styled(f"  {line}", "$muted") for line in wrapped]
+        return lines
 
     def _wrapped(self, level: str, text: str, width: int) -> list[Content]:
         mark = {"error": self.marks.bad, "warning": self.marks.tight, "ok": self.marks.ok}.get(level, self.marks.dot)
