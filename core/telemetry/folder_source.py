@@ -123,7 +123,7 @@ class FolderSource(Source):
         """One look at the files, and at the job where there is one."""
         job = self._living_job()
         snapshot = self._files.poll(curves)
-        if job is None and not snapshot.behind and time.monotonic() >= self._next_look_s:
+        if not snapshot.behind and time.monotonic() >= self._next_look_s:
             job = self._look(tuple(map(Path, snapshot.read_from)))
         if job is None or self._machine is None:
             return with_reasons(self._once_its_writer_is_gone(snapshot), {"machine": NOT_HERE})
@@ -176,17 +176,18 @@ class FolderSource(Source):
         return dataclasses.replace(snapshot, status="quiet", eta_s=None, ending=ending)
 
     def _look(self, files: Iterable[Path]) -> Job | None:
-        """Look for the job, as often as keeps it cheap."""
+        """Look for the job, or at what a known one has open now, as often as keeps it cheap."""
         started_s = time.thread_time()
         table = ProcessTable()
-        self._job = job_writing_to(self._path, files, table)
         if self._job is None:
-            self._writer_gone = self._writer_gone or any(map(was_begun_here, files))
-        else:
-            self._writer_gone, self._last_step = False, None
+            self._job = job_writing_to(self._path, files, table)
+            if self._job is not None:
+                self._writer_gone, self._last_step = False, None
+                self._machine = LiveMachine((root.pid for root in self._job.roots), self._path, clock=self._clock)
+            else:
+                self._writer_gone = self._writer_gone or any(map(was_begun_here, files))
+        if self._job is not None:
             self._clues = clues_of(self._job, table)
-            roots = (root.pid for root in self._job.roots)
-            self._machine = LiveMachine(roots, self._path, clock=self._clock)
         cost_s = time.thread_time() - started_s
         self._next_look_s = time.monotonic() + max(LOOK_EVERY_S, cost_s / SHARE_OF_A_CORE_FOR_LOOKS)
         return self._job

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainwiz.core.plain import plain_text
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.processid import ProcessId, identify
 from trainwiz.core.telemetry.process_facts import environment_of, maps_any, working_folder
@@ -38,6 +39,7 @@ CHILD_MODULES = (
     "multiprocessing.forkserver",
     "torch._inductor",
 )
+LONGEST_NAME = 60
 GROUP_VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID")
 """Alike in all ranks of one job, whoever started them."""
 
@@ -82,7 +84,12 @@ def job_of(pid: int, table: ProcessTable) -> Job | None:
     roots = [found for found in map(identify, (top, *_other_ranks(top, table))) if found is not None]
     if not roots or roots[0].pid != top:
         return None
-    return Job(tuple(roots), job_name(top, table), shown_command(table.command(top)), run_of(top, table))
+    return Job(
+        tuple(roots),
+        plain_text(job_name(top, table), LONGEST_NAME),
+        shown_command(table.command(top)),
+        run_of(top, table),
+    )
 
 
 def stands_above(command: list[str]) -> bool:

@@ -22,6 +22,8 @@ RECORDS = ("trainer_state.json", "metrics.csv")
 EVENT_FILE_RANK = 0
 WRITES_EVENTS = "the event files that it writes"
 OUTPUT_VARIABLES = ("TENSORBOARD_LOGGING_DIR", "TENSORBOARD_LOGDIR")
+GRAPHICS = ("/dev/nvidia", "/dev/dxg", "/dev/kfd")
+"""Devices through which CUDA, CUDA in WSL and ROCm compute."""
 CLOCK_SLACK_S = 2.0
 MOST_ENTRIES = 4_000
 DEEPEST = 5
@@ -90,9 +92,7 @@ def clues_of(job: Job, table: ProcessTable) -> Clues:
         unreadable=None
         if seen or not pids
         else f"Process {job.pid} belongs to another user: its files cannot be seen.",
-        uses_gpu=any(file.name.startswith("/dev/nvidia") for files in seen.values() for file in files)
-        if seen
-        else None,
+        uses_gpu=any(file.name.startswith(GRAPHICS) for files in seen.values() for file in files) if seen else None,
     )
 
 

@@ -43,7 +43,7 @@ def job(pid: int) -> Job:
 def launched(scripts: Path) -> Iterator[list[int]]:
     """torchrun, two ranks, two workers of each."""
     with started(python("torchrun", "train.py", "--token", "abcdef"), scripts, RANKS="2", WORKERS="2") as root:
-        yield tree_with(root.pid, 7)
+        yield tree_with(root.pid, 7)  # the workers are there: everything above them has its own command
 
 
 def test_every_process_of_a_launched_job_leads_to_its_launcher(launched: list[int]) -> None:
@@ -72,7 +72,7 @@ def test_a_worker_leads_to_its_trainer(scripts: Path, start: str) -> None:
 def test_a_shell_leads_down_to_what_trains_below_it(scripts: Path) -> None:
     with started(["bash", "-c", f"nohup {sys.executable} train.py; true"], scripts) as shell:
         pids = tree_with(shell.pid, 2)
-        assert job(shell.pid).pid == pids[1]
+        wait_for(lambda: job(shell.pid).pid == pids[1])
         assert job(pids[1]).pid == pids[1]
 
 
@@ -82,6 +82,7 @@ def test_a_shell_below_a_launcher_is_passed(scripts: Path) -> None:
     )
     with started(python("torchrun"), scripts) as root:
         pids = tree_with(root.pid, 3)
+        wait_for(lambda: "train.py" in ProcessTable().command(pids[-1]))
         assert job(pids[-1]).pid == root.pid
         assert [roles_of(tree_of(root.pid))[pid] for pid in pids] == ["launcher", "launcher", "trainer"]
 
@@ -90,7 +91,8 @@ def test_two_trainings_below_one_shell_are_told_apart(scripts: Path) -> None:
     command = f"{sys.executable} train.py a & {sys.executable} train.py b & wait"
     with started(["bash", "-c", command], scripts) as shell:
         pids = tree_with(shell.pid, 3)
-        assert trainings_below(shell.pid, ProcessTable()) == pids[1:]
+        # Between fork and exec a child still shows the shell's command.
+        wait_for(lambda: trainings_below(shell.pid, ProcessTable()) == pids[1:])
         assert {job(pid).pid for pid in pids[1:]} == set(pids[1:])
 
 
@@ -138,3 +140,12 @@ def test_a_process_that_trains_nothing_is_a_job_of_its_own(scripts: Path) -> Non
     with started(["sleep", "600"], scripts) as root:
         found = job(root.pid)
         assert (found.pid, found.name) == (root.pid, "sleep")
+
+
+def test_a_name_with_escape_codes_and_markup_stays_text(scripts: Path) -> None:
+    name = "train\x1b[31m[bold]\nx.py"
+    (scripts / name).write_text((scripts / "train.py").read_text())
+    with started(python(name), scripts) as root:
+        wait_for(lambda: len(ProcessTable().command(root.pid)) == 2)
+        assert job(root.pid).name == "train[bold] x.py"
+        assert "\x1b" not in job(root.pid).command
