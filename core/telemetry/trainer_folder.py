@@ -54,6 +54,7 @@ class TrainerSource(ForeignSource):
         is_state = is_file and path.suffix == ".json"
         self._folder = None if is_file else path
         self._state = NewestState(path) if is_state or not is_file else None
+        self._last_state: TrainerState | None = None
         self._state_scalars: tuple[TrainerState, Scalars] | None = None
         self._event_scalars = TrainerScalars()
         self._events: EventRuns | None = None
@@ -71,7 +72,8 @@ class TrainerSource(ForeignSource):
     def read(self, deadline: float) -> Reading:
         grew = self._read_events(deadline)
         state = self._state.look() if self._state else None
-        grew = self._read_log(state, deadline) or grew
+        grew = self._read_log(state, deadline) or grew or state is not self._last_state
+        self._last_state = state
         chosen = self._choose(state)
         arguments = self._arguments()
         metrics = {name: tag.summary() for name, tag in chosen.scalars.tags.items() if name != EPOCH}
