@@ -216,7 +216,14 @@ KEYS: tuple[KeyBinding, ...] = (
         "monitor.before", "shift+tab", "next_panel(-1)", "panel before", "Go to the panel before.", "monitor", rank=9
     ),
     KeyBinding(
-        "metric.left", "left", "move_cursor(-1)", "read a step", "Read the step before.", "metric", label="←→", rank=2
+        "metric.left",
+        "left",
+        "move_cursor(-1)",
+        "read a step",
+        "Read the step before.",
+        "metric",
+        label="arrows",
+        rank=2,
     ),
     KeyBinding("metric.right", "right", "move_cursor(1)", "step after", "Read the step after.", "metric", rank=9),
     KeyBinding(

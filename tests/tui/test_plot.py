@@ -217,6 +217,8 @@ def test_a_column_of_dots_is_the_dots_one_by_one(glyphs: Glyphs) -> None:
         (2.61, 3.1, ["2.8", "3.0"]),
         (0, 2.4e-4, ["0", "1e-4", "2e-4"]),
         (0, 3.0e6, ["0", "1M", "2M", "3M"]),
+        (0, 30_000, ["0", "10k", "20k", "30k"]),
+        (0, 300_000, ["0", "100k", "200k", "300k"]),
     ],
 )
 def test_ticks_are_round(low: float, high: float, labels: list[str]) -> None:
@@ -230,7 +232,16 @@ def test_log_ticks_are_powers_of_ten() -> None:
 
 @pytest.mark.parametrize(
     ("value", "label"),
-    [(2.612, "2.612"), (0.81, "0.810"), (2.4e-4, "2.4e-4"), (1_999_872, "2.00M"), (0.0, "0.000"), (512, "512")],
+    [
+        (2.612, "2.612"),
+        (0.81, "0.810"),
+        (2.4e-4, "2.4e-4"),
+        (1_999_872, "2.00M"),
+        (0.0, "0"),
+        (512, "512"),
+        (12_500, "12.50k"),
+        (4952.3, "4,952"),
+    ],
 )
 def test_value_labels(value: float, label: str) -> None:
     assert value_label(value) == label

@@ -6,7 +6,9 @@ import math
 from dataclasses import dataclass
 from itertools import pairwise
 
-LARGE_UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k"))
+LARGE = 1e4
+LARGE_UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+"""From LARGE on."""
 
 
 SYMMETRIC_DECADES = 3
@@ -111,7 +113,7 @@ def tick_labels(ticks: list[float]) -> list[str]:
     largest = max(abs(tick) for tick in ticks)
     gaps = [b - a for a, b in pairwise(ticks) if b > a]
     gap = min(gaps, default=largest or 1.0)
-    if largest >= 1e4:
+    if largest >= LARGE:
         size, unit = next((size, unit) for size, unit in LARGE_UNITS if largest >= size)
         if largest < 1e15:
             return ["0" if tick == 0 else f"{tick / size:.{_decimals(gap / size)}f}{unit}" for tick in ticks]
@@ -134,13 +136,13 @@ def value_label(value: float) -> str:
     if math.isinf(value):
         return "infinite" if value > 0 else "−infinite"
     size = abs(value)
-    if size >= 1e4:
+    if size >= LARGE:
         for unit_size, unit in LARGE_UNITS:
             if size >= unit_size:
                 return f"{value / unit_size:.2f}{unit}" if size < 1e15 else short_exponent(f"{value:.2e}")
     if 0 < size < 1e-2:
         return short_exponent(f"{value:.1e}")
-    if value == int(value) and size >= 10:
+    if size >= 1e3 or value == 0 or (value == int(value) and size >= 10):
         return f"{value:,.0f}"
     return f"{value:.4g}" if size >= 1 else f"{value:.3f}"
 
