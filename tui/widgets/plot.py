@@ -13,6 +13,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 from trainwiz.tui.widgets.canvas import BRAILLE, Glyphs
 from trainwiz.tui.widgets.drawing import Picture, PlotData, draw_plot
+from trainwiz.tui.widgets.plot_growth import grown_picture
 from trainwiz.tui.widgets.plot_labels import Row
 from trainwiz.tui.widgets.repaint import LineKey, refresh_lines
 
@@ -67,6 +68,8 @@ class Plot(Widget):
         self._data = PlotData()
         self._glyphs = glyphs
         self._picture = Picture([])
+        self._whole, self._drawn_data = self._picture, self._data
+        """The newest picture that was drawn dot by dot, and what it shows."""
         self._drawn: Sequence[LineKey] = ()
         self._drag_from: float | None = None
 
@@ -75,7 +78,12 @@ class Plot(Widget):
         if self._picture.rows and self._data.shows_the_same_as(data):
             return
         self._data = data
-        self._draw()
+        grown = grown_picture(self._whole, self._drawn_data, data, self._glyphs.dots_across)
+        if grown is None:
+            self._draw()
+        else:
+            self._picture = grown
+            self._drawn = refresh_lines(self, self._drawn, grown.rows)
 
     @property
     def picture(self) -> Picture:
@@ -90,7 +98,8 @@ class Plot(Widget):
         self._draw()
 
     def _draw(self) -> None:
-        self._picture = draw_plot(self._data, self.size.width, self.size.height, self._glyphs)
+        self._drawn_data = self._data
+        self._whole = self._picture = draw_plot(self._data, self.size.width, self.size.height, self._glyphs)
         self._drawn = refresh_lines(self, self._drawn, self._picture.rows)
 
     def render_line(self, y: int) -> Strip:
