@@ -16,6 +16,7 @@ from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.run.lock import RunLock
 from trainwiz.core.run.names import name_for_commands
 from trainwiz.core.run.processid import machine_identity, stat_fields
+from trainwiz.core.run.registry import record_run
 from trainwiz.core.run.state import RunState, read_state, write_state
 from trainwiz.core.supervise.attempt import OUTCOME_JSON, CannotResume, begin_attempt
 from trainwiz.core.supervise.ending import Facts, last_word
@@ -53,6 +54,7 @@ class KeptByHand:
             write_state(run, state)
         except CannotResume as error:
             raise usage_error("cannot_resume", str(resume), str(error)) from None
+        record_run(run)
         kept = cls(run, state, lock, is_asked_to_stop)
         signal.signal(signal.SIGUSR1, kept._end_now)
         kept._thread.start()

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from trainwiz.core.telemetry.process_table import ProcessTable
+
 PATIENCE_S = 60.0
 
 TRAIN = """
@@ -71,7 +73,10 @@ def write_scripts(folder: Path) -> Path:
 def started(
     command: list[str], folder: Path, output: Path | None = None, **variables: str
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """The command in a session of its own; all of the session is killed in the end."""
+    """The command in a session of its own; in the end all of the session and of the tree is killed.
+
+    torchrun gives each rank a session of its own.
+    """
     environment: Mapping[str, str] = os.environ | {"OMP_NUM_THREADS": "1"} | variables
     with (output or Path(os.devnull)).open("ab") as stdout:
         process = subprocess.Popen(
@@ -80,8 +85,12 @@ def started(
     try:
         yield process
     finally:
+        below = ProcessTable().tree(process.pid)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
+        for pid in below[1:]:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
         process.wait()
 
 
