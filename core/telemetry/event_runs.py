@@ -11,6 +11,7 @@ from pathlib import Path
 
 from trainwiz.core.telemetry.event_file import EventFileTail
 from trainwiz.core.telemetry.metrics_csv import METRICS_CSV, CsvTail
+from trainwiz.core.telemetry.paths import is_file
 from trainwiz.core.telemetry.scalars import Scalars
 
 EVENT_MARK = "tfevents"
@@ -33,7 +34,7 @@ def find_scalar_files(root: Path, skip: re.Pattern[str] | None = None) -> dict[s
 
     At most MOST_FOLDERS folders, DEEPEST levels; links to folders and names that match `skip` are not
     followed."""
-    if root.is_file():
+    if is_file(root):
         return {".": [root]}
     found: dict[str, list[Path]] = {}
     for folder, names in _folders(root, skip):

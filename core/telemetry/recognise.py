@@ -10,6 +10,7 @@ from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.telemetry.event_file import LFS_MARK, EventFileTail
 from trainwiz.core.telemetry.event_runs import EVENT_MARK, find_scalar_files
 from trainwiz.core.telemetry.metrics_csv import METRICS_CSV
+from trainwiz.core.telemetry.paths import is_file, is_folder
 from trainwiz.core.telemetry.stdout_metrics import find_log, prints_metrics
 from trainwiz.core.telemetry.target import Target
 from trainwiz.core.telemetry.trainer_arguments import ARGUMENTS_TAG
@@ -81,10 +82,10 @@ def is_trainer_output(folder: Path) -> bool:
     states = state_files(folder)[:3]
     if any(not isinstance(read_trainer_state(file), str) for file in states):
         return True
-    if any((folder / mark).is_file() for mark in TRAINER_MARKS):
+    if any(is_file(folder / mark) for mark in TRAINER_MARKS):
         return True
     # transformers writes runs/<time>_<host>/ by default; torch's own SummaryWriter does so too, without arguments.
-    logs = [inner for name in LOG_FOLDERS if (inner := folder / name).is_dir()]
+    logs = [inner for name in LOG_FOLDERS if is_folder(inner := folder / name)]
     files = [run[0] for inner in logs for run in find_scalar_files(inner).values()]
     return any(_names_arguments(file) for file in files[-3:])
 

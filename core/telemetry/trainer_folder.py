@@ -12,6 +12,7 @@ from trainwiz.core.telemetry.event_runs import EventRuns
 from trainwiz.core.telemetry.foreign import ForeignSource, Reading
 from trainwiz.core.telemetry.metrics import MetricSummary, Pace, finite
 from trainwiz.core.telemetry.model_name import model_name
+from trainwiz.core.telemetry.paths import is_file
 from trainwiz.core.telemetry.scalars import Scalars
 from trainwiz.core.telemetry.series import EMPTY_CURVE
 from trainwiz.core.telemetry.stdout_metrics import find_log
@@ -50,16 +51,16 @@ class TrainerSource(ForeignSource):
         """`log`: where its standard output goes, for whom knows; else it is looked for in the folder."""
         super().__init__(target, clock=clock)
         path = target.path
-        is_file = path.is_file()
-        is_state = is_file and path.suffix == ".json"
-        self._folder = None if is_file else path
-        self._state = NewestState(path) if is_state or not is_file else None
+        holds_file = is_file(path)
+        is_state = holds_file and path.suffix == ".json"
+        self._folder = None if holds_file else path
+        self._state = NewestState(path) if is_state or not holds_file else None
         self._last_state: TrainerState | None = None
         self._state_scalars: tuple[TrainerState, Scalars] | None = None
         self._event_scalars = TrainerScalars()
         self._events: EventRuns | None = None
         self._begin_events()
-        path_of_log = path if is_file and not is_state else log
+        path_of_log = path if holds_file and not is_state else log
         self._log = TrainerLog(path_of_log) if path_of_log is not None else None
         self._next_look_for_log = 0.0
         self._model: tuple[str | None] | None = None

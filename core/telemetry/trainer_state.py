@@ -13,6 +13,7 @@ from typing import Any
 from trainwiz.core.json_text import parse_json
 from trainwiz.core.telemetry.event_file import LFS_MARK, Scalar
 from trainwiz.core.telemetry.metrics import NOT_METRICS, finite, number
+from trainwiz.core.telemetry.paths import is_folder, may_be_there
 
 TRAINER_STATE = "trainer_state.json"
 CHECKPOINT = re.compile(r"checkpoint-(\d+)$")
@@ -131,13 +132,13 @@ def state_files(folder: Path) -> list[Path]:
             for entry in entries:
                 checkpoint = CHECKPOINT.match(entry.name)
                 path = Path(entry.path, TRAINER_STATE)
-                if checkpoint and path.is_file():
+                if checkpoint and may_be_there(path):
                     found.append((int(checkpoint[1]), path))
     except OSError:
         return []
     own = folder / TRAINER_STATE
     found.sort(reverse=True)
-    return [*([own] if own.is_file() else []), *(path for _, path in found)]
+    return [*([own] if may_be_there(own) else []), *(path for _, path in found)]
 
 
 class NewestState:
@@ -151,7 +152,7 @@ class NewestState:
     def look(self) -> TrainerState | None:
         best: TrainerState | None = None
         problems = []
-        files = state_files(self.path) if self.path.is_dir() else [self.path]
+        files = state_files(self.path) if is_folder(self.path) else [self.path]
         checkpoints_read = 0
         for file in files:
             in_checkpoint = file.parent != self.path

@@ -240,3 +240,17 @@ def test_a_folder_that_goes_away_while_it_is_watched_keeps_its_figures(tmp_path:
     source.read_all()
     shutil.rmtree(folder)
     assert source.read_all().metrics["loss"].count == 1
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_checkpoint_without_permission_is_named_and_the_one_before_read(tmp_path: Path) -> None:
+    checkpoint(tmp_path, 20)
+    closed = checkpoint(tmp_path, 30).parent
+    closed.chmod(0)
+    try:
+        snapshot = look(tmp_path)
+    finally:
+        closed.chmod(0o700)
+    assert snapshot.step == 20
+    assert "checkpoint-30" in snapshot.problems[0]
+    assert "Permission denied" in snapshot.problems[0]
