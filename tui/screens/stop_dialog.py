@@ -76,8 +76,7 @@ class StopDialog(ModalScreen[str | None]):
     ) -> None:
         """`now` puts the focus on the stop at once, for the key that asks for it."""
         super().__init__()
-        if now:
-            self.AUTO_FOCUS = "#button-now"
+        self._now = now
         self._stopping = snapshot.status == "stopping"
         self._find_cost = find_cost
 
@@ -97,6 +96,8 @@ class StopDialog(ModalScreen[str | None]):
                     yield ActionButton("now", "now")
 
     def on_mount(self) -> None:
+        if self._now:
+            self.query_one("#button-now").focus()
         if self._find_cost is not None:
             self._look_up(self._find_cost)
 
