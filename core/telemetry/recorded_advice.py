@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from trainwiz.core.plain import plain_text
@@ -24,10 +23,10 @@ LEVELS: Mapping[str, AdviceLevel] = {"error": "error", "warning": "warning", "no
 
 
 class AdviceFile:
-    """advice.jsonl of one run; each look reads what is new."""
+    """advice.jsonl of one run; each look reads what is new of its tail."""
 
-    def __init__(self, folder: Path) -> None:
-        self._tail = JsonLinesTail(folder / ADVICE_JSONL)
+    def __init__(self, tail: JsonLinesTail) -> None:
+        self._tail = tail
         self._resets = 0
         self._standing: dict[tuple[str, str], Mapping[str, Any]] = {}
 

@@ -14,6 +14,7 @@ from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.notes import NOTES_JSONL
 from trainwiz.core.run.state import RunState, read_state
 from trainwiz.core.telemetry.metrics import finite
+from trainwiz.core.telemetry.recorded_advice import ADVICE_JSONL, AdviceFile
 from trainwiz.core.telemetry.replay_clock import ReplayClock
 from trainwiz.core.telemetry.replayed_files import Mark, TimedLog, TimedRows
 from trainwiz.core.telemetry.run_source import RunSource
@@ -34,6 +35,7 @@ class ReplaySource(RunSource):
         self._metrics_tail = TimedRows(folder.metrics_jsonl, self._play.moment)
         self._system_tail = TimedRows(folder.system_jsonl, self._play.moment)
         self._notes_tail = TimedRows(folder.file(NOTES_JSONL), self._play.moment)
+        self._advice_file = AdviceFile(TimedRows(folder.file(ADVICE_JSONL), self._play.moment))
         self._log_tail = TimedLog(folder.train_log, self._has_passed)
 
     def toggle(self) -> None:
@@ -74,6 +76,7 @@ class ReplaySource(RunSource):
             exit=None,
             outcome=None,
             notes=[],
+            advice=[],
             stop=self._final.stop if stopping else None,
             engine=engine if speaks else {key: engine[key] for key in engine if key.startswith("planned")},
         )

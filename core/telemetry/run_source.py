@@ -20,7 +20,7 @@ from trainwiz.core.telemetry.log_lines import LogLines
 from trainwiz.core.telemetry.machine_history import MachineHistory
 from trainwiz.core.telemetry.metrics import Metrics
 from trainwiz.core.telemetry.planned import gpu_names, read_planned
-from trainwiz.core.telemetry.recorded_advice import AdviceFile
+from trainwiz.core.telemetry.recorded_advice import ADVICE_JSONL, AdviceFile
 from trainwiz.core.telemetry.snapshot import Planned, Snapshot, computes_on_cpu
 from trainwiz.core.telemetry.source import Source
 from trainwiz.core.telemetry.tail import JsonLinesTail, TextTail
@@ -52,7 +52,7 @@ class RunSource(Source):
         self._notes: deque[Note] = deque(maxlen=MOST_NOTES)
         self._notes_tail = JsonLinesTail(folder.file(NOTES_JSONL))
         self._checkpoint_size = CheckpointSize(folder.path, clock=clock)
-        self._advice_file = AdviceFile(folder.path)
+        self._advice_file = AdviceFile(JsonLinesTail(folder.file(ADVICE_JSONL)))
         self._plan: Mapping[str, Any] = {}
         self._plan_stamp: tuple[int, int] | None = None
         self._planned = Planned()

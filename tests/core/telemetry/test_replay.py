@@ -223,3 +223,20 @@ def test_the_clock_stops_at_the_end() -> None:
         moments.append(played.moment())
     assert moments == [10.0, 18.0, 100.0, 102.0, 105.0, 105.0]
     assert played.over
+
+
+def test_what_watchers_said_later_is_not_shown(run: RunFolder) -> None:
+    lines = [
+        {"time_s": BEGIN_S + 50, "code": "early", "text": "Early."},
+        {"time_s": BEGIN_S + 90, "code": "late", "text": "Late."},
+    ]
+    write_lines(run.file("advice.jsonl"), [dict(line) for line in lines])
+    state = json.loads(run.state_json.read_text())
+    write_json(run.state_json, {**state, "advice": [{"code": "final", "text": "At the end."}]})
+    clock = Clock()
+    source = ReplaySource(run, 1.0, clock=clock)
+    seen = []
+    for now_s in (10.0, 60.0, 95.0, 1e6):
+        clock.now_s = now_s
+        seen.append({advice.code for advice in source.read_all().advice} & {"early", "late", "final"})
+    assert seen == [set(), {"early"}, {"early", "late"}, {"early", "late", "final"}]
