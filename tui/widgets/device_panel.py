@@ -121,12 +121,21 @@ class DevicePanel(MonitorPanel):
                 13,
             ),
         ]
-        rss, total = snapshot.job_rss_bytes, snapshot.host.ram_total_bytes
+        label, rss = _held_on_cpu(snapshot)
+        total = snapshot.host.ram_total_bytes
         planned = share(snapshot.planned.memory_bytes, total)
         if rss is not None:
             value = Content(f"{gib(rss)} of {gib(total)} GiB")
-            lines.append(bar_meter("memory", share(rss, total), value, width, marks, planned))
+            lines.append(bar_meter(label, share(rss, total), value, width, marks, planned))
         return [*lines, *self.wrapped(_no_gpu_reason(snapshot), width)[:2]]
+
+
+def _held_on_cpu(snapshot: Snapshot) -> tuple[str, int | None]:
+    """What stands against the plan, which speaks of one training process; without a plan, all of the job."""
+    trainers = [process.rss_bytes for process in snapshot.processes if process.role == "trainer" and process.rss_bytes]
+    if snapshot.planned.memory_bytes is not None and trainers:
+        return "trainer", max(trainers)
+    return "memory", snapshot.job_rss_bytes
 
 
 def load_words(value: float | None, name: str) -> Content:
