@@ -12,6 +12,7 @@ from trainwiz.core.telemetry.foreign import ForeignSource, Reading, loss_name
 from trainwiz.core.telemetry.metrics import MOST_NAMES, Pace
 from trainwiz.core.telemetry.scalars import TagSeries
 from trainwiz.core.telemetry.series import EMPTY_CURVE, Curve
+from trainwiz.core.telemetry.shown_command import shown_words
 from trainwiz.core.telemetry.target import Target
 from trainwiz.core.telemetry.trainer_arguments import ARGUMENTS_TAG, as_text, parse_arguments
 
@@ -115,7 +116,9 @@ def read_hparams(path: Path) -> dict[str, str]:
         return {}
     if not isinstance(document, dict):
         return {}
-    return {str(key): as_text(value) for key, value in list(document.items())[:MOST_HPARAMS] if _is_plain(value)}
+    plain = [(str(key), as_text(value)) for key, value in document.items() if _is_plain(value)][:MOST_HPARAMS]
+    # Scripts save all their arguments: tokens and keys among them are not shown, as in a command line.
+    return {key: shown_words([f"{key}={value}"])[0][len(key) + 1 :] for key, value in plain}
 
 
 def _is_plain(value: Any) -> bool:

@@ -177,13 +177,13 @@ def test_lightnings_table_and_hyperparameters(tmp_path: Path) -> None:
     version = tmp_path / "lightning_logs" / "version_0"
     version.mkdir(parents=True)
     (version / "metrics.csv").write_text(LIGHTNING_ROWS)
-    (version / "hparams.yaml").write_text("lr: 0.1\nname: x\nlayers: [1, 2]\n")
+    (version / "hparams.yaml").write_text("lr: 0.1\nname: x\nlayers: [1, 2]\nwandb_api_key: abc123\nnum_tokens: 5\n")
     source = source_of(tmp_path)
     snapshot = source.read_all()
     assert counts(snapshot) == {"epoch": (3, 9), "train_loss": (2, 9), "val_loss": (1, 9)}
     assert snapshot.metrics["train_loss"].non_finite == 1
     assert (snapshot.step, snapshot.epoch) == (9, 0.0)
-    assert snapshot.hyperparameters == {"lr": "0.1", "name": "x"}
+    assert snapshot.hyperparameters == {"lr": "0.1", "name": "x", "wandb_api_key": "***", "num_tokens": "5"}
     # A new metric makes the logger write the whole file again.
     (version / "metrics.csv").write_text("epoch,step,acc,train_loss\n0,4,0.9,0.5\n1,14,0.95,0.25\n")
     assert counts(source.read_all()) == {"epoch": (2, 14), "acc": (2, 14), "train_loss": (2, 14)}

@@ -1,0 +1,66 @@
+"""`trainwiz monitor X --once --json` on every Trainer folder and event file of the real data."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trainwiz.core.telemetry.trainer_scalars import trainer_name
+from trainwiz.tui.cli import main
+
+from tests.core.telemetry.event_writers import accumulated
+
+
+def once(capsys: pytest.CaptureFixture[str], path: Path) -> tuple[int, dict[str, Any]]:
+    code = main(["monitor", str(path), "--once", "--json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def test_trainer_folders(shared_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folders = sorted((shared_data / "wild" / "trainer").iterdir())
+    assert len(folders) >= 15
+    for folder in folders:
+        code, document = once(capsys, folder)
+        state = json.loads((folder / "trainer_state.json").read_text(encoding="utf-8"))
+        counts: dict[str, int] = {}
+        for row in state["log_history"]:
+            for name, value in row.items():
+                if name not in ("step", "epoch") and isinstance(value, int | float):
+                    counts[name] = counts.get(name, 0) + 1
+        for file in folder.rglob("*tfevents.*"):
+            counts |= {
+                trainer_name(tag): len(points) for tag, points in accumulated(file).items() if tag != "train/epoch"
+            }
+        assert code == 0, folder
+        assert (document["source"], document["step"], document["max_steps"]) == (
+            "trainer",
+            state["global_step"],
+            state["max_steps"],
+        ), folder
+        assert {name: metric["count"] for name, metric in document["metrics"].items()} == counts, folder
+        assert document["problems"] == []
+
+
+def test_event_files_and_their_folders(shared_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = sorted((shared_data / "wild" / "tfevents").rglob("*tfevents.*"))
+    assert len(files) >= 12
+    for path in [*files, *{file.parent for file in files}]:
+        code, document = once(capsys, path)
+        expected = accumulated(path)
+        assert (code, document["source"]) == (0, "tensorboard"), path
+        assert document["step"] == max((points[-1][0] for points in expected.values()), default=None), path
+        assert {name: (metric["count"], metric["last"]) for name, metric in document["metrics"].items()} == {
+            tag: (len(points), points[-1][1]) for tag, points in expected.items()
+        }, path
+
+
+def test_what_is_nothing_is_refused_in_one_sentence(shared_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wild = shared_data / "wild"
+    for path in (wild / "configs", wild / "manifest.csv", wild / "trainer", *(wild / "configs").glob("llama*.json")):
+        code, document = once(capsys, path)
+        assert code == 2, path
+        (finding,) = document["findings"]
+        assert finding["severity"] == "error"
+        assert "\n" not in finding["message"]
