@@ -15,6 +15,7 @@ from trainwiz.core.launch.start import start_run
 from trainwiz.core.launch.stop import stop_run
 from trainwiz.core.run.checkpoints import list_checkpoints, newest_complete
 from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.run.registry import recorded_runs
 from trainwiz.core.run.state import RunState, read_state
 
 from tests.core.launch.plans import small_plan
@@ -50,6 +51,7 @@ def run(tmp_path: Path) -> Iterator[RunFolder]:
     plan = small_plan(training__max_steps=100_000, checkpoint__every_steps=10, evaluation__every_steps=1000)
     folder = prepare_run(plan, tmp_path / "one")
     start_run(folder)
+    assert recorded_runs() == [RunFolder(folder.path.resolve())]
     yield folder
     for pid in marked_pids(read_state(folder).mark or "none"):
         os.kill(pid, signal.SIGKILL)

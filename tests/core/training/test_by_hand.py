@@ -13,6 +13,7 @@ from trainwiz.core.errors import UsageError
 from trainwiz.core.launch.start import start_run
 from trainwiz.core.launch.stop import stop_run
 from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.run.registry import recorded_runs
 from trainwiz.core.run.remove import remove_run
 from trainwiz.core.run.state import read_state
 
@@ -28,6 +29,7 @@ def test_a_run_by_hand_is_seen_guarded_stopped_and_gone_on_with(tmp_path: Path) 
     process = start(folder, config)
     _wait_until_it_trains(run, process)
     assert read_state(run).engine["actual"] == "single"
+    assert recorded_runs() == [run]
 
     assert _refusal(folder) == "by hand runs already. Watch it with: trainwiz monitor " + shlex.quote(str(folder))
     for meddle in (lambda: start_run(run, resume="auto"), lambda: remove_run(run)):
