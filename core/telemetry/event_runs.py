@@ -16,7 +16,8 @@ from trainwiz.core.telemetry.scalars import Scalars
 
 EVENT_MARK = "tfevents"
 LOOK_FOR_FILES_S = 5.0
-"""New files are looked for this often."""
+"""New files are looked for this often, in large trees as often as SHARE_OF_A_CORE_FOR_LOOKS allows."""
+SHARE_OF_A_CORE_FOR_LOOKS = 0.003
 SAME_TIME_S = 120.0
 MOST_FOLDERS = 5_000
 DEEPEST = 8
@@ -165,11 +166,7 @@ class EventRuns:
 
     def read(self, deadline: float) -> None:
         if time.monotonic() >= self._next_look:
-            self._next_look = time.monotonic() + LOOK_FOR_FILES_S
-            for name, files in self._find().items():
-                if name not in self.runs:
-                    self.runs[name] = EventRun(name, self._new_scalars())
-                self.runs[name].update_files(files)
+            self._look_for_files()
         self.grew = self.behind = False
         for run in self.runs.values():
             self.grew = run.read(deadline) or self.grew
@@ -182,6 +179,15 @@ class EventRuns:
                 # The runs of one training follow each other: a later one waits.
                 self.behind = True
                 return
+
+    def _look_for_files(self) -> None:
+        started_s = time.thread_time()
+        for name, files in self._find().items():
+            if name not in self.runs:
+                self.runs[name] = EventRun(name, self._new_scalars())
+            self.runs[name].update_files(files)
+        cost_s = time.thread_time() - started_s
+        self._next_look = time.monotonic() + max(LOOK_FOR_FILES_S, cost_s / SHARE_OF_A_CORE_FOR_LOOKS)
 
     @property
     def tails(self) -> list[FileTail]:

@@ -85,7 +85,7 @@ def is_trainer_output(folder: Path) -> bool:
     if any(is_file(folder / mark) for mark in TRAINER_MARKS):
         return True
     # transformers writes runs/<time>_<host>/ by default; torch's own SummaryWriter does so too, without arguments.
-    logs = [inner for name in LOG_FOLDERS if is_folder(inner := folder / name)]
+    logs = [inner for name in LOG_FOLDERS if is_folder(inner := folder / name) and not state_files(inner)]
     files = [run[0] for inner in logs for run in find_scalar_files(inner).values()]
     return any(_names_arguments(file) for file in files[-3:])
 
