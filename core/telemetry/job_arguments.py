@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -29,8 +30,7 @@ def output_paths(command: Sequence[str], cwd: Path) -> list[Path]:
 
 
 def _from_options(command: Sequence[str]) -> Iterator[str]:
-    following = (*command[1:], "")
-    for word, after in zip(command, following, strict=True):
+    for word, after in itertools.zip_longest(command, command[1:], fillvalue=""):
         name, equals, value = word.partition("=")
         if not _OUTPUT.fullmatch(name.lstrip("-+")):
             continue

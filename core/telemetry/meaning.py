@@ -84,6 +84,9 @@ def of_process(pid: int) -> Target:
         ended = pid in table.members
         what = f"Process {pid} has ended." if ended else f"There is no process {pid} that can be seen from here."
         raise usage_error("no_such_process", str(pid), f"{what}{_jobs_hint()}")
+    if not table.command(pid):
+        message = f"Process {pid} has no command line: it is a part of the kernel, or about to end.{_jobs_hint()}"
+        raise usage_error("no_such_process", str(pid), message)
     if job.pid == pid and stands_above(table.command(pid)):
         below = [one for one in (job_of(top, table) for top in trainings_below(pid, table)) if one is not None]
         if len(below) > 1:

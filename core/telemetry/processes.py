@@ -111,7 +111,8 @@ def command_of(pid: int) -> list[str]:
     if sys.platform == "linux":
         try:
             with open(f"/proc/{pid}/cmdline", "rb") as file:
-                return file.read().decode("utf-8", "replace").rstrip("\0").split("\0")
+                text = file.read().decode("utf-8", "replace").rstrip("\0")
+                return text.split("\0") if text else []
         except OSError:
             return []
     import psutil

@@ -23,6 +23,8 @@ from trainwiz.core.telemetry.job_arguments import output_paths
         ("python t.py --output_dir=", []),
         ("python t.py --lr 3 output_dir", []),
         ("python t.py --save_dir ./x", ["x"]),
+        # The process has just ended.
+        ("", []),
     ],
 )
 def test_by_options(tmp_path: Path, command: str, named: list[str]) -> None:

@@ -202,3 +202,13 @@ def test_the_list_has_what_runs_first_then_the_newest(here: Path, monkeypatch: p
     assert [one.target.name for one in found] == ["live", "new", "old"]
     assert [one.runs_now for one in found] == [True, False, False]
     assert found[0].to_json()["source"] == "run"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are read from /proc")
+def test_a_part_of_the_kernel_is_no_job() -> None:
+    threads = [
+        pid for pid in (2, 3, 4, 5) if Path(f"/proc/{pid}").exists() and not Path(f"/proc/{pid}/cmdline").read_text()
+    ]
+    if not threads:
+        pytest.skip("no kernel threads are seen here (a container)")
+    assert "a part of the kernel" in refusal(str(threads[0]))
