@@ -30,7 +30,7 @@ FindFiles = Callable[[], dict[str, list[Path]]]
 
 
 def find_scalar_files(root: Path, skip: re.Pattern[str] | None = None) -> dict[str, list[Path]]:
-    """Run name ("." for `root` itself) -> its event files by name, which begins with their time; for a folder
+    """Run name ("." for `root` itself) -> its event files by name, which holds their time and number; for a folder
     without one Lightning's metrics.csv. Runs are in the order in which their first files were begun.
 
     At most MOST_FOLDERS folders, DEEPEST levels; links to folders and names that match `skip` are not
@@ -39,12 +39,19 @@ def find_scalar_files(root: Path, skip: re.Pattern[str] | None = None) -> dict[s
         return {".": [root]}
     found: dict[str, list[Path]] = {}
     for folder, names in _folders(root, skip):
-        files = sorted(name for name in names if EVENT_MARK in name and not name.endswith(".profile-empty"))
+        files = sorted(
+            (name for name in names if EVENT_MARK in name and not name.endswith(".profile-empty")), key=_in_order
+        )
         if not files and METRICS_CSV in names:
             files = [METRICS_CSV]
         if files:
             found[folder.relative_to(root).as_posix()] = [folder / name for name in files]
     return dict(sorted(found.items(), key=lambda item: _begun_s(item[1][0])))
+
+
+def _in_order(name: str) -> list[str | int]:
+    """Files of one second are numbered: 9 before 10."""
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]
 
 
 def _begun_s(path: Path) -> float:

@@ -33,6 +33,7 @@ class TensorBoardSource(ForeignSource):
         super().__init__(target, clock=clock)
         self._runs = EventRuns(target.path, find=find)
         self._several = False
+        self._left_out = 0
         self._hparams: tuple[Path, dict[str, str]] | None = None
 
     def read(self, deadline: float) -> Reading:
@@ -70,18 +71,21 @@ class TensorBoardSource(ForeignSource):
     def _by_name(self) -> dict[str, TagSeries]:
         with_scalars = [run for run in self._runs.runs.values() if run.scalars.tags]
         self._several = len(with_scalars) > 1
+        self._left_out = sum(run.scalars.names_left_out for run in with_scalars)
         found: dict[str, TagSeries] = {}
         for run in with_scalars:
             for name, series in zip(self._names_of(run), run.scalars.tags.values(), strict=True):
                 if len(found) < MOST_NAMES:
                     found[name] = series
+                else:
+                    self._left_out += 1
         return found
 
     def _names_of(self, run: EventRun) -> list[str]:
         return [_name(run, tag) if self._several else tag for tag in run.scalars.tags]
 
     def _notes(self, has_scalars: bool) -> tuple[str, ...]:
-        left_out = sum(run.scalars.names_left_out for run in self._runs.runs.values())
+        left_out = self._left_out
         notes = [f"{left_out:,} more metrics are left out: {MOST_NAMES:,} are shown."] if left_out else []
         others = self._runs.others()
         if others and not has_scalars:

@@ -81,6 +81,7 @@ def test_two_launches_into_one_folder_count_together_and_the_newer_is_drawn(tmp_
 
 def test_growth_is_read_and_new_runs_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trainwiz.core.telemetry.event_runs.LOOK_FOR_FILES_S", 0.0)
+    monkeypatch.setattr("trainwiz.core.telemetry.event_runs.SHARE_OF_A_CORE_FOR_LOOKS", math.inf)
     first = write_points(tmp_path / "a", {"loss": LOSSES})
     whole = first.read_bytes()
     first.write_bytes(whole[: len(whole) // 2])
@@ -168,6 +169,22 @@ def test_more_names_than_anyone_reads_are_counted(tmp_path: Path) -> None:
     snapshot = look(tmp_path)
     assert len(snapshot.metrics) == 1_000
     assert any(advice.text.startswith("200 more metrics") for advice in snapshot.advice)
+
+
+def test_metrics_of_many_runs_that_do_not_fit_are_counted(tmp_path: Path) -> None:
+    for run in range(3):
+        write_points(tmp_path / str(run), {f"m{index}": [(0, 1.0)] for index in range(500)})
+    snapshot = look(tmp_path)
+    assert len(snapshot.metrics) == 1_000
+    assert any(advice.text.startswith("500 more metrics") for advice in snapshot.advice)
+
+
+def test_files_of_one_second_are_read_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    for number, value in ((9, 1.0), (10, 2.0)):
+        made = write_points(tmp_path / "made" / str(number), {"loss": [(0, value)]})
+        (tmp_path / "run").mkdir(exist_ok=True)
+        made.rename(tmp_path / "run" / f"events.out.tfevents.1700000000.h.1.{number}")
+    assert look(tmp_path / "run").metrics["loss"].last == 2.0
 
 
 LIGHTNING_ROWS = "epoch,step,train_loss,val_loss\n0,4,0.5,\n0,9,nan,\n0,9,,0.25\n"
