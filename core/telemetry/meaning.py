@@ -196,8 +196,16 @@ def _jobs_hint() -> str:
 
 
 def _names(targets: list[Target]) -> str:
-    names = [f"{target.pid} ({target.name.partition(' · ')[0]})" if target.pid else target.name for target in targets]
-    return ", ".join(names[:NAMES_SHOWN]) + (", ..." if len(names) > NAMES_SHOWN else "")
+    names = [_name(target) for target in targets[:NAMES_SHOWN]]
+    return ", ".join(names) + (", ..." if len(targets) > NAMES_SHOWN else "")
+
+
+def _name(target: Target) -> str:
+    """What can be given to find it again: a process by its number, a run below runs/ by its name, else the path."""
+    if target.pid is not None:
+        return f"{target.pid} ({target.name.partition(' · ')[0]})"
+    here = target.path.resolve().parent == DEFAULT_ROOT.resolve()
+    return plain_text(target.name if here else target.path)
 
 
 def _exists(path: Path) -> bool:

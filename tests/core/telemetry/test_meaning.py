@@ -187,8 +187,13 @@ def test_without_a_word_the_only_run_or_the_one_that_runs(here: Path, monkeypatc
     assert "these runs have ended: new, old" in refusal(None)
     make_run(here / "runs" / "live", "running", started_s=1_600_000_000.0)
     assert find_target(None).name == "live"
-    record_run(make_run(here.parent / "elsewhere" / "other", "running"))
-    assert "2 jobs are running" in refusal(None)
+    elsewhere = here.parent / "elsewhere" / "other"
+    record_run(make_run(elsewhere, "running"))
+    message = refusal(None)
+    assert "2 jobs are running" in message
+    # Each by what finds it again.
+    assert " live" in message
+    assert str(elsewhere) in message
     assert default_target(list_targets()) is None
 
 
