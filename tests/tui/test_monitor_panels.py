@@ -249,7 +249,9 @@ async def test_traffic_is_one_key_away(tmp_path: Path) -> None:
 
 
 async def test_without_traffic_it_says_why(tmp_path: Path) -> None:
-    async with monitor_app(write_run(tmp_path / "run")).run_test(size=(60, 20)) as pilot:
+    folder = write_run(tmp_path / "run")
+    write_lines(folder / "system.jsonl", [{**system_row(number, 1), "traffic": []} for number in range(3)])
+    async with monitor_app(folder).run_test(size=(60, 20)) as pilot:
         await looked(pilot)
         await pilot.press("t")
         await pilot.pause(0.1)
@@ -276,3 +278,43 @@ async def test_memory_and_pace_stand_against_the_plan(tmp_path: Path) -> None:
         document = screen.snapshot.to_json()
         assert document["peak_memory_bytes"] == int(5.3 * GIB)
         assert document["planned"]["effective_samples"] == 3906
+
+
+async def test_a_click_on_the_key_bar_does_what_the_key_does(tmp_path: Path) -> None:
+    async with monitor_app(write_run(tmp_path / "run", gpus=8)).run_test(size=(200, 50)) as pilot:
+        screen = await looked(pilot)
+        bar = screen.query_one(KeyBar)
+        place = str(bar.render()).index("traffic") + 1
+        await pilot.click(KeyBar, offset=(place, 0))
+        await pilot.pause(0.1)
+        assert isinstance(pilot.app.screen, TrafficCard)
+        await pilot.press("escape", "tab", "tab", "tab")
+        await pilot.pause()
+        # A key of the focused panel stands in the bar while the panel has the focus.
+        place = str(bar.render()).index("open GPU") + 1
+        await pilot.click(KeyBar, offset=(place, 0))
+        await pilot.pause(0.2)
+        assert isinstance(pilot.app.screen, GpuCard)
+        # A key with a negative number in its action is no markup.
+        place = str(pilot.app.screen.query_one(KeyBar).render()).index("GPU before") + 1
+        await pilot.click(KeyBar, offset=(place, 0))
+        await pilot.pause(0.2)
+        assert "UUID     GPU-7" in text_of(pilot)
+
+
+@pytest.mark.parametrize("size", [(20, 6), (500, 120)])
+async def test_very_small_and_very_large(tmp_path: Path, size: tuple[int, int]) -> None:
+    folder = write_run(tmp_path / "run", gpus=8, throttled=True)
+    async with monitor_app(folder).run_test(size=size) as pilot:
+        screen = await looked(pilot)
+        for key in "123456":
+            await pilot.press(key)
+            await pilot.pause()
+            assert len(shown(screen)) == 1
+        await pilot.press("5")
+        await pilot.pause()
+        lines = screen.query_one(AdvicePanel).content().plain.splitlines()
+        if size == (20, 6):
+            assert "more lines" in text_of(pilot) or len(lines) <= 1
+        else:
+            assert "more lines" not in text_of(pilot)

@@ -35,7 +35,7 @@ def dot_row(scale: Scale, value: float, height: int) -> int:
 
 
 def step_labels(first: float, last: float, columns: int) -> str:
-    """Round steps below their places; the last step is always there, at the right end."""
+    """Round steps below their places; the last step is always there, at the right end, and the first where it has room."""
     line = [" "] * columns
     end = f"{last:,.0f}"
     free_until = columns - len(end) - 2
@@ -48,6 +48,9 @@ def step_labels(first: float, last: float, columns: int) -> str:
         start = max(0, place - len(label) // 2)
         if start + len(label) <= free_until and all(char == " " for char in line[max(0, start - 2) : start]):
             line[start : start + len(label)] = label
+    begin = f"{first:,.0f}"
+    if len(begin) <= free_until and all(char == " " for char in line[: len(begin) + 2]):
+        line[: len(begin)] = begin
     start = max(0, columns - len(end))
     line[start:] = end[: columns - start]
     return "".join(line)

@@ -143,6 +143,9 @@ def system_row(index: int, gpus: int, throttled: bool = False, count: int = 120)
             "power_w": 225 + noise.randrange(20),
             "power_limit_w": 250,
             "throttle_reasons": ["heat (software)"] if throttled and index > count - 20 else [],
+            "fan_percent": 62,
+            "clock_mhz": 1815 - 150 * (throttled and index > count - 20),
+            "clock_limit_mhz": 1980,
             "processes": [],
         }
         for number in range(gpus)
@@ -164,6 +167,18 @@ def system_row(index: int, gpus: int, throttled: bool = False, count: int = 120)
             {"pid": 100, "role": "supervisor", "rss_bytes": int(0.04 * GIB), "cpu_percent": 0.3},
             {"pid": 200, "role": "trainer", "rss_bytes": int((9.8 if gpus else 1.0) * GIB), "cpu_percent": 180.0},
             *workers,
+        ],
+        "traffic": [
+            {
+                "name": name,
+                "kind": kind,
+                "in_bytes_per_s": received * (1.0 + noise.random()),
+                "out_bytes_per_s": sent * (1.0 + noise.random()),
+            }
+            for name, kind, received, sent in (
+                ("eth0", "network", 40e3, 9e3),
+                ("nvme0n1", "disk", 21e6, 350e6 if index % 40 < 4 else 1e6),
+            )
         ],
         "unavailable": {} if gpus else {"gpus": "no NVIDIA driver on this machine"},
     }
