@@ -22,59 +22,97 @@ OTHERS_NAMED = 3
 
 
 def gpu_advice(gpus: Sequence[GpuReading], *, status: str, now_s: float | None) -> Iterable[Advice]:
+    """One sentence for each trouble, whichever cards have it."""
     for gpu in gpus:
-        if gpu.problem:
-            yield Advice("gpu_unreadable", "warning", f"{_name(gpu)} cannot be read: {gpu.problem}.")
-            continue
-        yield from _throttling(gpu)
-        yield from _memory(gpu)
+        if gpu.problem and not _is_slice(gpu):
+            yield Advice("gpu_unreadable", "warning", f"{_names([gpu])} cannot be read: {gpu.problem}.")
+    readable = [gpu for gpu in gpus if not gpu.problem]
+    yield from _throttling(readable)
+    full = [gpu for gpu in readable if _is_nearly_full(gpu)]
+    if full:
+        verb = "is" if len(full) == 1 else "are"
+        yield Advice(
+            "gpu_memory_full", "warning", f"{_names(full)} {verb} nearly full: a longer batch could run out of memory."
+        )
+    if status == "running" and now_s is not None:
+        yield from _idle([gpu for gpu in readable if _is_own(gpu, gpus)], now_s)
+    for gpu in readable:
         yield from _others(gpu)
-        if status == "running" and now_s is not None and _is_own(gpu, gpus):
-            yield from _idle(gpu, now_s)
 
 
-def _name(gpu: GpuReading) -> str:
-    return f"GPU {gpu.index}" + (f" ({gpu.mig})" if gpu.mig not in (None, "enabled", "disabled") else "")
+def _is_slice(gpu: GpuReading) -> bool:
+    """A MIG slice stands beside its card."""
+    return gpu.mig not in (None, "enabled", "disabled")
 
 
-def _throttling(gpu: GpuReading) -> Iterable[Advice]:
-    slowing = real_throttling(gpu.throttle_reasons)
-    since = ""
-    if gpu.throttled_since_s is not None and gpu.throttled_since_s > 1e9:
-        since = f" since {time.strftime('%H:%M', time.localtime(gpu.throttled_since_s))}"
-    if limited_by_heat(slowing):
+def _names(gpus: Sequence[GpuReading]) -> str:
+    """ "GPU 0", "GPUs 0, 1 and 4"; a slice by its profile too."""
+    names = [f"{gpu.index}" + (f" ({gpu.mig})" if _is_slice(gpu) else "") for gpu in gpus]
+    if len(names) == 1:
+        return f"GPU {names[0]}"
+    return f"GPUs {', '.join(names[:-1])} and {names[-1]}"
+
+
+def _throttling(gpus: Sequence[GpuReading]) -> Iterable[Advice]:
+    held: dict[str, list[GpuReading]] = {"heat": [], "power_brake": [], "power_limit": []}
+    for gpu in gpus:
+        code = _held_back_by(gpu)
+        if code is not None:
+            held[code].append(gpu)
+    if cards := held["heat"]:
         yield Advice(
             "heat",
             "warning",
-            f"Heat limits the clock of {_name(gpu)}{since}{_clock_loss(gpu)}.",
+            f"Heat limits the clock of {_names(cards)}{_since(cards)}{_clock_loss(cards)}.",
             "More air, a cleaner fan or a lower power limit keep it steady.",
         )
-    elif any("brake" in reason.lower() or "hardware slowdown" in reason.lower() for reason in slowing):
+    if cards := held["power_brake"]:
         yield Advice(
             "power_brake",
             "warning",
-            f"The hardware slows {_name(gpu)} down{since}{_clock_loss(gpu)}.",
-            "Its power supply or its cables may not deliver enough.",
+            f"The hardware slows {_names(cards)} down{_since(cards)}{_clock_loss(cards)}.",
+            "The power supply or a cable may not deliver enough.",
         )
-    elif any("power" in reason.lower() for reason in slowing):
+    if cards := held["power_limit"]:
         yield Advice(
-            "power_limit", "note", f"The power limit holds the clock of {_name(gpu)}{since}{_clock_loss(gpu)}."
+            "power_limit",
+            "note",
+            f"The power limit holds the clock of {_names(cards)}{_since(cards)}{_clock_loss(cards)}.",
         )
 
 
-def _clock_loss(gpu: GpuReading) -> str:
-    """How far the clock is below the highest, where both are known."""
-    if not gpu.clock_mhz or not gpu.clock_limit_mhz or gpu.clock_mhz >= gpu.clock_limit_mhz:
+def _held_back_by(gpu: GpuReading) -> str | None:
+    """The code of what slows the card, the worst where several do."""
+    slowing = [reason.lower() for reason in real_throttling(gpu.throttle_reasons)]
+    if limited_by_heat(slowing):
+        return "heat"
+    if any("brake" in reason or "hardware slowdown" in reason for reason in slowing):
+        return "power_brake"
+    return "power_limit" if any("power" in reason for reason in slowing) else None
+
+
+def _since(gpus: Sequence[GpuReading]) -> str:
+    """The first moment of it, where it is a time of day and not of a test."""
+    known = [gpu.throttled_since_s for gpu in gpus if gpu.throttled_since_s is not None and gpu.throttled_since_s > 1e9]
+    return f" since {time.strftime('%H:%M', time.localtime(min(known)))}" if known else ""
+
+
+def _clock_loss(gpus: Sequence[GpuReading]) -> str:
+    """How far the clock of the slowest is below its highest, where both are known."""
+    clocks = [
+        (gpu.clock_mhz / gpu.clock_limit_mhz, gpu.clock_mhz, gpu.clock_limit_mhz)
+        for gpu in gpus
+        if gpu.clock_mhz and gpu.clock_limit_mhz and gpu.clock_mhz < gpu.clock_limit_mhz
+    ]
+    if not clocks:
         return ""
-    return f" (at {gpu.clock_mhz:,.0f} of {gpu.clock_limit_mhz:,.0f} MHz)"
+    _, clock, limit = min(clocks)
+    return f" (at {clock:,.0f} of {limit:,.0f} MHz)"
 
 
-def _memory(gpu: GpuReading) -> Iterable[Advice]:
+def _is_nearly_full(gpu: GpuReading) -> bool:
     used, total = gpu.memory_used_bytes, gpu.memory_total_bytes
-    if used and total and used > NEARLY_FULL * total:
-        yield Advice(
-            "gpu_memory_full", "warning", f"{_name(gpu)} is nearly full: a longer batch could run out of memory."
-        )
+    return bool(used and total and used > NEARLY_FULL * total)
 
 
 def _others(gpu: GpuReading) -> Iterable[Advice]:
@@ -93,7 +131,7 @@ def _others(gpu: GpuReading) -> Iterable[Advice]:
     yield Advice(
         "others_on_gpu",
         "note",
-        f"Others hold {held / GIB:.1f} GiB of {_name(gpu)}: {names}{more}.",
+        f"Others hold {held / GIB:.1f} GiB of {_names([gpu])}: {names}{more}.",
         "They take memory and time from this job.",
     )
 
@@ -103,14 +141,19 @@ def _is_own(gpu: GpuReading, gpus: Sequence[GpuReading]) -> bool:
     return bool(gpu.job_memory_bytes) or (len(gpus) == 1 and not gpu.processes)
 
 
-def _idle(gpu: GpuReading, now_s: float) -> Iterable[Advice]:
-    if gpu.idle_since_s is not None and now_s - gpu.idle_since_s > IDLE_S:
-        yield Advice(
-            "gpu_idle",
-            "warning",
-            f"{_name(gpu)} has done nothing for {span_words(now_s - gpu.idle_since_s)}.",
-            "The log may say why: loading, saving, waiting for data or for another process.",
-        )
+def _idle(gpus: Sequence[GpuReading], now_s: float) -> Iterable[Advice]:
+    idle = {gpu.index: gpu for gpu in gpus if gpu.idle_since_s is not None and now_s - gpu.idle_since_s > IDLE_S}
+    if not idle:
+        return
+    cards = list(idle.values())
+    shortest_s = min(now_s - (gpu.idle_since_s or now_s) for gpu in cards)
+    verb = "has" if len(cards) == 1 else "have"
+    yield Advice(
+        "gpu_idle",
+        "warning",
+        f"{_names(cards)} {verb} done nothing for {span_words(shortest_s)}.",
+        "The log may say why: loading, saving, waiting for data or for another process.",
+    )
 
 
 def host_advice(host: HostReading, checkpoint_bytes: int | None) -> Iterable[Advice]:

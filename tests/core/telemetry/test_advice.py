@@ -78,6 +78,36 @@ def test_a_lost_card_says_so_and_the_others_speak_for_themselves() -> None:
     assert found["gpu_memory_full"].startswith("GPU 2")
 
 
+def test_eight_cards_with_the_same_trouble_are_one_sentence() -> None:
+    cards = [
+        replace(
+            CARD,
+            index=index,
+            uuid=f"GPU-{index}",
+            throttle_reasons=("heat (software)",),
+            clock_mhz=1_900.0 - 100 * index,
+            clock_limit_mhz=1_980.0,
+            idle_since_s=NOW_S - 200 - index,
+            memory_used_bytes=24 * GIB,
+        )
+        for index in range(8)
+    ]
+    advice = {item.code: item.text for item in advise(status="running", gpus=cards, now_s=NOW_S)}
+    assert advice == {
+        "heat": "Heat limits the clock of GPUs 0, 1, 2, 3, 4, 5, 6 and 7 (at 1,200 of 1,980 MHz).",
+        "gpu_memory_full": "GPUs 0, 1, 2, 3, 4, 5, 6 and 7 are nearly full: a longer batch could run out of memory.",
+        "gpu_idle": "GPUs 0, 1, 2, 3, 4, 5, 6 and 7 have done nothing for 3 min.",
+    }
+
+
+def test_a_lost_card_with_slices_is_one_sentence() -> None:
+    card, part = replace(CARD, mig="enabled", problem="gone"), replace(CARD, mig="1g.5gb", problem="gone")
+    assert [item.text for item in advise(status="running", gpus=[card, part])] == ["GPU 0 cannot be read: gone."]
+    full = replace(part, problem=None, memory_used_bytes=24 * GIB)
+    found = said("gpu_memory_full", gpus=[full])
+    assert found is not None and found.text.startswith("GPU 0 (1g.5gb) is nearly full")
+
+
 def test_an_idle_card_of_a_running_job() -> None:
     idle = replace(CARD, idle_since_s=NOW_S - 240)
     found = said("gpu_idle", gpus=[idle])
