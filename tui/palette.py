@@ -7,7 +7,7 @@ from functools import partial
 
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
-from textual.dom import DOMNode
+from trainwiz.tui.dispatch import owner_of
 from trainwiz.tui.keys import KeyBinding, keys_of
 
 TOOLTIP_WEIGHT = 0.9
@@ -31,15 +31,9 @@ class KeyProvider(Provider):
     def _actions(self) -> Iterator[tuple[KeyBinding, str, Callable[[], object]]]:
         for row in self._rows():
             if row.id != "app.palette":
-                run = partial(self.app.run_action, row.action, self._owner(row))
+                run = partial(self.app.run_action, row.action, owner_of(row, self.screen, self.focused))
                 yield row, f"{row.description} ({row.shown_key})", run
 
     def _rows(self) -> list[KeyBinding]:
         key_rows: Callable[[], list[KeyBinding]] | None = getattr(self.screen, "key_rows", None)
         return [*keys_of("app")] if key_rows is None else key_rows()
-
-    def _owner(self, row: KeyBinding) -> DOMNode:
-        """What has the action: looked for from the focus outwards, as for a key."""
-        name = f"action_{row.action.partition('(')[0]}"
-        inner = [] if self.focused is None else self.focused.ancestors_with_self
-        return next((node for node in (*inner, self.screen) if hasattr(node, name)), self.app)

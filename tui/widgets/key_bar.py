@@ -8,6 +8,7 @@ from textual.app import RenderResult
 from textual.content import Content
 from textual.style import Style
 from textual.widget import Widget
+from trainwiz.tui.dispatch import owner_of
 from trainwiz.tui.keys import KeyBinding
 
 GAP = 3
@@ -34,7 +35,12 @@ class KeyBar(Widget):
     def render(self) -> RenderResult:
         parts: list[Content] = []
         for row in fitting_keys(self._rows(), self.content_size.width):
-            target = row.action if "." in row.action else f"{'app' if row.screen == 'app' else 'screen'}.{row.action}"
             words = Content.assemble((row.shown_key, "$foreground"), f" {row.description}")
-            parts.append(words.stylize(Style.from_meta({"@click": target})))
+            parts.append(words.stylize(Style.from_meta({"@click": f"do_row({row.id!r})"})))
         return Content(" " * GAP).join(parts)
+
+    async def action_do_row(self, row_id: str) -> None:
+        """Do what the key of this row does."""
+        row = next((row for row in self._rows() if row.id == row_id), None)
+        if row is not None:
+            await self.app.run_action(row.action, owner_of(row, self.screen, self.screen.focused))
