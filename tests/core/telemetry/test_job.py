@@ -138,6 +138,7 @@ def test_a_job_knows_when_its_processes_are_gone(scripts: Path) -> None:
 
 def test_a_process_that_trains_nothing_is_a_job_of_its_own(scripts: Path) -> None:
     with started(["sleep", "600"], scripts) as root:
+        wait_for(lambda: ProcessTable().command(root.pid) == ["sleep", "600"])
         found = job(root.pid)
         assert (found.pid, found.name) == (root.pid, "sleep")
 
