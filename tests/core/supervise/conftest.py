@@ -136,7 +136,8 @@ def start(tmp_path: Path) -> Iterator[Starter]:
     yield starter
     for started in starter.started:
         for pid in marked_pids(started.mark):
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def system_lines(run: RunFolder) -> list[dict[str, Any]]:
