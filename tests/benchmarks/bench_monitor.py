@@ -1,0 +1,158 @@
+"""What the live monitor costs: attaching, CPU at 1 Hz beside nvitop's, lag of its loop under a flood of log, memory."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.telemetry.target import Target
+from trainwiz.tui.app import TrainwizApp
+from trainwiz.tui.screens.monitor import MonitorScreen
+
+from tests.benchmarks.live_run import write_points
+from tests.benchmarks.measure import Result
+from tests.benchmarks.terminal import Terminal, cpu_seconds
+from tests.fakes.nvml import GIB, FakeGpu, FakeNvml, build_library
+
+POINTS = 100_000
+MANY_POINTS = 1_000_000
+MEASURED_S = 20.0
+SETTLED_S = 3.0
+NVITOP_VARIABLE = "NVITOP"
+"""Path of nvitop, where it is not on PATH; it is installed apart, as it pins nvidia-ml-py."""
+HERE = Path(__file__).resolve().parents[2]
+MONITOR = [str(Path(sys.executable).parent / "trainwiz"), "monitor"]
+
+
+@contextmanager
+def live_run(folder: Path, driver: FakeNvml, gpus: int, points: int) -> Iterator[subprocess.Popen[bytes]]:
+    """A run that goes on in a process of its own, on so many fake GPUs that it keeps busy."""
+    cards = [FakeGpu(utilization=90, memory_used=5 * GIB, temperature=70, power=200.0) for _ in range(gpus)]
+    driver.write(cards)
+    command = [sys.executable, "-m", "tests.benchmarks.live_run", str(folder), "--points", str(points)]
+    process = subprocess.Popen(command, env=driver.environment(), cwd=HERE, stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        process.stdout.readline()
+        driver.write([replace(card, processes={process.pid: 4 * GIB}) for card in cards])
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def attach_seconds(folder: Path, driver: FakeNvml, points: int) -> float:
+    """From the command until the plot of all points is on the screen."""
+    with Terminal([*MONITOR, str(folder)], driver.environment(), str(folder)) as terminal:
+        # The end of the step axis: it is there when the newest point was read.
+        return terminal.seconds_until(f"{points // 1000:,},".encode(), b"busy")
+
+
+def cpu_of(command: list[str], folder: Path, driver: FakeNvml) -> tuple[float, int]:
+    """Share of a core in percent, and resident bytes, of a full-screen program that has settled."""
+    with Terminal(command, driver.environment(), str(folder)) as terminal:
+        terminal.seconds_until(b"\x1b[", timeout_s=30)
+        time.sleep(SETTLED_S)
+        return terminal.cpu_share(MEASURED_S) * 100, terminal.rss_bytes()
+
+
+def nvitop_command() -> list[str] | None:
+    found = os.environ.get(NVITOP_VARIABLE) or shutil.which("nvitop")
+    return None if found is None else [found, "--interval", "1"]
+
+
+def beside_nvitop(root: Path, driver: FakeNvml, gpus: int, limit: float = 1.0) -> Iterator[Result]:
+    """The monitor's CPU on a run with POINTS points, alone and over nvitop's on the same cards at the same pace."""
+    folder = root / f"run-{gpus}"
+    cards = "1 GPU" if gpus == 1 else f"{gpus} GPUs"
+    with live_run(folder, driver, gpus, POINTS) as run:
+        if gpus == 1:
+            seconds = min(attach_seconds(folder, driver, POINTS) for _ in range(3))
+            yield Result("monitor: attach to 100,000 points, s", seconds, 1.0, f"{seconds:.2f} s, the best of 3")
+        before, began = cpu_seconds(run.pid), time.perf_counter()
+        ours, rss = cpu_of([*MONITOR, str(folder)], folder, driver)
+        recorder = (cpu_seconds(run.pid) - before) / (time.perf_counter() - began) * 100
+        detail = f"{ours:.2f} % of a core, {rss / 1e6:.0f} MB; recorder and writer of the run {recorder:.2f} %"
+        yield Result(f"monitor: CPU at 1 Hz, {cards}, percent of a core", ours, 2.0, detail)
+        command = nvitop_command()
+        if command is None:
+            print(f"not run: the comparison with nvitop; {NVITOP_VARIABLE} can name it")
+            return
+        theirs, _ = cpu_of(command, folder, driver)
+    yield Result(f"monitor: CPU / nvitop's, {cards}", ours / theirs, limit, f"{ours:.2f} % / {theirs:.2f} %")
+
+
+async def lag_ms(folder: Path, burst: int, lines_per_s: int, seconds: float) -> float:
+    """The longest time that the loop of the monitor was away while the log grew."""
+    log = folder / "train.log"
+    longest, written = 0.0, 0
+    app = TrainwizApp(lambda: MonitorScreen(Target.of_run(RunFolder(folder))), ascii_only=False)
+    async with app.run_test(size=(120, 40)) as pilot:
+        while app.screen.snapshot is None or app.screen.snapshot.behind:  # type: ignore[attr-defined]
+            await pilot.pause(0.1)
+        await pilot.pause(1.5)
+        if burst:
+            append(log, burst)
+        began = last = time.perf_counter()
+        while last - began < seconds:
+            await asyncio.sleep(0.002)
+            now = time.perf_counter()
+            longest = max(longest, now - last - 0.002)
+            due = int((now - began) * lines_per_s)
+            if due > written + lines_per_s // 20:
+                append(log, due - written)
+                written = due
+            last = time.perf_counter()
+    return longest * 1000
+
+
+def append(log: Path, lines: int) -> None:
+    with log.open("a", encoding="utf-8") as file:
+        file.writelines(f"2026-11-21 14:02:11 INFO trainer: line {line} of many\n" for line in range(lines))
+
+
+def resident_mb(folder: Path, driver: FakeNvml) -> float:
+    """Resident memory of the monitor once it has read all of a run."""
+    with Terminal([*MONITOR, str(folder)], driver.environment(), str(folder)) as terminal:
+        terminal.seconds_until(f"{MANY_POINTS:,}".encode(), timeout_s=60)
+        time.sleep(SETTLED_S)
+        return terminal.rss_bytes() / 1e6
+
+
+def run() -> Iterator[Result]:
+    with tempfile.TemporaryDirectory() as temporary:
+        root = Path(temporary)
+        driver = FakeNvml(build_library(root), root / "gpus.txt")
+        for gpus in (1, 8):
+            yield from beside_nvitop(root, driver, gpus)
+        folder = root / "flooded"
+        write_points(RunFolder(folder), POINTS)
+        steady = asyncio.run(lag_ms(folder, 0, 1_000, 10))
+        yield Result("monitor: loop lag with 1,000 log lines a second, ms", steady, 50.0, f"{steady:.0f} ms at most")
+        flood = asyncio.run(lag_ms(folder, 50_000, 0, 5))
+        yield Result("monitor: loop lag with 50,000 lines at once, ms", flood, 50.0, f"{flood:.0f} ms at most")
+        write_points(RunFolder(root / "million"), MANY_POINTS)
+        memory = resident_mb(root / "million", driver)
+        yield Result("monitor: memory with a million points, MB", memory, 150.0, f"{memory:.0f} MB resident")
+
+
+def main() -> int:
+    failed = 0
+    for result in run():
+        failed += not result.holds
+        print(f"{'holds' if result.holds else 'FAILS'}  {result.claim}: {result.detail}, limit {result.limit:g}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

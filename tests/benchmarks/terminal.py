@@ -1,0 +1,101 @@
+"""Terminal: a full-screen program on a pseudo-terminal of 120x40, its output read and its CPU time counted."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import pty
+import select
+import signal
+import struct
+import termios
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+COLUMNS, LINES = 120, 40
+KEPT_BYTES = 4 * 1024 * 1024
+
+
+class Terminal:
+    """Starts `command` and reads what it draws, as fast as it comes; leaving the block kills it."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], cwd: str) -> None:
+        self.started = time.perf_counter()
+        self.pid, self._terminal = pty.fork()
+        if self.pid == 0:
+            with contextlib.suppress(OSError):
+                fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
+            os.chdir(cwd)
+            os.execvpe(
+                command[0],
+                list(command),
+                {**environment, "TERM": "xterm-256color", "COLUMNS": str(COLUMNS), "LINES": str(LINES)},
+            )
+        self.drawn_bytes = 0
+        self._recent = b""
+        self._came = threading.Condition()
+        self._over = threading.Event()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self.pid, 0)
+        self._reader.join(timeout=2)
+        os.close(self._terminal)
+
+    def type(self, keys: str) -> None:
+        """Type these keys."""
+        os.write(self._terminal, keys.encode())
+
+    def seconds_until(self, *markers: bytes, timeout_s: float = 30.0) -> float:
+        """Seconds from the start until all `markers` have been drawn. Raises TimeoutError."""
+        deadline = time.monotonic() + timeout_s
+        with self._came:
+            while not all(marker in self._recent for marker in markers):
+                if not self._came.wait(max(0.0, deadline - time.monotonic())) and time.monotonic() >= deadline:
+                    raise TimeoutError(f"{markers!r} were not drawn in {timeout_s} s; drawn: {self._recent[-400:]!r}")
+        return time.perf_counter() - self.started
+
+    def cpu_share(self, seconds: float) -> float:
+        """Share of a core, 0 to 1, that the program takes over the next `seconds`."""
+        before, began = cpu_seconds(self.pid), time.perf_counter()
+        time.sleep(seconds)
+        return (cpu_seconds(self.pid) - before) / (time.perf_counter() - began)
+
+    def rss_bytes(self) -> int:
+        """Resident memory of the program now."""
+        with open(f"/proc/{self.pid}/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def _read(self) -> None:
+        while not self._over.is_set():
+            if not select.select([self._terminal], [], [], 0.2)[0]:
+                continue
+            try:
+                data = os.read(self._terminal, 65536)
+            except OSError:
+                return
+            with self._came:
+                self.drawn_bytes += len(data)
+                self._recent = (self._recent + data)[-KEPT_BYTES:]
+                self._came.notify_all()
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system seconds of a process so far."""
+    with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+        fields = file.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
