@@ -38,6 +38,21 @@ def _can_name_a_file(value: str) -> str:
 SourceName = Annotated[str, AfterValidator(_can_name_a_file)]
 """A catalogue name, hub id or path."""
 
+
+def _as_context_size(value: Any) -> Any:
+    # Profiles are made of this module.
+    from trainwiz.core.profile.size import parse_size
+
+    size = parse_size(value) if isinstance(value, str | int) else None
+    if value is not None and (size is None or not LEAST_CONTEXT_BYTES <= size <= MOST_CONTEXT_BYTES):
+        raise ValueError("it must be a size from 16M to 16G, like 500M: what nvidia-smi shows for an idle CUDA process")
+    return size
+
+
+LEAST_CONTEXT_BYTES, MOST_CONTEXT_BYTES = 16 << 20, 16 << 30
+ContextSize = Annotated[int, BeforeValidator(_as_context_size)]
+"""Bytes, also as text with a unit."""
+
 VariableName = Annotated[str, AfterValidator(check_variable_name)]
 VariableValue = Annotated[str, BeforeValidator(as_text), AfterValidator(check_variable_value)]
 
@@ -274,6 +289,11 @@ class PlanningSection(Section):
         None, ge=0, le=1e6, description="Price of a kilowatt-hour, in the currency of your choice; none shows no cost."
     )
     currency: str = Field("", max_length=8, description="Shown behind the cost, for example EUR.")
+    context_bytes: ContextSize | None = Field(
+        None,
+        description="What nvidia-smi shows for a process that has only a CUDA context on this card, like 500M; "
+        "none takes what was measured here, else 0.45 ± 0.2 GiB.",
+    )
 
 
 class ModeSection(Section):

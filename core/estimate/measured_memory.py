@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.history.match import same_work
 from trainwiz.core.history.measurement import Measurement
+
+LEAST_CONTEXT_BYTES, MOST_CONTEXT_BYTES = 128 << 20, 4 << 30
+"""What no CUDA version needs less or more of: other differences are of cached blocks given back, or of other programs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,22 @@ def measured_peak(work: Workload, measurements: Sequence[Measurement], expected:
     if work.device == "cpu":
         return MeasuredPeak(None, None, fullest.host_rss_bytes, basis)
     return MeasuredPeak(fullest.peak_allocated_bytes, fullest.peak_reserved_bytes, fullest.device_used_bytes, basis)
+
+
+def with_measured_context(work: Workload, measurements: Sequence[Measurement]) -> Workload:
+    """`work` with the CUDA context that was measured on this card, by any run; as it is where one was stated or none was.
+
+    Only by runs of one process: what several hold besides includes NCCL's buffers.
+    """
+    if work.device != "cuda" or work.context_bytes is not None:
+        return work
+    for one in measurements:
+        if one.world_size > 1 or one.device_used_bytes is None or one.peak_reserved_bytes is None:
+            continue
+        size = one.device_used_bytes - one.peak_reserved_bytes
+        if LEAST_CONTEXT_BYTES <= size <= MOST_CONTEXT_BYTES:
+            return replace(work, context_bytes=size, context_source=f"measured here on {one.day}")
+    return work
 
 
 def _size(measurement: Measurement, work: Workload) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from trainwiz.core.estimate.corrected import Kin, corrected, nearest_kin
 from trainwiz.core.estimate.evidence import NO_EVIDENCE, Evidence
-from trainwiz.core.estimate.measured_memory import MeasuredPeak, measured_peak
+from trainwiz.core.estimate.measured_memory import MeasuredPeak, measured_peak, with_measured_context
 from trainwiz.core.estimate.overheads import overheads
 from trainwiz.core.estimate.peak import KINDS, Peak, evaluation_peak, peak_of
 from trainwiz.core.estimate.traced import replayed_factor, traced_evaluation_peak, traced_peak
@@ -86,6 +86,7 @@ def estimate_memory(work: Workload, evidence: Evidence = NO_EVIDENCE) -> MemoryE
     Measured with the very same settings, where `evidence` has that; else from a trace of this very
     workload; else from formulas, which a trace of it in another batch puts right.
     """
+    work = with_measured_context(work, evidence.measurements)
     estimate = _training(work, evidence)
     if not evidence.measurements:
         return estimate
@@ -107,6 +108,7 @@ def _training(work: Workload, evidence: Evidence) -> MemoryEstimate:
 
 def estimate_evaluation(work: Workload, evidence: Evidence = NO_EVIDENCE) -> MemoryEstimate | None:
     """The same while held-out rows are evaluated or text is generated; None where there are none."""
+    work = with_measured_context(work, evidence.measurements)
     trace = evidence.trace_of(work)
     traced = traced_evaluation_peak(work, trace) if trace is not None else None
     if traced is not None and trace is not None:
@@ -179,7 +181,7 @@ def _estimate(
         peak_moment=peak.moment.name,
         peak=peak,
         tier=tier,
-        basis=basis,
+        basis=f"{basis}; context {work.context_source}" if work.context_source and work.device == "cuda" else basis,
     )
 
 

@@ -11,6 +11,8 @@ GIB, MIB = 2**30, 2**20
 CONTEXT_BYTES = int(0.45 * GIB)
 """CUDA context and library handles of one process: 0.3 to 0.7 GB on today's CUDA."""
 CONTEXT_SPREAD_BYTES = int(0.2 * GIB)
+KNOWN_CONTEXT_SPREAD_BYTES = int(0.1 * GIB)
+"""Of a context that was stated or measured: CUDA loads kernels as they are first used, so it grows a little."""
 NCCL_BYTES = int(0.35 * GIB)
 """Buffers of NCCL in each process of several: 0.2 to 0.5 GB."""
 NCCL_SPREAD_BYTES = int(0.15 * GIB)
@@ -59,10 +61,11 @@ def overheads(work: Workload) -> Overheads:
     if work.device != "cuda":
         return Overheads(CONTEXT_BYTES, CONTEXT_SPREAD_BYTES, 0, CACHED)
     several = work.world_size > 1
+    known = work.context_bytes
     workspace = HOPPER_WORKSPACE_BYTES if work.capability == HOPPER else BLAS_WORKSPACE_BYTES
     return Overheads(
-        CONTEXT_BYTES + (NCCL_BYTES if several else 0),
-        CONTEXT_SPREAD_BYTES + (NCCL_SPREAD_BYTES if several else 0),
+        (CONTEXT_BYTES if known is None else known) + (NCCL_BYTES if several else 0),
+        (CONTEXT_SPREAD_BYTES if known is None else KNOWN_CONTEXT_SPREAD_BYTES) + (NCCL_SPREAD_BYTES if several else 0),
         BLAS_HANDLES * workspace,
         CACHED,
     )

@@ -81,6 +81,10 @@ class Workload:
     """CUDA compute capability of the device, "9.0" say; empty where it is not known."""
     padded: bool = True
     """Rows of a batch are filled up to the longest, so that models make a mask; False where texts are joined and cut."""
+    context_bytes: int | None = None
+    """What the CUDA context of a process takes on this card before any tensor, where that is known."""
+    context_source: str = ""
+    """Who knows it: "as stated" or "measured here on 2026-11-21"."""
     formats: Formats = field(init=False)
     """Follows from precision, strategy and adapters."""
 

@@ -19,6 +19,7 @@ def memory_findings(facts: Facts) -> list[Finding]:
     return [
         *_architecture(facts),
         *_device(facts),
+        *_context(facts),
         *_evaluation(facts),
         *_room(facts),
         *_others(facts),
@@ -83,6 +84,14 @@ def _device(facts: Facts) -> list[Finding]:
     if not remedies:
         message += " No change of the engine makes it fit: take a smaller model or shorter sequences."
     return [Finding("does_not_fit", "error", "memory", message, remedies)]
+
+
+def _context(facts: Facts) -> list[Finding]:
+    if facts.config.planning.context_bytes is None or facts.devices.device == "cuda":
+        return []
+    where = "an Apple GPU" if facts.devices.device == "mps" else "a CPU"
+    message = f"planning.context_bytes is not used: it is of NVIDIA GPUs, and this run computes on {where}."
+    return [Finding("context_not_used", "note", "planning.context_bytes", message)]
 
 
 def _evaluation(facts: Facts) -> list[Finding]:

@@ -63,6 +63,8 @@ def workload_of(
         clipping=bool(get("training.max_grad_norm")),
         capability=(devices.gpus[0].compute_capability or "") if devices.gpus else "",
         padded=not joins_texts(draft.view()),
+        context_bytes=get("planning.context_bytes"),
+        context_source="as stated" if get("planning.context_bytes") is not None else "",
     )
 
 

@@ -1,0 +1,120 @@
+"""The CUDA context of a card: guessed, stated, or measured there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from trainwiz.core.config import RunConfig
+from trainwiz.core.config.build import build_config
+from trainwiz.core.errors import UsageError
+from trainwiz.core.estimate.evidence import Evidence
+from trainwiz.core.estimate.measured_memory import with_measured_context
+from trainwiz.core.estimate.memory import estimate_memory
+from trainwiz.core.estimate.overheads import (
+    CONTEXT_BYTES,
+    CONTEXT_SPREAD_BYTES,
+    KNOWN_CONTEXT_SPREAD_BYTES,
+    NCCL_BYTES,
+    overheads,
+)
+from trainwiz.core.history.measurement import Measurement
+from trainwiz.core.plan.result import Plan
+
+from tests.core.estimate.test_peak import GIB, esm650
+from tests.core.history.measurements import measurement_of
+from tests.core.plan.machines import codes, config, finding, machine, plan
+
+MIB = 2**20
+WORK = esm650(precision="bf16")
+STATED = replace(WORK, context_bytes=1343 * MIB, context_source="as stated")
+
+
+def on_card(used: int | None, reserved: int | None = 4 * GIB, **changes: Any) -> Measurement:
+    """Of other work on the same card."""
+    found = measurement_of(replace(WORK, micro_batch=1), device_used_bytes=used, peak_reserved_bytes=reserved)
+    return replace(found, **changes)
+
+
+def made(**values: Any) -> Plan:
+    return plan(machine("RTX 3090"), config("esm2-650m", batch__micro_batch_size=2, training__max_steps=10, **values))
+
+
+def test_a_stated_context_moves_what_nvidia_smi_shows_and_narrows_the_interval() -> None:
+    usual, stated = estimate_memory(WORK), estimate_memory(STATED)
+    more, surer = 1343 * MIB - CONTEXT_BYTES, CONTEXT_SPREAD_BYTES - KNOWN_CONTEXT_SPREAD_BYTES
+    assert surer > 0
+    assert stated.allocated_bytes == usual.allocated_bytes
+    assert stated.device_used_bytes == usual.device_used_bytes + more
+    assert stated.low_bytes == usual.low_bytes + more + surer
+    assert stated.high_bytes == usual.high_bytes + more - surer
+    assert stated.needed_bytes == usual.needed_bytes + more
+    assert stated.breakdown["context"] == 1343 * MIB
+    assert stated.basis == "formulas; context as stated"
+
+
+def test_buffers_of_nccl_come_on_top_of_it() -> None:
+    assert overheads(replace(STATED, world_size=2, strategy="ddp")).context == 1343 * MIB + NCCL_BYTES
+
+
+@pytest.mark.parametrize("device", ["cpu", "mps"])
+def test_it_is_of_cuda_alone(device: str) -> None:
+    without = replace(STATED, device=device, context_bytes=None, context_source="")
+    assert estimate_memory(replace(STATED, device=device)) == estimate_memory(without)
+
+
+def test_what_another_run_measured_on_the_card_is_taken() -> None:
+    newest, older = on_card(4 * GIB + 700 * MIB), on_card(5 * GIB)
+    estimate = estimate_memory(WORK, Evidence(measurements=(newest, older)))
+    assert estimate.breakdown["context"] == 700 * MIB
+    assert estimate.basis == "formulas; context measured here on 2026-11-21"
+    assert estimate.high_bytes - estimate.low_bytes < estimate_memory(WORK).high_bytes - estimate_memory(WORK).low_bytes
+
+
+def test_what_is_stated_goes_before_what_was_measured() -> None:
+    assert with_measured_context(STATED, (on_card(5 * GIB),)) is STATED
+
+
+@pytest.mark.parametrize(
+    "useless",
+    [on_card(None), on_card(4 * GIB, None), on_card(3 * GIB), on_card(40 * GIB), on_card(5 * GIB, world_size=2)],
+    ids=["not read", "nothing reserved", "cache given back", "another program", "with NCCL"],
+)
+def test_figures_that_tell_no_context_are_passed_over(useless: Measurement) -> None:
+    assert with_measured_context(WORK, (useless,)) is WORK
+    assert with_measured_context(WORK, (useless, on_card(4 * GIB + 600 * MIB))).context_bytes == 600 * MIB
+
+
+def test_a_plan_follows_the_setting() -> None:
+    usual, stated = made().memory, made(planning__context_bytes="1343M").memory
+    assert stated.breakdown["context"] == 1343 * MIB
+    assert stated.device_used_bytes - usual.device_used_bytes == 1343 * MIB - CONTEXT_BYTES
+    assert stated.basis.endswith("context as stated")
+    choice = next(one for one in made(planning__context_bytes="1343M").choices if one.key == "planning.context_bytes")
+    assert (choice.value, choice.origin) == (1343 * MIB, "you")
+
+
+def test_on_a_cpu_it_is_said_that_it_is_not_used() -> None:
+    request = config("esm2-8m", batch__micro_batch_size=2, training__max_steps=10, planning__context_bytes="700M")
+    note = finding(plan(machine(None), request), "context_not_used")
+    assert note.severity == "note" and "computes on a CPU" in note.message
+    assert "context_not_used" not in codes(made(planning__context_bytes="700M"))
+
+
+@pytest.mark.parametrize("value", ["lots", "0", "-5", "1M", "90G", "true", "[1]", "1.5", "nan", "1e99"])
+def test_a_bad_size_is_refused_in_one_sentence(value: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        build_config(None, {"planning.context_bytes": value})
+    (found,) = caught.value.findings
+    assert found.message.startswith("planning.context_bytes cannot be ")
+    assert found.message.endswith(
+        "it must be a size from 16M to 16G, like 500M: what nvidia-smi shows for an idle CUDA process."
+    )
+
+
+def test_a_written_run_is_read_again() -> None:
+    request = build_config(None, {"planning.context_bytes": "700MiB"})
+    again = RunConfig.model_validate(request.model_dump(mode="python"))
+    assert again.planning.context_bytes == request.planning.context_bytes == 700 * MIB
+    assert build_config(None, {"planning.context_bytes": "null"}).planning.context_bytes is None
