@@ -90,6 +90,17 @@ async def test_it_opens_at_the_end_and_follows(tmp_path: Path) -> None:
         assert card._window.at_end
 
 
+async def test_it_follows_what_comes_in_pieces_larger_than_a_page(tmp_path: Path) -> None:
+    path = write_log(tmp_path / "train.log", 1_000)
+    async with app_with(path).run_test(size=(80, 24)) as pilot:
+        _, view = await opened(pilot)
+        for piece in range(4):
+            with path.open("a") as file:
+                file.write("".join(f"piece {piece} {number}\n" for number in range(1_500)))
+            await until(pilot, lambda piece=piece: seen(view)[-1] == f"piece {piece} 1499")
+            assert view.following
+
+
 async def test_the_whole_log_can_be_walked_from_its_start(tmp_path: Path) -> None:
     path = write_log(tmp_path / "train.log", 1_500)
     async with app_with(path).run_test(size=(80, 60)) as pilot:

@@ -163,7 +163,7 @@ class LogView(ScrollView, can_focus=True):
             # A scrollbar that is not drawn would still be painted.
             self.refresh(self.size.region)
         if new_value >= self.max_scroll_y:
-            self.following = self.may_follow
+            self.following = self.following or self.may_follow
         elif new_value < old_value:
             self.following = False
         self.post_message(self.Scrolled())

@@ -10,7 +10,7 @@ from trainwiz.core.telemetry.log import LogLevel, LogLine, bar_of
 from trainwiz.core.telemetry.log_file import LogPart, PlacedLine
 
 PAGE_LINES = 400
-MOST_LINES = 4_000
+MOST_LINES = 2_000
 """More are not laid out at once; what lies further away is read again when it is wanted."""
 SKIP_BYTES = 1024 * 1024
 """What grew by more than this since the last look is entered at its end."""
