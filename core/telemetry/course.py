@@ -14,6 +14,8 @@ COMPARED_ROWS = 20
 """So many of the first losses are compared with so many of the newest."""
 PAUSES = 50
 EVALUATIONS_KEPT = 8
+LOOKED_AT_ROWS = 400
+"""Of rows that come at once; enough for the newest losses, where most of these are not numbers too."""
 
 Point = tuple[float, float]
 
@@ -31,13 +33,26 @@ class Course:
 
     def add_rows(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Costs little for a row: a long run is read at once."""
+        trained: list[Mapping[str, Any]] = []
         for row in rows:
             if "resumed_from" in row:
+                self._add_trained(trained)
+                trained = []
                 self._rewind(finite(row["resumed_from"]))
             elif "loss" in row:
-                self._add(row)
+                trained.append(row)
             elif "eval_loss" in row:
                 self._add_evaluation(row)
+        self._add_trained(trained)
+
+    def _add_trained(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Of many rows only the first and the newest stay; those between them are not looked at."""
+        start = 0
+        while start < len(rows) and len(self._first) < COMPARED_ROWS:
+            self._add(rows[start])
+            start += 1
+        for row in rows[max(start, len(rows) - LOOKED_AT_ROWS) :]:
+            self._add(row)
 
     def _add(self, row: Mapping[str, Any]) -> None:
         time_s = finite(row.get("time_s"))
