@@ -72,7 +72,7 @@ class RecordedProcess(Source):
             row = system_row(index, 1)
             row["gpus"][0]["processes"] = [
                 {"pid": 4711, "name": "python", "memory_used_bytes": 4 * GIB, "kind": "compute"},
-                {"pid": 900, "name": "Xorg", "memory_used_bytes": GIB // 3, "kind": "graphics"},
+                {"pid": 900, "name": "Xorg", "memory_used_bytes": GIB, "kind": "graphics"},
             ]
             row["processes"] = [{"pid": 4711, "role": "trainer", "rss_bytes": 3 * GIB, "cpu_percent": 104.0}]
             machine.add_rows([row])
