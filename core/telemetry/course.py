@@ -44,6 +44,8 @@ class Course:
             elif "eval_loss" in row:
                 self._add_evaluation(row)
         self._add_trained(trained)
+        if rows:
+            self.newest_s = finite(rows[-1].get("time_s"), self.newest_s)
 
     def _add_trained(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Of many rows only the first and the newest stay; those between them are not looked at."""
