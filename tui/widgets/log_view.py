@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class LogView(ScrollView, can_focus=True):
     """Draws only the lines that can be seen, whatever their number. Text is never markup."""
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = {"log--error", "log--warning", "log--progress", "log--found"}
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"log--info", "log--error", "log--warning", "log--progress", "log--found"}
 
     DEFAULT_CSS = """
     LogView { scrollbar-size-vertical: 1; scrollbar-size-horizontal: 0; color: $foreground; background: $background; }
@@ -169,16 +169,17 @@ class LogView(ScrollView, can_focus=True):
         self.post_message(self.Scrolled())
 
     def render_line(self, y: int) -> Strip:
-        width = self.size.width
+        width, plain = self.size.width, self._style_of("info")
         row = self.scroll_offset.y + y
         if row >= len(self._shown):
-            return Strip.blank(width, self.rich_style)
+            return Strip.blank(width, plain)
         text, owner = self._shown[row], self._line_of(row)
-        style = self._style_of(self._lines[owner].level) if self._lines else self.rich_style
-        return Strip(self._segments(text, style, owner)).adjust_cell_length(width, self.rich_style)
+        style = self._style_of(self._lines[owner].level) if self._lines else plain
+        return Strip(self._segments(text, style, owner)).adjust_cell_length(width, plain)
 
     def _style_of(self, level: str) -> Style:
-        return self.rich_style if level == "info" else self.get_component_rich_style(f"log--{level}")
+        # Textual keeps these until the next refresh; `rich_style` it would work out again for every line.
+        return self.get_component_rich_style(f"log--{level}")
 
     def _segments(self, text: str, style: Style, line: int) -> list[Segment]:
         """The row, with what was searched for standing out."""
