@@ -27,6 +27,8 @@ OPTIONS = 4
 """Patterns more or less that are tried for the shallower version, so that two stacks grow in step."""
 REST_IN_LAYERS = 3
 """Building a version and tracing its embeddings, its head and its loss takes as long as about so many layers."""
+WORTH_IT = 2 / 3
+"""Of the whole model: a deeper version that takes less is waited for less, even where both together compute more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,11 @@ class Versions:
         return sum(self.first) + sum(self.second) + 2 * REST_IN_LAYERS
 
     @property
+    def longest(self) -> int:
+        """Of the deeper one, in layers: the two are traced side by side."""
+        return sum(self.second) + REST_IN_LAYERS
+
+    @property
     def words(self) -> str:
         parts = zip(self.stacks, self.first, self.second, strict=True)
         return " and ".join(f"layers {first} and {second} of {stack.layers}" for stack, first, second in parts)
@@ -80,7 +87,9 @@ def shallow_versions(config: Any) -> Versions | None:
     options = [_versions(stacks, first) for first in itertools.product(*(stack.depths() for stack in stacks))]
     best = min((one for one in options if one is not None), key=lambda one: one.cost, default=None)
     whole = sum(stack.layers for stack in stacks) + REST_IN_LAYERS
-    return best if best is not None and best.cost < whole else None
+    if best is None or (best.cost >= whole and best.longest >= WORTH_IT * whole):
+        return None
+    return best
 
 
 def _versions(stacks: tuple[Stack, ...], first: tuple[int, ...]) -> Versions | None:

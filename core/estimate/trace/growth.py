@@ -84,6 +84,13 @@ class PeaksLedger(Ledger):
         self.sections.append(self.take())
         super().forget_phases()
 
+    def taken(self) -> Any:
+        return super().taken(), self.take()
+
+    def give(self, taken: Any) -> None:
+        fullest, self._parts = taken
+        super().give(fullest)
+
     def take(self) -> Parts:
         """What was kept, and a new beginning."""
         self._keep()

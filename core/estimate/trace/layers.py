@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 
 from trainwiz.core.estimate.trace.aside import Aside
 from trainwiz.core.estimate.trace.depths import Versions, shallow_versions, with_depths
-from trainwiz.core.estimate.trace.full import rounding_of, trace_full, trace_into
+from trainwiz.core.estimate.trace.full import rounding_of, trace_into
 from trainwiz.core.estimate.trace.growth import Growth, Parts, PeaksLedger
+from trainwiz.core.estimate.trace.ledger import Ledger
 from trainwiz.core.estimate.trace.problems import CannotTrace
 from trainwiz.core.tracing.request import TraceRequest
 from trainwiz.core.tracing.result import TraceResult
@@ -27,11 +28,11 @@ def trace_layers(request: TraceRequest, *, forks: bool = False) -> TraceResult:
     started = time.perf_counter()
     shallow = _shallow(request)
     if shallow is None:
-        return _all_layers(request, started)
+        return _all_layers(request, started, forks)
     versions, *requests = shallow
-    first, second = _both(*requests) if forks else (_traced(requests[0]), _traced(requests[1]))
+    first, second = _both(*requests) if forks else (_traced(requests[0], forks), _traced(requests[1], forks))
     if first is None or second is None or second.result.kernels <= first.result.kernels:
-        return _all_layers(request, started)
+        return _all_layers(request, started, forks)
     one, other = first.result, second.result
     growth = Growth(first.depths, second.depths, _periods(versions, first.depths, second.depths), versions.times)
 
@@ -81,11 +82,11 @@ def _shallow(request: TraceRequest) -> tuple[Versions, TraceRequest, TraceReques
         return None
 
 
-def _traced(request: TraceRequest) -> _Shallow | None:
+def _traced(request: TraceRequest, forks: bool) -> _Shallow | None:
     """None where the layers of the model are not found, or a version of it cannot be traced by itself."""
     ledger = PeaksLedger(rounding_of(request))
     try:
-        result = trace_into(ledger, request, ledger.watch)
+        result = trace_into(ledger, request, ledger.watch, forks=forks)
     except CannotTrace:
         return None
     return _Shallow(result, ledger.depths, ledger.sections[-1], ledger.take()) if ledger.depths else None
@@ -93,10 +94,10 @@ def _traced(request: TraceRequest) -> _Shallow | None:
 
 def _both(first: TraceRequest, second: TraceRequest) -> tuple[_Shallow | None, _Shallow | None]:
     try:
-        aside = Aside(lambda: _traced(first))
+        aside = Aside(lambda: _traced(first, True))
     except OSError:
-        return _traced(first), _traced(second)
-    deeper = _traced(second)
+        return _traced(first, True), _traced(second, True)
+    deeper = _traced(second, True)
     return aside.result(), deeper
 
 
@@ -108,7 +109,7 @@ def _periods(versions: Versions, first: dict[str, int], second: dict[str, int]) 
     return {name: of_depths.get((depth, second[name]), 1) for name, depth in first.items() if name in second}
 
 
-def _all_layers(request: TraceRequest, started: float) -> TraceResult:
+def _all_layers(request: TraceRequest, started: float, forks: bool) -> TraceResult:
     seconds = time.perf_counter() - started
-    result = trace_full(request)
+    result = trace_into(Ledger(rounding_of(request)), request, forks=forks)
     return replace(result, tier="layers", reserved_bytes=None, note=ALL_TRACED, seconds=result.seconds + seconds)

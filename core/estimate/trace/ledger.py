@@ -106,6 +106,14 @@ class Ledger:
         entry = None if storage is None else self._live.get(storage._cdata)
         return None if entry is None else entry.kind
 
+    def taken(self) -> Any:
+        """What was noted since the phases were forgotten, for `give` in another process."""
+        return dict(self.fullest)
+
+    def give(self, taken: Any) -> None:
+        """As if what was taken elsewhere had been noted here."""
+        self.fullest = dict(taken)
+
     def moments(self) -> tuple[Moment, ...]:
         return tuple(Moment(phase, dict(parts)) for phase, parts in self.fullest.items() if phase)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import importlib
 from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
 
 import torch
 from trainwiz.core.estimate.trace.layers import trace_layers
@@ -20,14 +22,21 @@ SMALL = TraceRequest(
     lora_dropout=False, loss_chunk=None, label_smoothing=False, clipping=True, eval_micro_batch=2, beams=1,
     generation_length=4, device="cuda",
 )  # fmt: skip
+SMALL_PAIR = replace(
+    SMALL,
+    model_config='{"model_type": "m2m_100", "vocab_size": 64, "d_model": 32, "encoder_ffn_dim": 64, '
+    '"decoder_ffn_dim": 64, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 2, '
+    '"decoder_attention_heads": 2, "max_position_embeddings": 64}',
+    task="seq2seq", target_length=12, checkpointing=True, beams=2,
+)  # fmt: skip
 
 
 def first_traces() -> list[IdleWork]:
-    """Of a model that nobody waits for: torch and transformers fill their caches.
+    """Of models that nobody waits for, a decoder and an encoder-decoder: torch and transformers fill their caches.
 
     None where torch sees a device: its autograd would start threads, after which no fork may compute gradients.
     """
-    return [] if torch.accelerator.is_available() else [_first_trace]
+    return [] if torch.accelerator.is_available() else [partial(_first_trace, one) for one in (SMALL, SMALL_PAIR)]
 
 
 def imports_of(names: Iterable[str]) -> IdleWork:
@@ -42,7 +51,7 @@ def imports_of(names: Iterable[str]) -> IdleWork:
     return run
 
 
-def _first_trace() -> None:
+def _first_trace(request: TraceRequest) -> None:
     # A trace that fails says so where somebody asked for it.
     with contextlib.suppress(Exception):
-        trace_layers(SMALL)
+        trace_layers(request)

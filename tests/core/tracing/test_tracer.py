@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -17,6 +18,7 @@ from trainwiz.core.tracing.cache import TraceCache
 from trainwiz.core.tracing.result import TraceProblem, TraceResult
 from trainwiz.core.tracing.worker import TraceWorker, tracer_command
 
+from tests.core.estimate.trace.requests import M2M
 from tests.core.tracing.requests import REQUEST
 
 pytestmark = pytest.mark.real
@@ -99,6 +101,24 @@ def test_what_cannot_be_built_is_one_sentence(worker: TraceWorker, config: str, 
 def test_without_forks_each_trace_has_a_process_of_its_own() -> None:
     with TraceWorker(NO_CACHE, command=[*tracer_command(), "--no-fork"]) as worker:
         assert isinstance(worker.ask(SMALL, "layers", WAIT_S), TraceResult)
+
+
+@pytest.mark.parametrize(
+    "config", [LLAMA, {**M2M, "encoder_layers": 12, "decoder_layers": 12}], ids=["decoder", "pair"]
+)
+def test_an_evaluation_traced_beside_the_training_is_the_same(worker: TraceWorker, config: dict[str, Any]) -> None:
+    """Gradients of earlier micro-batches, which the step ends with, are not there while it evaluates."""
+    pair = config is not LLAMA
+    asked = replace(
+        SMALL, model_config=json.dumps(config), accumulation=2, generation_length=8, beams=2,
+        task="seq2seq" if pair else "causal-lm", target_length=16 if pair else 0,
+    )  # fmt: skip
+    with TraceWorker(NO_CACHE, command=[*tracer_command(), "--no-fork"]) as alone:
+        after = alone.ask(asked, "layers", WAIT_S)
+    beside = worker.ask(asked, "layers", WAIT_S)
+    assert isinstance(after, TraceResult) and isinstance(beside, TraceResult)
+    assert len(beside.evaluation) == 4 and "extended" in beside.note
+    assert replace(beside, seconds=after.seconds) == after
 
 
 def test_without_torch_the_answer_says_so(tmp_path: Path) -> None:

@@ -30,6 +30,8 @@ def versions_of(model_type: str, **values: Any) -> Any:
         ("bart", {"encoder_layers": 24, "decoder_layers": 12}, (4, 2), (6, 3), 10),
         ("bart", {"encoder_layers": 12, "decoder_layers": 2}, (2, 2), (3, 2), 10),
         ("t5", {"num_layers": 24}, (2, 2), (3, 3), 22),
+        ("llama", {"num_hidden_layers": 8}, (2,), (3,), 6),
+        ("marian", {"encoder_layers": 6, "decoder_layers": 6}, (2, 2), (3, 3), 4),
     ],
 )
 def test_depths_cover_the_pattern(
@@ -46,9 +48,9 @@ def test_depths_cover_the_pattern(
     ("model_type", "values"),
     [
         ("llama", {"num_hidden_layers": 1}),
-        ("llama", {"num_hidden_layers": 8}),
+        ("llama", {"num_hidden_layers": 6}),
         ("gemma3_text", {"num_hidden_layers": 18}),
-        ("marian", {"encoder_layers": 6, "decoder_layers": 6}),
+        ("marian", {"encoder_layers": 4, "decoder_layers": 4}),
         ("funnel", {}),
         ("resnet", {}),
     ],
