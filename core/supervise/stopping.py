@@ -14,8 +14,11 @@ from trainwiz.core.telemetry.processes import trainers_below
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 NOW_SIGNAL = signal.SIGUSR1
-"""Ends at once, like a second stop signal. Two equal signals in one moment count as one, this one never."""
+"""Ends at once, however soon after a stop signal."""
 
+ONE_REQUEST_S = 3.0
+"""Stop signals within this time are one request: two people who press stop at once, neither of whom has seen the
+other's, or the SIGTERM and SIGHUP with which a session ends. A checkpoint must not be lost to that."""
 EXEC_TAKES_AT_MOST_S = 0.3
 LAUNCHER_MAY_LINGER_S = 10.0
 PREPARING_MAY_LINGER_S = 5.0
@@ -26,8 +29,8 @@ class Stopping:
     """The state of a stop.
 
     The first stop signal asks every training process (all ranks, for the others would wait for one
-    that stopped alone) for a checkpoint and its end. A second one, NOW_SIGNAL, or the end of the
-    grace period ends everything at once.
+    that stopped alone) for a checkpoint and its end. A second one more than ONE_REQUEST_S later,
+    NOW_SIGNAL, or the end of the grace period ends everything at once.
     """
 
     def __init__(self, owner: ProcessId | None = None) -> None:
@@ -64,7 +67,8 @@ class Stopping:
             return
 
     def _on_stop(self, number: int, frame: FrameType | None) -> None:
-        self.ask("you" if number == signal.SIGTERM else signal.Signals(number).name, now=self.reason is not None)
+        insists = self._asked_at is not None and time.monotonic() - self._asked_at > ONE_REQUEST_S
+        self.ask("you" if number == signal.SIGTERM else signal.Signals(number).name, now=insists)
 
     def _on_now(self, number: int, frame: FrameType | None) -> None:
         self.ask("you", now=True)

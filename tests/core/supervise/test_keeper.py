@@ -15,6 +15,7 @@ from trainwiz.core.launch.stop import stop_run
 from trainwiz.core.run.checkpoints import newest_complete
 from trainwiz.core.run.processid import identify
 from trainwiz.core.run.state import read_state
+from trainwiz.core.supervise.stopping import ONE_REQUEST_S
 
 from tests.core.supervise.conftest import Starter, system_lines
 from tests.fakes.marked import describe, marked_pids, wait_until_gone
@@ -107,11 +108,26 @@ def test_the_guard_is_replaced_when_it_is_killed(start: Starter) -> None:
     assert wait_until_gone(one.mark, 5.0) == [], describe(marked_pids(one.mark))
 
 
+def test_two_who_ask_for_a_stop_at_once_get_their_checkpoint(start: Starter) -> None:
+    one = start(STEP_S=1)
+    one.wait_for_steps(1)
+    # Neither has seen the other's request in state.json; a session that ends sends two kinds of signal.
+    os.kill(one.supervisor(), signal.SIGTERM)
+    time.sleep(0.3)
+    os.kill(one.supervisor(), signal.SIGTERM)
+    os.kill(one.supervisor(), signal.SIGHUP)
+    state = one.wait(lambda state: state.has_ended)
+    assert state.status == "stopped" and state.outcome is not None
+    newest = newest_complete(one.run)
+    assert newest is not None and newest.name == f"checkpoint-{state.outcome['step']}"
+
+
 def test_a_second_stop_signal_does_not_wait(start: Starter) -> None:
     one = start(IGNORE_STOP=1, EXTRA=1)
     one.wait_for_steps(3)
     os.kill(one.supervisor(), signal.SIGTERM)
     one.wait(lambda state: state.status == "stopping")
+    time.sleep(ONE_REQUEST_S)
     asked = time.monotonic()
     os.kill(one.supervisor(), signal.SIGTERM)
     state = one.wait(lambda state: state.has_ended)
