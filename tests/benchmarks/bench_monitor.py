@@ -10,9 +10,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.telemetry.target import Target
@@ -26,7 +27,7 @@ from tests.fakes.nvml import GIB, FakeGpu, FakeNvml, build_library
 
 POINTS = 100_000
 MANY_POINTS = 1_000_000
-MEASURED_S = 20.0
+WINDOW_S, WINDOWS = 10.0, 5
 SETTLED_S = 3.0
 NVITOP_VARIABLE = "NVITOP"
 """Path of nvitop, where it is not on PATH; it is installed apart, as it pins nvidia-ml-py."""
@@ -51,19 +52,12 @@ def live_run(folder: Path, driver: FakeNvml, gpus: int, points: int) -> Iterator
         process.wait()
 
 
-def attach_seconds(folder: Path, driver: FakeNvml, points: int) -> float:
-    """From the command until the plot of all points is on the screen."""
+def attach(folder: Path, driver: FakeNvml, points: int) -> tuple[float, float]:
+    """Wall and CPU seconds from the command until the plot of all points is on the screen."""
     with Terminal([*MONITOR, str(folder)], driver.environment(), str(folder)) as terminal:
         # The end of the step axis: it is there when the newest point was read.
-        return terminal.seconds_until(f"{points // 1000:,},".encode(), b"busy")
-
-
-def cpu_of(command: list[str], folder: Path, driver: FakeNvml) -> tuple[float, int]:
-    """Share of a core in percent, and resident bytes, of a full-screen program that has settled."""
-    with Terminal(command, driver.environment(), str(folder)) as terminal:
-        terminal.seconds_until(b"\x1b[", timeout_s=30)
-        time.sleep(SETTLED_S)
-        return terminal.cpu_share(MEASURED_S) * 100, terminal.rss_bytes()
+        wall = terminal.seconds_until(f"{points // 1000:,},".encode(), b"busy")
+        return wall, cpu_seconds(terminal.pid)
 
 
 def nvitop_command() -> list[str] | None:
@@ -71,25 +65,56 @@ def nvitop_command() -> list[str] | None:
     return None if found is None else [found, "--interval", "1"]
 
 
-def beside_nvitop(root: Path, driver: FakeNvml, gpus: int, limit: float = 1.0) -> Iterator[Result]:
+@dataclass(frozen=True)
+class Shares:
+    """Percent of a core in one window of time; nvitop's is None where it is not there."""
+
+    monitor: float
+    nvitop: float | None
+    run: float
+    """The run's own recorder and writer."""
+
+
+def shares(folder: Path, driver: FakeNvml, run: int) -> list[Shares]:
+    """WINDOWS windows in which the monitor and nvitop run side by side, so that a busy machine slows both alike."""
+    with ExitStack() as stack:
+        commands = [[*MONITOR, str(folder)], *filter(None, [nvitop_command()])]
+        terminals = [stack.enter_context(Terminal(one, driver.environment(), str(folder))) for one in commands]
+        terminals[0].seconds_until(f"{POINTS // 1000:,},".encode())
+        time.sleep(SETTLED_S)
+        pids = [run, *(terminal.pid for terminal in terminals)]
+        windows = []
+        for _ in range(WINDOWS):
+            before, began = [cpu_seconds(pid) for pid in pids], time.perf_counter()
+            time.sleep(WINDOW_S)
+            span = time.perf_counter() - began
+            of_run, ours, *theirs = [
+                (cpu_seconds(pid) - start) / span * 100 for pid, start in zip(pids, before, strict=True)
+            ]
+            windows.append(Shares(ours, theirs[0] if theirs else None, of_run))
+        return windows
+
+
+def beside_nvitop(root: Path, driver: FakeNvml, gpus: int) -> Iterator[Result]:
     """The monitor's CPU on a run with POINTS points, alone and over nvitop's on the same cards at the same pace."""
     folder = root / f"run-{gpus}"
     cards = "1 GPU" if gpus == 1 else f"{gpus} GPUs"
     with live_run(folder, driver, gpus, POINTS) as run:
         if gpus == 1:
-            seconds = min(attach_seconds(folder, driver, POINTS) for _ in range(3))
-            yield Result("monitor: attach to 100,000 points, s", seconds, 1.0, f"{seconds:.2f} s, the best of 3")
-        before, began = cpu_seconds(run.pid), time.perf_counter()
-        ours, rss = cpu_of([*MONITOR, str(folder)], folder, driver)
-        recorder = (cpu_seconds(run.pid) - before) / (time.perf_counter() - began) * 100
-        detail = f"{ours:.2f} % of a core, {rss / 1e6:.0f} MB; recorder and writer of the run {recorder:.2f} %"
-        yield Result(f"monitor: CPU at 1 Hz, {cards}, percent of a core", ours, 2.0, detail)
-        command = nvitop_command()
-        if command is None:
-            print(f"not run: the comparison with nvitop; {NVITOP_VARIABLE} can name it")
-            return
-        theirs, _ = cpu_of(command, folder, driver)
-    yield Result(f"monitor: CPU / nvitop's, {cards}", ours / theirs, limit, f"{ours:.2f} % / {theirs:.2f} %")
+            wall, cpu = min(attach(folder, driver, POINTS) for _ in range(5))
+            detail = f"{wall:.2f} s, of them {cpu:.2f} s on the CPU, the best of 5"
+            yield Result("monitor: attach to 100,000 points, s", wall, 1.0, detail)
+        windows = shares(folder, driver, run.pid)
+    ours = median(window.monitor for window in windows)
+    recorder = median(window.run for window in windows)
+    detail = f"{ours:.2f} % of a core; recorder and writer of the run {recorder:.2f} %"
+    yield Result(f"monitor: CPU at 1 Hz, {cards}, percent of a core", ours, 2.0, detail)
+    theirs = [window.nvitop for window in windows if window.nvitop]
+    if not theirs:
+        print(f"not run: the comparison with nvitop, which is not on PATH; {NVITOP_VARIABLE} can name it")
+        return
+    ratio = ours / median(theirs)
+    yield Result(f"monitor: CPU / nvitop's, {cards}", ratio, 1.0, f"{ours:.2f} % / {median(theirs):.2f} %")
 
 
 async def lag_ms(folder: Path, burst: int, lines_per_s: int, seconds: float) -> float:

@@ -56,10 +56,6 @@ class Terminal:
         self._reader.join(timeout=2)
         os.close(self._terminal)
 
-    def type(self, keys: str) -> None:
-        """Type these keys."""
-        os.write(self._terminal, keys.encode())
-
     def seconds_until(self, *markers: bytes, timeout_s: float = 30.0) -> float:
         """Seconds from the start until all `markers` have been drawn. Raises TimeoutError."""
         deadline = time.monotonic() + timeout_s
@@ -68,12 +64,6 @@ class Terminal:
                 if not self._came.wait(max(0.0, deadline - time.monotonic())) and time.monotonic() >= deadline:
                     raise TimeoutError(f"{markers!r} were not drawn in {timeout_s} s; drawn: {self._recent[-400:]!r}")
         return time.perf_counter() - self.started
-
-    def cpu_share(self, seconds: float) -> float:
-        """Share of a core, 0 to 1, that the program takes over the next `seconds`."""
-        before, began = cpu_seconds(self.pid), time.perf_counter()
-        time.sleep(seconds)
-        return (cpu_seconds(self.pid) - before) / (time.perf_counter() - began)
 
     def rss_bytes(self) -> int:
         """Resident memory of the program now."""

@@ -13,7 +13,7 @@ from trainwiz.core.estimate.overheads import overheads
 from trainwiz.core.tracing.request import TraceRequest
 from trainwiz.core.tracing.result import TraceResult
 
-from tests.benchmarks.published.compare import Figure, figure
+from tests.benchmarks.published.compare import Figure, figure, stated
 from tests.benchmarks.published.crosscheck import MODELS, small_workload, workload
 from tests.benchmarks.published.measured_code import CHANGES, OF_ROWS, request_of_code, trace_as_measured
 from tests.benchmarks.published.report import replaced
@@ -133,3 +133,17 @@ def test_tables_go_between_their_markers() -> None:
     assert replaced(page, "x", "new") == "a\n<!-- generated: x -->\nnew\n<!-- end: x -->\nb"
     with pytest.raises(ValueError, match="once each"):
         replaced(page, "y", "new")
+
+
+def test_what_is_stated_of_a_run_changes_nothing_else(tmp_path: Path) -> None:
+    rows = read_rows(shared=tmp_path)
+    bert, phi = _row(rows, "T1").work, _row(rows, "T14a").work
+    assert bert is not None and phi is not None
+    card = stated("T1", bert)
+    assert replace(card, context_bytes=None, context_source="") == bert
+    assert estimate_memory(card).breakdown["context"] == 1343 * 2**20
+    fused = stated("T14a", phi)
+    assert json.loads(fused.model_config) == {**json.loads(phi.model_config), "hidden_act": "gelu_pytorch_tanh"}
+    assert replace(fused, model_config=phi.model_config, architecture=phi.architecture) == phi
+    assert estimate_memory(fused).allocated_bytes < estimate_memory(phi).allocated_bytes
+    assert stated("M136", bert) == bert

@@ -1,11 +1,14 @@
-"""Each published row beside what the product says of it, with the code of today and with the code that was measured."""
+"""Each published row beside what the product says of it: with its defaults, with the settings of the run as a user can
+state them, and with the code that was measured."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trainwiz.core.estimate.evidence import NO_EVIDENCE, Evidence
+from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.estimate.memory import (
     APPROXIMATE_SPREAD,
     FORMULA_SPREAD,
@@ -27,6 +30,10 @@ from tests.benchmarks.published.rows import PublishedRow
 MIB = 2**20
 PAGE_CONTEXT = PAGE_CONTEXT_MIB * MIB
 PAGE_ROWS = ("T1", "T2", "T3", "T4", "T5", "T7")
+"""Their page states the context of its card: `--context 1343M`."""
+OWN_ACTIVATION = {"T14a": "gelu_pytorch_tanh", "T14b": "gelu_pytorch_tanh"}
+"""Rows whose model is litgpt's own: its activation as the config's key, `model.architecture_overrides.hidden_act`. The
+page does not state it, the code of its model does (measured_code.py)."""
 
 
 @dataclass(frozen=True)
@@ -56,11 +63,17 @@ class Comparison:
     basis: str
     analytic: Figure
     rivals: Rivals
+    stated: Figure | None = None
+    """The same with what a user can state of the run beyond the row: its context, its activation. None where there is nothing."""
     as_measured: Figure | None = None
     changes: tuple[str, ...] = ()
     problem: str = ""
     smi: Figure | None = None
     """What nvidia-smi would show, for rows that have that beside another figure."""
+
+    @property
+    def as_stated(self) -> Figure:
+        return self.stated or self.today
 
     @property
     def explained(self) -> Figure:
@@ -79,13 +92,9 @@ def compare(rows: Sequence[PublishedRow], worker: TraceWorker) -> Iterator[Compa
 def comparison(row: PublishedRow, work: Workload, worker: TraceWorker, sizes: ModelSizes) -> Comparison:
     request = TraceRequest.of(work)
     assert request is not None
-    answer = worker.ask(request, "full", TIMEOUT_S)
-    problem = ""
-    if isinstance(answer, TraceProblem):
-        problem = answer.message
-        answer = worker.ask(request, "layers", TIMEOUT_S) if answer.code == "timeout" else answer
-    evidence = Evidence(traces={request: answer}) if isinstance(answer, TraceResult) else NO_EVIDENCE
+    evidence, problem = _evidence(work, worker)
     estimate = estimate_memory(work, evidence)
+    with_settings = stated(row.id, work)
     changes = OF_ROWS.get(row.id, ())
     return Comparison(
         row=row,
@@ -94,11 +103,38 @@ def comparison(row: PublishedRow, work: Workload, worker: TraceWorker, sizes: Mo
         basis=estimate.basis,
         analytic=figure(estimate_memory(work), work, row.figure),
         rivals=rivals_of(work, sizes),
+        stated=None
+        if with_settings == work
+        else figure(estimate_memory(with_settings, _evidence(with_settings, worker)[0]), with_settings, row.figure),
         as_measured=_as_measured(row, work, request, changes),
         changes=changes,
         problem=problem,
         smi=figure(estimate, work, "device used") if row.smi else None,
     )
+
+
+def _evidence(work: Workload, worker: TraceWorker) -> tuple[Evidence, str]:
+    """A full trace, or one by layers where that takes too long; and what went wrong."""
+    request = TraceRequest.of(work)
+    assert request is not None
+    answer = worker.ask(request, "full", TIMEOUT_S)
+    problem = ""
+    if isinstance(answer, TraceProblem):
+        problem = answer.message
+        answer = worker.ask(request, "layers", TIMEOUT_S) if answer.code == "timeout" else answer
+    return (Evidence(traces={request: answer}) if isinstance(answer, TraceResult) else NO_EVIDENCE), problem
+
+
+def stated(name: str, work: Workload) -> Workload:
+    """`work` with what a user can state of the run of row `name`."""
+    if name in PAGE_ROWS:
+        work = replace(work, context_bytes=PAGE_CONTEXT, context_source="as stated")
+    if name in OWN_ACTIVATION:
+        values = {**json.loads(work.model_config), "hidden_act": OWN_ACTIVATION[name]}
+        architecture, reason = read_architecture(values)
+        assert architecture is not None, reason
+        work = replace(work, architecture=architecture, model_config=json.dumps(values, sort_keys=True))
+    return work
 
 
 def figure(estimate: MemoryEstimate, work: Workload, name: str) -> Figure:
@@ -134,13 +170,8 @@ def _as_measured(row: PublishedRow, work: Workload, request: TraceRequest, chang
     trace = trace_as_measured(request, changes)
     if isinstance(trace, str):
         return None
-    there = figure(estimate_memory(work, Evidence(traces={request: trace})), work, row.figure)
-    if row.id not in PAGE_ROWS:
-        return there
-    # The page says what its context takes, so nothing about it is uncertain.
-    beside = overheads(work)
-    more = PAGE_CONTEXT - beside.context
-    return Figure(there.point + more, there.low + more + beside.spread, there.high + more - beside.spread)
+    there = stated(row.id, work) if row.id in PAGE_ROWS else work
+    return figure(estimate_memory(there, Evidence(traces={request: trace})), there, row.figure)
 
 
 def _readings(row: PublishedRow) -> tuple[int, ...]:

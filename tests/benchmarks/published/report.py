@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.benchmarks.published.compare import Comparison, Figure
+from tests.benchmarks.published.compare import OWN_ACTIVATION, PAGE_ROWS, Comparison, Figure
 from tests.benchmarks.published.crosscheck import CrossCheck
 from tests.benchmarks.published.measured_code import CHANGES
 from tests.benchmarks.published.rows import PublishedRow
@@ -24,6 +24,7 @@ def write_tables(
     text = before = page.read_text(encoding="utf-8")
     for name, table in (
         ("published", published_table(compared)),
+        ("stated", stated_table(compared)),
         ("causes", causes_table(compared)),
         ("rivals", rivals_table(compared)),
         ("left out", left_out_table(left_out)),
@@ -81,6 +82,26 @@ def published_table(compared: Sequence[Comparison]) -> str:
                     ]
                 )
             )
+    return "\n".join(lines)
+
+
+def stated_table(compared: Sequence[Comparison]) -> str:
+    """The rows of the table with each of the three figures."""
+    lines = [
+        "| row | measured | by default | error | what is stated | with that | error | interval | holds it | code as measured | error |",
+        "|---" * 11 + "|",
+    ]
+    for one in compared:
+        row = one.row
+        if row.comparable != "table":
+            continue
+        words = "`--context 1343M`" if row.id in PAGE_ROWS else ""
+        if row.id in OWN_ACTIVATION:
+            words = f"`hidden_act: {OWN_ACTIVATION[row.id]}`"
+        figures = [one.today, one.as_stated, one.explained]
+        first, second, third = ([_gb(figure.point), _share(figure.error(row))] for figure in figures)
+        held = [_interval(one.as_stated), _yes(one.as_stated.holds(row))]
+        lines.append(_line([row.id, _gb(row.measured), *first, words, *second, *held, *third]))
     return "\n".join(lines)
 
 
