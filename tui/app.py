@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePath
 from typing import Any, ClassVar
@@ -36,6 +37,9 @@ class TrainwizApp(App[int]):
 
     def __init__(self, first_screen: Callable[[], Screen[Any]], *, ascii_only: bool | None = None) -> None:
         super().__init__()
+        if self.console.is_dumb_terminal:
+            # Rich takes 80 x 25 for it and Textual the real size: the screen would be laid out for both in turn, for ever.
+            self.console.size = shutil.get_terminal_size()
         self._first_screen = first_screen
         self.ascii_only = wants_ascii() if ascii_only is None else ascii_only
         self.farewell = ""
