@@ -35,7 +35,6 @@ class Terminal:
                 list(command),
                 {**environment, "TERM": "xterm-256color", "COLUMNS": str(COLUMNS), "LINES": str(LINES)},
             )
-        self.drawn_bytes = 0
         self._recent = b""
         self._came = threading.Condition()
         self._over = threading.Event()
@@ -79,7 +78,6 @@ class Terminal:
             except OSError:
                 return
             with self._came:
-                self.drawn_bytes += len(data)
                 self._recent = (self._recent + data)[-KEPT_BYTES:]
                 self._came.notify_all()
 
