@@ -187,7 +187,7 @@ def read_state(folder: RunFolder | Path, now_s: float | None = None) -> RunState
 
 def _read(run: RunFolder) -> RunState:
     document = read_json(run.state_json)
-    if document is not None:
+    if document is not None and document.get("status") in get_args(RunStatus):
         return RunState.from_json(document)
     state = RunState(name=run.path.name)
     if run.metrics_jsonl.exists() or run.train_log.exists():
@@ -202,11 +202,12 @@ def _keeper_is_gone(state: RunState, now_s: float) -> bool:
 
 
 def _as_lost(state: RunState, run: RunFolder) -> RunState:
-    last = "its state file cannot be read"
     if state.heartbeat_s is not None:
-        last = f"last heartbeat {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(state.heartbeat_s))}"
-    elsewhere = f" on {state.host}" if state.host and state.host != platform.node() else ""
-    message = f"The process that kept this run{elsewhere} is gone without a last word ({last})."
+        last = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(state.heartbeat_s))
+        elsewhere = f" on {state.host}" if state.host and state.host != platform.node() else ""
+        message = f"The process that kept this run{elsewhere} is gone without a last word (last heartbeat {last})."
+    else:
+        message = f"{run.state_json} cannot be read: how the run ended is not known."
     remedy = f"trainwiz runs resume {name_for_commands(run.path)}"
     exit_ = RunExit(code=1, cause="unknown", message=message, remedy=remedy)
     return dataclasses.replace(state, status="lost", ended_s=state.heartbeat_s, exit=exit_)

@@ -7,7 +7,13 @@ from typing import Any
 
 from trainwiz.core.run.status import ENDED
 from trainwiz.core.telemetry.advice_machine import gpu_advice, host_advice
-from trainwiz.core.telemetry.advice_training import loss_advice, memory_advice, pace_advice, stall_advice
+from trainwiz.core.telemetry.advice_training import (
+    loss_advice,
+    memory_advice,
+    pace_advice,
+    silence_advice,
+    stall_advice,
+)
 from trainwiz.core.telemetry.course import Course
 from trainwiz.core.telemetry.metrics import MetricSummary, Pace
 from trainwiz.core.telemetry.recorded_advice import advice_of
@@ -31,13 +37,14 @@ def advise(
     checkpoint_bytes: int | None = None,
     now_s: float | None = None,
     began_s: float | None = None,
+    heartbeat_s: float | None = None,
     recorded: Iterable[Any] = (),
 ) -> tuple[Advice, ...]:
     """All advice, worst first. What is not given is not spoken of.
 
     `peak_memory_bytes` is the highest use of the planned device that was seen; `checkpoint_bytes`
     what the next checkpoint takes; `now_s` and `began_s` are the times of the look and of the
-    start of the attempt (Unix time). `recorded` is what the run record carries: objects with `text`
+    start of the attempt (Unix time), `heartbeat_s` of the keeper's last word. `recorded` is what the run record carries: objects with `text`
     and perhaps `severity`, `code` and `remedy`.
     """
     metrics, planned, course = metrics or {}, planned or Planned(), course or Course()
@@ -45,6 +52,7 @@ def advise(
     advice += memory_advice(planned, peak_memory_bytes, stepped=bool(metrics))
     if status not in ENDED:
         advice += stall_advice(status, course, now_s, began_s)
+        advice += silence_advice(now_s, heartbeat_s)
         advice += gpu_advice(tuple(gpus), status=status, now_s=now_s)
         advice += host_advice(host or HostReading(), checkpoint_bytes)
     advice += advice_of(recorded)

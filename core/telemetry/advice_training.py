@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping
 
+from trainwiz.core.run.state import HEARTBEAT_LOST_S
 from trainwiz.core.telemetry.course import Course
 from trainwiz.core.telemetry.metrics import MetricSummary, Pace
 from trainwiz.core.telemetry.snapshot import Advice, Planned
@@ -116,6 +117,19 @@ def stall_advice(status: str, course: Course, now_s: float | None, began_s: floa
             f"No step was logged for {span_words(silent_s)}; usually one comes every {span_words(pause_s)}.",
             "It may be evaluating or saving; if the log says neither, one of its processes may hang.",
         )
+
+
+def silence_advice(now_s: float | None, heartbeat_s: float | None) -> Iterable[Advice]:
+    """The keeper of an active run lives and does not write: its readings are old, and a stop has to wait."""
+    if now_s is None or heartbeat_s is None or now_s - heartbeat_s <= HEARTBEAT_LOST_S:
+        return
+    yield Advice(
+        "keeper_silent",
+        "warning",
+        f"The supervisor has written nothing for {span_words(now_s - heartbeat_s)}: what is shown of status and machine "
+        "is from then.",
+        "It is suspended (`kill -CONT` wakes it), or cannot write (disk full?); a stop takes effect once it goes on.",
+    )
 
 
 def memory_advice(planned: Planned, peak_bytes: int | None, *, stepped: bool) -> Iterable[Advice]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from trainwiz.core.run.actions import allowed
 from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.run.notes import NOTES_JSONL, Note, note_of
-from trainwiz.core.run.state import RunState, read_state
+from trainwiz.core.run.state import RunExit, RunState, read_state
 from trainwiz.core.run.status import ENDED
 from trainwiz.core.telemetry.advice import advise
 from trainwiz.core.telemetry.checkpoint_size import CheckpointSize
@@ -29,6 +30,7 @@ SYSTEM_WINDOW_BYTES = 1024 * 1024
 """A long run's system.jsonl is entered this far from its end: small charts need no more."""
 POLL_S = 0.2
 """One look reads for this long at most; what is left is read by the next ones (`Snapshot.behind`)."""
+GONE_REMEDY = "What was read before is shown; `trainwiz monitor FOLDER` opens it where it is now."
 MOST_NOTES = 100
 NOTES_SHOWN = 3
 
@@ -56,6 +58,8 @@ class RunSource(Source):
         self._plan: Mapping[str, Any] = {}
         self._plan_stamp: tuple[int, int] | None = None
         self._planned = Planned()
+        self._last_state = RunState(name=folder.path.name)
+        self._gone = ""
 
     @property
     def plan(self) -> Mapping[str, Any]:
@@ -74,7 +78,17 @@ class RunSource(Source):
         return self._snapshot(state, curves)
 
     def _state(self) -> RunState:
-        return read_state(self.folder, self._clock())
+        """What state.json says; of a folder that is gone, what it said last."""
+        if self.folder.path.is_dir():
+            self._gone = ""
+            self._last_state = read_state(self.folder, self._clock())
+            return self._last_state
+        self._gone = f"{self.folder.path} is gone: it was removed or moved, or its disk is not there now."
+        state = self._last_state
+        if state.has_ended:
+            return state
+        exit_ = RunExit(1, "unknown", self._gone, GONE_REMEDY)
+        return replace(state, status="lost", ended_s=state.heartbeat_s, exit=exit_)
 
     def _read_plan(self) -> None:
         try:
@@ -127,6 +141,9 @@ class RunSource(Source):
         pace = metrics.pace()
         summaries = metrics.summaries()
         gpus, host, on_cpu = machine.gpus(), machine.host(), computes_on_cpu(state.engine)
+        if ended:
+            # Nothing is used up any more.
+            host = replace(host, disk_lasts_s=None, ram_lasts_s=None)
         peak_memory_bytes = self._peak_memory_bytes(on_cpu)
         return Snapshot(
             source="run",
@@ -165,6 +182,7 @@ class RunSource(Source):
                 checkpoint_bytes=None if ended else self._checkpoint_size.next_bytes(),
                 now_s=now,
                 began_s=state.attempts[-1].started_s if state.attempts else None,
+                heartbeat_s=state.heartbeat_s,
                 recorded=[
                     *engine_findings(state.engine),
                     *state.advice,
@@ -180,7 +198,7 @@ class RunSource(Source):
             log_version=self._log.version,
             log_path=str(self.folder.train_log),
             notes=tuple(self._notes),
-            actions=allowed(state),
+            actions=frozenset() if self._gone else allowed(state),
             problems=self._problems(),
             behind=self._metrics_tail.behind or self._system_tail.behind,
         )
@@ -193,6 +211,8 @@ class RunSource(Source):
     def _problems(self) -> tuple[str, ...]:
         tails = (self._metrics_tail, self._system_tail, self._log_tail)
         problems = [tail.problem for tail in tails if tail.problem]
+        if self._gone and self._last_state.has_ended:
+            problems.insert(0, self._gone)
         garbage = self._metrics_tail.garbage_lines
         if garbage:
             lines = "line is" if garbage == 1 else "lines are"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.run.processid import machine_identity, this_process
 from trainwiz.core.supervise.sample_file import SampleFile
 from trainwiz.core.telemetry.run_source import RunSource
 
@@ -255,3 +256,62 @@ def test_memory_is_not_called_as_planned_before_a_step(tmp_path: Path) -> None:
     row["gpus"][0]["memory_used_bytes"] = 8 * GIB
     write_lines(folder / "system.jsonl", [row])
     assert "memory_above_plan" in {advice.code for advice in source_of(folder).poll().advice}
+
+
+def test_a_folder_that_goes_away_under_its_viewer_is_told_and_found_again(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    source = source_of(folder)
+    assert source.read_all().status == "running"
+    folder.rename(tmp_path / "moved")
+    snapshot = source.poll()
+    assert snapshot.status == "lost"
+    assert snapshot.ending is not None and "is gone: it was removed or moved" in snapshot.ending.text
+    assert (snapshot.eta_s, snapshot.step, snapshot.actions) == (None, 1600, frozenset())
+    (tmp_path / "moved").rename(folder)
+    snapshot = source.poll()
+    assert (snapshot.status, snapshot.step, snapshot.ending) == ("running", 1600, None)
+
+
+def test_an_ended_run_whose_folder_goes_away_keeps_its_end(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", status="finished")
+    source = source_of(folder)
+    source.read_all()
+    folder.rename(tmp_path / "moved")
+    snapshot = source.poll()
+    assert snapshot.status == "finished"
+    assert [problem for problem in snapshot.problems if "is gone" in problem]
+
+
+def test_nothing_is_used_up_by_a_run_that_has_ended(tmp_path: Path) -> None:
+    for status, lasts in (("running", True), ("finished", False)):
+        folder = write_run(tmp_path / status, status=status)
+        rows = [system_row(index, 1) for index in range(120)]
+        for index, row in enumerate(rows):
+            row["time_s"] = NOW_S - (120 - index) * 10.0
+            row["host"]["disk_free_bytes"] -= index * GIB // 4
+        write_lines(folder / "system.jsonl", rows)
+        assert (source_of(folder).read_all().host.disk_lasts_s is not None) == lasts
+
+
+def test_a_keeper_that_lives_and_does_not_write_is_told(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    document = json.loads((folder / "state.json").read_text())
+    document.update(machine=machine_identity(), supervisor=this_process().to_json(), heartbeat_s=NOW_S - 300)
+    write_json(folder / "state.json", document)
+    snapshot = source_of(folder).read_all()
+    assert snapshot.status == "running"
+    assert [item.text for item in snapshot.advice if item.code == "keeper_silent"] == [
+        "The supervisor has written nothing for 5 min: what is shown of status and machine is from then."
+    ]
+    document["heartbeat_s"] = NOW_S - 30
+    write_json(folder / "state.json", document)
+    assert not [item for item in source_of(folder).read_all().advice if item.code == "keeper_silent"]
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"status": "flying"}', '{"status": "runni'])
+def test_of_a_state_that_cannot_be_read_nothing_is_claimed(tmp_path: Path, text: str) -> None:
+    folder = write_run(tmp_path / "run", status="finished")
+    (folder / "state.json").write_text(text)
+    snapshot = source_of(folder).read_all()
+    assert snapshot.status == "lost" and snapshot.ending is not None
+    assert snapshot.ending.text == f"{folder / 'state.json'} cannot be read: how the run ended is not known."
