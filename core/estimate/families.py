@@ -13,6 +13,7 @@ from trainwiz.core.estimate.decoder_traits import FAMILIES
 from trainwiz.core.estimate.encoder_families import BERT_LIKE, read_bert, read_modernbert
 from trainwiz.core.estimate.generic_family import read_generic
 from trainwiz.core.estimate.gpt_families import read_falcon, read_gpt2, read_gpt_neox
+from trainwiz.core.estimate.remote_families import read_chatglm, read_qwen
 from trainwiz.core.estimate.seq2seq_families import BART_LIKE, read_bart_like, read_t5
 
 Config = Mapping[str, Any]
@@ -54,4 +55,6 @@ _READERS: dict[str, Callable[[Config], Architecture]] = {
     **dict.fromkeys(FAMILIES, read_decoder),
     **dict.fromkeys(("t5", "mt5", "umt5"), read_t5),
     **dict.fromkeys(BART_LIKE, read_bart_like),
+    "qwen": read_qwen,
+    "chatglm": read_chatglm,
 }
