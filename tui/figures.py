@@ -109,6 +109,11 @@ def number(value: float) -> str:
     return f"{value:.10g}"
 
 
+def epochs(value: float) -> str:
+    """Passes over the data in three digits, whole ones from 1,000: 0.0321, 1.27, 37.5, 1,204."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
 def parse_number(text: str) -> float:
     """Reads "2,000,000", "2M", "1.5k", "4e-4". Raises ValueError with a sentence for anything else."""
     cleaned = text.strip().replace(",", "").replace("_", "").replace(" ", "")

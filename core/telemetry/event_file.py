@@ -7,6 +7,7 @@ import struct
 from collections import Counter
 from pathlib import Path
 
+from trainwiz.core.moments import FIRST_S, LAST_S, is_moment
 from trainwiz.core.telemetry.crc32c import masked_crc32c
 from trainwiz.core.telemetry.event_proto import parse_event, read_varint
 from trainwiz.core.telemetry.tail import ByteTail
@@ -20,11 +21,13 @@ LONGEST_CHECKED_BYTES = 4096
 """Longer records hold pictures and graphs: passed over by their (checked) length, their content unchecked."""
 LONGEST_KEPT_BYTES = 1024 * 1024
 MOST_LENGTHS = 4096
+MOST_TAGS_KNOWN = 4096
 LONGEST_RECORD_BYTES = 1 << 40
 """A length above this is no length."""
 LFS_MARK = b"version https://git-lfs"
 
-_LENGTH_HIGH = re.compile(rb"(?=....\x00\x00\x00\x00)", re.DOTALL)
+_LENGTH_HIGH = re.compile(rb"\x00+(?=\x00{12})|(?=....\x00\x00\x00\x00)", re.DOTALL)
+"""Where a header may begin; long runs of zeros (space that was reserved, lost pages) in one piece, as none begins there."""
 _header = struct.Struct("<QI")
 _double = struct.Struct("<d")
 _float = struct.Struct("<f")
@@ -117,7 +120,8 @@ class EventFileTail(ByteTail):
             else:
                 self.records += 1
                 if self.first_time_s is None and record[:1] == b"\x09" and length >= 9:
-                    self.first_time_s = _double.unpack_from(record, 1)[0]
+                    began_s = _double.unpack_from(record, 1)[0]
+                    self.first_time_s = began_s if is_moment(began_s) else None
                 if not self._read_scalar(record, scalars):
                     self._read_event(record, scalars)
             position = end + FOOTER_BYTES
@@ -126,7 +130,7 @@ class EventFileTail(ByteTail):
     def _next_record(self, data: bytes, start: int, damaged_from: int) -> int:
         """Where the next record with a right length begins, or the last bytes that could begin one."""
         for found in _LENGTH_HIGH.finditer(data, start):
-            at = found.start()
+            at = found.end()
             if at + HEADER_BYTES <= len(data) and _length_of(data[at : at + HEADER_BYTES]) is not None:
                 self.damaged_bytes += at - damaged_from
                 return at
@@ -158,8 +162,12 @@ class EventFileTail(ByteTail):
         raw = record[position + 6 : tag_end]
         tag = self._tags.get(raw)
         if tag is None:
-            tag = self._tags[raw] = raw.decode("utf-8", "replace")
+            tag = raw.decode("utf-8", "replace")
+            if len(self._tags) < MOST_TAGS_KNOWN:
+                self._tags[raw] = tag
         time_s = _double.unpack_from(record, 1)[0]
+        if not FIRST_S <= time_s < LAST_S:
+            time_s = self.last_time_s or 0.0
         value = _float.unpack_from(record, tag_end + 1)[0]
         self.last_time_s = time_s
         scalars.append((tag, step, value, time_s))
@@ -171,13 +179,14 @@ class EventFileTail(ByteTail):
         except (ValueError, struct.error):
             self.damaged_bytes += len(record) + HEADER_BYTES + FOOTER_BYTES
             return
-        self.last_time_s = event.wall_time
+        time_s = event.wall_time if is_moment(event.wall_time) else self.last_time_s or 0.0
+        self.last_time_s = time_s
         if event.file_version is not None:
             self.file_version = _version_of(event.file_version)
         if event.session_start:
-            scalars.append((None, event.step, 0.0, event.wall_time))
+            scalars.append((None, event.step, 0.0, time_s))
         for tag, value in event.scalars:
-            scalars.append((tag, event.step, value, event.wall_time))
+            scalars.append((tag, event.step, value, time_s))
         self.others.update(event.others)
         self.texts.update(event.texts)
 

@@ -39,7 +39,7 @@ def meaning_of(text: str) -> Target:
         return on_gpu(gpu["card"])
     if _PID.fullmatch(text):
         return _numbered(text)
-    path = Path(text).expanduser()
+    path = _at_home(Path(text))
     if text and _exists(path):
         return at_path(path)
     return _by_part_of_a_name(text)
@@ -208,6 +208,14 @@ def _name(target: Target) -> str:
     return plain_text(target.name if here else target.path)
 
 
+def _at_home(path: Path) -> Path:
+    """With "~" and "~name" replaced; as it is where there is no such user."""
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        return path
+
+
 def _exists(path: Path) -> bool:
     try:
         return path.exists() or path.is_symlink()
@@ -219,6 +227,6 @@ def _exists(path: Path) -> bool:
 
 def _entries(folder: Path) -> list[str]:
     try:
-        return [entry.name for entry in folder.expanduser().iterdir()]
+        return [entry.name for entry in _at_home(folder).iterdir()]
     except OSError:
         return []

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from pathlib import Path
 
 
@@ -25,3 +27,12 @@ def may_be_there(path: Path) -> bool:
     except OSError:
         return True
     return True
+
+
+def open_at_once(name: str, flags: int) -> int:
+    """An opener for `open`: of a pipe or device, whose opening or reading could wait for ever, it raises OSError."""
+    descriptor = os.open(name, flags | getattr(os, "O_NONBLOCK", 0))
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "it is no regular file", name)

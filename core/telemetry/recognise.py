@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.telemetry.event_file import LFS_MARK, EventFileTail
+from trainwiz.core.telemetry.event_file import HEADER_BYTES, LFS_MARK, EventFileTail
 from trainwiz.core.telemetry.event_runs import EVENT_MARK, find_scalar_files
 from trainwiz.core.telemetry.metrics_csv import METRICS_CSV
 from trainwiz.core.telemetry.paths import is_file, is_folder
@@ -148,7 +148,7 @@ def _refusal_of_scalars(path: Path) -> str | None:
         return tail.refusal or tail.problem
     if not tail.offset and EVENT_MARK not in path.name:
         return f"{path} is empty."
-    if tail.offset and not tail.records:
+    if tail.offset and not tail.records and (tail.offset < HEADER_BYTES or tail.damaged_bytes):
         return f"{path} is not a TensorBoard event file: no record in it is whole."
     return None
 

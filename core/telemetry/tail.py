@@ -9,6 +9,8 @@ import os
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from trainwiz.core.telemetry.paths import open_at_once
+
 READ_BYTES = 1024 * 1024
 """Most that one call reads, so that a file of any size is read in bounded memory."""
 LONGEST_LINE_BYTES = 1024 * 1024
@@ -55,7 +57,7 @@ class ByteTail:
         """New bytes, READ_BYTES or `window_bytes` at most; empty when nothing is new or the file is not there."""
         self.behind = False
         try:
-            with self.path.open("rb") as file:
+            with open(self.path, "rb", opener=open_at_once) as file:
                 self.problem = None
                 return self._read(file, self.window_bytes or READ_BYTES)
         except FileNotFoundError:

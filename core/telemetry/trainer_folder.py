@@ -130,6 +130,10 @@ class TrainerSource(ForeignSource):
         return self._log is not None and self._log.read(deadline, state.logging_steps if state else None)
 
     def _choose(self, state: TrainerState | None) -> _Chosen:
+        began_s = self._event_scalars.training_began_s
+        if state is not None and began_s is not None and state.written_s < began_s:
+            # Left by a training before the one that writes the events now, however far it went.
+            state = None
         places = [place for place in (self._from_events(), self._from_state(state), self._from_log()) if place]
         # On a tie the first: event files are the finest, a log is rounded.
         return max(places, key=_reach, default=self._nothing_yet())
@@ -183,7 +187,7 @@ class TrainerSource(ForeignSource):
         return parse_arguments(own or next((text for text in reversed(texts) if text), None) or "")
 
     def _max_steps(self, chosen: _Chosen, state: TrainerState | None, arguments: TrainerArguments) -> int | None:
-        if arguments.max_steps:
+        if arguments.max_steps and (chosen.step is None or chosen.step <= arguments.max_steps):
             return arguments.max_steps
         if state is not None and state.max_steps and (chosen.step is None or chosen.step <= state.max_steps):
             return state.max_steps

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 
 from trainwiz.core.telemetry.event_file import Scalar
@@ -10,6 +11,7 @@ from trainwiz.core.telemetry.scalars import Scalars
 EPOCH = "epoch"
 TRAIN = "train/"
 OTHER_SETS = ("eval/", "test/")
+MOST_BEFORE = 1_000
 
 
 def trainer_name(tag: str) -> str:
@@ -27,6 +29,11 @@ class TrainerScalars(Scalars):
     one trains from an earlier step (it resumed a checkpoint, or began anew), what lies after that
     step is forgotten."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.training_began_s: float | None = None
+        """Unix time of the first point of the newest session that trains."""
+
     def session(self) -> Scalars:
         """What takes the scalars of one more session."""
         return _Session(self)
@@ -37,6 +44,8 @@ class _Session(Scalars):
         super().__init__()
         self._whole = whole
         self._trains = False
+        self._before: deque[Scalar] = deque(maxlen=MOST_BEFORE)
+        """What it said before it trained: the values of an evaluation come before the epoch they are logged with."""
 
     def add_all(self, scalars: Iterable[Scalar], *, steps_back_purge: bool = False) -> None:
         self._whole.add_all(self._renamed(scalars), steps_back_purge=steps_back_purge)
@@ -50,8 +59,13 @@ class _Session(Scalars):
             if tag.startswith(TRAIN):
                 if not self._trains:
                     self._trains = True
+                    whole.training_began_s = time_s
                     whole.purge(step)
-            elif not self._trains and not step and whole.step:
-                # A model evaluated by a process of its own knows no step; it says nothing of the training's course.
-                continue
+                    yield from (said for said in self._before if said[1] >= step)
+                    self._before.clear()
+            elif not self._trains:
+                self._before.append((trainer_name(tag), step, value, time_s))
+                if not step and whole.step:
+                    # A model evaluated by a process of its own knows no step; it says nothing of the training's course.
+                    continue
             yield trainer_name(tag), step, value, time_s

@@ -13,7 +13,7 @@ from typing import Any
 from trainwiz.core.json_text import parse_json
 from trainwiz.core.telemetry.event_file import LFS_MARK, Scalar
 from trainwiz.core.telemetry.metrics import NOT_METRICS, finite, number
-from trainwiz.core.telemetry.paths import is_folder, may_be_there
+from trainwiz.core.telemetry.paths import is_folder, may_be_there, open_at_once
 
 TRAINER_STATE = "trainer_state.json"
 CHECKPOINT = re.compile(r"checkpoint-(\d+)$")
@@ -63,6 +63,12 @@ class TrainerState:
                 return 1.0 / rate
         return None
 
+    def goes_through(self, earlier: TrainerState) -> bool:
+        """Whether `earlier` can be a state of the same training: the last row it has is found here too."""
+        count = len(earlier.rows)
+        # As text: a loss that is not a number is not equal to itself.
+        return not count or (count <= len(self.rows) and repr(self.rows[count - 1]) == repr(earlier.rows[-1]))
+
     def scalars(self) -> Iterator[Scalar]:
         """Every number of every row; rows without a step stand at the step before."""
         step = 0.0
@@ -90,7 +96,7 @@ def value_of(raw: Any) -> float | None:
 def read_trainer_state(path: Path) -> TrainerState | str:
     """The state, or one sentence that says why it cannot be read."""
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=open_at_once) as file:
             status = os.fstat(file.fileno())
             if status.st_size > LARGEST_BYTES:
                 return f"{path} is too large to be read: {status.st_size:,} bytes, {LARGEST_BYTES:,} at most."
@@ -168,8 +174,22 @@ class NewestState:
             if in_checkpoint:
                 break
         self.problems = tuple(problems)
+        best = self._unless_begun_anew(best, files)
         self._read = {file: read for file, read in self._read.items() if file in files}
         return best
+
+    def _unless_begun_anew(self, best: TrainerState | None, files: list[Path]) -> TrainerState | None:
+        """The state that was written last, where it is of another training than the one that went furthest.
+
+        Times of files alone say little: copies and clones are written in any order.
+        """
+        if best is None:
+            return None
+        newest = max(files, key=_written_s)
+        if _written_s(newest) <= best.written_s:
+            return best
+        state = self._state_of(newest)
+        return best if isinstance(state, str) or best.goes_through(state) else state
 
     def _state_of(self, file: Path) -> TrainerState | str:
         try:
@@ -183,3 +203,10 @@ class NewestState:
         state = read_trainer_state(file)
         self._read[file] = (stamp, state)
         return state
+
+
+def _written_s(file: Path) -> float:
+    try:
+        return file.stat().st_mtime
+    except OSError:
+        return 0.0

@@ -83,3 +83,7 @@ def test_plain_text_keeps_words_and_loses_commands():
 def test_plain_text_shortens():
     assert plain_text("abcdef", 4) == "abc…"
     assert plain_text("x" * 10_000_000, 10) == "xxxxxxxxx…"
+
+
+def test_epochs_beyond_a_thousand_are_whole() -> None:
+    assert [figures.epochs(value) for value in (0.03214, 1.266, 37.51, 2000.4)] == ["0.0321", "1.27", "37.5", "2,000"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import random
 import struct
 import time
@@ -16,7 +17,7 @@ from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c a
 from trainwiz.core.telemetry.crc32c import SHORT_BYTES, crc32c, masked_crc32c
 from trainwiz.core.telemetry.event_file import EventFileTail, Scalar
 
-from tests.core.telemetry.event_writers import BEGAN_S, accumulated, scalar_event, write_points
+from tests.core.telemetry.event_writers import BEGAN_S, accumulated, record, scalar_event, write_points
 
 LOSSES = [(step, 3.0 / (step + 1)) for step in range(200)]
 KERAS = Path(__file__).parent / "event_files" / "events.out.tfevents.1795316638.box.12837.0.v2"
@@ -150,11 +151,10 @@ def test_a_length_beyond_reason_is_garbage(tmp_path: Path) -> None:
 
 def test_a_huge_record_is_passed_over_without_being_held(tmp_path: Path) -> None:
     big = Event(wall_time=1.0, step=1, graph_def=b"g" * 30_000_000).SerializeToString()
-    header = struct.pack("<Q", len(big))
-    record = header + struct.pack("<I", masked_crc32c(header)) + big + b"\0\0\0\0"
+    unchecked = record(big)[:-4] + b"\0\0\0\0"
     data = write_points(tmp_path / "a", {"loss": LOSSES[:5]}).read_bytes()
     file = tmp_path / "events.out.tfevents.1.h.1.0"
-    file.write_bytes(data + record + data)
+    file.write_bytes(data + unchecked + data)
     tail = EventFileTail(file)
     assert len(read(tail)) == 10
     assert tail.damaged_bytes == 0
@@ -209,3 +209,58 @@ def test_reading_costs_well_under_half_of_tensorboards(tmp_path: Path) -> None:
     assert len(accumulated(file)["train/loss"]) == 20_000
     theirs_s = time.process_time() - started_s
     assert ours_s < theirs_s / 2
+
+
+def test_reserved_space_is_passed_over_in_one_piece(tmp_path: Path) -> None:
+    """Zeros at 2 us each would take two minutes; what comes after them is read."""
+    file = write_points(tmp_path, {"loss": [(step, 1.0) for step in range(20)]})
+    whole = file.read_bytes()
+    file.write_bytes(whole + bytes(64 * 1024 * 1024) + whole)
+    tail = EventFileTail(file)
+    began_s = time.process_time()
+    scalars = tail.read_new()
+    while tail.behind:
+        scalars += tail.read_new()
+    assert len(scalars) == 40
+    assert tail.damaged_bytes == 64 * 1024 * 1024
+    assert time.process_time() - began_s < 10
+
+
+def test_a_pipe_in_place_of_the_file_is_a_sentence(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "events.out.tfevents.1.host.1.0")
+    tail = EventFileTail(tmp_path / "events.out.tfevents.1.host.1.0")
+    assert tail.read_new() == []
+    assert "no regular file" in (tail.problem or "")
+
+
+@pytest.mark.parametrize("wall_time", [math.nan, math.inf, -math.inf, 1e300, -1e18])
+def test_a_time_that_no_calendar_has_is_that_of_the_point_before(tmp_path: Path, wall_time: float) -> None:
+    path = write_points(tmp_path / "a", {"loss": [(1, 0.5)]})
+    event = scalar_event("loss", 2, 0.25)
+    event.wall_time = wall_time
+    with path.open("ab") as file:
+        file.write(record(event.SerializeToString()))
+    tail = EventFileTail(path)
+    assert tail.read_new() == [("loss", 1, 0.5, BEGAN_S + 1), ("loss", 2, 0.25, BEGAN_S + 1)]
+    assert tail.last_time_s == BEGAN_S + 1
+
+
+LARGEST_NUMBER = b"\xff" * 9 + b"\x7f"
+"""Seventy bits: more than a number of protobuf may have."""
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        b"\x08" + LARGEST_NUMBER + b"\x10\x03",
+        b"\x09" + struct.pack("<d", BEGAN_S) + b"\x10" + LARGEST_NUMBER + b"\x1a\x01x",
+        b"\x09" + struct.pack("<d", BEGAN_S) + b"\x2a\x22\x0a\x20\x0a\x04loss\x4a\x0b\x0a\x09\x0a\x07scalars"
+        b"\x42\x0b\x28" + LARGEST_NUMBER,
+    ],
+    ids=["time", "step", "tensor"],
+)
+def test_a_number_of_more_than_64_bits_ends_nothing(tmp_path: Path, event: bytes) -> None:
+    path = write_points(tmp_path / "a", {"loss": [(1, 0.5)]})
+    with path.open("ab") as file:
+        file.write(record(event) + record(scalar_event("loss", 2, 0.25).SerializeToString()))
+    assert [step for tag, step, *_ in EventFileTail(path).read_new() if tag == "loss"] == [1, 2]

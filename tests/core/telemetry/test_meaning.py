@@ -217,3 +217,8 @@ def test_a_part_of_the_kernel_is_no_job() -> None:
     if not threads:
         pytest.skip("no kernel threads are seen here (a container)")
     assert "a part of the kernel" in refusal(str(threads[0]))
+
+
+def test_a_home_that_nobody_has_is_no_path() -> None:
+    with pytest.raises(UsageError, match="There is no file or folder '~nobody-has-this-name/out'"):
+        find_target("~nobody-has-this-name/out")

@@ -155,3 +155,11 @@ def test_everything_real_is_recognised(shared_data: Path) -> None:
     assert {kind_of(path) for path in [*files, *(file.parent for file in files)]} == {"tensorboard"}
     for config in (wild / "configs").glob("*.json"):
         assert "not the state of a Trainer" in refusal_of(config) or "not whole JSON" in refusal_of(config)
+
+
+def test_an_event_file_in_its_first_record_has_only_just_been_begun(tmp_path: Path) -> None:
+    file = write_points(tmp_path, {"loss": [(1, 1.0)]})
+    file.write_bytes(file.read_bytes()[:20])
+    found = recognise(tmp_path)
+    assert isinstance(found, Target)
+    assert found.kind == "tensorboard"

@@ -254,3 +254,31 @@ def test_a_checkpoint_without_permission_is_named_and_the_one_before_read(tmp_pa
     assert snapshot.step == 20
     assert "checkpoint-30" in snapshot.problems[0]
     assert "Permission denied" in snapshot.problems[0]
+
+
+def test_an_evaluation_that_comes_before_the_first_training_point_is_kept(tmp_path: Path) -> None:
+    """The Trainer writes the values of an evaluation before the epoch that it logs with them."""
+    evaluations: dict[str, list[tuple[int, float]]] = {"eval/loss": [(7, 2.0)], "train/epoch": [(7, 0.1)]}
+    write_points(tmp_path / "runs" / "a", evaluations)
+    assert look(tmp_path).metrics["eval_loss"].count == 1
+    time.sleep(1.1)
+    write_points(tmp_path / "runs" / "b", {"eval/loss": [(0, 3.0)], "train/loss": [(0, 1.0), (5, 0.5)]})
+    anew = look(tmp_path)
+    assert (anew.step, anew.metrics["eval_loss"].count, anew.metrics["eval_loss"].last) == (5, 1, 3.0)
+
+
+def test_a_checkpoint_left_by_a_training_before_is_not_what_trains_now(tmp_path: Path) -> None:
+    left = checkpoint(tmp_path, 50)
+    os.utime(left, (BEGAN_S - 60, BEGAN_S - 60))
+    write_points(tmp_path / "runs" / "b", {"train/loss": [(step, 1.0) for step in range(1, 31)]})
+    now = look(tmp_path, now_s=BEGAN_S + 40)
+    assert (now.step, now.metrics["loss"].count, now.status) == (30, 30, "running")
+
+
+def test_steps_in_all_are_those_of_the_place_that_is_read(tmp_path: Path) -> None:
+    """A copy has lost the times: then the furthest is shown, and with its own number of steps."""
+    checkpoint(tmp_path, 50)
+    file = write_points(tmp_path / "runs" / "b", {"train/loss": [(step, 1.0) for step in range(1, 31)]})
+    with_arguments(file, {"max_steps": 30})
+    copied = look(tmp_path)
+    assert (copied.step, copied.max_steps) == (50, 100)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -117,3 +118,27 @@ def test_an_unchanged_state_is_not_read_again(tmp_path: Path) -> None:
     checkpoint(tmp_path, 20)
     newest = NewestState(tmp_path)
     assert newest.look() is newest.look()
+
+
+def test_of_two_trainings_in_one_folder_the_one_that_wrote_last_counts(tmp_path: Path) -> None:
+    os.utime(checkpoint(tmp_path, 50), (1_000, 1_000))
+    again = [{"step": 10, "loss": math.nan, "epoch": 0.5}]
+    os.utime(checkpoint(tmp_path, 10, state(10, again)), (2_000, 2_000))
+    found = NewestState(tmp_path).look()
+    assert found is not None
+    assert found.step == 10
+
+
+@pytest.mark.parametrize("loss", [0.5, math.nan])
+def test_a_copy_in_any_order_is_still_one_training(tmp_path: Path, loss: float) -> None:
+    rows = [{"step": at, "loss": loss, "epoch": at / 10} for at in range(1, 51)]
+    os.utime(checkpoint(tmp_path, 50, state(50, rows)), (1_000, 1_000))
+    os.utime(checkpoint(tmp_path, 10, state(10, rows[:10])), (2_000, 2_000))
+    found = NewestState(tmp_path).look()
+    assert found is not None
+    assert found.step == 50
+
+
+def test_a_pipe_in_place_of_a_state_is_refused_without_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "trainer_state.json")
+    assert "no regular file" in str(read_trainer_state(tmp_path / "trainer_state.json"))
