@@ -13,6 +13,7 @@ from typing import Any
 from trainwiz.core.errors import CannotRunError, usage_error
 from trainwiz.core.findings import Finding
 from trainwiz.core.json_text import parse_json
+from trainwiz.core.moments import is_moment, moment_words
 from trainwiz.core.plain import plain_text
 
 NOTES_JSONL = "notes.jsonl"
@@ -34,7 +35,7 @@ class Note:
     def words(self) -> str:
         """The note with its moment, for a line on a screen."""
         at = f", step {self.step:,}" if self.step is not None else ""
-        return f"{time.strftime('%Y-%m-%d %H:%M', time.localtime(self.time_s))}{at}: {self.text}"
+        return f"{moment_words(self.time_s)}{at}: {self.text}"
 
     def to_json(self) -> dict[str, Any]:
         return {"time_s": self.time_s, "step": self.step, "text": self.text}
@@ -82,9 +83,13 @@ def parse_note(line: bytes) -> Note | None:
 def note_of(document: Mapping[str, Any]) -> Note | None:
     """The note that a row of notes.jsonl holds, or None."""
     time_s, text, step = document.get("time_s"), document.get("text"), document.get("step")
-    if not isinstance(text, str) or isinstance(time_s, bool) or not isinstance(time_s, int | float):
+    if not isinstance(text, str) or not (_is_number(time_s) and is_moment(time_s)):
         return None
-    return Note(float(time_s), plain_text(text), step if isinstance(step, int) else None)
+    return Note(float(time_s), plain_text(text), step if isinstance(step, int) and _is_number(step) else None)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _append(path: Path, line: bytes) -> None:

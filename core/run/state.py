@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast, get_args
 
+from trainwiz.core.moments import moment_words
 from trainwiz.core.run.folder import RunFolder, read_json, write_json_atomic
 from trainwiz.core.run.names import name_for_commands
 from trainwiz.core.run.processid import ProcessId, machine_identity
@@ -203,7 +204,7 @@ def _keeper_is_gone(state: RunState, now_s: float) -> bool:
 
 def _as_lost(state: RunState, run: RunFolder) -> RunState:
     if state.heartbeat_s is not None:
-        last = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(state.heartbeat_s))
+        last = moment_words(state.heartbeat_s, "%Y-%m-%d %H:%M:%S")
         elsewhere = f" on {state.host}" if state.host and state.host != platform.node() else ""
         message = f"The process that kept this run{elsewhere} is gone without a last word (last heartbeat {last})."
     else:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 
+from trainwiz.core.moments import moment_words
 from trainwiz.core.telemetry.snapshot import Advice, GpuReading, HostReading
 from trainwiz.core.telemetry.so_far import limited_by_heat, real_throttling
 from trainwiz.core.telemetry.spans import span_words
@@ -94,7 +94,7 @@ def _held_back_by(gpu: GpuReading) -> str | None:
 def _since(gpus: Sequence[GpuReading]) -> str:
     """The first moment of it, where it is a time of day and not of a test."""
     known = [gpu.throttled_since_s for gpu in gpus if gpu.throttled_since_s is not None and gpu.throttled_since_s > 1e9]
-    return f" since {time.strftime('%H:%M', time.localtime(min(known)))}" if known else ""
+    return f" since {moment_words(min(known), '%H:%M')}" if known else ""
 
 
 def _clock_loss(gpus: Sequence[GpuReading]) -> str:

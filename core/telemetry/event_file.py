@@ -7,7 +7,7 @@ import struct
 from collections import Counter
 from pathlib import Path
 
-from trainwiz.core.moments import FIRST_S, LAST_S, is_moment
+from trainwiz.core.moments import FARTHEST_S, is_moment
 from trainwiz.core.telemetry.crc32c import masked_crc32c
 from trainwiz.core.telemetry.event_proto import parse_event, read_varint
 from trainwiz.core.telemetry.tail import ByteTail
@@ -166,7 +166,7 @@ class EventFileTail(ByteTail):
             if len(self._tags) < MOST_TAGS_KNOWN:
                 self._tags[raw] = tag
         time_s = _double.unpack_from(record, 1)[0]
-        if not FIRST_S <= time_s < LAST_S:
+        if not -FARTHEST_S < time_s < FARTHEST_S:
             time_s = self.last_time_s or 0.0
         value = _float.unpack_from(record, tag_end + 1)[0]
         self.last_time_s = time_s

@@ -15,6 +15,7 @@ KEPT_TEXTS = frozenset({"args/text_summary"})
 LONGEST_TEXT_BYTES = 256 * 1024
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_64_BITS = (1 << 64) - 1
 _FLOATS = {
     1: "<f",
     2: "<d",
@@ -58,8 +59,8 @@ def parse_event(data: bytes, scalar_tensors: set[str]) -> Event:
     Raises ValueError for bytes that are no event.
     """
     event = Event()
-    for number, _, value in fields(data):
-        if number == 1 and isinstance(value, int):
+    for number, wire, value in fields(data):
+        if number == 1 and wire == _FIXED64 and isinstance(value, int):
             (event.wall_time,) = struct.unpack("<d", value.to_bytes(8, "little"))
         elif number == 2 and isinstance(value, int):
             event.step = value - (1 << 64) if value >> 63 else value
@@ -138,6 +139,8 @@ def _typed_element(dtype: int, number: int, wire: int, value: int | bytes) -> fl
     """The element of float_val, double_val, int_val ... of a TensorProto, packed or not."""
     if number in (5, 6):
         form, size = ("<f", 4) if number == 5 else ("<d", 8)
+        if wire == _VARINT:
+            return None
         data = value if isinstance(value, bytes) else value.to_bytes(8 if wire == _FIXED64 else 4, "little")
         return float(struct.unpack(form, data)[0]) if len(data) == size else None
     if isinstance(value, bytes):
@@ -176,7 +179,7 @@ def fields(data: bytes) -> Iterator[tuple[int, int, int | bytes]]:
 
 
 def read_varint(data: bytes, position: int) -> tuple[int, int]:
-    """The value and the position after it. Raises ValueError for one that breaks off or is longer than 10 bytes."""
+    """The value, 64 bits of it, and the position after it. Raises ValueError where it breaks off or has over 10 bytes."""
     value = 0
     for shift in range(0, 70, 7):
         if position >= len(data):
@@ -185,5 +188,5 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
         position += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return value, position
+            return value & _64_BITS, position
     raise ValueError("a number breaks off")

@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from trainwiz.core.moments import moment_words
 from trainwiz.core.telemetry.advice import advise
 from trainwiz.core.telemetry.log import LogLine
 from trainwiz.core.telemetry.metrics import MetricSummary, Pace
-from trainwiz.core.telemetry.series import Curve
+from trainwiz.core.telemetry.series import EMPTY_CURVE, Curve
 from trainwiz.core.telemetry.snapshot import Ending, HostReading, Planned, Snapshot
 from trainwiz.core.telemetry.source import Source
 from trainwiz.core.telemetry.target import Target
@@ -30,7 +31,7 @@ class Reading:
     """What the files of a job say. Times are Unix seconds."""
 
     metrics: Mapping[str, MetricSummary] = field(default_factory=dict)
-    curve: Callable[[str], Curve] = lambda name: _no_curve(name)
+    curve: Callable[[str], Curve] = lambda name: EMPTY_CURVE
     non_finite_steps: Callable[[str], tuple[float, ...]] = lambda name: ()
     first_loss: float | None = None
     step: int | None = None
@@ -162,7 +163,7 @@ def _ending(status: str, reading: Reading, now: float, written_s: float | None) 
         return Ending(f"Finished{where}{change}.")
     if written_s is None:
         return Ending(f"Nothing says when it was written{where and ': it stands' + where}.")
-    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(written_s))
+    when = moment_words(written_s)
     ago = _ago(now - written_s)
     if reading.written_by_file_time:
         return Ending(f"Quiet{where}: what it was read from is of {when}, {ago} ago, and has not grown since.")
@@ -182,9 +183,3 @@ def _eta_s(reading: Reading) -> float | None:
     if reading.step is None or not reading.max_steps or step_s is None:
         return None
     return max(0, reading.max_steps - reading.step) * step_s
-
-
-def _no_curve(name: str) -> Curve:
-    from trainwiz.core.telemetry.series import EMPTY_CURVE
-
-    return EMPTY_CURVE

@@ -16,8 +16,8 @@ from trainwiz.core.telemetry.tail import ByteTail, JsonLinesTail, TextTail
 HELD_LINES = 2_000
 """Of lines without a time of their own, the newest that wait for one: a viewer keeps no more."""
 
-_STEP = re.compile(r"step ([\d,]+)/[\d,]+\s+(evaluation)?")
-_ATTEMPT = re.compile(r"=== trainwiz: attempt (\d+),")
+_STEP = re.compile(r"step (\d[\d,]{0,23})/[\d,]+\s+(evaluation)?")
+_ATTEMPT = re.compile(r"=== trainwiz: attempt (\d{1,9}),")
 
 
 class TimedRows(JsonLinesTail):

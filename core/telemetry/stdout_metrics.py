@@ -22,12 +22,12 @@ _PAIR = re.compile(
 )
 # A bar without a name before the percentage: the Trainer's own are, those of the data's are not.
 _BAR = re.compile(
-    rb"(?:^|[\r\n])(?:\x1b\[[\d;]*[A-Za-z])*\s*\d{1,3}%\|[^|\r\n]*\|\s*(?P<at>\d+)/(?P<total>\d+)\s*\[(?P<times>[^\]\r\n]*)\]"
+    rb"(?:^|[\r\n])(?:\x1b\[[\d;]*[A-Za-z])*[ \t]*\d{1,3}%\|[^|\r\n]*\|\s*(?P<at>\d{1,18})/(?P<total>\d{1,18})\s*\[(?P<times>[^\]\r\n]*)\]"
 )
-_RATE = re.compile(rb",\s*(?P<rate>[\d.]+)(?P<unit>s/it|it/s)")
+_RATE = re.compile(rb",\s*(?P<rate>\d+(?:\.\d+)?)(?P<unit>s/it|it/s)")
 # What transformers logs before the first step, at log level "info".
-_TOTAL = re.compile(rb"Total optimization steps\s*=\s*([\d,]+)")
-_EPOCHS = re.compile(rb"Num Epochs\s*=\s*([\d,]+)")
+_TOTAL = re.compile(rb"Total optimization steps\s*=\s*(\d[\d,]{0,23})\b")
+_EPOCHS = re.compile(rb"Num Epochs\s*=\s*(\d[\d,]{0,23})\b")
 STEP_NAMES = ("step", "global_step")
 
 
@@ -142,7 +142,7 @@ class StdoutMetrics:
         if total != self.max_steps:
             return None
         rate = _RATE.search(bar["times"])
-        if rate is not None and float(rate["rate"] or 0) > 0:
+        if rate is not None and float(rate["rate"]) > 0:
             self.step_s = float(rate["rate"]) if rate["unit"] == b"s/it" else 1.0 / float(rate["rate"])
         if self.step is None or at >= self.step:
             self.step = at

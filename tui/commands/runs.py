@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, usage_error
+from trainwiz.core.moments import moment_words
 from trainwiz.core.plain import plain_text
 from trainwiz.core.run.checkpoints import list_checkpoints
 from trainwiz.core.run.compare import RESULTS, compare_runs
@@ -80,7 +81,7 @@ def _steps(run: RunSummary) -> str:
 
 
 def _moment(time_s: float | None) -> str:
-    return "-" if time_s is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(time_s))
+    return "-" if time_s is None else moment_words(time_s)
 
 
 def run_show(run: str, *, as_json: bool) -> int:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from textual.content import Content
+from trainwiz.core.moments import moment_words
 from trainwiz.tui.figures import gib
 from trainwiz.tui.theme import Marks
 from trainwiz.tui.widgets.meters import join_fitting
@@ -127,7 +127,7 @@ def since_lines(snapshot: Snapshot) -> list[Content]:
 
 
 def _moment(time_s: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(time_s))
+    return moment_words(time_s)
 
 
 def _step_verdict(snapshot: Snapshot, marks: Marks) -> list[Content]:

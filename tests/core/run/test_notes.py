@@ -68,3 +68,13 @@ def test_many_writers_lose_nothing(tmp_path: Path) -> None:
     for name in range(4):
         own = [note.text.split()[1] for note in notes if note.text.split()[0] == str(name)]
         assert own == [str(n) for n in range(200)]
+
+
+@pytest.mark.parametrize("time_s", ["1e999", "NaN", "1e300", "9" * 400, "true", '"now"'])
+def test_a_note_without_a_moment_is_no_note(tmp_path: Path, time_s: str) -> None:
+    (tmp_path / NOTES_JSONL).write_text(
+        f'{{"time_s": {time_s}, "text": "a"}}\n{{"time_s": 5, "text": "b", "step": true}}\n'
+    )
+    (note,) = read_notes(tmp_path)
+    assert (note.text, note.step) == ("b", None)
+    assert note.words.endswith(": b")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 Points = Mapping[str, Iterable[tuple[int, float]]]
@@ -33,6 +35,12 @@ def scalar_event(tag: str, step: int, value: float) -> Event:
     return Event(
         wall_time=BEGAN_S + step, step=step, summary=Summary(value=[Summary.Value(tag=tag, simple_value=value)])
     )
+
+
+def record(content: bytes) -> bytes:
+    """What any bytes are as a record of an event file, checksums included."""
+    length = struct.pack("<Q", len(content))
+    return length + struct.pack("<I", masked_crc32c(length)) + content + struct.pack("<I", masked_crc32c(content))
 
 
 def accumulated(path: Path) -> dict[str, list[tuple[int, float, float]]]:

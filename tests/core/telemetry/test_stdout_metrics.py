@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from pathlib import Path
 
 import pytest
@@ -110,3 +111,29 @@ def test_the_log_of_a_folder_is_the_one_with_metrics(tmp_path: Path, name: str) 
     assert find_log(tmp_path) is None
     (tmp_path / name).write_text("{'loss': 1.0, 'epoch': 0.1}\n")
     assert find_log(tmp_path) == tmp_path / name
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Total optimization steps = ,",
+        "Total optimization steps = " + "9" * 5000,
+        "Num Epochs = " + "9" * 5000,
+        "\n  5%|5    | " + "9" * 5000 + "/" + "9" * 5000 + " [00:01<00:01, 1.00it/s]",
+        "\n  5%|5    | 5/100 [00:01<00:01, 1.2.3it/s]",
+        "\n  5%|5    | 5/100 [00:01<00:01, ...it/s]",
+    ],
+)
+def test_numbers_that_are_none_end_nothing(tmp_path: Path, line: str) -> None:
+    log = tmp_path / "train.log"
+    log.write_text(f"{line}\n{{'loss': 0.5, 'epoch': 1.0}}\n")
+    assert [value for name, _, value, _ in StdoutMetrics(log).read_new() if name == "loss"] == [0.5]
+
+
+def test_blank_lines_cost_as_little_as_others(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    log.write_text(("{'loss': 0.5, 'epoch': 1.0}\n" + "\n" * 4_000) * 60)
+    began_s = time.process_time()
+    assert len(StdoutMetrics(log).read_new()) == 60
+    # Where each blank line is tried as the begin of a bar up to the last one, this takes 4 s.
+    assert time.process_time() - began_s < 1.0
