@@ -39,6 +39,7 @@ def settle_engine(draft: Draft, machine: Machine, devices: Devices) -> tuple[Fin
         draft.settle("engine.checkpointing", False, reason, "detected")
     draft.settle("engine.processes", devices.processes, _processes_reason(devices), "detected")
     findings = (*_without_deepspeed(draft, machine), *_one_process(draft, devices))
+    _several_processes(draft, devices)
     _strategy(draft, devices)
     _optimizer(draft, devices)
     threads = max(1, machine.cpu_cores // max(1, devices.processes))
@@ -82,6 +83,12 @@ def _one_process(draft: Draft, devices: Devices) -> tuple[Finding, ...]:
         return ()
     message = "This smoke run has one process, so it does not exercise the engine ddp."
     return (Finding("engine_not_exercised", "warning", "engine.strategy", message),)
+
+
+def _several_processes(draft: Draft, devices: Devices) -> None:
+    """What runs where several processes are asked for beside "single", as a profile of one device says."""
+    if draft.get("engine.strategy") == "single" and devices.world_size > 1 and draft.is_open("engine.deepspeed_file"):
+        draft.put("engine.strategy", "ddp", f"{devices.world_size} processes, each with the whole model")
 
 
 def _strategy(draft: Draft, devices: Devices) -> None:

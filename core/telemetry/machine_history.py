@@ -57,9 +57,10 @@ class MachineHistory:
         peaks = self.so_far.peak_job_gpu_bytes or self.so_far.peak_gpu_bytes
         return max(peaks.values(), default=None)
 
-    def peak_trainer_bytes(self) -> int | None:
-        """RAM of the fullest training process at its most; of the whole job where no role is known."""
-        return self.so_far.peak_trainer_rss_bytes or self.so_far.peak_job_rss_bytes or None
+    def peak_trainers_bytes(self) -> int | None:
+        """RAM of all training processes together at their most; of the whole job where no role is known."""
+        so_far = self.so_far
+        return max(so_far.peak_trainers_rss_bytes, so_far.peak_trainer_rss_bytes) or so_far.peak_job_rss_bytes or None
 
     def add_rows(self, rows: Iterable[Mapping[str, Any]]) -> None:
         for row in rows:

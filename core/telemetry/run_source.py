@@ -154,7 +154,9 @@ class RunSource(Source):
             step=step,
             max_steps=max_steps,
             epoch=metrics.epoch,
-            eta_s=None if ended else _eta_s(step, max_steps, pace.wall_step_s or pace.step_s),
+            eta_s=None
+            if ended or state.status == "stopping"
+            else _eta_s(step, max_steps, pace.wall_step_s or pace.step_s),
             started_s=state.started_s,
             ended_s=state.ended_s,
             pace=pace,
@@ -204,9 +206,9 @@ class RunSource(Source):
         )
 
     def _peak_memory_bytes(self, on_cpu: bool) -> int | None:
-        """Peak use of the device that the plan speaks of: a GPU, else the RAM of one training process."""
+        """Peak use of the device that the plan speaks of: a GPU, else the RAM of all training processes."""
         on_card = None if on_cpu else self._machine.peak_device_bytes()
-        return self._machine.peak_trainer_bytes() if on_card is None else on_card
+        return self._machine.peak_trainers_bytes() if on_card is None else on_card
 
     def _problems(self) -> tuple[str, ...]:
         tails = (self._metrics_tail, self._system_tail, self._log_tail)

@@ -30,6 +30,8 @@ class SoFar:
         self.peak_job_rss_bytes = 0
         self.peak_trainer_rss_bytes = 0
         """Of the fullest training process."""
+        self.peak_trainers_rss_bytes = 0
+        """Of all training processes together."""
         self.throttled_since_s: dict[str, float] = {}
         self.idle_since_s: dict[str, float] = {}
         self.disk = Trend()
@@ -56,6 +58,7 @@ class SoFar:
         self.peak_job_rss_bytes = max(self.peak_job_rss_bytes, int(sum(size for _, size in sizes)))
         trainers = [size for role, size in sizes if role == "trainer"]
         self.peak_trainer_rss_bytes = max(self.peak_trainer_rss_bytes, int(max(trainers, default=0)))
+        self.peak_trainers_rss_bytes = max(self.peak_trainers_rss_bytes, int(sum(trainers)))
 
     def _add_host(self, host: Mapping[str, Any], time_s: float) -> None:
         free = finite(host.get("disk_free_bytes"))
@@ -83,6 +86,7 @@ class SoFar:
             "peak_job_gpu_bytes": self.peak_job_gpu_bytes,
             "peak_job_rss_bytes": self.peak_job_rss_bytes,
             "peak_trainer_rss_bytes": self.peak_trainer_rss_bytes,
+            "peak_trainers_rss_bytes": self.peak_trainers_rss_bytes,
             "throttled_since_s": self.throttled_since_s,
             "idle_since_s": self.idle_since_s,
             "disk_free": _pairs(self.disk),
@@ -98,7 +102,7 @@ class SoFar:
         ):
             for key, value in object_in(document.get(name)).items():
                 peaks[str(key)] = max(peaks.get(str(key), 0), whole_in(value) or 0)
-        for name in ("peak_job_rss_bytes", "peak_trainer_rss_bytes"):
+        for name in ("peak_job_rss_bytes", "peak_trainer_rss_bytes", "peak_trainers_rss_bytes"):
             setattr(self, name, max(getattr(self, name), whole_in(document.get(name)) or 0))
         for since, name in ((self.throttled_since_s, "throttled_since_s"), (self.idle_since_s, "idle_since_s")):
             for key, value in object_in(document.get(name)).items():

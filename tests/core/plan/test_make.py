@@ -104,6 +104,12 @@ def test_a_profile_for_a_single_device_uses_one() -> None:
     assert plan(machine(count=4), config(engine__strategy="single")).batch.world_size == 1
 
 
+def test_several_processes_are_planned_as_the_engine_that_they_run() -> None:
+    made = plan(machine(None), config(engine__strategy="single", engine__processes=2), rows())
+    assert (made.config.engine.strategy, made.batch.world_size) == ("ddp", 2)
+    assert made.config.origins["engine.strategy"].reason == "2 processes, each with the whole model"
+
+
 def test_chosen_gpus_by_index() -> None:
     made = plan(machine(count=4), config(engine__gpus=["1", "3"]))
     assert made.batch.world_size == 2

@@ -46,6 +46,8 @@ def test_the_json_has_the_documented_keys_and_the_figures_of_the_files(tmp_path:
 def test_the_time_left_follows_the_wall_clock(tmp_path: Path) -> None:
     snapshot = source_of(write_run(tmp_path / "run", step_s=2.0, max_steps=2000)).read_all()
     assert snapshot.eta_s == pytest.approx((2000 - 1600) * 2.0, rel=0.01)
+    stopping = source_of(write_run(tmp_path / "stopping", status="stopping")).read_all()
+    assert stopping.eta_s is None, "it ends long before its last step"
 
 
 def test_it_grows_with_the_files_and_reads_each_line_once(tmp_path: Path) -> None:
@@ -256,6 +258,14 @@ def test_memory_is_not_called_as_planned_before_a_step(tmp_path: Path) -> None:
     row["gpus"][0]["memory_used_bytes"] = 8 * GIB
     write_lines(folder / "system.jsonl", [row])
     assert "memory_above_plan" in {advice.code for advice in source_of(folder).poll().advice}
+
+
+def test_the_plan_of_several_processes_on_a_cpu_is_compared_with_all_of_them(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", gpus=0)
+    row = system_row(0, 0)
+    row["processes"].append({"pid": 201, "role": "trainer", "rss_bytes": GIB // 2, "cpu_percent": 0.0})
+    write_lines(folder / "system.jsonl", [row])
+    assert source_of(folder).poll().peak_memory_bytes == GIB + GIB // 2
 
 
 def test_a_folder_that_goes_away_under_its_viewer_is_told_and_found_again(tmp_path: Path) -> None:
