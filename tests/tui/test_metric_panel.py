@@ -219,4 +219,22 @@ def test_the_list_is_narrowed_by_words_and_its_lines_fit() -> None:
         line = metric_line("a/very/" + "long/" * 30 + "name", summary, width)
         assert line.cell_length <= width
         assert "1.0e-4" in line.plain
-    assert "12,000 values  -1 to 2.5  3 not a number" in metric_line("x", summary, 120).plain
+    assert "12,000 values  -1 to 2.500  3 not a number" in metric_line("x", summary, 120).plain
+
+
+async def test_a_list_that_scrolls_keeps_a_line_for_each_metric(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", steps=3)
+    rows = [
+        {"time_s": 1.0 + step, "step": step, **{f"layer.{n}.{'weight' * 9}": 1.5 for n in range(60)}} for step in (1, 2)
+    ]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    async with monitor_app(folder).run_test(size=(80, 24)) as pilot:
+        await looked(pilot)
+        await pilot.press("m")
+        await pilot.pause(0.2)
+        options = pilot.app.screen.query_one(OptionList)
+        assert options.option_count == 60 and options.virtual_size.height == 60
+        assert (
+            "2 values" in str(options.get_option_at_index(0).prompt)
+            and "…" not in str(options.get_option_at_index(0).prompt).partition("2 values")[2]
+        )

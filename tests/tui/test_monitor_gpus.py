@@ -128,3 +128,20 @@ async def test_eight_cards_at_every_size(
             assert [row[0] for row in rows] == list("01234567")
             assert all(f"{6 + number}.0 of 24.0 GiB" in row for number, row in enumerate(rows))
             await pilot.press("escape")
+        await pilot.resize_terminal(80, 24)
+        await pilot.pause(0.1)
+        # Without a line for each, a cell for each: its number apart from the figures, which the title names.
+        assert "busy, GiB" in str(panel.border_title)
+        assert "0: 90%  6.0 1: 91%  7.0 2:" in panel.content().plain
+
+
+async def test_a_card_that_is_used_whole_says_nothing_of_slices(
+    job: subprocess.Popen[bytes],
+    fake_nvml: FakeNvml,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fake_nvml.write([card(0, mig=False, processes={job.pid: 5 * GIB})])
+    fake_nvml.load_here(monkeypatch)
+    async with app_of(find_target(str(job.pid))).run_test(size=WIDE) as pilot:
+        panel = await panel_of(pilot, 1)
+        assert "MIG" not in str(panel.border_title)

@@ -184,7 +184,7 @@ async def test_eight_gpus_are_all_told_of_in_three_lines(tmp_path: Path) -> None
     async with monitor_app(write_run(tmp_path / "run", gpus=8)).run_test(size=(80, 24)) as pilot:
         text = (await looked(pilot)).query_one(DevicePanel).content().plain
         assert len(text.splitlines()) <= 3
-        assert [number for number in "01234567" if f"{number} " in text.replace("\n", " ")] == list("01234567")
+        assert [number for number in "01234567" if f"{number}:" in text.replace("\n", " ")] == list("01234567")
 
 
 async def test_a_lost_gpu_says_so_and_hides_no_other(tmp_path: Path) -> None:

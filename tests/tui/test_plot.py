@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import random
 import time
+from itertools import pairwise
 
 import pytest
 from trainwiz.core.telemetry.series import EMPTY_CURVE, Curve, Series
 from trainwiz.tui.widgets.axes import linear_ticks, log_ticks, make_scale, tick_labels, ticks_of, value_label
 from trainwiz.tui.widgets.canvas import ASCII, BLOCK, BRAILLE, GLYPHS, DotCanvas, Glyphs, choose_glyphs
 from trainwiz.tui.widgets.drawing import PlotData, draw_curve, draw_plot
+from trainwiz.tui.widgets.plot_labels import dot_row, value_labels
 
 
 def curve_of(values: list[float], every: int = 1) -> Curve:
@@ -241,6 +243,9 @@ def test_log_ticks_are_powers_of_ten() -> None:
         (512, "512"),
         (12_500, "12.50k"),
         (4952.3, "4,952"),
+        (2.56, "2.560"),
+        (999.97, "1,000"),
+        (2.0, "2"),
     ],
 )
 def test_value_labels(value: float, label: str) -> None:
@@ -257,3 +262,20 @@ def test_ten_thousand_points_are_drawn_in_a_few_milliseconds() -> None:
         times.append(time.perf_counter() - started)
     # The limit of the benchmark is 8 ms; a shared machine gets some air.
     assert min(times) < 0.012
+
+
+@pytest.mark.parametrize("rows", [4, 8, 10, 19, 40])
+@pytest.mark.parametrize(
+    ("low", "high"), [(2.6, 3.48), (2.34, 3.1), (-12.0, 2.0), (0.0, 1e29), (1e-30, 7e-30), (2.1, 2.9)]
+)
+def test_labels_of_a_linear_scale_are_evenly_apart_and_say_their_value(low: float, high: float, rows: int) -> None:
+    scale = make_scale(low, high, False)
+    labels = value_labels(scale, rows, rows * BRAILLE.dots_down, BRAILLE)
+    if rows >= 8:
+        assert len(labels) >= 2
+    places = sorted(labels)
+    gaps = [after - before for before, after in pairwise(places)]
+    assert all(gap >= 2 for gap in gaps)
+    assert max(gaps, default=0) - min(gaps, default=0) <= 1
+    for row, label in labels.items():
+        assert dot_row(scale, float(label), rows * BRAILLE.dots_down) // BRAILLE.dots_down == row

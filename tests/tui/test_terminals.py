@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import pty
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import termios
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,21 +24,44 @@ PATIENCE_S = 40.0
 
 @pytest.mark.parametrize("term", ["dumb", "unknown", "vt100", "linux", "screen-256color"])
 def test_every_kind_of_terminal_shows_the_run_and_lets_go(tmp_path: Path, term: str) -> None:
-    folder = write_run(tmp_path / "run")
+    command = [sys.executable, "-m", "trainwiz.tui", "monitor", str(write_run(tmp_path / "run"))]
+    with started(command, term) as (process, ours):
+        read_until(ours, b"1,600")
+        os.write(ours, b"q")
+        read_until(ours, None)
+        assert process.wait(PATIENCE_S) == 0
+
+
+BROKEN = """
+import sys
+from trainwiz.tui.screens.monitor import MonitorScreen
+MonitorScreen.on_mount = lambda screen: 1 / 0
+from trainwiz.tui.cli import main
+sys.exit(main())
+"""
+
+
+def test_a_screen_that_breaks_is_no_success(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", BROKEN, "monitor", str(write_run(tmp_path / "run"))]
+    with started(command, "xterm-256color") as (process, ours):
+        read_until(ours, b"ZeroDivisionError")
+        read_until(ours, None)
+        assert process.wait(PATIENCE_S) == 1
+
+
+@contextlib.contextmanager
+def started(command: list[str], term: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """The program in a terminal of its own, and what reads and writes there."""
     ours, theirs = pty.openpty()
     # Not 80 x 25, which is what Rich takes for a dumb terminal whatever its size.
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 90, 0, 0))
-    command = [sys.executable, "-m", "trainwiz.tui", "monitor", str(folder)]
     environment = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")} | {"TERM": term}
     with subprocess.Popen(
         command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, start_new_session=True
     ) as process:
         os.close(theirs)
         try:
-            read_until(ours, b"1,600")
-            os.write(ours, b"q")
-            read_until(ours, None)
-            assert process.wait(PATIENCE_S) == 0
+            yield process, ours
         finally:
             process.kill()
             os.close(ours)

@@ -163,4 +163,6 @@ def show_screen(
             return RunPicker(lambda chosen: watch(replayed(chosen, replay)), find=lambda: choose_ended()[1])
         return RunPicker(watch)
 
-    return TrainwizApp(first).run() or 0
+    app = TrainwizApp(first)
+    app.run()
+    return app.return_code or 0

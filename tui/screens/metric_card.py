@@ -21,6 +21,8 @@ from trainwiz.tui.metric_names import held_out_name, ordered_names
 from trainwiz.tui.widgets.axes import value_label
 
 WIDEST_NAME = 44
+VALUES_WIDTH = 28
+"""Of the last value and the count, which every line has; the range stands where there is room for it."""
 
 
 def matching_names(names: Sequence[str], text: str) -> list[str]:
@@ -51,7 +53,7 @@ class MetricCard(ModalScreen[str | None]):
         background: $surface; border: round $accent; padding: 0 1;
     }
     MetricCard Input { border: none; height: 1; padding: 0; background: $panel; margin: 0 0 1 0; }
-    MetricCard OptionList { border: none; height: auto; max-height: 26; background: $surface; padding: 0; }
+    MetricCard OptionList { border: none; height: auto; max-height: 26; background: $surface; padding: 0; scrollbar-gutter: stable; }
     MetricCard .hint { color: $muted; height: auto; margin: 1 0 0 0; }
     """
 
@@ -124,14 +126,16 @@ class MetricCard(ModalScreen[str | None]):
 
 def metric_line(name: str, summary: MetricSummary, width: int) -> Content:
     """Name, last value, count, range and the number of values that are not numbers, in `width` cells."""
-    room = min(WIDEST_NAME, max(12, width - 24))
+    room = min(WIDEST_NAME, max(12, width - VALUES_WIDTH))
     shown = Content(plain_text(name)).truncate(room, ellipsis=True)
     last = "—" if summary.last is None else value_label(summary.last)
     values = f"{summary.count:,} value" + ("" if summary.count == 1 else "s")
+    bad = f"  {summary.non_finite:,} not a number" if summary.non_finite else ""
     parts = [(f"{last:>10}", ""), (f"  {values:>16}", "$muted")]
     if summary.minimum is not None and summary.maximum is not None:
-        parts.append((f"  {value_label(summary.minimum)} to {value_label(summary.maximum)}", "$muted"))
-    if summary.non_finite:
-        parts.append((f"  {summary.non_finite:,} not a number", "$error"))
+        between = f"  {value_label(summary.minimum)} to {value_label(summary.maximum)}"
+        if room + VALUES_WIDTH + len(between) + len(bad) <= width:
+            parts.append((between, "$muted"))
+    parts.append((bad, "$error"))
     line = Content.assemble(shown, " " * max(0, room - cell_len(shown.plain)), *parts)
     return line.truncate(width, ellipsis=True)

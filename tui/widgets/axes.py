@@ -110,14 +110,16 @@ def tick_labels(ticks: list[float]) -> list[str]:
     """The ticks as text, all with the same number of decimals."""
     if not ticks:
         return []
+    if len(ticks) == 1:
+        # No gap says how many decimals matter.
+        return [value_label(ticks[0])]
     largest = max(abs(tick) for tick in ticks)
-    gaps = [b - a for a, b in pairwise(ticks) if b > a]
-    gap = min(gaps, default=largest or 1.0)
+    gap = min((b - a for a, b in pairwise(ticks) if b > a), default=largest or 1.0)
     if largest >= LARGE:
         size, unit = next((size, unit) for size, unit in LARGE_UNITS if largest >= size)
         if largest < 1e15:
             return ["0" if tick == 0 else f"{tick / size:.{_decimals(gap / size)}f}{unit}" for tick in ticks]
-        return [f"{tick:.0e}" for tick in ticks]
+        return ["0" if tick == 0 else short_exponent(f"{tick:.{_digits(tick, gap)}e}") for tick in ticks]
     if largest < 1e-2:
         return ["0" if tick == 0 else short_exponent(f"{tick:.{_digits(tick, gap)}e}") for tick in ticks]
     return [f"{tick:.{_decimals(gap)}f}" for tick in ticks]
@@ -130,7 +132,7 @@ def short_exponent(text: str) -> str:
 
 
 def value_label(value: float) -> str:
-    """One value, short: four significant digits."""
+    """One value, short: four significant digits, also where the last ones are 0, so that a column keeps its width."""
     if value != value:
         return "NaN"
     if math.isinf(value):
@@ -142,9 +144,9 @@ def value_label(value: float) -> str:
                 return f"{value / unit_size:.2f}{unit}" if size < 1e15 else short_exponent(f"{value:.2e}")
     if 0 < size < 1e-2:
         return short_exponent(f"{value:.1e}")
-    if size >= 1e3 or value == 0 or (value == int(value) and size >= 10):
+    if size >= 999.95 or value == int(value):
         return f"{value:,.0f}"
-    return f"{value:.4g}" if size >= 1 else f"{value:.3f}"
+    return f"{value:#.4g}" if size >= 1 else f"{value:.3f}"
 
 
 def _decimals(gap: float) -> int:

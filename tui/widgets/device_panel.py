@@ -10,7 +10,17 @@ from textual.geometry import Size
 from trainwiz.core.plain import plain_text
 from trainwiz.tui.figures import gib
 from trainwiz.tui.keys import ScreenName, bindings
-from trainwiz.tui.widgets.gpu_lines import card_lines, cells, heat_words, processes_lines, row, share, short_name, unit
+from trainwiz.tui.widgets.gpu_lines import (
+    card_lines,
+    cells,
+    heat_words,
+    mig_words,
+    processes_lines,
+    row,
+    share,
+    short_name,
+    unit,
+)
 from trainwiz.tui.widgets.meters import bar_meter, spark_meter
 from trainwiz.tui.widgets.monitor_panel import MonitorPanel
 from trainwiz.tui.widgets.unknown import machine_reason
@@ -86,8 +96,10 @@ class DevicePanel(MonitorPanel):
             return dot.join(["CPU load of the job", *last, "GPU not used" if snapshot.gpus else "no GPU"])
         if len(snapshot.used_gpus) == 1:
             gpu = snapshot.used_gpus[0]
-            return dot.join([f"GPU {gpu.index}", *last, short_name(gpu.name), *([f"MIG {gpu.mig}"] if gpu.mig else [])])
-        return dot.join([f"{len(snapshot.used_gpus)} GPUs", *last])
+            mig = [f"MIG {mig_words(gpu)}"] if mig_words(gpu) else []
+            return dot.join([f"GPU {gpu.index}", *last, short_name(gpu.name), *mig])
+        units = ["busy, GiB"] if self.content_size and len(snapshot.used_gpus) > self.content_size.height else []
+        return dot.join([f"{len(snapshot.used_gpus)} GPUs", *last, *units])
 
     def lines(self, snapshot: Snapshot, width: int, height: int) -> list[Content]:
         gpus = snapshot.used_gpus

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from textual.content import Content
+from trainwiz.core.moments import moment_words
 from trainwiz.core.plain import plain_text
 from trainwiz.core.telemetry.so_far import limited_by_heat, real_throttling
 from trainwiz.tui.figures import GIB, gib
@@ -117,13 +117,13 @@ def row(gpu: GpuReading, width: int, marks: Marks, *, chosen: bool = False) -> C
     # A card that is held back says so; where the words have no room, a mark does.
     if heat.cell_length > 7 and width < ROW_WITH_POWER + 14:
         heat = Content.styled(f"{gpu.temperature_c or 0:.0f} °C{marks.tight}", "$warning")
-    busy = unit(gpu.utilization_percent, "%")
+    busy, mig = unit(gpu.utilization_percent, "%"), mig_words(gpu)
     values = Content.assemble(
         busy.pad_left(max(0, 5 - busy.cell_length)),
         f"  {gib(gpu.memory_used_bytes):>5} of {gib(gpu.memory_total_bytes)} GiB  ",
         heat.pad_left(max(0, 6 - heat.cell_length)),
         "" if width < ROW_WITH_POWER else " " * 8 if gpu.power_w is None else f"  {gpu.power_w:4.0f} W",
-        f"  MIG {plain_text(gpu.mig, 10)}" if gpu.mig and width >= ROW_WITH_POWER + 16 else "",
+        f"  MIG {plain_text(mig, 10)}" if mig and width >= ROW_WITH_POWER + 16 else "",
     )
     room = max(0, width - 3 - values.cell_length)
     chart = spark(gpu.utilization_history, room, 100, marks).rjust(room)
@@ -131,7 +131,7 @@ def row(gpu: GpuReading, width: int, marks: Marks, *, chosen: bool = False) -> C
 
 
 def cells(gpus: Sequence[GpuReading], width: int, height: int, marks: Marks) -> list[Content]:
-    """All cards in `height` lines, several in each: number, busy, GiB used, and a mark where one needs a look."""
+    """All cards in `height` lines, several in each: "0: 90%  9.1" is number, busy, GiB used; a mark where one needs a look."""
     columns = max(1, width // CELL_WIDTH)
     room = columns * height
     shown = list(gpus) if len(gpus) <= room else list(gpus)[: max(0, room - 1)]
@@ -143,9 +143,9 @@ def cells(gpus: Sequence[GpuReading], width: int, height: int, marks: Marks) -> 
 
 
 def _cell(gpu: GpuReading, marks: Marks) -> Content:
-    number = (f"{gpu.index} ", "$muted")
+    number = (f"{gpu.index}:", "$muted")
     if gpu.problem:
-        return Content.assemble(number, (f"{marks.tight} lost", "$warning"))
+        return Content.assemble(number, (f" {marks.tight} lost", "$warning"))
     busy = "?" if gpu.utilization_percent is None else f"{gpu.utilization_percent:.0f}%"
     slowed = limited_by_heat(gpu.throttle_reasons)
     mark = (marks.tight, "$warning") if slowed else (" ", "")
@@ -163,6 +163,11 @@ def processes_lines(gpu: GpuReading, marks: Marks) -> list[Content]:
         name = plain_text(process.name or "not visible from here", 40)
         lines.append(Content.assemble(f"{process.pid:>9}  {held:>10}  ", (f"{whose[0]:<12}", whose[1]), name))
     return lines
+
+
+def mig_words(gpu: GpuReading) -> str:
+    """Of a slice its profile, of a card that is cut up "enabled"; of one that is used whole, as most are, nothing."""
+    return "" if gpu.mig in (None, "disabled") else gpu.mig
 
 
 def short_name(name: str) -> str:
@@ -194,7 +199,7 @@ def held_words(gpu: GpuReading) -> str:
         return "Nothing holds the clock back."
     since = ""
     if gpu.throttled_since_s is not None:
-        since = f" since {time.strftime('%H:%M', time.localtime(gpu.throttled_since_s))}"
+        since = f" since {moment_words(gpu.throttled_since_s, '%H:%M')}"
     return f"The clock is held back by {' and '.join(plain_text(reason, 30) for reason in held)}{since}."
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
+from collections.abc import Iterator
 
 from trainwiz.core.telemetry.series import Curve
 from trainwiz.tui.widgets.axes import Scale, linear_ticks, tick_labels, ticks_of
@@ -15,15 +16,39 @@ Row = list[tuple[str, str]]
 LegendParts = list[tuple[str, str]]
 
 
+MOST_LABELS = 7
+
+
 def value_labels(scale: Scale, rows: int, canvas_rows: int, glyphs: Glyphs) -> dict[int, str]:
-    """Row -> label, at most one for every second row."""
-    ticks = ticks_of(scale, max(3, min(7, rows // 2)))
+    """Row -> label, at most one for every second row; on a linear scale evenly apart, and two of them where there is room."""
+    most = max(3, min(MOST_LABELS, rows // 2))
+    sets = [ticks_of(scale, most)] if scale.logarithmic else list(_even_ticks(scale, most))
+    found = [_label_rows(scale, ticks, canvas_rows, glyphs) for ticks in sets]
+    # One that lost a label would show uneven gaps; where all do, on a logarithmic scale, the rest still helps.
+    whole = [labels for labels, ticks in zip(found, sets, strict=True) if len(labels) == len(ticks)]
+    labels = max(whole or found, key=len)
+    return labels or {0: tick_labels([scale.high])[0]}
+
+
+def _even_ticks(scale: Scale, most: int) -> Iterator[list[float]]:
+    """Round values at even distances, in several densities; of the finer ones also every second."""
+    for count in range(most, MOST_LABELS + 1):
+        ticks = linear_ticks(scale.low, scale.high, count)
+        yield ticks
+        # The ones that a coarser step would take: multiples of twice the step.
+        if len(ticks) > 1:
+            step = ticks[1] - ticks[0]
+            yield [tick for tick in ticks if round(tick / step) % 2 == 0]
+    yield linear_ticks(scale.low, scale.high, max(1, most - 2))
+
+
+def _label_rows(scale: Scale, ticks: list[float], canvas_rows: int, glyphs: Glyphs) -> dict[int, str]:
     labels: dict[int, str] = {}
     for tick, label in zip(ticks, tick_labels(ticks), strict=True):
         row = dot_row(scale, tick, canvas_rows) // glyphs.dots_down
         if row not in labels and row + 1 not in labels and row - 1 not in labels:
             labels[row] = label
-    return labels or {0: tick_labels([scale.high])[0]}
+    return labels
 
 
 def dot_row(scale: Scale, value: float, height: int) -> int:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 NO_SAMPLE = "No sample of the machine yet; they come while the run lives."
 NOT_HERE = "The files do not say which machine trains, and no process of the job was found on this one."
+NO_PACE = "No pace yet: it comes with the first logged step."
 SHORT = "Nothing is known of its processes, RAM and disk."
 """Where the panel of the device beside it has the reason already."""
 
@@ -28,5 +29,5 @@ def pace_reason(snapshot: Snapshot) -> str:
     if snapshot.unavailable.get("pace"):
         return plain_text(snapshot.unavailable["pace"], 300)
     if snapshot.source == "run":
-        return "No pace yet: it comes with the first logged step."
+        return NO_PACE if snapshot.ending is None else "No tokens/s were logged."
     return "No tokens/s: this job logs none."
