@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import heapq
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from trainwiz.core.telemetry.event_file import Scalar
@@ -11,7 +14,7 @@ from trainwiz.core.telemetry.metrics import NOT_METRICS, finite
 from trainwiz.core.telemetry.tail import ByteTail
 from trainwiz.core.telemetry.trainer_state import value_of
 
-LOG_PATTERNS = ("*.log", "*.out", "*.txt", "*.err")
+LOG_ENDINGS = (".log", ".out", ".txt", ".err")
 LARGEST_DICT_BYTES = 16 * 1024
 BEFORE_BYTES, AFTER_BYTES = 4096, 1024
 """Where a progress bar is looked for around a dict."""
@@ -105,10 +108,14 @@ class StdoutMetrics:
         if said is not None:
             self.step = int(said)
             return self.step
+        before = data[max(0, found.start() - BEFORE_BYTES) : found.start()]
+        if self.max_steps is None:
+            # The first bar is the training's: it stands before the dict where an evaluation's follows.
+            self._look_for_bar(before)
         after = data[found.end() : found.end() + AFTER_BYTES].split(b"{", 1)[0]
         at = self._first_bar(after)
         if at is None:
-            at = self._look_for_bar(data[max(0, found.start() - BEFORE_BYTES) : found.start()])
+            at = self._look_for_bar(before)
         epoch = finite(values.get("epoch"))
         if at is None and epoch is not None and self._total and self._epochs:
             at = round(epoch / self._epochs * self._total)
@@ -168,16 +175,22 @@ def _metrics_of(values: Mapping[str, float]) -> list[str]:
 
 def find_log(folder: Path) -> Path | None:
     """The newest log of a folder in which a Trainer printed metrics; else None. Looks at the end of each."""
-    candidates = []
-    for pattern in LOG_PATTERNS:
-        try:
-            candidates += [(path.stat().st_mtime, path) for path in folder.glob(pattern) if path.is_file()]
-        except OSError:
-            continue
-    for _, path in sorted(candidates, reverse=True)[:50]:
-        if prints_metrics(path):
-            return path
+    for _, path in heapq.nlargest(50, _logs(folder)):
+        if prints_metrics(Path(path)):
+            return Path(path)
     return None
+
+
+def _logs(folder: Path) -> Iterator[tuple[float, str]]:
+    """Time and path of each file that is called like a log. There may be 100,000: no more is asked of a file."""
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.name.endswith(LOG_ENDINGS) and not entry.name.startswith(".") and entry.is_file():
+                    with contextlib.suppress(OSError):
+                        yield entry.stat().st_mtime, entry.path
+    except OSError:
+        return
 
 
 def prints_metrics(path: Path) -> bool:

@@ -87,3 +87,20 @@ def test_a_folder_that_cannot_be_written_does_not_hinder_a_start(
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "file"))
     record_run(run_at(tmp_path / "a"))
     assert recorded_runs() == []
+
+
+def test_what_is_dropped_is_what_was_started_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(registry, "MOST_LINES", 7)
+    monkeypatch.setattr(registry, "KEPT_RUNS", 3)
+    runs = [run_at(tmp_path / str(number)) for number in range(8)]
+    for run in runs:
+        record_run(run)
+    assert recorded_runs() == [runs[7], runs[6], runs[5]]
+
+
+def test_a_relative_path_in_the_list_is_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_at(tmp_path / "relative")
+    monkeypatch.chdir(tmp_path)
+    registry_path().parent.mkdir(parents=True)
+    registry_path().write_text('{"path": "relative"}\n')
+    assert recorded_runs() == []

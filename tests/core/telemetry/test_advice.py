@@ -12,8 +12,8 @@ import pytest
 from trainwiz.core.telemetry.advice import advise
 from trainwiz.core.telemetry.checkpoint_size import LOOK_EVERY_S, CheckpointSize
 from trainwiz.core.telemetry.course import COMPARED_ROWS, Course
-from trainwiz.core.telemetry.metrics import MetricSummary
-from trainwiz.core.telemetry.snapshot import Advice, GpuProcess, GpuReading, HostReading
+from trainwiz.core.telemetry.metrics import MetricSummary, Pace
+from trainwiz.core.telemetry.snapshot import Advice, GpuProcess, GpuReading, HostReading, Planned
 
 from tests.core.telemetry.test_run_source import source_of
 from tests.core.telemetry.written_run import NOW_S, write_json, write_run
@@ -286,3 +286,74 @@ def test_what_a_watcher_writes_is_shown_without_a_change(tmp_path: Path) -> None
     with (folder / "advice.jsonl").open("a") as file:
         file.write(json.dumps({"code": "overfit", "severity": "cleared"}) + "\n")
     assert "overfit" not in {item["code"] for item in source.poll().to_json()["advice"]}
+
+
+@pytest.mark.parametrize(("share", "full"), [(0.95, False), (0.951, True)])
+def test_a_card_is_nearly_full_above_its_limit_only(share: float, full: bool) -> None:
+    card = replace(CARD, memory_total_bytes=1000, memory_used_bytes=int(share * 1000), processes=())
+    assert (said("gpu_memory_full", gpus=[card]) is not None) == full
+
+
+@pytest.mark.parametrize(("free", "short"), [(2 * GIB, False), (2 * GIB - 1, True)])
+def test_little_disk_is_said_below_two_gib(free: int, short: bool) -> None:
+    assert (said("disk_short", host=replace(HOST, disk_free_bytes=free)) is not None) == short
+
+
+@pytest.mark.parametrize(("needed", "fits"), [(100 * GIB, True), (100 * GIB + 1, False)])
+def test_a_checkpoint_fits_to_the_last_byte(needed: int, fits: bool) -> None:
+    assert (said("checkpoint_does_not_fit", host=HOST, checkpoint_bytes=needed) is None) == fits
+
+
+def test_several_idle_cards_are_as_idle_as_the_last_of_them() -> None:
+    cards = [replace(CARD, index=index, idle_since_s=NOW_S - idle_s) for index, idle_s in ((0, 3600.0), (1, 300.0))]
+    found = said("gpu_idle", gpus=cards)
+    assert found is not None and found.text == "GPUs 0 and 1 have done nothing for 5 min."
+
+
+@pytest.mark.parametrize(
+    ("step_s", "code"), [(8.9, "faster_than_plan"), (9.0, None), (22.0, None), (22.1, "slower_than_plan")]
+)
+def test_steps_against_the_plan(step_s: float, code: str | None) -> None:
+    pace = Pace(step_s, None, None, None, None)
+    planned = Planned(step_s=15.0, step_low_s=10.0, step_high_s=20.0)
+    assert [item.code for item in advise(status="running", pace=pace, planned=planned)] == ([code] if code else [])
+
+
+@pytest.mark.parametrize(
+    ("peak", "stepped", "code"),
+    [
+        (122, True, "memory_as_planned"),
+        (123, True, "memory_above_plan"),
+        (123, False, "memory_above_plan"),
+        (72, True, "memory_as_planned"),
+        (71, True, "memory_below_plan"),
+        (71, False, None),
+        (100, False, None),
+    ],
+)
+def test_memory_against_the_plan(peak: int, stepped: bool, code: str | None) -> None:
+    planned = Planned(memory_bytes=100, memory_low_bytes=80, memory_high_bytes=120)
+    metrics = {"loss": MetricSummary(1.0, 1.0, 1, 1.0, 1.0, 0)} if stepped else {}
+    advice = advise(status="running", planned=planned, peak_memory_bytes=peak, metrics=metrics)
+    assert [item.code for item in advice] == ([code] if code else [])
+
+
+def test_an_evaluation_that_stays_does_not_rise() -> None:
+    course = Course()
+    for index, loss in enumerate((2.5, 2.6, 2.6, 2.7)):
+        course.add_rows([{"step": index, "eval_loss": loss, "time_s": NOW_S}])
+    assert said("evaluation_rises", course=course) is None
+
+
+def test_what_is_cleared_is_gone_whatever_the_line_says(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    lines = [{"code": "a", "text": "Was."}, {"code": "a", "severity": "cleared", "text": "It is over."}]
+    (folder / "advice.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert "a" not in {item.code for item in source_of(folder).poll().advice}
+
+
+def test_a_clock_that_was_set_back_is_no_pause() -> None:
+    course = Course()
+    for at in (100.0, 110.0, 120.0, 20.0, 30.0, 40.0):
+        course.add_rows([{"step": 1, "loss": 1.0, "time_s": NOW_S + at}])
+    assert course.pause_s == 10.0

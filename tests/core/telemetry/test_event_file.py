@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.tensor_pb2 import TensorProto
 from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import crc32c as tensorboard_crc32c
 from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c as tensorboard_masked_crc32c
 from trainwiz.core.telemetry.crc32c import SHORT_BYTES, crc32c, masked_crc32c
 from trainwiz.core.telemetry.event_file import EventFileTail, Scalar
+from trainwiz.core.telemetry.event_proto import tensor_scalar
 
 from tests.core.telemetry.event_writers import BEGAN_S, accumulated, record, scalar_event, write_points
 
@@ -264,3 +266,21 @@ def test_a_number_of_more_than_64_bits_ends_nothing(tmp_path: Path, event: bytes
     with path.open("ab") as file:
         file.write(record(event) + record(scalar_event("loss", 2, 0.25).SerializeToString()))
     assert [step for tag, step, *_ in EventFileTail(path).read_new() if tag == "loss"] == [1, 2]
+
+
+def test_steps_below_zero_where_the_event_is_not_the_common_one(tmp_path: Path) -> None:
+    event = scalar_event("loss", -3, 0.5)
+    event.summary.value.add(tag="other", simple_value=2.0)
+    path = write_points(tmp_path / "a", {})
+    with path.open("ab") as file:
+        file.write(record(event.SerializeToString()))
+    assert by_tag(read(EventFileTail(path))) == accumulated(path)
+    assert [step for _, step, *_ in read(EventFileTail(path))] == [-3, -3]
+
+
+@pytest.mark.parametrize(
+    "values", [{"int_val": [-5]}, {"int64_val": [-5]}, {"uint64_val": [1 << 63]}, {"double_val": [-5.5]}]
+)
+def test_whole_tensors_keep_their_sign(values: dict[str, list[float]]) -> None:
+    (expected,) = next(iter(values.values()))
+    assert tensor_scalar(TensorProto(**values).SerializeToString()) == expected

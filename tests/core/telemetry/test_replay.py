@@ -240,3 +240,23 @@ def test_what_watchers_said_later_is_not_shown(run: RunFolder) -> None:
         clock.now_s = now_s
         seen.append({advice.code for advice in source.read_all().advice} & {"early", "late", "final"})
     assert seen == [set(), {"early"}, {"early", "late"}, {"early", "late", "final"}]
+
+
+def test_a_run_that_was_asked_to_stop_is_stopping_from_then_on(run: RunFolder) -> None:
+    state = json.loads(run.state_json.read_text())
+    state.update(status="stopped", stop={"requested_s": BEGIN_S + 86_400 + 90})
+    write_json(run.state_json, state)
+    source, clock = replay(run)
+    for seconds, status in ((60.0, "running"), (105 + 89.0, "running"), (105 + 91.0, "stopping"), (1e6, "stopped")):
+        clock.now_s = seconds
+        assert source.read_all().status == status, seconds
+
+
+def test_two_pauses_count_no_second_twice() -> None:
+    clock = Clock()
+    play = ReplayClock([(0.0, 1_000.0)], 1.0, clock)
+    for now_s, moment_s in ((10.0, 10.0), (30.0, 10.0), (40.0, 20.0), (50.0, 20.0), (55.0, 25.0)):
+        clock.now_s = now_s
+        assert play.moment() == moment_s
+        if now_s < 55.0:
+            play.toggle()

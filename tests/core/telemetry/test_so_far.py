@@ -101,3 +101,32 @@ def test_readings_tell_this_job_from_others() -> None:
     assert (other.mine, other.kind, other.name, other.memory_used_bytes) == (False, "graphics", "xorg", None)
     assert (gpu.job_memory_bytes, gpu.fan_percent, gpu.clock_mhz, gpu.clock_limit_mhz) == (GIB, 40, 1500, 1980)
     assert gpu.memory_history == (float(GIB),)
+
+
+def test_a_clock_that_was_set_back_begins_all_spans_anew() -> None:
+    so_far = SoFar()
+    so_far.add(row(500, hot=True, busy=0.0))
+    so_far.add(row(400, hot=True, busy=0.0))
+    assert so_far.throttled_since_s == so_far.idle_since_s == {"GPU-a": 1e9 + 400}
+
+
+def test_five_percent_is_not_idle() -> None:
+    so_far = SoFar()
+    so_far.add(row(0, busy=5.0))
+    assert so_far.idle_since_s == {}
+    so_far.add(row(1, busy=4.9))
+    assert so_far.idle_since_s == {"GPU-a": 1e9 + 1}
+
+
+def test_free_ram_is_what_is_not_used() -> None:
+    so_far = SoFar()
+    so_far.add({**row(0), "host": {"ram_used_bytes": 3, "ram_total_bytes": 10}})
+    assert so_far.ram.points == ((1e9, 7),)
+
+
+def test_the_earlier_begin_of_what_still_lasts_counts() -> None:
+    so_far = SoFar()
+    so_far.add(row(10, hot=True, busy=0.0))
+    for began_s in (1e9 + 5, 1e9 + 8):
+        so_far.add({**row(11, hot=True, busy=0.0), "so_far": {"throttled_since_s": {"GPU-a": began_s}}})
+        assert so_far.throttled_since_s == {"GPU-a": 1e9 + 5}

@@ -137,3 +137,11 @@ def test_blank_lines_cost_as_little_as_others(tmp_path: Path) -> None:
     assert len(StdoutMetrics(log).read_new()) == 60
     # Where each blank line is tried as the begin of a bar up to the last one, this takes 4 s.
     assert time.process_time() - began_s < 1.0
+
+
+def test_the_bar_of_an_evaluation_is_no_step_of_the_training(tmp_path: Path) -> None:
+    text = BAR.format(percent=10, at=20, rate="2.0s/it") + "\r{'loss': '1.0', 'epoch': '0.1'}\n"
+    text += "\r 90%|█████     | 90/99 [00:00<00:00, 9.0it/s]\r{'eval_loss': '0.9', 'epoch': '0.1'}\n"
+    metrics = StdoutMetrics(log(tmp_path, text))
+    assert [(name, step) for name, step, _, _ in metrics.read_new()] == [("loss", 20), ("eval_loss", 20)]
+    assert metrics.step_s == 2.0

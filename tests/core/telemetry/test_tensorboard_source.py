@@ -211,3 +211,18 @@ def test_hyperparameters_with_yaml_tags_run_nothing(tmp_path: Path) -> None:
     (tmp_path / "hparams.yaml").write_text("a: !!python/object/apply:os.system ['touch pwned']\n")
     assert look(tmp_path).hyperparameters == {}
     assert not (tmp_path / "pwned").exists()
+
+
+def test_what_two_launches_wrote_is_counted_until_a_restart_says_that_it_no_longer_holds(tmp_path: Path) -> None:
+    write_points(tmp_path, {"loss": [(1, 1.0), (2, math.nan), (3, 9.0)]}, suffix=".a")
+    write_points(tmp_path, {"loss": [(2, 0.5)]}, suffix=".b")
+    both = look(tmp_path).metrics["loss"]
+    assert (both.count, both.non_finite, both.maximum) == (4, 1, 9.0)
+    write_points(tmp_path, {"loss": [(2, 0.25)]}, purge_step=2, suffix=".c")
+    again = look(tmp_path).metrics["loss"]
+    assert (again.count, again.non_finite, again.maximum, again.last) == (2, 0, 1.0, 0.25)
+
+
+def test_rows_without_a_step_are_numbered_from_zero(tmp_path: Path) -> None:
+    (tmp_path / "metrics.csv").write_text("loss,epoch\n3.0,0\n2.0,1\n")
+    assert look(tmp_path).metrics["loss"].last_step == 1
