@@ -189,3 +189,11 @@ def test_killed_at_any_moment_it_is_one_whole_file(tmp_path: Path) -> None:
         assert tail.garbage_lines <= 8
         assert path.stat().st_size < 50_000
         start = int(rows[-1]) + 1
+
+
+def test_the_thinned_file_is_as_readable_as_the_one_before(tmp_path: Path) -> None:
+    path = tmp_path / "system.jsonl"
+    path.touch()
+    path.chmod(0o640)
+    assert fill(small(path), range(700)) > 0
+    assert path.stat().st_mode & 0o777 == 0o640
