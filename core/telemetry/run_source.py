@@ -154,9 +154,8 @@ class RunSource(Source):
             step=step,
             max_steps=max_steps,
             epoch=metrics.epoch,
-            eta_s=None
-            if ended or state.status == "stopping"
-            else _eta_s(step, max_steps, pace.wall_step_s or pace.step_s),
+            # A start may begin anew, and a stop ends long before the last step.
+            eta_s=_eta_s(step, max_steps, pace.wall_step_s or pace.step_s) if state.status == "running" else None,
             started_s=state.started_s,
             ended_s=state.ended_s,
             pace=pace,

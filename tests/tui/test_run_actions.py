@@ -80,6 +80,8 @@ async def test_the_stop_dialog_says_what_each_way_costs(tmp_path: Path) -> None:
         assert "up to 12 min of work are computed again" in words_of(pilot, "#with-checkpoint")
         buttons = [button.action for button in pilot.app.screen.query(ActionButton)]
         assert buttons == ["checkpoint", "cancel", "now"]
+        await pilot.press("enter")
+        assert "Asking the run to stop." in said(pilot.app)
 
 
 @pytest.mark.parametrize(("key", "focused"), [("s", "checkpoint"), ("S", "now")])

@@ -69,6 +69,7 @@ class RunActions(Screen[None]):
 
     def _stop(self, how: str | None) -> None:
         if how is not None:
+            self.notify("Asking the run to end now." if how == "now" else "Asking the run to stop.", markup=False)
             self._ask_to_stop(now=how == "now")
 
     @work(thread=True, group="act", exit_on_error=False)
