@@ -62,10 +62,10 @@ _RANK = re.compile(
 )
 
 _TQDM = re.compile(
-    r"(?P<name>.*?)\s*\b(?P<percent>\d{1,3})%\|[^|]*"
+    r"(?P<name>.*?)\b(?P<percent>\d{1,3})%\|[^|]*"
     r"(?:\|\s*(?P<at>[\d.,]+\w?)/(?P<total>[\d.,]+\w?|\?)\s*(?:\[[^\]\n]*\]?)?)?"
 )
-_TQDM_OPEN = re.compile(r"(?P<name>.*?)(?<![\w.])[\d.,]+\w*(?: [a-z]+)? ?\[\d[\d:]*\d, [^\]\n]*(?:/s|s/)[^\]\n]*\]")
+_TQDM_OPEN = re.compile(r"(?P<name>.*?)(?<![\w.,])[\d.,]++\w*+(?: [a-z]+)? ?\[\d[\d:]*\d, [^\]\n]*(?:/s|s/)[^\]\n]*\]")
 _KERAS = re.compile(r"\s*(?P<at>\d+)/(?P<total>\d+) (?:\[[=>.]*\]|[━╸╺ ]*\s).*")
 _REWRITTEN = re.compile(r"\r|\x1b\[\d*A")
 

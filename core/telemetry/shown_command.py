@@ -33,7 +33,15 @@ _SECRET_VALUE = re.compile(
 """Values that are secret by their form: tokens of well-known services."""
 _HEX_KEY = re.compile(r"[0-9a-fA-F]{32,}")
 _URL_LOGIN = re.compile(r"(?P<scheme>[a-z][a-z0-9+.\-]*://)[^/\s@]+@", re.IGNORECASE)
-_JSON_PAIR = re.compile(r'(?P<before>"(?P<name>[^"]+)"\s*:\s*")[^"]*"')
+_PAIR = re.compile(
+    r"""(?P<before>(?P<around>["'])(?P<name>[^"']+)(?P=around)\s*:\s*(?P<quote>["']))(?:(?!(?P=quote)).)*(?P=quote)""",
+    re.DOTALL,
+)
+"""Of JSON or a printed dict."""
+_HEADER = re.compile(r"\b(?P<name>authorization|cookie|(?:x-)?(?:api-key|auth-token))\s*:[^\"'\r\n]*", re.IGNORECASE)
+"""Of HTTP, as words of a command name it."""
+_PIECE = re.compile(r"""(?:[^\s"']|"[^"]*"|'[^']*'|["'])+""")
+"""Of a command within a word; what is quoted there stays together."""
 
 
 def shown_words(command: Sequence[str]) -> list[str]:
@@ -57,9 +65,18 @@ def _shown(command: Sequence[str]) -> Iterator[str]:
             follows_a_name = False
             continue
         follows_a_name = "=" not in word and word.startswith("-") and _is_secret(word.lstrip("-"))
-        text = _JSON_PAIR.sub(_without_value, word)
+        text = _HEADER.sub(rf"\g<name>:{HIDDEN}", _PAIR.sub(_without_value, word))
         # A command within a word, as of `bash -c "HF_TOKEN=... python train.py"`.
-        yield " ".join(_shown(text.split(" "))) if " " in text else _without_secrets(text)
+        yield _within(text) if len(text.split()) > 1 else _without_secrets(text)
+
+
+def _within(text: str) -> str:
+    """A command within a word, of which a part may be quoted once more."""
+    pieces = _PIECE.findall(text)
+    if len(pieces) > 1:
+        return " ".join(_shown(pieces))
+    quoted = text[0] == text[-1] and text[0] in "\"'"
+    return text[0] + _within(text[1:-1]) + text[0] if quoted else _without_secrets(text)
 
 
 def _is_secret(name: str) -> bool:
@@ -76,7 +93,7 @@ def _without_secrets(word: str) -> str:
 
 
 def _without_value(pair: re.Match[str]) -> str:
-    return f'{pair["before"]}{HIDDEN}"' if _is_secret(pair["name"]) else pair[0]
+    return f"{pair['before']}{HIDDEN}{pair['quote']}" if _is_secret(pair["name"]) else pair[0]
 
 
 def short_command(command: Sequence[str]) -> str:

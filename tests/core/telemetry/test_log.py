@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from trainwiz.core.telemetry.log import LONGEST_LINE, level_of
+from trainwiz.core.telemetry.log import LONGEST_LINE, bar_of, level_of
 from trainwiz.core.telemetry.log_lines import LogLines
 
 
@@ -156,3 +156,21 @@ def test_unchanged_lines_are_the_same_object() -> None:
     assert log.lines() is lines
     log.feed("two\n")
     assert log.lines() is not lines
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "%|" + " " * 1990,
+        " " * 1990 + "12345%|",
+        "[/s" + "1,1" * 660,
+        "[/s" + "1" * 1990,
+        "[/s " + ("1" * 44 + ",") * 44,
+    ],
+    ids=["spaces behind", "spaces before", "commas", "digits", "groups"],
+)
+def test_no_line_is_dear_to_look_at(line: str) -> None:
+    began_s = time.process_time()
+    assert bar_of(line) is None
+    # A pattern that tries every split of the line takes 70 ms and more.
+    assert time.process_time() - began_s < 0.02

@@ -75,3 +75,21 @@ def test_the_short_form_names_programs_without_folders() -> None:
     launched = ["/opt/bin/python3", "/opt/bin/accelerate", "launch", "/home/me/train.py"]
     assert short_command(launched) == "accelerate launch /home/me/train.py"
     assert short_command([]) == ""
+
+
+@pytest.mark.parametrize(
+    ("command", "left_out"),
+    [
+        (["bash", "-c", "python t.py --password 'my secret phrase' --epochs 3"], ["my", "secret phrase", "phrase"]),
+        (["bash", "-c", 'PASSWORD="my secret phrase" python t.py --epochs 3'], ["my", "phrase"]),
+        (["bash", "-c", "set -e\nHF_TOKEN=abc\tpython t.py --epochs 3"], ["abc"]),
+        (["python", "t.py", "--options", "{'hf_token': 'abc', 'x': 1}", "--epochs", "3"], ["abc"]),
+        (["python", "t.py", "--header", "Authorization: Bearer abc", "--epochs", "3"], ["Bearer", "abc"]),
+        (["bash", "-c", "curl -H 'X-Api-Key: abc' host; python t.py --epochs 3"], ["abc"]),
+        (["sh", "-c", 'srun bash -c "python t.py --epochs 3 --token abc"'], ["abc"]),
+    ],
+)
+def test_a_secret_of_several_words_goes_as_a_whole(command: list[str], left_out: list[str]) -> None:
+    shown = shown_command(command)
+    assert "***" in shown and "t.py" in shown and "--epochs 3" in shown
+    assert not [part for part in left_out if part in shown], shown
