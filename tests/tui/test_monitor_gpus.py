@@ -133,6 +133,9 @@ async def test_eight_cards_at_every_size(
         # Without a line for each, a cell for each: its number apart from the figures, which the title names.
         assert "busy, GiB" in str(panel.border_title)
         assert "0: 90%  6.0 1: 91%  7.0 2:" in panel.content().plain
+        await pilot.resize_terminal(*WIDE)
+        await pilot.pause(0.1)
+        assert "busy, GiB" not in str(panel.border_title)
 
 
 async def test_a_card_that_is_used_whole_says_nothing_of_slices(

@@ -70,6 +70,10 @@ class DevicePanel(MonitorPanel):
     def on_blur(self) -> None:
         self.refresh()
 
+    def on_resize(self) -> None:
+        # With less room the cards share lines, and the title names the figures.
+        self._show_title(self.has_focus)
+
     def show(self, snapshot: Snapshot) -> None:
         wanted = self._wanted_lines(snapshot, self.content_size.width)
         if wanted != self._lines_wanted:
