@@ -114,7 +114,8 @@ class RunFolder:
         return self.path / f"failure-rank{rank}.json"
 
     def is_run(self) -> bool:
-        return self.run_yaml.is_file()
+        """False also where that may not be known: Path.is_file() would raise PermissionError below a closed folder."""
+        return os.path.isfile(self.run_yaml)  # noqa: PTH113
 
 
 def write_atomic(path: Path, text: str) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from trainwiz.core.run.processid import identify
 from trainwiz.core.telemetry.checkpoint_size import CheckpointSize
 from trainwiz.core.telemetry.job import Job, job_of, training_tops
-from trainwiz.core.telemetry.job_arguments import output_paths
+from trainwiz.core.telemetry.job_arguments import named_paths, output_paths
 from trainwiz.core.telemetry.job_metrics import CLOCK_SLACK_S, EVENT_FILE, Clues, clues_of
 from trainwiz.core.telemetry.live_machine import LiveMachine
 from trainwiz.core.telemetry.machine_history import MachineHistory
@@ -37,14 +37,16 @@ def job_writing_to(path: Path, files: Iterable[Path], table: ProcessTable) -> Jo
     """The job of this machine that writes to `path`, as far as this user sees it.
 
     It has a file of it open for writing, began one of the event files in `files`, or has `path` as the
-    output folder on its command line.
+    output folder on its command line; or names it there in any way, and one of `files` was written since.
     """
+    files = tuple(files)
     writer = next((pid for pid in map(began, files) if pid is not None and table.is_alive(pid)), None)
     place = path.resolve()
     if writer is None:
         writer = next((one for pid in table.members if (one := _writer_below(pid, place, table)) is not None), None)
     if writer is None:
-        writer = next((top for top in training_tops(table) if _is_output_of(top, place, table)), None)
+        written_s = max(map(_written_s, files), default=0.0)
+        writer = next((top for top in training_tops(table) if _is_output_of(top, place, written_s, table)), None)
     return None if writer is None else job_of(writer, table)
 
 
@@ -86,13 +88,29 @@ def _feeds(pid: int, pipe: str) -> bool:
     return any(file.name == pipe and file.descriptor in (1, 2) for file in open_files(pid) or ())
 
 
-def _is_output_of(top: int, place: Path, table: ProcessTable) -> bool:
-    """Whether `place` is the output folder that the job's command names, or lies in it."""
+def _is_output_of(top: int, place: Path, written_s: float, table: ProcessTable) -> bool:
+    """Whether `place` is the output folder that the job's command names, or lies in it; or is named there
+    as anything, and was written to (`written_s`) since the job began, as what it only reads would not be."""
     for pid in table.tree(top):
         cwd = working_folder(pid)
-        if cwd is not None and any(_holds(named, place) for named in output_paths(table.command(pid), cwd)):
+        if cwd is None:
+            continue
+        command = table.command(pid)
+        if any(_holds(named, place) for named in output_paths(command, cwd)):
+            return True
+        process = identify(pid)
+        if process is None or written_s < process.create_time:
+            continue
+        if any(_holds(named, place) and _holds(place, named) for named in named_paths(command, cwd)):
             return True
     return False
+
+
+def _written_s(file: Path) -> float:
+    try:
+        return file.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def _holds(folder: Path, place: Path) -> bool:

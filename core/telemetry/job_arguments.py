@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwiz.core.json_text import parse_json
+from trainwiz.core.telemetry.paths import at_home
 
 _OUTPUT = re.compile(
     r"(.*[._-])?(output[_-]?(dir|path|folder)|out[_-]?dir|logging[_-]?dir|log[_-]?dir|logdir|tensorboard[_-]?(log[_-]?)?dir"
@@ -26,7 +27,13 @@ def output_paths(command: Sequence[str], cwd: Path) -> list[Path]:
     Whether they exist is not asked.
     """
     named = [*_from_options(command), *_from_configs(command, cwd)]
-    return list(dict.fromkeys(cwd / Path(text).expanduser() for text in named if text and "\0" not in text))
+    return list(dict.fromkeys(cwd / at_home(Path(text)) for text in named if text and "\0" not in text))
+
+
+def named_paths(command: Sequence[str], cwd: Path) -> list[Path]:
+    """Every word after the first that can be a path, whatever it is for: inputs and outputs."""
+    words = [word for word in command[1:] if word and not word.startswith("-") and "\0" not in word]
+    return [cwd / at_home(Path(word)) for word in words]
 
 
 def _from_options(command: Sequence[str]) -> Iterator[str]:

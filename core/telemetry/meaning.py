@@ -6,6 +6,7 @@ import difflib
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trainwiz.core.errors import UsageError, usage_error
 from trainwiz.core.plain import plain_text
@@ -14,14 +15,18 @@ from trainwiz.core.run.listing import run_folders
 from trainwiz.core.run.names import DEFAULT_ROOT
 from trainwiz.core.run.registry import recorded_runs
 from trainwiz.core.telemetry.discovery import Found, default_target, list_jobs, target_of_job
-from trainwiz.core.telemetry.gpu_jobs import Card, cards
 from trainwiz.core.telemetry.job import Job, job_of, stands_above, trainings_below
+from trainwiz.core.telemetry.paths import at_home, is_file
 from trainwiz.core.telemetry.process_table import ProcessTable
 from trainwiz.core.telemetry.target import Target
+
+if TYPE_CHECKING:
+    from trainwiz.core.telemetry.gpu_jobs import Card
 
 _GPU = re.compile(r"gpu(?::(?P<card>.*))?", re.IGNORECASE)
 _PID = re.compile(r"[0-9]+")
 LARGEST_PID = 2**31 - 1
+SHORTEST_YEAR = 4
 NAMES_SHOWN = 5
 LONGEST_SHOWN = 80
 
@@ -39,7 +44,7 @@ def meaning_of(text: str) -> Target:
         return on_gpu(gpu["card"])
     if _PID.fullmatch(text):
         return _numbered(text)
-    path = _at_home(Path(text))
+    path = at_home(Path(text))
     if text and _exists(path):
         return at_path(path)
     return _by_part_of_a_name(text)
@@ -68,7 +73,7 @@ def at_path(path: Path) -> Target:
 
     if RunFolder(path).is_run():
         return Target.of_run(RunFolder(path))
-    if path.is_file() and RunFolder(path.parent).is_run():
+    if is_file(path) and RunFolder(path.parent).is_run():
         return Target.of_run(RunFolder(path.parent))
     found = recognise(path)
     if isinstance(found, Target):
@@ -96,6 +101,9 @@ def of_process(pid: int) -> Target:
 
 def on_gpu(card: str | None) -> Target:
     """The job that computes on a card ("0", or the beginning of its UUID), or on any. Raises UsageError."""
+    # Reading cards loads much that no other word needs.
+    from trainwiz.core.telemetry.gpu_jobs import cards
+
     found, reason = cards()
     if reason is not None:
         raise usage_error("no_gpu", "gpu", f"There is no GPU to look at: {reason}.")
@@ -149,7 +157,8 @@ def _numbered(text: str) -> Target:
     except UsageError:
         if _exists(Path(text)):
             return at_path(Path(text))
-        if any(name.startswith(text) for name in _run_names()):
+        # "2" begins the name of every run of this millennium; who names a process that has ended means no run.
+        if len(text) >= SHORTEST_YEAR and any(name.startswith(text) for name in _run_names()):
             return _by_part_of_a_name(text)
         raise
 
@@ -208,14 +217,6 @@ def _name(target: Target) -> str:
     return plain_text(target.name if here else target.path)
 
 
-def _at_home(path: Path) -> Path:
-    """With "~" and "~name" replaced; as it is where there is no such user."""
-    try:
-        return path.expanduser()
-    except RuntimeError:
-        return path
-
-
 def _exists(path: Path) -> bool:
     try:
         return path.exists() or path.is_symlink()
@@ -227,6 +228,6 @@ def _exists(path: Path) -> bool:
 
 def _entries(folder: Path) -> list[str]:
     try:
-        return [entry.name for entry in _at_home(folder).iterdir()]
+        return [entry.name for entry in at_home(folder).iterdir()]
     except OSError:
         return []

@@ -29,6 +29,14 @@ def may_be_there(path: Path) -> bool:
     return True
 
 
+def at_home(path: Path) -> Path:
+    """With "~" and "~name" replaced; as it is where there is no such user."""
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        return path
+
+
 def open_at_once(name: str, flags: int) -> int:
     """An opener for `open`: of a pipe or device, whose opening or reading could wait for ever, it raises OSError."""
     descriptor = os.open(name, flags | getattr(os, "O_NONBLOCK", 0))

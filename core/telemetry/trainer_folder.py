@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainwiz.core.telemetry.event_runs import EventRuns
+from trainwiz.core.telemetry.event_runs import SHARE_OF_A_CORE_FOR_LOOKS, EventRuns
 from trainwiz.core.telemetry.foreign import ForeignSource, Reading
 from trainwiz.core.telemetry.metrics import MetricSummary, Pace, finite
 from trainwiz.core.telemetry.model_name import model_name
@@ -124,8 +124,10 @@ class TrainerSource(ForeignSource):
 
     def _read_log(self, state: TrainerState | None, deadline: float) -> bool:
         if self._log is None and self._folder is not None and time.monotonic() >= self._next_look_for_log:
-            self._next_look_for_log = time.monotonic() + LOOK_FOR_LOG_S
+            started_s = time.thread_time()
             found = find_log(self._folder)
+            cost_s = time.thread_time() - started_s
+            self._next_look_for_log = time.monotonic() + max(LOOK_FOR_LOG_S, cost_s / SHARE_OF_A_CORE_FOR_LOOKS)
             self._log = TrainerLog(found) if found is not None else None
         return self._log is not None and self._log.read(deadline, state.logging_steps if state else None)
 

@@ -136,9 +136,11 @@ def state_files(folder: Path) -> list[Path]:
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
+                # There may be 100,000 other files, and this is asked at each look.
+                if not entry.name.startswith("checkpoint-"):
+                    continue
                 checkpoint = CHECKPOINT.match(entry.name)
-                path = Path(entry.path, TRAINER_STATE)
-                if checkpoint and may_be_there(path):
+                if checkpoint and may_be_there(path := Path(entry.path, TRAINER_STATE)):
                     found.append((int(checkpoint[1]), path))
     except OSError:
         return []

@@ -45,3 +45,9 @@ def test_broken_config_files_name_nothing(tmp_path: Path, text: str) -> None:
     for name in ("c.json", "c.yaml"):
         (tmp_path / name).write_text(text, encoding="latin-1")
         assert output_paths(["python", "t.py", name, "missing.json", "."], tmp_path) == []
+
+
+def test_a_home_that_nobody_has_is_a_name_like_others(tmp_path: Path) -> None:
+    assert output_paths(["python", "x.py", "--output_dir", "~nobody-has-this-name"], tmp_path) == [
+        tmp_path / "~nobody-has-this-name"
+    ]

@@ -13,10 +13,12 @@ from trainwiz.core.telemetry.discovery import find_target
 from trainwiz.core.telemetry.live_machine import LiveMachine
 from trainwiz.core.telemetry.machine_history import MachineHistory
 from trainwiz.core.telemetry.on_machine import while_it_runs, with_machine
+from trainwiz.core.telemetry.process_table import ProcessTable
 from trainwiz.core.telemetry.snapshot import Snapshot
 from trainwiz.core.telemetry.target import open_source
 
 from tests.core.telemetry.foreign_jobs import python, started, wait_for, write_scripts
+from tests.core.telemetry.test_trainer_state import checkpoint
 from tests.fakes.nvml import GIB, FakeGpu, FakeNvml, fixtures
 
 fake_nvml = fixtures.fake_nvml
@@ -131,3 +133,21 @@ def test_another_users_process_has_values_and_reasons(tmp_path: Path) -> None:
 def test_files_that_rest_are_of_a_running_job_while_it_lives() -> None:
     assert while_it_runs(bare("quiet")).status == "running"
     assert while_it_runs(bare("finished")).status == "finished"
+
+
+def test_a_folder_that_a_job_only_names_is_its_output_once_it_is_written_to(tmp_path: Path) -> None:
+    """`torchrun train.py out` says not what `out` is: what was there before and did not change is read, not written."""
+    scripts = write_scripts(tmp_path)
+    left = checkpoint(tmp_path / "out", 10)
+    os.utime(left, (1_000, 1_000))
+    with started(python(str(scripts / "torchrun"), str(scripts / "train.py"), "out"), tmp_path) as job:
+        wait_for(lambda: len(ProcessTable().tree(job.pid)) > 1)
+        source = open_source(find_target(str(tmp_path / "out")))
+        assert source.read_all().processes == ()
+        source.close()
+        checkpoint(tmp_path / "out", 20)
+        source = open_source(find_target(str(tmp_path / "out")))
+        snapshot = source.read_all()
+        source.close()
+    assert job.pid in [process.pid for process in snapshot.processes]
+    assert (snapshot.status, snapshot.step) == ("running", 20)

@@ -222,3 +222,44 @@ def test_a_part_of_the_kernel_is_no_job() -> None:
 def test_a_home_that_nobody_has_is_no_path() -> None:
     with pytest.raises(UsageError, match="There is no file or folder '~nobody-has-this-name/out'"):
         find_target("~nobody-has-this-name/out")
+
+
+def test_a_closed_folder_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "closed" / "out").mkdir(parents=True)
+    tmp_path.chmod(0)
+    try:
+        for text in (tmp_path, tmp_path / "closed", tmp_path / "closed" / "out"):
+            assert "Permission denied" in refused_to_nobody(str(text))
+    finally:
+        tmp_path.chmod(0o700)
+
+
+def refused_to_nobody(text: str) -> str:
+    """What `find_target` says to a user without rights; root may read everything."""
+    with pytest.raises(UsageError):
+        find_target("/dev/null")  # everything is imported before rights are given up
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            if os.geteuid() == 0:
+                os.setgroups([])
+                os.setuid(65534)
+            find_target(text)
+        except (UsageError, OSError, ImportError) as error:
+            os.write(writer, f"{error}"[:1000].encode() if isinstance(error, UsageError) else repr(error).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    os.waitpid(child, 0)
+    with os.fdopen(reader) as answer:
+        said = answer.read()
+    assert "Error(" not in said, said
+    return said
+
+
+def test_a_short_number_of_a_process_that_has_ended_opens_no_run(here: Path) -> None:
+    """ "2" begins the name of every run; kthreadd, or nothing, has that number."""
+    make_run(here / "runs" / "2026-11-22_0240-protein")
+    with pytest.raises(UsageError, match=r"rocess 2 "):
+        find_target("2")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core.telemetry.stdout_metrics import StdoutMetrics, find_log, prints_metrics
+from trainwiz.core.telemetry.trainer_state import state_files
 
 BAR = "\r  {percent}%|███       | {at}/200 [00:10<00:90,  {rate}]"
 
@@ -145,3 +146,13 @@ def test_the_bar_of_an_evaluation_is_no_step_of_the_training(tmp_path: Path) -> 
     metrics = StdoutMetrics(log(tmp_path, text))
     assert [(name, step) for name, step, _, _ in metrics.read_new()] == [("loss", 20), ("eval_loss", 20)]
     assert metrics.step_s == 2.0
+
+
+def test_a_folder_of_many_files_costs_little(tmp_path: Path) -> None:
+    for number in range(20_000):
+        (tmp_path / f"{number}.bin").touch()
+    (tmp_path / "train.log").write_text("{'loss': 1.0, 'epoch': 0.1}\n")
+    began_s = time.process_time()
+    assert find_log(tmp_path) == tmp_path / "train.log"
+    assert state_files(tmp_path) == []
+    assert time.process_time() - began_s < 0.25
