@@ -109,12 +109,14 @@ class MonitorCommand(typer.core.TyperCommand):
 
 def replay_without_speed(args: Sequence[str]) -> list[str]:
     """`--replay` before anything that is no number means `--replay 60`."""
+    from trainwiz.core.telemetry.replay_clock import DEFAULT_SPEED
+
     result: list[str] = []
     for position, argument in enumerate(args):
         result.append(argument)
         following = args[position + 1] if position + 1 < len(args) else ""
         if argument == "--replay" and not SPEED.fullmatch(following):
-            result.append("60")
+            result.append(f"{DEFAULT_SPEED:g}")
     return result
 
 

@@ -49,8 +49,6 @@ class Event:
     texts: list[tuple[str, str]] = field(default_factory=list)
     others: list[str] = field(default_factory=list)
     """Kinds of what is not a scalar ("images", "text"), one for each value."""
-    tags: int = 0
-    """Values of any kind."""
 
 
 def parse_event(data: bytes, scalar_tensors: set[str]) -> Event:
@@ -91,7 +89,6 @@ def _read_value(data: bytes, event: Event, scalar_tensors: set[str]) -> None:
             plugin = _plugin_name(value)
         elif number in _VALUE_KINDS:
             kind = _VALUE_KINDS[number]
-    event.tags += 1
     if scalar is None and tensor is not None:
         if plugin == "scalars":
             scalar_tensors.add(tag)

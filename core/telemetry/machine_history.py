@@ -15,7 +15,7 @@ from trainwiz.core.telemetry.so_far import limited_by_heat as limited_by_heat
 
 KEPT_SAMPLES = 240
 GPU_CHARTS = ("utilization_percent", "temperature_c", "power_w", "memory_used_bytes")
-HOST_CHARTS = ("cpu_percent", "ram_used_bytes")
+HOST_CHARTS = ("cpu_percent",)
 IN, OUT = "in_bytes_per_s", "out_bytes_per_s"
 
 Chart = deque[float | None]
@@ -131,7 +131,6 @@ class MachineHistory:
             disk_span_s=self.so_far.disk.span_s or None,
             ram_lasts_s=self.so_far.ram.lasts_s(),
             ram_span_s=self.so_far.ram.span_s or None,
-            ram_history=self._host.of("ram_used_bytes"),
             cpu_history=self._host.of("cpu_percent"),
             traffic=tuple(map(self._traffic_reading, objects_in(self.latest.get("traffic")))),
             sample=host,

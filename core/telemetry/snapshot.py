@@ -105,8 +105,6 @@ class HostReading:
     ram_lasts_s: float | None = None
     """How long the free RAM lasts likewise."""
     ram_span_s: float | None = None
-    ram_history: tuple[float | None, ...] = ()
-    """Used bytes."""
     cpu_history: tuple[float | None, ...] = ()
     traffic: tuple[TrafficReading, ...] = ()
     sample: Mapping[str, Any] = field(default_factory=dict)

@@ -25,8 +25,6 @@ class TrainerArguments:
 
     max_steps: int | None = None
     epochs: float | None = None
-    samples_of_a_device: int | None = None
-    """Samples of one optimizer step on one device: batch times accumulation."""
     shown: Mapping[str, str] = field(default_factory=dict)
 
     def steps_in_all(self, step: int | None, epoch: float | None) -> int | None:
@@ -46,13 +44,10 @@ def parse_arguments(text: str) -> TrainerArguments:
         return TrainerArguments()
     if not isinstance(document, dict):
         return TrainerArguments()
-    batch = _positive(document.get("per_device_train_batch_size")) or _positive(document.get("train_batch_size"))
-    accumulation = _positive(document.get("gradient_accumulation_steps"))
     max_steps, epochs = _positive(document.get("max_steps")), _positive(document.get("num_train_epochs"))
     return TrainerArguments(
         max_steps=int(max_steps) if max_steps else None,
         epochs=epochs,
-        samples_of_a_device=int(batch * accumulation) if batch and accumulation else None,
         shown={key: as_text(document[key]) for key in SHOWN if document.get(key) not in (None, False, "", [], {})},
     )
 

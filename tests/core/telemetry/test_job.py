@@ -94,6 +94,7 @@ def test_two_trainings_below_one_shell_are_told_apart(scripts: Path) -> None:
         # Between fork and exec a child still shows the shell's command.
         wait_for(lambda: trainings_below(shell.pid, ProcessTable()) == pids[1:])
         assert {job(pid).pid for pid in pids[1:]} == set(pids[1:])
+        assert job(shell.pid).pid == shell.pid, "which of the two is meant is not known"
 
 
 def test_ranks_whose_launcher_was_killed_stay_one_job(scripts: Path) -> None:

@@ -127,3 +127,21 @@ def test_a_large_log_is_searched_in_bounded_memory(tmp_path: Path, line_end: byt
     tracemalloc.stop()
     assert part.lines[0].start == 0
     assert peak < 24 * 1024 * 1024
+
+
+def test_an_unfinished_last_line_is_read_again_after_a_look_from_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text("one\ntw")
+    part = LogFile(path).search()
+    assert texts(part) == ["one", "tw"] and part.at_end
+    with path.open("a") as file:
+        file.write("o\n")
+    assert texts(LogFile(path).search(after=part.end)) == ["two"]
+
+
+def test_what_was_printed_behind_a_bar_stays_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text("a\n 50%|#| 1/2 [00:01<00:01,  1.2it/s]behind\nb\n")
+    part = LogFile(path).search(after=0, limit=2)
+    assert texts(part) == ["a", " 50%|#| 1/2 [00:01<00:01,  1.2it/s]", "behind"]
+    assert texts(LogFile(path).search(after=part.end)) == ["b"]

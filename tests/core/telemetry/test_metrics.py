@@ -143,3 +143,10 @@ def test_smoothing_reduces_noise_and_keeps_the_start() -> None:
     assert line[0] == values[0]
     spread = [abs(a - 3.0 * math.exp(-index / 30)) for index, a in enumerate(line) if a is not None]
     assert sum(spread[20:-20]) / len(spread[20:-20]) < 0.08
+
+
+@pytest.mark.parametrize(("waited_s", "share"), [(0.5, 0.25), (2.0, 1.0), (3.0, 1.0)])
+def test_the_data_wait_is_a_share_of_a_step(waited_s: float, share: float) -> None:
+    metrics = Metrics()
+    metrics.add_rows([{"step": 1, "loss": 1.0, "step_s": 2.0, "data_wait_s": waited_s}])
+    assert metrics.pace().data_wait == share
