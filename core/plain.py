@@ -13,6 +13,9 @@ _ESCAPE_SEQUENCE = re.compile(
     re.DOTALL,
 )
 
+_SELECTORS = {0xFE0E: None, 0xFE0F: None}
+"""Choose between the text and the picture of a character, and with it its width."""
+
 
 def plain_text(text: object, limit: int | None = None) -> str:
     """One line without control characters; longer than `limit` characters ends in "…".
@@ -34,6 +37,9 @@ def plain_text(text: object, limit: int | None = None) -> str:
             if character in "\t\n\r\v\f" or unicodedata.category(character) not in {"Cc", "Cf", "Cs", "Co"}
         )
     )
+    if not line.isascii():
+        # A heart with a selector is one cell wide in some terminals and two in others; without it all agree.
+        line = line.translate(_SELECTORS)
     if limit is not None and len(line) > limit:
         return line[: max(limit - 1, 0)] + "…"
     return line

@@ -145,6 +145,29 @@ class RunSource(Source):
             # Nothing is used up any more.
             host = replace(host, disk_lasts_s=None, ram_lasts_s=None)
         peak_memory_bytes = self._peak_memory_bytes(on_cpu)
+        advice = advise(
+            status=state.status,
+            metrics=summaries,
+            non_finite_steps={"loss": metrics.non_finite_steps("loss")},
+            pace=pace,
+            gpus=() if on_cpu else gpus,
+            host=host,
+            planned=planned,
+            peak_memory_bytes=peak_memory_bytes,
+            course=self._course,
+            checkpoint_bytes=None if ended else self._checkpoint_size.next_bytes(),
+            now_s=now,
+            began_s=state.attempts[-1].started_s if state.attempts else None,
+            heartbeat_s=state.heartbeat_s,
+            recorded=[
+                *engine_findings(state.engine),
+                *state.advice,
+                *self._advice_file.read(),
+                *({"text": note, "severity": "note", "code": "note"} for note in state.notes),
+                *({"text": note.words, "severity": "note", "code": "your_note"} for note in newest_first(self._notes)),
+            ],
+        )
+        stalled = any(item.code == "stalled" for item in advice)
         return Snapshot(
             source="run",
             path=str(self.folder.path),
@@ -154,8 +177,10 @@ class RunSource(Source):
             step=step,
             max_steps=max_steps,
             epoch=metrics.epoch,
-            # A start may begin anew, and a stop ends long before the last step.
-            eta_s=_eta_s(step, max_steps, pace.wall_step_s or pace.step_s) if state.status == "running" else None,
+            # A start may begin anew, a stop ends long before the last step, and what stands still does not finish.
+            eta_s=_eta_s(step, max_steps, pace.wall_step_s or pace.step_s)
+            if state.status == "running" and not stalled
+            else None,
             started_s=state.started_s,
             ended_s=state.ended_s,
             pace=pace,
@@ -170,31 +195,7 @@ class RunSource(Source):
             planned=planned,
             engine=state.engine,
             ending=ending_of(state, self.folder, step, max_steps, metrics) if ended else None,
-            advice=advise(
-                status=state.status,
-                metrics=summaries,
-                non_finite_steps={"loss": metrics.non_finite_steps("loss")},
-                pace=pace,
-                gpus=() if on_cpu else gpus,
-                host=host,
-                planned=planned,
-                peak_memory_bytes=peak_memory_bytes,
-                course=self._course,
-                checkpoint_bytes=None if ended else self._checkpoint_size.next_bytes(),
-                now_s=now,
-                began_s=state.attempts[-1].started_s if state.attempts else None,
-                heartbeat_s=state.heartbeat_s,
-                recorded=[
-                    *engine_findings(state.engine),
-                    *state.advice,
-                    *self._advice_file.read(),
-                    *({"text": note, "severity": "note", "code": "note"} for note in state.notes),
-                    *(
-                        {"text": note.words, "severity": "note", "code": "your_note"}
-                        for note in newest_first(self._notes)
-                    ),
-                ],
-            ),
+            advice=advice,
             log=self._log.lines(),
             log_version=self._log.version,
             log_path=str(self.folder.train_log),

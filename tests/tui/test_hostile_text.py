@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from textual.app import ComposeResult
 from textual.screen import Screen
+from trainwiz.core.plain import plain_text
 from trainwiz.core.run.folder import RunFolder, read_json, write_json_atomic
 from trainwiz.tui.app import TrainwizApp
 from trainwiz.tui.commands.hardware import run_hardware
@@ -121,3 +122,7 @@ async def test_the_title_of_a_panel_is_text(title: str, shown: str) -> None:
         await pilot.pause()
         top = "".join(segment.text for segment in app.screen._compositor.render_strips()[0])
     assert f" {shown} " in top
+
+
+def test_a_character_has_the_same_width_in_every_terminal() -> None:
+    assert plain_text("loss ❤\ufe0f \u2714\ufe0e") == "loss ❤ \u2714"

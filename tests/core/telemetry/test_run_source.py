@@ -325,3 +325,14 @@ def test_of_a_state_that_cannot_be_read_nothing_is_claimed(tmp_path: Path, text:
     snapshot = source_of(folder).read_all()
     assert snapshot.status == "lost" and snapshot.ending is not None
     assert snapshot.ending.text == f"{folder / 'state.json'} cannot be read: how the run ended is not known."
+
+
+def test_a_run_that_stands_still_names_no_finish(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", steps=50, step_s=1.0, max_steps=1_000)
+    assert RunSource(RunFolder(folder), clock=lambda: NOW_S).read_all().eta_s is not None
+    later_s = NOW_S + 3_600
+    state = json.loads((folder / "state.json").read_text())
+    write_json(folder / "state.json", {**state, "heartbeat_s": later_s})
+    snapshot = RunSource(RunFolder(folder), clock=lambda: later_s).read_all()
+    assert snapshot.status == "running" and "stalled" in {advice.code for advice in snapshot.advice}
+    assert snapshot.eta_s is None
