@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainwiz.core.telemetry.series import EMPTY_CURVE, Columns, Curve, smooth
+from trainwiz.core.telemetry.series import EMPTY_CURVE, Columns, Curve
+from trainwiz.core.telemetry.smoothing import smooth
 from trainwiz.tui.widgets.axes import Scale, make_scale
 from trainwiz.tui.widgets.canvas import DotCanvas, Glyphs
 from trainwiz.tui.widgets.plot_cursor import read_at
