@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import math
 import os
 import signal
 import subprocess
@@ -16,13 +18,13 @@ from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.notes import add_note
 from trainwiz.core.telemetry.discovery import Found, list_targets
 from trainwiz.core.telemetry.metrics import MetricSummary
-from trainwiz.core.telemetry.snapshot import Ending, Snapshot
+from trainwiz.core.telemetry.snapshot import Ending, GpuReading, Snapshot
 from trainwiz.core.telemetry.target import Target
 from trainwiz.tui.command import replay_without_speed
 from trainwiz.tui.commands.monitor import choose, choose_ended, replayed, run_monitor
 from trainwiz.tui.commands.monitor_follow import SAY_AGAIN_S, follow
 from trainwiz.tui.commands.monitor_list import say_targets
-from trainwiz.tui.commands.monitor_text import plain_line
+from trainwiz.tui.commands.monitor_text import plain_line, shown_value, summary_lines
 from trainwiz.tui.widgets.axes import value_label
 
 from tests.core.telemetry.written_run import NOW_S, write_json, write_run
@@ -298,12 +300,12 @@ def metric(last: float) -> MetricSummary:
 @pytest.mark.parametrize(
     ("names", "line"),
     [
-        (("hp_metric", "val/loss", "train/loss"), "train/loss 2.5"),
-        (("hp_metric", "val/loss"), "val/loss 2.5"),
-        (("reward",), "reward 2.5"),
-        (("eval_loss", "loss"), "loss 2.5"),
+        (("hp_metric", "val/loss", "train/loss"), "train/loss 2.500"),
+        (("hp_metric", "val/loss"), "val/loss 2.500"),
+        (("reward",), "reward 2.500"),
+        (("eval_loss", "loss"), "loss 2.500"),
         (("tokens",), "quiet"),
-        (("a/" * 60 + "train_loss",), "train_loss 2.5"),
+        (("a/" * 60 + "train_loss",), "train_loss 2.500"),
     ],
 )
 def test_the_line_names_the_metric_that_tells_most(names: tuple[str, ...], line: str) -> None:
@@ -315,3 +317,18 @@ def test_the_line_names_the_metric_that_tells_most(names: tuple[str, ...], line:
 def test_a_quiet_job_says_since_when() -> None:
     ending = Ending("Quiet at step 5: nothing has been written since 2025-05-17.")
     assert "nothing has been written" in plain_line(Snapshot("trainer", "x", "x", "quiet", 0.0, ending=ending))
+
+
+def test_lines_name_what_is_infinite_and_cards_that_are_not_used() -> None:
+    assert [shown_value("grad_norm", value) for value in (math.inf, -math.inf, math.nan)] == [
+        "infinite",
+        "−infinite",
+        "not a number",
+    ]
+    card = GpuReading(0, "NVIDIA A100", "GPU-0", *[None] * 6, (), None, None, mig="disabled")
+    on_cpu = Snapshot(
+        "process", "x", "x", "running", NOW_S, gpus=(card,), engine={"device": "cpu"}, job_cpu_history=(90.0,)
+    )
+    lines = "\n".join(summary_lines(on_cpu))
+    assert "90 % by this run (100 is one core)   it computes on the CPU" in lines and "no GPU" not in lines
+    assert "MIG" not in "\n".join(summary_lines(dataclasses.replace(on_cpu, engine={})))

@@ -13,6 +13,7 @@ from trainwiz.core.telemetry.so_far import real_throttling
 from trainwiz.tui.figures import duration, gib, size
 from trainwiz.tui.metric_words import measured
 from trainwiz.tui.widgets.axes import value_label
+from trainwiz.tui.widgets.gpu_lines import mig_words
 from trainwiz.tui.widgets.pace_panel import step_seconds
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def short_name(name: str) -> str:
 
 
 def shown_value(name: str, value: float) -> str:
-    if not math.isfinite(value):
+    if math.isnan(value):
         return "not a number"
     return measured(name, value) if name in MEASURED else value_label(value)
 
@@ -181,8 +182,8 @@ def gpu_parts(gpu: GpuReading, snapshot: Snapshot) -> list[str]:
     parts = [plain_text(gpu.name)]
     if gpu.problem:
         return [*parts, plain_text(gpu.problem)]
-    if gpu.mig:
-        parts.append(f"MIG {plain_text(gpu.mig)}")
+    if mig_words(gpu):
+        parts.append(f"MIG {plain_text(mig_words(gpu))}")
     if gpu.utilization_percent is not None:
         parts.append(f"busy {gpu.utilization_percent:.0f} %")
     if gpu.memory_used_bytes is not None:
@@ -215,7 +216,8 @@ def cpu_parts(snapshot: Snapshot) -> list[str]:
     load = next((load for load in reversed(snapshot.job_cpu_history) if load is not None), None)
     if load is None or snapshot.status in ENDED:
         return []
-    return [f"{load:.0f} % by this run (100 is one core)", plain_text(snapshot.unavailable.get("gpus", "no GPU"))]
+    why = "it computes on the CPU; the machine has a GPU" if snapshot.gpus else "no GPU"
+    return [f"{load:.0f} % by this run (100 is one core)", plain_text(snapshot.unavailable.get("gpus", why))]
 
 
 def host_parts(snapshot: Snapshot) -> list[str]:
