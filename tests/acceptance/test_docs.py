@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+import typer
 from trainwiz.core.config.build import build_config
 from trainwiz.core.config.keys import is_settable
 from trainwiz.core.data.samples import SAMPLES
 from trainwiz.core.profile import Profile, list_profiles
+from trainwiz.tui.command import app
 from trainwiz.tui.options import OPTIONS
 
 from tests.conftest import REPOSITORY
 
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
-OTHER_OPTIONS = {
-    "--help",
-    "--version",
-    "--verbose",
-    "--once",
-    "--readonly",
-    "--now",
-    "--extends",
-    "--no-index",
-    "--seconds",
-}
+OF_OTHERS = {"--no-index"}
+"""Options of pip."""
 TASK_WORDS = {"masked-lm": "masked LM", "causal-lm": "causal LM", "seq2seq": "seq2seq"}
 SECTIONS = "batch|checkpoint|data|engine|evaluation|logging|mode|model|peft|planning|training"
+
+
+def flags_of(command: Any) -> Iterator[str]:
+    """The options of a command and of those below it."""
+    yield "--help"
+    for parameter in command.params:
+        yield from (*parameter.opts, *parameter.secondary_opts)
+    for below in getattr(command, "commands", {}).values():
+        yield from flags_of(below)
 
 
 def setups() -> list[Profile]:
@@ -76,7 +80,7 @@ def test_every_sample_is_described() -> None:
 def test_a_page_names_only_what_is_there(page) -> None:
     text = page.read_text()
     own = "\n".join(line for line in text.splitlines() if "pip install" not in line)
-    known = {option.flag for option in OPTIONS} | OTHER_OPTIONS
+    known = {option.flag for option in OPTIONS} | set(flags_of(typer.main.get_command(app))) | OF_OTHERS
     assert not set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", own)) - known
     keys = set(re.findall(rf"\b((?:{SECTIONS})\.[a-z0-9_.]+[a-z0-9_])\b", text))
     files = {key for key in keys if key.rpartition(".")[2] in ("json", "jsonl", "yaml", "md", "log", "py")}

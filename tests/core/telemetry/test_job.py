@@ -108,6 +108,29 @@ def test_ranks_whose_launcher_was_killed_stay_one_job(scripts: Path) -> None:
             assert sorted(found.pid for found in job(rank).roots) == sorted(ranks)
 
 
+@pytest.mark.parametrize(
+    ("others", "words", "joined"),
+    [
+        ({"MASTER_PORT": "29512"}, [], True),
+        ({"MASTER_PORT": "29513"}, [], False),
+        ({"MASTER_PORT": "29512"}, ["--other"], False),
+        ({"MASTER_PORT": ""}, [], False),
+    ],
+    ids=["same", "another port", "another command", "nothing names it"],
+)
+def test_ranks_without_a_launcher_are_told_by_what_names_their_job(
+    scripts: Path, others: dict[str, str], words: list[str], joined: bool
+) -> None:
+    named = {"WORLD_SIZE": "2", "MASTER_PORT": "29512"} if others["MASTER_PORT"] else {"WORLD_SIZE": "2"}
+    others = {"WORLD_SIZE": "2", **others} if others["MASTER_PORT"] else {"WORLD_SIZE": "2"}
+    with (
+        started(python("train.py"), scripts, **named) as one,
+        started(python("train.py", *words), scripts, **others) as two,
+    ):
+        wait_for(lambda: all("train.py" in " ".join(ProcessTable().command(rank.pid)) for rank in (one, two)))
+        assert {root.pid for root in job(one.pid).roots} == ({one.pid, two.pid} if joined else {one.pid})
+
+
 def test_a_rank_that_was_started_by_the_first_one_is_a_trainer(scripts: Path) -> None:
     """As Lightning does: the same command with another LOCAL_RANK in its environment."""
     (scripts / "train.py").write_text(
