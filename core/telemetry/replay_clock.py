@@ -68,16 +68,14 @@ class ReplayClock:
     def toggle(self) -> None:
         """Pause, or go on."""
         with self._lock:
-            self._settle()
-            self._since = self._clock() if self._since is None else None
+            now = self._clock()
+            self._played_s = self._played_at(now)
+            self._since = now if self._since is None else None
 
     def _played(self) -> float:
         with self._lock:
-            running_s = 0.0 if self._since is None else (self._clock() - self._since) * self._speed
-            return min(self._length_s, self._played_s + running_s)
+            return self._played_at(self._clock())
 
-    def _settle(self) -> None:
-        if self._since is not None:
-            now = self._clock()
-            self._played_s = min(self._length_s, self._played_s + (now - self._since) * self._speed)
-            self._since = now
+    def _played_at(self, now: float) -> float:
+        running_s = 0.0 if self._since is None else (now - self._since) * self._speed
+        return min(self._length_s, self._played_s + running_s)

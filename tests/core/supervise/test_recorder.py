@@ -14,6 +14,7 @@ import pytest
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.supervise import recorder as recorder_module
 from trainwiz.core.supervise.recorder import SHARE_OF_A_CORE, Recorder
+from trainwiz.core.supervise.sample_file import SampleFile
 
 from tests.fakes.nvml import GIB, FakeGpu, FakeNvml, fixtures
 
@@ -134,3 +135,24 @@ def test_eight_cards_cost_less_than_half_a_percent_of_a_core(
     assert statistics.median(samples_s) < 2 * SHARE_OF_A_CORE, f"{samples_s} s: a busy machine doubles what it costs"
     times = [row["time_s"] for row in rows(run)][1:7]
     assert times[-1] - times[0] >= 0.9 * sum(samples_s[:5]) / SHARE_OF_A_CORE, "the interval grew with the cost"
+
+
+def test_a_file_that_was_thinned_says_at_once_what_was_so_far(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A viewer enters the file near its end: without it, it would not know the peaks of what was left out."""
+    monkeypatch.setattr(recorder_module, "SO_FAR_EVERY_BYTES", 4_000)
+    monkeypatch.setattr(
+        recorder_module,
+        "SampleFile",
+        lambda path: SampleFile(path, most_bytes=20_000, newest_bytes=3_000, older_bytes=3_000),
+    )
+    one = Recorder(run, 1.0)
+    thinned = 0
+    for second in range(2_000):
+        before = run.system_jsonl.stat().st_size if second else 0
+        one._write({"time_s": float(second), "processes": [{"pid": 1, "role": "trainer", "rss_bytes": 9_000 - second}]})
+        one._thin()
+        if run.system_jsonl.stat().st_size < before:
+            thinned += 1
+            one._write({"time_s": second + 0.5, "processes": []})
+            assert rows(run)[-1]["so_far"]["peak_trainer_rss_bytes"] == 9_000
+    assert thinned > 3
