@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from trainwiz.core.errors import CannotRunError, usage_error
 from trainwiz.core.findings import Finding
@@ -88,7 +88,7 @@ def note_of(document: Mapping[str, Any]) -> Note | None:
     return Note(float(time_s), plain_text(text), step if isinstance(step, int) and _is_number(step) else None)
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: Any) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 

@@ -28,7 +28,7 @@ from trainwiz.core.telemetry.tail import JsonLinesTail, TextTail
 
 SYSTEM_WINDOW_BYTES = 1024 * 1024
 """A long run's system.jsonl is entered this far from its end: small charts need no more."""
-POLL_S = 0.2
+POLL_S = 0.4
 """One look reads for this long at most; what is left is read by the next ones (`Snapshot.behind`)."""
 GONE_REMEDY = "What was read before is shown; `trainwiz monitor FOLDER` opens it where it is now."
 MOST_NOTES = 100
@@ -53,6 +53,7 @@ class RunSource(Source):
         self._log_resets = 0
         self._notes: deque[Note] = deque(maxlen=MOST_NOTES)
         self._notes_tail = JsonLinesTail(folder.file(NOTES_JSONL))
+        self._notes_resets = 0
         self._checkpoint_size = CheckpointSize(folder.path, clock=clock)
         self._advice_file = AdviceFile(JsonLinesTail(folder.file(ADVICE_JSONL)))
         self._plan: Mapping[str, Any] = {}
@@ -74,7 +75,7 @@ class RunSource(Source):
         self._read_metrics()
         self._read_system()
         self._read_log()
-        self._notes += [note for row in self._notes_tail.read_new() if (note := note_of(row)) is not None]
+        self._read_notes()
         return self._snapshot(state, curves)
 
     def _state(self) -> RunState:
@@ -128,6 +129,13 @@ class RunSource(Source):
             self._log_resets = self._log_tail.resets
             self._log.clear()
         self._log.feed(text)
+
+    def _read_notes(self) -> None:
+        rows = self._notes_tail.read_new()
+        if self._notes_tail.resets != self._notes_resets:
+            self._notes_resets = self._notes_tail.resets
+            self._notes.clear()
+        self._notes += [note for row in rows if (note := note_of(row)) is not None]
 
     def _snapshot(self, state: RunState, curves: Iterable[str]) -> Snapshot:
         metrics, machine, planned = self._metrics, self._machine, self._planned

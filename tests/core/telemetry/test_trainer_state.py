@@ -142,3 +142,10 @@ def test_a_copy_in_any_order_is_still_one_training(tmp_path: Path, loss: float) 
 def test_a_pipe_in_place_of_a_state_is_refused_without_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "trainer_state.json")
     assert "no regular file" in str(read_trainer_state(tmp_path / "trainer_state.json"))
+
+
+def test_a_checkpoint_that_went_further_counts_before_the_folders_own_state(tmp_path: Path) -> None:
+    (tmp_path / "trainer_state.json").write_text(state(10))
+    checkpoint(tmp_path, 20)
+    found = NewestState(tmp_path).look()
+    assert found is not None and found.step == 20
