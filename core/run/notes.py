@@ -85,7 +85,7 @@ def note_of(document: Mapping[str, Any]) -> Note | None:
     time_s, text, step = document.get("time_s"), document.get("text"), document.get("step")
     if not isinstance(text, str) or not (_is_number(time_s) and is_moment(time_s)):
         return None
-    return Note(float(time_s), plain_text(text), step if isinstance(step, int) and _is_number(step) else None)
+    return Note(float(time_s), plain_text(text), step if isinstance(step, int) and not isinstance(step, bool) else None)
 
 
 def _is_number(value: Any) -> TypeGuard[int | float]:
