@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from trainwiz.core.moments import moment_words
 from trainwiz.core.plain import plain_text
 from trainwiz.core.run.status import ENDED
 from trainwiz.core.telemetry.so_far import real_throttling
-from trainwiz.tui.figures import duration, gib, size
+from trainwiz.tui.figures import duration, epochs, gib, size
 from trainwiz.tui.metric_words import measured
 from trainwiz.tui.widgets.axes import value_label
 from trainwiz.tui.widgets.gpu_lines import mig_words
@@ -80,7 +80,7 @@ def plain_line(snapshot: Snapshot) -> str:
     """One line: the moment of a replay, status, progress, loss, pace, memory, the worst advice."""
     parts = [snapshot.status, *progress_parts(snapshot)]
     if snapshot.replayed_s is not None:
-        parts.insert(0, time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(snapshot.replayed_s)))
+        parts.insert(0, moment_words(snapshot.replayed_s, "%Y-%m-%d %H:%M:%S"))
     parts += leading_metric(snapshot)
     pace = snapshot.pace.real_tokens_per_s or snapshot.pace.tokens_per_s
     if pace is not None:
@@ -129,7 +129,7 @@ def progress_parts(snapshot: Snapshot) -> list[str]:
         of = f" of {snapshot.max_steps:,}" if snapshot.max_steps else ""
         parts.append(f"step {snapshot.step:,}{of}")
     if snapshot.epoch is not None:
-        parts.append(f"epoch {snapshot.epoch:.3g}")
+        parts.append(f"epoch {epochs(snapshot.epoch)}")
     if snapshot.eta_s is not None:
         parts.append(f"finishes in {duration(snapshot.eta_s)}")
     elif snapshot.started_s is not None and snapshot.ended_s is not None:

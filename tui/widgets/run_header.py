@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import textwrap
-import time
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from textual.content import Content
+from trainwiz.core.moments import moment_words
 from trainwiz.core.plain import plain_text
-from trainwiz.tui.figures import duration
+from trainwiz.tui.figures import duration, epochs
 from trainwiz.tui.keys import KEYS
 from trainwiz.tui.theme import UNICODE_MARKS, Marks
 from trainwiz.tui.widgets.meters import thin_bar
@@ -129,7 +129,7 @@ class RunHeader(LinedWidget):
             of = f" of {snapshot.max_steps:,}" if snapshot.max_steps else ""
             facts.append(f"step {snapshot.step:,}{of}")
             if snapshot.epoch is not None:
-                facts.append(f"epoch {snapshot.epoch:.3g}")
+                facts.append(f"epoch {epochs(snapshot.epoch)}")
         if snapshot.eta_s is not None and snapshot.ending is None and snapshot.status != "stopping":
             facts.append(f"finishes in {duration(snapshot.eta_s)}{self._at(snapshot)}")
         elif snapshot.started_s is not None and snapshot.ended_s is not None:
@@ -139,7 +139,7 @@ class RunHeader(LinedWidget):
     def _at(self, snapshot: Snapshot) -> str:
         if snapshot.eta_s is None or not 120 <= snapshot.eta_s < SOON_S:
             return ""
-        return f", at {time.strftime('%H:%M', time.localtime(snapshot.time_s + snapshot.eta_s))}"
+        return f", at {moment_words(snapshot.time_s + snapshot.eta_s, '%H:%M')}"
 
     def _progress(self, snapshot: Snapshot, width: int) -> Content:
         share = snapshot.step / snapshot.max_steps if snapshot.step is not None and snapshot.max_steps else 0.0
@@ -180,7 +180,7 @@ def origin_words(snapshot: Snapshot, marks: Marks) -> str:
     if snapshot.replayed_s is not None:
         speed = snapshot.replay_speed
         pace = "paused" if speed == 0 else f"{speed:g} times as fast" if speed else ""
-        at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(snapshot.replayed_s))
+        at = moment_words(snapshot.replayed_s, "%Y-%m-%d %H:%M:%S")
         words += [f"replay of {at}", pace]
     if snapshot.source in SOURCE_WORDS:
         words.append(SOURCE_WORDS[snapshot.source])
