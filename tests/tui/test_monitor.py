@@ -167,7 +167,7 @@ async def test_it_follows_the_files(tmp_path: Path) -> None:
             file.write("a new line\n")
         await until(pilot, lambda: screen.snapshot is not None and screen.snapshot.step == 11)
         assert "step 11 of 20" in header_text(screen)
-        assert str(screen.query_one("#values").render()).startswith("1.25 ")
+        assert str(screen.query_one("#values").render()).startswith("1.250 ")
         assert screen.query_one("#log", LogView).shown_lines[-1] == "a new line"
 
 
