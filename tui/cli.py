@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run_command(arguments: Sequence[str]) -> int:
-    """Dispatch; the help alone needs no typer, and neither does the wizard's first frame."""
+    """Dispatch; the help alone needs no typer, and neither does the first frame of the wizard or the monitor."""
     if list(arguments) == ["--help"]:
         from trainwiz.tui.help import root_help
 
@@ -36,11 +36,21 @@ def run_command(arguments: Sequence[str]) -> int:
         from trainwiz.tui.commands.wizard import run_wizard
 
         return run_wizard(PlanRequest())
+    if is_plain_monitor(arguments):
+        from trainwiz.tui.commands.monitor import run_monitor
+
+        text = arguments[1] if len(arguments) > 1 else None
+        return run_monitor(text, once=False, as_json=False, plain=False, readonly=False)
     from trainwiz.tui.command import app
     from typer.main import get_command
 
     result = get_command(app).main(args=list(arguments), prog_name="trainwiz", standalone_mode=False)
     return result if isinstance(result, int) else 0
+
+
+def is_plain_monitor(arguments: Sequence[str]) -> bool:
+    """`monitor` or `monitor WHAT`, without an option: typer and what it loads take a quarter of the way to a picture."""
+    return bool(arguments) and arguments[0] == "monitor" and len(arguments) <= 2 and not arguments[-1].startswith("-")
 
 
 if __name__ == "__main__":

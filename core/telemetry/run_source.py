@@ -28,7 +28,7 @@ from trainwiz.core.telemetry.tail import JsonLinesTail, TextTail
 
 SYSTEM_WINDOW_BYTES = 1024 * 1024
 """A long run's system.jsonl is entered this far from its end: small charts need no more."""
-POLL_S = 0.4
+POLL_S = 0.2
 """One look reads for this long at most; what is left is read by the next ones (`Snapshot.behind`)."""
 GONE_REMEDY = "What was read before is shown; `trainwiz monitor FOLDER` opens it where it is now."
 MOST_NOTES = 100

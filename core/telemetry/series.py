@@ -170,8 +170,9 @@ class Series:
         self.last, self.last_step = values[-1], steps[-1]
         if self.first is None:
             self.first = values[0]
-        self.minimum = _least(self.minimum, min(values))
-        self.maximum = _most(self.maximum, max(values))
+        looked_at = values[:1] if _is_constant(values) else values
+        self.minimum = _least(self.minimum, min(looked_at))
+        self.maximum = _most(self.maximum, max(looked_at))
         self._steps.extend(steps)
         self._values.extend(values)
         while len(self._steps) >= 2 * RAW_POINTS:
@@ -233,13 +234,20 @@ class Series:
         """The older half of the raw points becomes buckets; too many buckets are merged two by two."""
         size = self._bucket_points
         cut = RAW_POINTS - RAW_POINTS % size
-        # Column by column, so that the loops over the points run in C.
         values = self._values[:cut]
-        columns = [values[place::size] for place in range(size)]
         self._bucket_steps.extend(self._steps[:cut:size])
-        self._lows.extend(map(min, *columns))
-        self._highs.extend(map(max, *columns))
-        self._sums.extend(map(sum, zip(*columns, strict=True)))
+        if _is_constant(values):
+            # Many metrics are: a rate after its warmup, a peak of memory, tokens of a step.
+            self._lows.extend(values[::size])
+            self._highs.extend(values[::size])
+            self._sums.extend(array("d", [values[0] * size]) * (cut // size))
+        else:
+            # Column by column, so that the loops over the points run in C.
+            numbers = values.tolist()
+            columns = [numbers[place::size] for place in range(size)]
+            self._lows.extend(array("d", map(min, *columns)))
+            self._highs.extend(array("d", map(max, *columns)))
+            self._sums.extend(array("d", map(sum, zip(*columns, strict=True))))
         del self._steps[:cut], self._values[:cut]
         if len(self._bucket_steps) >= MOST_BUCKETS:
             self._merge_buckets()
@@ -251,6 +259,12 @@ class Series:
         self._highs = _pairs(max, self._highs, even)
         self._sums = array("d", (a + b for a, b in zip(self._sums[:even:2], self._sums[1:even:2], strict=True)))
         self._bucket_points *= 2
+
+
+def _is_constant(values: array[float]) -> bool:
+    """Whether all values are the same; looks no further than the first that is another."""
+    look = memoryview(values)
+    return look[1:] == look[:-1]
 
 
 def _pairs(pick: Callable[[float, float], float], values: array[float], even: int) -> array[float]:

@@ -221,3 +221,16 @@ def test_help_imports_nothing_heavy() -> None:
 
 def test_plan_options_are_a_part_of_all_options() -> None:
     assert set(PLAN_OPTIONS) < set(OPTIONS)
+
+
+def test_the_way_to_a_monitor_loads_no_typer_and_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    for word in ("no-such-run", "99999999999", "-"):
+        code, out, err = run(capsys, "monitor", word)
+        assert (code, out, err) == run(capsys, "monitor", word, "--readonly")
+        assert code == 2
+    script = (
+        "import sys; from trainwiz.tui.cli import main; main(['monitor', '.']);"
+        "print([name for name in ('typer', 'pydantic', 'psutil', 'yaml', 'torch') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n", done.stderr

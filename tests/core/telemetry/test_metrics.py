@@ -6,6 +6,7 @@ import json
 import math
 import random
 import tracemalloc
+from array import array
 
 import pytest
 from trainwiz.core.telemetry.metrics import MOST_NAMES, Metrics
@@ -94,6 +95,30 @@ def test_decimation_keeps_every_extreme_and_the_mean(count: int) -> None:
     assert columns.high[0] == max(values) == series.maximum
     assert columns.mean[0] == pytest.approx(sum(values) / count)
     assert series.count == len(series.curve()) == count
+
+
+@pytest.mark.parametrize("kind", ["constant", "one stands out", "counter", "noise", "not a number"])
+def test_many_points_at_once_are_what_they_are_one_by_one(kind: str) -> None:
+    count = 3 * RAW_POINTS + 5
+    source = random.Random(7)
+    values = {
+        "constant": [0.1] * count,
+        "one stands out": [0.25] * (count - 9) + [-3.0] + [0.25] * 8,
+        "counter": [float(step) for step in range(count)],
+        "noise": [source.gauss(0, 1) for _ in range(count)],
+        "not a number": [math.nan if step == 5 else 0.5 for step in range(count)],
+    }[kind]
+    steps = array("d", range(count))
+    at_once, by_one = Series(), Series()
+    for start in range(0, count, 3_000):
+        at_once.extend(steps[start : start + 3_000], array("d", values[start : start + 3_000]))
+    for step, value in zip(steps, values, strict=True):
+        by_one.add(step, value)
+    for name in ("count", "non_finite", "first", "last", "last_step", "minimum", "maximum", "non_finite_steps"):
+        assert getattr(at_once, name) == getattr(by_one, name), name
+    first, second = at_once.curve().columns(0, count, 1000), by_one.curve().columns(0, count, 1000)
+    assert (first.low, first.high) == (second.low, second.high)
+    assert first.mean == pytest.approx(second.mean)
 
 
 def test_columns_put_each_point_where_it_belongs() -> None:

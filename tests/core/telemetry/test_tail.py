@@ -209,3 +209,66 @@ def test_rows_with_a_window_are_entered_near_the_end(tmp_path: Path) -> None:
     with path.open("a") as file:
         file.write('{"n": 10000}\n')
     assert tail.read_new() == [{"n": 10000}]
+
+
+NUMBER_WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf, "inf": math.inf, "-inf": -math.inf}
+HOSTILE_LINES = [
+    b'{"step": 1, "loss": 0.1, "rate": 1e-05, "big": 18446744073709551615, "low": -9223372036854775808}',
+    b'{"loss": NaN, "a": Infinity, "b": -Infinity}',
+    b'{"loss": "NaN", "a": "Infinity", "b": "-Infinity", "c": "inf", "d": "-inf", "e": "NaN!", "f": ["NaN"]}',
+    b'{"zero": -0, "negative": -0.0, "huge": 1e400, "tiny": 1e-400, "long": 0.1000000000000000055511151231257827}',
+    b'{"loss": 1, "loss": 2}',
+    b'\t {"spaces": 1} \r',
+    b'\xef\xbb\xbf{"mark": 1}',
+    b'{"text": "\xff\xfe", "pair": "\\ud83d\\ude00", "lone": "\\ud800"}',
+    b'{"control": "\x01"}',
+    b'{"nul": "\\u0000", "separator": "\xe2\x80\xa8"}',
+    b'{"deep": ' + b"[" * 1200 + b"]" * 1200 + b"}",
+    b'{"deeper": ' + b"[" * 200_000 + b"]" * 200_000 + b"}",
+    b'{"cut": 1, "off',
+    b'{"a": 1} {"b": 2}',
+    b'{"a": 1,}',
+    b"{'a': 1}",
+    b'{"a": 01, "b": .5, "c": +1}',
+    b'{"none": null, "yes": true, "nested": {"x": [1, 2.5, "s"]}}',
+    b"{}",
+    b"[1, 2]",
+    b"NaN",
+    b"7",
+    b'"text"',
+    b"",
+    b"   ",
+    b"not json",
+]
+
+
+def as_the_standard_library(line: bytes) -> dict | None:
+    try:
+        row = json.loads(line.strip().decode("utf-8-sig", errors="replace"))
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(row, dict):
+        return None
+    return {key: NUMBER_WORDS.get(value, value) if isinstance(value, str) else value for key, value in row.items()}
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_hostile_lines_read_as_the_standard_library_reads_them(tmp_path: Path, seed: int) -> None:
+    source = random.Random(seed)
+    lines = [source.choice(HOSTILE_LINES) for _ in range(source.choice([1, 2, 5, 40]))]
+    if seed >= 15:
+        # Bytes changed at random, also in lines that were well.
+        lines = [bytes(b if source.random() > 0.02 else source.choice(b' "{},:eN-') for b in line) for line in lines]
+    path = tmp_path / "m.jsonl"
+    path.write_bytes(b"\n".join(lines) + b"\n")
+    tail = JsonLinesTail(path)
+    expected = [as_the_standard_library(line) for line in lines if line.strip()]
+    assert [repr(row) for row in read_all(tail)] == [repr(row) for row in expected if row is not None]
+    assert (tail.lines, tail.garbage_lines) == (len(expected), expected.count(None))
+
+
+def test_integers_of_more_than_64_bits_keep_what_a_float_holds(tmp_path: Path) -> None:
+    path = tmp_path / "m.jsonl"
+    path.write_text('{"n": 123456789012345678901234567890}\n{"n": -9223372036854775809, "loss": NaN}\n')
+    rows = read_all(JsonLinesTail(path))
+    assert [float(row["n"]) for row in rows] == [1.2345678901234568e29, -9.223372036854776e18]
