@@ -49,7 +49,7 @@ class MetricCard(ModalScreen[str | None]):
     DEFAULT_CSS = """
     MetricCard { align: center middle; background: $background 60%; }
     MetricCard > Vertical {
-        width: 96; max-width: 96%; height: auto; max-height: 90%;
+        width: 114; max-width: 96%; height: auto; max-height: 90%;
         background: $surface; border: round $accent; padding: 0 1;
     }
     MetricCard Input { border: none; height: 1; padding: 0; background: $panel; margin: 0 0 1 0; }
