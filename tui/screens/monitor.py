@@ -30,6 +30,7 @@ from trainwiz.tui.widgets.metric_panel import MetricPanel
 from trainwiz.tui.widgets.monitor_panel import MonitorPanel
 from trainwiz.tui.widgets.monitor_summary import MonitorSummary
 from trainwiz.tui.widgets.pace_panel import PacePanel
+from trainwiz.tui.widgets.repaint import Kept
 from trainwiz.tui.widgets.run_header import RunHeader
 
 if TYPE_CHECKING:
@@ -53,7 +54,15 @@ LOG_HELP = (
 NO_LOG = "No log of this job was found."
 
 
-class MonitorScreen(LookingScreen, PanelScreen, RunActions):
+class Columns(Kept, Container):
+    """What stands side by side."""
+
+
+class Column(Kept, Vertical):
+    """Panels one below the other."""
+
+
+class MonitorScreen(Kept, LookingScreen, PanelScreen, RunActions):
     """`readonly` takes away every key that changes the run. `clock` gives Unix time in seconds."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("monitor")]
@@ -75,11 +84,11 @@ class MonitorScreen(LookingScreen, PanelScreen, RunActions):
     def compose(self) -> ComposeResult:
         marks = self.marks
         yield RunHeader(self.target.name, marks=marks, readonly=self.readonly)
-        with Container(id="panels", classes=COLUMN):
-            with Vertical(id="left", classes=COLUMN):
+        with Columns(id="panels", classes=COLUMN):
+            with Column(id="left", classes=COLUMN):
                 yield MetricPanel(marks=marks, glyphs=choose_glyphs(marks != UNICODE_MARKS)).add_class(PANEL, "-greedy")
                 yield PacePanel("pace", marks=marks).add_class(PANEL)
-            with Vertical(id="right", classes=COLUMN):
+            with Column(id="right", classes=COLUMN):
                 yield DevicePanel("device", marks=marks).add_class(PANEL)
                 yield HostPanel("RAM and disk", marks=marks).add_class(PANEL)
                 yield AdvicePanel("advice", marks=marks).add_class(PANEL, "-greedy")

@@ -10,6 +10,7 @@ from textual.style import Style
 from textual.widget import Widget
 from trainwiz.tui.dispatch import owner_of
 from trainwiz.tui.keys import KeyBinding
+from trainwiz.tui.widgets.repaint import Kept
 
 GAP = 3
 
@@ -25,7 +26,7 @@ def fitting_keys(rows: Sequence[KeyBinding], width: int) -> list[KeyBinding]:
     return kept
 
 
-class KeyBar(Widget):
+class KeyBar(Kept, Widget):
     """The keys that `rows` returns, redrawn by `refresh()` when they change. A click does what the key does."""
 
     def __init__(self, rows: Callable[[], Sequence[KeyBinding]], *, id: str | None = None) -> None:

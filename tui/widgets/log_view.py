@@ -13,12 +13,13 @@ from textual.geometry import Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
+from trainwiz.tui.widgets.repaint import Kept
 
 if TYPE_CHECKING:
     from trainwiz.core.telemetry.log import LogLine
 
 
-class LogView(ScrollView, can_focus=True):
+class LogView(Kept, ScrollView, can_focus=True):
     """Draws only the lines that can be seen, whatever their number. Text is never markup."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"log--info", "log--error", "log--warning", "log--progress", "log--found"}

@@ -15,10 +15,10 @@ from trainwiz.tui.widgets.canvas import BRAILLE, Glyphs
 from trainwiz.tui.widgets.drawing import Picture, PlotData, draw_plot
 from trainwiz.tui.widgets.plot_growth import grown_picture
 from trainwiz.tui.widgets.plot_labels import Row
-from trainwiz.tui.widgets.repaint import LineKey, refresh_lines
+from trainwiz.tui.widgets.repaint import Kept, LineKey, refresh_lines
 
 
-class Plot(Widget):
+class Plot(Kept, Widget):
     """Shows a PlotData. `glyphs` says what the terminal can draw. A mouse points at a step or drags a range."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {

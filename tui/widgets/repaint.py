@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from textual.app import RenderResult
 from textual.content import Content
-from textual.geometry import Region
+from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.visual import Visual
 from textual.widget import Widget
@@ -40,7 +40,35 @@ def refresh_lines(widget: Widget, before: Sequence[LineKey], after: Sequence[Lin
     return after
 
 
-class LinedWidget(Widget):
+if TYPE_CHECKING:
+    _Painted = Widget
+else:
+    # Textual takes styles and keys from the first base that is a widget.
+    _Painted = object
+
+
+class Kept(_Painted):
+    """For a widget, before its other bases: it remembers how it is painted.
+
+    For each line that changes anywhere, Textual asks all widgets on the screen for all of their lines. Here
+    the answer is the one before, as long as nothing of this widget is to be painted anew.
+    """
+
+    _kept: list[Strip] | None = None
+    _kept_for: tuple[Region, Size] | None = None
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        if self._kept is None or self._kept_for != (crop, self.size):
+            self._kept, self._kept_for = super().render_lines(crop), (crop, self.size)
+        return self._kept
+
+    def _set_dirty(self, *regions: Region) -> None:
+        # What Textual calls whenever something is to be painted anew, also by a new style, size or place to scroll to.
+        self._kept = None
+        super()._set_dirty(*regions)
+
+
+class LinedWidget(Kept, Widget):
     """A widget that says in `content_lines` what stands in each of its lines; a changed line costs one line."""
 
     def __init__(self, *, id: str | None = None) -> None:
