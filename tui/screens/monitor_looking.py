@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from textual import on, work
+from textual import on
 from textual.message import Message
 from textual.screen import Screen
 from textual.worker import Worker, WorkerState
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 class LookingScreen(Screen[None]):
     """One look at a time; one that is asked for meanwhile follows it. `clock` gives Unix time in seconds."""
 
-    class Looked(Message):
+    class Looked(Message, bubble=False):
         """A look at the target is done."""
 
         def __init__(self, snapshot: Snapshot) -> None:
@@ -60,10 +61,12 @@ class LookingScreen(Screen[None]):
             self._look_again = True
             return
         self._looking = True
-        self._take_look(self.wanted_curves())
+        # Not a worker of Textual, whose states are three messages more each time.
+        look = asyncio.get_running_loop().run_in_executor(None, self._take_look, self.wanted_curves())
+        look.add_done_callback(self._look_is_done)
 
-    @work(thread=True, group="look", exit_on_error=False)
-    def _take_look(self, curves: tuple[str, ...]) -> None:
+    def _take_look(self, curves: tuple[str, ...]) -> Snapshot:
+        """In a thread."""
         try:
             if self._source is None:
                 # Loaded here, after the first frame.
@@ -73,9 +76,22 @@ class LookingScreen(Screen[None]):
             snapshot = self._source.poll(curves)
             if not self.is_attached:
                 self._source.close()
+            return snapshot
         finally:
             self._looking = False
-        self.post_message(self.Looked(snapshot))
+
+    def _look_is_done(self, look: asyncio.Future[Snapshot]) -> None:
+        if look.cancelled():
+            return
+        error = look.exception()
+        if error is None:
+            self.post_message(self.Looked(look.result()))
+        elif self.is_attached:
+            sentence = failure_words(error)
+            # A look that fails again and again says it once.
+            if sentence != self._said:
+                self._said = sentence
+                self.notify(plain_text(sentence, 300), severity="error", markup=False)
 
     def on_unmount(self) -> None:
         # A look that is under way closes the source itself.
@@ -92,12 +108,11 @@ class LookingScreen(Screen[None]):
             self.look()
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
-        """The one place where a failed worker speaks; a look that fails again and again says it once."""
-        if event.state != WorkerState.ERROR:
-            return
-        error = event.worker.error
-        sentence = str(error) if isinstance(error, TrainwizError) else f"{type(error).__name__}: {error}"
-        if event.worker.group != "look" or sentence != self._said:
-            self.notify(plain_text(sentence, 300), severity="error", markup=False)
-        if event.worker.group == "look":
-            self._said = sentence
+        """The one place where a failed worker speaks."""
+        if event.state == WorkerState.ERROR:
+            self.notify(plain_text(failure_words(event.worker.error), 300), severity="error", markup=False)
+
+
+def failure_words(error: BaseException | None) -> str:
+    """What it says for people; of an unexpected one its type too."""
+    return str(error) if isinstance(error, TrainwizError) else f"{type(error).__name__}: {error}"
