@@ -214,5 +214,7 @@ def finite(value: Any, otherwise: float | None = None) -> float | None:
 
 
 def _median(rows: list[Mapping[str, Any]], key: str) -> float | None:
-    values = sorted(value for row in rows if (value := finite(row.get(key))) is not None)
+    raw: list[Any] = [row.get(key) for row in rows]
+    plain = {*map(type, raw)} == {float} and math.isfinite(sum(raw))
+    values = sorted(raw if plain else (value for one in raw if (value := finite(one)) is not None))
     return values[len(values) // 2] if values else None

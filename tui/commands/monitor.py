@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import sys
 from collections.abc import Callable
@@ -164,5 +165,7 @@ def show_screen(
         return RunPicker(watch)
 
     app = TrainwizApp(first)
+    # What is loaded by now stays: the collector of garbage need not look through it again and again.
+    gc.freeze()
     app.run()
     return app.return_code or 0

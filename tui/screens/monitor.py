@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
 
@@ -98,6 +99,11 @@ class MonitorScreen(Kept, LookingScreen, PanelScreen, RunActions):
         yield log.add_class(PANEL)
         yield KeyBar(self.key_rows)
 
+    @cached_property
+    def _monitor_panels(self) -> tuple[MonitorPanel, ...]:
+        """They stay as they were composed."""
+        return tuple(self.query(MonitorPanel))
+
     @property
     def marks(self) -> Marks:
         return cast("TrainwizApp", self.app).marks if hasattr(self.app, "marks") else UNICODE_MARKS
@@ -130,7 +136,7 @@ class MonitorScreen(Kept, LookingScreen, PanelScreen, RunActions):
 
     def show_look(self, snapshot: Snapshot) -> bool:
         self.query_one(RunHeader).show(snapshot)
-        for panel in self.query(MonitorPanel):
+        for panel in self._monitor_panels:
             panel.show(snapshot)
         metric = self.query_one(MetricPanel)
         metric.show_curves(snapshot)

@@ -47,6 +47,7 @@ class DevicePanel(MonitorPanel):
 
     _cursor = 0
     _lines_wanted = 0
+    _measured: tuple[Snapshot, int, list[Content]] | None = None
 
     @property
     def chosen_gpu(self) -> int | None:
@@ -88,7 +89,13 @@ class DevicePanel(MonitorPanel):
     def _wanted_lines(self, snapshot: Snapshot, width: int) -> int:
         if len(snapshot.used_gpus) > 1:
             return min(len(snapshot.used_gpus), MOST_ROWS)
-        return len(self.lines(snapshot, max(LEAST_WIDTH, width), ALL_LINES))
+        return len(self._all_lines(snapshot, max(LEAST_WIDTH, width)))
+
+    def _all_lines(self, snapshot: Snapshot, width: int) -> list[Content]:
+        """The lines for as much room as they like; asked for twice in a look."""
+        if self._measured is None or self._measured[0] is not snapshot or self._measured[1] != width:
+            self._measured = (snapshot, width, self._lines_in(snapshot, width, ALL_LINES))
+        return self._measured[2]
 
     def title_of(self, snapshot: Snapshot) -> str:
         # What matters most comes first: a narrow frame cuts the title at its end.
@@ -106,6 +113,14 @@ class DevicePanel(MonitorPanel):
         return dot.join([f"{len(snapshot.used_gpus)} GPUs", *last, *units])
 
     def lines(self, snapshot: Snapshot, width: int, height: int) -> list[Content]:
+        # One card in just the room that it likes, as nearly always.
+        if len(snapshot.used_gpus) <= 1 and self._lines_wanted == height:
+            lines = self._all_lines(snapshot, width)
+            if len(lines) == height:
+                return lines
+        return self._lines_in(snapshot, width, height)
+
+    def _lines_in(self, snapshot: Snapshot, width: int, height: int) -> list[Content]:
         gpus = snapshot.used_gpus
         if not snapshot.host.sample and not gpus:
             return self.wrapped(machine_reason(snapshot), width)

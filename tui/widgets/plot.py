@@ -107,9 +107,10 @@ class Plot(Kept, Widget):
         if y >= len(rows):
             return Strip.blank(self.size.width, self.rich_style)
         styles = {role: self.get_component_rich_style(f"plot--{role}") for role in {role for _, role in rows[y]}}
-        return Strip([Segment(text, styles[role]) for text, role in rows[y]]).adjust_cell_length(
-            self.size.width, self.rich_style
-        )
+        strip = Strip([Segment(text, styles[role]) for text, role in rows[y]])
+        width = self.size.width
+        # The style of the widget is worked out for each question, and most lines need no filling.
+        return strip if strip.cell_length == width else strip.adjust_cell_length(width, self.rich_style)
 
     # Mouse
 
