@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from textual.widgets import Static
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.state import RunState
 from trainwiz.core.telemetry.run_source import RunSource
@@ -123,7 +122,7 @@ async def test_the_monitor_shows_bleu_and_perplexity_and_draws_them(run: Path) -
         snapshot = app.screen.snapshot
         assert ordered_names(snapshot.metrics)[:3] == ["loss", "eval_bleu", "eval_perplexity"]
         panel = app.screen.query_one(MetricPanel)
-        values = str(panel.query_one("#values", Static).render())
+        values = str(panel.query_one("#values").render())
         assert "eval 2.611 at 16" in values and "BLEU 24.1" in values and "ppl 13.6" in values
         await pilot.press("full_stop")
         await until(pilot, lambda: "eval_bleu" in app.screen.snapshot.curves)

@@ -29,7 +29,7 @@ async def focused(pilot: Pilot) -> tuple[MonitorScreen, MetricPanel]:
 
 
 def below(panel: MetricPanel) -> str:
-    return str(panel.query_one("#values", Static).render())
+    return str(panel.query_one("#values").render())
 
 
 def last_row(screen: MonitorScreen) -> list[str]:

@@ -306,6 +306,8 @@ class LogCard(ModalScreen[None]):
 class WholeLog(LogView):
     """The view of a LogCard: its home and end are those of the log."""
 
+    tells_scrolling = True
+
     def action_scroll_home(self) -> None:
         if isinstance(self.screen, LogCard):
             self.screen.action_to_start()

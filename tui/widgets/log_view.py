@@ -32,6 +32,9 @@ class LogView(Kept, ScrollView, can_focus=True):
     LogView > .log--found { text-style: bold reverse; }
     """
 
+    tells_scrolling: ClassVar[bool] = False
+    """Whether anybody waits for Scrolled."""
+
     class Scrolled(Message):
         """Other lines are seen now."""
 
@@ -172,7 +175,8 @@ class LogView(Kept, ScrollView, can_focus=True):
             self.following = self.following or self.may_follow
         elif new_value < old_value:
             self.following = False
-        self.post_message(self.Scrolled())
+        if self.tells_scrolling:
+            self.post_message(self.Scrolled())
 
     def render_line(self, y: int) -> Strip:
         width, plain = self.size.width, self._style_of("info")

@@ -8,7 +8,6 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.content import Content
-from textual.widgets import Static
 from trainwiz.core.plain import plain_text
 from trainwiz.core.telemetry.series import EMPTY_CURVE, Curve
 from trainwiz.tui.keys import ScreenName, bindings
@@ -22,7 +21,7 @@ from trainwiz.tui.widgets.monitor_panel import MonitorPanel
 from trainwiz.tui.widgets.plot import Plot
 from trainwiz.tui.widgets.plot_cursor import read_at, step_beside
 from trainwiz.tui.widgets.plot_range import StepRange
-from trainwiz.tui.widgets.repaint import LineKey, line_key
+from trainwiz.tui.widgets.repaint import LinedWidget
 
 if TYPE_CHECKING:
     from trainwiz.core.telemetry.snapshot import Snapshot
@@ -38,6 +37,19 @@ EMPTY_TEXTS = {
     "stopped": "The run was stopped before its first logged step.",
     "lost": "The run was lost before its first logged step.",
 }
+
+
+class ValueLine(LinedWidget):
+    """The newest values, or those at the cursor."""
+
+    _line = Content()
+
+    def say(self, line: Content) -> None:
+        self._line = line
+        self.refresh_changed()
+
+    def content_lines(self) -> list[Content]:
+        return [self._line]
 
 
 class MetricPanel(MonitorPanel):
@@ -66,11 +78,10 @@ class MetricPanel(MonitorPanel):
         self._chosen = False
         self._glyphs = glyphs
         self._data = PlotData()
-        self._drawn_values: LineKey = ()
 
     def compose(self) -> ComposeResult:
         yield Plot(glyphs=self._glyphs)
-        yield Static("", id="values", markup=False)
+        yield ValueLine(id="values")
 
     # What is plotted
 
@@ -156,10 +167,7 @@ class MetricPanel(MonitorPanel):
             # Without a frame there is no title.
             parts.insert(0, Content.styled(plain_text(self.title_of(snapshot), 40), "$muted"))
         line = join_fitting(parts, max(1, self.content_size.width)) if parts else Content()
-        key = line_key(line)
-        if key != self._drawn_values:
-            self._drawn_values = key
-            self.query_one("#values", Static).update(line, layout=False)
+        self.query_one(ValueLine).say(line)
 
     @property
     def _read_curve(self) -> Curve:
