@@ -9,12 +9,15 @@ from typing import Any, ClassVar
 
 from textual.app import App
 from textual.binding import BindingType
+from textual.driver import Driver
+from textual.events import Event, Key
 from textual.filter import LineFilter
 from textual.screen import Screen
 from trainwiz.tui.ascii_filter import AsciiFilter
 from trainwiz.tui.keys import bindings
 from trainwiz.tui.palette import KeyProvider
 from trainwiz.tui.theme import THEMES, Marks, default_theme_name, marks, wants_ascii
+from trainwiz.tui.typed_keys import TypedKeys
 
 HERE = Path(__file__).parent
 
@@ -42,6 +45,7 @@ class TrainwizApp(App[int]):
             self.console.size = shutil.get_terminal_size()
         self._first_screen = first_screen
         self.ascii_only = wants_ascii() if ascii_only is None else ascii_only
+        self._typed = TypedKeys(self, super().on_event)
         self.farewell = ""
         """What the command prints after the screen is gone."""
         for theme in THEMES:
@@ -60,8 +64,22 @@ class TrainwizApp(App[int]):
         filters = [*super().get_line_filters()]
         return [*filters, AsciiFilter()] if self.ascii_only else filters
 
+    def get_driver_class(self) -> type[Driver]:
+        chosen = super().get_driver_class()
+        if chosen.__name__ != "LinuxDriver":
+            return chosen
+        from trainwiz.tui.driver import SleepingDriver
+
+        return SleepingDriver
+
     def get_default_screen(self) -> Screen[Any]:
         return self._first_screen()
+
+    async def on_event(self, event: Event) -> None:
+        if isinstance(event, Key) and not event.is_forwarded:
+            await self._typed.type(event)
+        else:
+            await super().on_event(event)
 
     def action_leave(self) -> None:
         """Leave with exit code 0; the run of a monitor goes on."""

@@ -22,7 +22,7 @@ from trainwiz.tui.screens.monitor import MonitorScreen
 
 from tests.benchmarks.live_run import write_points
 from tests.benchmarks.measure import Result
-from tests.benchmarks.terminal import Terminal, cpu_seconds
+from tests.benchmarks.terminal import Terminal, cpu_seconds, thread_seconds
 from tests.fakes.nvml import GIB, FakeGpu, FakeNvml, build_library
 
 POINTS = 100_000
@@ -85,11 +85,11 @@ def shares(folder: Path, driver: FakeNvml, run: int) -> list[Shares]:
         pids = [run, *(terminal.pid for terminal in terminals)]
         windows = []
         for _ in range(WINDOWS):
-            before, began = [cpu_seconds(pid) for pid in pids], time.perf_counter()
+            before, began = [thread_seconds(pid) for pid in pids], time.perf_counter()
             time.sleep(WINDOW_S)
             span = time.perf_counter() - began
             of_run, ours, *theirs = [
-                (cpu_seconds(pid) - start) / span * 100 for pid, start in zip(pids, before, strict=True)
+                (thread_seconds(pid) - start) / span * 100 for pid, start in zip(pids, before, strict=True)
             ]
             windows.append(Shares(ours, theirs[0] if theirs else None, of_run))
         return windows

@@ -13,6 +13,7 @@ import termios
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -64,6 +65,14 @@ class Terminal:
                     raise TimeoutError(f"{markers!r} were not drawn in {timeout_s} s; drawn: {self._recent[-400:]!r}")
         return time.perf_counter() - self.started
 
+    def type(self, keys: bytes) -> None:
+        """These bytes at once, as a paste or a script types them."""
+        os.write(self._terminal, keys)
+
+    def wait(self) -> int:
+        """Its exit code, once it has ended."""
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
     def rss_bytes(self) -> int:
         """Resident memory of the program now."""
         with open(f"/proc/{self.pid}/statm", encoding="ascii") as file:
@@ -87,3 +96,11 @@ def cpu_seconds(pid: int) -> float:
     with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
         fields = file.read().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def thread_seconds(pid: int) -> float:
+    """Seconds on the CPU of the threads that a process has now, to the nanosecond; the kernel's count, not its ticks."""
+    spent = 0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        spent += int((task / "schedstat").read_text(encoding="ascii").split()[0])
+    return spent / 1e9

@@ -33,10 +33,10 @@ def refresh_lines(widget: Widget, before: Sequence[LineKey], after: Sequence[Lin
     if len(before) != len(after):
         widget.refresh()
         return after
-    width = widget.content_size.width
-    changed = [Region(0, y, width, 1) for y, (old, new) in enumerate(zip(before, after, strict=True)) if old != new]
+    changed = [y for y, (old, new) in enumerate(zip(before, after, strict=True)) if old != new]
     if changed:
-        widget.refresh(*changed)
+        width = widget.content_size.width
+        widget.refresh(*(Region(0, y, width, 1) for y in changed))
     return after
 
 
@@ -58,8 +58,9 @@ class Kept(_Painted):
     _kept_for: tuple[Region, Size] | None = None
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        if self._kept is None or self._kept_for != (crop, self.size):
-            self._kept, self._kept_for = super().render_lines(crop), (crop, self.size)
+        # The outer size is at hand; the size of the content is looked up in the layout each time.
+        if self._kept is None or self._kept_for != (crop, self.outer_size):
+            self._kept, self._kept_for = super().render_lines(crop), (crop, self.outer_size)
         return self._kept
 
     def _set_dirty(self, *regions: Region) -> None:
@@ -82,7 +83,8 @@ class LinedWidget(Kept, Widget):
         self.auto_links = False
         self._drawn: Sequence[LineKey] = ()
         self._lines: list[Content] | None = None
-        self._lines_size = self.content_size
+        self._lines_for = self.outer_size
+        self._width = 0
 
     def content_lines(self) -> list[Content]:
         """The lines for the size that the widget has now."""
@@ -108,14 +110,13 @@ class LinedWidget(Kept, Widget):
     def render_line(self, y: int) -> Strip:
         if self.text_selection is not None:
             return super().render_line(y)
-        lines = self._now()
-        width = self.size.width
+        lines, width = self._now(), self._width
         if y >= len(lines):
             return Strip.blank(width, self.visual_style.rich_style)
         return Visual.to_strips(self, lines[y], width, 1, self.visual_style)[0]
 
     def _now(self) -> list[Content]:
-        if self._lines is None or self._lines_size != self.content_size:
-            self._lines_size = self.content_size
+        if self._lines is None or self._lines_for != self.outer_size:
+            self._lines_for, self._width = self.outer_size, self.content_size.width
             self._lines = self.content_lines()
         return self._lines

@@ -1,0 +1,88 @@
+"""Keys on a real pseudo-terminal: they arrive at once, in bursts and in pieces, and a dialog gets those meant for it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from trainwiz.core.run.notes import read_notes
+
+from tests.benchmarks.terminal import Terminal
+from tests.core.telemetry.written_run import write_run
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return write_run(tmp_path / "run")
+
+
+@pytest.fixture
+def terminal(run: Path) -> Iterator[Terminal]:
+    command = [str(Path(sys.executable).parent / "trainwiz"), "monitor", str(run)]
+    with Terminal(command, os.environ, str(run)) as terminal:
+        terminal.seconds_until(b"loss", b"1,600")
+        # Until the first look has been drawn and the loop is at rest, as the parser is.
+        time.sleep(1.5)
+        yield terminal
+
+
+def soon(holds: Callable[[], object], seconds: float = 10.0) -> bool:
+    for _ in range(int(seconds / 0.05)):
+        if holds():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_a_note_typed_in_one_burst_is_whole(run: Path, terminal: Terminal) -> None:
+    terminal.type("nlr was too high, né\r".encode())
+    assert soon(lambda: read_notes(run))
+    assert [note.text for note in read_notes(run)] == ["lr was too high, né"]
+
+
+def test_keys_after_the_dialog_go_to_the_monitor(run: Path, terminal: Terminal) -> None:
+    terminal.type(b"none\rntwo\rq")
+    assert terminal.wait() == 0
+    assert [note.text for note in read_notes(run)] == ["one", "two"]
+
+
+def test_a_lone_escape_and_halves_of_a_key(run: Path, terminal: Terminal) -> None:
+    terminal.type(b"n")
+    terminal.seconds_until(b"Note")
+    terminal.type(b"\x1b")
+    time.sleep(0.5)
+    # Half an arrow key, half a character: the rest comes after a pause that is shorter than that of an escape key.
+    terminal.type(b"nab")
+    time.sleep(0.5)
+    terminal.type(b"\x1b[")
+    time.sleep(0.03)
+    terminal.type(b"Dc\xc3")
+    time.sleep(1.5)
+    terminal.type(b"\xa9\r")
+    assert soon(lambda: read_notes(run))
+    assert [note.text for note in read_notes(run)] == ["acéb"]
+
+
+def test_waiting_for_keys_costs_nothing_and_ends_at_once(terminal: Terminal) -> None:
+    time.sleep(1.0)
+
+    def switches() -> dict[str, int]:
+        found = {}
+        for task in Path(f"/proc/{terminal.pid}/task").iterdir():
+            lines = (task / "status").read_text(encoding="utf-8").splitlines()
+            found[task.name] = next(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt"))
+        return found
+
+    before = switches()
+    time.sleep(3.0)
+    after = switches()
+    # Textual's own thread for keys alone would be thirty.
+    assert max(after[task] - before[task] for task in after if task in before) < 25, (before, after)
+    began = time.monotonic()
+    terminal.type(b"q")
+    assert terminal.wait() == 0
+    assert time.monotonic() - began < 5
