@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 from trainwiz.core.errors import CannotRunError, TrainwizError, UsageError
@@ -28,14 +29,19 @@ def claim_folder(folder: Path, needed_bytes: int, forced: bool = False) -> bool:
     if shortage is not None and not forced:
         raise CannotRunError(shortage)
     made: list[Path] = []
+    claimed = False
     try:
         for path in reversed([path for path in (folder, *folder.parents) if not path.exists()]):
-            path.mkdir()
-            made.append(path)
-        _write_probe(folder)
+            with suppress(FileExistsError):  # By another start, in the same moment; the lock decides between the two.
+                path.mkdir()
+                made.append(path)
         # Two commands in the same moment: exactly one of them makes this file.
         os.close(os.open(folder / LOCK_FILE, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644))
+        claimed = True
+        _write_probe(folder)
     except OSError as error:
+        if claimed:
+            (folder / LOCK_FILE).unlink(missing_ok=True)
         for path in reversed(made):
             _remove_if_empty(path)
         raise _refusal(folder, error) from None

@@ -131,10 +131,11 @@ def test_of_two_at_once_one_gets_the_folder(tmp_path: Path) -> None:
 
 
 def test_a_start_that_comes_in_between_keeps_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def somebody_is_faster(folder: Path) -> None:
+    def somebody_is_faster(folder: Path, needed_bytes: int) -> None:
+        folder.mkdir()
         (folder / LOCK_FILE).write_text("theirs")
 
-    monkeypatch.setattr(target, "_write_probe", somebody_is_faster)
+    monkeypatch.setattr(target, "_shortage", somebody_is_faster)
     with pytest.raises(UsageError, match="Another start has just taken"):
         prepare_run(small_plan(), tmp_path / "one")
     assert [(path.name, path.read_text()) for path in (tmp_path / "one").iterdir()] == [(LOCK_FILE, "theirs")]
