@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from textual.pilot import Pilot
 from textual.widget import Widget
+from trainwiz.core.telemetry.snapshot import Planned, ProcessReading
 from trainwiz.tui.screens.gpu_card import GpuCard
 from trainwiz.tui.screens.monitor import MonitorScreen
 from trainwiz.tui.screens.traffic_card import TrafficCard
@@ -278,6 +281,21 @@ async def test_memory_and_pace_stand_against_the_plan(tmp_path: Path) -> None:
         document = screen.snapshot.to_json()
         assert document["peak_memory_bytes"] == int(5.3 * GIB)
         assert document["planned"]["effective_samples"] == 3906
+
+
+async def test_on_a_cpu_all_training_processes_stand_against_the_plan(tmp_path: Path) -> None:
+    async with monitor_app(write_run(tmp_path / "run")).run_test(size=WIDE) as pilot:
+        screen = await looked(pilot)
+        assert screen.snapshot is not None
+        processes = [ProcessReading(pid, role, GIB, 0.0) for pid, role in enumerate(("trainer", "trainer", "worker"))]
+        planned = Planned(memory_bytes=2 * GIB)
+        on_cpu = replace(screen.snapshot, gpus=(), processes=tuple(processes), planned=planned)
+        panel = screen.query_one(DevicePanel)
+        panel.show(on_cpu)
+        assert "trainers " in panel.content().plain
+        assert re.search(r"trainers .* 2\.0 of ", panel.content().plain)
+        panel.show(replace(on_cpu, planned=Planned()))
+        assert re.search(r"memory .* 3\.0 of ", panel.content().plain)
 
 
 async def test_a_click_on_the_key_bar_does_what_the_key_does(tmp_path: Path) -> None:

@@ -162,10 +162,10 @@ class DevicePanel(MonitorPanel):
 
 
 def _held_on_cpu(snapshot: Snapshot) -> tuple[str, int | None]:
-    """What stands against the plan, which speaks of one training process; without a plan, all of the job."""
+    """What stands against the plan, which speaks of all training processes; without a plan, all of the job."""
     trainers = [process.rss_bytes for process in snapshot.processes if process.role == "trainer" and process.rss_bytes]
     if snapshot.planned.memory_bytes is not None and trainers:
-        return "trainer", max(trainers)
+        return "trainer" if len(trainers) == 1 else "trainers", sum(trainers)
     return "memory", snapshot.job_rss_bytes
 
 

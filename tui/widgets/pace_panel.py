@@ -115,19 +115,15 @@ def since_lines(snapshot: Snapshot) -> list[Content]:
     """When it began and, where that is known, when it is over."""
     lines = []
     if snapshot.started_s is not None:
-        lines.append(Content.assemble(("began    ", "$muted"), _moment(snapshot.started_s)))
+        lines.append(Content.assemble(("began    ", "$muted"), moment_words(snapshot.started_s)))
     if snapshot.ended_s is not None and snapshot.ending is not None:
-        lines.append(Content.assemble(("ended    ", "$muted"), _moment(snapshot.ended_s)))
+        lines.append(Content.assemble(("ended    ", "$muted"), moment_words(snapshot.ended_s)))
     elif snapshot.eta_s is not None and snapshot.eta_s < FAR_S:
-        lines.append(Content.assemble(("finishes ", "$muted"), _moment(snapshot.time_s + snapshot.eta_s)))
+        lines.append(Content.assemble(("finishes ", "$muted"), moment_words(snapshot.time_s + snapshot.eta_s)))
     if snapshot.pace.wall_step_s is not None:
         words = f"{step_seconds(snapshot.pace.wall_step_s)} s a step with evaluations and saving"
         lines.append(Content.assemble(("by clock ", "$muted"), words))
     return lines
-
-
-def _moment(time_s: float) -> str:
-    return moment_words(time_s)
 
 
 def _step_verdict(snapshot: Snapshot, marks: Marks) -> list[Content]:
