@@ -1,0 +1,83 @@
+"""The language of what people read. English stands in the code; others come from one gettext catalogue."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+LANGUAGES = ("en", "zh")
+LANGUAGE_VARIABLE = "TRAINWIZ_LANG"
+"""Set for child processes too, so that a run speaks the language of the one who started it."""
+CATALOGUE = Path(__file__).parent / "locale"
+
+
+class Catalogue(Protocol):
+    """What gettext's translations can do."""
+
+    def gettext(self, message: str) -> str: ...
+
+    def ngettext(self, msgid1: str, msgid2: str, n: int) -> str: ...
+
+
+_catalogue: Catalogue | None = None
+"""None is English: nothing is loaded and nothing looked up."""
+_language = "en"
+
+
+def tr(text: str, /, **values: object) -> str:
+    """`text` in the chosen language, with `values` put in for its {names}.
+
+    The first argument is one literal, which is what `scripts/catalogue.py` collects; a text from a table
+    was marked there by `mark`.
+    """
+    if _catalogue is not None and text:
+        text = _catalogue.gettext(text)
+    return text.format(**values) if values else text
+
+
+def trn(one: str, many: str, n: int, /, **values: object) -> str:
+    """The form of a text that fits the number `n`, which is {n} in it unless `values` says how it is written."""
+    if _catalogue is not None:
+        text = _catalogue.ngettext(one, many, n)
+    else:
+        text = one if n == 1 else many
+    return text.format(**{"n": n, **values})
+
+
+def mark(text: str, /) -> str:
+    """The text itself: marks a literal that is translated later, where it is drawn."""
+    return text
+
+
+def language() -> str:
+    """The one in use: "en" or "zh"."""
+    return _language
+
+
+def chosen_language(option: str | None, environment: Mapping[str, str]) -> str:
+    """What --lang says, else TRAINWIZ_LANG, else the locale; English for every language without a catalogue."""
+    if option in LANGUAGES:
+        return option
+    names = (LANGUAGE_VARIABLE, "LC_ALL", "LC_MESSAGES", "LANG")
+    named = next((environment[name] for name in names if environment.get(name)), "")
+    return "zh" if named.lower().replace("_", "-").partition("-")[0].partition(".")[0] == "zh" else "en"
+
+
+def use_language(name: str) -> str:
+    """Speak this language from now on, child processes included; returns why it cannot be spoken, or ""."""
+    global _catalogue, _language
+    problem = ""
+    if name == "en":
+        _catalogue = None
+    else:
+        import gettext  # 3 ms that English does not need
+
+        try:
+            _catalogue = gettext.translation("trainwiz", CATALOGUE, [name])
+        except (OSError, ValueError, UnicodeError) as error:
+            problem, _catalogue, name = f"The texts in {name} cannot be read ({error}); these are English.", None, "en"
+    _language = name
+    os.environ[LANGUAGE_VARIABLE] = name
+    return problem
