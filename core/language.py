@@ -39,10 +39,7 @@ def tr(text: str, /, **values: object) -> str:
 
 def trn(one: str, many: str, n: int, /, **values: object) -> str:
     """The form of a text that fits the number `n`, which is {n} in it unless `values` says how it is written."""
-    if _catalogue is not None:
-        text = _catalogue.ngettext(one, many, n)
-    else:
-        text = one if n == 1 else many
+    text = _catalogue.ngettext(one, many, n) if _catalogue is not None else one if n == 1 else many
     return text.format(**{"n": n, **values})
 
 
