@@ -4,7 +4,7 @@ SHELL := /bin/bash
 VENV ?= .venv
 TEST_VENV ?= .venv-test
 
-.PHONY: demo test test-all check benchmark screenshots clean
+.PHONY: demo test test-all check benchmark screenshots catalogue clean
 
 demo: $(VENV)/.installed
 	$(VENV)/bin/trainwiz --profile cpu-demo --yes
@@ -25,6 +25,10 @@ benchmark: $(TEST_VENV)/.installed
 
 screenshots: $(TEST_VENV)/.installed
 	$(TEST_VENV)/bin/python scripts/screenshots.py
+
+catalogue: $(TEST_VENV)/.installed
+	$(TEST_VENV)/bin/python scripts/catalogue.py merge
+	$(TEST_VENV)/bin/python scripts/catalogue.py compile
 
 $(VENV)/.installed: pyproject.toml constraints.txt scripts/install.sh
 	scripts/install.sh $(VENV)

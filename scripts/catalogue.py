@@ -1,0 +1,268 @@
+"""The catalogue of texts: scripts/catalogue.py extract|merge|missing|unmarked|compile.
+
+extract [POT]             every text of core, tui and profiles as a template, on the screen or into a file
+merge [FRAGMENT...]       brings the .po of each language up to date and puts the translations of fragments in
+missing FILE... [--with FRAGMENT...]   texts of these files that have no translation, as a fragment to fill in
+unmarked FILE...          what in these files looks like a text for people and is in no tr, trn or mark
+compile                   the .mo files that the program reads
+
+A fragment is JSON: {"text": "translation"}; a plural's key is "one\\u0000many".
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import io
+import json
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import yaml
+from babel.messages.catalog import Catalog, Message
+from babel.messages.mofile import write_mo
+from babel.messages.pofile import read_po, write_po
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from scripts.unmarked import unmarked_texts  # noqa: E402 -- the folder of scripts is no package that is installed
+
+LOCALE = ROOT / "core" / "locale"
+LANGUAGES = ("zh",)
+SOURCES = ("core", "tui", "profiles")
+FUNCTIONS = {"tr": 1, "mark": 1, "trn": 2}
+"""How many literals each takes."""
+TRANSLATED_KEYS = ("description",)
+"""Keys of the YAML of profiles whose values people read; `reasons` is a table of them."""
+PLACEHOLDER = re.compile(r"\{(\w*)[^{}]*\}")
+
+Text = str | tuple[str, str]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("extract").add_argument("pot", nargs="?", type=Path)
+    commands.add_parser("merge").add_argument("fragments", nargs="*", type=Path)
+    missing = commands.add_parser("missing")
+    missing.add_argument("files", nargs="+", type=Path)
+    missing.add_argument("--with", dest="fragments", nargs="+", type=Path, default=[])
+    commands.add_parser("unmarked").add_argument("files", nargs="+", type=Path)
+    commands.add_parser("compile")
+    given = parser.parse_args(arguments)
+    if given.command == "extract":
+        write_template(given.pot)
+    elif given.command == "merge":
+        return merge(given.fragments)
+    elif given.command == "missing":
+        return print_missing(given.files, given.fragments)
+    elif given.command == "unmarked":
+        return print_unmarked(given.files)
+    else:
+        compile_all()
+    return 0
+
+
+# what there is to translate
+
+
+def source_files() -> list[Path]:
+    """Every file that texts are taken from."""
+    found = (path for folder in SOURCES for path in (ROOT / folder).rglob("*") if path.suffix in (".py", ".yaml"))
+    return sorted(path for path in found if "__pycache__" not in path.parts)
+
+
+def texts_of(path: Path) -> list[tuple[int, Text]]:
+    """(line, text) of each text that this file asks to be translated; a pair is a plural."""
+    if path.suffix == ".yaml":
+        return list(yaml_texts(yaml.compose(path.read_text(encoding="utf-8"))))
+    return list(python_texts(ast.parse(path.read_text(encoding="utf-8"), str(path))))
+
+
+def python_texts(tree: ast.Module) -> Iterator[tuple[int, Text]]:
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS):
+            continue
+        wanted = FUNCTIONS[node.func.id]
+        literals = [arg.value for arg in node.args[:wanted] if isinstance(arg, ast.Constant)]
+        texts = [text for text in literals if isinstance(text, str) and text]
+        if len(texts) == wanted:
+            yield node.lineno, (texts[0] if wanted == 1 else (texts[0], texts[1]))
+
+
+def yaml_texts(node: yaml.Node | None, read: bool = False) -> Iterator[tuple[int, Text]]:
+    """Values of the translated keys, wherever in the document; `read`: everything below is read by people."""
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            yield from yaml_texts(value, read or key.value in TRANSLATED_KEYS or key.value == "reasons")
+    elif isinstance(node, yaml.SequenceNode):
+        for value in node.value:
+            yield from yaml_texts(value, read)
+    elif isinstance(node, yaml.ScalarNode) and read and node.tag == "tag:yaml.org,2002:str" and node.value.strip():
+        yield node.start_mark.line + 1, node.value.strip()
+
+
+def template(files: Iterable[Path] | None = None) -> Catalog:
+    """All texts with the files that they are from; no line numbers, which would change with every edit."""
+    catalog = Catalog(project="trainwiz", charset="utf-8", fuzzy=False)
+    for path in source_files() if files is None else files:
+        place = path.resolve().relative_to(ROOT).as_posix() if path.resolve().is_relative_to(ROOT) else path.name
+        for _, text in texts_of(path):
+            catalog.add(text, locations=[(place, 0)])
+    for message in catalog:
+        message.locations = sorted(set(message.locations))
+    return catalog
+
+
+# what is translated
+
+
+def po_path(language: str) -> Path:
+    return LOCALE / language / "LC_MESSAGES" / "trainwiz.po"
+
+
+def read_language(language: str) -> Catalog:
+    """The .po of a language; an empty one where there is none yet."""
+    path = po_path(language)
+    if not path.exists():
+        return Catalog(locale=language, project="trainwiz", charset="utf-8", fuzzy=False)
+    with path.open("rb") as file:
+        return read_po(file, locale=language)
+
+
+def po_bytes(catalog: Catalog) -> bytes:
+    for message in catalog:
+        # Babel takes "40 % done" for a format of Python's.
+        message.flags.discard("python-format")
+        message.flags.discard("python-brace-format")
+    catalog.header_comment = "# Texts of trainwiz. Made by scripts/catalogue.py merge; edit the translations only."
+    stream = io.BytesIO()
+    write_po(
+        stream, catalog, width=110, sort_output=True, ignore_obsolete=True, include_lineno=False, omit_header=False
+    )
+    # The dates in the header would differ with every run.
+    lines = stream.getvalue().decode("utf-8").splitlines(keepends=True)
+    dropped = ('"POT-Creation-Date', '"PO-Revision-Date', '"Last-Translator', '"Language-Team', '"Report-Msgid')
+    return "".join(line for line in lines if not line.startswith(dropped)).encode("utf-8")
+
+
+def mo_bytes(catalog: Catalog) -> bytes:
+    stream = io.BytesIO()
+    write_mo(stream, catalog)
+    return stream.getvalue()
+
+
+def key_of(text: Text | list[str]) -> str:
+    """How a text is written in a fragment."""
+    return text if isinstance(text, str) else "\0".join(text)
+
+
+def translation_of(message: Message | None) -> str:
+    """ "" where there is none."""
+    if message is None or message.fuzzy:
+        return ""
+    return message.string if isinstance(message.string, str) else str(message.string[0] if message.string else "")
+
+
+def same_placeholders(key: str, translation: str) -> bool:
+    """A plural's number may be left out by the form for one, so the form for many counts."""
+    *_, many = key.split("\0")
+    return placeholders(many) == placeholders(translation)
+
+
+def placeholders(text: str) -> set[str]:
+    return set(PLACEHOLDER.findall(text.replace("{{", "").replace("}}", "")))
+
+
+# the commands
+
+
+def write_template(path: Path | None) -> None:
+    text = po_bytes(template())
+    if path is None:
+        sys.stdout.write(text.decode("utf-8"))
+    else:
+        path.write_bytes(text)
+
+
+def merge(fragments: list[Path]) -> int:
+    """Texts that are gone go, new ones come, translations stay; exit code 1 where a fragment was wrong somewhere."""
+    texts = template()
+    problems: list[str] = []
+    for language in LANGUAGES:
+        catalog = read_language(language)
+        catalog.update(texts, no_fuzzy_matching=True)
+        by_key = {key_of(message.id): message for message in catalog if message.id}
+        for path in fragments:
+            problems += put_in(by_key, read_fragment(path), path.name)
+        po_path(language).parent.mkdir(parents=True, exist_ok=True)
+        po_path(language).write_bytes(po_bytes(catalog))
+        untranslated = sum(not translation_of(message) for message in by_key.values())
+        print(f"{language}: {len(by_key)} texts, {untranslated} without a translation")
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    return 1 if problems else 0
+
+
+def put_in(by_key: dict[str, Message], fragment: dict[str, str], name: str) -> list[str]:
+    """Translations of a fragment into the catalogue; returns those that were not taken, with the reason."""
+    problems = []
+    for key, translation in fragment.items():
+        message = by_key.get(key)
+        if not translation:
+            continue
+        if message is None:
+            problems.append(f"{name}: no text in the code reads {key!r}")
+        elif not same_placeholders(key, translation):
+            problems.append(f"{name}: other placeholders in the translation of {key!r}: {translation!r}")
+        else:
+            message.string = translation if isinstance(message.id, str) else (translation,)
+    return problems
+
+
+def read_fragment(path: Path) -> dict[str, str]:
+    fragment = json.loads(path.read_text(encoding="utf-8"))
+    return {str(key): str(value) for key, value in fragment.items()}
+
+
+def print_missing(files: list[Path], fragments: list[Path]) -> int:
+    """A fragment with empty translations; exit code 1 where there is any."""
+    known = {key_of(message.id): translation_of(message) for message in read_language(LANGUAGES[0]) if message.id}
+    for path in fragments:
+        known.update(read_fragment(path))
+    keys = [key_of(text) for path in all_files(files) for _, text in texts_of(path)]
+    lacking = {key: "" for key in keys if not known.get(key) or not same_placeholders(key, known[key])}
+    print(json.dumps(lacking, ensure_ascii=False, indent=1))
+    return 1 if lacking else 0
+
+
+def print_unmarked(files: list[Path]) -> int:
+    found = [
+        f"{path}:{line}: {text!r}"
+        for path in all_files(files)
+        if path.suffix == ".py"
+        for line, text in unmarked_texts(path.read_text(encoding="utf-8"))
+    ]
+    print("\n".join(found))
+    return 1 if found else 0
+
+
+def all_files(paths: list[Path]) -> Iterator[Path]:
+    """Folders become the files in them."""
+    for path in paths:
+        if path.is_dir():
+            yield from sorted(one for one in path.rglob("*") if one.suffix in (".py", ".yaml"))
+        else:
+            yield path
+
+
+def compile_all() -> None:
+    for language in LANGUAGES:
+        po_path(language).with_suffix(".mo").write_bytes(mo_bytes(read_language(language)))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
