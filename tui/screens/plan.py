@@ -14,27 +14,23 @@ from trainwiz.core.findings import Finding
 from trainwiz.core.plan.request import PlanRequest
 from trainwiz.tui.keys import bindings, keys_of
 from trainwiz.tui.screens.plan_command import command_line
+from trainwiz.tui.screens.plan_editing import PlanEditing
 from trainwiz.tui.screens.plan_field_table import FIELD_BY_ID
-from trainwiz.tui.screens.plan_fields import REVIEW, FieldSpec, parse_field
+from trainwiz.tui.screens.plan_fields import REVIEW
 from trainwiz.tui.screens.plan_help import help_parts
-from trainwiz.tui.screens.plan_reading import PlanReading
 from trainwiz.tui.screens.plan_state import (
     PlanState,
     first_state,
     go_to,
     is_ready,
     start_obstacle,
-    with_changes,
-    with_invalid,
-    with_values,
 )
-from trainwiz.tui.screens.plan_views import current_offer, edit_text, findable_fields, free_text_hint, offers
+from trainwiz.tui.screens.plan_views import findable_fields
 from trainwiz.tui.widgets.action_button import ActionButton
 from trainwiz.tui.widgets.field_row import FieldRow
-from trainwiz.tui.widgets.plan_panel import numbered_remedies
 from trainwiz.tui.widgets.plan_views import PlanPanel, state_findings
 from trainwiz.tui.widgets.rail import StepRail
-from trainwiz.tui.widgets.step_form import MoreRow
+from trainwiz.tui.widgets.step_form import FieldButton, MoreRow
 
 if TYPE_CHECKING:
     from trainwiz.core.plan.refine import RefineTier
@@ -42,7 +38,7 @@ if TYPE_CHECKING:
     from trainwiz.tui.screens.plan_starter import Started, StartKind
 
 
-class PlanScreen(PlanReading):
+class PlanScreen(PlanEditing):
     """The five steps, the form, and the plan that follows every change."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("plan")]
@@ -64,7 +60,6 @@ class PlanScreen(PlanReading):
     ) -> None:
         """`reader` reads the world; one for `tier` is made after the first frame when none is given."""
         super().__init__(first_state(request, at_review=at_review), reader, tier)
-        self._before_edit: PlanRequest | None = None
 
     async def _taken(self) -> None:
         if self.state.wanted_start and (is_ready(self.state) or start_obstacle(self.state)):
@@ -119,8 +114,6 @@ class PlanScreen(PlanReading):
         await self._go(go_to(replace(self.state, more=self.state.more or spec.rare), spec.step))
         self._focus_step(field_id)
 
-    # Changing values.
-
     async def action_change_field(self) -> None:
         if isinstance(self.focused, FieldRow):
             self._open(self.focused)
@@ -128,84 +121,6 @@ class PlanScreen(PlanReading):
             await self._toggle_more()
         elif isinstance(self.focused, ActionButton):
             await self._press(self.focused)
-
-    @on(FieldRow.Clicked)
-    def _clicked(self, event: FieldRow.Clicked) -> None:
-        self._open(event.row)
-
-    def _open(self, row: FieldRow) -> None:
-        """The editor of a row, or its list of values."""
-        spec, state = row.spec, self.state
-        if spec.opens_a_list:
-            from trainwiz.tui.widgets.chooser import Chooser
-
-            known, now = offers(state, spec), current_offer(state, spec)
-            self.app.push_screen(Chooser(spec.label, known, now, free_text_hint(spec)), partial(self._chosen, spec))
-        elif not row.editing:
-            self._before_edit = state.request
-            row.begin_edit(edit_text(state, spec))
-
-    def _chosen(self, spec: FieldSpec, value: str | None) -> None:
-        if value is not None:
-            self._set(spec, value)
-
-    def _set(self, spec: FieldSpec, text: str, *, pause: bool = False) -> None:
-        """Take the text of a field; a text that cannot be read leaves the request and says why."""
-        try:
-            values = parse_field(spec, text, self.state.plan.config if self.state.plan is not None else None)
-        except ValueError as error:
-            self._replace(with_invalid(self.state, spec.id, str(error)))
-            return
-        self._replace(with_invalid(self.state, spec.id, ""))
-        self._change_request(with_values(self.state.request, spec, values), pause=pause)
-
-    @on(FieldRow.Typed)
-    def _typed(self, event: FieldRow.Typed) -> None:
-        if event.is_first and self._before_edit is not None:
-            # Typed back to where it was: no choice of the user's.
-            self._replace(with_invalid(self.state, event.row.spec.id, ""))
-            self._change_request(self._before_edit, pause=True)
-        else:
-            self._set(event.row.spec, event.text, pause=True)
-
-    @on(FieldRow.Done)
-    async def _typed_last(self, event: FieldRow.Done) -> None:
-        row, before = event.row, self._before_edit
-        unreadable = row.spec.id in self.state.invalid
-        if event.keep and unreadable and row.editor_has_focus:
-            return
-        had_focus = row.editor_has_focus
-        await row.end_edit()
-        if had_focus:
-            row.focus()
-        if unreadable:
-            self._replace(with_invalid(self.state, row.spec.id, ""))
-        if before is not None and (unreadable or not event.keep) and before is not self.state.request:
-            self._change_request(before)
-        self._before_edit = None
-        self._draw()
-
-    def action_next_value(self, by: int) -> None:
-        """The value beside the present one in the list of a field."""
-        spec = self._spec
-        if spec is None or not spec.opens_a_list:
-            if isinstance(self.focused, ActionButton):
-                self.focus_next(ActionButton) if by > 0 else self.focus_previous(ActionButton)
-            return
-        values = [offer.value for offer in offers(self.state, spec)]
-        now = current_offer(self.state, spec)
-        if values:
-            index = (values.index(now) + by) % len(values) if now in values else 0
-            self._set(spec, values[index])
-
-    def action_reset_field(self) -> None:
-        if self._spec is not None:
-            self._change_request(with_values(self.state.request, self._spec, {}))
-
-    def action_apply_remedy(self, number: int) -> None:
-        remedies = numbered_remedies(state_findings(self.state))
-        if number <= len(remedies):
-            self._change_request(with_changes(self.state.request, remedies[number - 1].changes))
 
     @on(MoreRow.Toggled)
     async def _toggle_more(self) -> None:
@@ -221,7 +136,9 @@ class PlanScreen(PlanReading):
         await self._press(event.button)
 
     async def _press(self, button: ActionButton) -> None:
-        if button.action == "save":
+        if isinstance(button, FieldButton):
+            self._act(button)
+        elif button.action == "save":
             from trainwiz.tui.screens.plan_saving import ask_and_save
 
             ask_and_save(self.app, self.state.request)

@@ -55,6 +55,7 @@ class PlanLayout(Screen[None]):
     def on_mount(self) -> None:
         self._draw()
         self._focus_step()
+        self.query_one(StepForm).visit(True)
 
     def _draw(self) -> None:
         for widget in self.query("HeadLine, StepRail, PlanPanel, PlanStrip"):
@@ -69,11 +70,15 @@ class PlanLayout(Screen[None]):
         step, more, holder = self.state.step, self.state.more, self.query_one(FormScroll)
         focused = self.focused.spec.id if isinstance(self.focused, FieldRow) else ""
         for form in self.query(StepForm):
+            if form.display != (form.step == step):
+                form.visit(form.step == step)
             form.display = form.step == step
             if form.step == step and form.more != more:
                 await form.remove()
         if not self.query(f"#step-{step}"):
-            await holder.mount(StepForm(step, self._wizard.marks, more=more))
+            form = StepForm(step, self._wizard.marks, more=more)
+            await holder.mount(form)
+            form.visit(True)
         holder.scroll_home(animate=False)
         self._draw()
         self._focus_step(focused)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from textual.app import RenderResult
 from textual.content import Content
 from textual.geometry import Size
-from textual.widget import Widget
 from trainwiz.core.plain import plain_text
 from trainwiz.tui.figures import count, gib, percent, short_count, size
 from trainwiz.tui.plan_words import trained_words
 from trainwiz.tui.screens.plan_fields import DATA, HARDWARE, MODEL
 from trainwiz.tui.theme import Marks
+from trainwiz.tui.widgets.step_parts import StepPart
 
 if TYPE_CHECKING:
     from trainwiz.core.data.summary import DataSummary
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 LABEL = 14
 
 
-class FactsView(Widget):
+class FactsView(StepPart):
     """The facts of one step."""
 
     DEFAULT_CSS = """
@@ -31,9 +31,7 @@ class FactsView(Widget):
     """
 
     def __init__(self, step: int, marks: Marks) -> None:
-        super().__init__()
-        self._step = step
-        self._marks = marks
+        super().__init__(step, marks)
         self._state: PlanState | None = None
 
     def show(self, state: PlanState) -> None:
@@ -41,7 +39,7 @@ class FactsView(Widget):
         self.refresh(layout=True)
 
     def _content(self, width: int) -> Content:
-        return Content() if self._state is None else facts_content(self._state, self._step, width, self._marks)
+        return Content() if self._state is None else facts_content(self._state, self.step, width, self.marks)
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         return str(self._content(width)).count("\n") + 1

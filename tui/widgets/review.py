@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult, RenderResult
 from textual.binding import BindingType
-from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Static
@@ -17,6 +17,7 @@ from trainwiz.tui.screens.plan_command import command_line
 from trainwiz.tui.screens.plan_state import PlanState, is_ready, start_obstacle
 from trainwiz.tui.theme import Marks
 from trainwiz.tui.widgets.action_button import ActionButton
+from trainwiz.tui.widgets.step_parts import StepPart
 
 if TYPE_CHECKING:
     from textual import events
@@ -87,7 +88,7 @@ class FileList(Widget, can_focus=True):
             review.show_file()
 
 
-class Review(Vertical):
+class Review(StepPart):
     """The last step below its fields."""
 
     DEFAULT_CSS = """
@@ -101,8 +102,8 @@ class Review(Vertical):
     Review #verdict { height: auto; padding: 0 2; margin: 1 0 0 0; }
     """
 
-    def __init__(self, marks: Marks) -> None:
-        super().__init__(id="review")
+    def __init__(self, step: int, marks: Marks) -> None:
+        super().__init__(step, marks, id="review")
         self._marks = marks
 
     def compose(self) -> ComposeResult:

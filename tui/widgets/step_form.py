@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
-
 from textual import events
 from textual.app import ComposeResult, RenderResult
-from textual.containers import Vertical
+from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Static
+from trainwiz.core.language import tr
 from trainwiz.tui.screens.plan_field_table import fields_of, hidden_fields
-from trainwiz.tui.screens.plan_fields import REVIEW, STEPS, TRAINING
+from trainwiz.tui.screens.plan_fields import STEPS, FieldSpec
 from trainwiz.tui.screens.plan_state import PlanState
 from trainwiz.tui.screens.plan_views import field_view
 from trainwiz.tui.theme import Marks
-from trainwiz.tui.widgets.facts import FactsView
+from trainwiz.tui.widgets.action_button import ActionButton
 from trainwiz.tui.widgets.field_row import FieldRow
-
-if TYPE_CHECKING:
-    from trainwiz.tui.widgets.review import Review
+from trainwiz.tui.widgets.step_parts import (
+    FIELD_ACTIONS,
+    FIELD_PARTS,
+    STEP_PARTS,
+    FieldAction,
+    StepPart,
+    make_parts,
+)
 
 
 class MoreRow(Widget, can_focus=True):
@@ -63,6 +67,32 @@ class GroupTitle(Static):
         super().__init__(text, classes="group -first" if is_first else "group", markup=False)
 
 
+class FieldButton(ActionButton):
+    """What can be done with a field beside changing its value."""
+
+    def __init__(self, spec: FieldSpec, action: FieldAction) -> None:
+        super().__init__(tr(action.label), f"{spec.id}-{action.id}")
+        self.spec = spec
+        self.does = action
+
+
+class FieldButtons(Horizontal):
+    """The buttons beneath a row; the line goes when none of them is shown."""
+
+    DEFAULT_CSS = """
+    FieldButtons { height: 1; padding: 0 0 0 4; }
+    """
+
+    def __init__(self, spec: FieldSpec, actions: tuple[FieldAction, ...]) -> None:
+        super().__init__(*(FieldButton(spec, action) for action in actions))
+        self._spec = spec
+
+    def show(self, state: PlanState) -> None:
+        for button in self.query(FieldButton):
+            button.display = button.does.when is None or button.does.when(state)
+        self.display = self._spec.applies(state.plan) and any(button.display for button in self.children)
+
+
 class StepForm(Vertical):
     """Rows are made once; `show` draws a state into them."""
 
@@ -88,13 +118,11 @@ class StepForm(Vertical):
             if spec.group:
                 yield GroupTitle(spec.group, is_first=spec.group == first)
             yield FieldRow(spec, self._marks)
+            if spec.id in FIELD_ACTIONS:
+                yield FieldButtons(spec, FIELD_ACTIONS[spec.id])
+            yield from make_parts(FIELD_PARTS.get(spec.id, ()), self.step, self._marks)
         yield MoreRow(self._marks, hidden_fields(self.step, None), is_open=self.more)
-        if self.step == REVIEW:
-            from trainwiz.tui.widgets.review import Review
-
-            yield Review(self._marks)
-        elif self.step != TRAINING:
-            yield FactsView(self.step, self._marks)
+        yield from make_parts(STEP_PARTS.get(self.step, ()), self.step, self._marks)
 
     def _groups(self) -> list[tuple[GroupTitle, list[FieldRow]]]:
         """Each heading with the rows below it."""
@@ -114,7 +142,12 @@ class StepForm(Vertical):
             title.display = any(row.display for row in rows)
         for more in self.query(MoreRow):
             more.show(hidden_fields(self.step, state.plan))
-        for facts in self.query(FactsView):
-            facts.show(state)
-        for review in self.query("Review"):
-            cast("Review", review).show(state)
+        for buttons in self.query(FieldButtons):
+            buttons.show(state)
+        for part in self.query(StepPart):
+            part.show(state)
+
+    def visit(self, shown: bool) -> None:
+        """The step came onto the screen or left it."""
+        for part in self.query(StepPart):
+            part.visit(shown)

@@ -1,0 +1,136 @@
+"""PlanEditing: how values of the plan are changed: rows, their editors and lists, dialogs, buttons beside fields, remedies."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from textual import on
+from textual.screen import ModalScreen
+from trainwiz.core.plan.request import PlanRequest
+from trainwiz.tui.screens.plan_field_table import FIELD_BY_ID
+from trainwiz.tui.screens.plan_fields import FieldSpec, parse_field
+from trainwiz.tui.screens.plan_reading import PlanReading
+from trainwiz.tui.screens.plan_state import PlanState, with_changes, with_invalid, with_values
+from trainwiz.tui.screens.plan_views import current_offer, edit_text, free_text_hint, offers
+from trainwiz.tui.widgets.action_button import ActionButton
+from trainwiz.tui.widgets.field_row import FieldRow
+from trainwiz.tui.widgets.plan_panel import numbered_remedies
+from trainwiz.tui.widgets.plan_views import state_findings
+from trainwiz.tui.widgets.step_form import FieldButton
+from trainwiz.tui.widgets.step_parts import FIELD_DIALOGS, StepPart, open_dialog
+
+if TYPE_CHECKING:
+    from trainwiz.core.plan.refine import RefineTier
+    from trainwiz.tui.screens.plan_reader import PlanReader
+    from trainwiz.tui.widgets.step_parts import Answer
+
+
+class PlanEditing(PlanReading):
+    """Takes what the user types and chooses; every change ends in `_change_request`."""
+
+    def __init__(self, state: PlanState, reader: PlanReader | None, tier: RefineTier) -> None:
+        super().__init__(state, reader, tier)
+        self._before_edit: PlanRequest | None = None
+
+    @on(FieldRow.Clicked)
+    def _clicked(self, event: FieldRow.Clicked) -> None:
+        self._open(event.row)
+
+    def _open(self, row: FieldRow) -> None:
+        """The editor of a row, or its list of values."""
+        spec, state = row.spec, self.state
+        if spec.id in FIELD_DIALOGS:
+            self._ask(FIELD_DIALOGS[spec.id], spec)
+        elif spec.opens_a_list:
+            from trainwiz.tui.widgets.chooser import Chooser
+
+            known, now = offers(state, spec), current_offer(state, spec)
+            self.app.push_screen(Chooser(spec.label, known, now, free_text_hint(spec)), partial(self._chosen, spec))
+        elif not row.editing:
+            self._before_edit = state.request
+            row.begin_edit(edit_text(state, spec))
+
+    def _ask(self, path: str, spec: FieldSpec) -> None:
+        """A dialog for a field; what is no dialog is the next request already."""
+        answer = open_dialog(path, self.state, spec)
+        if isinstance(answer, ModalScreen):
+            self.app.push_screen(answer, partial(self._chosen, spec))
+        elif answer is not None:
+            self._change_request(answer)
+
+    def _chosen(self, spec: FieldSpec, answer: Answer) -> None:
+        if isinstance(answer, str):
+            self._set(spec, answer)
+        elif answer is not None:
+            self._change_request(answer(self.state.request))
+
+    def _act(self, button: FieldButton) -> None:
+        """What a button beside a field does."""
+        self._ask(button.does.opens, button.spec)
+
+    @on(StepPart.Changed)
+    def _part_changed(self, event: StepPart.Changed) -> None:
+        self._change_request(event.change(self.state.request))
+
+    @on(StepPart.FieldSet)
+    def _part_set(self, event: StepPart.FieldSet) -> None:
+        self._set(FIELD_BY_ID[event.field_id], event.text)
+
+    def _set(self, spec: FieldSpec, text: str, *, pause: bool = False) -> None:
+        """Take the text of a field; a text that cannot be read leaves the request and says why."""
+        try:
+            values = parse_field(spec, text, self.state.plan.config if self.state.plan is not None else None)
+        except ValueError as error:
+            self._replace(with_invalid(self.state, spec.id, str(error)))
+            return
+        self._replace(with_invalid(self.state, spec.id, ""))
+        self._change_request(with_values(self.state.request, spec, values), pause=pause)
+
+    @on(FieldRow.Typed)
+    def _typed(self, event: FieldRow.Typed) -> None:
+        if event.is_first and self._before_edit is not None:
+            # Typed back to where it was: no choice of the user's.
+            self._replace(with_invalid(self.state, event.row.spec.id, ""))
+            self._change_request(self._before_edit, pause=True)
+        else:
+            self._set(event.row.spec, event.text, pause=True)
+
+    @on(FieldRow.Done)
+    async def _typed_last(self, event: FieldRow.Done) -> None:
+        row, before = event.row, self._before_edit
+        unreadable = row.spec.id in self.state.invalid
+        if event.keep and unreadable and row.editor_has_focus:
+            return
+        had_focus = row.editor_has_focus
+        await row.end_edit()
+        if had_focus:
+            row.focus()
+        if unreadable:
+            self._replace(with_invalid(self.state, row.spec.id, ""))
+        if before is not None and (unreadable or not event.keep) and before is not self.state.request:
+            self._change_request(before)
+        self._before_edit = None
+        self._draw()
+
+    def action_next_value(self, by: int) -> None:
+        """The value beside the present one in the list of a field."""
+        spec = self._spec
+        if spec is None or not spec.opens_a_list:
+            if isinstance(self.focused, ActionButton):
+                self.focus_next(ActionButton) if by > 0 else self.focus_previous(ActionButton)
+            return
+        values = [offer.value for offer in offers(self.state, spec)]
+        now = current_offer(self.state, spec)
+        if values:
+            index = (values.index(now) + by) % len(values) if now in values else 0
+            self._set(spec, values[index])
+
+    def action_reset_field(self) -> None:
+        if self._spec is not None:
+            self._change_request(with_values(self.state.request, self._spec, {}))
+
+    def action_apply_remedy(self, number: int) -> None:
+        remedies = numbered_remedies(state_findings(self.state))
+        if number <= len(remedies):
+            self._change_request(with_changes(self.state.request, remedies[number - 1].changes))

@@ -1,0 +1,110 @@
+"""What a field or a step brings beside its rows: widgets of its own, dialogs, actions. One table for each.
+
+Everything is named by "module:name" and imported when its step is first shown, so nothing here delays the first frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from textual.message import Message
+from textual.widget import Widget
+from trainwiz.tui.screens.plan_fields import DATA, HARDWARE, MODEL, REVIEW
+from trainwiz.tui.theme import Marks
+
+if TYPE_CHECKING:
+    from textual.screen import ModalScreen
+    from trainwiz.core.plan.request import PlanRequest
+    from trainwiz.tui.screens.plan_fields import FieldSpec
+    from trainwiz.tui.screens.plan_state import PlanState
+
+    Change = Callable[[PlanRequest], PlanRequest]
+    """How a request becomes the next one; given to what the request is by then."""
+    Answer = str | Change | None
+    """What a dialog is dismissed with: a text as if it were typed into the field, a change, or nothing."""
+
+
+class StepPart(Widget):
+    """A widget of a step that draws a PlanState. Subclasses are made with (step, marks)."""
+
+    DEFAULT_CSS = """
+    StepPart { height: auto; width: 1fr; }
+    """
+
+    class Changed(Message):
+        """The user chose something in the part: the screen plans for `change(request)`."""
+
+        def __init__(self, change: Change) -> None:
+            super().__init__()
+            self.change = change
+
+    class FieldSet(Message):
+        """The user chose a text for a field: the same as typing it there."""
+
+        def __init__(self, field_id: str, text: str) -> None:
+            super().__init__()
+            self.field_id = field_id
+            self.text = text
+
+    def __init__(self, step: int, marks: Marks, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.step = step
+        self.marks = marks
+
+    def show(self, state: PlanState) -> None:
+        """Draw a state; called for every change while the step is on the screen. Must be quick."""
+
+    def visit(self, shown: bool) -> None:
+        """The step came onto the screen or left it: what polls begins and ends here."""
+
+
+@dataclass(frozen=True, slots=True)
+class FieldAction:
+    """A button beneath a field.
+
+    `opens` names a function of (state, spec) that gives a dialog, the next request, or None where there is
+    nothing to do. It runs in the loop of the screen: what is slow belongs into the dialog.
+    """
+
+    id: str
+    label: str
+    """Marked with `mark`; translated where it is drawn."""
+    opens: str
+    when: Callable[[PlanState], bool] | None = None
+    """Whether the button is shown; None: always."""
+
+
+FIELD_PARTS: Mapping[str, tuple[str, ...]] = {}
+"""Field id -> StepParts that stand beneath its row."""
+
+STEP_PARTS: Mapping[int, tuple[str, ...]] = {
+    HARDWARE: ("trainwiz.tui.widgets.facts:FactsView",),
+    MODEL: ("trainwiz.tui.widgets.facts:FactsView",),
+    DATA: ("trainwiz.tui.widgets.facts:FactsView",),
+    REVIEW: ("trainwiz.tui.widgets.review:Review",),
+}
+"""Step -> StepParts that stand beneath all of its rows."""
+
+FIELD_DIALOGS: Mapping[str, str] = {}
+"""Field id -> function of (state, spec) that gives the dialog which space opens, in place of the list or the editor."""
+
+FIELD_ACTIONS: Mapping[str, tuple[FieldAction, ...]] = {}
+"""Field id -> buttons beneath its row."""
+
+
+def named(path: str) -> Any:
+    """What a "module:name" names."""
+    module, _, name = path.partition(":")
+    return getattr(import_module(module), name)
+
+
+def make_parts(paths: tuple[str, ...], step: int, marks: Marks) -> list[StepPart]:
+    return [named(path)(step, marks) for path in paths]
+
+
+def open_dialog(path: str, state: PlanState, spec: FieldSpec) -> ModalScreen[Answer] | PlanRequest | None:
+    """What a dialog's or an action's function gives for the field."""
+    return named(path)(state, spec)  # type: ignore[no-any-return]
