@@ -32,15 +32,24 @@ def tr(text: str, /, **values: object) -> str:
     The first argument is one literal, which is what `scripts/catalogue.py` collects; a text from a table
     was marked there by `mark`.
     """
-    if _catalogue is not None and text:
-        text = _catalogue.gettext(text)
-    return text.format(**values) if values else text
+    return _filled(text if _catalogue is None or not text else _catalogue.gettext(text), text, values)
 
 
 def trn(one: str, many: str, n: int, /, **values: object) -> str:
     """The form of a text that fits the number `n`, which is {n} in it unless `values` says how it is written."""
-    text = _catalogue.ngettext(one, many, n) if _catalogue is not None else one if n == 1 else many
-    return text.format(**{"n": n, **values})
+    english = one if n == 1 else many
+    text = english if _catalogue is None else _catalogue.ngettext(one, many, n)
+    return _filled(text, english, {"n": n, **values})
+
+
+def _filled(text: str, english: str, values: Mapping[str, object]) -> str:
+    """A translation that asks for a value that there is not must not end the program: the English text has it."""
+    if not values:
+        return text
+    try:
+        return text.format(**values)
+    except (LookupError, ValueError, AttributeError):
+        return english.format(**values)
 
 
 def mark(text: str, /) -> str:
@@ -64,17 +73,32 @@ def chosen_language(option: str | None, environment: Mapping[str, str]) -> str:
 
 def use_language(name: str) -> str:
     """Speak this language from now on, child processes included; returns why it cannot be spoken, or ""."""
+    problem = _speak(name)
+    os.environ[LANGUAGE_VARIABLE] = _language
+    return problem
+
+
+def _speak(name: str) -> str:
     global _catalogue, _language
     problem = ""
+    if name == _language:
+        return problem
     if name == "en":
         _catalogue = None
     else:
         import gettext  # 3 ms that English does not need
+        import struct
 
+        # All that a file can bring that is no catalogue, or half of one.
         try:
             _catalogue = gettext.translation("trainwiz", CATALOGUE, [name])
-        except (OSError, ValueError, UnicodeError) as error:
-            problem, _catalogue, name = f"The texts in {name} cannot be read ({error}); these are English.", None, "en"
+        except (OSError, ValueError, LookupError, struct.error, MemoryError) as error:
+            reason = getattr(error, "strerror", None) or error
+            problem = f"The texts in {name} cannot be read ({reason}), so these are English; install trainwiz again."
+            _catalogue, name = None, "en"
     _language = name
-    os.environ[LANGUAGE_VARIABLE] = name
     return problem
+
+
+_speak(chosen_language(None, os.environ))
+"""So that a child process speaks like the one that started it, and a script that imports the core like its shell."""

@@ -174,8 +174,6 @@ def contradictions(parsed: Mapping[str, Any]) -> list[Finding]:
         findings.append(wrong("--resume", "--dry-run writes a new folder and --resume goes on in an old one; keep one"))
     if "detach" in parsed and "dry_run" in parsed:
         findings.append(wrong("--detach", "--dry-run starts nothing that could be detached; keep one"))
-    if parsed.get("lang") == "zh":
-        findings.append(wrong("--lang", "this version speaks English only; leave --lang out"))
     return findings
 
 

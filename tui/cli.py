@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -10,18 +11,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code (0, 1, 2, 3, 130; 141 for a closed pipe). No exception leaves it."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
-    given = [argument for argument in given if argument != "--debug"]
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
     try:
-        code = run_command(given)
+        code = run_command(speak([argument for argument in given if argument != "--debug"]))
         sys.stdout.flush()
     except BaseException as error:  # noqa: BLE001 -- the one place that turns every failure into a sentence
         from trainwiz.tui.failure import report_failure
 
         return report_failure(error, arguments=given, debug=debug)
     return code
+
+
+def speak(arguments: list[str]) -> list[str]:
+    """Choose the language, which `--lang` may do anywhere on the command line; returns the other arguments.
+
+    It comes before all else: help and refusals are in it. Raises UsageError for a language that there is not.
+    """
+    from trainwiz.core.language import chosen_language, use_language
+
+    option = None
+    if any(argument.partition("=")[0] == "--lang" for argument in arguments):
+        from trainwiz.tui.lang_option import take_lang
+
+        option, arguments = take_lang(arguments)
+    problem = use_language(chosen_language(option, os.environ))
+    if problem:
+        print(problem, file=sys.stderr)
+    return arguments
 
 
 def run_command(arguments: Sequence[str]) -> int:

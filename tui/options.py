@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
+from trainwiz.core.language import LANGUAGES
+
 Group = Literal["what", "how", "where", "run", "modes"]
 Kind = Literal["text", "integer", "number", "count", "size", "list", "one-of", "flag", "switch", "repeated"]
 
@@ -51,7 +53,6 @@ ATTENTIONS = ("auto", "sdpa", "eager", "flash_attention_2")
 OPTIMIZERS = ("adamw_torch", "adamw_torch_fused", "adafactor", "sgd", "adamw_bnb_8bit", "paged_adamw_8bit")
 STRATEGIES = ("auto", "single", "ddp", "fsdp", "zero1", "zero2", "zero3")
 OFFLOADS = ("none", "optimizer", "all")
-LANGUAGES = ("en", "zh")
 
 OPTIONS: tuple[Option, ...] = (
     Option("--profile", "what", "text", "Start from this profile; `trainwiz profiles list` shows them.", "NAME"),

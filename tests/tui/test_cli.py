@@ -109,7 +109,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (("--resume", "--yes"), "name the run folder"),
         (("--resume", "--dry-run", "--output-dir", "x"), "keep one"),
         (("--detach", "--dry-run"), "starts nothing"),
-        (("--lang", "zh", "--yes"), "English only"),
+        (("--lang", "de", "--yes"), "there is no 'de'"),
         (("--json",), "add --yes"),
         (("--detach",), "add --yes"),
     ],
