@@ -19,20 +19,20 @@ class KeyProvider(Provider):
 
     async def discover(self) -> Hits:
         for row, words, run in self._actions():
-            yield DiscoveryHit(Content(words), run, text=words, help=row.tooltip)
+            yield DiscoveryHit(Content(words), run, text=words, help=row.sentence)
 
     async def search(self, query: str) -> Hits:
         matcher = self.matcher(query)
         for row, words, run in self._actions():
-            score = max(matcher.match(words), TOOLTIP_WEIGHT * matcher.match(row.tooltip))
+            score = max(matcher.match(words), TOOLTIP_WEIGHT * matcher.match(row.sentence))
             if score > 0:
-                yield Hit(score, matcher.highlight(words), run, text=words, help=row.tooltip)
+                yield Hit(score, matcher.highlight(words), run, text=words, help=row.sentence)
 
     def _actions(self) -> Iterator[tuple[KeyBinding, str, Callable[[], object]]]:
         for row in self._rows():
             if row.id != "app.palette":
                 run = partial(self.app.run_action, row.action, owner_of(row, self.screen, self.focused))
-                yield row, f"{row.description} ({row.shown_key})", run
+                yield row, f"{row.words} ({row.shown_key})", run
 
     def _rows(self) -> list[KeyBinding]:
         key_rows: Callable[[], list[KeyBinding]] | None = getattr(self.screen, "key_rows", None)

@@ -47,7 +47,7 @@ async def test_it_lists_what_works_now_with_its_key(tmp_path: Path, key: str) ->
         await until(pilot, lambda: len(listed(palette)) == len(wanted))
         text = "\n".join(listed(palette))
         for row in wanted:
-            assert f"{row.description} ({row.shown_key})" in text
+            assert f"{row.words} ({row.shown_key})" in text
         assert "stop (s)" in text and "resume" not in text
 
 

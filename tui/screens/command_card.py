@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
@@ -22,7 +22,7 @@ class CommandCard(ModalScreen[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         *bindings("dialog"),
-        *(Binding(digit, f"copy({digit})", "copy", show=False) for digit in "123456789"),
+        *bindings("command"),
     ]
     AUTO_FOCUS = "VerticalScroll"
 

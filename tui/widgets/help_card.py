@@ -11,8 +11,12 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
+from trainwiz.core.language import tr
 from trainwiz.core.plain import plain_text
+from trainwiz.tui.cells import pad
 from trainwiz.tui.keys import KeyBinding, bindings
+
+KEY_WIDTH = 9
 
 
 class HelpCard(ModalScreen[None]):
@@ -42,8 +46,10 @@ class HelpCard(ModalScreen[None]):
                 if text:
                     shown = "\n".join(plain_text(line) for line in text.splitlines())
                     yield Static(Content.assemble("\n", (heading, "$accent"), "\n", shown), markup=False)
-            lines = [Content.assemble(f"  {row.shown_key:<9}", (row.tooltip, "$muted")) for row in self._rows]
-            yield Static(Content.assemble("\n", ("Keys", "$accent"), "\n", Content("\n").join(lines)), markup=False)
+            lines = [
+                Content.assemble("  " + pad(row.shown_key, KEY_WIDTH), (row.sentence, "$muted")) for row in self._rows
+            ]
+            yield Static(Content.assemble("\n", (tr("Keys"), "$accent"), "\n", Content("\n").join(lines)), markup=False)
 
     def action_close(self) -> None:
         self.dismiss(None)

@@ -8,6 +8,7 @@ from textual.app import RenderResult
 from textual.content import Content
 from textual.style import Style
 from textual.widget import Widget
+from trainwiz.tui.cells import cells
 from trainwiz.tui.dispatch import owner_of
 from trainwiz.tui.keys import KeyBinding
 from trainwiz.tui.widgets.repaint import Kept
@@ -18,7 +19,7 @@ GAP = 3
 def fitting_keys(rows: Sequence[KeyBinding], width: int) -> list[KeyBinding]:
     """The rows that fit into `width` cells, in their order; the highest ranks are left out first."""
     kept = [row for row in rows if row.rank < 9]
-    while kept and sum(len(row.shown_key) + 1 + len(row.description) + GAP for row in kept) - GAP > width:
+    while kept and sum(cells(row.shown_key) + 1 + cells(row.words) + GAP for row in kept) - GAP > width:
         worst = max(row.rank for row in kept)
         if worst == 0:
             break
@@ -36,7 +37,7 @@ class KeyBar(Kept, Widget):
     def render(self) -> RenderResult:
         parts: list[Content] = []
         for row in fitting_keys(self._rows(), self.content_size.width):
-            words = Content.assemble((row.shown_key, "$foreground"), f" {row.description}")
+            words = Content.assemble((row.shown_key, "$foreground"), f" {row.words}")
             parts.append(words.stylize(Style.from_meta({"@click": f"do_row({row.id!r})"})))
         return Content(" " * GAP).join(parts)
 
