@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from trainwiz.core.config.run import RunConfig
@@ -20,7 +21,7 @@ def training_arguments(config: RunConfig) -> dict[str, Any]:
         **_batch(config),
         **_length(config),
         **_optimizer(config),
-        **_schedule(config),
+        **scheduler_arguments(config),
         **_engine(config),
         **_loader(config),
         **_evaluation(config),
@@ -62,14 +63,17 @@ def _optimizer(config: RunConfig) -> dict[str, Any]:
     }
 
 
-def _schedule(config: RunConfig) -> dict[str, Any]:
-    """The scheduler. Linear decay to a rate above 0 is the polynomial one of power 1 with its `lr_end`."""
+def scheduler_arguments(config: RunConfig) -> dict[str, Any]:
+    """The scheduler. Linear decay to a rate above 0 is the polynomial one of power 1 with its `lr_end`.
+
+    Where the warm-up is the whole run there is no decay: the polynomial one would divide by its no steps at the end.
+    """
     training = config.training
     final, peak = training.final_learning_rate, training.learning_rate
     # A float below 1 is a share of the steps for transformers 5; from 1 on it is a number of steps.
     warmup = training.warmup if training.warmup < 1 else int(training.warmup)
     kind, options = str(training.schedule), {}
-    if kind == "constant" or final == peak:
+    if kind == "constant" or final == peak or _warms_up_to_the_end(config):
         kind = "constant_with_warmup" if warmup else "constant"
     elif kind == "polynomial" or (kind == "linear" and final > 0):
         kind, options = "polynomial", {"lr_end": final}
@@ -77,6 +81,14 @@ def _schedule(config: RunConfig) -> dict[str, Any]:
         kind, options = "cosine_with_min_lr", {"min_lr": final}
     schedule: dict[str, Any] = {"lr_scheduler_type": kind, "warmup_steps": warmup}
     return {**schedule, "lr_scheduler_kwargs": options} if options else schedule
+
+
+def _warms_up_to_the_end(config: RunConfig) -> bool:
+    steps, warmup = config.training.max_steps, config.training.warmup
+    if steps is None:
+        return False
+    # TrainingArguments.get_warmup_steps
+    return (int(warmup) if warmup >= 1 else math.ceil(steps * warmup)) >= steps
 
 
 def _engine(config: RunConfig) -> dict[str, Any]:
