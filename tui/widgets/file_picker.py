@@ -1,0 +1,339 @@
+"""FilePicker: a file or a folder from the disk. Typing narrows the list, a path goes there; reading is done in a thread."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import ClassVar
+
+from textual import events, on
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Vertical
+from textual.content import Content
+from textual.message import Message
+from textual.screen import ModalScreen
+from textual.widgets import Input, Static
+from textual.worker import get_current_worker
+from trainwiz.core.language import tr, trn
+from trainwiz.core.plain import plain_text
+from trainwiz.tui.cells import cut
+from trainwiz.tui.figures import size
+from trainwiz.tui.keys import bindings
+from trainwiz.tui.theme import UNICODE_MARKS, Marks
+from trainwiz.tui.widgets.entry_list import EntryLine, EntryList
+from trainwiz.tui.widgets.folder_entries import (
+    Entry,
+    Listing,
+    matching_entries,
+    path_text,
+    read_folder,
+    sizes_of,
+    unusable_name,
+)
+
+THIS_FOLDER = Entry(".", is_folder=True)
+ABOVE = Entry("..", is_folder=True)
+
+
+class PathInput(Input):
+    """What is typed over the list. Backspace in the empty field leaves the folder."""
+
+    class Leave(Message):
+        """Backspace, with nothing left to delete."""
+
+    def action_delete_left(self) -> None:
+        if self.value:
+            super().action_delete_left()
+        else:
+            self.post_message(self.Leave())
+
+
+class FilePicker(ModalScreen[str | None]):
+    """Returns the path as a field writes it (from the working folder where it lies in it), or None."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("browse")]
+
+    DEFAULT_CSS = """
+    FilePicker { align: center middle; background: $background 60%; }
+    FilePicker > Vertical {
+        width: 88; max-width: 96%; height: 26; max-height: 90%;
+        background: $surface; border: round $accent; padding: 0 1;
+    }
+    FilePicker .title { height: 1; }
+    FilePicker .folder { height: 1; color: $muted; }
+    FilePicker PathInput { border: none; height: 1; padding: 0; background: $panel; margin: 0 0 1 0; }
+    FilePicker .problem { height: auto; max-height: 4; color: $warning; }
+    FilePicker .hint { height: auto; color: $muted; }
+    """
+
+    class Listed(Message):
+        """A folder was read."""
+
+        def __init__(self, listing: Listing) -> None:
+            super().__init__()
+            self.listing = listing
+
+    class Sized(Message):
+        """The sizes of its files, a moment later."""
+
+        def __init__(self, folder: Path, sizes: dict[str, int]) -> None:
+            super().__init__()
+            self.folder = folder
+            self.sizes = sizes
+
+    def __init__(
+        self,
+        title: str,
+        start: str | Path = "",
+        kinds: Sequence[str] = (),
+        *,
+        with_folders: bool = True,
+        marks: Marks = UNICODE_MARKS,
+    ) -> None:
+        """`start`: a file, whose folder is opened, or a folder; else the working folder is.
+
+        `kinds`: endings of names, in lower case, of the files that come first ("config.json", ".csv.gz"); others
+        are quiet. `with_folders`: a folder can be the answer too.
+        """
+        super().__init__()
+        self._title = title
+        self._kinds = tuple(kinds)
+        self._with_folders = with_folders
+        self._marks = marks
+        self._here = Path.cwd()
+        self._folder, self._started_at = first_folder(start, self._here)
+        self._entered = self._folder
+        """The folder that was gone to last: what a typed path starts from."""
+        self._text = ""
+        self._wants_to_take = False
+        """Enter was pressed before the folder was read."""
+        self._listing: Listing | None = None
+        self._sizes: dict[str, int] = {}
+        self._shown: tuple[Entry, ...] = ()
+        self._said = ""
+
+    def compose(self) -> ComposeResult:
+        with Vertical():
+            yield Static(Content.styled(self._title, "bold"), classes="title", markup=False)
+            yield Static("", classes="folder", markup=False)
+            entry = PathInput(placeholder=tr("type to search, or a path"), max_length=4096, compact=True)
+            entry.cursor_blink = False
+            yield entry
+            yield EntryList(self._marks.here)
+            yield Static("", classes="problem", markup=False)
+            yield Static(
+                tr("enter open or take   ↑↓ move   backspace folder above   esc close"), classes="hint", markup=False
+            )
+
+    def on_mount(self) -> None:
+        self.query_one(PathInput).focus()
+        self._open(self._folder)
+
+    # Reading.
+
+    def _open(self, folder: Path) -> None:
+        """Read a folder. The one on the screen stays there until it is done."""
+        self._folder = folder
+        self._say("")
+        self.run_worker(partial(self._work, folder), thread=True, exclusive=True, group="browse", exit_on_error=False)
+
+    def _work(self, folder: Path) -> None:
+        worker = get_current_worker()
+        listing = read_folder(folder, self._kinds, lambda: worker.is_cancelled)
+        if worker.is_cancelled:
+            return
+        self.post_message(self.Listed(listing))
+        self.post_message(self.Sized(folder, sizes_of(listing, lambda: worker.is_cancelled)))
+
+    @on(Listed)
+    def _listed(self, event: Listed) -> None:
+        event.stop()
+        if event.listing.folder == self._folder:
+            self._listing, self._sizes = event.listing, {}
+            self._say(event.listing.problem)
+            self._fill()
+            if self._wants_to_take:
+                self._take()
+
+    @on(Sized)
+    def _sized(self, event: Sized) -> None:
+        event.stop()
+        if event.folder == self._folder:
+            self._sizes = event.sizes
+            self.query_one(EntryList).refresh()
+
+    # Drawing.
+
+    def _fill(self) -> None:
+        """The entries that match; the cursor stands on the one that is most likely meant."""
+        listing = self._listing
+        if listing is None:
+            return
+        found = matching_entries(listing, self._text)
+        above = () if self._text or listing.folder == listing.folder.parent else (ABOVE,)
+        own = (THIS_FOLDER,) if self._with_folders and not self._text else ()
+        self._shown = (*own, *above, *found)
+        place = self._place(len(own) + len(above))
+        self.query_one(EntryList).show(len(self._shown), self._line, place)
+        if self._text and not found:
+            self._say(tr("Nothing here is called so; backspace shows all."))
+        elif self._said != listing.problem:
+            self._say(listing.problem)
+        self._show_folder()
+
+    def _place(self, after: int) -> int:
+        wanted = (place for place, entry in enumerate(self._shown) if entry.name == self._started_at)
+        first_file = (place for place, entry in enumerate(self._shown) if entry.is_wanted)
+        usual = 0 if self._text else next(first_file, min(after, len(self._shown) - 1))
+        return next(wanted, usual) if self._started_at and not self._text else usual
+
+    def _show_folder(self) -> None:
+        for line in self.query(".folder").results(Static):
+            line.update(cut(plain_text(str(self._folder), 4000)[::-1], max(8, line.size.width))[::-1])
+
+    def on_resize(self, event: events.Resize) -> None:
+        self.call_after_refresh(self._show_folder)
+
+    def _line(self, index: int) -> EntryLine:
+        entry = self._shown[index]
+        if entry is THIS_FOLDER:
+            wanted = self._listing.wanted if self._listing is not None else 0
+            note = trn("{n} file that can be read", "{n} files that can be read", wanted) if self._kinds else ""
+            return EntryLine(tr("this folder"), note, quiet=not wanted)
+        if entry is ABOVE:
+            return EntryLine("..", tr("folder above"), quiet=True)
+        if entry.is_folder:
+            return EntryLine(f"{entry.name}/")
+        note = size(self._sizes[entry.name]) if entry.name in self._sizes else ""
+        return EntryLine(entry.name, note, quiet=bool(self._kinds) and not entry.is_wanted)
+
+    def _say(self, sentence: str) -> None:
+        self._said = sentence
+        for line in self.query(".problem").results(Static):
+            line.update(plain_text(sentence, 600))
+            line.display = bool(sentence)
+
+    # Choosing.
+
+    @on(Input.Changed)
+    def _typed(self, event: Input.Changed) -> None:
+        """A text with a slash names a folder, which is opened, and the beginning of a name in it."""
+        event.stop()
+        folder, self._text = typed_parts(event.value, self._entered)
+        self._wants_to_take = False
+        if folder != self._folder:
+            self._listing = None
+            self._open(folder)
+        else:
+            self._fill()
+
+    @on(Input.Submitted)
+    def _submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        self._take()
+
+    @on(EntryList.Pressed)
+    def _pressed(self, event: EntryList.Pressed) -> None:
+        event.stop()
+        self._take()
+
+    def _take(self) -> None:
+        """Enter the folder under the cursor, or answer with the file."""
+        self._wants_to_take = self._listing is None or self._listing.folder != self._folder
+        if self._wants_to_take:
+            return
+        typed = self.query_one(PathInput).value.strip()
+        if typed and not self._shown:
+            self._say(tr("There is no {name}.", name=plain_text(typed, 200)))
+            return
+        if not self._shown:
+            return
+        entry = self._shown[self.query_one(EntryList).cursor]
+        if entry is ABOVE:
+            self.action_above()
+        elif entry is THIS_FOLDER:
+            self._answer(self._folder)
+        elif entry.is_folder:
+            self._enter(self._folder / entry.name)
+        else:
+            self._answer(self._folder / entry.name)
+
+    def _enter(self, folder: Path, at: str = "") -> None:
+        """Go to a folder, the text empty again; `at` is the entry that the cursor stands on there."""
+        self._entered, self._text, self._started_at = folder, "", at
+        entry = self.query_one(PathInput)
+        with entry.prevent(Input.Changed):
+            entry.value = ""
+        self._open(folder)
+
+    def _answer(self, path: Path) -> None:
+        problem = unusable_name(path.name) or unusable_name(str(path))
+        if not problem and not path.exists():
+            problem = tr("{name} is gone; the folder is read again.", name=plain_text(path.name, 200))
+            self._open(self._folder)
+        if problem:
+            self._say(problem)
+        else:
+            self.dismiss(path_text(path, self._here))
+
+    @on(PathInput.Leave)
+    def _leave(self, event: PathInput.Leave) -> None:
+        event.stop()
+        self.action_above()
+
+    def action_above(self) -> None:
+        """The folder above, with the cursor on the one that was left."""
+        if self._folder.parent != self._folder:
+            self._enter(self._folder.parent, self._folder.name)
+
+    def action_complete(self) -> None:
+        """Tab: into the folder under the cursor; never an answer."""
+        place = self.query_one(EntryList).cursor
+        if self._listing is not None and place < len(self._shown):
+            entry = self._shown[place]
+            if entry.is_folder and entry not in (THIS_FOLDER, ABOVE):
+                self._enter(self._folder / entry.name)
+
+    def action_move(self, by: int) -> None:
+        self.query_one(EntryList).move(by)
+
+    def action_page(self, by: int) -> None:
+        entries = self.query_one(EntryList)
+        entries.move(by * max(2, entries.page))
+
+    def action_close(self) -> None:
+        self.dismiss(None)
+
+
+def first_folder(start: str | Path, here: Path) -> tuple[Path, str]:
+    """The folder to open and the entry in it to stand on, for what a field holds now; `here` where that is no path."""
+    if not str(start).strip():
+        return here, ""
+    try:
+        path = here / Path(start).expanduser()
+        if path.is_dir():
+            return path, ""
+        if path.is_file():
+            return path.parent, path.name
+    except (OSError, RuntimeError, ValueError):
+        pass
+    return here, ""
+
+
+def typed_parts(text: str, base: Path) -> tuple[Path, str]:
+    """(folder that a typed text names, what narrows its list). A relative path starts from `base`."""
+    text = text.strip()
+    if "\0" in text:
+        return base, text.replace("\0", "")
+    if text == "~" or text.startswith("~/"):
+        try:
+            text = str(Path("~").expanduser()) + (text[1:] or "/")
+        except RuntimeError:
+            return base, text
+    head, slash, name = text.rpartition("/")
+    if not slash:
+        return base, text
+    return Path(os.path.normpath(base / (head or "/"))), name
