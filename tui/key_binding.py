@@ -21,6 +21,7 @@ ScreenName = Literal[
     "dialog",
     "confirm",
     "list",
+    "browse",
     "picker",
 ]
 Need = Literal["", "stop", "stop_now", "resume", "plan", "command", "note", "replay"]
