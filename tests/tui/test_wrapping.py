@@ -1,0 +1,56 @@
+"""Lines of so many cells: English as ever, Chinese at any letter, with its punctuation where it belongs."""
+
+from __future__ import annotations
+
+import random
+import textwrap
+
+import pytest
+from rich._wrap import divide_line as divide_at_spaces
+from rich.cells import cell_len
+from textual import content
+from textual.content import Content
+from trainwiz.tui.wrapping import divide_line, wrap, wrap_wide_texts
+
+ENGLISH = "The GPU ran out of memory at step 1,600: 9.1 GiB were wanted and 7.8 GiB are there."
+CHINESE = "GPU 在第 1,600 步显存不足：需要 9.1 GiB，只有 7.8 GiB（trainwiz --micro-batch 3）。再试一次就能放下，峰值约 5.4 GiB。"
+
+
+@pytest.mark.parametrize("width", [1, 2, 5, 10, 24, 80])
+def test_english_lines_are_those_of_textwrap_and_rich(width: int) -> None:
+    assert wrap(ENGLISH, width) == textwrap.wrap(ENGLISH, width)
+    if width > 1:
+        assert divide_line(ENGLISH, width) == divide_at_spaces(ENGLISH, width)
+
+
+@pytest.mark.parametrize("width", range(4, 60))
+def test_chinese_fits_loses_nothing_and_begins_no_line_with_punctuation(width: int) -> None:
+    lines = wrap(CHINESE, width)
+    assert all(cell_len(line) <= width for line in lines)
+    assert "".join("".join(lines).split()) == "".join(CHINESE.split())
+    if width >= 16:
+        assert not [line for line in lines if line[0] in "，。：）"]
+        assert not [line for line in lines if line[-1] == "（"]
+
+
+def test_a_line_is_filled_where_there_is_no_space() -> None:
+    lines = wrap(CHINESE, 30)
+    assert all(cell_len(line) >= 20 for line in lines[:-1])
+
+
+def test_any_text_at_any_width_comes_back_whole() -> None:
+    chance = random.Random(6)
+    letters = "ab ，。（）中文字 －…—“”é％😀　\n"
+    for _ in range(2_000):
+        text = "".join(chance.choice(letters) for _ in range(chance.randrange(40)))
+        width = chance.randrange(2, 20)
+        lines = wrap(text, width)
+        assert "".join("".join(lines).split()) == "".join(text.split())
+        assert all(cell_len(line) <= width for line in lines)
+
+
+def test_textual_breaks_its_lines_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(content, "divide_line", content.divide_line)
+    assert len(Content(CHINESE).wrap(40)) > 1
+    wrap_wide_texts()
+    assert [line.plain.strip() for line in Content(CHINESE).wrap(40)] == wrap(CHINESE, 40)
