@@ -84,6 +84,8 @@ def texts_of(path: Path) -> list[tuple[int, Text]]:
 
 def python_texts(tree: ast.Module) -> Iterator[tuple[int, Text]]:
     for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and any(map(is_command, node.decorator_list)):
+            yield node.lineno, (ast.get_docstring(node) or "").partition("\n\n")[0].replace("\n", " ")
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS):
             continue
         wanted = FUNCTIONS[node.func.id]
@@ -91,6 +93,15 @@ def python_texts(tree: ast.Module) -> Iterator[tuple[int, Text]]:
         texts = [text for text in literals if isinstance(text, str) and text]
         if len(texts) == wanted:
             yield node.lineno, (texts[0] if wanted == 1 else (texts[0], texts[1]))
+
+
+def is_command(decorator: ast.expr) -> bool:
+    """The docstring of a command of typer is its help."""
+    return (
+        isinstance(decorator, ast.Call)
+        and isinstance(decorator.func, ast.Attribute)
+        and decorator.func.attr == "command"
+    )
 
 
 def yaml_texts(node: yaml.Node | None, read: bool = False) -> Iterator[tuple[int, Text]]:

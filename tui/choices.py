@@ -12,6 +12,7 @@ from typing import Any
 from trainwiz.core.defaults import default_profile, profile_in_use
 from trainwiz.core.errors import UsageError
 from trainwiz.core.findings import Finding
+from trainwiz.core.language import tr
 from trainwiz.core.plain import plain_text
 from trainwiz.core.plan.request import PlanRequest, RunMode
 from trainwiz.core.profile.size import parse_size
@@ -102,7 +103,7 @@ def parse_value(option: Option, value: Any) -> Any:
         return value
     text = str(value).strip()
     if not text:
-        raise ValueError(f"give a value: {option.synopsis}")
+        raise ValueError(tr("give a value: {option}", option=option.synopsis))
     if option.kind == "text":
         return text
     if option.kind == "list":
@@ -118,15 +119,16 @@ def parse_amount(option: Option, text: str) -> int | float:
     if option.kind == "size":
         bytes_ = parse_size(text)
         if bytes_ is None:
-            raise ValueError(f"{shown!r} is not a size, write it like 64G or 512M")
+            raise ValueError(tr("{shown} is not a size, write it like 64G or 512M", shown=repr(shown)))
         return bytes_
     try:
         value = parse_number(text) if option.kind == "number" else parse_whole_number(text)
     except ValueError:
-        kind = "number" if option.kind == "number" else "whole number"
-        raise ValueError(f"{shown!r} is not a {kind}") from None
+        if option.kind == "number":
+            raise ValueError(tr("{shown} is not a number", shown=repr(shown))) from None
+        raise ValueError(tr("{shown} is not a whole number", shown=repr(shown))) from None
     if value <= 0 or not math.isfinite(value):
-        raise ValueError(f"{shown} must be above 0")
+        raise ValueError(tr("{shown} must be above 0", shown=shown))
     return value
 
 
@@ -134,8 +136,13 @@ def one_of(text: str, values: tuple[str, ...]) -> str:
     if text in values:
         return text
     close = difflib.get_close_matches(text.lower(), values, n=1, cutoff=0.7)
-    meant = f"; did you mean {close[0]}?" if close else ""
-    raise ValueError(f"there is no {plain_text(text, 40)!r}, choose {' or '.join(values)}{meant}")
+    shown, choice = repr(plain_text(text, 40)), tr(" or ").join(values)
+    if close:
+        message = tr(
+            "there is no {text}, choose {values}; did you mean {near}?", text=shown, values=choice, near=close[0]
+        )
+        raise ValueError(message)
+    raise ValueError(tr("there is no {text}, choose {values}", text=shown, values=choice))
 
 
 def overrides_from(parsed: Mapping[str, Any], findings: list[Finding]) -> dict[str, Any]:
@@ -149,9 +156,19 @@ def overrides_from(parsed: Mapping[str, Any], findings: list[Finding]) -> dict[s
         key, equals, value = assignment.partition("=")
         key = key.strip()
         if not equals or not key:
-            findings.append(wrong("--set", f"{plain_text(assignment, 60)!r} has no key=value, like training.seed=7"))
+            findings.append(
+                wrong(
+                    "--set",
+                    tr(
+                        "{assignment} has no key=value, like training.seed=7",
+                        assignment=repr(plain_text(assignment, 60)),
+                    ),
+                )
+            )
         elif key in overrides and overrides[key] is not None:
-            findings.append(wrong("--set", f"{plain_text(key, 60)} is also set by its own option; keep one of the two"))
+            findings.append(
+                wrong("--set", tr("{key} is also set by its own option; keep one of the two", key=plain_text(key, 60)))
+            )
         else:
             overrides[key] = value
     return overrides
@@ -162,18 +179,22 @@ def contradictions(parsed: Mapping[str, Any]) -> list[Finding]:
     findings = []
     modes = [f"--{name.replace('_', '-')}" for name in ("smoke", "dev_run", "overfit") if name in parsed]
     if len(modes) > 1:
-        findings.append(wrong(modes[1], f"{' and '.join(modes)} are different modes; keep one"))
+        findings.append(wrong(modes[1], tr("{modes} are different modes; keep one", modes=tr(" and ").join(modes))))
     targets = [f"--{name.replace('_', '-')}" for name in TARGETS if name in parsed]
     if len(targets) > 1:
-        findings.append(wrong(targets[-1], f"{' and '.join(targets)} are different targets; keep one"))
+        findings.append(
+            wrong(targets[-1], tr("{targets} are different targets; keep one", targets=tr(" and ").join(targets)))
+        )
     if "gpus" in parsed and "gpu" in parsed:
-        findings.append(wrong("--gpu", "--gpus chooses cards of this machine, --gpu plans another one; keep one"))
+        findings.append(wrong("--gpu", tr("--gpus chooses cards of this machine, --gpu plans another one; keep one")))
     if "resume" in parsed and "output_dir" not in parsed:
-        findings.append(wrong("--resume", "name the run folder to go on in: --resume --output-dir runs/NAME"))
+        findings.append(wrong("--resume", tr("name the run folder to go on in: --resume --output-dir runs/NAME")))
     if "resume" in parsed and "dry_run" in parsed:
-        findings.append(wrong("--resume", "--dry-run writes a new folder and --resume goes on in an old one; keep one"))
+        findings.append(
+            wrong("--resume", tr("--dry-run writes a new folder and --resume goes on in an old one; keep one"))
+        )
     if "detach" in parsed and "dry_run" in parsed:
-        findings.append(wrong("--detach", "--dry-run starts nothing that could be detached; keep one"))
+        findings.append(wrong("--detach", tr("--dry-run starts nothing that could be detached; keep one")))
     return findings
 
 
@@ -213,4 +234,5 @@ def profile_without_asking(parsed: Mapping[str, Any]) -> str | None:
 
 def wrong(flag: str, message: str) -> Finding:
     """A usage finding about one option."""
-    return Finding("usage", "error", flag, f"{flag}: {message}.".replace("?.", "?"))
+    sentence = message if message.endswith(("?", "？")) else tr("{sentence}.", sentence=message)
+    return Finding("usage", "error", flag, tr("{flag}: {sentence}", flag=flag, sentence=sentence))

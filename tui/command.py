@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
+from trainwiz.core.language import mark, tr
 from trainwiz.tui.choice_parameters import takes_choices
-from trainwiz.tui.help import BENCH_TAKES, COMMANDS, PLAN_OPTIONS, bench_help, plan_help, root_help
+from trainwiz.tui.command_help import HelpfulCommand
+from trainwiz.tui.help import BENCH_TAKES, PLAN_OPTIONS, bench_help, plan_help, root_help
 from trainwiz.tui.options import OPTIONS
 from trainwiz.tui.subcommands import profiles_app, runs_app
 
@@ -54,7 +56,7 @@ app = typer.Typer(
 
 SPEED = re.compile(r"-?[0-9.]+(e[0-9]+)?x?", re.IGNORECASE)
 
-AsJson = Annotated[bool, typer.Option("--json", help="JSON instead of text.")]
+AsJson = Annotated[bool, typer.Option("--json", help=mark("JSON instead of text."))]
 
 
 @app.callback()
@@ -75,7 +77,11 @@ def root(ctx: typer.Context, version: bool = typer.Option(False, "--version"), *
         from trainwiz.core.errors import usage_error
 
         command = ctx.invoked_subcommand
-        raise usage_error("usage", given[0], f"Write {given[0]} after the command: trainwiz {command} {given[0]} ...")
+        raise usage_error(
+            "usage",
+            given[0],
+            tr("Write {flag} after the command: trainwiz {command} {flag} ...", flag=given[0], command=command),
+        )
     return 0
 
 
@@ -91,7 +97,7 @@ def plan(verbose: bool = typer.Option(False, "--verbose"), **choices: Any) -> in
 @app.command("bench", cls=BenchCommand)
 @takes_choices(BENCH_TAKES)
 def bench(
-    seconds: Annotated[float, typer.Option("--seconds", help="At most this long.", min=10, max=600)] = 60,
+    seconds: Annotated[float, typer.Option("--seconds", help=mark("At most this long."), min=10, max=600)] = 60,
     **choices: Any,
 ) -> int:
     """Measure a few real steps of a plan on this machine."""
@@ -100,7 +106,7 @@ def bench(
     return run_bench(choices, limit_s=seconds)
 
 
-class MonitorCommand(typer.core.TyperCommand):
+class MonitorCommand(HelpfulCommand):
     """`trainwiz monitor`: `--replay` with or without a speed."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -120,20 +126,23 @@ def replay_without_speed(args: Sequence[str]) -> list[str]:
     return result
 
 
-WHAT_TO_WATCH = "A run's name, a folder, a file of metrics, a process id, or gpu:0; none: what is running, or the list."
-REPLAY_HELP = "Play a run that has ended, SPEED times as fast (60)."
+WHAT_TO_WATCH = mark(
+    "A run's name, a folder, a file of metrics, a process id, or gpu:0; none: what is running, or the list."
+)
+REPLAY_HELP = mark("Play a run that has ended, SPEED times as fast (60).")
 
 
 @app.command("monitor", cls=MonitorCommand)
 def monitor(
     target: Annotated[str | None, typer.Argument(metavar="WHAT", help=WHAT_TO_WATCH)] = None,
-    once: Annotated[bool, typer.Option("--once", help="Print the state once and leave.")] = False,
+    once: Annotated[bool, typer.Option("--once", help=mark("Print the state once and leave."))] = False,
     as_json: AsJson = False,
-    plain: Annotated[bool, typer.Option("--plain", help="Lines only, for pipes and screen readers.")] = False,
+    plain: Annotated[bool, typer.Option("--plain", help=mark("Lines only, for pipes and screen readers."))] = False,
     every: Annotated[
-        float | None, typer.Option("--every", metavar="S", help="Seconds between two readings (1; with --plain 5).")
+        float | None,
+        typer.Option("--every", metavar="S", help=mark("Seconds between two readings (1; with --plain 5).")),
     ] = None,
-    readonly: Annotated[bool, typer.Option("--readonly", help="Watch only: no key changes the run.")] = False,
+    readonly: Annotated[bool, typer.Option("--readonly", help=mark("Watch only: no key changes the run."))] = False,
     replay: Annotated[str | None, typer.Option("--replay", metavar="SPEED", help=REPLAY_HELP)] = None,
 ) -> int:
     """Watch a training: a run, the folder of another tool, or a process."""
@@ -144,7 +153,7 @@ def monitor(
     )
 
 
-@app.command("hardware")
+@app.command("hardware", cls=HelpfulCommand)
 def hardware(as_json: AsJson = False) -> int:
     """Show what this machine is: GPUs, cores, RAM, disk."""
     from trainwiz.tui.commands.hardware import run_hardware
@@ -152,7 +161,7 @@ def hardware(as_json: AsJson = False) -> int:
     return run_hardware(as_json=as_json)
 
 
-@app.command("doctor")
+@app.command("doctor", cls=HelpfulCommand)
 def doctor(as_json: AsJson = False) -> int:
     """Show what is missing here, for which feature, and how to get it."""
     from trainwiz.tui.commands.hardware import run_doctor
@@ -160,5 +169,5 @@ def doctor(as_json: AsJson = False) -> int:
     return run_doctor(as_json=as_json)
 
 
-app.add_typer(profiles_app, name="profiles", help=COMMANDS["profiles"])
-app.add_typer(runs_app, name="runs", help=COMMANDS["runs"])
+app.add_typer(profiles_app, name="profiles")
+app.add_typer(runs_app, name="runs")

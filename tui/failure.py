@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Sequence
 from typing import Any
 
+from trainwiz.core.language import tr
 from trainwiz.core.plain import plain_text
 from trainwiz.tui.output import finding_lines, say, say_json
 
@@ -47,7 +48,7 @@ def tell(error: BaseException, *, arguments: Sequence[str], as_json: bool) -> in
     from trainwiz.core.findings import Finding
 
     if isinstance(error, KeyboardInterrupt):
-        say("Stopped before anything was started.", sys.stderr)
+        say(tr("Stopped before anything was started."), sys.stderr)
         return EXIT_STOPPED
     if isinstance(error, TrainwizError):
         findings, code = error.findings, error.exit_code
@@ -79,13 +80,21 @@ def silence_stdout() -> None:
 
 def defect_sentence(error: BaseException) -> str:
     """A failure nobody foresaw: its type, its words, and how to see more."""
-    words = plain_text(str(error)) or "no message"
-    return f"{type(error).__name__}: {words}. Run the same command with --debug to see where it happened."
+    words = plain_text(str(error)) or tr("no message")
+    return tr(
+        "{name}: {words}. Run the same command with --debug to see where it happened.",
+        name=type(error).__name__,
+        words=words,
+    )
 
 
 def file_sentence(error: OSError) -> str:
     """What the file system says of a path that nobody checked before."""
-    return f"{plain_text(error.filename, 60)}: {error.strerror or type(error).__name__}. Check the path."
+    return tr(
+        "{path}: {reason}. Check the path.",
+        path=plain_text(error.filename, 60),
+        reason=error.strerror or type(error).__name__,
+    )
 
 
 def is_usage_error(error: BaseException) -> bool:
@@ -97,31 +106,77 @@ def usage_sentence(error: BaseException, arguments: Sequence[str]) -> str:
     """The mistake in one sentence, with the nearest option or command that exists."""
     context: Any = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "trainwiz"
-    option = getattr(error, "option_name", None)
     message = plain_text(error.format_message()).rstrip(".")  # type: ignore[attr-defined]
-    if type(error).__name__ == "NoSuchOption" and option:
-        names = [name for parameter in context.command.params for name in parameter.opts] if context else []
-        hint = nearest(option, names) or f"; `{path} --help` lists them."
-        return f"There is no option {plain_text(option)} in `{path}`{hint}"
+    if type(error).__name__ == "NoSuchOption" and getattr(error, "option_name", None):
+        return no_such_option(error, context, path)
     if message.startswith("No such command"):
         wanted = str(getattr(error, "command_name", None) or message.split("'")[1])
         names = context.command.list_commands(context) if context is not None else []
-        return f"There is no command {plain_text(wanted)!r} in `{path}`{near_command(wanted, names, path)}"
+        return no_such_command(wanted, names, path)
     if message.startswith("Missing command"):
         names = context.command.list_commands(context) if context is not None else []
-        return f"`{path}` needs a command: {', '.join(names)}."
-    return f"{message}; `{path} --help` shows how."
+        return tr("`{path}` needs a command: {names}.", path=path, names=", ".join(names))
+    return tr("{message}; `{path} --help` shows how.", message=click_sentence(error, message), path=path)
 
 
-def near_command(wanted: str, names: Sequence[str], path: str) -> str:
-    """The nearest command; or, for the name of a profile, how to use it."""
-    close = nearest(wanted, names)
+def no_such_option(error: Any, context: Any, path: str) -> str:
+    """With the nearest one, or where they are listed."""
+    names = [name for parameter in context.command.params for name in parameter.opts] if context else []
+    option, close = plain_text(error.option_name), nearest(error.option_name, names)
     if close:
-        return close
+        return tr("There is no option {option} in `{path}`; did you mean {near}?", option=option, path=path, near=close)
+    return tr("There is no option {option} in `{path}`; `{path} --help` lists them.", option=option, path=path)
+
+
+def no_such_command(wanted: str, names: Sequence[str], path: str) -> str:
+    """With the nearest command; or, for the name of a profile, how to use it."""
+    shown, close = repr(plain_text(wanted)), nearest(wanted, names)
+    if close:
+        return tr("There is no command {text} in `{path}`; did you mean {near}?", text=shown, path=path, near=close)
     profiles = difflib.get_close_matches(wanted, profile_names(), n=1, cutoff=0.7) if path == "trainwiz" else []
     if profiles:
-        return f"; for the profile write: trainwiz --profile {profiles[0]} --yes"
-    return f"; there are {', '.join(names)}."
+        return tr(
+            "There is no command {text} in `{path}`; for the profile write: trainwiz --profile {profile} --yes",
+            text=shown,
+            path=path,
+            profile=profiles[0],
+        )
+    return tr(
+        "There is no command {text} in `{path}`; there are {names}.", text=shown, path=path, names=", ".join(names)
+    )
+
+
+def click_sentence(error: Any, message: str) -> str:
+    """What click found wrong, in the reader's language; its own words (`message`) where it is none of the known."""
+    kind, parameter = type(error).__name__, getattr(error, "param", None)
+    option = getattr(error, "option_name", None)
+    if kind == "MissingParameter" and parameter is not None:
+        return tr("{name} is missing", name=parameter_name(parameter))
+    if kind == "BadOptionUsage" and option and message.endswith("requires an argument"):
+        return tr("{option} needs a value", option=plain_text(option))
+    if message.startswith("Got unexpected extra argument"):
+        extra = message[message.rindex("(") + 1 :].rstrip(")")
+        return tr("{arguments} is too much here", arguments=repr(plain_text(extra, 60)))
+    if kind == "BadParameter" and parameter is not None:
+        return wrong_value(parameter_name(parameter), plain_text(error.message, 120))
+    return message
+
+
+def parameter_name(parameter: Any) -> str:
+    """An option as it is written, an argument as the help calls it."""
+    return plain_text(parameter.opts[0] if parameter.param_type_name == "option" else parameter.metavar or parameter.name)
+
+
+def wrong_value(name: str, reason: str) -> str:
+    """What pydantic, which reads typer's numbers, says of a value; its own words where they are none of the known."""
+    limit = reason.rpartition(" ")[2]
+    if reason.startswith("Input should be a valid"):
+        return tr("{name} takes a number", name=name)
+    if reason.startswith("Input should be greater than or equal to"):
+        return tr("{name} takes a number from {least} on", name=name, least=limit)
+    if reason.startswith("Input should be less than or equal to"):
+        return tr("{name} takes a number up to {most}", name=name, most=limit)
+    return tr("the value of {name} is wrong: {reason}", name=name, reason=reason)
 
 
 def profile_names() -> list[str]:
@@ -135,6 +190,5 @@ def profile_names() -> list[str]:
 
 
 def nearest(wanted: str, names: Sequence[str]) -> str:
-    """ "; did you mean --epochs?" or nothing."""
-    close = difflib.get_close_matches(wanted, names, n=1, cutoff=0.6)
-    return f"; did you mean {close[0]}?" if close else ""
+    """The name that was probably meant, or ""."""
+    return next(iter(difflib.get_close_matches(wanted, names, n=1, cutoff=0.6)), "")

@@ -35,8 +35,10 @@ def take_lang(arguments: list[str]) -> tuple[str | None, list[str]]:
 
 def no_language(value: str) -> UsageError:
     """What there is instead of this language."""
-    names = ", ".join(LANGUAGES)
+    choice = tr(" or ").join(LANGUAGES)
     if not value or value.startswith("-"):
-        return usage_error("usage", FLAG, tr("--lang: name a language: {names}.", names=names))
+        return usage_error("usage", FLAG, tr("--lang: name a language: {names}.", names=choice))
     shown = plain_text(value, 40)
-    return usage_error("usage", FLAG, tr("--lang: there is no {name!r}, choose {names}.", name=shown, names=names))
+    return usage_error(
+        "usage", FLAG, tr("{place}: there is no {text}, choose {values}.", place=FLAG, text=repr(shown), values=choice)
+    )

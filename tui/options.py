@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from trainwiz.core.language import LANGUAGES
+from trainwiz.core.language import LANGUAGES, mark
 
 Group = Literal["what", "how", "where", "run", "modes"]
 Kind = Literal["text", "integer", "number", "count", "size", "list", "one-of", "flag", "switch", "repeated"]
 
 TITLES: dict[Group, str] = {
-    "what": "What is trained",
-    "how": "How it is computed",
-    "where": "Where it runs",
-    "run": "The run",
-    "modes": "Modes",
+    "what": mark("What is trained"),
+    "how": mark("How it is computed"),
+    "where": mark("Where it runs"),
+    "run": mark("The run"),
+    "modes": mark("Modes"),
 }
 
 
@@ -55,40 +55,59 @@ STRATEGIES = ("auto", "single", "ddp", "fsdp", "zero1", "zero2", "zero3")
 OFFLOADS = ("none", "optimizer", "all")
 
 OPTIONS: tuple[Option, ...] = (
-    Option("--profile", "what", "text", "Start from this profile; `trainwiz profiles list` shows them.", "NAME"),
+    Option("--profile", "what", "text", mark("Start from this profile; `trainwiz profiles list` shows them."), "NAME"),
     Option(
-        "--model", "what", "text", "Catalogue name, hub id, model folder or config.json.", "MODEL", key="model.name"
+        "--model",
+        "what",
+        "text",
+        mark("Catalogue name, hub id, model folder or config.json."),
+        "MODEL",
+        key="model.name",
     ),
-    Option("--dataset", "what", "text", "Sample name, file, folder or hub id.", "DATA", key="data.sources.0.name"),
-    Option("--task", "what", "one-of", "What the model learns to do.", key="task", values=TASKS),
-    Option("--length", "what", "count", "Longest input in tokens.", "TOKENS", key="batch.sequence_length"),
     Option(
-        "--target-length", "what", "count", "Longest target in tokens (seq2seq).", "TOKENS", key="batch.target_length"
+        "--dataset", "what", "text", mark("Sample name, file, folder or hub id."), "DATA", key="data.sources.0.name"
     ),
-    Option("--epochs", "what", "number", "Passes over the data.", "N", key="training.epochs"),
-    Option("--max-steps", "what", "count", "Optimizer steps; wins over --epochs.", "N", key="training.max_steps"),
-    Option("--target-tokens", "what", "count", "Tokens a step to aim at, like 2M.", "N", key="batch.target_tokens"),
+    Option("--task", "what", "one-of", mark("What the model learns to do."), key="task", values=TASKS),
+    Option("--length", "what", "count", mark("Longest input in tokens."), "TOKENS", key="batch.sequence_length"),
+    Option(
+        "--target-length",
+        "what",
+        "count",
+        mark("Longest target in tokens (seq2seq)."),
+        "TOKENS",
+        key="batch.target_length",
+    ),
+    Option("--epochs", "what", "number", mark("Passes over the data."), "N", key="training.epochs"),
+    Option("--max-steps", "what", "count", mark("Optimizer steps; wins over --epochs."), "N", key="training.max_steps"),
+    Option(
+        "--target-tokens", "what", "count", mark("Tokens a step to aim at, like 2M."), "N", key="batch.target_tokens"
+    ),
     Option(
         "--target-real-tokens",
         "what",
         "count",
-        "The same without padding; needs data that can be measured.",
+        mark("The same without padding; needs data that can be measured."),
         "N",
         key="batch.target_real_tokens",
     ),
-    Option("--target-samples", "what", "count", "Sequences a step to aim at.", "N", key="batch.target_samples"),
-    Option("--learning-rate", "what", "number", "Peak learning rate.", "RATE", key="training.learning_rate"),
+    Option("--target-samples", "what", "count", mark("Sequences a step to aim at."), "N", key="batch.target_samples"),
+    Option("--learning-rate", "what", "number", mark("Peak learning rate."), "RATE", key="training.learning_rate"),
     Option(
-        "--peft", "what", "one-of", "Train adapters instead of all weights.", key="peft.method", values=("none", "lora")
+        "--peft",
+        "what",
+        "one-of",
+        mark("Train adapters instead of all weights."),
+        key="peft.method",
+        values=("none", "lora"),
     ),
-    Option("--lora-rank", "what", "integer", "Rank of the LoRA adapters.", "N", key="peft.rank"),
-    Option("--lora-targets", "what", "list", "Modules that get an adapter.", "A,B,...", key="peft.targets"),
-    Option("--set", "what", "repeated", "Any other value, by its key; may be repeated.", "KEY=VALUE"),
+    Option("--lora-rank", "what", "integer", mark("Rank of the LoRA adapters."), "N", key="peft.rank"),
+    Option("--lora-targets", "what", "list", mark("Modules that get an adapter."), "A,B,...", key="peft.targets"),
+    Option("--set", "what", "repeated", mark("Any other value, by its key; may be repeated."), "KEY=VALUE"),
     Option(
         "--micro-batch",
         "how",
         "integer",
-        "Sequences computed at once; lower it when memory runs out.",
+        mark("Sequences computed at once; lower it when memory runs out."),
         "N",
         key="batch.micro_batch_size",
     ),
@@ -96,62 +115,75 @@ OPTIONS: tuple[Option, ...] = (
         "--accumulation",
         "how",
         "integer",
-        "Micro-batches in one step; the target sets it when left out.",
+        mark("Micro-batches in one step; the target sets it when left out."),
         "N",
         key="batch.gradient_accumulation_steps",
     ),
-    Option("--precision", "how", "one-of", "Number format.", key="engine.precision", values=PRECISIONS),
-    Option("--attention", "how", "one-of", "Attention kernel.", key="engine.attention", values=ATTENTIONS),
+    Option("--precision", "how", "one-of", mark("Number format."), key="engine.precision", values=PRECISIONS),
+    Option("--attention", "how", "one-of", mark("Attention kernel."), key="engine.attention", values=ATTENTIONS),
     Option(
-        "--checkpointing", "how", "switch", "Recompute activations: less memory, more time.", key="engine.checkpointing"
+        "--checkpointing",
+        "how",
+        "switch",
+        mark("Recompute activations: less memory, more time."),
+        key="engine.checkpointing",
     ),
-    Option("--optimizer", "how", "one-of", "Optimizer.", key="engine.optimizer", values=OPTIMIZERS),
-    Option("--strategy", "how", "one-of", "How processes share the work.", key="engine.strategy", values=STRATEGIES),
-    Option("--offload", "how", "one-of", "What is kept in host RAM.", key="engine.offload", values=OFFLOADS),
+    Option("--optimizer", "how", "one-of", mark("Optimizer."), key="engine.optimizer", values=OPTIMIZERS),
     Option(
-        "--deepspeed", "how", "text", "Your own DeepSpeed JSON, used as it is.", "FILE", key="engine.deepspeed_file"
+        "--strategy", "how", "one-of", mark("How processes share the work."), key="engine.strategy", values=STRATEGIES
     ),
-    Option("--loss-chunk", "how", "count", "Compute the loss in slices of N tokens.", "N", key="training.loss_chunk"),
-    Option("--report-to", "how", "list", "tensorboard, wandb, none, ...", "A,B,...", key="logging.report_to"),
-    Option("--gpus", "where", "list", "GPUs of this machine, like 0,1.", "LIST", key="engine.gpus"),
-    Option("--nodes", "where", "integer", "Machines that train together.", "N", key="engine.nodes"),
-    Option("--gpu", "where", "text", 'Plan for another machine, like "RTX 3080 10GB".', "NAME"),
-    Option("--num-gpus", "where", "integer", "How many of them.", "N"),
-    Option("--ram", "where", "size", "Its host RAM, like 64G.", "SIZE"),
-    Option("--gpu-memory", "where", "size", "Memory of a GPU that is not in the catalogue.", "SIZE"),
-    Option("--tflops", "where", "number", "Its dense half-precision rate.", "N"),
-    Option("--capability", "where", "text", "Its compute capability, like 8.6.", "X.Y"),
+    Option("--offload", "how", "one-of", mark("What is kept in host RAM."), key="engine.offload", values=OFFLOADS),
+    Option(
+        "--deepspeed",
+        "how",
+        "text",
+        mark("Your own DeepSpeed JSON, used as it is."),
+        "FILE",
+        key="engine.deepspeed_file",
+    ),
+    Option(
+        "--loss-chunk", "how", "count", mark("Compute the loss in slices of N tokens."), "N", key="training.loss_chunk"
+    ),
+    Option("--report-to", "how", "list", mark("tensorboard, wandb, none, ..."), "A,B,...", key="logging.report_to"),
+    Option("--gpus", "where", "list", mark("GPUs of this machine, like 0,1."), "LIST", key="engine.gpus"),
+    Option("--nodes", "where", "integer", mark("Machines that train together."), "N", key="engine.nodes"),
+    Option("--gpu", "where", "text", mark('Plan for another machine, like "RTX 3080 10GB".'), "NAME"),
+    Option("--num-gpus", "where", "integer", mark("How many of them."), "N"),
+    Option("--ram", "where", "size", mark("Its host RAM, like 64G."), "SIZE"),
+    Option("--gpu-memory", "where", "size", mark("Memory of a GPU that is not in the catalogue."), "SIZE"),
+    Option("--tflops", "where", "number", mark("Its dense half-precision rate."), "N"),
+    Option("--capability", "where", "text", mark("Its compute capability, like 8.6."), "X.Y"),
     Option(
         "--context",
         "where",
         "size",
-        "What nvidia-smi shows for an idle CUDA process on the card, like 500M.",
+        mark("What nvidia-smi shows for an idle CUDA process on the card, like 500M."),
         "SIZE",
         key="planning.context_bytes",
     ),
-    Option("--yes", "run", "flag", "Start without asking (headless).", command="run"),
-    Option("--output-dir", "run", "text", "The run folder itself; new or empty.", "FOLDER"),
-    Option("--name", "run", "text", "Name of the run.", "NAME"),
+    Option("--yes", "run", "flag", mark("Start without asking (headless)."), command="run"),
+    Option("--output-dir", "run", "text", mark("The run folder itself; new or empty."), "FOLDER"),
+    Option("--name", "run", "text", mark("Name of the run."), "NAME"),
     Option(
         "--resume",
         "run",
         "text",
-        "Go on in --output-dir from its newest or this checkpoint.",
+        mark("Go on in --output-dir from its newest or this checkpoint."),
         "[auto|CHECKPOINT]",
         command="run",
     ),
-    Option("--dry-run", "run", "flag", "Write the run folder and stop there.", command="run"),
-    Option("--detach", "run", "flag", "Start, print the folder and leave.", command="run"),
-    Option("--tier", "run", "one-of", "How exactly memory is estimated before the start.", values=TIERS),
-    Option("--json", "run", "flag", "JSON instead of text."),
-    Option("--plain", "run", "flag", "Lines only: no bar, no colour.", command="run"),
-    Option("--force", "run", "flag", "Start in spite of errors in the plan; is recorded.", command="run"),
-    Option("--debug", "run", "flag", "Show the traceback of a failure."),
-    Option("--lang", "run", "one-of", "Language of the texts.", values=LANGUAGES),
-    Option("--smoke", "modes", "flag", "The same run with a tiny model and sample data, here, in a minute."),
-    Option("--dev-run", "modes", "flag", "A few steps of the real model and data."),
-    Option("--overfit", "modes", "integer", "Train on N batches, again and again.", "N"),
-    Option("--trace-steps", "modes", "integer", "Write a profiler trace of N steps.", "N"),
+    Option("--dry-run", "run", "flag", mark("Write the run folder and stop there."), command="run"),
+    Option("--detach", "run", "flag", mark("Start, print the folder and leave."), command="run"),
+    Option("--tier", "run", "one-of", mark("How exactly memory is estimated before the start."), values=TIERS),
+    Option("--json", "run", "flag", mark("JSON instead of text.")),
+    Option("--plain", "run", "flag", mark("Lines only: no bar, no colour."), command="run"),
+    Option("--force", "run", "flag", mark("Start in spite of errors in the plan; is recorded."), command="run"),
+    Option("--debug", "run", "flag", mark("Show the traceback of a failure.")),
+    Option("--lang", "run", "one-of", mark("Language of the texts."), values=LANGUAGES),
+    Option("--smoke", "modes", "flag", mark("The same run with a tiny model and sample data, here, in a minute.")),
+    Option("--dev-run", "modes", "flag", mark("A few steps of the real model and data.")),
+    Option("--overfit", "modes", "integer", mark("Train on N batches, again and again."), "N"),
+    Option("--trace-steps", "modes", "integer", mark("Write a profiler trace of N steps."), "N"),
 )
 
 BY_NAME: dict[str, Option] = {option.name: option for option in OPTIONS}

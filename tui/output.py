@@ -6,12 +6,12 @@ import json
 import os
 import shutil
 import sys
-import textwrap
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
 from trainwiz.core.json_text import finite
 from trainwiz.core.plain import plain_text
+from trainwiz.tui.cells import cells, pad, wrap
 
 if TYPE_CHECKING:
     from trainwiz.core.findings import Finding
@@ -52,9 +52,7 @@ def wrapped(text: str, indent: str, stream: TextIO) -> list[str]:
     width = width_of(stream)
     if width is None or width <= len(indent) + 20:
         return [text]
-    return textwrap.wrap(
-        text, width - len(indent), break_long_words=False, break_on_hyphens=False, drop_whitespace=True
-    ) or [""]
+    return wrap(text, width - cells(indent))
 
 
 def say(text: str = "", stream: TextIO | None = None) -> None:
@@ -66,15 +64,16 @@ def say(text: str = "", stream: TextIO | None = None) -> None:
 
 def say_labelled(line: str) -> None:
     """A line that begins with a label; on a terminal it is wrapped under its text."""
-    label, text = line[:LABEL_WIDTH], line[LABEL_WIDTH:]
+    end = next((end for end in range(len(line)) if cells(line[:end]) >= LABEL_WIDTH), len(line))
+    label, text = line[:end], line[end:]
     first, *rest = wrapped(text, " " * LABEL_WIDTH, sys.stdout)
     for part in (label + first, *(" " * LABEL_WIDTH + more for more in rest)):
         say(part)
 
 
 def labelled(label: str, text: str) -> str:
-    """ "Plan      ...": a label in a column of its own."""
-    return f"{label:<{LABEL_WIDTH}}{text}"
+    """ "Plan      ...": a label, which is in the reader's language by now, in a column of its own."""
+    return pad(label, LABEL_WIDTH) + text
 
 
 def say_json(document: Mapping[str, Any], *, compact: bool = False) -> None:

@@ -5,20 +5,24 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
+from trainwiz.core.language import mark
 from trainwiz.tui.choice_parameters import takes_choices
+from trainwiz.tui.command_help import HelpfulCommand, HelpfulGroup
 from trainwiz.tui.help import SAVE_OPTIONS, save_help
 
-AsJson = Annotated[bool, typer.Option("--json", help="JSON instead of text.")]
-ProfileName = Annotated[str, typer.Argument(metavar="NAME", help="Name of a profile, or its file.")]
-Run = Annotated[str, typer.Argument(metavar="RUN", help="Name of a run, the start of it, or its folder.")]
+AsJson = Annotated[bool, typer.Option("--json", help=mark("JSON instead of text."))]
+ProfileName = Annotated[str, typer.Argument(metavar="NAME", help=mark("Name of a profile, or its file."))]
+Run = Annotated[str, typer.Argument(metavar="RUN", help=mark("Name of a run, the start of it, or its folder."))]
 
 SETTINGS = {"add_completion": False, "rich_markup_mode": None, "no_args_is_help": False}
 
-profiles_app = typer.Typer(help="Hardware profiles: tested settings for one kind of machine.", **SETTINGS)  # type: ignore[arg-type]
-runs_app = typer.Typer(help="The runs in ./runs.", **SETTINGS)  # type: ignore[arg-type]
+profiles_app = typer.Typer(
+    help=mark("Hardware profiles: tested settings for one kind of machine."), cls=HelpfulGroup, **SETTINGS
+)  # type: ignore[arg-type]
+runs_app = typer.Typer(help=mark("The runs in ./runs."), cls=HelpfulGroup, **SETTINGS)  # type: ignore[arg-type]
 
 
-@profiles_app.command("list")
+@profiles_app.command("list", cls=HelpfulCommand)
 def profiles_list(as_json: AsJson = False) -> int:
     """List the profiles, and which of them fit this machine."""
     from trainwiz.tui.commands.profiles import run_list
@@ -26,7 +30,7 @@ def profiles_list(as_json: AsJson = False) -> int:
     return run_list(as_json=as_json)
 
 
-@profiles_app.command("show")
+@profiles_app.command("show", cls=HelpfulCommand)
 def profiles_show(name: ProfileName, as_json: AsJson = False) -> int:
     """Show all values of a profile with their reasons."""
     from trainwiz.tui.commands.profiles import run_show
@@ -34,7 +38,7 @@ def profiles_show(name: ProfileName, as_json: AsJson = False) -> int:
     return run_show(name, as_json=as_json)
 
 
-@profiles_app.command("use")
+@profiles_app.command("use", cls=HelpfulCommand)
 def profiles_use(name: ProfileName) -> int:
     """Make a profile the default of later commands in this folder."""
     from trainwiz.tui.commands.profiles import run_use
@@ -42,7 +46,7 @@ def profiles_use(name: ProfileName) -> int:
     return run_use(name)
 
 
-@profiles_app.command("current")
+@profiles_app.command("current", cls=HelpfulCommand)
 def profiles_current(as_json: AsJson = False) -> int:
     """Show the profile in use in this folder."""
     from trainwiz.tui.commands.profiles import run_current
@@ -50,10 +54,10 @@ def profiles_current(as_json: AsJson = False) -> int:
     return run_current(as_json=as_json)
 
 
-@profiles_app.command("diff")
+@profiles_app.command("diff", cls=HelpfulCommand)
 def profiles_diff(
-    first: Annotated[str, typer.Argument(metavar="A", help="A profile.")],
-    second: Annotated[str, typer.Argument(metavar="B", help="Another profile.")],
+    first: Annotated[str, typer.Argument(metavar="A", help=mark("A profile."))],
+    second: Annotated[str, typer.Argument(metavar="B", help=mark("Another profile."))],
     as_json: AsJson = False,
 ) -> int:
     """Show where two profiles differ."""
@@ -62,9 +66,11 @@ def profiles_diff(
     return run_diff(first, second, as_json=as_json)
 
 
-@profiles_app.command("validate")
+@profiles_app.command("validate", cls=HelpfulCommand)
 def profiles_validate(
-    files: Annotated[list[str] | None, typer.Argument(metavar="FILE...", help="Files; none: all profiles.")] = None,
+    files: Annotated[
+        list[str] | None, typer.Argument(metavar="FILE...", help=mark("Files; none: all profiles."))
+    ] = None,
     as_json: AsJson = False,
 ) -> int:
     """Check profile files; every mistake is named with its file and line."""
@@ -83,7 +89,7 @@ class SaveCommand(typer.core.TyperCommand):
 @profiles_app.command("save", cls=SaveCommand)
 @takes_choices(SAVE_OPTIONS)
 def profiles_save(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the new profile.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help=mark("Name of the new profile."))],
     extends: Annotated[str | None, typer.Option("--extends", metavar="PROFILE")] = None,
     **choices: Any,
 ) -> int:
@@ -95,7 +101,7 @@ def profiles_save(
     return run_save(name, request=asked.request, extends=extends, as_json=asked.json)
 
 
-@runs_app.command("list")
+@runs_app.command("list", cls=HelpfulCommand)
 def runs_list(as_json: AsJson = False) -> int:
     """List the runs in ./runs, newest first."""
     from trainwiz.tui.commands.runs import run_list
@@ -103,7 +109,7 @@ def runs_list(as_json: AsJson = False) -> int:
     return run_list(as_json=as_json)
 
 
-@runs_app.command("show")
+@runs_app.command("show", cls=HelpfulCommand)
 def runs_show(run: Run, as_json: AsJson = False) -> int:
     """Show one run: state, progress, settings, how it ended."""
     from trainwiz.tui.commands.runs import run_show
@@ -111,9 +117,9 @@ def runs_show(run: Run, as_json: AsJson = False) -> int:
     return run_show(run, as_json=as_json)
 
 
-@runs_app.command("stop")
+@runs_app.command("stop", cls=HelpfulCommand)
 def runs_stop(
-    run: Run, now: Annotated[bool, typer.Option("--now", help="End at once, without a checkpoint.")] = False
+    run: Run, now: Annotated[bool, typer.Option("--now", help=mark("End at once, without a checkpoint."))] = False
 ) -> int:
     """Finish the step, save a checkpoint and stop."""
     from trainwiz.tui.commands.runs import run_stop
@@ -121,9 +127,9 @@ def runs_stop(
     return run_stop(run, now=now)
 
 
-@runs_app.command("resume")
+@runs_app.command("resume", cls=HelpfulCommand)
 def runs_resume(
-    run: Run, detach: Annotated[bool, typer.Option("--detach", help="Print the folder and leave.")] = False
+    run: Run, detach: Annotated[bool, typer.Option("--detach", help=mark("Print the folder and leave."))] = False
 ) -> int:
     """Go on from the newest complete checkpoint."""
     from trainwiz.tui.commands.runs import run_resume
@@ -131,9 +137,10 @@ def runs_resume(
     return run_resume(run, detach=detach)
 
 
-@runs_app.command("compare")
+@runs_app.command("compare", cls=HelpfulCommand)
 def runs_compare(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN RUN...", help="Two runs or more.")], as_json: AsJson = False
+    runs: Annotated[list[str], typer.Argument(metavar="RUN RUN...", help=mark("Two runs or more."))],
+    as_json: AsJson = False,
 ) -> int:
     """Show where runs differ, in settings and in results."""
     from trainwiz.tui.commands.runs import run_compare
@@ -141,8 +148,8 @@ def runs_compare(
     return run_compare(runs, as_json=as_json)
 
 
-@runs_app.command("remove")
-def runs_remove(run: Run, yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False) -> int:
+@runs_app.command("remove", cls=HelpfulCommand)
+def runs_remove(run: Run, yes: Annotated[bool, typer.Option("--yes", help=mark("Do not ask."))] = False) -> int:
     """Delete a run's folder, after asking."""
     from trainwiz.tui.commands.runs import run_remove
 

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, cast
 
 from trainwiz.core.errors import usage_error
+from trainwiz.core.language import tr
 from trainwiz.core.plain import plain_text
 from trainwiz.tui.options import TIERS
 
@@ -20,5 +21,14 @@ def wanted_tier(asked: str | None, otherwise: RefineTier) -> RefineTier:
     tier = asked or os.environ.get(ENVIRONMENT) or otherwise
     if tier not in TIERS:
         shown = plain_text(tier, 40)
-        raise usage_error("usage", ENVIRONMENT, f"{ENVIRONMENT}: there is no {shown!r}, choose {' or '.join(TIERS)}.")
+        raise usage_error(
+            "usage",
+            ENVIRONMENT,
+            tr(
+                "{place}: there is no {text}, choose {values}.",
+                place=ENVIRONMENT,
+                text=repr(shown),
+                values=tr(" or ").join(TIERS),
+            ),
+        )
     return cast("RefineTier", tier)

@@ -81,7 +81,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (("profiles", "lst"), "did you mean list?"),
         (("2080super",), "trainwiz --profile 2080super --yes"),
         (("profiles",), "needs a command: list, show"),
-        (("--profile",), "requires an argument"),
+        (("--profile",), "needs a value"),
         (("plan", "extra"), "extra"),
         (("runs", "show"), "RUN"),
         (("monitor", "--every", "soon"), "--every"),
