@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trainwiz.tui.screens.plan_field_data import DATA_FIELDS
-from trainwiz.tui.screens.plan_field_evaluation import EVALUATION_FIELDS
 from trainwiz.tui.screens.plan_field_model import MODEL_FIELDS
 from trainwiz.tui.screens.plan_field_training import TRAINING_FIELDS
 from trainwiz.tui.screens.plan_fields import HARDWARE, NAME, OUTPUT_DIR, PROFILE, REVIEW, FieldSpec, Help
@@ -51,7 +50,6 @@ FIELDS: tuple[FieldSpec, ...] = (
     *MODEL_FIELDS,
     *DATA_FIELDS,
     *TRAINING_FIELDS,
-    *EVALUATION_FIELDS,
     FieldSpec(
         id="name",
         label="Name",

@@ -1,0 +1,71 @@
+"""LOADING_FIELDS: rarely changed values of what feeds the devices."""
+
+from __future__ import annotations
+
+from trainwiz.core.language import mark
+from trainwiz.tui.screens.plan_fields import TRAINING, FieldSpec, Help
+
+LOADING_FIELDS: tuple[FieldSpec, ...] = (
+    FieldSpec(
+        id="workers",
+        label=mark("Loader workers"),
+        step=TRAINING,
+        group=mark("Loading"),
+        keys=("data.workers",),
+        kind="number",
+        rare=True,
+        help=Help(
+            mark("Processes that prepare batches, for each training process."),
+            mark("With too few the device waits for data."),
+            mark("Empty: chosen from cores and RAM."),
+            mark("About half a GiB of RAM each."),
+        ),
+    ),
+    FieldSpec(
+        id="prefetch",
+        label=mark("Prefetch"),
+        step=TRAINING,
+        keys=("data.prefetch",),
+        kind="number",
+        units=(mark("batches"),),
+        rare=True,
+        help=Help(
+            mark("Batches that each worker prepares ahead."),
+            mark("They bridge rows that take long to read."),
+            mark("2."),
+            mark("Host RAM, in proportion."),
+        ),
+    ),
+    FieldSpec(
+        id="pin_memory",
+        label=mark("Pinned memory"),
+        step=TRAINING,
+        keys=("data.pin_memory",),
+        kind="choice",
+        choices=("off", "on"),
+        free_text=False,
+        rare=True,
+        help=Help(
+            mark("Batches wait in RAM that cannot be swapped out."),
+            mark("Copies to the GPU are faster."),
+            mark("on with an NVIDIA GPU and 15 GB of RAM or more."),
+            mark("RAM that nothing else can use."),
+        ),
+    ),
+    FieldSpec(
+        id="persistent_workers",
+        label=mark("Keep workers"),
+        step=TRAINING,
+        keys=("data.persistent_workers",),
+        kind="choice",
+        choices=("off", "on"),
+        free_text=False,
+        rare=True,
+        help=Help(
+            mark("Loader workers live on from one epoch to the next."),
+            mark("Starting them again takes seconds."),
+            mark("on where there are workers."),
+            mark("Their RAM stays taken between epochs."),
+        ),
+    ),
+)
