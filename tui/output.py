@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from trainwiz.core.json_text import finite
 from trainwiz.core.plain import plain_text
-from trainwiz.tui.cells import cells, pad, wrap
+from trainwiz.tui.cells import cells, pad
+from trainwiz.tui.wrapping import wrap
 
 if TYPE_CHECKING:
     from trainwiz.core.findings import Finding
@@ -52,7 +53,7 @@ def wrapped(text: str, indent: str, stream: TextIO) -> list[str]:
     width = width_of(stream)
     if width is None or width <= len(indent) + 20:
         return [text]
-    return wrap(text, width - cells(indent))
+    return wrap(text, width - cells(indent), fold=False) or [""]
 
 
 def say(text: str = "", stream: TextIO | None = None) -> None:

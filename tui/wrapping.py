@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from rich.cells import cell_len, chop_cells
+from trainwiz.core.language import language
 
 _OPENING = "（《「『【〔"
 _CLOSING = "，。、；：？！）》」』】〕％"
@@ -57,13 +58,21 @@ def divide_line(text: str, width: int, fold: bool = True) -> list[int]:
     return breaks
 
 
-def wrap(text: str, width: int) -> list[str]:
-    """Lines of at most `width` cells, as textwrap.wrap makes lines of so many letters."""
+def wrap(text: str, width: int, fold: bool = True) -> list[str]:
+    """Lines of at most `width` cells, as textwrap.wrap makes lines of so many letters.
+
+    Without `fold` a path or a command that is longer than a line stays whole, so that it can be pasted.
+    """
     if text.isascii() or cell_len(text := " ".join(text.split())) == len(text):
-        return textwrap.wrap(text, width)
-    ends = [0, *divide_line(text, width), len(text)]
+        return textwrap.wrap(text, width, break_long_words=fold, break_on_hyphens=fold)
+    ends = [0, *divide_line(text, width, fold), len(text)]
     lines = (text[start:end].strip() for start, end in pairwise(ends))
     return [line for line in lines if line]
+
+
+def sentence_gap() -> str:
+    """What stands between two sentences: Chinese ones have no space."""
+    return "" if language() == "zh" else " "
 
 
 def wrap_wide_texts() -> None:
