@@ -66,7 +66,7 @@ class DelimitedReader(TextFileReader):
             raise unreadable(place, self._too_wide(len(cells)))
         return [cells[index] for index in wanted]
 
-    def head(self, count: int) -> list[tuple[str, ...]]:
+    def head(self, count: int) -> list[tuple[str | None, ...]]:
         # A row may be shorter than the header; one that is not UTF-8 is refused when its column is read.
         rows = (cells for number, (_, cells) in enumerate(self._rows()) if number or not self.has_header)
         empty = [""] * len(self.columns)

@@ -24,6 +24,17 @@ FORMATS: dict[str, tuple[str, ...]] = {
 """Format -> endings of its files; each may carry a further ".gz" except parquet."""
 
 
+def file_endings() -> tuple[str, ...]:
+    """The ends of the names of all files that can be read, in lower case."""
+    return tuple(
+        f"{ending}{packed}"
+        for kind, endings in FORMATS.items()
+        for ending in endings
+        for packed in ("", ".gz")
+        if not (packed and kind == "parquet")
+    )
+
+
 def format_of(path: Path) -> str | None:
     """The format that the file's name says, or None."""
     name = path.name.lower().removesuffix(".gz")

@@ -73,9 +73,9 @@ class JsonLinesReader(TextFileReader):
         for number, row in self._parsed(block.lines()):
             yield number, [self._text(row, name, number) for name in names]
 
-    def head(self, count: int) -> list[tuple[str, ...]]:
+    def head(self, count: int) -> list[tuple[str | None, ...]]:
         # What holds no text is shown too.
-        shown: list[tuple[str, ...]] = []
+        shown: list[tuple[str | None, ...]] = []
         for _, row in self._objects():
             if len(shown) >= count:
                 break
@@ -222,7 +222,5 @@ def _kind(value: Any) -> str:
     return "null" if value is None else names.get(type(value), "text")
 
 
-def _shown(value: Any) -> str:
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+def _shown(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -91,7 +91,7 @@ class ParquetReader(Reader):
     def share_read(self) -> float:
         return min(1.0, self._read / max(self.rows or 1, 1))
 
-    def head(self, count: int) -> list[tuple[str, ...]]:
+    def head(self, count: int) -> list[tuple[str | None, ...]]:
         try:
             batch = next(self._file.iter_batches(batch_size=count), None)
         except (pa.ArrowException, OSError) as error:
@@ -173,7 +173,7 @@ def _column(name: str, kind: Any) -> Column:
     return Column(name, any(check(inner) for check in TEXT_TYPES), str(kind))
 
 
-def _shown(cell: Any) -> str:
+def _shown(cell: Any) -> str | None:
     if isinstance(cell, bytes):
         return cell.decode("utf-8", "replace")
-    return "" if cell is None else str(cell)
+    return None if cell is None else str(cell)

@@ -67,8 +67,8 @@ class Reader(ABC):
         """Share of the file's bytes consumed so far, 0 to 1."""
 
     @abstractmethod
-    def head(self, count: int) -> list[tuple[str, ...]]:
-        """The first rows with all their columns, as text."""
+    def head(self, count: int) -> list[tuple[str | None, ...]]:
+        """The first rows with all their columns, as text; None where a row has no value."""
 
 
 def unreadable(where: str, problem: str) -> UsageError:

@@ -84,7 +84,6 @@ def summarize_data(config: RunConfig, folder: Path | None = None) -> DataSummary
         bytes_on_disk=sum(source.tally.bytes_on_disk for source in train),
         bytes_in_memory=_bytes_in_memory(config, [*train, *held], lengths),
         columns=train[0].tally.columns,
-        preview=train[0].tally.preview,
         findings=sort_findings(findings),
     )
 

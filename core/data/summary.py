@@ -23,8 +23,6 @@ class DataSummary:
     bytes_on_disk: int = 0
     bytes_in_memory: int = 0
     columns: tuple[str, ...] = ()
-    preview: tuple[tuple[str, ...], ...] = ()
-    """First rows, one tuple a row, as text."""
     findings: tuple[Finding, ...] = ()
     validation_rows: int = 0
     """Rows of evaluation: held out of the training data (and not counted in `rows`), or of their own sources."""

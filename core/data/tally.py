@@ -40,7 +40,6 @@ class SourceTally:
     empty: int = 0
     bytes_on_disk: int = 0
     columns: tuple[str, ...] = ()
-    preview: tuple[tuple[str, ...], ...] = ()
     findings: list[Finding] = field(default_factory=list)
     _first_empty: str = ""
     _longest: int = 0

@@ -148,12 +148,12 @@ class TextFileReader(Reader):
     def share_read(self) -> float:
         return self._file.share_read() if self._share is None else self._share
 
-    def head(self, count: int) -> list[tuple[str, ...]]:
+    def head(self, count: int) -> list[tuple[str | None, ...]]:
         batch = next(self.batches(range(len(self.columns))), None)
         if batch is None:
             return []
         columns = [values.slice(0, count).to_pylist() for values in batch.values]
-        return [tuple("" if cell is None else cell for cell in row) for row in zip(*columns, strict=True)]
+        return list(zip(*columns, strict=True))
 
     def _batch(self, rows: list[Sequence[str | None]], positions: list[int]) -> ColumnBatch:
         columns = zip(*rows, strict=True)
