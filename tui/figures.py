@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 import re
 
+from trainwiz.core.language import mark, tr
+
 GIB = 1024**3
 MIB = 1024**2
 
 _UNITS: tuple[tuple[float, float, str], ...] = (
-    # Below this many seconds, seconds in one unit, its name.
-    (120.0, 1.0, "s"),
-    (120 * 60.0, 60.0, "min"),
-    (48 * 3600.0, 3600.0, "h"),
-    (730 * 86400.0, 86400.0, "days"),
-    (math.inf, 365.25 * 86400.0, "years"),
+    # Below this many seconds, seconds in one unit, how an amount of it is written.
+    (120.0, 1.0, mark("{amount} s")),
+    (120 * 60.0, 60.0, mark("{amount} min")),
+    (48 * 3600.0, 3600.0, mark("{amount} h")),
+    (730 * 86400.0, 86400.0, mark("{amount} days")),
+    (math.inf, 365.25 * 86400.0, mark("{amount} years")),
 )
 
 _SUFFIXES = {"k": 1_000, "m": 1_000_000, "b": 1_000_000_000, "g": 1_000_000_000, "t": 1_000_000_000_000}
@@ -22,13 +24,13 @@ _SUFFIXES = {"k": 1_000, "m": 1_000_000, "b": 1_000_000_000, "g": 1_000_000_000,
 
 def count(value: float | None) -> str:
     """1999872 -> "1,999,872"; None -> "unknown"."""
-    return "unknown" if value is None else f"{value:,.0f}"
+    return tr("unknown") if value is None else f"{value:,.0f}"
 
 
 def short_count(value: float | None) -> str:
     """651000000 -> "651M"; 900000 -> "0.9M"; None -> "unknown"."""
     if value is None:
-        return "unknown"
+        return tr("unknown")
     for least, unit, letter in ((1e12, 1e12, "T"), (1e9, 1e9, "B"), (1e5, 1e6, "M"), (1e4, 1e3, "k")):
         if value >= least:
             scaled = value / unit
@@ -47,7 +49,7 @@ def gib(value: float | None) -> str:
 def size(value: float | None) -> str:
     """Bytes with the unit that fits: "24 MiB", "5.4 GiB"."""
     if value is None:
-        return "unknown"
+        return tr("unknown")
     if value < 1000:
         return f"{value:.0f} B"
     if value < 1000 * 1024:
@@ -60,31 +62,35 @@ def size(value: float | None) -> str:
 def duration(seconds: float | None) -> str:
     """One time in the unit that fits: "40 s", "7.4 h"."""
     if seconds is None:
-        return "unknown"
+        return tr("unknown")
     limit_unit = _unit(seconds)
-    return f"{_digits(seconds / limit_unit[0])} {limit_unit[1]}"
+    return tr(limit_unit[1], amount=_digits(seconds / limit_unit[0]))
 
 
 def duration_range(low: float | None, high: float | None) -> str:
     """Two times in one unit: "40 to 70 s", "7 to 18 years"; a first one below 1 of it keeps its own: "20 s to 2.1 min"."""
     if low is None or high is None:
-        return "unknown"
-    seconds, name = _unit(high)
-    if low < seconds and _unit(low)[1] != name:
-        return f"{duration(low)} to {duration(high)}"
-    first, second = _digits(low / seconds), _digits(high / seconds)
-    return f"{second} {name}" if first == second else f"{first} to {second} {name}"
+        return tr("unknown")
+    seconds, written = _unit(high)
+    if low < seconds and _unit(low)[1] != written:
+        return span(duration(low), duration(high))
+    return tr(written, amount=amount_range(low / seconds, high / seconds))
+
+
+def span(first: str, last: str) -> str:
+    """ "1.2 to 3.4"."""
+    return tr("{first} to {last}", first=first, last=last)
 
 
 def amount_range(low: float, high: float) -> str:
     """Two amounts of one unit: "1.2 to 3.4"; one where they read the same."""
     first, second = _digits(low), _digits(high)
-    return second if first == second else f"{first} to {second}"
+    return second if first == second else span(first, second)
 
 
 def percent(share: float | None) -> str:
     """0.57 -> "57 %"."""
-    return "unknown" if share is None else f"{_digits(share * 100)} %"
+    return tr("unknown") if share is None else f"{_digits(share * 100)} %"
 
 
 def deviation(share: float | None, minus: str = "−") -> str:
@@ -92,7 +98,7 @@ def deviation(share: float | None, minus: str = "−") -> str:
     if share is None:
         return ""
     if share == 0:
-        return "exact"
+        return tr("exact")
     amount = abs(share) * 100
     text = f"{amount:.2f}" if amount < 10 else f"{amount:.0f}"
     return f"{'+' if share > 0 else minus}{text} %"
@@ -119,10 +125,10 @@ def parse_number(text: str) -> float:
     cleaned = text.strip().replace(",", "").replace("_", "").replace(" ", "")
     match = re.fullmatch(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)([kmbgt]?)", cleaned.lower())
     if match is None:
-        raise ValueError("Type a number, for example 512, 2M or 4e-4.")
+        raise ValueError(tr("Type a number, for example 512, 2M or 4e-4."))
     value = float(match.group(1)) * _SUFFIXES.get(match.group(2), 1)
     if not math.isfinite(value):
-        raise ValueError("This number is too large.")
+        raise ValueError(tr("This number is too large."))
     return value
 
 
@@ -130,12 +136,12 @@ def parse_whole_number(text: str) -> int:
     """Like `parse_number`, for whole numbers only."""
     value = parse_number(text)
     if not value.is_integer():
-        raise ValueError("Type a whole number.")
+        raise ValueError(tr("Type a whole number."))
     return int(value)
 
 
 def _unit(seconds: float) -> tuple[float, str]:
-    return next((length, name) for limit, length, name in _UNITS if seconds < limit or limit == math.inf)
+    return next((length, written) for limit, length, written in _UNITS if seconds < limit or limit == math.inf)
 
 
 def _digits(value: float) -> str:
@@ -146,4 +152,4 @@ def _digits(value: float) -> str:
         return f"{value:.1f}".removesuffix(".0")
     if value <= 0:
         return "0"
-    return f"{value:.2g}" if value >= 0.001 else "under 0.001"
+    return f"{value:.2g}" if value >= 0.001 else tr("under {least}", least="0.001")

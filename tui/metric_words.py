@@ -6,29 +6,31 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from trainwiz.core.language import mark, tr
+
 EVALUATION_WORDS: tuple[tuple[str, str], ...] = (
-    ("eval_loss", "loss"),
-    ("eval_perplexity", "perplexity"),
-    ("eval_accuracy", "accuracy"),
-    ("eval_bleu", "BLEU"),
+    ("eval_loss", mark("loss {value}")),
+    ("eval_perplexity", mark("perplexity {value}")),
+    ("eval_accuracy", mark("accuracy {value}")),
+    ("eval_bleu", mark("BLEU {value}")),
 )
-"""Name in metrics.jsonl -> word, in the order of showing."""
+"""Name in metrics.jsonl -> words, in the order of showing."""
 
 
 def evaluation_parts(values: Mapping[str, Any]) -> list[str]:
     """["loss 2.61", "perplexity 13.6", "BLEU 24.1"] of an evaluation line; what is not there is left out."""
     parts = []
-    for name, word in EVALUATION_WORDS:
+    for name, words in EVALUATION_WORDS:
         value = values.get(name)
         if isinstance(value, int | float) and not isinstance(value, bool):
-            parts.append(f"{word} {measured(name, value)}")
+            parts.append(tr(words, value=measured(name, value)))
     return parts
 
 
 def measured(name: str, value: float) -> str:
     """A measurement in the digits that mean something."""
     if not math.isfinite(value):
-        return "not a number"
+        return tr("not a number")
     if name == "eval_accuracy":
         return f"{value * 100:.1f} %"
     if name == "eval_perplexity":
@@ -43,5 +45,5 @@ def engine_problems(engine: Mapping[str, Any]) -> list[str]:
     problems = [message for message in told if isinstance(message, str)]
     planned, actual = engine.get("planned"), engine.get("actual")
     if not problems and planned and actual and planned != actual:
-        problems = [f"The engine is {actual} and was planned as {planned}."]
+        problems = [tr("The engine is {actual} and was planned as {planned}.", actual=actual, planned=planned)]
     return problems

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
+from trainwiz.core.language import language, mark, tr
 from trainwiz.core.plain import plain_text
 from trainwiz.tui.figures import amount_range, count, duration, percent, short_count, size
 
@@ -12,6 +13,7 @@ SMALL_SHARE = 0.01
 """A part of the time below this share of the whole is not worth a word."""
 CLOCK_S = 20 * 3600.0
 """Up to here a time of day says when; above it the day is needed."""
+SOON = "%a %d %b %H:%M"
 WEEK_S = 6 * 86400.0
 YEARS_S = 3 * 365.25 * 86400.0
 
@@ -23,14 +25,18 @@ def trained_words(parameters: float | None, trainable: float | None) -> str:
     """ "42.0M of them trained, 0.6 %"; "" where most are, or where it is not known."""
     if not parameters or trainable is None or trainable > MOST * parameters:
         return ""
-    return f"{short_count(trainable)} of them trained, {percent(trainable / parameters)}"
+    return tr(
+        "{count} of them trained, {share}",
+        count=short_count(trainable),
+        share=percent(trainable / parameters),
+    )
 
 
 def length_words(task: str, source: int | None, target: int | None) -> str:
     """ "up to 256 source and 64 target tokens each"; "" for a task without targets."""
     if task != "seq2seq" or not source or not target:
         return ""
-    return f"up to {source:,} source and {target:,} target tokens each"
+    return tr("up to {source} source and {target} target tokens each", source=f"{source:,}", target=f"{target:,}")
 
 
 def time_part_words(
@@ -40,32 +46,37 @@ def time_part_words(
 
     `generation_s` is a part of its own, not of `evaluation_s`.
     """
-    parts = (("evaluation", evaluation_s), ("generation", generation_s), ("saving", saving_s))
+    parts = (
+        (mark("evaluation {time}"), evaluation_s),
+        (mark("generation {time}"), generation_s),
+        (mark("saving {time}"), saving_s),
+    )
     return [
-        f"{name} {duration(seconds)}"
-        for name, seconds in parts
+        tr(part, time=duration(seconds))
+        for part, seconds in parts
         if seconds and total_s and seconds > SMALL_SHARE * total_s
     ]
 
 
 def pace_words(basis: str, text: str) -> str:
     """Where a pace comes from: "by roofline", "measured here on 2026-11-21 (probe)"."""
-    return f"by {basis}" if text in ("", basis) else text
+    return tr("by {basis}", basis=tr(basis)) if text in ("", basis) else text
 
 
 def unknown_time_words(steps: int | None, step_s: float | None, model_known: bool = True) -> str:
     """Why there is no total."""
     if step_s is None:
-        unknown = "the rate of this device" if model_known else "the size of the model"
-        return f"unknown: {unknown} is not known"
-    return "unknown: how many steps there are is not known" if steps is None else "unknown"
+        if model_known:
+            return tr("unknown: the rate of this device is not known")
+        return tr("unknown: the size of the model is not known")
+    return tr("unknown: how many steps there are is not known") if steps is None else tr("unknown")
 
 
 def source_words(tier: str, basis: str) -> str:
     """Where memory figures come from: "analytic (formulas)", "traced by layers", "measured here on 2026-11-21"."""
     if not basis or tier in basis:
-        return basis or tier
-    return f"{tier} ({basis})"
+        return basis or tr(tier)
+    return tr("{tier} ({basis})", tier=tr(tier), basis=basis)
 
 
 def needed_bytes(breakdown: Mapping[str, int]) -> int:
@@ -81,8 +92,10 @@ def need_words(device: str, needed: int, shown: int, capacity: int | None = None
     if device == "host RAM" or not needed:
         return ""
     if capacity is not None and needed > capacity:
-        return f"needs {size(needed)}, {size(needed - capacity)} more than there is"
-    return f"needs {size(needed)}" + (f"; nvidia-smi shows {size(shown)}" if kind != "mps" else "")
+        return tr("needs {needed}, {lacking} more than there is", needed=size(needed), lacking=size(needed - capacity))
+    if kind == "mps":
+        return tr("needs {needed}", needed=size(needed))
+    return tr("needs {needed}; nvidia-smi shows {shown}", needed=size(needed), shown=size(shown))
 
 
 def padding_words(
@@ -94,9 +107,17 @@ def padding_words(
     """
     if padded is None or waste is None:
         return []
-    words = [] if padded == nominal else [f"{count(padded)} computed, {percent(waste)} padding"]
+    words = (
+        []
+        if padded == nominal
+        else [tr("{count} computed, {share} padding", count=count(padded), share=percent(waste))]
+    )
     if arranged is not None and waste - arranged >= SMALL_SHARE:
-        words.append(f"{percent(arranged)} {'' if words else 'padding '}with a step's rows arranged by length")
+        share = percent(arranged)
+        if words:
+            words.append(tr("{share} with a step's rows arranged by length", share=share))
+        else:
+            words.append(tr("{share} padding with a step's rows arranged by length", share=share))
     return words
 
 
@@ -104,8 +125,9 @@ def token_words(total: int | None, real: int | None) -> str:
     """Tokens of the whole run: "240M tokens, 136M of them real"; "" where they are not known."""
     if total is None:
         return ""
-    of_them = f", {short_count(real)} of them real" if real is not None and real != total else ""
-    return f"{short_count(total)} tokens{of_them}"
+    if real is None or real == total:
+        return tr("{count} tokens", count=short_count(total))
+    return tr("{count} tokens, {real} of them real", count=short_count(total), real=short_count(real))
 
 
 def finish_words(low_s: float | None, high_s: float | None, now: datetime) -> str:
@@ -116,11 +138,14 @@ def finish_words(low_s: float | None, high_s: float | None, now: datetime) -> st
         first, last = now + timedelta(seconds=low_s), now + timedelta(seconds=high_s)
     except OverflowError:
         return ""
-    form = "%H:%M" if high_s < CLOCK_S else "%a %d %b %H:%M" if high_s < WEEK_S else "%Y-%m-%d"
+    form = "%H:%M" if high_s < CLOCK_S else SOON if high_s < WEEK_S else "%Y-%m-%d"
     if high_s >= YEARS_S:
         form = "%Y"
+    if form == SOON and language() != "en":
+        # Days and months by name would be the locale's, which Python does not load.
+        form = "%m-%d %H:%M"
     early, late = first.strftime(form), last.strftime(form)
-    return f"done {early}" if early == late else f"done {early} to {late}"
+    return tr("done {moment}", moment=early) if early == late else tr("done {first} to {last}", first=early, last=late)
 
 
 def energy_words(

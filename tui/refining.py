@@ -7,12 +7,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from trainwiz.core.history.store import load
+from trainwiz.core.language import mark, tr
 from trainwiz.core.plan.gather import Gathered
 from trainwiz.core.plan.refine import Refiner, RefineTier
 from trainwiz.core.plan.result import Plan
 from trainwiz.tui.headless.waiting import Waiting
 
-INTERRUPTED = "stopped by Ctrl-C before better figures were there"
+INTERRUPTED = mark("stopped by Ctrl-C before better figures were there")
 
 
 @contextmanager
@@ -42,15 +43,15 @@ def improved(
     `limit_s` ends it with what there is. `interruptible`: so does Ctrl-C, which else ends the command.
     """
     best = [refiner.plan(gathered)]
-    with Waiting("estimating") as waiting:
+    with Waiting(tr("estimating")) as waiting:
 
         def take(plan: Plan) -> None:
             best[:] = [plan]
-            waiting.say(plan.memory.waiting or "estimating")
+            waiting.say(plan.memory.waiting or tr("estimating"))
 
         try:
             return refiner.improve(gathered, take, tier, limit_s=limit_s)
         except KeyboardInterrupt:
             if not interruptible:
                 raise
-            return replace(best[0], memory=replace(best[0].memory, waiting=INTERRUPTED))
+            return replace(best[0], memory=replace(best[0].memory, waiting=tr(INTERRUPTED)))

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainwiz.core.errors import usage_error
+from trainwiz.core.language import tr
 from trainwiz.tui.choices import Choices, parse_choices
 from trainwiz.tui.output import is_terminal
 
@@ -29,11 +30,11 @@ def refuse_without_yes(choices: Choices) -> None:
     headless_only = [flag for flag in ("--json", "--plain", "--detach") if flag in choices.given]
     if headless_only:
         flag = headless_only[0]
-        raise usage_error("needs_yes", flag, f"{flag} belongs to a headless run; add --yes to start one.")
+        raise usage_error("needs_yes", flag, tr("{flag} belongs to a headless run; add --yes to start one.", flag=flag))
     if not (is_terminal(sys.stdin) and is_terminal(sys.stdout)):
         profile = choices.request.profile or "NAME"
         raise usage_error(
             "no_terminal",
             "terminal",
-            f"The wizard needs a terminal; without one run: trainwiz --profile {profile} --yes",
+            tr("The wizard needs a terminal; without one run: trainwiz --profile {profile} --yes", profile=profile),
         )

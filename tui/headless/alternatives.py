@@ -6,6 +6,7 @@ import shlex
 
 from trainwiz.core.defaults import DEFAULT_PROFILE
 from trainwiz.core.findings import Finding
+from trainwiz.core.language import tr
 from trainwiz.core.plan.result import Plan
 from trainwiz.tui.choices import Choices
 
@@ -25,17 +26,17 @@ def commands_that_work(choices: Choices, plan: Plan) -> list[tuple[str, str]]:
     commands: list[tuple[str, str]] = []
     if profile and profile.endswith(GUIDE_SUFFIX):
         fitting = profile.removesuffix(GUIDE_SUFFIX)
-        commands.append((f"trainwiz plan --profile {shlex.quote(fitting)}", "the plan that fits this card"))
+        commands.append((f"trainwiz plan --profile {shlex.quote(fitting)}", tr("the plan that fits this card")))
     if choices.request.mode != "smoke":
         named = f" --profile {shlex.quote(profile)}" if profile else ""
-        commands.append((f"trainwiz{named} --smoke --yes", "the same engine with a tiny model, here and now"))
+        commands.append((f"trainwiz{named} --smoke --yes", tr("the same engine with a tiny model, here and now")))
     if any(needs_another_machine(finding) for finding in plan.errors):
         commands.append(
-            (f"trainwiz {asked} --dry-run".replace("  ", " "), "write the folder, for the machine that can")
+            (f"trainwiz {asked} --dry-run".replace("  ", " "), tr("write the folder, for the machine that can"))
         )
     gpu = next((gpu.catalogue_name for gpu in plan.machine.gpus if gpu.catalogue_name), None)
     if gpu is not None and choices.request.gpu is None:
-        commands.append((f"trainwiz plan {asked} --gpu {shlex.quote(gpu)}".replace("  ", " "), "look at the plan"))
+        commands.append((f"trainwiz plan {asked} --gpu {shlex.quote(gpu)}".replace("  ", " "), tr("look at the plan")))
     if profile != DEFAULT_PROFILE:
-        commands.append((f"trainwiz --profile {DEFAULT_PROFILE} --yes", "the demo, which runs on any machine"))
+        commands.append((f"trainwiz --profile {DEFAULT_PROFILE} --yes", tr("the demo, which runs on any machine")))
     return commands

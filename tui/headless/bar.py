@@ -11,6 +11,7 @@ from rich.progress import BarColumn, ProgressColumn, Task
 from rich.progress import Progress as RichProgress
 from rich.table import Column
 from rich.text import Text
+from trainwiz.core.language import tr
 from trainwiz.core.plain import plain_text
 from trainwiz.tui.headless.ending import Ending
 from trainwiz.tui.headless.progress import Progress
@@ -53,7 +54,7 @@ class BarReporter(PlainReporter):
             self._task,  # type: ignore[arg-type]
             total=None if progress.step is None else progress.max_steps,
             completed=progress.step or 0,
-            text=f"{progress.phase} · {clock(progress.phase_s)}" if waiting else self._training_text(progress),
+            text=f"{tr(progress.phase)} · {clock(progress.phase_s)}" if waiting else self._training_text(progress),
             refresh=True,
         )
 

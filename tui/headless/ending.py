@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, EXIT_TRAINING_FAILED
+from trainwiz.core.language import tr
 from trainwiz.core.plain import plain_text
 from trainwiz.core.run.checkpoints import newest_complete
 from trainwiz.core.run.folder import RunFolder, read_json
@@ -112,14 +113,20 @@ def ending_lines(ending: Ending) -> list[str]:
         said = f"{loss_text(ending)}{time_text(ending)}. Model: {plain_text(ending.model or run)}"
         return [labelled("Finished", said), *measured_lines(ending)]
     if ending.status == "stopped":
-        where = f"at step {ending.step}" if ending.step is not None else "before the first step"
-        kept = ", no checkpoint yet"
+        where = tr("at step {step}", step=ending.step) if ending.step is not None else tr("before the first step")
+        kept = tr(", no checkpoint yet")
         if ending.checkpoint:
             saved = ending.checkpoint == f"checkpoint-{ending.step}"
-            kept = f", saved as {ending.checkpoint}" if saved else f"; the newest checkpoint is {ending.checkpoint}"
-        go_on = f" Go on: trainwiz --resume --output-dir {run}" if ending.checkpoint else ""
+            kept = (
+                tr(", saved as {checkpoint}", checkpoint=ending.checkpoint)
+                if saved
+                else tr("; the newest checkpoint is {checkpoint}", checkpoint=ending.checkpoint)
+            )
+        go_on = tr(" Go on: trainwiz --resume --output-dir {run}", run=run) if ending.checkpoint else ""
         return [labelled("Stopped", f"{where}{kept}.{go_on}")]
-    lines = [labelled(ending.status.capitalize(), plain_text(ending.message or "The run ended without a last word."))]
+    lines = [
+        labelled(ending.status.capitalize(), plain_text(ending.message or tr("The run ended without a last word.")))
+    ]
     if ending.remedy:
         lines.append(labelled("", plain_text(ending.remedy)))
     lines.append(labelled("Log", f"{run}/train.log"))
@@ -131,14 +138,18 @@ def ending_lines(ending: Ending) -> list[str]:
 def measured_lines(ending: Ending) -> list[str]:
     """What the held-out rows say, and an engine that is not the planned one."""
     parts = evaluation_parts(ending.evaluation)
-    lines = [labelled("Held out", ", ".join(parts))] if parts else []
+    lines = [labelled(tr("Held out"), ", ".join(parts))] if parts else []
     return [*lines, *(labelled("Engine", f"! {plain_text(problem)}") for problem in engine_problems(ending.engine))]
 
 
 def loss_text(ending: Ending) -> str:
     if ending.first_loss is None or ending.last_loss is None:
         return "in "
-    return f"loss {ending.first_loss:.2f} → {ending.last_loss:.2f} in "
+    return tr(
+        "loss {first_loss} → {last_loss} in ",
+        first_loss=f"{ending.first_loss:.2f}",
+        last_loss=f"{ending.last_loss:.2f}",
+    )
 
 
 def time_text(ending: Ending) -> str:

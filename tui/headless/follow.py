@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from trainwiz.core.language import mark, tr
 from trainwiz.core.launch.stop import stop_run
 from trainwiz.core.plain import plain_text
 from trainwiz.core.run.folder import RunFolder
@@ -16,8 +17,8 @@ from trainwiz.tui.headless.signals import StopSignals
 POLL_S = 0.2
 EXIT_HUNG_UP = 129
 
-STOPPING = "Stopping after this step, with a checkpoint. Ctrl-C again ends it at once, without one."
-STOPPING_NOW = "Ending it at once."
+STOPPING = mark("Stopping after this step, with a checkpoint. Ctrl-C again ends it at once, without one.")
+STOPPING_NOW = mark("Ending it at once.")
 
 
 def follow(folder: RunFolder, reporter: Reporter, signals: StopSignals, *, resumed: bool = False) -> int:
@@ -38,7 +39,7 @@ def follow(folder: RunFolder, reporter: Reporter, signals: StopSignals, *, resum
             return EXIT_HUNG_UP
         if signals.stops > asked:
             asked = signals.stops
-            reporter.note(STOPPING if asked == 1 else STOPPING_NOW)
+            reporter.note(tr(STOPPING if asked == 1 else STOPPING_NOW))
             stop_run(folder, now=asked > 1, wait_s=0.0)
         time.sleep(POLL_S)
 

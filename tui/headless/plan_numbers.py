@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 
+from trainwiz.core.language import tr, trn
 from trainwiz.core.plain import plain_text
 from trainwiz.core.plan.result import Plan
 from trainwiz.tui.figures import count, duration_range, gib, percent, size
@@ -31,19 +32,19 @@ def number_lines(plan: Plan, now: datetime, *, verbose: bool = False) -> list[st
     """The lines; `now` is when the run would start, `verbose` adds what host RAM is made of."""
     memory = plan.memory
     lines = [
-        labelled("Profile", plain_text(plan.profile or "none")),
-        labelled("Machine", machine_text(plan)),
-        labelled("Plan", f"{model_text(plan)} · {data_text(plan)}"),
-        *_under("Batch", batch_lines(plan)),
-        *_under("Memory", memory_lines(plan)),
-        labelled("Host RAM", of_capacity(memory.host_ram_bytes, memory.host_ram_capacity_bytes)),
+        labelled(tr("Profile"), plain_text(plan.profile or tr("none"))),
+        labelled(tr("Machine"), machine_text(plan)),
+        labelled(tr("Plan"), f"{model_text(plan)} · {data_text(plan)}"),
+        *_under(tr("Batch"), batch_lines(plan)),
+        *_under(tr("Memory"), memory_lines(plan)),
+        labelled(tr("Host RAM"), of_capacity(memory.host_ram_bytes, memory.host_ram_capacity_bytes)),
     ]
     if verbose and memory.host_ram_parts:
         lines.append(labelled("", parts_text(memory.host_ram_parts)))
     return [
         *lines,
-        labelled("Disk", of_capacity(memory.disk_bytes, memory.disk_capacity_bytes)),
-        *_under("Time", time_lines(plan, now)),
+        labelled(tr("Disk"), of_capacity(memory.disk_bytes, memory.disk_capacity_bytes)),
+        *_under(tr("Time"), time_lines(plan, now)),
     ]
 
 
@@ -54,8 +55,8 @@ def _under(label: str, texts: Iterator[str]) -> list[str]:
 
 def machine_text(plan: Plan) -> str:
     machine = plan.machine
-    note = " (from the catalogue, not this machine)" if machine.hypothetical else ""
-    return plain_text(machine.description or f"{machine.cpu_cores} cores") + note
+    words = plain_text(machine.description or trn("{n} core", "{n} cores", machine.cpu_cores))
+    return tr("{machine} (from the catalogue, not this machine)", machine=words) if machine.hypothetical else words
 
 
 def batch_lines(plan: Plan) -> Iterator[str]:
@@ -64,8 +65,12 @@ def batch_lines(plan: Plan) -> Iterator[str]:
     yield batch_text(plan)
     yield lengths_text(plan)
     if batch.real_tokens is not None and batch.effective_tokens:
-        aim = f", aimed at {count(batch.target_real_tokens)}" if batch.target_real_tokens is not None else ""
-        yield f"of them real {count(batch.real_tokens)} ({percent(batch.real_tokens / batch.effective_tokens)}){aim}"
+        real, share = count(batch.real_tokens), percent(batch.real_tokens / batch.effective_tokens)
+        if batch.target_real_tokens is None:
+            yield tr("of them real {count} ({share})", count=real, share=share)
+        else:
+            aim = count(batch.target_real_tokens)
+            yield tr("of them real {count} ({share}), aimed at {aim}", count=real, share=share, aim=aim)
     padding = padding_words(batch.effective_tokens, batch.padded_tokens, batch.padding_waste, batch.arranged_waste)
     yield "; ".join(padding)
 
@@ -76,13 +81,19 @@ def memory_lines(plan: Plan) -> Iterator[str]:
     yield memory_text(plan, sys.stdout)
     if memory.device_used_bytes:
         source = plain_text(source_words(memory.tier, memory.basis), 300)
-        yield f"between {gib(memory.low_bytes)} and {gib(memory.high_bytes)}, {source}"
-        yield f"peak: {plain_text(memory.peak_moment)}; {parts_text(memory.breakdown)}"
+        yield tr(
+            "between {low} and {high}, {source}",
+            low=gib(memory.low_bytes),
+            high=gib(memory.high_bytes),
+            source=source,
+        )
+        moment, parts = plain_text(tr(memory.peak_moment)), parts_text(memory.breakdown)
+        yield tr("peak: {moment}; {parts}", moment=moment, parts=parts)
         needed = needed_bytes(memory.breakdown)
         shown, kind = memory.device_used_bytes, plan.config.engine.device
         yield need_words(memory.device, needed, shown, memory.capacity_bytes, kind)
         if memory.evaluation_bytes is not None:
-            yield f"while evaluating {size(memory.evaluation_bytes)}"
+            yield tr("while evaluating {size}", size=size(memory.evaluation_bytes))
     yield plain_text(memory.waiting, 300)
 
 
@@ -91,33 +102,48 @@ def time_lines(plan: Plan, now: datetime) -> Iterator[str]:
     time = plan.time
     yield "   ".join(filter(None, (time_text(plan), finish_words(time.total_low_s, time.total_high_s, now))))
     if time.step_low_s is not None:
-        steps = f"{count(time.steps)} {'step' if time.steps == 1 else 'steps'} ×"
-        pace = (
-            f"{steps if time.steps is not None else 'a step takes'} {duration_range(time.step_low_s, time.step_high_s)}"
-        )
-        peak = f", {percent(time.fraction_of_peak)} of the peak" if time.fraction_of_peak is not None else ""
-        start = ""
-        if time.start_high_s and time.total_high_s and time.start_high_s > SMALL_SHARE * time.total_high_s:
-            start = f"; start and end {duration_range(time.start_low_s, time.start_high_s)} of it"
-        yield f"{pace}{peak}, {plain_text(pace_words(time.basis, time.basis_text), 300)}{start}"
+        yield tr(", ").join(pace_parts(plan))
     parts = time_part_words(time.total_s, time.evaluation_s, time.generation_s, time.saving_s)
     if parts:
-        yield f"of it {', '.join(parts)}"
+        yield tr("of it {parts}", parts=tr(", ").join(parts))
     yield token_words(time.total_tokens, time.real_tokens)
     yield energy_words(
         time.energy_low_kwh, time.energy_high_kwh, time.energy_cost_low, time.energy_cost_high, time.currency
     )
 
 
+def pace_parts(plan: Plan) -> Iterator[str]:
+    """Steps and how long one takes, the share of the device's peak, where the pace comes from, the start."""
+    time = plan.time
+    step = duration_range(time.step_low_s, time.step_high_s)
+    if time.steps is None:
+        yield tr("a step takes {time}", time=step)
+    else:
+        yield trn("{n} step × {time}", "{n} steps × {time}", time.steps, n=count(time.steps), time=step)
+    if time.fraction_of_peak is not None:
+        yield tr("{share} of the peak", share=percent(time.fraction_of_peak))
+    yield plain_text(pace_words(time.basis, time.basis_text), 300)
+    if time.start_high_s and time.total_high_s and time.start_high_s > SMALL_SHARE * time.total_high_s:
+        yield tr("start and end {time} of it", time=duration_range(time.start_low_s, time.start_high_s))
+
+
 def parts_text(breakdown: Mapping[str, int]) -> str:
     """The largest parts of the peak: "weights 1.2, activations 2.9"."""
     total = sum(breakdown.values())
     parts = sorted(breakdown.items(), key=lambda part: -part[1])
-    return ", ".join(f"{plain_text(name)} {size(amount)}" for name, amount in parts if amount > SMALL_PART * total)
+    return tr(", ").join(
+        tr("{part} {size}", part=plain_text(tr(name)), size=size(amount))
+        for name, amount in parts
+        if amount > SMALL_PART * total
+    )
 
 
 def of_capacity(needed: int, capacity: int | None) -> str:
     if capacity is None:
-        return f"{size(needed)}, free space unknown"
-    mark = paint("✓ fits", "good", sys.stdout) if needed <= capacity else paint("✗ too little", "error", sys.stdout)
-    return f"{size(needed)} of {size(capacity)}   {mark}"
+        return tr("{size}, free space unknown", size=size(needed))
+    fits = (
+        paint(tr("✓ fits"), "good", sys.stdout)
+        if needed <= capacity
+        else paint(tr("✗ too little"), "error", sys.stdout)
+    )
+    return f"{tr('{amount} of {whole}', amount=size(needed), whole=size(capacity))}   {fits}"

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import TextIO
 
+from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.plain import plain_text
 from trainwiz.core.plan.result import Plan
 from trainwiz.tui.figures import count, deviation, duration_range, gib, short_count, size
@@ -15,14 +16,14 @@ from trainwiz.tui.plan_words import length_words, trained_words, unknown_time_wo
 GAP = "     "
 
 VERDICTS: dict[str, tuple[str, str, str]] = {
-    "fits": ("✓", "fits", "good"),
-    "tight": ("!", "tight", "warning"),
-    "does_not_fit": ("✗", "does not fit", "error"),
+    "fits": ("✓", mark("fits"), "good"),
+    "tight": ("!", mark("tight"), "warning"),
+    "does_not_fit": ("✗", mark("does not fit"), "error"),
 }
 TIME_WORDS: dict[str, str] = {
-    "implausible": "! implausible",
-    "impossible": "✗ impossible",
-    "idle": "! the GPU would mostly wait",
+    "implausible": mark("! implausible"),
+    "impossible": mark("✗ impossible"),
+    "idle": mark("! the GPU would mostly wait"),
 }
 
 
@@ -30,8 +31,11 @@ def plan_lines(plan: Plan, stream: TextIO | None = None) -> list[str]:
     """Plan, Memory with Disk and Time; findings are printed by their own function."""
     target = stream or sys.stdout
     return [
-        labelled("Plan", f"{model_text(plan)} · {data_text(plan)} · {batch_text(plan)}"),
-        labelled("Memory", GAP.join([memory_text(plan, target), disk_text(plan, target), f"Time {time_text(plan)}"])),
+        labelled(tr("Plan"), f"{model_text(plan)} · {data_text(plan)} · {batch_text(plan)}"),
+        labelled(
+            tr("Memory"),
+            GAP.join([memory_text(plan, target), disk_text(plan, target), tr("Time {time}", time=time_text(plan))]),
+        ),
     ]
 
 
@@ -49,10 +53,10 @@ def data_text(plan: Plan) -> str:
     sources = plan.config.data.sources
     name = plain_text(Path(sources[0].name).name or sources[0].name, 40)
     if len(sources) > 1:
-        name += f" and {len(sources) - 1} more"
+        name = tr("{name} and {count} more", name=name, count=len(sources) - 1)
     data = plan.extra.get("data")
     rows = data.get("rows") if isinstance(data, dict) else None
-    return f"{count(rows)} rows of {name}" if isinstance(rows, int) else name
+    return tr("{rows} rows of {name}", rows=count(rows), name=name) if isinstance(rows, int) else name
 
 
 def batch_text(plan: Plan) -> str:
@@ -60,11 +64,17 @@ def batch_text(plan: Plan) -> str:
     batch = plan.batch
     factors = [batch.micro_batch, batch.accumulation] + ([batch.world_size] if batch.world_size > 1 else [])
     product = " × ".join(count(factor) for factor in factors)
-    off = f" ({deviation(batch.deviation)} of the target)" if batch.deviation else ""
-    sequences = "sequence" if batch.effective_samples == 1 else "sequences"
-    return (
-        f"{product} = {count(batch.effective_samples)} {sequences}, {count(batch.effective_tokens)} tokens a step{off}"
+    words = trn(
+        "{product} = {n} sequence, {tokens} tokens a step",
+        "{product} = {n} sequences, {tokens} tokens a step",
+        batch.effective_samples,
+        product=product,
+        n=count(batch.effective_samples),
+        tokens=count(batch.effective_tokens),
     )
+    if not batch.deviation:
+        return words
+    return tr("{batch} ({deviation} of the target)", batch=words, deviation=deviation(batch.deviation))
 
 
 def lengths_text(plan: Plan) -> str:
@@ -76,28 +86,32 @@ def memory_text(plan: Plan, stream: TextIO) -> str:
     """ "0.6 of 23 GiB host RAM   ✓ fits", or "... on GPU 0 · RTX 3080 10GB"."""
     memory = plan.memory
     if memory.verdict is None and memory.allocated_bytes == 0:
-        return "unknown (the size of the model is not known)"
-    capacity = f" of {gib(memory.capacity_bytes)}" if memory.capacity_bytes is not None else ""
-    device = plain_text(memory.device)
-    on = " " if device == "host RAM" else " on "
-    return f"{gib(memory.device_used_bytes)}{capacity} GiB{on}{device}   {verdict(plan, stream)}".rstrip()
+        return tr("unknown (the size of the model is not known)")
+    amount = gib(memory.device_used_bytes)
+    if memory.capacity_bytes is not None:
+        amount = tr("{amount} of {whole}", amount=amount, whole=gib(memory.capacity_bytes))
+    if memory.device == "host RAM":
+        where = tr("{amount} GiB host RAM", amount=amount)
+    else:
+        where = tr("{amount} GiB on {device}", amount=amount, device=plain_text(memory.device))
+    return f"{where}   {verdict(plan, stream)}".rstrip()
 
 
 def verdict(plan: Plan, stream: TextIO) -> str:
     """A mark and a word: colour is never the only carrier."""
     if plan.memory.verdict is None:
         return ""
-    mark, word, style = VERDICTS[plan.memory.verdict]
-    return paint(f"{mark} {word}", style, stream)
+    sign, word, style = VERDICTS[plan.memory.verdict]
+    return paint(f"{sign} {tr(word)}", style, stream)
 
 
 def disk_text(plan: Plan, stream: TextIO) -> str:
     memory = plan.memory
-    text = f"Disk {size(memory.disk_bytes)}"
+    text = tr("Disk {size}", size=size(memory.disk_bytes))
     if memory.disk_capacity_bytes is None:
         return text
     enough = memory.disk_bytes <= memory.disk_capacity_bytes
-    word = paint("✓", "good", stream) if enough else paint("✗ too little", "error", stream)
+    word = paint("✓", "good", stream) if enough else paint(tr("✗ too little"), "error", stream)
     return f"{text}   {word}"
 
 
@@ -106,4 +120,4 @@ def time_text(plan: Plan) -> str:
     if plan.time.total_low_s is None or plan.time.total_high_s is None:
         return unknown_time_words(plan.time.steps, plan.time.step_s, plan.model.parameters is not None)
     word = TIME_WORDS.get(plan.time.verdict or "")
-    return duration_range(plan.time.total_low_s, plan.time.total_high_s) + (f"   {word}" if word else "")
+    return duration_range(plan.time.total_low_s, plan.time.total_high_s) + (f"   {tr(word)}" if word else "")

@@ -7,6 +7,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
+from trainwiz.core.language import mark
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.state import RunState, read_state
 from trainwiz.core.telemetry.tail import JsonLinesTail
@@ -21,7 +22,7 @@ class Progress:
 
     state: RunState
     phase: str
-    """What is being done now: "starting accelerate", "training", "stopping", ..."""
+    """What is being done now, translated where it is shown: "starting accelerate", "training", "stopping", ..."""
     phase_s: float
     """Seconds since this phase began; while training, since the last logged step."""
     step: int | None
@@ -101,9 +102,9 @@ class ProgressReader:
         if state.status == "starting":
             # The trainers may end before the launcher does: the phase never goes back.
             self._loading = self._loading or bool(state.workers)
-            return "loading libraries, model and data" if self._loading else "starting accelerate"
+            return mark("loading libraries, model and data") if self._loading else mark("starting accelerate")
         if state.status == "running":
-            return "training" if self._pace else "first step"
+            return mark("training") if self._pace else mark("first step")
         return state.status
 
     def _enter(self, phase: str, *, restart: bool) -> None:

@@ -6,9 +6,11 @@ import sys
 from typing import Any, Protocol
 
 from trainwiz.core.findings import Finding
+from trainwiz.core.language import tr
 from trainwiz.core.plain import plain_text
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.run.folder import RunFolder
+from trainwiz.tui.cells import cells, pad
 from trainwiz.tui.figures import count, size
 from trainwiz.tui.headless.ending import Ending, ending_lines, shown_path
 from trainwiz.tui.headless.plan_text import plan_lines
@@ -64,9 +66,9 @@ class PlainReporter:
         say_findings(findings)
 
     def prepared(self, folder: RunFolder, files: list[str]) -> None:
-        say(labelled("Run", plain_text(shown_path(folder.path))))
+        say(labelled(tr("Run"), plain_text(shown_path(folder.path))))
         if files:
-            say(labelled("Written", ", ".join(files)))
+            say(labelled(tr("Written"), ", ".join(files)))
 
     def progress(self, progress: Progress) -> None:
         for row in progress.new_rows:
@@ -78,16 +80,16 @@ class PlainReporter:
         if progress.phase != self._phase:
             self._phase = progress.phase
             if progress.phase not in ("training", "finished", "failed", "stopped", "lost"):
-                say(labelled("", progress.phase))
+                say(labelled("", tr(progress.phase)))
         elif progress.phase_s - self._waited_s >= WAIT_LINE_EVERY_S and progress.state.is_active:
             self._waited_s = progress.phase_s
-            say(labelled("", f"{waiting_for(progress)} · {progress.phase_s:.0f} s"))
+            say(labelled("", tr("{what} · {seconds} s", what=waiting_for(progress), seconds=f"{progress.phase_s:.0f}")))
 
     def note(self, text: str) -> None:
         say(plain_text(text))
 
     def refused(self, findings: tuple[Finding, ...], commands: list[tuple[str, str]], exit_code: int) -> None:
-        say("This cannot run here; nothing was written.", sys.stderr)
+        say(tr("This cannot run here; nothing was written."), sys.stderr)
         say_findings(findings, sys.stderr)
         say_commands(commands)
 
@@ -140,29 +142,31 @@ class JsonReporter:
 
 def say_commands(commands: list[tuple[str, str]]) -> None:
     """What works instead, as lines that can be pasted."""
-    say("What works here:", sys.stderr)
-    width = max((len(command) for command, _ in commands), default=0)
+    say(tr("What works here:"), sys.stderr)
+    width = max((cells(command) for command, _ in commands), default=0)
     for command, text in commands:
-        say(plain_text(f"  {command:<{width}}   {text}"), sys.stderr)
+        say(plain_text(f"  {pad(command, width)}   {text}"), sys.stderr)
 
 
 def step_text(step: int | None, max_steps: int | None) -> str:
     if step is None:
-        return "step -"
-    return f"step {count(step)}/{count(max_steps)}" if max_steps else f"step {count(step)}"
+        return tr("step {step}", step="-")
+    return tr("step {step}", step=f"{count(step)}/{count(max_steps)}" if max_steps else count(step))
 
 
 def numbers_text(progress: Progress, *, short: bool = False) -> str:
     """ "step 71/120   loss 2.71   18,900 tokens/s   0.6 GiB   0:21 left"; `short` keeps step, loss and time."""
     parts = [step_text(progress.step, progress.max_steps)]
     if progress.loss is not None:
-        parts.append(f"loss {progress.loss:.3g}" if progress.loss < 0.1 else f"loss {progress.loss:.2f}")
+        parts.append(
+            tr("loss {value}", value=f"{progress.loss:.3g}" if progress.loss < 0.1 else f"{progress.loss:.2f}")
+        )
     if progress.tokens_per_s is not None and not short:
-        parts.append(f"{count(progress.tokens_per_s)} tokens/s")
+        parts.append(tr("{count} tokens/s", count=count(progress.tokens_per_s)))
     if progress.memory_bytes is not None and not short:
         parts.append(size(progress.memory_bytes))
     if progress.left_s is not None:
-        parts.append(f"{clock(progress.left_s)} left")
+        parts.append(tr("{time} left", time=clock(progress.left_s)))
     return "   ".join(parts)
 
 
@@ -172,19 +176,21 @@ def row_text(row: dict[str, Any], progress: Progress) -> str:
     at = labelled("", step_text(step if isinstance(step, int) else None, progress.max_steps))
     measured = evaluation_parts(row)
     if measured:
-        return f"{at}   evaluation {', '.join(measured)}"
+        return f"{at}   {tr('evaluation {values}', values=', '.join(measured))}"
     if row.get("loss") is None:
         return ""
-    return labelled("", numbers_text(progress)) if row is progress.new_rows[-1] else f"{at}   loss {row['loss']:.2f}"
+    if row is progress.new_rows[-1]:
+        return labelled("", numbers_text(progress))
+    return f"{at}   {tr('loss {value}', value=format(row['loss'], '.2f'))}"
 
 
 def waiting_for(progress: Progress) -> str:
     """What a silent moment is spent on."""
     if progress.phase == "training" and progress.step is not None:
         if progress.step == progress.max_steps:
-            return "measuring and saving the model"
-        return f"working on the steps after {count(progress.step)}"
-    return progress.phase
+            return tr("measuring and saving the model")
+        return tr("working on the steps after {step}", step=count(progress.step))
+    return tr(progress.phase)
 
 
 def clock(seconds: float) -> str:
@@ -192,7 +198,7 @@ def clock(seconds: float) -> str:
     whole = int(seconds)
     days, hours, minutes = whole // 86400, whole // 3600, whole // 60
     if days >= 2:
-        return f"{days:,} days {hours % 24} h"
+        return tr("{days} days {hours} h", days=f"{days:,}", hours=hours % 24)
     return f"{hours}:{minutes % 60:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
 
 

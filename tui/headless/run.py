@@ -6,6 +6,7 @@ from pathlib import Path
 
 from trainwiz.core.errors import EXIT_CANNOT_RUN, EXIT_FINISHED, UsageError, usage_error
 from trainwiz.core.findings import sort_findings
+from trainwiz.core.language import tr
 from trainwiz.core.launch.portable import travel_notes
 from trainwiz.core.launch.prepare import prepare_run
 from trainwiz.core.launch.start import read_run_config, start_run
@@ -48,7 +49,7 @@ def new_run(choices: Choices, reporter: Reporter) -> int:
     request = choices.request
     elsewhere = [flag for flag in ANOTHER_MACHINE if flag in choices.given]
     if elsewhere and not choices.dry_run:
-        words = "it plans for another machine; use it with `trainwiz plan` or --dry-run"
+        words = tr("it plans for another machine; use it with `trainwiz plan` or --dry-run")
         raise UsageError([wrong(flag, words) for flag in elsewhere])
     plan = plan_to_start(choices)
     findings = sort_findings(plan.findings)
@@ -71,7 +72,7 @@ def plan_to_start(choices: Choices) -> Plan:
     Formulas do for a CPU and for the modes that only try: they end in a minute either way.
     """
     request = choices.request
-    with Waiting("reading machine, model and data"):
+    with Waiting(tr("reading machine, model and data")):
         gathered = gather(request)
     with refining("analytic") as refiner:
         plan = refiner.plan(gathered)
@@ -89,7 +90,7 @@ def beyond_memory(plan: Plan) -> bool:
 
 
 def write(plan: Plan, output_dir: str | None) -> RunFolder:
-    with Waiting("writing the run folder"):
+    with Waiting(tr("writing the run folder")):
         return prepare_run(plan, None if output_dir is None else Path(output_dir))
 
 
@@ -98,13 +99,17 @@ def resume(choices: Choices, reporter: Reporter) -> int:
     others = [flag for flag in choices.given if flag not in RESUME_CHOICES]
     if others:
         raise UsageError(
-            [wrong(flag, "a resumed run keeps the settings of its run.yaml; leave this out") for flag in others]
+            [wrong(flag, tr("a resumed run keeps the settings of its run.yaml; leave this out")) for flag in others]
         )
     path = Path(choices.request.output_dir or ".")
     folder = RunFolder(path)
     if not folder.is_run():
-        what = "there is no such folder" if not path.exists() else "it holds no run.yaml"
-        raise usage_error("not_a_run", str(path), f"{path} is not a run to resume: {what}. `trainwiz runs list`.")
+        what = tr("there is no such folder") if not path.exists() else tr("it holds no run.yaml")
+        raise usage_error(
+            "not_a_run",
+            str(path),
+            tr("{path} is not a run to resume: {what}. `trainwiz runs list`.", path=path, what=what),
+        )
     return start_and_follow(folder, reporter, detach=choices.detach, checkpoint=choices.resume)
 
 
@@ -115,10 +120,10 @@ def start_and_follow(folder: RunFolder, reporter: Reporter, *, detach: bool, che
     keeper saves a checkpoint and stops. `detach` is for runs that outlive it.
     """
     with StopSignals() as signals:
-        with Waiting("starting the run"):
+        with Waiting(tr("starting the run")):
             start_run(folder, resume=checkpoint, tied_to_caller=not detach)
         reporter.prepared(folder, [])
         if detach:
-            reporter.note(f"Started. Watch it: trainwiz monitor {folder.path}")
+            reporter.note(tr("Started. Watch it: trainwiz monitor {path}", path=folder.path))
             return EXIT_FINISHED
         return follow(folder, reporter, signals, resumed=checkpoint is not None)

@@ -7,7 +7,9 @@ import threading
 import time
 from types import TracebackType
 
+from trainwiz.core.language import tr
 from trainwiz.core.plain import plain_text
+from trainwiz.tui.cells import cells, cut, pad
 from trainwiz.tui.output import is_terminal
 
 SILENT_S = 1.0
@@ -47,9 +49,10 @@ class Waiting:
             return
         width = 0
         while True:
-            text = plain_text(f"{self._what} · {time.monotonic() - began:.0f} s", LONGEST)
-            width = max(width, len(text))
-            sys.stderr.write(f"\r{text:<{width}}")
+            waited_s = f"{time.monotonic() - began:.0f}"
+            text = cut(plain_text(tr("{what} · {seconds} s", what=self._what, seconds=waited_s)), LONGEST)
+            width = max(width, cells(text))
+            sys.stderr.write("\r" + pad(text, width))
             sys.stderr.flush()
             if self._done.wait(TICK_S):
                 break
