@@ -12,6 +12,7 @@ from trainwiz.core.errors import TrainwizError
 from trainwiz.core.estimate.evidence import NO_EVIDENCE, Evidence
 from trainwiz.core.findings import Finding, Remedy, sort_findings
 from trainwiz.core.hardware.machine import Machine
+from trainwiz.core.language import tr
 from trainwiz.core.plan.command import plan_command
 from trainwiz.core.plan.make import make_plan
 from trainwiz.core.plan.request import PlanRequest
@@ -88,7 +89,7 @@ def _with_choice(finding: Finding, config: RunConfig) -> Finding:
         return finding
     if any("--dataset" in (remedy.command or remedy.text) for remedy in finding.remedies):
         return finding
-    own = Remedy("name your own data: --dataset FILE")
+    own = Remedy(tr("name your own data: --dataset FILE"))
     return Finding(finding.code, finding.severity, finding.where, finding.message, (own, *finding.remedies))
 
 
@@ -131,20 +132,34 @@ def gather(request: PlanRequest, machine: Machine | None = None) -> Gathered:
     Raises UsageError for what is asked wrongly: an unknown profile, key, value or GPU.
     """
     here = machine if machine is not None else probe_here(request)
-    profile = gather_profile(request, here)
+    known = gather_known(request, gather_profile(request, here), here)
+    return with_data(known, *(without_data(known, here) or gather_data(known.config)))
+
+
+def gather_known(request: PlanRequest, profile: Profile | None, here: Machine) -> Gathered:
+    """All but the data. Raises UsageError as `gather` does."""
     config, model, model_findings = gather_config(request, profile)
     target, target_findings = gather_machine(request, profile, here)
-    if target is not here and names_no_data(config):
-        data: DataSummary | None = None
-        data_findings: tuple[Finding, ...] = (unnamed_data(),)
-    else:
-        data, data_findings = gather_data(config)
-    if not task_is_known(config, model):
+    about_model = tuple(_whole_commands(one, config, target, profile) for one in model_findings)
+    return Gathered(profile, config, target, model, None, (*target_findings, *about_model))
+
+
+DataAnswer = tuple[DataSummary | None, tuple[Finding, ...]]
+"""A summary of the data, or why there is none."""
+
+
+def without_data(known: Gathered, here: Machine) -> DataAnswer | None:
+    """The answer about data that needs no reading: a plan for another machine need not name any. Else None."""
+    return (None, (unnamed_data(),)) if known.machine is not here and names_no_data(known.config) else None
+
+
+def with_data(known: Gathered, data: DataSummary | None, findings: tuple[Finding, ...]) -> Gathered:
+    """`known` with an answer about its data."""
+    if not task_is_known(known.config, known.model):
         # How rows are to be read depends on the task; what no task could read is said all the same.
-        data, data_findings = None, tuple(one for one in data_findings if one.code in NO_TASK_READS)
-    about_inputs = tuple(_whole_commands(one, config, target, profile) for one in (*model_findings, *data_findings))
-    findings = (*target_findings, *about_inputs)
-    return Gathered(profile, config, target, model, data, findings)
+        data, findings = None, tuple(one for one in findings if one.code in NO_TASK_READS)
+    about_data = tuple(_whole_commands(one, known.config, known.machine, known.profile) for one in findings)
+    return replace(known, data=data, findings=(*known.findings, *about_data))
 
 
 def plan_gathered(gathered: Gathered, evidence: Evidence = NO_EVIDENCE) -> Plan:

@@ -65,6 +65,19 @@ class Terminal:
                     raise TimeoutError(f"{markers!r} were not drawn in {timeout_s} s; drawn: {self._recent[-400:]!r}")
         return time.perf_counter() - self.started
 
+    def answer_seconds(self, keys: bytes, marker: bytes, timeout_s: float = 10.0) -> float:
+        """Seconds from typing `keys` until `marker` is drawn after them. Raises TimeoutError."""
+        with self._came:
+            self._recent = b""
+        began = time.perf_counter()
+        self.type(keys)
+        deadline = time.monotonic() + timeout_s
+        with self._came:
+            while marker not in self._recent:
+                if not self._came.wait(max(0.0, deadline - time.monotonic())) and time.monotonic() >= deadline:
+                    raise TimeoutError(f"{marker!r} was not drawn in {timeout_s} s; drawn: {self._recent[-400:]!r}")
+        return time.perf_counter() - began
+
     def type(self, keys: bytes) -> None:
         """These bytes at once, as a paste or a script types them."""
         os.write(self._terminal, keys)

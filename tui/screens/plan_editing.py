@@ -77,7 +77,7 @@ class PlanEditing(PlanReading):
     def _part_set(self, event: StepPart.FieldSet) -> None:
         self._set(FIELD_BY_ID[event.field_id], event.text)
 
-    def _set(self, spec: FieldSpec, text: str, *, pause: bool = False) -> None:
+    def _set(self, spec: FieldSpec, text: str, *, typed: bool = False) -> None:
         """Take the text of a field; a text that cannot be read leaves the request and says why."""
         try:
             values = parse_field(spec, text, self.state.plan.config if self.state.plan is not None else None)
@@ -85,16 +85,16 @@ class PlanEditing(PlanReading):
             self._replace(with_invalid(self.state, spec.id, str(error)))
             return
         self._replace(with_invalid(self.state, spec.id, ""))
-        self._change_request(with_values(self.state.request, spec, values), pause=pause)
+        self._change_request(with_values(self.state.request, spec, values), typed=typed)
 
     @on(FieldRow.Typed)
     def _typed(self, event: FieldRow.Typed) -> None:
         if event.is_first and self._before_edit is not None:
             # Typed back to where it was: no choice of the user's.
             self._replace(with_invalid(self.state, event.row.spec.id, ""))
-            self._change_request(self._before_edit, pause=True)
+            self._change_request(self._before_edit, typed=True)
         else:
-            self._set(event.row.spec, event.text, pause=True)
+            self._set(event.row.spec, event.text, typed=True)
 
     @on(FieldRow.Done)
     async def _typed_last(self, event: FieldRow.Done) -> None:

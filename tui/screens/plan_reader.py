@@ -10,11 +10,12 @@ from pathlib import Path
 
 import trainwiz.core.plan.gather as edge
 from trainwiz.core.config import RunConfig
-from trainwiz.core.data.summary import DataSummary
+from trainwiz.core.data.glance import Glance, glance_at
 from trainwiz.core.errors import TrainwizError
 from trainwiz.core.findings import Finding
 from trainwiz.core.hardware.host import free_disk
 from trainwiz.core.hardware.machine import Machine
+from trainwiz.core.language import mark
 from trainwiz.core.launch.portable import relative_to_folder
 from trainwiz.core.launch.prepare import planned_texts, run_yaml_text
 from trainwiz.core.plan.refine import RefineTier
@@ -23,11 +24,11 @@ from trainwiz.core.plan.result import Plan
 from trainwiz.core.profile.profile import Profile
 from trainwiz.core.run.folder import RUN_YAML
 from trainwiz.core.run.names import DEFAULT_ROOT, new_run_folder
+from trainwiz.core.telemetry.gpu_load import GpuLoads, LoadReader
+from trainwiz.tui.screens.plan_data import DataReadings
 from trainwiz.tui.screens.plan_maker import OwnTracer, PlanMaker, new_tracer
-from trainwiz.tui.screens.plan_offers import data_offers, model_offers, profile_offers
+from trainwiz.tui.screens.plan_offers import card_offers, data_offers, model_offers, profile_offers
 from trainwiz.tui.screens.plan_state import Reading
-
-DataAnswer = tuple[DataSummary | None, tuple[Finding, ...]]
 
 
 class PlanReader:
@@ -44,10 +45,12 @@ class PlanReader:
         self._clock = clock
         self._machine = machine
         self._plans = PlanMaker(tier, tracer)
+        self._loads = LoadReader()
         self._gathered: tuple[PlanRequest, edge.Gathered] | None = None
         self._profiles: dict[str, Profile | None] = {}
-        self._data: dict[str, DataAnswer] = {}
-        self._last_data: DataAnswer = (None, ())
+        self._data = DataReadings(lambda config: edge.gather_data(config))
+        self._glances: dict[str, Glance | None] = {}
+        self._last_data: edge.DataAnswer = (None, ())
         self._base = Reading()
         self._lock = threading.Lock()
 
@@ -66,37 +69,48 @@ class PlanReader:
                 yield replace(self._base, findings=(Finding("unreadable", "error", str(place), message),))
 
     def _steps(self, request: PlanRequest, is_cancelled: Callable[[], bool]) -> Iterator[Reading]:
+        is_fresh = self._machine is None or self._base.machine is None
         here = self._here(request)
-        if self._base.machine is None:
-            self._base = Reading(machine=here)
-            yield replace(self._base, waits_for="reading profile and model")
-        profile = self._profile(request, here)
-        config, model, model_findings = edge.gather_config(request, profile)
-        target, target_findings = edge.gather_machine(request, profile, here)
-        known = edge.Gathered(profile, config, target, model, None, (*target_findings, *model_findings))
+        if is_fresh:
+            self._base = replace(self._base, machine=here)
+            yield replace(self._base, waits_for=mark("reading profile and model"))
+        known = edge.gather_known(request, self._profile(request, here), here)
         self._offer_lists()
-        self._base = replace(self._base, model=model)
-        key = _data_key(config)
-        if key not in self._data:
+        self._base = replace(self._base, model=known.model)
+        key = _data_key(known.config)
+        answer = edge.without_data(known, here) or self._data.known(key)
+        if answer is None:
             # The rows of the last reading stand in until the new ones are counted.
             data, _ = self._last_data
             plan = self._plans.plan(replace(known, data=data))
-            yield replace(self._base, plan=plan, data=data, data_findings=(), waits_for="reading the data")
-            if is_cancelled():
+            yield replace(self._base, plan=plan, data=data, data_findings=(), waits_for=mark("reading the data"))
+            self._base = replace(self._base, glance=self._glance(known.config))
+            yield replace(self._base, plan=plan, data=data, data_findings=(), waits_for=mark("reading the data"))
+            answer = self._data.wait(key, known.config, is_cancelled)
+            if answer is None:
                 return
-            self._data[key] = edge.gather_data(config)
-        data, findings = self._last_data = self._data[key]
-        gathered = replace(known, data=data, findings=(*known.findings, *findings))
+        data, findings = self._last_data = answer
+        gathered = edge.with_data(known, data, findings)
         plan = self._plans.plan(gathered)
-        self._base = replace(self._base, data=data, data_findings=findings)
+        self._base = replace(self._base, data=data, glance=self._glance(known.config), data_findings=findings)
+        # The figures first; the files that follow from them take twice as long.
+        yield replace(self._base, plan=plan, read_at=self._clock(), waits_for=mark("writing the files"))
+        if is_cancelled():
+            return
         self._gathered = request, gathered
         yield self._complete(request, plan)
 
+    def _glance(self, config: RunConfig) -> Glance | None:
+        """The first rows of the data, looked at once."""
+        key = f"{config.task} {config.data.sources[0].model_dump_json() if config.data.sources else ''}"
+        if key not in self._glances:
+            self._glances[key] = glance_at(config)
+        return self._glances[key]
+
     def _complete(self, request: PlanRequest, plan: Plan) -> Reading:
         folder = Path(request.output_dir) if request.output_dir else new_run_folder(DEFAULT_ROOT, plan.config.name)
-        return replace(
-            self._base, plan=plan, files=planned_files(plan, folder), folder=str(folder), read_at=self._clock()
-        )
+        self._base = replace(self._base, files=planned_files(plan, folder), folder=str(folder))
+        return replace(self._base, plan=plan, read_at=self._clock())
 
     def improve(
         self, request: PlanRequest, is_cancelled: Callable[[], bool], on_reading: Callable[[Reading], None]
@@ -115,8 +129,25 @@ class PlanReader:
 
         self._plans.improve(gathered[1], take, is_cancelled)
 
+    def loads(self) -> GpuLoads:
+        """What the GPUs of this machine do now."""
+        return self._loads.read()
+
+    def rest(self) -> None:
+        """Nobody looks at the loads: end the driver's session."""
+        self._loads.close()
+
+    def forget_machine(self) -> None:
+        """GPUs have come or gone: the next reading probes this machine again, and picks profiles by what it finds."""
+        # A driver's session that stays open would answer as before.
+        self._loads.close()
+        with self._lock:
+            self._machine = None
+            self._profiles = {}
+
     def close(self) -> None:
-        """End the tracer; a later reading starts another one."""
+        """End the tracer and the look at the GPUs; a later reading starts them again."""
+        self._loads.close()
         self._plans.close()
 
     def _here(self, request: PlanRequest) -> Machine:
@@ -141,7 +172,11 @@ class PlanReader:
     def _offer_lists(self) -> None:
         if not self._base.profiles:
             self._base = replace(
-                self._base, profiles=profile_offers(), models=model_offers(), samples=data_offers(Path.cwd())
+                self._base,
+                profiles=profile_offers(),
+                models=model_offers(),
+                samples=data_offers(Path.cwd()),
+                cards=card_offers(),
             )
 
 
