@@ -10,7 +10,9 @@ from types import FrameType
 from typing import Any
 
 from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, UsageError
+from trainwiz.core.history.measurement import Measurement
 from trainwiz.core.history.store import append, history_path, load
+from trainwiz.core.language import tr, trn
 from trainwiz.core.launch.probe import LONGEST_S, Probe
 from trainwiz.core.launch.probe_refusal import check_probe
 from trainwiz.core.launch.probe_result import ProbeResult
@@ -31,12 +33,12 @@ def run_bench(values: Mapping[str, Any], *, limit_s: float = LONGEST_S) -> int:
     choices = parse_choices(values)
     refused = [flag for flag in OTHER_MACHINE if flag in choices.given]
     if refused:
-        words = "it plans for another machine, and a probe measures this one; leave it out"
+        words = tr("it plans for another machine, and a probe measures this one; leave it out")
         raise UsageError([wrong(flag, words) for flag in refused])
     try:
         plan, result = measured(choices, limit_s)
     except KeyboardInterrupt:
-        say("Stopped: nothing was kept, and nothing runs any more.", sys.stderr)
+        say(tr("Stopped: nothing was kept, and nothing runs any more."), sys.stderr)
         return EXIT_STOPPED
     note = keep(result)
     if choices.json:
@@ -47,17 +49,17 @@ def run_bench(values: Mapping[str, Any], *, limit_s: float = LONGEST_S) -> int:
     for text in bench_lines(plan, result):
         say_labelled(text)
     say()
-    say(note or f"Kept in {history_path()}: the next plan for this machine and model uses it.")
+    say(note or tr("Kept in {path}: the next plan for this machine and model uses it.", path=history_path()))
     return EXIT_FINISHED
 
 
 def measured(choices: Choices, limit_s: float) -> tuple[Plan, ProbeResult]:
     """The plan and its probe. Raises TrainwizError, and KeyboardInterrupt once all is cleared up."""
-    with interrupted_by_signals(), Waiting("reading machine, model and data") as waiting:
+    with interrupted_by_signals(), Waiting(tr("reading machine, model and data")) as waiting:
         gathered = gather(choices.request)
         plan = Refiner(None, load).plan(gathered)
         check_probe(plan)
-        waiting.say("starting the processes of the probe")
+        waiting.say(tr("starting the processes of the probe"))
         with Probe(plan, gathered.data, limit_s=limit_s) as probe:
             return plan, probe.run(lambda line: waiting.say(progress_words(line)))
 
@@ -87,7 +89,11 @@ def keep(result: ProbeResult) -> str:
     try:
         append(result.measurement)
     except OSError as error:
-        return f"The measurement could not be kept in {history_path()}: {error.strerror or error}."
+        return tr(
+            "The measurement could not be kept in {path}: {reason}.",
+            path=history_path(),
+            reason=error.strerror or error,
+        )
     return ""
 
 
@@ -95,15 +101,15 @@ def progress_words(line: Mapping[str, Any]) -> str:
     """What the probe does now, after `line` of it."""
     match line.get("event"):
         case "ready":
-            return "the first steps, on the longest batch"
+            return tr("the first steps, on the longest batch")
         case "memory" | "step":
-            return "measuring steps"
+            return tr("measuring steps")
         case "trial":
-            return f"looking for the largest micro-batch: {line.get('micro_batch')}"
+            return tr("looking for the largest micro-batch: {size}", size=line.get("micro_batch"))
         case "end" | "largest":
-            return "closing"
+            return tr("closing")
         case _:
-            return "measuring"
+            return tr("measuring")
 
 
 def planned_figures(plan: Plan) -> dict[str, Any]:
@@ -127,50 +133,79 @@ def bench_lines(plan: Plan, result: ProbeResult) -> list[str]:
     """The result, one subject a line, each figure beside the one of the plan."""
     measured = result.measurement
     assert measured is not None
-    batch = f"{count(measured.micro_batch)} × {count(measured.accumulation)}"
-    if measured.world_size > 1:
-        batch += f" × {count(measured.world_size)}"
+    model, device = model_text(plan), plain_text(plan.memory.device)
+    seconds = f"{result.seconds:.0f}"
     lines = [
-        labelled("Measured", f"{model_text(plan)} on {plain_text(plan.memory.device)}, {result.seconds:.0f} s in all"),
-        labelled("Batch", f"{batch} sequences of at most {count(measured.length)} tokens; {rows_words(result)}"),
+        labelled(
+            tr("Measured"),
+            tr("{model} on {device}, {seconds} s in all", model=model, device=device, seconds=seconds),
+        ),
+        labelled(tr("Batch"), batch_words(result, measured)),
     ]
     if result.planned_fits is False:
-        words = f"{count(plan.batch.micro_batch)} does not fit here; measured with {count(measured.micro_batch)}"
-        lines.append(labelled("", words))
-    spread = f"{duration_range(measured.step_low_s, measured.step_high_s)} in {count(measured.steps)} steps"
-    lines.append(
-        labelled(
-            "Step", f"{duration(measured.step_s)} ({spread}){pace_words(measured.tokens_per_step, measured.step_s)}"
+        planned, taken = count(plan.batch.micro_batch), count(measured.micro_batch)
+        lines.append(
+            labelled("", tr("{planned} does not fit here; measured with {taken}", planned=planned, taken=taken))
         )
-    )
+    lines.append(labelled(tr("Step"), step_words(measured)))
     if plan.time.step_low_s is not None:
         said = duration_range(plan.time.step_low_s, plan.time.step_high_s)
-        lines.append(labelled("", f"the plan said {said}, by {plan.time.basis_text or plan.time.basis}"))
+        basis = plan.time.basis_text or tr(plan.time.basis)
+        lines.append(labelled("", tr("the plan said {time}, by {basis}", time=said, basis=basis)))
     if measured.peak_allocated_bytes is not None:
-        peak = f"{size(measured.peak_allocated_bytes)} allocated, {size(measured.peak_reserved_bytes)} reserved"
-        used = f", {size(measured.device_used_bytes)} in use" if measured.device_used_bytes else ""
-        said = f"; the plan said {size(plan.memory.allocated_bytes)} allocated"
-        lines.append(labelled("Memory", f"{peak}{used}{said}"))
+        lines.append(labelled(tr("Memory"), memory_words(plan, measured)))
     if measured.host_rss_bytes is not None:
-        each = "" if measured.world_size == 1 else " in each process"
-        lines.append(labelled("Host RAM", f"{size(measured.host_rss_bytes)} at its most{each}"))
-    lines.append(labelled("Largest", largest_words(result)))
+        words = trn(
+            "{size} at its most",
+            "{size} at its most in each process",
+            measured.world_size,
+            size=size(measured.host_rss_bytes),
+        )
+        lines.append(labelled(tr("Host RAM"), words))
+    lines.append(labelled(tr("Largest"), largest_words(result)))
     if result.problem:
-        lines.append(labelled("", f"the probe ended early: {plain_text(result.problem, 300)}"))
+        lines.append(labelled("", tr("the probe ended early: {reason}", reason=plain_text(result.problem, 300))))
     return lines
+
+
+def batch_words(result: ProbeResult, measured: Measurement) -> str:
+    factors = [measured.micro_batch, measured.accumulation] + [measured.world_size] * (measured.world_size > 1)
+    batch, length = " × ".join(map(count, factors)), count(measured.length)
+    return tr(
+        "{batch} sequences of at most {length} tokens; {rows}", batch=batch, length=length, rows=rows_words(result)
+    )
+
+
+def step_words(measured: Measurement) -> str:
+    """The middle, the spread, and the pace where tokens were counted."""
+    words = tr(
+        "{time} ({spread} in {count} steps)",
+        time=duration(measured.step_s),
+        spread=duration_range(measured.step_low_s, measured.step_high_s),
+        count=count(measured.steps),
+    )
+    if measured.tokens_per_step is None:
+        return words
+    pace = count(round(measured.tokens_per_step / measured.step_s))
+    return tr("{step}, {pace} tokens/s with padding", step=words, pace=pace)
+
+
+def memory_words(plan: Plan, measured: Measurement) -> str:
+    allocated, reserved = size(measured.peak_allocated_bytes), size(measured.peak_reserved_bytes)
+    parts = [tr("{size} allocated", size=allocated), tr("{size} reserved", size=reserved)]
+    if measured.device_used_bytes:
+        parts.append(tr("{size} in use", size=size(measured.device_used_bytes)))
+    planned = size(plan.memory.allocated_bytes)
+    return tr("{measured}; the plan said {size} allocated", measured=tr(", ").join(parts), size=planned)
 
 
 def rows_words(result: ProbeResult) -> str:
     words = {
-        "data": "rows of the data",
-        "lengths": "generated rows with the lengths of the data",
-        "longest": "generated rows of full length",
+        "data": tr("rows of the data"),
+        "lengths": tr("generated rows with the lengths of the data"),
+        "longest": tr("generated rows of full length"),
     }[result.rows]
-    return f"{words} ({plain_text(result.rows_note, 200)})" if result.rows_note else words
-
-
-def pace_words(tokens: float | None, seconds: float) -> str:
-    return "" if tokens is None else f", {count(round(tokens / seconds))} tokens/s with padding"
+    return tr("{rows} ({note})", rows=words, note=plain_text(result.rows_note, 200)) if result.rows_note else words
 
 
 def largest_words(result: ProbeResult) -> str:
@@ -178,8 +213,12 @@ def largest_words(result: ProbeResult) -> str:
     measured = result.measurement
     assert measured is not None
     if not result.searched or measured.largest_micro_batch is None:
-        return f"micro-batch {count(measured.micro_batch)} fits; there was no time to try larger ones (--seconds)"
-    why = measured.largest_note
-    return f"micro-batch {count(measured.largest_micro_batch)} fits" + (
-        f"; the search ended: {plain_text(why)}" if why else ""
-    )
+        return tr(
+            "micro-batch {size} fits; there was no time to try larger ones (--seconds)",
+            size=count(measured.micro_batch),
+        )
+    largest = count(measured.largest_micro_batch)
+    if not measured.largest_note:
+        return tr("micro-batch {size} fits", size=largest)
+    why = plain_text(measured.largest_note)
+    return tr("micro-batch {size} fits; the search ended: {reason}", size=largest, reason=why)
