@@ -13,7 +13,9 @@ from trainwiz.core.hardware.doctor import check_machine
 from trainwiz.core.hardware.machine import Gpu, Machine
 from trainwiz.core.hardware.probe import probe_machine
 from trainwiz.core.hardware.tools import find_tools
+from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.plain import plain_text
+from trainwiz.tui.cells import cells, pad
 from trainwiz.tui.figures import size
 from trainwiz.tui.output import paint, say, say_json, wrapped
 
@@ -21,7 +23,7 @@ LABEL_WIDTH = 12
 TITLE_WIDTH = 24
 
 _MARKS = {"ok": "✓", "warning": "!", "missing": "✗"}
-_WORDS = {"ok": "ok", "warning": "low", "missing": "missing"}
+_WORDS = {"ok": mark("ok"), "warning": mark("low"), "missing": mark("missing")}
 _STYLES = {"ok": "good", "warning": "warning", "missing": "error"}
 
 
@@ -63,62 +65,81 @@ def run_doctor(*, as_json: bool) -> int:
 
 
 def _hardware_lines(machine: Machine) -> Iterable[tuple[str, str]]:
-    yield "Machine", machine.description
+    yield tr("Machine"), machine.description
     for gpu in machine.gpus:
         yield from _gpu_lines(gpu)
     if not machine.gpus:
-        yield "GPU", f"none: {machine.unavailable.get('gpus', 'no GPU was found')}"
-    yield "CPU", f"{machine.cpu_model or 'unknown processor'}, {machine.cpu_cores} usable cores"
-    yield "RAM", f"{size(machine.ram_available_bytes)} available of {size(machine.ram_total_bytes)}"
-    disk = machine.unavailable.get("disk_free_bytes") or f"{size(machine.disk_free_bytes)} free"
-    yield "Disk", f"{disk} at {machine.disk_path}"
+        yield "GPU", tr("none: {reason}", reason=machine.unavailable.get("gpus") or tr("no GPU was found"))
+    cores = trn("{n} usable core", "{n} usable cores", machine.cpu_cores)
+    yield "CPU", f"{machine.cpu_model or tr('unknown processor')}, {cores}"
+    yield (
+        "RAM",
+        tr(
+            "{free} available of {whole}",
+            free=size(machine.ram_available_bytes),
+            whole=size(machine.ram_total_bytes),
+        ),
+    )
+    disk = machine.unavailable.get("disk_free_bytes") or tr("{size} free", size=size(machine.disk_free_bytes))
+    yield tr("Disk"), tr("{disk} at {path}", disk=disk, path=machine.disk_path)
     if machine.shared_memory_bytes is not None:
         yield "/dev/shm", size(machine.shared_memory_bytes)
     system = f"{machine.platform} {machine.os_version or ''}".strip()
-    yield "System", f"{system}, inside Windows (WSL)" if machine.wsl else system
+    yield tr("System"), tr("{system}, inside Windows (WSL)", system=system) if machine.wsl else system
     precision, precision_reason = choose_precision(machine)
     attention, attention_reason = choose_attention(machine)
     tf32, tf32_reason = choose_tf32(machine)
-    yield "Precision", f"{precision}: {precision_reason}"
-    yield "Attention", f"{attention}: {attention_reason}"
-    yield "TF32", f"{'on' if tf32 else 'off'}: {tf32_reason}"
+    yield tr("Precision"), f"{precision}: {precision_reason}"
+    yield tr("Attention"), f"{attention}: {attention_reason}"
+    yield "TF32", f"{tr('on') if tf32 else tr('off')}: {tf32_reason}"
     torch = machine.libraries.versions.get("torch")
-    cuda = f"built for CUDA {machine.torch_cuda}" if machine.torch_cuda else machine.unavailable.get("torch_cuda", "")
+    cuda = (
+        tr("built for CUDA {version}", version=machine.torch_cuda)
+        if machine.torch_cuda
+        else machine.unavailable.get("torch_cuda", "")
+    )
     yield "torch", f"{torch}, {cuda}" if torch is not None and machine.torch_cuda else cuda
     for note in machine.notes:
-        yield "Note", note
+        yield tr("Note"), note
 
 
 def _gpu_lines(gpu: Gpu) -> Iterable[tuple[str, str]]:
-    slice_of = f" of GPU {gpu.index}" if gpu.parent_uuid is not None else ""
-    label = "  slice" if gpu.parent_uuid is not None else f"GPU {gpu.index}"
+    is_slice = gpu.parent_uuid is not None
+    label = tr("  slice") if is_slice else f"GPU {gpu.index}"
     if "gpu" in gpu.unavailable:
         name = f"{gpu_label(gpu)}: " if gpu.name is not None else ""
         yield label, f"{name}{gpu.unavailable['gpu']}"
         return
-    facts = [gpu_label(gpu) + slice_of]
+    facts = [tr("{gpu} of GPU {index}", gpu=gpu_label(gpu), index=gpu.index) if is_slice else gpu_label(gpu)]
     if gpu.memory_total_bytes is not None:
-        facts.append(f"{size(gpu.memory_free_bytes)} free of {size(gpu.memory_total_bytes)}")
+        facts.append(
+            tr(
+                "{free} free of {whole}",
+                free=size(gpu.memory_free_bytes),
+                whole=size(gpu.memory_total_bytes),
+            )
+        )
     else:
-        facts.append(f"memory unknown ({gpu.unavailable.get('memory_total_bytes', 'not reported')})")
+        reason = gpu.unavailable.get("memory_total_bytes") or tr("not reported")
+        facts.append(tr("memory unknown ({reason})", reason=reason))
     if gpu.compute_capability is not None:
         facts.append(f"sm {gpu.compute_capability}")
     if gpu.driver is not None and gpu.parent_uuid is None:
-        facts.append(f"driver {gpu.driver}")
+        facts.append(tr("driver {version}", version=gpu.driver))
     if gpu.mig is not None and gpu.parent_uuid is None:
-        facts.append(f"MIG {gpu.mig}")
+        facts.append(tr("MIG {state}", state=tr(gpu.mig)))
     if not gpu.visible and gpu.mig != "enabled":
-        facts.append("hidden from programs")
+        facts.append(tr("hidden from programs"))
     yield label, ", ".join(facts)
     if gpu.uuid is not None:
         yield "", gpu.uuid
     if gpu.links:
-        yield "", "links: " + ", ".join(gpu.links)
+        yield "", tr("links: {links}", links=", ".join(gpu.links))
 
 
 def _say_labelled(label: str, text: str, width: int) -> None:
     first, *rest = wrapped(plain_text(text), " " * width, sys.stdout)
-    say(f"{label:<{width}}{first}")
+    say(pad(label, width) + first)
     for line in rest:
         say(" " * width + line)
 
@@ -126,9 +147,9 @@ def _say_labelled(label: str, text: str, width: int) -> None:
 def _say_check(check: Check) -> None:
     style = _STYLES[check.status]
     quiet = check.status == "missing" and check.command is None and not check.required
-    mark = "·" if quiet else _MARKS[check.status]
-    head = f"{mark} {check.title:<{TITLE_WIDTH}}{_WORDS[check.status]:<9}"
-    indent = " " * len(head)
+    sign = "·" if quiet else _MARKS[check.status]
+    head = f"{sign} {pad(check.title, TITLE_WIDTH)}{pad(tr(_WORDS[check.status]), 9)}"
+    indent = " " * cells(head)
     first, *rest = wrapped(plain_text(check.reason), indent, sys.stdout)
     say(f"{paint(head, 'quiet' if quiet else style, sys.stdout)}{first}")
     for line in rest:
@@ -142,8 +163,11 @@ def _say_check(check: Check) -> None:
 
 def _verdict(machine: Machine, ready: bool) -> str:
     if not ready:
-        return "✗ Nothing can be trained here yet: see the lines marked ✗ above."
+        return tr("✗ Nothing can be trained here yet: see the lines marked ✗ above.")
     if machine.accelerator == "cuda" and machine.torch_cuda is None:
-        return "! Training runs here on the CPU: this torch cannot use the GPU."
-    where = {"cuda": "on the GPU", "mps": "on the Apple GPU", "cpu": "on the CPU"}[machine.accelerator]
-    return f"✓ Training can run here, {where}."
+        return tr("! Training runs here on the CPU: this torch cannot use the GPU.")
+    if machine.accelerator == "cuda":
+        return tr("✓ Training can run here, on the GPU.")
+    if machine.accelerator == "mps":
+        return tr("✓ Training can run here, on the Apple GPU.")
+    return tr("✓ Training can run here, on the CPU.")

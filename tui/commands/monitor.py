@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from trainwiz.core.errors import usage_error
+from trainwiz.core.language import tr
 from trainwiz.core.run.names import DEFAULT_ROOT
 from trainwiz.core.run.status import ENDED
 from trainwiz.tui.output import is_terminal, say_json
@@ -44,7 +45,7 @@ def run_monitor(
     check_interval(interval_s)
     target, found = choose(text) if replay is None or text is not None else choose_ended()
     if not (looks_once or plain or (is_terminal(sys.stdin) and is_terminal(sys.stdout))):
-        message = "The live monitor needs a terminal; without one use --once, --plain or --json."
+        message = tr("The live monitor needs a terminal; without one use --once, --plain or --json.")
         raise usage_error("no_terminal", "terminal", message)
     if target is None and not (looks_once or plain):
         return show_screen(None, readonly=readonly, interval_s=interval_s, replay=replay)
@@ -68,8 +69,13 @@ def check_interval(interval_s: float | None) -> None:
     """Raises UsageError for an interval that no look can keep."""
     if interval_s is None or SHORTEST_INTERVAL_S <= interval_s <= LONGEST_INTERVAL_S:
         return
-    given = "not a number" if math.isnan(interval_s) else f"{interval_s:g}"
-    message = f"--every takes seconds from {SHORTEST_INTERVAL_S:g} to {LONGEST_INTERVAL_S:,.0f}; {given} is none."
+    given = tr("not a number") if math.isnan(interval_s) else f"{interval_s:g}"
+    message = tr(
+        "--every takes seconds from {least} to {most}; {given} is none.",
+        least=f"{SHORTEST_INTERVAL_S:g}",
+        most=f"{LONGEST_INTERVAL_S:,.0f}",
+        given=given,
+    )
     raise usage_error("bad_interval", "--every", message)
 
 
@@ -88,8 +94,10 @@ def choose(text: str | None, find: Callable[[], list[Found]] | None = None) -> t
         raise usage_error(
             "no_runs",
             str(DEFAULT_ROOT),
-            f"Nothing trains here now, and there are no runs in {DEFAULT_ROOT}/ yet; `trainwiz --profile cpu-demo --yes` "
-            "makes one, and `trainwiz monitor FOLDER` opens one that lies elsewhere.",
+            tr(
+                "Nothing trains here now, and there are no runs in {folder}/ yet; `trainwiz --profile cpu-demo --yes` makes one, and `trainwiz monitor FOLDER` opens one that lies elsewhere.",
+                folder=DEFAULT_ROOT,
+            ),
         )
     return default_target(found), found
 
@@ -100,7 +108,7 @@ def choose_ended(find: Callable[[], list[Found]] | None = None) -> tuple[Target 
 
     found = [one for one in (find or list_targets)() if one.target.kind == "run" and one.status in ENDED]
     if not found:
-        message = f"There is no run in {DEFAULT_ROOT}/ that has ended: nothing can be replayed yet."
+        message = tr("There is no run in {folder}/ that has ended: nothing can be replayed yet.", folder=DEFAULT_ROOT)
         raise usage_error("nothing_to_replay", "--replay", message)
     return default_target(found), found
 
@@ -113,10 +121,12 @@ def replayed(target: Target, speed: str, *, once: bool = False) -> Target:
     from trainwiz.core.telemetry.replay_clock import parse_speed
 
     if once:
-        message = "--replay goes with the screen or with --plain; --once shows how the run ended."
+        message = tr("--replay goes with the screen or with --plain; --once shows how the run ended.")
         raise usage_error("replay_once", "--replay", message)
     if target.kind != "run":
-        message = f"{target.name} was not run by trainwiz: only its own runs keep the times that a replay needs."
+        message = tr(
+            "{name} was not run by trainwiz: only its own runs keep the times that a replay needs.", name=target.name
+        )
         raise usage_error("replay_foreign", "--replay", message)
     folder = RunFolder(target.path)
     spans_of(folder, read_state(folder))

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from trainwiz.core.language import tr
 from trainwiz.core.plain import plain_text
 from trainwiz.core.run.status import ENDED
 from trainwiz.tui.commands.monitor_text import plain_line
@@ -59,4 +60,4 @@ def say_ending(snapshot: Snapshot) -> None:
         return
     say(plain_text(snapshot.ending.text))
     if snapshot.ending.remedy:
-        say(f"Next: {plain_text(snapshot.ending.remedy)}")
+        say(tr("Next: {remedy}", remedy=plain_text(snapshot.ending.remedy)))

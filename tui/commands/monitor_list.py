@@ -7,7 +7,9 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from trainwiz.core.language import mark, tr
 from trainwiz.core.plain import plain_text
+from trainwiz.tui.cells import cells, pad
 from trainwiz.tui.figures import count, duration
 from trainwiz.tui.output import paint, say, say_json
 
@@ -24,10 +26,10 @@ MARKS: dict[str, tuple[str, str]] = {
     "quiet": ("·", "quiet"),
 }
 ACTIVE_MARK = ("●", "note")
-HEADINGS = ("name", "status", "step", "loss", "what", "began")
+HEADINGS = (mark("name"), mark("status"), mark("step"), mark("loss"), mark("what"), mark("began"))
 RIGHT = (2, 3)
 WIDEST_WHAT = 60
-SOURCES = {"trainer": "Trainer", "tensorboard": "TensorBoard", "process": "process"}
+SOURCES = {"trainer": "Trainer", "tensorboard": "TensorBoard", "process": mark("process")}
 
 
 def say_targets(found: Sequence[Found], *, as_json: bool, now_s: float | None = None) -> None:
@@ -35,24 +37,24 @@ def say_targets(found: Sequence[Found], *, as_json: bool, now_s: float | None = 
     if as_json:
         say_json({"targets": [one.to_json() for one in found]})
         return
-    rows = [HEADINGS, *(cells(one, time.time() if now_s is None else now_s) for one in found)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
+    rows = [tuple(map(tr, HEADINGS)), *(row_of(one, time.time() if now_s is None else now_s) for one in found)]
+    widths = [max(cells(row[column]) for row in rows) for column in range(len(HEADINGS))]
     for number, row in enumerate(rows):
         aligned = [
-            text.rjust(width) if column in RIGHT else text.ljust(width)
+            pad(text, width, right=column in RIGHT)
             for column, (text, width) in enumerate(zip(row, widths, strict=True))
         ]
-        mark, style = MARKS.get(found[number - 1].status, ACTIVE_MARK) if number else (" ", "quiet")
-        status = f"{mark} {aligned[1]}"
+        sign, style = MARKS.get(found[number - 1].status, ACTIVE_MARK) if number else (" ", "quiet")
+        status = f"{sign} {aligned[1]}"
         aligned[1] = paint(status, style, sys.stdout) if number else status
         say("  ".join(aligned).rstrip())
 
 
-def cells(found: Found, now_s: float) -> tuple[str, str, str, str, str, str]:
+def row_of(found: Found, now_s: float) -> tuple[str, str, str, str, str, str]:
     """One row as plain text, in the order of HEADINGS."""
     return (
         plain_text(name_to_give(found)),
-        found.status,
+        tr(found.status),
         steps(found),
         "-" if found.loss is None else f"{found.loss:.4g}",
         plain_text(what(found), WIDEST_WHAT) or "-",
@@ -72,7 +74,7 @@ def name_to_give(found: Found) -> str:
 
 def what(found: Found) -> str:
     """What it is, the kind of a foreign one first, then the cards that it uses."""
-    kind = SOURCES.get(found.target.kind, "")
+    kind = tr(SOURCES.get(found.target.kind, ""))
     cards = f"GPU {', '.join(map(str, found.gpus))}" if found.gpus else ""
     return " · ".join(part for part in (kind, found.what, cards) if part)
 
@@ -80,11 +82,15 @@ def what(found: Found) -> str:
 def steps(found: Found) -> str:
     if found.step is None:
         return "-"
-    return f"{count(found.step)} of {count(found.max_steps)}" if found.max_steps else count(found.step)
+    return (
+        tr("{amount} of {whole}", amount=count(found.step), whole=count(found.max_steps))
+        if found.max_steps
+        else count(found.step)
+    )
 
 
 def began(found: Found, now_s: float) -> str:
     """How long ago it began, in the unit that fits."""
     if found.started_s is None:
         return "-"
-    return f"{duration(max(0.0, now_s - found.started_s))} ago"
+    return tr("{time} ago", time=duration(max(0.0, now_s - found.started_s)))

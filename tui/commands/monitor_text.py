@@ -6,12 +6,14 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from trainwiz.core.language import mark, tr
 from trainwiz.core.moments import moment_words
 from trainwiz.core.plain import plain_text
 from trainwiz.core.run.status import ENDED
 from trainwiz.core.telemetry.so_far import real_throttling
-from trainwiz.tui.figures import duration, epochs, gib, size
+from trainwiz.tui.figures import duration, epochs, gib, size, span
 from trainwiz.tui.metric_words import measured
+from trainwiz.tui.output import labelled
 from trainwiz.tui.widgets.axes import value_label
 from trainwiz.tui.widgets.gpu_lines import mig_words
 from trainwiz.tui.widgets.pace_panel import step_seconds
@@ -19,16 +21,15 @@ from trainwiz.tui.widgets.pace_panel import step_seconds
 if TYPE_CHECKING:
     from trainwiz.core.telemetry.snapshot import GpuReading, Snapshot
 
-LABEL_WIDTH = 10
 MEASURED = ("eval_perplexity", "eval_bleu", "eval_accuracy")
 WORDS = (
-    ("loss", "loss"),
-    ("eval_loss", "evaluation loss"),
-    ("eval_perplexity", "perplexity"),
-    ("eval_accuracy", "accuracy"),
-    ("eval_bleu", "BLEU"),
-    ("learning_rate", "learning rate"),
-    ("grad_norm", "gradient norm"),
+    ("loss", mark("loss {value}")),
+    ("eval_loss", mark("evaluation loss {value}")),
+    ("eval_perplexity", mark("perplexity {value}")),
+    ("eval_accuracy", mark("accuracy {value}")),
+    ("eval_bleu", mark("BLEU {value}")),
+    ("learning_rate", mark("learning rate {value}")),
+    ("grad_norm", mark("gradient norm {value}")),
 )
 ELSEWHERE = frozenset(
     {"tokens", "real_tokens", "tokens_per_s", "real_tokens_per_s", "step_s", "data_wait_s", "peak_allocated_bytes"}
@@ -38,57 +39,57 @@ ELSEWHERE = frozenset(
 MOST_METRICS = 6
 LONGEST_NAME = 48
 MOST_FILES = 3
-ADVICE_WORDS = {"error": "urgent: ", "warning": "warning: ", "note": "", "ok": ""}
+ADVICE_WORDS = {"error": mark("urgent: {text}"), "warning": mark("warning: {text}")}
 GAP = "   "
 
 
 def summary_lines(snapshot: Snapshot) -> list[str]:
     """The whole look, one subject a line."""
-    lines = [f"{plain_text(snapshot.name)}{GAP}{snapshot.status}"]
+    lines = [f"{plain_text(snapshot.name)}{GAP}{tr(snapshot.status)}"]
     lines += [_line(label, parts) for label, parts in labelled_parts(snapshot)]
     return [line for line in lines if line]
 
 
 def labelled_parts(snapshot: Snapshot) -> Iterator[tuple[str, list[str]]]:
     """(subject, what is known of it), in the order of reading; an empty list is a subject that nothing is known of."""
-    yield "Progress", progress_parts(snapshot)
-    yield "Metrics", metric_parts(snapshot)
-    yield "Pace", pace_parts(snapshot)
-    yield "Engine", engine_parts(snapshot)
+    yield tr("Progress"), progress_parts(snapshot)
+    yield tr("Metrics"), metric_parts(snapshot)
+    yield tr("Pace"), pace_parts(snapshot)
+    yield tr("Engine"), engine_parts(snapshot)
     for gpu in snapshot.used_gpus:
         yield f"GPU {gpu.index}", gpu_parts(gpu, snapshot)
     if not snapshot.used_gpus:
         yield "CPU", cpu_parts(snapshot)
-    yield "Host", host_parts(snapshot)
-    yield "Processes", process_parts(snapshot)
+    yield tr("Host"), host_parts(snapshot)
+    yield tr("Processes"), process_parts(snapshot)
     for problem in snapshot.problems:
-        yield "Problem", [plain_text(problem)]
+        yield tr("Problem"), [plain_text(problem)]
     for advice in snapshot.advice:
-        yield "Advice", [ADVICE_WORDS[advice.level] + plain_text(advice.text)]
+        yield tr("Advice"), [tr(ADVICE_WORDS.get(advice.level, "{text}"), text=plain_text(advice.text))]
         if advice.remedy:
             yield "", [plain_text(advice.remedy)]
     if snapshot.source != "run":
         for path in snapshot.read_from[:MOST_FILES]:
-            yield "Read from", [plain_text(path)]
+            yield tr("Read from"), [plain_text(path)]
     if snapshot.ending is not None:
-        yield "End", [plain_text(snapshot.ending.text)]
+        yield tr("End"), [plain_text(snapshot.ending.text)]
         if snapshot.ending.remedy:
-            yield "Next", [plain_text(snapshot.ending.remedy)]
+            yield tr("Next"), [plain_text(snapshot.ending.remedy)]
 
 
 def plain_line(snapshot: Snapshot) -> str:
     """One line: the moment of a replay, status, progress, loss, pace, memory, the worst advice."""
-    parts = [snapshot.status, *progress_parts(snapshot)]
+    parts = [tr(snapshot.status), *progress_parts(snapshot)]
     if snapshot.replayed_s is not None:
         parts.insert(0, moment_words(snapshot.replayed_s, "%Y-%m-%d %H:%M:%S"))
     parts += leading_metric(snapshot)
     pace = snapshot.pace.real_tokens_per_s or snapshot.pace.tokens_per_s
     if pace is not None:
-        parts.append(f"{pace:,.0f} tokens/s")
+        parts.append(tr("{count} tokens/s", count=f"{pace:,.0f}"))
     used = [gpu for gpu in snapshot.used_gpus if gpu.memory_used_bytes is not None]
     parts += [f"GPU {gpu.index} {gib(gpu.memory_used_bytes)} GiB" for gpu in used]
     if not snapshot.used_gpus and snapshot.job_rss_bytes is not None:
-        parts.append(f"RAM {gib(snapshot.job_rss_bytes)} GiB")
+        parts.append(tr("RAM {amount} GiB", amount=gib(snapshot.job_rss_bytes)))
     worst = snapshot.advice[0] if snapshot.advice else None
     if worst is not None and worst.level in ("error", "warning"):
         parts.append(plain_text(worst.text))
@@ -119,38 +120,43 @@ def short_name(name: str) -> str:
 
 def shown_value(name: str, value: float) -> str:
     if math.isnan(value):
-        return "not a number"
+        return tr("not a number")
     return measured(name, value) if name in MEASURED else value_label(value)
 
 
 def progress_parts(snapshot: Snapshot) -> list[str]:
     parts = []
     if snapshot.step is not None:
-        of = f" of {snapshot.max_steps:,}" if snapshot.max_steps else ""
-        parts.append(f"step {snapshot.step:,}{of}")
+        step = f"{snapshot.step:,}"
+        if snapshot.max_steps:
+            step = tr("{amount} of {whole}", amount=step, whole=f"{snapshot.max_steps:,}")
+        parts.append(tr("step {step}", step=step))
     if snapshot.epoch is not None:
-        parts.append(f"epoch {epochs(snapshot.epoch)}")
+        parts.append(tr("epoch {epoch}", epoch=epochs(snapshot.epoch)))
     if snapshot.eta_s is not None:
-        parts.append(f"finishes in {duration(snapshot.eta_s)}")
+        parts.append(tr("finishes in {time}", time=duration(snapshot.eta_s)))
     elif snapshot.started_s is not None and snapshot.ended_s is not None:
-        parts.append(f"took {duration(max(0.0, snapshot.ended_s - snapshot.started_s))}")
+        parts.append(tr("took {time}", time=duration(max(0.0, snapshot.ended_s - snapshot.started_s))))
     return parts
 
 
 def metric_parts(snapshot: Snapshot) -> list[str]:
     """The ones that most trainings have, in words; then others by their names, and how many there are beyond."""
-    known = [(name, short) for name, short in WORDS if name in snapshot.metrics]
+    known = [(name, form) for name, form in WORDS if name in snapshot.metrics]
     rest = [name for name in snapshot.metrics if name not in dict(WORDS) and name not in ELSEWHERE]
-    shown = [*known, *((name, short_name(name)) for name in rest[: max(0, MOST_METRICS - len(known))])]
+    shown = [*known, *((name, "") for name in rest[: max(0, MOST_METRICS - len(known))])]
     parts = []
-    for name, short in shown:
+    for name, form in shown:
         summary = snapshot.metrics[name]
         if summary.last is None:
             continue
-        at = f" at step {summary.last_step:,.0f}" if name == "eval_loss" and summary.last_step is not None else ""
-        parts.append(f"{short} {shown_value(name, summary.last)}{at}")
+        value = shown_value(name, summary.last)
+        words = tr(form, value=value) if form else f"{short_name(name)} {value}"
+        if name == "eval_loss" and summary.last_step is not None:
+            words = tr("{metric} at step {step}", metric=words, step=f"{summary.last_step:,.0f}")
+        parts.append(words)
     beyond = len(known) + len(rest) - len(shown)
-    return [*parts, f"{beyond:,} more with --json"] if beyond else parts
+    return [*parts, tr("{count} more with --json", count=f"{beyond:,}")] if beyond else parts
 
 
 def engine_parts(snapshot: Snapshot) -> list[str]:
@@ -158,23 +164,24 @@ def engine_parts(snapshot: Snapshot) -> list[str]:
     planned, actual = snapshot.engine.get("planned"), snapshot.engine.get("actual")
     if not planned and not actual:
         return []
-    return [plain_text(actual if actual else f"{planned} planned")]
+    return [plain_text(actual) if actual else tr("{engine} planned", engine=plain_text(planned))]
 
 
 def pace_parts(snapshot: Snapshot) -> list[str]:
     pace, planned = snapshot.pace, snapshot.planned
     parts = []
     if pace.step_s is not None:
-        expected = ""
+        words = tr("{seconds} s a step", seconds=step_seconds(pace.step_s))
         if planned.step_low_s is not None and planned.step_high_s is not None:
-            expected = f" (planned {step_seconds(planned.step_low_s)} to {step_seconds(planned.step_high_s)})"
-        parts.append(f"{step_seconds(pace.step_s)} s a step{expected}")
+            expected = span(step_seconds(planned.step_low_s), step_seconds(planned.step_high_s))
+            words = tr("{value} (planned {planned})", value=words, planned=expected)
+        parts.append(words)
     if pace.real_tokens_per_s is not None:
-        parts.append(f"{pace.real_tokens_per_s:,.0f} real tokens/s")
+        parts.append(tr("{count} real tokens/s", count=f"{pace.real_tokens_per_s:,.0f}"))
     if pace.tokens_per_s is not None:
-        parts.append(f"{pace.tokens_per_s:,.0f} with padding")
+        parts.append(tr("{count} with padding", count=f"{pace.tokens_per_s:,.0f}"))
     if pace.data_wait is not None:
-        parts.append(f"data wait {pace.data_wait * 100:.0f} %")
+        parts.append(tr("data wait {share} %", share=f"{pace.data_wait * 100:.0f}"))
     return parts
 
 
@@ -185,29 +192,33 @@ def gpu_parts(gpu: GpuReading, snapshot: Snapshot) -> list[str]:
     if mig_words(gpu):
         parts.append(f"MIG {plain_text(mig_words(gpu))}")
     if gpu.utilization_percent is not None:
-        parts.append(f"busy {gpu.utilization_percent:.0f} %")
+        parts.append(tr("busy {share} %", share=f"{gpu.utilization_percent:.0f}"))
     if gpu.memory_used_bytes is not None:
-        parts.append(f"{gib(gpu.memory_used_bytes)} of {gib(gpu.memory_total_bytes)} GiB{_memory_note(gpu, snapshot)}")
+        used = tr("{amount} of {whole} GiB", amount=gib(gpu.memory_used_bytes), whole=gib(gpu.memory_total_bytes))
+        parts.append(used + _memory_note(gpu, snapshot))
     if gpu.temperature_c is not None:
         parts.append(f"{gpu.temperature_c:.0f} °C")
     if gpu.power_w is not None:
-        limit = f" of {gpu.power_limit_w:.0f}" if gpu.power_limit_w is not None else ""
-        parts.append(f"{gpu.power_w:.0f}{limit} W")
+        parts.append(f"{of_limit(gpu.power_w, gpu.power_limit_w)} W")
     if gpu.clock_mhz is not None:
-        limit = f" of {gpu.clock_limit_mhz:.0f}" if gpu.clock_limit_mhz is not None else ""
-        parts.append(f"{gpu.clock_mhz:.0f}{limit} MHz")
+        parts.append(f"{of_limit(gpu.clock_mhz, gpu.clock_limit_mhz)} MHz")
     if gpu.fan_percent is not None:
-        parts.append(f"fan {gpu.fan_percent:.0f} %")
+        parts.append(tr("fan {share} %", share=f"{gpu.fan_percent:.0f}"))
     slowing = real_throttling(gpu.throttle_reasons)
-    return [*parts, f"held back by {plain_text(', '.join(slowing))}"] if slowing else parts
+    return [*parts, tr("held back by {reasons}", reasons=plain_text(", ".join(map(tr, slowing))))] if slowing else parts
+
+
+def of_limit(value: float, limit: float | None) -> str:
+    """ "280 of 300"; the value alone where no limit is known."""
+    return f"{value:.0f}" if limit is None else tr("{amount} of {whole}", amount=f"{value:.0f}", whole=f"{limit:.0f}")
 
 
 def _memory_note(gpu: GpuReading, snapshot: Snapshot) -> str:
     notes = []
     if gpu.job_memory_bytes is not None:
-        notes.append(f"this job {gib(gpu.job_memory_bytes)}")
+        notes.append(tr("this job {amount}", amount=gib(gpu.job_memory_bytes)))
     if snapshot.planned.memory_bytes is not None:
-        notes.append(f"planned {gib(snapshot.planned.memory_bytes)}")
+        notes.append(tr("planned {amount}", amount=gib(snapshot.planned.memory_bytes)))
     return f" ({', '.join(notes)})" if notes else ""
 
 
@@ -216,20 +227,31 @@ def cpu_parts(snapshot: Snapshot) -> list[str]:
     load = next((load for load in reversed(snapshot.job_cpu_history) if load is not None), None)
     if load is None or snapshot.status in ENDED:
         return []
-    why = "it computes on the CPU; the machine has a GPU" if snapshot.gpus else "no GPU"
-    return [f"{load:.0f} % by this run (100 is one core)", plain_text(snapshot.unavailable.get("gpus", why))]
+    why = tr("it computes on the CPU; the machine has a GPU") if snapshot.gpus else tr("no GPU")
+    return [
+        tr("{share} % by this run (100 is one core)", share=f"{load:.0f}"),
+        plain_text(snapshot.unavailable.get("gpus", why)),
+    ]
 
 
 def host_parts(snapshot: Snapshot) -> list[str]:
     host = snapshot.host
     parts = []
     if snapshot.job_rss_bytes is not None:
-        parts.append(f"RAM of this run {gib(snapshot.job_rss_bytes)} GiB")
+        parts.append(tr("RAM of this run {amount} GiB", amount=gib(snapshot.job_rss_bytes)))
     if host.ram_used_bytes is not None:
-        parts.append(f"RAM in use {gib(host.ram_used_bytes)} of {gib(host.ram_total_bytes)} GiB")
+        parts.append(
+            tr(
+                "RAM in use {amount} of {whole} GiB",
+                amount=gib(host.ram_used_bytes),
+                whole=gib(host.ram_total_bytes),
+            )
+        )
     if host.disk_free_bytes is not None:
-        lasts = f", lasts {duration(host.disk_lasts_s)} at this pace" if host.disk_lasts_s is not None else ""
-        parts.append(f"disk {size(host.disk_free_bytes)} free{lasts}")
+        words = tr("disk {size} free", size=size(host.disk_free_bytes))
+        if host.disk_lasts_s is not None:
+            words = tr("{disk}, lasts {time} at this pace", disk=words, time=duration(host.disk_lasts_s))
+        parts.append(words)
     reason = snapshot.unavailable.get("host")
     return parts or ([plain_text(reason)] if reason else [])
 
@@ -240,11 +262,15 @@ def process_parts(snapshot: Snapshot) -> list[str]:
     for process in snapshot.processes:
         if process.rss_bytes is not None:
             sizes.setdefault(process.role, []).append(process.rss_bytes)
-    return [
-        f"{plain_text(role)} {f'{len(found)} with ' if len(found) > 1 else ''}{gib(sum(found))} GiB"
-        for role, found in sizes.items()
-    ]
+    return [role_words(plain_text(tr(role)), len(found), gib(sum(found))) for role, found in sizes.items()]
+
+
+def role_words(role: str, processes: int, amount: str) -> str:
+    """ "trainer 4.1 GiB", "loader worker 4 with 1.2 GiB"."""
+    if processes == 1:
+        return tr("{role} {amount} GiB", role=role, amount=amount)
+    return tr("{role} {count} with {amount} GiB", role=role, count=processes, amount=amount)
 
 
 def _line(label: str, parts: list[str]) -> str:
-    return f"{label:<{LABEL_WIDTH}}{GAP.join(parts)}" if parts else ""
+    return labelled(label, GAP.join(parts)) if parts else ""
