@@ -345,7 +345,11 @@ async def test_review_shows_files_command_and_folder():
 @pytest.mark.parametrize("spec", FIELDS, ids=lambda spec: spec.id)
 def test_every_field_has_help(spec):
     assert all(text.endswith(".") for text in (spec.help.what, spec.help.why, spec.help.safe, spec.help.cost))
-    assert spec.kind != "choice" or spec.choices or spec.id in {"profile", "model", "data", "column", "target_column"}
+    assert (
+        spec.kind != "choice"
+        or spec.choices
+        or spec.id in {"profile", "machine", "model", "data", "column", "target_column"}
+    )
 
 
 async def test_f1_explains_the_focused_field():

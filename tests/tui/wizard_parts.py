@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 
 from trainwiz.core.catalog.model import ModelSpec
 from trainwiz.core.config import RunConfig
+from trainwiz.core.data.glance import Glance
+from trainwiz.core.data.reader import Column
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.findings import Finding, Remedy
 from trainwiz.core.hardware.machine import Gpu, Libraries, Machine
 from trainwiz.core.plan.request import PlanRequest
 from trainwiz.core.plan.result import BatchPlan, MemoryPlan, Plan, PlannedModel, TimePlan
+from trainwiz.core.telemetry.gpu_load import GpuLoad, GpuLoads
 from trainwiz.tui.app import TrainwizApp
 from trainwiz.tui.screens.plan import PlanScreen
 from trainwiz.tui.screens.plan_state import Offer, Reading
@@ -62,8 +66,14 @@ DATA = DataSummary(
     rows_exact=True,
     lengths=tuple(range(30, 900)),
     bytes_on_disk=3 * 1024**2,
-    columns=("sequence", "id"),
-    preview=(("MKVLA[red]TT", "a\x1b[31mb"), ("MSSQ", "b"), ("[/]", "c")),
+    columns=("sequence", "id", "length"),
+)
+GLANCE = Glance(
+    Path("proteins.parquet"),
+    1,
+    (Column("sequence"), Column("id"), Column("length", False, "int64")),
+    (("MKVLA[red]TT", "a\x1b[31mb", "12"), ("MSSQ", "", "4"), ("[/]", None, "3")),
+    text=0,
 )
 
 MODEL = ModelSpec(
@@ -210,6 +220,7 @@ class FrozenReader:
             first,
             model=MODEL,
             data=DATA,
+            glance=GLANCE,
             plan=make_frozen_plan(request, self.findings, self.machine),
             files={"run.yaml": "name: frozen\nnote: '[red]text[/red]'\n", "launch.sh": "#!/bin/sh\nexec accelerate\n"},
             folder=request.output_dir or "runs/2026-11-21_1402-frozen",
@@ -221,6 +232,18 @@ class FrozenReader:
         self, request: PlanRequest, is_cancelled: Callable[[], bool], on_reading: Callable[[Reading], None]
     ) -> None:
         """Nothing is better than frozen."""
+
+    def loads(self) -> GpuLoads:
+        """Every card is idle, as the machine was read."""
+        return GpuLoads(
+            tuple(GpuLoad(gpu.index, gpu.uuid, gpu.memory_other_bytes, 0) for gpu in self.machine.gpus),
+        )
+
+    def rest(self) -> None:
+        """No driver to leave alone."""
+
+    def forget_machine(self) -> None:
+        """This machine stays."""
 
     def close(self) -> None:
         self.closed += 1

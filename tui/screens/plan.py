@@ -31,6 +31,7 @@ from trainwiz.tui.widgets.field_row import FieldRow
 from trainwiz.tui.widgets.plan_views import PlanPanel, state_findings
 from trainwiz.tui.widgets.rail import StepRail
 from trainwiz.tui.widgets.step_form import FieldButton, MoreRow
+from trainwiz.tui.widgets.step_parts import PartRow
 
 if TYPE_CHECKING:
     from trainwiz.core.plan.refine import RefineTier
@@ -121,6 +122,8 @@ class PlanScreen(PlanEditing):
             await self._toggle_more()
         elif isinstance(self.focused, ActionButton):
             await self._press(self.focused)
+        elif isinstance(self.focused, PartRow):
+            self.focused.press()
 
     @on(MoreRow.Toggled)
     async def _toggle_more(self) -> None:

@@ -5,48 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trainwiz.tui.screens.plan_field_data import DATA_FIELDS
+from trainwiz.tui.screens.plan_field_hardware import HARDWARE_FIELDS
 from trainwiz.tui.screens.plan_field_model import MODEL_FIELDS
 from trainwiz.tui.screens.plan_field_training import TRAINING_FIELDS
-from trainwiz.tui.screens.plan_fields import HARDWARE, NAME, OUTPUT_DIR, PROFILE, REVIEW, FieldSpec, Help
+from trainwiz.tui.screens.plan_fields import NAME, OUTPUT_DIR, REVIEW, FieldSpec, Help
 
 if TYPE_CHECKING:
     from trainwiz.core.plan.result import Plan
 
 
-def has_several_gpus(plan: Plan) -> bool:
-    return len(plan.machine.gpus) > 1
-
-
 FIELDS: tuple[FieldSpec, ...] = (
-    FieldSpec(
-        id="profile",
-        label="Profile",
-        step=HARDWARE,
-        keys=(PROFILE,),
-        kind="choice",
-        free_text=False,
-        help=Help(
-            "A tried set of values for one kind of hardware and one task.",
-            "It fills every field below; what you change yourself stays changed.",
-            "cpu-demo: a tiny model on sample data, done in about a minute on any machine.",
-            "Nothing: profiles can be switched at any time.",
-        ),
-    ),
-    FieldSpec(
-        id="gpus",
-        label="GPUs",
-        step=HARDWARE,
-        keys=("engine.gpus",),
-        kind="text",
-        empty="all",
-        when=has_several_gpus,
-        help=Help(
-            "The cards that train, by index or UUID: 0,1.",
-            "Each card computes micro-batches of its own; accumulation is solved again, so that the step stays the same.",
-            "Empty: all that are visible.",
-            "A card that you leave out is free for something else; the run takes longer.",
-        ),
-    ),
+    *HARDWARE_FIELDS,
     *MODEL_FIELDS,
     *DATA_FIELDS,
     *TRAINING_FIELDS,

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import shlex
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from trainwiz.core.language import mark, tr
 from trainwiz.tui.figures import number, parse_number, parse_whole_number
+from trainwiz.tui.screens.plan_machine import is_of_the_machine, parse_machine
 
 if TYPE_CHECKING:
     from trainwiz.core.config import RunConfig
     from trainwiz.core.plan.result import Plan
 
-STEPS = ("Hardware", "Model", "Data", "Training", "Review")
+STEPS = (mark("Hardware"), mark("Model"), mark("Data"), mark("Training"), mark("Review"))
 HARDWARE, MODEL, DATA, TRAINING, REVIEW = range(5)
 
 PROFILE = "profile"
@@ -53,7 +56,7 @@ class FieldSpec:
     """For each key, the word after its number."""
     rare: bool = False
     """Shown only after "more, rarely changed" was opened."""
-    empty: str = "not set"
+    empty: str = mark("not set")
     """How the field reads without a value."""
     when: Callable[[Plan], bool] | None = None
     """Whether the field means something in a plan; None: always."""
@@ -78,32 +81,36 @@ def has_targets(plan: Plan) -> bool:
 
 
 _WORDS: Mapping[str, Mapping[Any, str]] = {
-    "engine.checkpointing": {True: "on", False: "off"},
+    "engine.checkpointing": {True: mark("on"), False: mark("off")},
     "engine.strategy": {
-        "single": "one process",
-        "ddp": "DDP",
-        "fsdp": "FSDP",
-        "zero1": "ZeRO-1",
-        "zero2": "ZeRO-2",
-        "zero3": "ZeRO-3",
+        "single": mark("one process"),
+        "ddp": mark("DDP"),
+        "fsdp": mark("FSDP"),
+        "zero1": mark("ZeRO-1"),
+        "zero2": mark("ZeRO-2"),
+        "zero3": mark("ZeRO-3"),
     },
     "engine.optimizer": {
-        "adamw_torch": "AdamW",
-        "adamw_torch_fused": "AdamW, fused",
-        "adafactor": "Adafactor",
-        "sgd": "SGD",
-        "adamw_bnb_8bit": "AdamW, 8 bit",
-        "paged_adamw_8bit": "AdamW, 8 bit, paged",
+        "adamw_torch": mark("AdamW"),
+        "adamw_torch_fused": mark("AdamW, fused"),
+        "adafactor": mark("Adafactor"),
+        "sgd": mark("SGD"),
+        "adamw_bnb_8bit": mark("AdamW, 8 bit"),
+        "paged_adamw_8bit": mark("AdamW, 8 bit, paged"),
     },
-    "engine.offload": {"none": "nothing", "optimizer": "the optimizer", "all": "optimizer and weights"},
-    "peft.method": {"none": "all weights", "lora": "LoRA adapters"},
-    "model.tokenizer": {"train": "trained on the data"},
+    "engine.offload": {
+        "none": mark("nothing"),
+        "optimizer": mark("the optimizer"),
+        "all": mark("optimizer and weights"),
+    },
+    "peft.method": {"none": mark("all weights"), "lora": mark("LoRA adapters")},
+    "model.tokenizer": {"train": mark("trained on the data")},
     "evaluation.generate_at": {
-        "evaluation": "every evaluation",
-        "epoch": "the end of each epoch",
-        "end": "the end of the run",
+        "evaluation": mark("every evaluation"),
+        "epoch": mark("the end of each epoch"),
+        "end": mark("the end of the run"),
     },
-    "model.init": {"scratch": "random weights", "pretrained": "pretrained weights"},
+    "model.init": {"scratch": mark("random weights"), "pretrained": mark("pretrained weights")},
 }
 
 
@@ -113,11 +120,15 @@ def word_for(key: str, value: Any) -> str:
         return ""
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value))
+    if isinstance(value, Mapping):
+        return shlex.join(f"{name}={inner}" for name, inner in value.items())
     known = _WORDS.get(key, {})
     if value in known:
-        return known[value]
+        return tr(known[value])
     if isinstance(value, bool):
-        return "on" if value else "off"
+        return tr("on") if value else tr("off")
+    if key.endswith("_bytes"):
+        return f"{value >> 20}M" if value % (1 << 20) == 0 else str(value)
     if isinstance(value, int | float):
         return number(value)
     return str(value)
@@ -126,16 +137,30 @@ def word_for(key: str, value: Any) -> str:
 def value_for(key: str, text: str) -> Any:
     """The value that a word of the screen stands for; the text itself when it is none of them."""
     for value, word in _WORDS.get(key, {}).items():
-        if word == text:
+        if text in {word, tr(word)}:
             return value
     if key in LISTS:
         return [part.strip() for part in text.split(",") if part.strip()]
-    if text in {"on", "off"}:
-        return text == "on"
+    if key in MAPPINGS:
+        return _mapping(text)
+    if text in {"on", "off", tr("on"), tr("off")}:
+        return text in {"on", tr("on")}
     return text
 
 
 LISTS = frozenset({"engine.gpus", "peft.targets", "logging.report_to"})
+MAPPINGS = frozenset({"engine.environment", "model.architecture_overrides"})
+
+
+def _mapping(text: str) -> dict[str, str]:
+    """NAME=VALUE pairs with spaces between them, quoted as in a shell. Raises ValueError with a sentence."""
+    try:
+        pairs = [word.partition("=") for word in shlex.split(text)]
+    except ValueError:
+        raise ValueError(tr("A quotation mark is open; close it.")) from None
+    if not all(name and sign for name, sign, _ in pairs):
+        raise ValueError(tr("Type NAME=VALUE, with a space before the next one."))
+    return {name: value for name, _, value in pairs}
 
 
 def shown_key(spec: FieldSpec, config: RunConfig) -> str:
@@ -150,7 +175,7 @@ def shown_value(spec: FieldSpec, config: RunConfig) -> str:
     """The value with its unit, as the form shows it; empty when nothing is set."""
     key = shown_key(spec, config)
     text = word_for(key, _value(config, key))
-    unit = spec.units[spec.keys.index(key)] if spec.units and text else ""
+    unit = tr(spec.units[spec.keys.index(key)]) if spec.units and text else ""
     return f"{text} {unit}".strip()
 
 
@@ -164,6 +189,8 @@ def parse_field(spec: FieldSpec, text: str, config: RunConfig | None) -> dict[st
         raise ValueError("This is too long for a value.")
     if not text:
         return {}
+    if is_of_the_machine(spec):
+        return parse_machine(spec, text)
     if spec.kind == "number":
         return _parse_with_unit(spec, text, config)
     return {spec.keys[0]: value_for(spec.keys[0], text)}
@@ -172,30 +199,32 @@ def parse_field(spec: FieldSpec, text: str, config: RunConfig | None) -> dict[st
 def _parse_with_unit(spec: FieldSpec, text: str, config: RunConfig | None) -> dict[str, Any]:
     key = shown_key(spec, config) if config is not None else spec.keys[0]
     # The longest first: "real tokens" ends like "tokens".
-    for candidate, unit in sorted(zip(spec.keys, spec.units, strict=False), key=lambda pair: -len(pair[1])):
-        stem = unit.rstrip("s")
-        if text.lower().endswith((f" {unit}", f" {stem}", unit)) and unit:
-            text, key = text[: text.lower().rindex(stem)], candidate
+    for candidate, unit in sorted(_unit_words(spec), key=lambda pair: -len(pair[1])):
+        if text.lower().endswith(unit):
+            text, key = text[: -len(unit)], candidate
             break
-    whole = key not in FRACTIONS
-    value = parse_whole_number(text) if whole else parse_number(text)
-    return {key: value}
+    return {key: parse_whole_number(text) if _is_whole(key) else parse_number(text)}
 
 
-FRACTIONS = frozenset(
-    {
-        "training.epochs",
-        "training.learning_rate",
-        "training.final_learning_rate",
-        "training.warmup",
-        "training.weight_decay",
-        "training.mask_probability",
-        "training.max_grad_norm",
-        "training.label_smoothing",
-        "peft.alpha",
-        "peft.dropout",
-    }
-)
+def _unit_words(spec: FieldSpec) -> Iterator[tuple[str, str]]:
+    """(key, word): each unit, and its singular, as it is written and as it is shown."""
+    for key, unit in zip(spec.keys, spec.units, strict=False):
+        for word in {unit, unit[:-1] if unit.endswith("s") and len(unit) > 1 else unit, tr(unit)}:
+            yield key, word
+
+
+def _is_whole(key: str) -> bool:
+    """The key takes whole numbers only."""
+    from trainwiz.core.config.keys import alternatives
+
+    kinds = alternatives(key)
+    return int in kinds and float not in kinds
+
+
+def _may_be_none(key: str) -> bool:
+    from trainwiz.core.config.keys import alternatives
+
+    return type(None) in alternatives(key)
 
 
 def _value(config: RunConfig, key: str) -> Any:

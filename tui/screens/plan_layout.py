@@ -8,7 +8,7 @@ from textual.app import ComposeResult
 from textual.containers import Container, VerticalScroll
 from textual.screen import Screen
 from trainwiz.tui.keys import KeyBinding, keys_of
-from trainwiz.tui.screens.plan_field_table import fields_of
+from trainwiz.tui.screens.plan_field_table import FIELD_BY_ID, fields_of
 from trainwiz.tui.screens.plan_fields import REVIEW, FieldSpec
 from trainwiz.tui.screens.plan_state import PlanState, is_changed
 from trainwiz.tui.screens.plan_views import relabel
@@ -19,6 +19,7 @@ from trainwiz.tui.widgets.plan_panel import numbered_remedies
 from trainwiz.tui.widgets.plan_views import PlanPanel, PlanStrip, state_findings
 from trainwiz.tui.widgets.rail import StepRail
 from trainwiz.tui.widgets.step_form import StepForm
+from trainwiz.tui.widgets.step_parts import PartRow
 
 if TYPE_CHECKING:
     from trainwiz.tui.app import TrainwizApp
@@ -97,6 +98,8 @@ class PlanLayout(Screen[None]):
     def _spec(self) -> FieldSpec | None:
         """The field that has the focus, or whose editor has it."""
         focused = self.focused.parent if isinstance(self.focused, FieldInput) else self.focused
+        if isinstance(focused, PartRow):
+            return FIELD_BY_ID.get(focused.field_id)
         return focused.spec if isinstance(focused, FieldRow) else None
 
     def _keys(self) -> tuple[KeyBinding, ...]:

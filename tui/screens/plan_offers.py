@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from trainwiz.core.catalog.gpu import GpuSpec
+from trainwiz.core.catalog.gpus import load_gpus
 from trainwiz.core.catalog.models import load_models
 from trainwiz.core.data.formats import format_of
 from trainwiz.core.data.samples import SAMPLES
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.profile.store import list_profiles
-from trainwiz.tui.figures import short_count, size
+from trainwiz.tui.figures import number, short_count, size
 from trainwiz.tui.screens.plan_state import Offer
 
 MOST_FILES = 100
@@ -31,6 +33,20 @@ def model_offers() -> tuple[Offer, ...]:
         parameters = short_count(architecture.parameters) if architecture is not None else "size unknown"
         offers.append(Offer(name, note=f"{parameters:>6}  {model.task}"))
     return tuple(offers)
+
+
+def card_offers() -> tuple[Offer, ...]:
+    """The GPU catalogue, with memory, capability and rate."""
+    return tuple(Offer(name, note=_card_words(spec)) for name, spec in load_gpus().items())
+
+
+def _card_words(spec: GpuSpec) -> str:
+    parts = [size(spec.memory_bytes)]
+    if spec.compute_capability is not None:
+        parts.append(f"sm {spec.compute_capability}")
+    if spec.fp16_flops is not None:
+        parts.append(f"{number(spec.fp16_flops / 1e12)} TFLOP/s")
+    return ", ".join(parts)
 
 
 def data_offers(folder: Path) -> tuple[Offer, ...]:

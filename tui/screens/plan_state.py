@@ -9,11 +9,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from trainwiz.core.findings import Finding
+from trainwiz.core.language import tr
 from trainwiz.core.plan.request import PlanRequest
 from trainwiz.tui.screens.plan_fields import NAME, OUTPUT_DIR, PROFILE, REVIEW, STEPS, FieldSpec
+from trainwiz.tui.screens.plan_machine import is_machine_changed, is_of_the_machine, names_another, with_machine
 
 if TYPE_CHECKING:
     from trainwiz.core.catalog.model import ModelSpec
+    from trainwiz.core.data.glance import Glance
     from trainwiz.core.data.summary import DataSummary
     from trainwiz.core.hardware import Machine
     from trainwiz.core.plan.result import Plan
@@ -38,10 +41,14 @@ class Reading:
     machine: Machine | None = None
     model: ModelSpec | None = None
     data: DataSummary | None = None
+    glance: Glance | None = None
+    """The first rows as their file has them, also where no summary of it can be made."""
     plan: Plan | None = None
     profiles: tuple[Offer, ...] = ()
     models: tuple[Offer, ...] = ()
     samples: tuple[Offer, ...] = ()
+    cards: tuple[Offer, ...] = ()
+    """The GPU catalogue, to plan for another machine."""
     files: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """File name -> text, as a start would write them."""
     folder: str = ""
@@ -84,7 +91,7 @@ class PlanState:
     @property
     def changed(self) -> int:
         """How many values the user chose."""
-        own = (self.request.output_dir, self.request.name)
+        own = (self.request.output_dir, self.request.name, names_another(self.request) or None)
         return len(self.request.overrides) + sum(value is not None for value in own)
 
 
@@ -102,6 +109,8 @@ def is_changed(state: PlanState, spec: FieldSpec) -> bool:
         return state.request.output_dir is not None
     if spec.keys == (NAME,):
         return state.request.name is not None
+    if is_of_the_machine(spec):
+        return is_machine_changed(state.request, spec)
     overrides = state.request.overrides
     if spec.id == "data":
         return SOURCES in overrides or f"{FIRST_SOURCE}name" in overrides
@@ -119,6 +128,8 @@ def with_values(request: PlanRequest, spec: FieldSpec, values: Mapping[str, Any]
         return replace(request, output_dir=values.get(OUTPUT_DIR) or None)
     if spec.keys == (NAME,):
         return replace(request, name=values.get(NAME) or None)
+    if is_of_the_machine(spec):
+        return with_machine(request, spec, values)
     overrides = dict(request.overrides)
     for key in spec.keys:
         overrides.pop(key, None)
@@ -175,6 +186,10 @@ def start_obstacle(state: PlanState, kind: str = "start") -> str:
         return next(iter(state.invalid.values()))
     if state.reading.findings:
         return state.reading.findings[0].message
+    if kind != "write" and names_another(state.request):
+        return tr(
+            "The plan is for another machine: write the run's folder here and start it there, or plan for this machine."
+        )
     if state.plan is None or state.updating or state.reading.waits_for:
         return ""
     errors = state.plan.errors

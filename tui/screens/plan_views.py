@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from trainwiz.core.language import tr
 from trainwiz.tui.keys import KeyBinding
+from trainwiz.tui.screens.plan_data_choice import column_offers, found_column
 from trainwiz.tui.screens.plan_field_table import FIELDS
 from trainwiz.tui.screens.plan_fields import (
     OUTPUT_DIR,
@@ -15,6 +17,15 @@ from trainwiz.tui.screens.plan_fields import (
     shown_key,
     shown_value,
     word_for,
+)
+from trainwiz.tui.screens.plan_machine import (
+    asked_gpus,
+    current_machine,
+    gpus_words,
+    is_of_the_machine,
+    machine_offers,
+    machine_origin,
+    machine_value,
 )
 from trainwiz.tui.screens.plan_state import Offer, PlanState, field_problem, is_changed
 from trainwiz.tui.theme import Marks
@@ -35,6 +46,10 @@ def field_view(state: PlanState, spec: FieldSpec, marks: Marks, *, typing: bool 
         origin = "you" if folder else "solved"
         return FieldView(spec.label, value, origin, "", invalid, folder is not None)
     changed = is_changed(state, spec)
+    if is_of_the_machine(spec):
+        origin, reason = machine_origin(state, spec)
+        value = machine_value(state, spec) or marks.ellipsis
+        return FieldView(tr(spec.label), value, origin, reason, invalid, changed, has_list)
     plan = state.plan
     if plan is None:
         chosen = [word_for(key, state.request.overrides[key]) for key in spec.keys if key in state.request.overrides]
@@ -48,10 +63,10 @@ def field_view(state: PlanState, spec: FieldSpec, marks: Marks, *, typing: bool 
         if parent is not None and (spec.id == "data" or shown_value(spec, plan.config)):
             name, reason = parent.origin, parent.reason
     is_default = name == "solved" and reason == "default"
-    shown = shown_value(spec, plan.config)
+    shown = gpus_words(state) if spec.id == "gpus" else shown_value(spec, plan.config)
     return FieldView(
         label=spec.label,
-        value=shown or spec.empty,
+        value=shown or found_column(state, spec) or spec.empty,
         origin="you" if changed else "default" if is_default else name,
         reason="" if changed or is_default else reason,
         invalid=invalid,
@@ -66,12 +81,14 @@ def offers(state: PlanState, spec: FieldSpec) -> tuple[Offer, ...]:
     reading = state.reading
     if spec.keys == (PROFILE,):
         return reading.profiles
+    if spec.id == "machine":
+        return machine_offers(state)
     if spec.id == "model":
         return reading.models
     if spec.id == "data":
         return reading.samples
     if spec.id in {"column", "target_column"}:
-        return tuple(Offer(name) for name in (reading.data.columns if reading.data is not None else ()))
+        return column_offers(reading.glance)
     if spec.id == "task":
         return tuple(Offer(choice, note=TASK_NOTES[choice]) for choice in spec.choices)
     return tuple(Offer(choice, word_for(spec.keys[0], _typed(choice))) for choice in spec.choices)
@@ -101,6 +118,8 @@ def current_offer(state: PlanState, spec: FieldSpec) -> str:
     """The value of the field as the list of offers writes it."""
     if spec.keys == (PROFILE,):
         return state.request.profile or ""
+    if spec.id == "machine":
+        return current_machine(state.request)
     if state.plan is None:
         return ""
     try:
@@ -119,6 +138,7 @@ def free_text_hint(spec: FieldSpec) -> str:
     if not spec.free_text:
         return ""
     return {
+        "machine": tr("search, or type the name of a card"),
         "model": "search, or type a hub id, a folder or a config.json",
         "data": "search, or type the path of a file or folder",
         "column": "type a column's name or its position",
@@ -133,6 +153,10 @@ def edit_text(state: PlanState, spec: FieldSpec) -> str:
     """What stands in the editor of a field when it opens."""
     if spec.keys == (OUTPUT_DIR,):
         return state.request.output_dir or state.reading.folder
+    if is_of_the_machine(spec):
+        return machine_value(state, spec)
+    if spec.id == "gpus":
+        return ",".join(asked_gpus(state) or ())
     return shown_value(spec, state.plan.config) if state.plan is not None else ""
 
 

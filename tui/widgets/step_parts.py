@@ -61,6 +61,15 @@ class StepPart(Widget):
         """The step came onto the screen or left it: what polls begins and ends here."""
 
 
+class PartRow(Widget, can_focus=True):
+    """A row of a part that takes the focus: space presses it, and help and reset are those of its field."""
+
+    field_id = ""
+
+    def press(self) -> None:
+        """Space, or a click."""
+
+
 @dataclass(frozen=True, slots=True)
 class FieldAction:
     """A button beneath a field.
@@ -77,7 +86,10 @@ class FieldAction:
     """Whether the button is shown; None: always."""
 
 
-FIELD_PARTS: Mapping[str, tuple[str, ...]] = {}
+FIELD_PARTS: Mapping[str, tuple[str, ...]] = {
+    "final_learning_rate": ("trainwiz.tui.widgets.rate_curve:RateCurve",),
+    "gpus": ("trainwiz.tui.widgets.gpu_choice:GpuChoice",),
+}
 """Field id -> StepParts that stand beneath its row."""
 
 STEP_PARTS: Mapping[int, tuple[str, ...]] = {

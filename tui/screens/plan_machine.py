@@ -1,0 +1,233 @@
+"""Where the plan is for: GPUs of this machine, or another machine by catalogue or by figures. Pure functions of the state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from trainwiz.core.language import tr, trn
+from trainwiz.core.plan.request import PlanRequest
+from trainwiz.core.profile.size import parse_size
+from trainwiz.tui.figures import number, parse_number, parse_whole_number
+
+if TYPE_CHECKING:
+    from trainwiz.core.hardware import Gpu, Machine
+    from trainwiz.tui.screens.plan_fields import FieldSpec
+    from trainwiz.tui.screens.plan_state import Offer, PlanState
+
+GIB = 1024**3
+GPUS = "engine.gpus"
+HERE = "here"
+"""The entry of the list that asks for no other machine."""
+BY_HAND = "by hand"
+FIGURES: Mapping[str, Any] = {"gpu_memory": 24 * GIB, "tflops": 71.0, "capability": "8.6"}
+"""What a card that is given by its figures begins with: an RTX 3090's, to be changed."""
+
+ATTRIBUTES: Mapping[str, str] = {
+    "gpu": "gpu",
+    "num_gpus": "num_gpus",
+    "ram": "ram_bytes",
+    "gpu_memory": "gpu_memory_bytes",
+    "tflops": "tflops",
+    "capability": "capability",
+}
+"""Key of a field, as findings name it -> attribute of PlanRequest."""
+OF_ONE_CARD = ("gpu", *FIGURES)
+
+
+def is_of_the_machine(spec: FieldSpec) -> bool:
+    """The field says which machine is planned for, and nothing of the run itself."""
+    return spec.keys[0] in ATTRIBUTES
+
+
+def names_another(request: PlanRequest) -> bool:
+    """The user asks for the plan of a machine that is not this one."""
+    return any(getattr(request, name) is not None for name in ATTRIBUTES.values())
+
+
+def is_machine_changed(request: PlanRequest, spec: FieldSpec) -> bool:
+    if spec.id == "machine":
+        return names_another(request)
+    return any(getattr(request, ATTRIBUTES[key]) is not None for key in spec.keys)
+
+
+def with_machine(request: PlanRequest, spec: FieldSpec, values: Mapping[str, Any]) -> PlanRequest:
+    """The request with the values of one of these fields. Another card keeps count and RAM; this machine keeps nothing."""
+    if spec.id != "machine":
+        return replace(request, **{ATTRIBUTES[key]: values.get(key) for key in spec.keys})
+    keys = OF_ONE_CARD if values else ATTRIBUTES
+    changed = replace(request, **{ATTRIBUTES[key]: values.get(key) for key in keys})
+    if not values or GPUS not in changed.overrides:
+        return changed
+    # The GPUs that were chosen are of this machine.
+    return replace(changed, overrides={key: value for key, value in changed.overrides.items() if key != GPUS})
+
+
+def parse_machine(spec: FieldSpec, text: str) -> dict[str, Any]:
+    """Key -> value of what was typed or taken from the list. Raises ValueError with a sentence."""
+    if spec.id == "machine":
+        return {} if text == HERE else dict(FIGURES) if text == BY_HAND else {"gpu": text}
+    key = spec.keys[0]
+    if key in ("ram", "gpu_memory"):
+        size = parse_size(text)
+        if size is None:
+            raise ValueError(tr("This is not a size; write it like 64G or 512M."))
+        return {key: size}
+    if key == "num_gpus":
+        return {key: parse_whole_number(text)}
+    return {key: parse_number(text)} if key == "tflops" else {key: text}
+
+
+def machine_value(state: PlanState, spec: FieldSpec) -> str:
+    """The value of one of these fields as the form shows it; empty while nothing is read."""
+    planned = state.plan.machine if state.plan is not None else None
+    if spec.id == "machine":
+        return _machine_words(state.request, planned)
+    asked = getattr(state.request, ATTRIBUTES[spec.keys[0]])
+    if asked is None and planned is not None and planned.hypothetical:
+        asked = _planned_value(spec.keys[0], planned)
+    return _written(spec.keys[0], asked)
+
+
+def machine_origin(state: PlanState, spec: FieldSpec) -> tuple[str, str]:
+    """(origin, reason) of one of these fields."""
+    planned = state.plan.machine if state.plan is not None else None
+    if is_machine_changed(state.request, spec):
+        reason = tr("The plan and its files are for that machine; a run cannot start here.")
+        return "you", reason if spec.id == "machine" else ""
+    if planned is None:
+        return "", ""
+    if spec.id == "machine":
+        if planned.hypothetical:
+            return "profile", tr("The profile is made for it, and this machine has no such GPU.")
+        return "detected", planned.description
+    if spec.keys[0] in FIGURES:
+        return "solved", tr("as the GPU catalogue has it")
+    if spec.keys[0] == "ram" and planned.notes:
+        return "default", tr("assumed, since nothing says how much it has")
+    return ("profile" if state.request.profile else "default"), ""
+
+
+def _machine_words(request: PlanRequest, planned: Machine | None) -> str:
+    if request.gpu is not None:
+        return request.gpu
+    if any(getattr(request, ATTRIBUTES[key]) is not None for key in FIGURES):
+        return tr("another card, by its figures")
+    if planned is None:
+        return ""
+    if not planned.hypothetical:
+        return tr("this machine")
+    name = planned.gpus[0].name if planned.gpus else None
+    return name or tr("a machine without a GPU")
+
+
+def _planned_value(key: str, planned: Machine) -> Any:
+    card = planned.gpus[0] if planned.gpus else None
+    if key == "num_gpus":
+        return len(planned.gpus)
+    if key == "ram":
+        return planned.ram_total_bytes
+    if card is None:
+        return None
+    if key == "tflops":
+        return _tflops(card)
+    return card.memory_total_bytes if key == "gpu_memory" else card.compute_capability
+
+
+def _tflops(card: Gpu) -> float | None:
+    from trainwiz.core.catalog.gpus import spec_of
+
+    spec = spec_of(card)
+    return None if spec is None or spec.fp16_flops is None else spec.fp16_flops / 1e12
+
+
+def _written(key: str, value: Any) -> str:
+    if value is None:
+        return ""
+    if key in ("ram", "gpu_memory"):
+        return f"{value / GIB:.12g} GiB"
+    return str(value) if key == "capability" else number(value)
+
+
+def current_machine(request: PlanRequest) -> str:
+    """The entry of the list that is in use."""
+    if request.gpu is not None:
+        return request.gpu
+    return BY_HAND if any(getattr(request, ATTRIBUTES[key]) is not None for key in FIGURES) else HERE
+
+
+def machine_offers(state: PlanState) -> tuple[Offer, ...]:
+    """This machine, the cards of the catalogue, and a card that is in no catalogue."""
+    from trainwiz.tui.screens.plan_state import Offer
+
+    reading = state.reading
+    at_home = state.plan is None or not state.plan.machine.hypothetical or names_another(state.request)
+    here = tr("this machine") if at_home else tr("the profile's machine")
+    note = reading.machine.description if reading.machine is not None and at_home else ""
+    by_hand = Offer(BY_HAND, tr("another card, by its figures"), tr("memory, TFLOP/s and capability"))
+    return (Offer(HERE, here, note), *reading.cards, by_hand)
+
+
+# The GPUs of this machine.
+
+
+def gpu_id(gpu: Gpu) -> str:
+    """What a run calls a GPU: its UUID, which no other program's numbering can change."""
+    return gpu.uuid or str(gpu.index)
+
+
+def asked_gpus(state: PlanState) -> list[str] | None:
+    """UUIDs or indexes of the GPUs that are to train; None: all that are visible."""
+    overrides = state.request.overrides
+    if GPUS in overrides:
+        return _names(overrides[GPUS])
+    if state.plan is None or state.plan.config.origin(GPUS).origin == "you":
+        return None
+    return state.plan.config.engine.gpus
+
+
+def _names(value: Any) -> list[str] | None:
+    """As a remedy, an option or `--set` gives it."""
+    if value is None:
+        return None
+    parts = value.split(",") if isinstance(value, str) else value
+    return [str(part).strip() for part in parts if str(part).strip()] or None
+
+
+def is_asked(gpu: Gpu, names: Sequence[str] | None) -> bool:
+    return gpu.visible if names is None else gpu_id(gpu) in names or str(gpu.index) in names
+
+
+def toggled(machine: Machine, state: PlanState, gpu: Gpu) -> list[str] | None:
+    """The names of the GPUs after `gpu` was added or taken out; None: all of them. Empty where it was the last one."""
+    names = asked_gpus(state)
+    usable = machine.visible_gpus
+    chosen = [one for one in usable if is_asked(one, names) != (one is gpu)]
+    everything = state.plan is None or state.plan.config.origin(GPUS).origin in ("you", "solved")
+    if len(chosen) == len(usable) and everything:
+        return None
+    # CUDA reads a list either by index or by UUID.
+    by_uuid = all(one.uuid is not None for one in chosen)
+    return [gpu_id(one) if by_uuid else str(one.index) for one in chosen]
+
+
+def with_gpus(request: PlanRequest, names: Sequence[str] | None) -> PlanRequest:
+    """The request for these GPUs, as --gpus would ask for them."""
+    overrides = {key: value for key, value in request.overrides.items() if key != GPUS}
+    if names is not None:
+        overrides[GPUS] = list(names)
+    return replace(request, overrides=overrides)
+
+
+def gpus_words(state: PlanState) -> str:
+    """ "all 8", "GPU 0, 3"; a name that is no GPU of this machine stands as it was asked for."""
+    machine = state.reading.machine
+    names = asked_gpus(state)
+    if names is None:
+        return tr("all {n}", n=len(machine.visible_gpus)) if machine is not None else ""
+    by_name = (
+        {name: str(gpu.index) for gpu in machine.gpus for name in (gpu_id(gpu), str(gpu.index))} if machine else {}
+    )
+    found = [by_name.get(name, name) for name in names]
+    return trn("GPU {names}", "GPUs {names}", len(found), names=", ".join(found))

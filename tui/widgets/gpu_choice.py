@@ -1,0 +1,261 @@
+"""GpuChoice: the GPUs of this machine with what each does now; where there are several, space takes one or leaves it out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol, cast
+
+from textual import events
+from textual.app import ComposeResult, RenderResult
+from textual.content import Content
+from textual.geometry import Size
+from textual.message import Message
+from textual.timer import Timer
+from textual.widgets import Static
+from trainwiz.core.language import tr
+from trainwiz.tui.screens.plan_machine import asked_gpus, is_asked, toggled, with_gpus
+from trainwiz.tui.theme import Marks
+from trainwiz.tui.widgets.gpu_choice_lines import RowView, notes_below, row_lines
+from trainwiz.tui.widgets.step_parts import PartRow, StepPart
+
+if TYPE_CHECKING:
+    from trainwiz.core.hardware import Gpu, Machine
+    from trainwiz.core.telemetry.gpu_load import GpuLoads
+    from trainwiz.tui.screens.plan_state import PlanState
+
+LOOK_S = 2.0
+
+
+class GpuSource(Protocol):
+    """Where the loads come from; `PlanReader` in the program."""
+
+    def loads(self) -> GpuLoads: ...
+
+    def rest(self) -> None: ...
+
+    def forget_machine(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What the rows are drawn from."""
+
+    machine: Machine
+    gone: tuple[Gpu, ...] = ()
+    """Cards that were here when the step was first shown and are not any more."""
+    loads: GpuLoads | None = None
+
+
+class GpuRow(PartRow):
+    """One card or MIG slice."""
+
+    field_id = "gpus"
+
+    DEFAULT_CSS = """
+    GpuRow { height: auto; }
+    GpuRow:focus { background: $panel; }
+    """
+
+    class Toggled(Message):
+        """Space on the row, or a click."""
+
+        def __init__(self, gpu: Gpu) -> None:
+            super().__init__()
+            self.gpu = gpu
+
+    def __init__(self, view: RowView, marks: Marks) -> None:
+        super().__init__()
+        self._marks = marks
+        self.view = view
+
+    def show(self, view: RowView) -> None:
+        self.can_focus = view.can_be_chosen
+        if view != self.view:
+            self.view = view
+            self.refresh(layout=True)
+
+    def press(self) -> None:
+        if self.view.can_be_chosen:
+            self.post_message(self.Toggled(self.view.gpu))
+
+    def _content(self, width: int) -> Content:
+        roomy = not (self.screen.has_class("-short") or self.screen.has_class("-low") or self.screen.has_class("-slim"))
+        return Content("\n").join(row_lines(self.view, width, self._marks, focused=self.has_focus, roomy=roomy))
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        return self._content(width).plain.count("\n") + 1
+
+    def render(self) -> RenderResult:
+        return self._content(self.content_size.width)
+
+    def on_focus(self) -> None:
+        self.refresh(layout=True)
+
+    def on_blur(self) -> None:
+        self.refresh(layout=True)
+
+    def on_click(self, event: events.Click) -> None:
+        event.stop()
+        self.press()
+
+
+class GpuChoice(StepPart):
+    """Asks for the loads every two seconds while its step is on the screen, in a thread, one question at a time."""
+
+    DEFAULT_CSS = """
+    GpuChoice { height: auto; layout: vertical; }
+    GpuChoice > .notes { height: auto; color: $muted; }
+    """
+
+    class Looked(Message):
+        """The loads of the GPUs; `is_other`: cards have come or gone."""
+
+        def __init__(self, loads: GpuLoads, is_other: bool) -> None:
+            super().__init__()
+            self.loads = loads
+            self.is_other = is_other
+
+    def __init__(self, step: int, marks: Marks) -> None:
+        super().__init__(step, marks)
+        self._state: PlanState | None = None
+        self._shown: Shown | None = None
+        self._timer: Timer | None = None
+        self._is_looking = False
+        self._is_visited = False
+        self._refused = ""
+        self._notes = Static("", classes="notes", markup=False)
+
+    def compose(self) -> ComposeResult:
+        yield self._notes
+
+    def show(self, state: PlanState) -> None:
+        self._state = state
+        machine = state.reading.machine
+        planned = state.plan.machine if state.plan is not None else None
+        self.display = machine is not None and bool(machine.gpus) and not (planned is not None and planned.hypothetical)
+        if machine is None or not self.display:
+            return
+        self._take_machine(machine)
+        self._draw_rows()
+        if self._is_visited:
+            self._begin()
+
+    def visit(self, shown: bool) -> None:
+        self._is_visited = shown
+        if shown:
+            self._begin()
+        elif self._timer is not None:
+            self._timer.stop()
+            self._timer = None
+            source = self._source
+            if source is not None:
+                self.run_worker(source.rest, thread=True, group="gpus", exit_on_error=False)
+
+    # What the rows are of.
+
+    def _take_machine(self, machine: Machine) -> None:
+        before = self._shown
+        if before is None:
+            self._shown = Shown(machine)
+        elif before.machine is not machine:
+            here = {_key(gpu) for gpu in machine.gpus}
+            gone = tuple(gpu for gpu in (*before.machine.gpus, *before.gone) if _key(gpu) not in here)
+            self._shown = replace(before, machine=machine, gone=gone)
+
+    def _views(self) -> list[RowView]:
+        shown, state = self._shown, self._state
+        assert shown is not None and state is not None
+        names = asked_gpus(state)
+        loads = shown.loads
+        several = len(shown.machine.visible_gpus) > 1 or (names is not None and len(shown.machine.gpus) > 1)
+        views = [
+            RowView(
+                gpu,
+                loads.of(gpu) if loads is not None else None,
+                is_chosen=is_asked(gpu, names),
+                can_be_chosen=several and gpu.visible,
+                of_several=several,
+                hidden_by=shown.machine.cuda_visible_devices or "",
+            )
+            for gpu in shown.machine.gpus
+        ]
+        return [*views, *(RowView(gpu, None, is_gone=True, of_several=several) for gpu in shown.gone)]
+
+    def _draw_rows(self) -> None:
+        views = self._views()
+        rows = list(self.query(GpuRow))
+        for row, view in zip(rows, views, strict=False):
+            row.show(view)
+        for row in rows[len(views) :]:
+            row.remove()
+        fresh = [GpuRow(view, self.marks) for view in views[len(rows) :]]
+        for row in fresh:
+            row.can_focus = row.view.can_be_chosen
+        if fresh:
+            self.mount_all(fresh, before=self._notes)
+        assert self._shown is not None
+        notes = notes_below(self._shown.machine, self._shown.loads, self._refused)
+        self._notes.update(Content("\n").join(Content(f"    {line}") for line in notes))
+        self._notes.display = bool(notes)
+
+    # What they do now.
+
+    @property
+    def _source(self) -> GpuSource | None:
+        return cast("GpuSource | None", getattr(self.screen, "reader", None))
+
+    def _begin(self) -> None:
+        if self._timer is None and self.display and self._shown is not None:
+            self._timer = self.set_interval(LOOK_S, self._look)
+            self._look()
+
+    def _look(self) -> None:
+        """One look, unless the one before is not done or something else covers the step."""
+        if self._is_looking or not self.display or not self.screen.is_current or self._source is None:
+            return
+        self._is_looking = True
+        self.run_worker(self._work, thread=True, group="gpus", exit_on_error=False)
+
+    def _work(self) -> None:
+        """In a thread: a driver that sleeps takes a second or two to answer."""
+        from trainwiz.core.telemetry.gpu_load import is_other_machine
+
+        source, shown = self._source, self._shown
+        try:
+            if source is None or shown is None:
+                return
+            loads = source.loads()
+            is_other = is_other_machine(shown.machine.gpus, loads)
+            if is_other:
+                source.forget_machine()
+            self.post_message(self.Looked(loads, is_other))
+        finally:
+            self._is_looking = False
+
+    def on_gpu_choice_looked(self, event: Looked) -> None:
+        event.stop()
+        if self._shown is None:
+            return
+        self._shown = replace(self._shown, loads=event.loads)
+        self._draw_rows()
+        if event.is_other:
+            # The same request once more: what it is planned on has changed.
+            self.post_message(self.Changed(replace))
+
+    # Choosing.
+
+    def on_gpu_row_toggled(self, event: GpuRow.Toggled) -> None:
+        event.stop()
+        state, shown = self._state, self._shown
+        if state is None or shown is None:
+            return
+        names = toggled(shown.machine, state, event.gpu)
+        self._refused = tr("One GPU at least trains; take another one first.") if names == [] else ""
+        if names == []:
+            self._draw_rows()
+        else:
+            self.post_message(self.Changed(lambda request: with_gpus(request, names)))
+
+
+def _key(gpu: Gpu) -> str:
+    return gpu.uuid or str(gpu.index)
