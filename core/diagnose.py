@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from trainwiz.core.language import mark, tr
 from trainwiz.core.plain import plain_text
 
 Cause = Literal[
@@ -91,99 +92,103 @@ RULES: tuple[Rule, ...] = (
     _rule(
         "shared_memory",
         r"insufficient shared memory|/dev/shm.*no space|unable to (open|allocate) shared memory",
-        "Shared memory (/dev/shm) is too small for the loader processes",
-        "Start with --set data.workers=0, or give the container more shared memory (docker run --shm-size 8g).",
+        mark("Shared memory (/dev/shm) is too small for the loader processes"),
+        mark("Start with --set data.workers=0, or give the container more shared memory (docker run --shm-size 8g)."),
     ),
     _rule(
         "disk_full",
         r"no space left on device|errno 28|disk quota exceeded|errno 122|PytorchStreamWriter failed",
-        "The disk is full",
-        "Free space on the disk of the run folder, then: trainwiz runs resume {run}",
+        mark("The disk is full"),
+        mark("Free space on the disk of the run folder, then: trainwiz runs resume {run}"),
     ),
     _rule(
         "cuda_oom",
         r"cuda out of memory|CUDA error: out of memory|torch\.(cuda\.)?OutOfMemoryError|CUBLAS_STATUS_ALLOC_FAILED",
-        "The GPU ran out of memory",
-        "Start again with a smaller --micro-batch, or with --set engine.checkpointing=true.",
+        mark("The GPU ran out of memory"),
+        mark("Start again with a smaller --micro-batch, or with --set engine.checkpointing=true."),
     ),
     _rule(
         "host_oom",
         r"out of memory: killed process|oom-kill|defaultcpuallocator: can't allocate|^MemoryError|\bMemoryError\b",
-        "The machine ran out of RAM",
-        "Start again with fewer loader processes (--set data.workers=0) or streamed data (--set data.streaming=true).",
+        mark("The machine ran out of RAM"),
+        mark(
+            "Start again with fewer loader processes (--set data.workers=0) or streamed data (--set data.streaming=true)."
+        ),
     ),
     _rule(
         "gpu_lost",
         r"gpu is lost|fallen off the bus|\bXid\b.*\b79\b|NVML.*unknown error",
-        "A GPU stopped answering",
-        "Restart the machine, check power and cooling, then: trainwiz runs resume {run}",
+        mark("A GPU stopped answering"),
+        mark("Restart the machine, check power and cooling, then: trainwiz runs resume {run}"),
     ),
     _rule(
         "nccl_timeout",
         r"watchdog caught collective operation timeout|collective operation.*timed? ?out",
-        "The training processes waited for each other too long",
-        "Look at the log of the slowest rank, then: trainwiz runs resume {run}",
+        mark("The training processes waited for each other too long"),
+        mark("Look at the log of the slowest rank, then: trainwiz runs resume {run}"),
     ),
     _rule(
         "nccl_error",
         r"nccl (error|failure)|ncclSystemError|ncclInternalError|ncclUnhandledCudaError|ncclRemoteError",
-        "The GPUs could not talk to each other (NCCL)",
-        "Start again with NCCL_P2P_DISABLE=1, or on one GPU with --gpus 0.",
+        mark("The GPUs could not talk to each other (NCCL)"),
+        mark("Start again with NCCL_P2P_DISABLE=1, or on one GPU with --gpus 0."),
     ),
     _rule(
         "bf16_unsupported",
         r"bf16.*(not supported|requires|isn't supported|not valid)|bfloat16.*not (supported|implemented)"
         r"|doesn't support bf16",
-        "This device cannot compute in bf16",
-        "Start again with --precision fp16 (GPU) or --precision fp32.",
+        mark("This device cannot compute in bf16"),
+        mark("Start again with --precision fp16 (GPU) or --precision fp32."),
     ),
     _rule(
         "flash_attention_missing",
         r"no module named 'flash_attn|flash_?attention.{0,80}(not (be )?(installed|supported|available)|seems? to be not)",
-        "FlashAttention is asked for and cannot be used here",
-        "Start again with --attention sdpa.",
+        mark("FlashAttention is asked for and cannot be used here"),
+        mark("Start again with --attention sdpa."),
     ),
     _rule(
         "dataloader_worker_killed",
         r"dataloader worker .*(killed by signal|exited unexpectedly)",
-        "A loader process was killed",
-        "Lack of RAM is the usual reason. Start again with --set data.workers=0.",
+        mark("A loader process was killed"),
+        mark("Lack of RAM is the usual reason. Start again with --set data.workers=0."),
     ),
     _rule(
         "deepspeed_mismatch",
         r"correct the following deepspeed config values that mismatch|does not agree.*deepspeed|train_batch_size is not equal",
-        "The DeepSpeed file contradicts the training arguments",
-        'Set the named keys of the DeepSpeed file to "auto", or start again without a file of your own (--deepspeed).',
+        mark("The DeepSpeed file contradicts the training arguments"),
+        mark(
+            'Set the named keys of the DeepSpeed file to "auto", or start again without a file of your own (--deepspeed).'
+        ),
     ),
     _rule(
         "port_in_use",
         r"EADDRINUSE|address already in use",
-        "The port for the training processes is taken",
-        "Another job uses it. Try again: trainwiz runs resume {run}",
+        mark("The port for the training processes is taken"),
+        mark("Another job uses it. Try again: trainwiz runs resume {run}"),
     ),
     _rule(
         "config_mismatch",
         r"size mismatch for|error\(s\) in loading state_dict",
-        "The checkpoint or the weights do not fit this model",
-        "Start a new run, or name a checkpoint of this model with --resume.",
+        mark("The checkpoint or the weights do not fit this model"),
+        mark("Start a new run, or name a checkpoint of this model with --resume."),
     ),
     _rule(
         "config_mismatch",
         r"requires the save and eval(uation)? strategy to match|unexpected keyword argument|mutually exclusive",
-        "Two settings of the training arguments contradict each other",
-        "Change the setting that the line names with --set, then start again.",
+        mark("Two settings of the training arguments contradict each other"),
+        mark("Change the setting that the line names with --set, then start again."),
     ),
     _rule(
         "nan_loss",
         r"loss is (nan|inf)|non-?finite loss|(nan|inf) loss",
-        "The loss is no longer a number",
-        "Start again with a lower --learning-rate or with --precision fp32.",
+        mark("The loss is no longer a number"),
+        mark("Start again with a lower --learning-rate or with --precision fp32."),
     ),
     _rule(
         "missing_file",
         r"FileNotFoundError|no such file or directory",
-        "A file is missing",
-        "Put the file back, then: trainwiz runs resume {run}",
+        mark("A file is missing"),
+        mark("Put the file back, then: trainwiz runs resume {run}"),
     ),
 )
 
@@ -198,47 +203,55 @@ def diagnose_end(evidence: Evidence) -> Diagnosis:
         return _of_failure(first, evidence)
     if evidence.oom_kills > 0:
         rule = next(rule for rule in RULES if rule.cause == "host_oom")
-        return _of_rule(rule, "", evidence, (f"the kernel killed {evidence.oom_kills} process(es) for memory",))
+        return _of_rule(rule, "", evidence, (tr("the kernel killed {n} process(es) for memory", n=evidence.oom_kills),))
     if killed is not None:
         return _of_killed_process(killed, evidence)
     for rule in RULES:
         line = next((line for line in lines if rule.pattern.search(line)), None)
         if line is not None:
-            return _of_rule(rule, "", evidence, (line,))
+            return _of_rule(rule, None, evidence, (line,))
     if evidence.disk_free_bytes is not None and evidence.disk_free_bytes < DISK_IS_FULL_BELOW_BYTES:
         rule = next(rule for rule in RULES if rule.cause == "disk_full")
-        return _of_rule(rule, "", evidence, (f"{evidence.disk_free_bytes:,} bytes are free",))
+        return _of_rule(rule, "", evidence, (tr("{count} bytes are free", count=f"{evidence.disk_free_bytes:,}"),))
     return _of_exit_status(evidence, lines)
 
 
 def _of_failure(failure: Failure, evidence: Evidence) -> Diagnosis:
     said = _first_line(failure.message)
-    where = f" at step {failure.step}" if failure.step is not None else ""
     proof = clean(f"rank {failure.rank}: {failure.type}: {said}")
     if failure.type in OWN_ERRORS:
         # Our own errors are whole sentences that already name the place and the remedy.
         return Diagnosis(
             "config_mismatch",
             clean(failure.message),
-            f"When that is put right: trainwiz runs resume {evidence.run}",
+            tr("When that is put right: trainwiz runs resume {run}", run=evidence.run),
             (proof,),
         )
     text = f"{failure.type}: {failure.message}"
     rule = next((rule for rule in RULES if rule.pattern.search(text)), None)
     if rule is not None:
-        return _of_rule(rule, where, evidence, (proof,), said)
-    message = f"The training stopped{where} with {failure.type}" + (f": {said}" if said else "")
+        return _of_rule(rule, failure.step, evidence, (proof,), said)
+    error = f"{failure.type}: {said}" if said else failure.type
+    message = tr("The training stopped with {error}", error=error)
+    if failure.step is not None:
+        message = tr("The training stopped at step {step} with {error}", step=failure.step, error=error)
     return Diagnosis(
         "python_error",
         _sentence(clean(message)),
-        f"The traceback is at the end of train.log. {_resume(evidence)}",
+        tr("The traceback is at the end of train.log. To go on: trainwiz runs resume {run}", run=evidence.run),
         (proof,),
     )
 
 
-def _of_rule(rule: Rule, where: str, evidence: Evidence, proof: tuple[str, ...], said: str = "") -> Diagnosis:
-    message = f"{rule.message}{where}" + (f" ({clean(said)})" if said else "")
-    return Diagnosis(rule.cause, _sentence(message), rule.remedy.format(run=evidence.run), proof)
+def _of_rule(rule: Rule, step: int | None, evidence: Evidence, proof: tuple[str, ...], said: str = "") -> Diagnosis:
+    cause, said = tr(rule.message), clean(said)
+    if step is None:
+        message = tr("{cause} ({said}).", cause=cause, said=said) if said else _sentence(cause)
+    elif said:
+        message = tr("{cause} at step {step} ({said}).", cause=cause, step=step, said=said)
+    else:
+        message = tr("{cause} at step {step}.", cause=cause, step=step)
+    return Diagnosis(rule.cause, message, tr(rule.remedy, run=evidence.run), proof)
 
 
 EXCEPTION_LINE = re.compile(r"^(?:\[rank\d+\]: )?((?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit)\b)(: .*)?$")
@@ -251,7 +264,9 @@ SIGNAL_IN_LOG = re.compile(r"exitcode\s*: (-\d+)|died with <Signals\.(\w+)|non-z
 def _of_exit_status(evidence: Evidence, lines: list[str]) -> Diagnosis:
     killed = _signal_name(evidence.exit_code)
     if killed:
-        message = f"The launcher was ended from outside by {killed}; the training processes ended with it."
+        message = tr(
+            "The launcher was ended from outside by {signal}; the training processes ended with it.", signal=killed
+        )
         return Diagnosis("unknown", message, _resume(evidence))
     process = _killed_process(lines)
     if process is not None:
@@ -259,13 +274,17 @@ def _of_exit_status(evidence: Evidence, lines: list[str]) -> Diagnosis:
     errors = [line for line in lines if EXCEPTION_LINE.match(line) and "CalledProcessError" not in line]
     if errors:
         return Diagnosis(
-            "python_error", _sentence(f"The training stopped with {errors[0]}"), _resume(evidence), (errors[0],)
+            "python_error",
+            _sentence(tr("The training stopped with {error}", error=errors[0])),
+            _resume(evidence),
+            (errors[0],),
         )
-    message = f"The training ended with exit code {evidence.exit_code} and left no reason."
+    message = tr("The training ended with exit code {code} and left no reason.", code=evidence.exit_code)
     if evidence.exit_code == 0:
-        message = "The training ended without saying that it finished."
+        message = tr("The training ended without saying that it finished.")
     last = tuple(line for line in lines[-3:] if line.strip())
-    return Diagnosis("unknown", message, f"Read the end of train.log. {_resume(evidence)}", last)
+    remedy = tr("Read the end of train.log. To go on: trainwiz runs resume {run}", run=evidence.run)
+    return Diagnosis("unknown", message, remedy, last)
 
 
 def _killed_process(lines: list[str]) -> tuple[str, str] | None:
@@ -280,8 +299,9 @@ def _killed_process(lines: list[str]) -> tuple[str, str] | None:
 
 def _of_killed_process(killed: tuple[str, str], evidence: Evidence) -> Diagnosis:
     name, line = killed
-    hint = " Lack of RAM is the usual reason." if name == "SIGKILL" else ""
-    message = f"A training process was ended from outside by {name}.{hint}"
+    message = tr("A training process was ended from outside by {signal}.", signal=name)
+    if name == "SIGKILL":
+        message = tr("A training process was ended from outside by SIGKILL. Lack of RAM is the usual reason.")
     return Diagnosis("unknown", message, _resume(evidence), (line,))
 
 
@@ -297,11 +317,11 @@ def _signal_name(exit_code: int | None) -> str | None:
     try:
         return signal.Signals(-exit_code).name
     except ValueError:
-        return f"signal {-exit_code}"
+        return tr("signal {number}", number=-exit_code)
 
 
 def _resume(evidence: Evidence) -> str:
-    return f"To go on: trainwiz runs resume {evidence.run}"
+    return tr("To go on: trainwiz runs resume {run}", run=evidence.run)
 
 
 def _first_line(text: str) -> str:
@@ -309,7 +329,7 @@ def _first_line(text: str) -> str:
 
 
 def _sentence(text: str) -> str:
-    return text if text.endswith((".", "!", "?")) else text + "."
+    return text if text.endswith((".", "!", "?", "。", "！", "？")) else tr("{sentence}.", sentence=text)
 
 
 def clean(text: str) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+from trainwiz.core.language import tr
+
 DATE_AND_MINUTE = "%Y-%m-%d %H:%M"
 FARTHEST_S = 1e15
 """Thirty million years: what is farther from now is no time, whatever a clock may have said."""
@@ -19,4 +21,4 @@ def moment_words(time_s: float, form: str = DATE_AND_MINUTE) -> str:
     try:
         return time.strftime(form, time.localtime(time_s))
     except (OverflowError, ValueError, OSError):
-        return "an unknown time"
+        return tr("an unknown time")

@@ -20,9 +20,30 @@ from trainwiz.core.export.deepspeed_keys import (
 )
 from trainwiz.core.export.solved import mixed_precision, processes, solved
 from trainwiz.core.findings import Finding, Severity
+from trainwiz.core.language import mark, tr
 
 KEY = "engine.deepspeed_file"
 ADAMW_NAMES = ("adam", "adamw")
+NO_SCHEDULER = mark("none of DeepSpeed's")
+NONE, NOTHING = mark("none"), mark("nothing")
+MISMATCH: dict[tuple[bool, bool], str] = {
+    (True, True): mark(
+        "The DeepSpeed file has {place} {value} where the run has {wanted} ({key}); "
+        'write "auto" there or change the run.'
+    ),
+    (True, False): mark(
+        "The DeepSpeed file has {place} {value} where the run has {wanted} ({key}); write that there or change the run."
+    ),
+    (False, True): mark(
+        "The DeepSpeed file has no {place}, which counts as {value}, where the run has {wanted} ({key}); "
+        'write "auto" for it or change the run.'
+    ),
+    (False, False): mark(
+        "The DeepSpeed file has no {place}, which counts as {value}, where the run has {wanted} ({key}); "
+        "write that there or change the run."
+    ),
+}
+"""(whether the key is there, whether "auto" would be filled in) -> the sentence."""
 
 SCHEDULERS = ("WarmupLR", "WarmupDecayLR", "WarmupCosineLR")
 """DeepSpeed's schedulers (runtime/lr_schedules.py) that a `training.schedule` can mean."""
@@ -47,35 +68,81 @@ def problems(document: Mapping[str, Any], path: Path) -> list[Finding]:
     zero = document["zero_optimization"]
     found: list[Finding] = []
 
-    def say(words: str, severity: Severity = "error") -> None:
+    def say(message: str, severity: Severity = "error") -> None:
         code = "deepspeed_unknown_key" if severity == "warning" else "deepspeed_not_usable"
-        found.append(Finding(code, severity, KEY, f"The DeepSpeed file {path} {words}"))
+        found.append(Finding(code, severity, KEY, message))
 
     stage = zero.get("stage", 0)
     if not isinstance(stage, int) or isinstance(stage, bool) or stage not in (1, 2, 3):
-        shown = "no stage" if "stage" not in zero else f"stage {stage!r}"
-        say(f"has {shown} in `zero_optimization`, which shards nothing; write 1 or 2, or leave --deepspeed out.")
+        shown = tr("no stage") if "stage" not in zero else tr("stage {value}", value=repr(stage))
+        say(
+            tr(
+                "The DeepSpeed file {path} has {what} in `zero_optimization`, which shards nothing; "
+                "write 1 or 2, or leave --deepspeed out.",
+                path=path,
+                what=shown,
+            )
+        )
     for section in ("offload_optimizer", "offload_param"):
         if isinstance(zero.get(section), Mapping) and zero[section].get("device") == "nvme":
-            say(f"keeps {section} on NVMe, which trainwiz cannot plan; use the device cpu.")
+            say(
+                tr(
+                    "The DeepSpeed file {path} keeps {section} on NVMe, which trainwiz cannot plan; use the device cpu.",
+                    path=path,
+                    section=section,
+                )
+            )
     for name in sorted(MISPLACED & set(zero)):
-        say(f"has `{name}` inside `zero_optimization`, where DeepSpeed refuses it; move it out by one level.")
+        say(
+            tr(
+                "The DeepSpeed file {path} has `{name}` inside `zero_optimization`, where DeepSpeed refuses it; "
+                "move it out by one level.",
+                path=path,
+                name=name,
+            )
+        )
     for place in _autos(document, ""):
         if place not in FILLED_IN:
-            say(f'has "auto" for {place}, which nothing fills in; write a value or leave it out.')
+            say(
+                tr(
+                    'The DeepSpeed file {path} has "auto" for {place}, which nothing fills in; '
+                    "write a value or leave it out.",
+                    path=path,
+                    place=place,
+                )
+            )
     if document.get("train_batch_size") is None and document.get("train_micro_batch_size_per_gpu") is None:
-        say('names no batch; DeepSpeed needs "train_micro_batch_size_per_gpu": "auto".')
+        say(
+            tr(
+                'The DeepSpeed file {path} names no batch; DeepSpeed needs "train_micro_batch_size_per_gpu": "auto".',
+                path=path,
+            )
+        )
     kind = _at(document, "scheduler.type")
     if document.get("scheduler") is not None and kind not in SCHEDULERS:
-        say(f"has the scheduler {kind!r}; a run knows {', '.join(SCHEDULERS)}, or leave `scheduler` out.")
+        say(
+            tr(
+                "The DeepSpeed file {path} has the scheduler {kind}; a run knows {names}, or leave `scheduler` out.",
+                path=path,
+                kind=repr(kind),
+                names=", ".join(SCHEDULERS),
+            )
+        )
     for place, known in SECTION_KEYS.items():
         section = _at(document, place)
         unknown = set(section) - known - MISPLACED if isinstance(section, Mapping) else set()
         for name in sorted(map(str, unknown)):
             near = difflib.get_close_matches(name, known, n=1)
-            hint = f" Did you mean {near[0]}?" if near else ""
-            words = f"has `{name}` in `{place}`, which DeepSpeed {KNOWN_VERSION} does not know.{hint}"
-            say(words, "warning" if _newer_deepspeed() else "error")
+            message = tr(
+                "The DeepSpeed file {path} has `{name}` in `{place}`, which DeepSpeed {version} does not know.",
+                path=path,
+                name=name,
+                place=place,
+                version=KNOWN_VERSION,
+            )
+            if near:
+                message = tr("{message} Did you mean {guess}?", message=message, guess=near[0])
+            say(message, "warning" if _newer_deepspeed() else "error")
     return found
 
 
@@ -100,16 +167,8 @@ def mismatches(document: Mapping[str, Any], config: RunConfig) -> list[Finding]:
         value = expected.absent if stands is None else stands
         if value is None or value == "auto" or _same(value, expected.value):
             continue
-        what = f"has {expected.path} {value!r}"
-        change = 'write "auto" there'
-        if stands is None:
-            what, change = f"has no {expected.path}, which counts as {value!r},", 'write "auto" for it'
-        if expected.path not in FILLED_IN:
-            change = "write that there"
-        message = (
-            f"The DeepSpeed file {what} where the run has {expected.value!r} ({expected.key}); {change} "
-            "or change the run."
-        )
+        form = MISMATCH[stands is not None, expected.path in FILLED_IN]
+        message = tr(form, place=expected.path, value=_shown(value), wanted=_shown(expected.value), key=expected.key)
         severity: Severity = "warning" if stands is None and expected.absent_is_a_choice else "error"
         found.append(Finding("deepspeed_mismatch", severity, KEY, message))
     return found
@@ -122,7 +181,7 @@ def _expectations(document: Mapping[str, Any], config: RunConfig) -> Iterator[Ex
     yield Expected("train_micro_batch_size_per_gpu", micro, "batch.micro_batch_size")
     # accelerate's DeepSpeedPlugin writes 1 where the key is missing.
     yield Expected("gradient_accumulation_steps", accumulation, "batch.gradient_accumulation_steps", absent=1)
-    yield Expected("train_batch_size", micro * accumulation * processes(config), "the effective batch")
+    yield Expected("train_batch_size", micro * accumulation * processes(config), tr("the effective batch"))
     # DeepSpeed clips nothing by itself, and the Trainer leaves clipping to it.
     yield Expected("gradient_clipping", training.max_grad_norm, "training.max_grad_norm", 0.0, absent_is_a_choice=True)
     mixed = mixed_precision(config)
@@ -141,12 +200,13 @@ def _optimizer(document: Mapping[str, Any], config: RunConfig) -> Iterator[Expec
     kind = str(_at(document, "optimizer.type"))
     if not adamw or kind.lower() not in ADAMW_NAMES:
         wanted = "AdamW" if adamw else config.engine.optimizer
-        yield Expected("optimizer.type", wanted, "engine.optimizer", absent="none")
+        yield Expected("optimizer.type", wanted, "engine.optimizer", absent=NONE)
         return
     torch_adam = _at(document, "optimizer.params.torch_adam") is True
     betas = [training.adam_beta1, training.adam_beta2]
     yield Expected("optimizer.params.lr", training.learning_rate, "training.learning_rate", absent=1e-3)
-    yield Expected("optimizer.params.betas", betas, "training.adam_beta1 and training.adam_beta2", absent=[0.9, 0.999])
+    both = tr("{first} and {second}", first="training.adam_beta1", second="training.adam_beta2")
+    yield Expected("optimizer.params.betas", betas, both, absent=[0.9, 0.999])
     yield Expected("optimizer.params.eps", training.adam_epsilon, "training.adam_epsilon", absent=1e-8)
     # torch's AdamW decays by 0.01 when it is told nothing, DeepSpeed's own by nothing.
     decay = 0.01 if torch_adam else 0.0
@@ -161,22 +221,23 @@ def _scheduler(document: Mapping[str, Any], config: RunConfig) -> Iterator[Expec
     kind = _at(document, "scheduler.type")
     wanted = scheduler_of(config)
     if kind in SCHEDULERS:
-        yield Expected("scheduler.type", wanted, "training.schedule and training.final_learning_rate")
+        both = tr("{first} and {second}", first="training.schedule", second="training.final_learning_rate")
+        yield Expected("scheduler.type", wanted, both)
     # What transformers compares, whatever the kind; DeepSpeed's defaults matter only where the kind is right.
     right = kind == wanted
     if kind != "WarmupCosineLR":
-        yield Expected("scheduler.params.warmup_min_lr", 0, "the start of the warm-up")
+        yield Expected("scheduler.params.warmup_min_lr", 0, tr("the start of the warm-up"))
         yield Expected("scheduler.params.warmup_max_lr", peak, "training.learning_rate")
     warmup = training.warmup if training.warmup >= 1 else None if steps is None else training.warmup * steps
     if warmup is not None:
         count = max(1, math.ceil(warmup))
         yield Expected("scheduler.params.warmup_num_steps", count, "training.warmup", absent=1000 if right else None)
         if count > 1 and right:
-            yield Expected("scheduler.params.warmup_type", "linear", "the shape of the warm-up", absent="log")
+            yield Expected("scheduler.params.warmup_type", "linear", tr("the shape of the warm-up"), absent="log")
     if steps is not None:
         given = right and kind != "WarmupLR"
         yield Expected(
-            "scheduler.params.total_num_steps", steps, "training.max_steps", absent="nothing" if given else None
+            "scheduler.params.total_num_steps", steps, "training.max_steps", absent=NOTHING if given else None
         )
     if right and kind == "WarmupCosineLR":
         yield Expected("scheduler.params.cos_min_ratio", final / peak, "training.final_learning_rate", absent=1e-4)
@@ -190,11 +251,16 @@ def scheduler_of(config: RunConfig) -> str:
         return "WarmupLR"
     if schedule == "cosine":
         return "WarmupCosineLR"
-    return "WarmupDecayLR" if final == 0 else "none of DeepSpeed's"
+    return "WarmupDecayLR" if final == 0 else NO_SCHEDULER
 
 
 def _same(found: Any, wanted: Any) -> bool:
     return bool(found == wanted) and isinstance(found, bool) == isinstance(wanted, bool)
+
+
+def _shown(value: Any) -> str:
+    """As in the file; our own words for what is not there are translated."""
+    return repr(tr(value) if value in (NO_SCHEDULER, NONE, NOTHING) else value)
 
 
 def _autos(node: Mapping[str, Any], prefix: str) -> Iterator[str]:

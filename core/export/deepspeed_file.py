@@ -13,6 +13,7 @@ from trainwiz.core.errors import UsageError, usage_error
 from trainwiz.core.export.deepspeed_check import KEY, mismatches, problems
 from trainwiz.core.findings import Finding
 from trainwiz.core.json_text import parse_json
+from trainwiz.core.language import tr
 
 STRATEGIES: dict[int, Strategy] = {1: "zero1", 2: "zero2", 3: "zero3"}
 
@@ -56,7 +57,7 @@ def settled_by_file(config: RunConfig) -> RunConfig:
             if document[name].get("enabled") is True:
                 values["engine.precision"] = name
     values = {key: value for key, value in values.items() if config.origin(key).origin != "you"}
-    return config.with_values(values, "solved", dict.fromkeys(values, "as your DeepSpeed file says"))
+    return config.with_values(values, "solved", dict.fromkeys(values, tr("as your DeepSpeed file says")))
 
 
 def deepspeed_file_findings(config: RunConfig) -> tuple[Finding, ...]:
@@ -92,9 +93,11 @@ def _text(path: Path) -> str:
     try:
         return path.read_bytes().decode("utf-8")
     except OSError as error:
-        raise usage_error("missing_file", KEY, f"The DeepSpeed file {path} cannot be read: {error.strerror}.") from None
+        message = tr("The DeepSpeed file {path} cannot be read: {reason}.", path=path, reason=error.strerror)
+        raise usage_error("missing_file", KEY, message) from None
     except UnicodeDecodeError:
-        raise usage_error("broken_file", KEY, f"The DeepSpeed file {path} is not UTF-8 text.") from None
+        message = tr("The DeepSpeed file {path} is not UTF-8 text.", path=path)
+        raise usage_error("broken_file", KEY, message) from None
 
 
 def _parsed(text: str, path: Path) -> dict[str, Any]:
@@ -102,16 +105,28 @@ def _parsed(text: str, path: Path) -> dict[str, Any]:
         document = parse_json(text)
         twice = _repeated_key(text)
     except json.JSONDecodeError as error:
-        comment = " DeepSpeed takes no comments: remove them." if _looks_commented(text, error.pos) else ""
-        message = f"{path}, line {error.lineno}, column {error.colno}: this is not valid JSON ({error.msg}).{comment}"
+        message = tr(
+            "{path}, line {line}, column {column}: this is not valid JSON ({reason}).",
+            path=path,
+            line=error.lineno,
+            column=error.colno,
+            reason=error.msg,
+        )
+        if _looks_commented(text, error.pos):
+            message = tr("{message} DeepSpeed takes no comments: remove them.", message=message)
         raise usage_error("broken_file", KEY, message) from None
     except ValueError as error:
-        raise usage_error("broken_file", KEY, f"The DeepSpeed file {path} cannot be read: {error}.") from None
+        message = tr("The DeepSpeed file {path} cannot be read: {reason}.", path=path, reason=error)
+        raise usage_error("broken_file", KEY, message) from None
     if twice is not None:
-        message = f"The DeepSpeed file {path} has {twice!r} twice in one section, which DeepSpeed refuses; keep one."
+        message = tr(
+            "The DeepSpeed file {path} has {name} twice in one section, which DeepSpeed refuses; keep one.",
+            path=path,
+            name=repr(twice),
+        )
         raise usage_error("broken_file", KEY, message)
     if not isinstance(document, dict) or not isinstance(document.get("zero_optimization"), dict):
-        message = f"The DeepSpeed file {path} has no `zero_optimization` section, which accelerate needs."
+        message = tr("The DeepSpeed file {path} has no `zero_optimization` section, which accelerate needs.", path=path)
         raise usage_error("broken_file", KEY, message)
     return document
 
@@ -146,12 +161,16 @@ def _other_strategy(document: Mapping[str, Any], config: RunConfig) -> list[Find
     wanted, planned = strategy_of(document), (config.engine.strategy, config.engine.offload)
     if config.engine.strategy is None or wanted == planned:
         return []
-    message = (
-        f"The DeepSpeed file is {_words(*wanted)} where the run has {_words(*planned)} (engine.strategy and "
-        "engine.offload); leave these out, or change the file."
+    message = tr(
+        "The DeepSpeed file is {wanted} where the run has {planned} (engine.strategy and "
+        "engine.offload); leave these out, or change the file.",
+        wanted=_words(*wanted),
+        planned=_words(*planned),
     )
     return [Finding("deepspeed_mismatch", "error", KEY, message)]
 
 
 def _words(strategy: str | None, offload: str) -> str:
-    return f"{strategy} without offload" if offload == "none" else f"{strategy} with offload {offload}"
+    if offload == "none":
+        return tr("{strategy} without offload", strategy=strategy)
+    return tr("{strategy} with offload {offload}", strategy=strategy, offload=offload)

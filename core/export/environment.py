@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from trainwiz.core.config.keys import ENVIRONMENT
 from trainwiz.core.config.run import RunConfig
 from trainwiz.core.export.solved import processes, runs_on_cpu, uses_deepspeed
+from trainwiz.core.language import mark, tr
 from trainwiz.core.run.folder import TENSORBOARD_LOGS
 
 MOST_THREADS = 16
@@ -17,7 +18,12 @@ MOST_THREADS = 16
 SHUTDOWN_TIMEOUT_S = 24 * 3600
 """torchrun kills workers 30 s after SIGTERM; a step with hundreds of accumulations takes longer to end in a checkpoint."""
 
-WHO: dict[str, str] = {"you": "your choice", "profile": "from the profile", "detected": "detected", "solved": "solved"}
+WHO: dict[str, str] = {
+    "you": mark("your choice"),
+    "profile": mark("from the profile"),
+    "detected": mark("detected"),
+    "solved": mark("solved"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,19 +68,21 @@ def visible_gpus(config: RunConfig) -> str | None:
 
 def _of_every_run(config: RunConfig) -> Iterator[Variable]:
     yield Variable(
-        "CUDA_DEVICE_ORDER", "PCI_BUS_ID", "CUDA's own order differs from the driver's, which names the GPUs elsewhere"
+        "CUDA_DEVICE_ORDER",
+        "PCI_BUS_ID",
+        tr("CUDA's own order differs from the driver's, which names the GPUs elsewhere"),
     )
     yield Variable(
         "OMP_WAIT_POLICY",
         "PASSIVE",
-        "threads that spin while they wait slow a step fortyfold once anything else wants the cores",
+        tr("threads that spin while they wait slow a step fortyfold once anything else wants the cores"),
     )
-    yield Variable("TENSORBOARD_LOGGING_DIR", TENSORBOARD_LOGS, "the logs of the run stay in its folder")
-    yield Variable("TOKENIZERS_PARALLELISM", "false", "the loader's processes are the parallelism")
+    yield Variable("TENSORBOARD_LOGGING_DIR", TENSORBOARD_LOGS, tr("the logs of the run stay in its folder"))
+    yield Variable("TOKENIZERS_PARALLELISM", "false", tr("the loader's processes are the parallelism"))
     yield Variable(
         "TORCH_ELASTIC_SHUTDOWN_TIMEOUT",
         str(SHUTDOWN_TIMEOUT_S),
-        "torchrun would kill the training 30 s after a stop, before its checkpoint is written",
+        tr("torchrun would kill the training 30 s after a stop, before its checkpoint is written"),
     )
     gpus = visible_gpus(config)
     if gpus is not None:
@@ -83,21 +91,22 @@ def _of_every_run(config: RunConfig) -> Iterator[Variable]:
         yield Variable(
             "OMP_NUM_THREADS",
             str(cpu_threads(config)),
-            "accelerate passes its number of threads on, but not to DeepSpeed",
+            tr("accelerate passes its number of threads on, but not to DeepSpeed"),
         )
         if runs_on_cpu(config):
-            yield Variable("DS_ACCELERATOR", "cpu", "DeepSpeed computes on the CPU")
+            yield Variable("DS_ACCELERATOR", "cpu", tr("DeepSpeed computes on the CPU"))
 
 
 def _gpu_reason(config: RunConfig) -> str:
     if runs_on_cpu(config):
-        return "the run is planned for the CPU"
+        return tr("the run is planned for the CPU")
     if config.engine.gpus:
-        return "the GPUs of the run (engine.gpus)"
-    return "a process that sees several GPUs is wrapped in nn.DataParallel, which multiplies the batch"
+        return tr("the GPUs of the run (engine.gpus)")
+    return tr("a process that sees several GPUs is wrapped in nn.DataParallel, which multiplies the batch")
 
 
 def _chosen(config: RunConfig, name: str) -> str:
     origin = config.origins.get(f"{ENVIRONMENT}.{name}") or config.origins.get(ENVIRONMENT)
-    who = WHO.get(origin.origin, "") if origin else "changed by hand"
-    return ": ".join(part for part in (who, origin.reason if origin else "") if part)
+    who = tr(WHO.get(origin.origin, "")) if origin else tr("changed by hand")
+    reason = origin.reason if origin else ""
+    return tr("{who}: {reason}", who=who, reason=reason) if who and reason else who or reason

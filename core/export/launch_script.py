@@ -7,21 +7,21 @@ from collections.abc import Iterable
 
 from trainwiz.core.config.run import RunConfig
 from trainwiz.core.export.environment import cpu_threads, launch_environment, run_variables
+from trainwiz.core.language import tr
 from trainwiz.core.plain import plain_text
 from trainwiz.core.run.folder import ACCELERATE_YAML
 
 __all__ = ["launch_command", "launch_environment", "launch_script"]
 
 TRAINING_MODULE = "trainwiz.core.training"
+EXAMPLE = "./launch.sh --resume checkpoint-500"
 
-NOT_HERE = """\
-[ -f run.yaml ] || { echo "launch.sh: run.yaml is not beside it; start it in its run folder" >&2; exit 2; }"""
-
-NO_ACCELERATE = """\
-if ! command -v accelerate >/dev/null 2>&1; then
-    echo "launch.sh: accelerate is not on PATH; activate the environment that has trainwiz" >&2
-    exit 127
-fi"""
+STOP = """\
+stop() {
+    printf '%s\\n' "launch.sh: $2" >&2
+    exit "$1"
+}"""
+"""The sentence is an argument in single quotes: no letter of it is code, in whatever language it is."""
 
 
 def launch_command(config: RunConfig) -> list[str]:
@@ -52,16 +52,21 @@ def launch_script(config: RunConfig, needs: Iterable[tuple[str, str]] = ()) -> s
     """
     lines = [
         "#!/bin/sh",
-        f"# trainwiz run {_comment(config.name)}: starts it by hand, without supervisor or monitor.",
-        "# Arguments are passed on, for example: ./launch.sh --resume checkpoint-500",
+        _comment(tr("trainwiz run {name}: starts it by hand, without supervisor or monitor.", name=config.name)),
+        _comment(tr("Arguments are passed on, for example: {command}", command=EXAMPLE)),
         "set -eu",
-        "# An exported CDPATH would lead a relative path elsewhere.",
+        _comment(tr("An exported CDPATH would lead a relative path elsewhere.")),
         'CDPATH=\'\' cd -- "$(dirname -- "$0")"',
-        NOT_HERE,
+        STOP,
+        _stop_unless("[ -f run.yaml ]", 2, tr("run.yaml is not beside it; start it in its run folder")),
         "",
         *_needs(list(needs)),
         *_exports(config),
-        NO_ACCELERATE,
+        _stop_unless(
+            "command -v accelerate >/dev/null 2>&1",
+            127,
+            tr("accelerate is not on PATH; activate the environment that has trainwiz"),
+        ),
         f'exec {shlex.join(launch_command(config))} "$@"',
     ]
     return "\n".join(lines) + "\n"
@@ -71,22 +76,23 @@ def _needs(needs: list[tuple[str, str]]) -> list[str]:
     if not needs:
         return []
     lines = [
-        "# What the run reads outside this folder; copied to another machine, the folder needs them there.",
-        "missing() {",
-        '    echo "launch.sh: $2 is not here ($1 in run.yaml); copy it there, or change $1" >&2',
-        "    exit 2",
-        "}",
+        _comment(tr("What the run reads outside this folder; copied to another machine, the folder needs them there."))
     ]
     for key, path in needs:
-        lines.append(f"[ -e {shlex.quote(path)} ] || missing {shlex.quote(key)} {shlex.quote(path)}")
+        message = tr("{path} is not here ({key} in run.yaml); copy it there, or change {key}", path=path, key=key)
+        lines.append(_stop_unless(f"[ -e {shlex.quote(path)} ]", 2, message))
     return [*lines, ""]
+
+
+def _stop_unless(test: str, code: int, message: str) -> str:
+    return f"{test} || stop {code} {shlex.quote(message)}"
 
 
 def _exports(config: RunConfig) -> list[str]:
     lines: list[str] = []
     for variable in run_variables(config):
-        reason = _comment(variable.reason)
-        lines.append(f"# {reason[:1].upper()}{reason[1:]}.")
+        reason = variable.reason
+        lines.append(_comment(tr("{sentence}.", sentence=f"{reason[:1].upper()}{reason[1:]}")))
         if variable.name == "CUDA_VISIBLE_DEVICES" and variable.value:
             gpus = variable.value if _plain(variable.value) else "0"
             lines.append(f': "${{CUDA_VISIBLE_DEVICES:={gpus}}}"; export CUDA_VISIBLE_DEVICES')
@@ -96,7 +102,7 @@ def _exports(config: RunConfig) -> list[str]:
 
 
 def _comment(text: str) -> str:
-    return plain_text(text)
+    return f"# {plain_text(text)}"
 
 
 def _plain(gpus: str) -> bool:

@@ -7,6 +7,7 @@ from typing import TypeVar
 from trainwiz.core.config.run import RunConfig
 from trainwiz.core.errors import CannotRunError
 from trainwiz.core.findings import Finding, Remedy
+from trainwiz.core.language import tr
 
 T = TypeVar("T")
 
@@ -24,8 +25,8 @@ def zero_stage(config: RunConfig) -> int | None:
     """The ZeRO stage, or None where DeepSpeed is not used. Raises CannotRunError for an engine that cannot be exported."""
     strategy = solved(config.engine.strategy, "engine.strategy")
     if strategy == "fsdp":
-        message = "engine.strategy fsdp cannot be exported by this version; zero2 shards as well."
-        remedy = Remedy("shard with ZeRO-2: --strategy zero2", changes={"engine.strategy": "zero2"})
+        message = tr("engine.strategy fsdp cannot be exported by this version; zero2 shards as well.")
+        remedy = Remedy(tr("shard with ZeRO-2: --strategy zero2"), changes={"engine.strategy": "zero2"})
         raise CannotRunError(Finding("unsupported_strategy", "error", "engine.strategy", message, (remedy,)))
     return ZERO_STAGES.get(strategy)
 

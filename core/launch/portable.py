@@ -12,6 +12,7 @@ from trainwiz.core.catalog.hub_cache import is_hub_id
 from trainwiz.core.catalog.models import load_models
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.samples import sample_path
+from trainwiz.core.language import tr
 from trainwiz.core.run.folder import DEEPSPEED_JSON
 
 TRAINED_TOKENIZER = "train"
@@ -62,11 +63,13 @@ def travel_notes(config: RunConfig, folder: Path) -> tuple[str, ...]:
     paths = [one for one in wanted if one.kind == "path"]
     if paths:
         listed = ", ".join(f"{one.name} ({one.key})" for one in paths)
-        notes.append(f"To start this folder elsewhere, take along what it reads from outside: {listed}.")
+        notes.append(
+            tr("To start this folder elsewhere, take along what it reads from outside: {names}.", names=listed)
+        )
     hub = [one for one in wanted if one.kind == "hub"]
     if hub:
         listed = ", ".join(f"{one.name} ({one.key})" for one in hub)
-        notes.append(f"The machine that starts it needs these from the hub or in its cache: {listed}.")
+        notes.append(tr("The machine that starts it needs these from the hub or in its cache: {names}.", names=listed))
     return tuple(notes)
 
 

@@ -16,6 +16,7 @@ from trainwiz.core.findings import Finding
 from trainwiz.core.history.planned import planned_fields
 from trainwiz.core.history.run import PLANNED
 from trainwiz.core.json_text import finite
+from trainwiz.core.language import tr
 from trainwiz.core.launch.portable import needed, relative_to_folder
 from trainwiz.core.launch.target import claim_folder, release_folder
 from trainwiz.core.plan.draft import choices_of
@@ -52,7 +53,7 @@ def prepare_run(plan: Plan, folder: Path | None = None) -> RunFolder:
         write_atomic(run.run_yaml, run_yaml_text(config))
     except OSError as error:
         release_folder(path, written, made)
-        message = f"The run folder {path} could not be written: {error.strerror or error}."
+        message = tr("The run folder {path} could not be written: {reason}.", path=path, reason=error.strerror or error)
         raise CannotRunError(Finding("output_not_writable", "error", str(path), message)) from error
     except BaseException:
         release_folder(path, written, made)

@@ -22,6 +22,7 @@ from trainwiz.core.export.launch_script import TRAINING_MODULE, launch_command
 from trainwiz.core.findings import Finding
 from trainwiz.core.history.planned import planned_fields
 from trainwiz.core.json_text import parse_json
+from trainwiz.core.language import tr
 from trainwiz.core.launch.portable import relative_to_folder
 from trainwiz.core.launch.prepare import run_yaml_text
 from trainwiz.core.launch.probe_config import measured_accumulation, probe_config, probe_order
@@ -171,18 +172,22 @@ class Probe:
 
     def _failure(self, lines: list[dict[str, Any]], problem: str) -> Finding:
         if not problem:
-            steps = measured_accumulation(self._plan)
-            message = (
-                f"Nothing was measured in {self._limit_s:.0f} s: it was still loading; give it longer (--seconds)."
+            seconds = f"{self._limit_s:.0f}"
+            message = tr(
+                "Nothing was measured in {seconds} s: it was still loading; give it longer (--seconds).",
+                seconds=seconds,
             )
             if any(line.get("event") == "ready" for line in lines):
-                message = (
-                    f"Nothing was measured in {self._limit_s:.0f} s: its first step was not done ({steps} micro-batches "
-                    f"of {self._plan.batch.micro_batch}); give it longer (--seconds), a smaller micro-batch "
-                    "(--micro-batch 1) or a shorter length (--length)."
+                message = tr(
+                    "Nothing was measured in {seconds} s: its first step was not done ({steps} micro-batches "
+                    "of {rows}); give it longer (--seconds), a smaller micro-batch "
+                    "(--micro-batch 1) or a shorter length (--length).",
+                    seconds=seconds,
+                    steps=measured_accumulation(self._plan),
+                    rows=self._plan.batch.micro_batch,
                 )
             return Finding("probe_too_slow", "error", "batch.micro_batch_size", message)
-        return Finding("probe_failed", "error", "bench", f"The probe failed: {problem}")
+        return Finding("probe_failed", "error", "bench", tr("The probe failed: {reason}", reason=problem))
 
     def _diagnosis(self) -> str:
         """Why the launcher ended with an error, in a sentence."""
@@ -201,7 +206,11 @@ class Probe:
 
 def _not_writable(error: OSError) -> Finding:
     place = tempfile.gettempdir()
-    message = f"The probe could not be started in {place}: {error.strerror or error}; name another folder in TMPDIR."
+    message = tr(
+        "The probe could not be started in {path}: {reason}; name another folder in TMPDIR.",
+        path=place,
+        reason=error.strerror or error,
+    )
     return Finding("probe_not_started", "error", place, message)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from trainwiz.core.errors import CannotRunError, UsageError
 from trainwiz.core.findings import Finding, Remedy
+from trainwiz.core.language import tr
 from trainwiz.core.plan.result import Plan
 
 NOT_OF_A_STEP = frozenset(
@@ -39,15 +40,18 @@ def _asked_wrongly(plan: Plan) -> Iterator[Finding]:
     if plan.machine.hypothetical:
         yield _finding(
             "machine",
-            "A probe measures this machine, and the plan is for another one: leave --gpu and its figures out.",
-            Remedy("a plan for the other machine needs no probe: trainwiz plan takes the same choices"),
+            tr("A probe measures this machine, and the plan is for another one: leave --gpu and its figures out."),
+            Remedy(tr("a plan for the other machine needs no probe: trainwiz plan takes the same choices")),
         )
     if plan.config.engine.nodes > 1:
-        nodes = plan.config.engine.nodes
-        yield _finding("engine.nodes", f"A probe measures one machine, and the plan has {nodes}: set engine.nodes=1.")
+        message = tr(
+            "A probe measures one machine, and the plan has {n}: set engine.nodes=1.", n=plan.config.engine.nodes
+        )
+        yield _finding("engine.nodes", message)
     if plan.work is None or not plan.work.model_config:
-        said = next((f" {one.message}" for one in plan.errors if one.where.startswith("model")), "")
-        yield _finding("model.name", f"What the model {plan.config.model.name} is made of is not known.{said}")
+        said = next((one.message for one in plan.errors if one.where.startswith("model")), "")
+        message = tr("What the model {name} is made of is not known.", name=plan.config.model.name)
+        yield _finding("model.name", tr("{message} {reason}", message=message, reason=said) if said else message)
 
 
 def _finding(where: str, message: str, *remedies: Remedy) -> Finding:

@@ -9,6 +9,7 @@ from typing import Any
 
 from trainwiz.core.history.measurement import Measurement, measurement_of
 from trainwiz.core.history.pace import Steps, steps_of
+from trainwiz.core.language import tr
 from trainwiz.core.launch.probe_order import ProbeOrder, Rows
 from trainwiz.core.telemetry.metrics import finite
 
@@ -99,7 +100,7 @@ def probe_result(
 def _so_far(trials: tuple[Trial, ...]) -> dict[str, Any]:
     """Of a search that had no time for its last word."""
     fitting = [trial.micro_batch for trial in trials if trial.fits]
-    return {"micro_batch": max(fitting), "why": "the time was up"} if fitting else {}
+    return {"micro_batch": max(fitting), "why": tr("the time was up")} if fitting else {}
 
 
 def _pace(order: ProbeOrder, steps: list[Mapping[str, Any]], warm: list[Mapping[str, Any]]) -> dict[str, Any]:

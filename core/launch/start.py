@@ -19,6 +19,7 @@ from trainwiz.core.diagnose import clean
 from trainwiz.core.errors import CannotRunError, UsageError, usage_error
 from trainwiz.core.export.launch_script import launch_command, launch_environment
 from trainwiz.core.findings import Finding
+from trainwiz.core.language import tr
 from trainwiz.core.run.folder import RUN_MARK_VARIABLE, SUPERVISOR_LOG, RunFolder
 from trainwiz.core.run.processid import this_process
 from trainwiz.core.run.registry import record_run
@@ -82,16 +83,26 @@ def read_run_config(folder: RunFolder) -> RunConfig:
         document = load_yaml(path.read_text(encoding="utf-8"))
         return RunConfig.model_validate(document)
     except FileNotFoundError:
-        raise usage_error("not_a_run", str(folder.path), f"{folder.path} is not a run: it holds no run.yaml.") from None
+        message = tr("{path} is not a run: it holds no run.yaml.", path=folder.path)
+        raise usage_error("not_a_run", str(folder.path), message) from None
     except OSError as error:
-        raise usage_error("broken_run_yaml", str(path), f"{path} cannot be read: {error.strerror}.") from None
+        message = tr("{path} cannot be read: {reason}.", path=path, reason=error.strerror)
+        raise usage_error("broken_run_yaml", str(path), message) from None
     except UnicodeDecodeError:
-        raise usage_error("broken_run_yaml", str(path), f"{path} is not UTF-8 text.") from None
+        raise usage_error("broken_run_yaml", str(path), tr("{path} is not UTF-8 text.", path=path)) from None
     except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "its text"
-        reason = getattr(error, "problem", None) or "it is not YAML"
-        raise usage_error("broken_run_yaml", str(path), f"{path} is broken at {where}: {reason}.") from None
+        place = getattr(error, "problem_mark", None)
+        reason = getattr(error, "problem", None) or tr("it is not YAML")
+        message = tr("{path} is broken: {reason}.", path=path, reason=reason)
+        if place:
+            message = tr(
+                "{path} is broken at line {line}, column {column}: {reason}.",
+                path=path,
+                line=place.line + 1,
+                column=place.column + 1,
+                reason=reason,
+            )
+        raise usage_error("broken_run_yaml", str(path), message) from None
     except pydantic.ValidationError as error:
         findings = [
             Finding("broken_run_yaml", "error", _key(item["loc"]), f"{path}, {_key(item['loc'])}: {item['msg']}.")
@@ -101,7 +112,7 @@ def read_run_config(folder: RunFolder) -> RunConfig:
 
 
 def _key(location: tuple[int | str, ...]) -> str:
-    return ".".join(map(str, location)) or "the document"
+    return ".".join(map(str, location)) or tr("the document")
 
 
 def start_keeper(folder: RunFolder, order: StartOrder) -> dict[str, Any]:
@@ -121,14 +132,15 @@ def start_keeper(folder: RunFolder, order: StartOrder) -> dict[str, Any]:
                 start_new_session=True,
             )
     except OSError as error:
-        return {"error": "keeper_failed", "message": f"The run could not be started: {error}."}
+        return {"error": "keeper_failed", "message": tr("The run could not be started: {reason}.", reason=error)}
     said, _ = keeper.communicate(order.to_text().encode())
     try:
         answer = json.loads(said)
         return answer if isinstance(answer, dict) else {}
     except ValueError:
         last = _last_line(log_path)
-        message = f"The keeper of the run did not start ({last or 'it said nothing'}). See {log_path}."
+        reason = last or tr("it said nothing")
+        message = tr("The keeper of the run did not start ({reason}). See {path}.", reason=reason, path=log_path)
         return {"error": "keeper_failed", "message": message}
 
 

@@ -8,6 +8,7 @@ import time
 
 from trainwiz.core.errors import CannotRunError
 from trainwiz.core.findings import Finding
+from trainwiz.core.language import tr
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.names import name_for_commands
 from trainwiz.core.run.processid import machine_identity
@@ -29,7 +30,9 @@ def stop_run(folder: RunFolder, *, now: bool = False, wait_s: float | None = Non
         return state
     if state.machine != machine_identity():
         command = f"trainwiz runs stop {name_for_commands(folder.path)}"
-        message = f"{folder.path.name} runs on {state.host}; stop it there: {command}"
+        message = tr(
+            "{name} runs on {host}; stop it there: {command}", name=folder.path.name, host=state.host, command=command
+        )
         raise CannotRunError(Finding("run_elsewhere", "error", str(folder.path), message))
     if now:
         _send(state, signal.SIGUSR1)
@@ -52,5 +55,5 @@ def _send(state: RunState, number: int) -> None:
     except ProcessLookupError:
         return
     except PermissionError:
-        message = f"{state.name} belongs to another user; only that user can stop it."
+        message = tr("{name} belongs to another user; only that user can stop it.", name=state.name)
         raise CannotRunError(Finding("not_your_run", "error", state.name, message)) from None

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from trainwiz.core.errors import CannotRunError, TrainwizError, UsageError
 from trainwiz.core.findings import Finding, Remedy
+from trainwiz.core.language import tr
 from trainwiz.core.run.lock import LOCK_FILE
 
-ELSEWHERE = Remedy("Choose a folder on another disk with --output-dir.")
 IGNORED = frozenset({"lost+found"})
 """What a file system puts into its own top folder."""
 
@@ -63,14 +63,18 @@ def _refuse_what_is_there(folder: Path) -> None:
         return
     except NotADirectoryError:
         blocker = next((path for path in (folder, *folder.parents) if path.exists()), folder)
-        raise _usage("output_not_a_folder", folder, f"{blocker} is a file; a run needs a folder.") from None
+        raise _usage(
+            "output_not_a_folder", folder, tr("{path} is a file; a run needs a folder.", path=blocker)
+        ) from None
     except PermissionError:
-        raise CannotRunError(_finding("output_not_writable", folder, f"{folder} may not be read by you.")) from None
+        message = tr("{path} may not be read by you.", path=folder)
+        raise CannotRunError(_finding("output_not_writable", folder, message)) from None
     if "run.yaml" in entries:
-        message = f"{folder} holds a run already. Go on with it: trainwiz --resume --output-dir {folder}"
+        message = tr("{path} holds a run already. Go on with it: trainwiz --resume --output-dir {path}", path=folder)
         raise _usage("output_not_empty", folder, message)
     if entries:
-        raise _usage("output_not_empty", folder, f"{folder} is not empty; nothing is ever overwritten. Name a new one.")
+        message = tr("{path} is not empty; nothing is ever overwritten. Name a new one.", path=folder)
+        raise _usage("output_not_empty", folder, message)
 
 
 def _shortage(folder: Path, needed_bytes: int) -> Finding | None:
@@ -81,11 +85,14 @@ def _shortage(folder: Path, needed_bytes: int) -> Finding | None:
         return None
     if free >= needed_bytes:
         return None
-    message = (
-        f"The disk of {place} has {_gib(free)} free; the run needs {_gib(needed_bytes)} for checkpoints and model."
+    message = tr(
+        "The disk of {path} has {free} free; the run needs {needed} for checkpoints and model.",
+        path=place,
+        free=_gib(free),
+        needed=_gib(needed_bytes),
     )
-    keep = Remedy("Keep fewer checkpoints.", changes={"checkpoint.keep": 1})
-    return Finding("disk_too_small", "error", str(folder), message, (ELSEWHERE, keep))
+    keep = Remedy(tr("Keep fewer checkpoints."), changes={"checkpoint.keep": 1})
+    return Finding("disk_too_small", "error", str(folder), message, (_elsewhere(), keep))
 
 
 def _write_probe(folder: Path) -> None:
@@ -102,22 +109,30 @@ def _write_probe(folder: Path) -> None:
 
 def _refusal(folder: Path, error: OSError) -> TrainwizError:
     if error.errno == errno.EEXIST:
-        return _usage("output_taken", folder, f"Another start has just taken {folder}. Name a new folder.")
+        return _usage(
+            "output_taken", folder, tr("Another start has just taken {path}. Name a new folder.", path=folder)
+        )
     if error.errno in (errno.ENOTDIR, errno.ENAMETOOLONG):
-        return _usage("output_not_a_folder", folder, f"{folder} cannot be a folder: {error.strerror}.")
+        message = tr("{path} cannot be a folder: {reason}.", path=folder, reason=error.strerror)
+        return _usage("output_not_a_folder", folder, message)
     reasons = {
-        errno.EROFS: ("output_read_only", "its disk is read-only"),
-        errno.EACCES: ("output_not_writable", "you may not write there"),
-        errno.EPERM: ("output_not_writable", "you may not write there"),
-        errno.ENOSPC: ("disk_full", "its disk is full"),
-        errno.EDQUOT: ("disk_full", "your disk quota is used up"),
+        errno.EROFS: ("output_read_only", tr("its disk is read-only")),
+        errno.EACCES: ("output_not_writable", tr("you may not write there")),
+        errno.EPERM: ("output_not_writable", tr("you may not write there")),
+        errno.ENOSPC: ("disk_full", tr("its disk is full")),
+        errno.EDQUOT: ("disk_full", tr("your disk quota is used up")),
     }
     code, reason = reasons.get(error.errno or 0, ("output_not_writable", error.strerror or str(error)))
-    return CannotRunError(_finding(code, folder, f"The run folder {folder} cannot be written: {reason}."))
+    message = tr("The run folder {path} cannot be written: {reason}.", path=folder, reason=reason)
+    return CannotRunError(_finding(code, folder, message))
 
 
 def _finding(code: str, folder: Path, message: str) -> Finding:
-    return Finding(code, "error", str(folder), message, (ELSEWHERE,))
+    return Finding(code, "error", str(folder), message, (_elsewhere(),))
+
+
+def _elsewhere() -> Remedy:
+    return Remedy(tr("Choose a folder on another disk with --output-dir."))
 
 
 def _usage(code: str, folder: Path, message: str) -> UsageError:

@@ -6,6 +6,7 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from trainwiz.core.language import mark, tr
 from trainwiz.core.run.checkpoints import list_checkpoints
 from trainwiz.core.run.folder import LAUNCH_SH, RunFolder, read_json
 from trainwiz.core.run.names import name_for_commands
@@ -15,7 +16,12 @@ from trainwiz.core.run.status import ENDED
 if TYPE_CHECKING:
     from trainwiz.core.telemetry.snapshot import Action, Snapshot
 
-NOUNS: dict[str, str] = {"stop": "stop the run", "stop_now": "stop the run", "resume": "go on with the run"}
+READ_ONLY: dict[str, str] = {
+    "stop": mark("This monitor is read-only: open it without --readonly to stop the run."),
+    "stop_now": mark("This monitor is read-only: open it without --readonly to stop the run."),
+    "resume": mark("This monitor is read-only: open it without --readonly to go on with the run."),
+    "note": mark("This monitor is read-only: open it without --readonly to write a note."),
+}
 
 
 def allowed(state: RunState) -> frozenset[Action]:
@@ -34,20 +40,23 @@ def allowed(state: RunState) -> frozenset[Action]:
 def why_not(action: Action, snapshot: Snapshot | None, *, readonly: bool = False) -> str:
     """One sentence that says why `action` cannot be done from here; empty where it can."""
     if readonly and action not in ("plan", "command"):
-        return f"This monitor is read-only: open it without --readonly to {NOUNS.get(action, 'write a note')}."
+        return tr(READ_ONLY.get(action, READ_ONLY["note"]))
     if snapshot is None:
-        return "The run is still being read."
+        return tr("The run is still being read.")
     if action in snapshot.actions:
         return ""
     if snapshot.replayed_s is not None:
-        return "This is a replay: the run has ended. Open it without --replay to act on it."
+        return tr("This is a replay: the run has ended. Open it without --replay to act on it.")
     if snapshot.source != "run":
-        return "This job was not started by trainwiz: it can be watched from here, and steered where it was started."
+        return tr(
+            "This job was not started by trainwiz: it can be watched from here, and steered where it was started."
+        )
+    status = tr(snapshot.status)
     if action in ("stop", "stop_now"):
-        return f"There is nothing to stop: the run is {snapshot.status}."
+        return tr("There is nothing to stop: the run is {status}.", status=status)
     if action == "resume" and snapshot.status == "prepared":
-        return f"This run was never started: `bash {LAUNCH_SH}` in its folder starts it."
-    return f"That cannot be done now: the run is {snapshot.status}."
+        return tr("This run was never started: `bash {script}` in its folder starts it.", script=LAUNCH_SH)
+    return tr("That cannot be done now: the run is {status}.", status=status)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +114,13 @@ def resume_start(folder: RunFolder) -> str:
     checkpoints = list_checkpoints(folder)
     complete = [found for found in checkpoints if found.problem is None]
     broken = [found.path.name for found in checkpoints if found.problem is not None]
-    aside = f" {', '.join(broken)} is not complete and will be set aside." if broken else ""
-    if not complete:
-        return f"There is no complete checkpoint: the training starts again from the beginning.{aside}"
-    return f"It goes on from {complete[-1].path.name} (step {complete[-1].step:,}).{aside}"
+    start = tr("There is no complete checkpoint: the training starts again from the beginning.")
+    if complete:
+        newest = complete[-1]
+        start = tr("It goes on from {name} (step {step}).", name=newest.path.name, step=f"{newest.step:,}")
+    if not broken:
+        return start
+    return tr("{start} {names} is not complete and will be set aside.", start=start, names=", ".join(broken))
 
 
 def resume(folder: RunFolder) -> None:
@@ -127,15 +139,15 @@ def commands_of(folder: RunFolder, actions: frozenset[Action]) -> dict[str, str]
     script = folder.file(LAUNCH_SH)
     commands = {}
     if script.is_file():
-        commands["the training by hand"] = f"bash {shlex.quote(str(script.resolve()))}"
+        commands[tr("the training by hand")] = f"bash {shlex.quote(str(script.resolve()))}"
     launch = launch_line(folder)
     if launch:
-        commands["what that runs"] = f"cd {shlex.quote(str(folder.path.resolve()))} && {launch}"
+        commands[tr("what that runs")] = f"cd {shlex.quote(str(folder.path.resolve()))} && {launch}"
     if "resume" in actions:
-        commands["go on with it"] = f"trainwiz runs resume {name}"
+        commands[tr("go on with it")] = f"trainwiz runs resume {name}"
     if "stop" in actions:
-        commands["stop it"] = f"trainwiz runs stop {name}"
-    commands["watch it"] = f"trainwiz monitor {name}"
+        commands[tr("stop it")] = f"trainwiz runs stop {name}"
+    commands[tr("watch it")] = f"trainwiz monitor {name}"
     return commands
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwiz.core.json_text import parse_json
+from trainwiz.core.language import tr
 from trainwiz.core.run.folder import RunFolder
 
 CHECKPOINT_NAME = re.compile(r"checkpoint-(\d+)")
@@ -64,7 +65,7 @@ def inspect_checkpoint(path: Path) -> Checkpoint:
         step = document["global_step"]
         return Checkpoint(path, step, modified_s, _problem(path))
     except OSError as error:
-        return Checkpoint(path, step, 0.0, f"it cannot be read: {error.strerror}")
+        return Checkpoint(path, step, 0.0, tr("it cannot be read: {reason}", reason=error.strerror))
 
 
 def set_aside(checkpoint: Checkpoint, prefix: str) -> Path:
@@ -81,11 +82,11 @@ def _trainer_state(path: Path) -> dict[str, Any] | str:
     try:
         document = parse_json(path.read_bytes())
     except FileNotFoundError:
-        return "trainer_state.json is missing: the save was cut short"
+        return tr("{name} is missing: the save was cut short", name="trainer_state.json")
     except ValueError:
-        return "trainer_state.json is not whole"
+        return tr("{name} is not whole", name="trainer_state.json")
     if not isinstance(document, dict) or not isinstance(document.get("global_step"), int):
-        return "trainer_state.json names no step"
+        return tr("{name} names no step", name="trainer_state.json")
     return document
 
 
@@ -99,9 +100,9 @@ def _problem(path: Path) -> str | None:
     if deepspeed:
         return _deepspeed_problem(path)
     if not any(name.startswith("optimizer") for name in names):
-        return "the state of the optimizer is missing"
+        return tr("the state of the optimizer is missing")
     if "scheduler.pt" not in names:
-        return "scheduler.pt is missing"
+        return tr("{name} is missing", name="scheduler.pt")
     return None
 
 
@@ -116,11 +117,11 @@ def _weights_problem(path: Path, names: set[str]) -> str | None:
             if missing:
                 return missing
     if "adapter_config.json" in names and not names & ADAPTER_WEIGHTS:
-        return "the weights of the adapter are missing"
+        return tr("the weights of the adapter are missing")
     weights = [name for name in names if name.endswith(".safetensors") or name in PICKLED_WEIGHTS]
     folders = any(name.startswith("pytorch_model_fsdp") for name in names)
     if not weights and not folders and "latest" not in names:
-        return "the weights are missing"
+        return tr("the weights are missing")
     return None
 
 
@@ -132,10 +133,10 @@ def _description_problem(path: Path, names: set[str]) -> str | None:
     try:
         document = parse_json((path / description).read_bytes())
     except FileNotFoundError:
-        return f"{description} is missing"
+        return tr("{name} is missing", name=description)
     except ValueError:
-        return f"{description} is not whole"
-    return None if isinstance(document, dict) else f"{description} holds no settings"
+        return tr("{name} is not whole", name=description)
+    return None if isinstance(document, dict) else tr("{name} holds no settings", name=description)
 
 
 def safetensors_problem(path: Path) -> str | None:
@@ -148,18 +149,20 @@ def safetensors_problem(path: Path) -> str | None:
     with path.open("rb") as file:
         start = file.read(8)
         if len(start) < 8:
-            return f"{path.name} is empty or cut off"
+            return tr("{name} is empty or cut off", name=path.name)
         (length,) = struct.unpack("<Q", start)
         if length > min(size - 8, LONGEST_SAFETENSORS_HEADER_BYTES):
-            return f"{path.name} is cut off"
+            return tr("{name} is cut off", name=path.name)
         try:
             header = parse_json(file.read(length))
             ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
             expected = 8 + length + max(ends, default=0)
         except (ValueError, LookupError, TypeError, AttributeError):
-            return f"{path.name} has no readable header"
+            return tr("{name} has no readable header", name=path.name)
     if size != expected:
-        return f"{path.name} has {size:,} bytes instead of {expected:,}"
+        return tr(
+            "{name} has {size} bytes instead of {expected}", name=path.name, size=f"{size:,}", expected=f"{expected:,}"
+        )
     return None
 
 
@@ -167,15 +170,17 @@ def _missing_shards(path: Path) -> str | None:
     try:
         shards = set(parse_json(path.read_bytes())["weight_map"].values())
     except (ValueError, LookupError, TypeError, AttributeError):
-        return f"{path.name} is not whole"
+        return tr("{name} is not whole", name=path.name)
     missing = sorted(str(shard) for shard in shards if not (path.parent / str(shard)).is_file())
-    return f"{missing[0]} is missing ({len(missing)} of {len(shards)} parts)" if missing else None
+    if not missing:
+        return None
+    return tr("{name} is missing ({n} of {of} parts)", name=missing[0], n=len(missing), of=len(shards))
 
 
 def _torch_files_problem(path: Path, names: set[str]) -> str | None:
     for name in sorted(names):
         if name.endswith((".pt", ".pth")) or name in (*PICKLED_WEIGHTS, "optimizer.bin"):
-            problem = _zip_problem(path / name)
+            problem = _zip_problem(path / name, name)
             if problem:
                 return problem
     return None
@@ -185,9 +190,9 @@ def _random_state_problem(path: Path, names: set[str]) -> str | None:
     ranks = sorted(int(name[10:-4]) for name in names if re.fullmatch(r"rng_state_\d+\.pth", name))
     count = saved_by(path)
     if count == 1 and "rng_state.pth" not in names:
-        return "the random state is missing"
+        return tr("the random state is missing")
     if (ranks or count > 1) and ranks != list(range(count or len(ranks))):
-        return "the random state of a rank is missing"
+        return tr("the random state of a rank is missing")
     return None
 
 
@@ -201,29 +206,29 @@ def saved_by(path: Path) -> int:
     return count if isinstance(count, int) and count > 0 else 0
 
 
-def _zip_problem(path: Path) -> str | None:
+def _zip_problem(path: Path, name: str) -> str | None:
     # torch.save writes an uncompressed zip whose directory comes last: a file that was cut off has none.
     try:
         with zipfile.ZipFile(path) as archive:
             end = max((entry.header_offset + entry.compress_size for entry in archive.infolist()), default=0)
     except (zipfile.BadZipFile, ValueError, struct.error):
-        return f"{path.name} is cut off"
-    return f"{path.name} is cut off" if end == 0 or end > path.stat().st_size else None
+        return tr("{name} is cut off", name=name)
+    return tr("{name} is cut off", name=name) if end == 0 or end > path.stat().st_size else None
 
 
 def _deepspeed_problem(path: Path) -> str | None:
     tag = (path / "latest").read_text(encoding="utf-8", errors="replace").strip()
     folder = path / tag
     if not tag or Path(tag).name != tag or not folder.is_dir():
-        return f"DeepSpeed's folder {tag!r} is missing"
+        return tr("DeepSpeed's folder {name} is missing", name=repr(tag))
     files = sorted(entry.name for entry in folder.iterdir())
     for name in files:
-        problem = _zip_problem(folder / name) if name.endswith(".pt") else None
+        problem = _zip_problem(folder / name, f"{tag}/{name}") if name.endswith(".pt") else None
         if problem:
-            return f"{tag}/{problem}"
+            return problem
     if not any(name.endswith("model_states.pt") for name in files):
-        return f"the model's states in {tag} are missing"
+        return tr("the model's states in {name} are missing", name=tag)
     ranks = sorted({int(rank) for name in files for rank in re.findall(r"rank_(\d+)_mp_rank_\d+_optim_states", name)})
     if not any("optim_states" in name for name in files) or ranks != list(range(saved_by(path) or len(ranks))):
-        return f"the optimizer's states of a rank in {tag} are missing"
+        return tr("the optimizer's states of a rank in {name} are missing", name=tag)
     return None

@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 from trainwiz.core.config.yaml_text import load_yaml
 from trainwiz.core.errors import usage_error
+from trainwiz.core.language import mark, tr
 from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.run.listing import summarize_run
 from trainwiz.core.run.state import read_state
@@ -15,16 +16,16 @@ LEFT_OUT = ("origins", "name", "schema_version")
 ABSENT = None
 
 RESULTS: tuple[tuple[str, str], ...] = (
-    ("status", "status"),
-    ("step", "step"),
-    ("max_steps", "of steps"),
-    ("first_loss", "first loss"),
-    ("last_loss", "last loss"),
-    ("eval_loss", "evaluation loss"),
-    ("eval_perplexity", "perplexity"),
+    ("status", mark("status")),
+    ("step", mark("step")),
+    ("max_steps", mark("of steps")),
+    ("first_loss", mark("first loss")),
+    ("last_loss", mark("last loss")),
+    ("eval_loss", mark("evaluation loss")),
+    ("eval_perplexity", mark("perplexity")),
     ("eval_bleu", "BLEU"),
-    ("duration_s", "seconds"),
-    ("engine", "engine"),
+    ("duration_s", mark("seconds")),
+    ("engine", mark("engine")),
 )
 
 
@@ -34,7 +35,7 @@ def compare_runs(folders: list[RunFolder]) -> dict[str, Any]:
     Raises UsageError for fewer than two runs and for a run.yaml that cannot be read.
     """
     if len(folders) < 2:
-        raise usage_error("too_few_runs", "runs", "Name two runs or more to compare.")
+        raise usage_error("too_few_runs", "runs", tr("Name two runs or more to compare."))
     settings = [_settings(folder) for folder in folders]
     keys = list(dict.fromkeys(key for one in settings for key in one))
     rows = {key: [one.get(key, ABSENT) for one in settings] for key in keys}
@@ -52,7 +53,8 @@ def _settings(folder: RunFolder) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError, yaml.YAMLError):
         document = None
     if not isinstance(document, dict):
-        raise usage_error("broken_run_yaml", str(folder.run_yaml), f"{folder.run_yaml} cannot be read as YAML.")
+        message = tr("{path} cannot be read as YAML.", path=folder.run_yaml)
+        raise usage_error("broken_run_yaml", str(folder.run_yaml), message)
     return _flat({key: value for key, value in document.items() if key not in LEFT_OUT}, "")
 
 

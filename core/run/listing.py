@@ -11,6 +11,7 @@ from typing import Any
 
 from trainwiz.core.errors import usage_error
 from trainwiz.core.json_text import parse_json
+from trainwiz.core.language import tr
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.names import DEFAULT_ROOT
 from trainwiz.core.run.state import read_state
@@ -123,11 +124,22 @@ def find_run(text: str, root: Path = DEFAULT_ROOT, *, whole: bool = False) -> Ru
         return RunFolder(root / matches[0])
     if len(matches) > 1:
         shown = ", ".join(matches[:5]) + (", ..." if len(matches) > 5 else "")
-        raise usage_error("ambiguous_run", text, f"{text!r} fits {len(matches)} runs: {shown}. Give more of the name.")
+        message = tr(
+            "{text} fits {n} runs: {names}. Give more of the name.", text=repr(text), n=len(matches), names=shown
+        )
+        raise usage_error("ambiguous_run", text, message)
     if text and Path(text).is_dir() and not plain:
-        raise usage_error("not_a_run", text, f"The folder {text} is not a run: it holds no run.yaml.")
+        raise usage_error("not_a_run", text, tr("The folder {path} is not a run: it holds no run.yaml.", path=text))
     near = matches or difflib.get_close_matches(text, names, n=3, cutoff=0.4)
-    hint = f" Did you mean {' or '.join(near)}?" if near else " `trainwiz runs list` shows them."
     if not names:
-        hint = f" There are no runs in {root}/ yet; `trainwiz --profile cpu-demo --yes` makes one."
-    raise usage_error("no_such_run", text, f"There is no run {text!r}.{hint}")
+        message = tr(
+            "There is no run {text}. There are no runs in {root}/ yet; `trainwiz --profile cpu-demo --yes` makes one.",
+            text=repr(text),
+            root=root,
+        )
+    elif near:
+        guess = tr(" or ").join(near)
+        message = tr("There is no run {text}. Did you mean {guess}?", text=repr(text), guess=guess)
+    else:
+        message = tr("There is no run {text}. `trainwiz runs list` shows them.", text=repr(text))
+    raise usage_error("no_such_run", text, message)

@@ -8,6 +8,8 @@ import os
 import time
 from pathlib import Path
 
+from trainwiz.core.language import tr
+
 LOCK_FILE = ".lock"
 
 
@@ -40,7 +42,8 @@ class RunLock:
                     os.close(descriptor)
                     return None
                 if error.errno in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
-                    return cls(descriptor, note="This file system knows no locks: a second start is not prevented.")
+                    note = tr("This file system knows no locks: a second start is not prevented.")
+                    return cls(descriptor, note)
                 os.close(descriptor)
                 raise
 

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 from trainwiz.core.errors import usage_error
+from trainwiz.core.language import tr
 
 DEFAULT_ROOT = Path("runs")
 LONGEST_NAME_BYTES = 200
@@ -22,7 +23,10 @@ def check_name(name: str) -> str:
         raise usage_error(
             "bad_run_name",
             "name",
-            f"A run cannot be named {name!r}: use letters, digits, '-', '_' and '.', not starting with '.' or '-'.",
+            tr(
+                "A run cannot be named {name}: use letters, digits, '-', '_' and '.', not starting with '.' or '-'.",
+                name=repr(name),
+            ),
         )
     return name
 

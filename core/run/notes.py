@@ -13,6 +13,7 @@ from typing import Any, TypeGuard
 from trainwiz.core.errors import CannotRunError, usage_error
 from trainwiz.core.findings import Finding
 from trainwiz.core.json_text import parse_json
+from trainwiz.core.language import tr
 from trainwiz.core.moments import is_moment, moment_words
 from trainwiz.core.plain import plain_text
 
@@ -34,8 +35,10 @@ class Note:
     @property
     def words(self) -> str:
         """The note with its moment, for a line on a screen."""
-        at = f", step {self.step:,}" if self.step is not None else ""
-        return f"{moment_words(self.time_s)}{at}: {self.text}"
+        time_words = moment_words(self.time_s)
+        if self.step is None:
+            return tr("{time}: {text}", time=time_words, text=self.text)
+        return tr("{time}, step {step}: {text}", time=time_words, step=f"{self.step:,}", text=self.text)
 
     def to_json(self) -> dict[str, Any]:
         return {"time_s": self.time_s, "step": self.step, "text": self.text}
@@ -48,16 +51,20 @@ def add_note(folder: Path, text: str, *, step: int | None = None, now_s: float |
     """
     line = plain_text(text).strip()
     if not line:
-        raise usage_error("empty_note", "note", "The note is empty: nothing was written.")
+        raise usage_error("empty_note", "note", tr("The note is empty: nothing was written."))
     if len(line) > LONGEST_NOTE:
-        message = f"The note has {len(line):,} characters; {LONGEST_NOTE:,} is the most: shorten it."
+        message = tr(
+            "The note has {count} characters; {most} is the most: shorten it.",
+            count=f"{len(line):,}",
+            most=f"{LONGEST_NOTE:,}",
+        )
         raise usage_error("long_note", "note", message)
     note = Note(time.time() if now_s is None else now_s, line, step)
     path = folder / NOTES_JSONL
     try:
         _append(path, json.dumps(note.to_json(), ensure_ascii=False).encode())
     except OSError as error:
-        message = f"The note could not be written to {path}: {error.strerror or error}."
+        message = tr("The note could not be written to {path}: {reason}.", path=path, reason=error.strerror or error)
         raise CannotRunError(Finding("note_not_written", "error", str(path), message)) from None
     return note
 
@@ -104,6 +111,6 @@ def _append(path: Path, line: bytes) -> None:
         data = (b"\n" if broken else b"") + line + b"\n"
         written = os.write(descriptor, data)
         if written != len(data):
-            raise OSError(28, "the disk is full")
+            raise OSError(28, tr("the disk is full"))
     finally:
         os.close(descriptor)

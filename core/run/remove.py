@@ -8,6 +8,7 @@ from pathlib import Path
 
 from trainwiz.core.errors import CannotRunError, usage_error
 from trainwiz.core.findings import Finding
+from trainwiz.core.language import tr
 from trainwiz.core.run.folder import LAUNCH_SH, PLAN_JSON, RunFolder
 from trainwiz.core.run.lock import RunLock
 from trainwiz.core.run.state import read_state
@@ -18,14 +19,19 @@ def check_removable(folder: RunFolder) -> None:
     path = folder.path
     signs = [folder.run_yaml, folder.state_json, folder.file(PLAN_JSON), folder.file(LAUNCH_SH)]
     if path.is_symlink() or not all(sign.is_file() for sign in signs[:2]) or not any(s.is_file() for s in signs[2:]):
-        raise usage_error("not_a_run", str(path), f"{path} is not removed: it is not a run folder of trainwiz.")
+        raise usage_error(
+            "not_a_run", str(path), tr("{path} is not removed: it is not a run folder of trainwiz.", path=path)
+        )
     real = path.resolve()
-    for place, what in ((Path.cwd(), "the folder you work in"), (Path.home(), "your home folder")):
+    for place, what in ((Path.cwd(), tr("the folder you work in")), (Path.home(), tr("your home folder"))):
         if place.resolve().is_relative_to(real):
-            raise usage_error("not_removable", str(path), f"{path} is not removed: {what} is inside it.")
+            message = tr("{path} is not removed: {what} is inside it.", path=path, what=what)
+            raise usage_error("not_removable", str(path), message)
     state = read_state(folder)
     if state.is_active:
-        message = f"{path.name} is {state.status}; stop it first: trainwiz runs stop {path.name}"
+        message = tr(
+            "{name} is {status}; stop it first: trainwiz runs stop {name}", name=path.name, status=tr(state.status)
+        )
         raise usage_error("run_is_active", str(path), message)
 
 
@@ -40,13 +46,14 @@ def remove_run(folder: RunFolder) -> None:
     try:
         lock = RunLock.take(path)
         if lock is None:
-            raise usage_error("run_is_active", str(path), f"{path.name} is being started or cleared up; try again.")
+            message = tr("{name} is being started or cleared up; try again.", name=path.name)
+            raise usage_error("run_is_active", str(path), message)
         try:
             shutil.rmtree(path)
         finally:
             lock.release()
     except OSError as error:
-        message = f"{path} could not be removed whole: {error.strerror or error}."
+        message = tr("{path} could not be removed whole: {reason}.", path=path, reason=error.strerror or error)
         raise CannotRunError(Finding("not_removable", "error", str(path), message)) from None
 
 

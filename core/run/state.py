@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast, get_args
 
+from trainwiz.core.language import tr
 from trainwiz.core.moments import moment_words
 from trainwiz.core.run.folder import RunFolder, read_json, write_json_atomic
 from trainwiz.core.run.names import name_for_commands
@@ -205,10 +206,15 @@ def _keeper_is_gone(state: RunState, now_s: float) -> bool:
 def _as_lost(state: RunState, run: RunFolder) -> RunState:
     if state.heartbeat_s is not None:
         last = moment_words(state.heartbeat_s, "%Y-%m-%d %H:%M:%S")
-        elsewhere = f" on {state.host}" if state.host and state.host != platform.node() else ""
-        message = f"The process that kept this run{elsewhere} is gone without a last word (last heartbeat {last})."
+        message = tr("The process that kept this run is gone without a last word (last heartbeat {time}).", time=last)
+        if state.host and state.host != platform.node():
+            message = tr(
+                "The process that kept this run on {host} is gone without a last word (last heartbeat {time}).",
+                host=state.host,
+                time=last,
+            )
     else:
-        message = f"{run.state_json} cannot be read: how the run ended is not known."
+        message = tr("{path} cannot be read: how the run ended is not known.", path=run.state_json)
     remedy = f"trainwiz runs resume {name_for_commands(run.path)}"
     exit_ = RunExit(code=1, cause="unknown", message=message, remedy=remedy)
     return dataclasses.replace(state, status="lost", ended_s=state.heartbeat_s, exit=exit_)

@@ -13,6 +13,7 @@ import sys
 import time
 from pathlib import Path
 
+from trainwiz.core.language import chosen_language, tr, use_language
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.lock import RunLock
 from trainwiz.core.run.names import name_for_commands
@@ -25,6 +26,7 @@ LOCK_PATIENCE_S = 10.0
 
 
 def main() -> int:
+    use_language(chosen_language(None, os.environ))
     run = RunFolder(Path(sys.argv[1]).resolve())
     order = StartOrder.from_text(sys.stdin.read())
     # The front end waits for its child: a grandchild is never its zombie.
@@ -39,7 +41,10 @@ def main() -> int:
     except CannotResume as error:
         return _answer("cannot_resume", str(error))
     except OSError as error:
-        return _answer("folder_not_usable", f"The run folder {run.path} cannot be used: {error.strerror}.")
+        return _answer(
+            "folder_not_usable",
+            tr("The run folder {path} cannot be used: {reason}.", path=run.path, reason=error.strerror),
+        )
     if isinstance(keeper, str):
         return _answer("run_is_active", keeper)
     _answer(None, "")
@@ -56,14 +61,24 @@ def _take_over(run: RunFolder, order: StartOrder) -> Keeper | str:
     while lock is None and not read_state(run).is_active and time.monotonic() < deadline:
         lock = RunLock.take(run.path, wait_s=0.2)
     if lock is None:
-        return f"{name} runs already. Watch it with: trainwiz monitor {typed}"
+        return tr("{name} runs already. Watch it with: trainwiz monitor {typed}", name=name, typed=typed)
     state = read_state(run)
     if state.is_active:
-        return f"{name} runs already on {state.host}. Watch it with: trainwiz monitor {typed}"
+        return tr(
+            "{name} runs already on {host}. Watch it with: trainwiz monitor {typed}",
+            name=name,
+            host=state.host,
+            typed=typed,
+        )
     if order.resume is None and state.status != "prepared":
-        return f"{name} was started before ({state.status}). Go on with: trainwiz runs resume {typed}"
+        return tr(
+            "{name} was started before ({status}). Go on with: trainwiz runs resume {typed}",
+            name=name,
+            status=tr(state.status),
+            typed=typed,
+        )
     if order.resume is not None and state.status == "finished":
-        return f"{name} has finished; there is nothing to resume."
+        return tr("{name} has finished; there is nothing to resume.", name=name)
     if lock.note:
         state.notes.append(lock.note)
     keeper = Keeper(run, order, state)

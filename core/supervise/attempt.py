@@ -6,6 +6,7 @@ import platform
 import time
 from pathlib import Path
 
+from trainwiz.core.language import tr
 from trainwiz.core.run.checkpoints import Checkpoint, inspect_checkpoint, list_checkpoints, set_aside
 from trainwiz.core.run.folder import ADAPTER, BASE_MODEL, FINAL_MODEL, PARTIAL, TOKENIZER, RunFolder
 from trainwiz.core.run.processid import machine_identity, this_process
@@ -60,23 +61,46 @@ def choose_checkpoint(run: RunFolder, resume: str | None) -> tuple[Checkpoint | 
     for found in checkpoints:
         if found.problem is not None:
             new = set_aside(found, "broken")
-            said.append(f"{found.path.name} is not complete ({found.problem}); it is now {new.name}.")
+            said.append(
+                tr(
+                    "{name} is not complete ({problem}); it is now {new}.",
+                    name=found.path.name,
+                    problem=found.problem,
+                    new=new.name,
+                )
+            )
         elif chosen is not None and found.step > chosen.step:
             new = set_aside(found, "later")
-            said.append(f"{found.path.name} comes after the one to resume from; it is now {new.name}.")
+            said.append(
+                tr("{name} comes after the one to resume from; it is now {new}.", name=found.path.name, new=new.name)
+            )
     if chosen is None:
-        said.append("There is no complete checkpoint: the training starts from the beginning.")
+        said.append(tr("There is no complete checkpoint: the training starts from the beginning."))
     return chosen, said
 
 
 def _named(run: RunFolder, resume: str, complete: list[Checkpoint]) -> Checkpoint:
     path = run.path / Path(resume).name if not Path(resume).is_absolute() else Path(resume)
-    have = ", ".join(found.path.name for found in complete) or "none"
+    have = ", ".join(found.path.name for found in complete) or tr("none")
     if not path.is_dir():
-        raise CannotResume(f"There is no checkpoint {resume!r} in {run.path}; complete ones: {have}.")
+        raise CannotResume(
+            tr(
+                "There is no checkpoint {name} in {path}; complete ones: {names}.",
+                name=repr(resume),
+                path=run.path,
+                names=have,
+            )
+        )
     found = inspect_checkpoint(path)
     if found.problem is not None:
-        raise CannotResume(f"{path.name} is not complete ({found.problem}); complete ones: {have}.")
+        raise CannotResume(
+            tr(
+                "{name} is not complete ({problem}); complete ones: {names}.",
+                name=path.name,
+                problem=found.problem,
+                names=have,
+            )
+        )
     return found
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import FrameType
 
 from trainwiz.core.errors import EXIT_STOPPED, UsageError, usage_error
+from trainwiz.core.language import tr
 from trainwiz.core.run.checkpoints import list_checkpoints
 from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.run.lock import RunLock
@@ -136,7 +137,9 @@ def _lock(run: RunFolder) -> RunLock:
         lock = RunLock.take(run.path)
     except OSError as error:
         raise usage_error(
-            "folder_not_usable", str(run.path), f"The run folder {run.path} cannot be used: {error.strerror}."
+            "folder_not_usable",
+            str(run.path),
+            tr("The run folder {path} cannot be used: {reason}.", path=run.path, reason=error.strerror),
         ) from None
     if lock is None:
         raise _active(run)
@@ -145,16 +148,18 @@ def _lock(run: RunFolder) -> RunLock:
 
 def _active(run: RunFolder) -> UsageError:
     name = name_for_commands(run.path)
-    return usage_error(
-        "run_is_active", str(run.path), f"{run.path.name} runs already. Watch it with: trainwiz monitor {name}"
-    )
+    message = tr("{name} runs already. Watch it with: trainwiz monitor {typed}", name=run.path.name, typed=name)
+    return usage_error("run_is_active", str(run.path), message)
 
 
 def _refuse_overwriting(run: RunFolder) -> None:
     checkpoints = [found for found in list_checkpoints(run) if found.problem is None]
     if checkpoints:
-        message = (
-            f"{run.path.name} was trained before, up to step {checkpoints[-1].step:,}; nothing is overwritten. "
-            f"Go on with: ./launch.sh --resume {checkpoints[-1].path.name}"
+        message = tr(
+            "{name} was trained before, up to step {step}; nothing is overwritten. "
+            "Go on with: ./launch.sh --resume {checkpoint}",
+            name=run.path.name,
+            step=f"{checkpoints[-1].step:,}",
+            checkpoint=checkpoints[-1].path.name,
         )
         raise usage_error("was_started_before", str(run.path), message)

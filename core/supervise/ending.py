@@ -9,6 +9,7 @@ from typing import Any
 
 from trainwiz.core.diagnose import Evidence, Failure, diagnose_end, earliest
 from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, EXIT_TRAINING_FAILED
+from trainwiz.core.language import mark, tr
 from trainwiz.core.run.checkpoints import newest_complete
 from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.run.names import name_for_commands
@@ -17,6 +18,7 @@ from trainwiz.core.run.status import RunStatus
 from trainwiz.core.supervise.attempt import OUTCOME_JSON
 
 LOG_TAIL_BYTES = 65_536
+OUTSIDE = mark("a signal from outside trainwiz")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,27 +68,40 @@ def _failed_before_stop(failures: tuple[Failure, ...], facts: Facts) -> bool:
 
 def _finished(outcome: dict[str, Any]) -> str:
     step, first, last = outcome.get("step"), outcome.get("first_loss"), outcome.get("last_loss")
-    losses = ""
-    if isinstance(first, int | float) and isinstance(last, int | float):
-        losses = f", loss {first:.2f} → {last:.2f}"
-    return f"Finished after {step:,} steps{losses}." if isinstance(step, int) else f"Finished{losses}."
+    steps = f"{step:,}" if isinstance(step, int) else None
+    if not isinstance(first, int | float) or not isinstance(last, int | float):
+        return tr("Finished.") if steps is None else tr("Finished after {steps} steps.", steps=steps)
+    losses = f"{first:.2f} → {last:.2f}"
+    if steps is None:
+        return tr("Finished, loss {losses}.", losses=losses)
+    return tr("Finished after {steps} steps, loss {losses}.", steps=steps, losses=losses)
 
 
 def _stopped(run: RunFolder, facts: Facts, outcome: dict[str, Any]) -> RunExit:
     newest = newest_complete(run)
-    step = outcome.get("step")
-    at = f" at step {step:,}" if isinstance(step, int) else ""
-    by = f" by {facts.stop_reason or 'a signal from outside trainwiz'}"
-    kept = f"{newest.name} is the newest complete checkpoint." if newest else "There is no checkpoint yet."
-    how = "" if facts.begun else " before the training began"
-    if facts.killed and facts.begun:
-        how = " at once, without a checkpoint" if facts.now else "; it did not end in time and was killed"
+    kept = tr("There is no checkpoint yet.")
+    if newest:
+        kept = tr("{name} is the newest complete checkpoint.", name=newest.name)
     return RunExit(
         code=EXIT_STOPPED,
         cause="user_stop",
-        message=f"Stopped{at}{by}{how}. {kept}",
+        message=tr("{stopped} {kept}", stopped=_stopped_how(facts, outcome.get("step")), kept=kept),
         remedy=f"trainwiz runs resume {name_for_commands(run.path)}",
     )
+
+
+def _stopped_how(facts: Facts, step: Any) -> str:
+    whom = tr(facts.stop_reason or OUTSIDE)
+    stopped = tr("Stopped by {whom}", whom=whom)
+    if isinstance(step, int):
+        stopped = tr("Stopped at step {step} by {whom}", step=f"{step:,}", whom=whom)
+    if not facts.begun:
+        return tr("{stopped} before the training began.", stopped=stopped)
+    if not facts.killed:
+        return tr("{stopped}.", stopped=stopped)
+    if facts.now:
+        return tr("{stopped} at once, without a checkpoint.", stopped=stopped)
+    return tr("{stopped}; it did not end in time and was killed.", stopped=stopped)
 
 
 def _failed(run: RunFolder, facts: Facts, failures: tuple[Failure, ...]) -> RunExit:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainwiz.core.findings import Finding
+from trainwiz.core.language import mark, tr
 from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.run.state import RunState
 
@@ -20,14 +21,14 @@ FAMILIES: Mapping[str, frozenset[str]] = {
 """Setting -> classes that are it, each engine's own included (bitsandbytes calls its 8-bit AdamW AdamW too)."""
 
 NAMES = {
-    "actual": "The engine",
-    "world_size": "The number of processes",
-    "device": "The device",
-    "precision": "The precision",
-    "optimizer": "The optimizer",
-    "attention": "The attention",
+    "actual": mark("The engine"),
+    "world_size": mark("The number of processes"),
+    "device": mark("The device"),
+    "precision": mark("The precision"),
+    "optimizer": mark("The optimizer"),
+    "attention": mark("The attention"),
     "compile": "torch.compile",
-    "adapter": "The adapter",
+    "adapter": mark("The adapter"),
 }
 
 
@@ -54,7 +55,12 @@ def engine_findings(engine: Mapping[str, Any]) -> tuple[Finding, ...]:
             "engine_not_as_planned",
             "warning",
             f"engine.{'planned' if key == 'actual' else key}",
-            f"{name} is {_said(engine[key])} and was planned as {_said(planned[key])}.",
+            tr(
+                "{what} is {actual} and was planned as {planned}.",
+                what=tr(name),
+                actual=_said(engine[key]),
+                planned=_said(planned[key]),
+            ),
         )
         for key, name in NAMES.items()
         if key in engine and planned.get(key) is not None and not _agrees(key, planned[key], engine)
@@ -77,5 +83,5 @@ def _agrees(key: str, planned: Any, engine: Mapping[str, Any]) -> bool:
 
 def _said(value: Any) -> str:
     if isinstance(value, bool):
-        return "on" if value else "off"
-    return "none" if value is None else str(value)
+        return tr("on") if value else tr("off")
+    return tr("none") if value is None else str(value)

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 from trainwiz.core.errors import EXIT_TRAINING_FAILED
+from trainwiz.core.language import mark, tr
 from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.run.processid import identify
 from trainwiz.core.run.state import HEARTBEAT_EVERY_S, RunExit, RunState, write_state
@@ -71,10 +72,11 @@ class Keeper:
             self._clear_up(gently=self.launcher_exit_code == 0)
             self._write_last_word()
         except OSError as error:
-            self._end_with(f"The training could not be started: {error}.")
+            self._end_with(tr("The training could not be started: {reason}.", reason=error))
         except Exception as error:  # noqa: BLE001 - whatever happens here, nothing may be left running
             log_exception()
-            self._end_with(f"The keeper of the run failed: {type(error).__name__}: {error}. See supervisor.log.")
+            said = f"{type(error).__name__}: {error}"
+            self._end_with(tr("The keeper of the run failed: {reason}. See supervisor.log.", reason=said))
         finally:
             recorder.stop()
             if self._guard:
@@ -88,7 +90,7 @@ class Keeper:
             if self.launcher_exit_code is not None:
                 return
             if not self.run.path.is_dir():
-                self.stopping.ask("the removal of its folder", now=True)
+                self.stopping.ask(mark("the removal of its folder"), now=True)
             asked_before = self.state.status == "stopping"
             if self.stopping.heed(os.getpid(), not self._begun(), self.state.grace_s) == "kill":
                 self._kill()
@@ -143,7 +145,7 @@ class Keeper:
     def _kill(self) -> None:
         left = kill_marked(self.order.mark, self._spared(), KILL_PATIENCE_S)
         if left:
-            self.state.notes.append(f"These processes would not end: {', '.join(map(str, left))}.")
+            self.state.notes.append(tr("These processes would not end: {pids}.", pids=", ".join(map(str, left))))
 
     def _clear_up(self, gently: bool) -> None:
         """After the launcher: nothing that carries the mark stays. Helpers of a good end get some seconds."""
@@ -175,7 +177,7 @@ class Keeper:
     def _end_with(self, message: str) -> None:
         self._kill()
         self.state.status = "failed"
-        self.state.exit = RunExit(EXIT_TRAINING_FAILED, "unknown", message, "Look into supervisor.log.")
+        self.state.exit = RunExit(EXIT_TRAINING_FAILED, "unknown", message, tr("Look into supervisor.log."))
         self._close()
 
     def _remember(self) -> None:

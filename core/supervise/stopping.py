@@ -8,6 +8,7 @@ import time
 from types import FrameType
 from typing import Any, Literal
 
+from trainwiz.core.language import mark
 from trainwiz.core.run.processid import ProcessId
 from trainwiz.core.supervise.marks import send
 from trainwiz.core.telemetry.processes import trainers_below
@@ -85,7 +86,7 @@ class Stopping:
         `starting`: no training process has said yet that it trains, so there is nothing to save.
         """
         if self.reason is None and self.owner is not None and not self.owner.is_alive():
-            self.ask("the end of the command that started it")
+            self.ask(mark("the end of the command that started it"))
         if self._asked_at is None:
             return "wait"
         now = time.monotonic()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from trainwiz.core.language import tr, trn
 from trainwiz.core.moments import moment_words
 from trainwiz.core.telemetry.snapshot import Advice, GpuReading, HostReading
 from trainwiz.core.telemetry.so_far import limited_by_heat, real_throttling
@@ -25,15 +26,22 @@ def gpu_advice(gpus: Sequence[GpuReading], *, status: str, now_s: float | None) 
     """One sentence for each trouble, whichever cards have it."""
     for gpu in gpus:
         if gpu.problem and not _is_slice(gpu):
-            yield Advice("gpu_unreadable", "warning", f"{_names([gpu])} cannot be read: {gpu.problem}.")
+            yield Advice(
+                "gpu_unreadable",
+                "warning",
+                tr("{gpus} cannot be read: {reason}.", gpus=_names([gpu]), reason=tr(gpu.problem)),
+            )
     readable = [gpu for gpu in gpus if not gpu.problem]
     yield from _throttling(readable)
     full = [gpu for gpu in readable if _is_nearly_full(gpu)]
     if full:
-        verb = "is" if len(full) == 1 else "are"
-        yield Advice(
-            "gpu_memory_full", "warning", f"{_names(full)} {verb} nearly full: a longer batch could run out of memory."
+        message = trn(
+            "{gpus} is nearly full: a longer batch could run out of memory.",
+            "{gpus} are nearly full: a longer batch could run out of memory.",
+            len(full),
+            gpus=_names(full),
         )
+        yield Advice("gpu_memory_full", "warning", message)
     if status == "running" and now_s is not None:
         yield from _idle([gpu for gpu in readable if _is_own(gpu, gpus)], now_s)
     for gpu in readable:
@@ -49,8 +57,8 @@ def _names(gpus: Sequence[GpuReading]) -> str:
     """ "GPU 0", "GPUs 0, 1 and 4"; a slice by its profile too."""
     names = [f"{gpu.index}" + (f" ({gpu.mig})" if _is_slice(gpu) else "") for gpu in gpus]
     if len(names) == 1:
-        return f"GPU {names[0]}"
-    return f"GPUs {', '.join(names[:-1])} and {names[-1]}"
+        return tr("GPU {number}", number=names[0])
+    return tr("GPUs {numbers} and {last}", numbers=", ".join(names[:-1]), last=names[-1])
 
 
 def _throttling(gpus: Sequence[GpuReading]) -> Iterable[Advice]:
@@ -63,22 +71,27 @@ def _throttling(gpus: Sequence[GpuReading]) -> Iterable[Advice]:
         yield Advice(
             "heat",
             "warning",
-            f"Heat limits the clock of {_names(cards)}{_since(cards)}{_clock_loss(cards)}.",
-            "More air, a cleaner fan or a lower power limit keep it steady.",
+            tr("Heat limits the clock of {gpus}{since}{clock}.", **_held(cards)),
+            tr("More air, a cleaner fan or a lower power limit keep it steady."),
         )
     if cards := held["power_brake"]:
         yield Advice(
             "power_brake",
             "warning",
-            f"The hardware slows {_names(cards)} down{_since(cards)}{_clock_loss(cards)}.",
-            "The power supply or a cable may not deliver enough.",
+            tr("The hardware slows {gpus} down{since}{clock}.", **_held(cards)),
+            tr("The power supply or a cable may not deliver enough."),
         )
     if cards := held["power_limit"]:
         yield Advice(
             "power_limit",
             "note",
-            f"The power limit holds the clock of {_names(cards)}{_since(cards)}{_clock_loss(cards)}.",
+            tr("The power limit holds the clock of {gpus}{since}{clock}.", **_held(cards)),
         )
+
+
+def _held(gpus: Sequence[GpuReading]) -> dict[str, str]:
+    """What is said of slowed cards, for the placeholders of the sentence; "" for what is not known."""
+    return {"gpus": _names(gpus), "since": _since(gpus), "clock": _clock_loss(gpus)}
 
 
 def _held_back_by(gpu: GpuReading) -> str | None:
@@ -94,7 +107,7 @@ def _held_back_by(gpu: GpuReading) -> str | None:
 def _since(gpus: Sequence[GpuReading]) -> str:
     """The first moment of it, where it is a time of day and not of a test."""
     known = [gpu.throttled_since_s for gpu in gpus if gpu.throttled_since_s is not None and gpu.throttled_since_s > 1e9]
-    return f" since {moment_words(min(known), '%H:%M')}" if known else ""
+    return tr(" since {time}", time=moment_words(min(known), "%H:%M")) if known else ""
 
 
 def _clock_loss(gpus: Sequence[GpuReading]) -> str:
@@ -107,7 +120,7 @@ def _clock_loss(gpus: Sequence[GpuReading]) -> str:
     if not clocks:
         return ""
     _, clock, limit = min(clocks)
-    return f" (at {clock:,.0f} of {limit:,.0f} MHz)"
+    return tr(" (at {clock} of {limit} MHz)", clock=f"{clock:,.0f}", limit=f"{limit:,.0f}")
 
 
 def _is_nearly_full(gpu: GpuReading) -> bool:
@@ -126,13 +139,14 @@ def _others(gpu: GpuReading) -> Iterable[Advice]:
     held = sum(process.memory_used_bytes or 0 for process in others)
     if held < OTHERS_BYTES:
         return
-    names = ", ".join(process.name or f"process {process.pid}" for process in others[:OTHERS_NAMED])
-    more = f" and {len(others) - OTHERS_NAMED} more" if len(others) > OTHERS_NAMED else ""
+    names = ", ".join(process.name or tr("process {pid}", pid=process.pid) for process in others[:OTHERS_NAMED])
+    if len(others) > OTHERS_NAMED:
+        names = tr("{names} and {n} more", names=names, n=len(others) - OTHERS_NAMED)
     yield Advice(
         "others_on_gpu",
         "note",
-        f"Others hold {held / GIB:.1f} GiB of {_names([gpu])}: {names}{more}.",
-        "They take memory and time from this job.",
+        tr("Others hold {size} GiB of {gpus}: {names}.", size=f"{held / GIB:.1f}", gpus=_names([gpu]), names=names),
+        tr("They take memory and time from this job."),
     )
 
 
@@ -147,12 +161,18 @@ def _idle(gpus: Sequence[GpuReading], now_s: float) -> Iterable[Advice]:
         return
     cards = list(idle.values())
     shortest_s = min(now_s - (gpu.idle_since_s or now_s) for gpu in cards)
-    verb = "has" if len(cards) == 1 else "have"
+    message = trn(
+        "{gpus} has done nothing for {time}.",
+        "{gpus} have done nothing for {time}.",
+        len(cards),
+        gpus=_names(cards),
+        time=span_words(shortest_s),
+    )
     yield Advice(
         "gpu_idle",
         "warning",
-        f"{_names(cards)} {verb} done nothing for {span_words(shortest_s)}.",
-        "The log may say why: loading, saving, waiting for data or for another process.",
+        message,
+        tr("The log may say why: loading, saving, waiting for data or for another process."),
     )
 
 
@@ -164,40 +184,55 @@ def host_advice(host: HostReading, checkpoint_bytes: int | None) -> Iterable[Adv
         yield Advice(
             "checkpoint_does_not_fit",
             "error",
-            f"The next checkpoint does not fit: the last one has {_gib(checkpoint_bytes)}, and {_gib(free)} of disk are free.",
-            "Free some disk: older checkpoints of this run or of others may go.",
+            tr(
+                "The next checkpoint does not fit: the last one has {size}, and {free} of disk are free.",
+                size=_gib(checkpoint_bytes),
+                free=_gib(free),
+            ),
+            tr("Free some disk: older checkpoints of this run or of others may go."),
         )
     if _soon(host.disk_lasts_s, host.disk_span_s):
         yield Advice(
             "disk_short",
             "warning",
-            f"The disk is full in {span_words(host.disk_lasts_s or 0.0)} at the pace of the last"
-            f" {span_words(host.disk_span_s or 0.0)}.",
-            "Keep fewer checkpoints, save less often, or free some disk.",
+            tr(
+                "The disk is full in {time} at the pace of the last {span}.",
+                time=span_words(host.disk_lasts_s or 0.0),
+                span=span_words(host.disk_span_s or 0.0),
+            ),
+            tr("Keep fewer checkpoints, save less often, or free some disk."),
         )
     elif free is not None and free < DISK_SHORT_BYTES:
-        yield Advice("disk_short", "warning", f"Only {_gib(free)} of disk are free.")
+        yield Advice("disk_short", "warning", tr("Only {size} of disk are free.", size=_gib(free)))
 
 
 def _ram(host: HostReading) -> Iterable[Advice]:
     used, total = host.ram_used_bytes, host.ram_total_bytes
     if used and total and used > NEARLY_FULL * total:
-        swapped = ""
+        message = tr("Host RAM is nearly full: {used} of {total}.", used=_gib(used), total=_gib(total))
         if host.swap_used_bytes and host.swap_used_bytes > GIB:
-            swapped = f", and {_gib(host.swap_used_bytes)} are swapped out"
+            message = tr(
+                "Host RAM is nearly full: {used} of {total}, and {swapped} are swapped out.",
+                used=_gib(used),
+                total=_gib(total),
+                swapped=_gib(host.swap_used_bytes),
+            )
         yield Advice(
             "ram_full",
             "warning",
-            f"Host RAM is nearly full: {_gib(used)} of {_gib(total)}{swapped}.",
-            "Fewer loader workers would free some (data.workers).",
+            message,
+            tr("Fewer loader workers would free some (data.workers)."),
         )
     elif _soon(host.ram_lasts_s, host.ram_span_s):
         yield Advice(
             "ram_short",
             "warning",
-            f"Host RAM grows: full in {span_words(host.ram_lasts_s or 0.0)} at the pace of the last"
-            f" {span_words(host.ram_span_s or 0.0)}.",
-            "Loader workers that copy what they read may be the cause: the panel shows RAM by role.",
+            tr(
+                "Host RAM grows: full in {time} at the pace of the last {span}.",
+                time=span_words(host.ram_lasts_s or 0.0),
+                span=span_words(host.ram_span_s or 0.0),
+            ),
+            tr("Loader workers that copy what they read may be the cause: the panel shows RAM by role."),
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping
 
+from trainwiz.core.language import tr, trn
 from trainwiz.core.run.state import HEARTBEAT_LOST_S
 from trainwiz.core.telemetry.course import Course
 from trainwiz.core.telemetry.metrics import MetricSummary, Pace
@@ -37,34 +38,53 @@ def loss_advice(
             yield Advice(
                 "loss_rises",
                 "warning",
-                f"The loss is higher than at the start: {now:.4g} now, {then:.4g} at first.",
-                "A lower learning rate or a longer warm-up may help.",
+                tr(
+                    "The loss is higher than at the start: {now} now, {then} at first.",
+                    now=f"{now:.4g}",
+                    then=f"{then:.4g}",
+                ),
+                tr("A lower learning rate or a longer warm-up may help."),
             )
     newest = course.evaluation_losses[-RISING_EVALUATIONS - 1 :]
     if len(newest) > RISING_EVALUATIONS and all(a < b for a, b in itertools.pairwise(newest)):
         yield Advice(
             "evaluation_rises",
             "note",
-            f"The evaluation loss rose {RISING_EVALUATIONS} times in a row: {newest[0]:.4g} to {newest[-1]:.4g}.",
-            "An earlier checkpoint may be the better model.",
+            tr(
+                "The evaluation loss rose {n} times in a row: {first} to {last}.",
+                n=RISING_EVALUATIONS,
+                first=f"{newest[0]:.4g}",
+                last=f"{newest[-1]:.4g}",
+            ),
+            tr("An earlier checkpoint may be the better model."),
         )
 
 
 def _not_a_number(summary: MetricSummary, steps: tuple[float, ...]) -> Iterable[Advice]:
-    first = f", first at step {steps[0]:,.0f}" if steps else ""
-    remedy = "A lower learning rate or bf16 instead of fp16 may help; the last checkpoint before it is still good."
+    first = f"{steps[0]:,.0f}" if steps else None
+    remedy = tr("A lower learning rate or bf16 instead of fp16 may help; the last checkpoint before it is still good.")
     if summary.count == summary.non_finite:
-        yield Advice(
-            "nan_loss", "error", "The loss was never a number.", "Look at the data, the labels and the precision."
-        )
+        remedy = tr("Look at the data, the labels and the precision.")
+        yield Advice("nan_loss", "error", tr("The loss was never a number."), remedy)
     elif summary.last is not None and summary.last != summary.last:
-        yield Advice("nan_loss", "error", f"The loss is not a number now{first}.", remedy)
+        message = tr("The loss is not a number now.")
+        if first is not None:
+            message = tr("The loss is not a number now, first at step {step}.", step=first)
+        yield Advice("nan_loss", "error", message, remedy)
     else:
-        if summary.non_finite == 1:
-            times, first = "once", first.replace("first at", "at")
-        else:
-            times = f"{summary.non_finite:,} times"
-        yield Advice("nan_loss", "warning", f"The loss was not a number {times}{first}.")
+        yield Advice("nan_loss", "warning", _was_not_a_number(summary.non_finite, first))
+
+
+def _was_not_a_number(count: int, first: str | None) -> str:
+    if first is None:
+        return trn("The loss was not a number once.", "The loss was not a number {n} times.", count, n=f"{count:,}")
+    return trn(
+        "The loss was not a number once, at step {step}.",
+        "The loss was not a number {n} times, first at step {step}.",
+        count,
+        n=f"{count:,}",
+        step=first,
+    )
 
 
 def _gradients(metrics: Mapping[str, MetricSummary]) -> Iterable[Advice]:
@@ -75,7 +95,10 @@ def _gradients(metrics: Mapping[str, MetricSummary]) -> Iterable[Advice]:
         yield Advice(
             "gradient_not_finite",
             "warning",
-            f"The gradient was not finite in {share:.0f} % of the logged steps; fp16 leaves such steps out.",
+            tr(
+                "The gradient was not finite in {share} % of the logged steps; fp16 leaves such steps out.",
+                share=f"{share:.0f}",
+            ),
         )
 
 
@@ -84,8 +107,8 @@ def pace_advice(pace: Pace, planned: Planned) -> Iterable[Advice]:
         yield Advice(
             "data_wait",
             "warning",
-            f"Steps wait {pace.data_wait * 100:.0f} % of their time for data.",
-            "More loader workers may help (data.workers).",
+            tr("Steps wait {share} % of their time for data.", share=f"{pace.data_wait * 100:.0f}"),
+            tr("More loader workers may help (data.workers)."),
         )
     if pace.step_s is None or planned.step_high_s is None or planned.step_low_s is None:
         return
@@ -93,12 +116,11 @@ def pace_advice(pace: Pace, planned: Planned) -> Iterable[Advice]:
         yield Advice(
             "slower_than_plan",
             "warning",
-            f"Steps take {pace.step_s / planned.step_high_s:.1f} times as long as planned.",
+            tr("Steps take {times} times as long as planned.", times=f"{pace.step_s / planned.step_high_s:.1f}"),
         )
     elif pace.step_s < planned.step_low_s * 0.9:
-        yield Advice(
-            "faster_than_plan", "ok", f"Steps are {planned.step_low_s / pace.step_s:.1f} times as fast as planned."
-        )
+        times = f"{planned.step_low_s / pace.step_s:.1f}"
+        yield Advice("faster_than_plan", "ok", tr("Steps are {times} times as fast as planned.", times=times))
 
 
 def stall_advice(status: str, course: Course, now_s: float | None, began_s: float | None) -> Iterable[Advice]:
@@ -114,8 +136,12 @@ def stall_advice(status: str, course: Course, now_s: float | None, began_s: floa
         yield Advice(
             "stalled",
             "warning",
-            f"No step was logged for {span_words(silent_s)}; usually one comes every {span_words(pause_s)}.",
-            "It may be evaluating or saving; if the log says neither, one of its processes may hang.",
+            tr(
+                "No step was logged for {time}; usually one comes every {pause}.",
+                time=span_words(silent_s),
+                pause=span_words(pause_s),
+            ),
+            tr("It may be evaluating or saving; if the log says neither, one of its processes may hang."),
         )
 
 
@@ -126,9 +152,13 @@ def silence_advice(now_s: float | None, heartbeat_s: float | None) -> Iterable[A
     yield Advice(
         "keeper_silent",
         "warning",
-        f"The supervisor has written nothing for {span_words(now_s - heartbeat_s)}: what is shown of status and machine "
-        "is from then.",
-        "It is suspended (`kill -CONT` wakes it), or cannot write (disk full?); a stop takes effect once it goes on.",
+        tr(
+            "The supervisor has written nothing for {time}: what is shown of status and machine is from then.",
+            time=span_words(now_s - heartbeat_s),
+        ),
+        tr(
+            "It is suspended (`kill -CONT` wakes it), or cannot write (disk full?); a stop takes effect once it goes on."
+        ),
     )
 
 
@@ -137,12 +167,22 @@ def memory_advice(planned: Planned, peak_bytes: int | None, *, stepped: bool) ->
     expected, low, high = planned.memory_bytes, planned.memory_low_bytes, planned.memory_high_bytes
     if peak_bytes is None or expected is None or expected <= 0:
         return
-    figures = f"{peak_bytes / GIB:.1f} GiB at its peak, planned {expected / GIB:.1f}"
+    figures = {"peak": f"{peak_bytes / GIB:.1f}", "planned": f"{expected / GIB:.1f}"}
     if peak_bytes > (high or expected) * 1.02:
-        yield Advice("memory_above_plan", "warning", f"Memory is above the plan: {figures}.")
+        yield Advice(
+            "memory_above_plan",
+            "warning",
+            tr("Memory is above the plan: {peak} GiB at its peak, planned {planned}.", **figures),
+        )
     elif not stepped:
         return
     elif low is not None and peak_bytes < low * 0.9:
-        yield Advice("memory_below_plan", "ok", f"Memory is below the plan: {figures}.")
+        yield Advice(
+            "memory_below_plan",
+            "ok",
+            tr("Memory is below the plan: {peak} GiB at its peak, planned {planned}.", **figures),
+        )
     else:
-        yield Advice("memory_as_planned", "ok", f"Memory is as planned: {figures}.")
+        yield Advice(
+            "memory_as_planned", "ok", tr("Memory is as planned: {peak} GiB at its peak, planned {planned}.", **figures)
+        )

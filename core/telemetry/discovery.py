@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trainwiz.core.language import tr
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.listing import RunSummary, list_runs, summarize_run
 from trainwiz.core.run.names import DEFAULT_ROOT
@@ -159,7 +160,9 @@ def target_of_job(job: Job) -> Target:
         return Target.of_run(job.run)
     root = job.roots[0]
     folder = working_folder(root.pid) or Path("/")
-    return Target("process", folder, f"{job.name} · process {root.pid}", root.pid, root.create_time)
+    return Target(
+        "process", folder, tr("{name} · process {pid}", name=job.name, pid=root.pid), root.pid, root.create_time
+    )
 
 
 def find_target(text: str | None) -> Target:

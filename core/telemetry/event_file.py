@@ -7,6 +7,7 @@ import struct
 from collections import Counter
 from pathlib import Path
 
+from trainwiz.core.language import mark, tr
 from trainwiz.core.moments import FARTHEST_S, is_moment
 from trainwiz.core.telemetry.crc32c import masked_crc32c
 from trainwiz.core.telemetry.event_proto import parse_event, read_varint
@@ -19,6 +20,7 @@ HEADER_BYTES = 12
 FOOTER_BYTES = 4
 LONGEST_CHECKED_BYTES = 4096
 """Longer records hold pictures and graphs: passed over by their (checked) length, their content unchecked."""
+LARGE_RECORDS = mark("large records")
 LONGEST_KEPT_BYTES = 1024 * 1024
 MOST_LENGTHS = 4096
 MOST_TAGS_KNOWN = 4096
@@ -85,9 +87,13 @@ class EventFileTail(ByteTail):
     def _begins_well(self, data: bytes) -> bool:
         """Whether the file can be an event file; False also while too little of it is there (that waits)."""
         if data.startswith(LFS_MARK):
-            self.refusal = f"{self.path} is a Git LFS pointer, not the event file itself; fetch it with `git lfs pull`."
+            self.refusal = tr(
+                "{path} is a Git LFS pointer, not the event file itself; fetch it with `git lfs pull`.", path=self.path
+            )
         elif len(data) >= HEADER_BYTES and _length_of(data[:HEADER_BYTES]) is None:
-            self.refusal = f"{self.path} is not a TensorBoard event file: it does not begin with a record."
+            self.refusal = tr(
+                "{path} is not a TensorBoard event file: it does not begin with a record.", path=self.path
+            )
         elif len(data) < HEADER_BYTES:
             self._rest = data
         return self.refusal is None and len(data) >= HEADER_BYTES
@@ -111,7 +117,7 @@ class EventFileTail(ByteTail):
             if end + FOOTER_BYTES > size:
                 if length <= LONGEST_KEPT_BYTES:
                     break
-                self.others["large records"] += 1
+                self.others[LARGE_RECORDS] += 1
                 self._passing_bytes = end + FOOTER_BYTES - size
                 return size
             record = data[start:end]

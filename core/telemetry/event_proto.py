@@ -9,6 +9,8 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from trainwiz.core.language import mark
+
 SESSION_START = 1
 KEPT_TEXTS = frozenset({"args/text_summary"})
 """Texts that are handed on: the TrainingArguments that transformers' Trainer writes."""
@@ -32,8 +34,8 @@ _FLOATS = {
 }
 """DataType of a tensor -> how one element lies in tensor_content (tensorflow/core/framework/types.proto)."""
 _BFLOAT16 = 14
-_VALUE_KINDS = {3: "histograms", 4: "images", 5: "histograms", 6: "audio"}
-_EVENT_KINDS = {4: "graphs", 8: "run metadata", 9: "graphs"}
+_VALUE_KINDS = {3: mark("histograms"), 4: mark("images"), 5: mark("histograms"), 6: mark("audio")}
+_EVENT_KINDS = {4: mark("graphs"), 8: mark("run metadata"), 9: mark("graphs")}
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from trainwiz.core.language import tr
 from trainwiz.core.telemetry.event_file import EventFileTail
 from trainwiz.core.telemetry.metrics_csv import METRICS_CSV, CsvTail
 from trainwiz.core.telemetry.paths import is_file
@@ -226,5 +227,7 @@ class EventRuns:
 def problems_of(tail: FileTail) -> list[str]:
     sentences = [sentence for sentence in (tail.problem, tail.refusal) if sentence]
     if isinstance(tail, EventFileTail) and tail.damaged_bytes and not tail.refusal:
-        sentences.append(f"{tail.path}: {tail.damaged_bytes:,} bytes are damaged and left out.")
+        sentences.append(
+            tr("{path}: {count} bytes are damaged and left out.", path=tail.path, count=f"{tail.damaged_bytes:,}")
+        )
     return sentences

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from trainwiz.core.language import mark, tr
 from trainwiz.core.run.processid import identify
 from trainwiz.core.telemetry.checkpoint_size import CheckpointSize
 from trainwiz.core.telemetry.job import Job, job_of, training_tops
@@ -22,12 +23,13 @@ from trainwiz.core.telemetry.process_facts import working_folder
 from trainwiz.core.telemetry.process_table import ProcessTable
 from trainwiz.core.telemetry.snapshot import Ending, Snapshot
 from trainwiz.core.telemetry.source import Source
+from trainwiz.core.telemetry.spans import step_words
 from trainwiz.core.telemetry.training_words import NEVER, is_python, program_of
 
 LOOK_EVERY_S = 5.0
 SHARE_OF_A_CORE_FOR_LOOKS = 0.003
 FIRST_LOAD_S = 0.3
-NOT_HERE = (
+NOT_HERE = mark(
     "No process of this machine writes to it, so nothing is known of its GPU, RAM and processes; "
     "those of this machine are not shown."
 )
@@ -144,7 +146,7 @@ class FolderSource(Source):
         if not snapshot.behind and time.monotonic() >= self._next_look_s:
             job = self._look(tuple(map(Path, snapshot.read_from)))
         if job is None or self._machine is None:
-            return with_reasons(self._once_its_writer_is_gone(snapshot), {"machine": NOT_HERE})
+            return with_reasons(self._once_its_writer_is_gone(snapshot), {"machine": tr(NOT_HERE)})
         row = self._machine.sample()
         if row is not None:
             self._history.add_rows([row])
@@ -189,8 +191,11 @@ class FolderSource(Source):
             self._writer_gone, self._last_step = False, None
             return snapshot
         self._last_step = snapshot.step
-        where = "" if snapshot.step is None else f" at step {snapshot.step:,}"
-        ending = Ending(f"The process that wrote it has ended{where}; how it ended is not known.")
+        said = tr("The process that wrote it has ended; how it ended is not known.")
+        if snapshot.step is not None:
+            place = step_words(snapshot.step, None)
+            said = tr("The process that wrote it has ended at {place}; how it ended is not known.", place=place)
+        ending = Ending(said)
         return dataclasses.replace(snapshot, status="quiet", eta_s=None, ending=ending)
 
     def _look(self, files: Iterable[Path]) -> Job | None:

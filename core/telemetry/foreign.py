@@ -9,13 +9,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from trainwiz.core.language import tr
 from trainwiz.core.moments import moment_words
 from trainwiz.core.telemetry.advice import advise
+from trainwiz.core.telemetry.ending import finished_words
 from trainwiz.core.telemetry.log import LogLine
 from trainwiz.core.telemetry.metrics import MetricSummary, Pace
 from trainwiz.core.telemetry.series import EMPTY_CURVE, Curve
 from trainwiz.core.telemetry.snapshot import Ending, HostReading, Planned, Snapshot
 from trainwiz.core.telemetry.source import Source
+from trainwiz.core.telemetry.spans import rough_words, step_words
 from trainwiz.core.telemetry.target import Target
 
 POLL_S = 0.2
@@ -153,29 +156,24 @@ def loss_name(names: Iterable[str]) -> str | None:
 
 
 def _ending(status: str, reading: Reading, now: float, written_s: float | None) -> Ending:
-    where = "" if reading.step is None else f" at step {reading.step:,}"
-    where += f" of {reading.max_steps:,}" if where and reading.max_steps else ""
+    place = None if reading.step is None else step_words(reading.step, reading.max_steps)
     if status == "finished":
         loss = reading.metrics.get(loss_name(reading.metrics) or "")
-        change = ""
-        if loss is not None and loss.last is not None and reading.first_loss is not None:
-            change = f", loss {reading.first_loss:.4g} → {loss.last:.4g}"
-        return Ending(f"Finished{where}{change}.")
+        return Ending(finished_words(place, reading.first_loss, loss.last if loss is not None else None))
+    if written_s is None and place is None:
+        return Ending(tr("Nothing says when it was written."))
     if written_s is None:
-        return Ending(f"Nothing says when it was written{where and ': it stands' + where}.")
-    when = moment_words(written_s)
-    ago = _ago(now - written_s)
+        return Ending(tr("Nothing says when it was written: it stands at {place}.", place=place))
+    words = {"place": place, "when": moment_words(written_s), "ago": rough_words(now - written_s)}
+    if reading.written_by_file_time and place is None:
+        return Ending(tr("Quiet: what it was read from is of {when}, {ago} ago, and has not grown since.", **words))
     if reading.written_by_file_time:
-        return Ending(f"Quiet{where}: what it was read from is of {when}, {ago} ago, and has not grown since.")
-    return Ending(f"Quiet{where}: nothing has been written since {when}, {ago} ago.")
-
-
-def _ago(seconds: float) -> str:
-    for unit, size in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
-        if seconds >= size:
-            count = int(seconds // size)
-            return f"{count:,} {unit}{'s' if count > 1 else ''}"
-    return "less than a minute"
+        return Ending(
+            tr("Quiet at {place}: what it was read from is of {when}, {ago} ago, and has not grown since.", **words)
+        )
+    if place is None:
+        return Ending(tr("Quiet: nothing has been written since {when}, {ago} ago.", **words))
+    return Ending(tr("Quiet at {place}: nothing has been written since {when}, {ago} ago.", **words))
 
 
 def _eta_s(reading: Reading) -> float | None:

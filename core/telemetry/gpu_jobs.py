@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from trainwiz.core.language import tr
 from trainwiz.core.telemetry.gpu import GpuSampler
 
 
@@ -36,7 +37,7 @@ def cards() -> tuple[list[Card], str | None]:
         pids = dict.fromkeys((*(before.pids if before else ()), *_computing(row)))
         first = before or Card(index, row.get("uuid"), row.get("name"), ())
         found[index] = Card(index, first.uuid, first.name, tuple(pids), first.problem or problem)
-    return list(found.values()), None if found else unavailable.get("gpus", "no GPU was found")
+    return list(found.values()), None if found else unavailable.get("gpus", tr("no GPU was found"))
 
 
 def _computing(row: Mapping[str, Any]) -> list[int]:

@@ -7,18 +7,22 @@ from typing import Any
 
 import pynvml
 from trainwiz.core.hardware.nvml import Unreadable, call, device_memory
+from trainwiz.core.language import mark, tr
 
 THROTTLE_WORDS: dict[int, str] = {
-    pynvml.nvmlClocksEventReasonSwPowerCap: "power limit",
-    pynvml.nvmlClocksEventReasonHwSlowdown: "hardware slowdown",
-    pynvml.nvmlClocksEventReasonSwThermalSlowdown: "heat (software)",
-    pynvml.nvmlClocksEventReasonHwThermalSlowdown: "heat (hardware)",
-    pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown: "power brake",
-    pynvml.nvmlClocksEventReasonSyncBoost: "sync boost",
-    pynvml.nvmlClocksEventReasonApplicationsClocksSetting: "clock setting",
-    pynvml.nvmlClocksEventReasonDisplayClockSetting: "display clock setting",
+    pynvml.nvmlClocksEventReasonSwPowerCap: mark("power limit"),
+    pynvml.nvmlClocksEventReasonHwSlowdown: mark("hardware slowdown"),
+    pynvml.nvmlClocksEventReasonSwThermalSlowdown: mark("heat (software)"),
+    pynvml.nvmlClocksEventReasonHwThermalSlowdown: mark("heat (hardware)"),
+    pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown: mark("power brake"),
+    pynvml.nvmlClocksEventReasonSyncBoost: mark("sync boost"),
+    pynvml.nvmlClocksEventReasonApplicationsClocksSetting: mark("clock setting"),
+    pynvml.nvmlClocksEventReasonDisplayClockSetting: mark("display clock setting"),
 }
-"""Bits of NVML's clock event reasons that hold a working card back (an idle card is not held back)."""
+"""Bits of NVML's clock event reasons that hold a working card back (an idle card is not held back).
+
+Records hold these words and programs compare them: they are codes, and `tr` makes words of them where they are drawn.
+"""
 
 MOST_FAN_PERCENT = 200
 """Of its normal speed; what is above is no speed of a fan but a driver that does not know."""
@@ -59,7 +63,7 @@ def read_fan(handle: Any) -> int:
     """Percent of the highest normal speed that the fan is told to run at."""
     percent = int(call("nvmlDeviceGetFanSpeed", handle))
     if not 0 <= percent <= MOST_FAN_PERCENT:
-        raise Unreadable(f"the driver says {percent} %")
+        raise Unreadable(tr("the driver says {percent} %", percent=percent))
     return percent
 
 

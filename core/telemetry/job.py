@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainwiz.core.language import tr
 from trainwiz.core.plain import plain_text
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.processid import ProcessId, identify
@@ -140,7 +141,7 @@ def job_name(top: int, table: ProcessTable) -> str:
         command = table.command(pid)
         if is_python(command) and not is_launcher(command) and not is_keeper(command) and program_of(command):
             return program_of(command)
-    return program_of(table.command(top)) or f"process {top}"
+    return program_of(table.command(top)) or tr("process {pid}", pid=top)
 
 
 def run_of(top: int, table: ProcessTable) -> RunFolder | None:

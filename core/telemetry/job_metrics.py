@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from trainwiz.core.language import mark, tr
 from trainwiz.core.telemetry.job import Job, training_tops
 from trainwiz.core.telemetry.job_arguments import output_paths
 from trainwiz.core.telemetry.open_files import OpenFile, is_written, open_files, written_through
@@ -20,7 +21,7 @@ EVENT_FILE = re.compile(r"events\.out\.tfevents\.(?P<began>\d+)\.(?P<host>.+?)(\
 EVENT_WORD = "tfevents"
 RECORDS = ("trainer_state.json", "metrics.csv")
 EVENT_FILE_RANK = 0
-WRITES_EVENTS = "the event files that it writes"
+WRITES_EVENTS = mark("the event files that it writes")
 OUTPUT_VARIABLES = ("TENSORBOARD_LOGGING_DIR", "TENSORBOARD_LOGDIR")
 GRAPHICS = ("/dev/nvidia", "/dev/dxg", "/dev/kfd")
 """Devices through which CUDA, CUDA in WSL and ROCm compute."""
@@ -91,7 +92,7 @@ def clues_of(job: Job, table: ProcessTable) -> Clues:
         log_reason=log_reason,
         unreadable=None
         if seen or not pids
-        else f"Process {job.pid} belongs to another user: its files cannot be seen.",
+        else tr("Process {pid} belongs to another user: its files cannot be seen.", pid=job.pid),
         uses_gpu=any(file.name.startswith(GRAPHICS) for files in seen.values() for file in files) if seen else None,
     )
 
@@ -122,12 +123,12 @@ def _log_of(seen: dict[int, list[OpenFile]]) -> tuple[Path | None, str | None]:
             return path, None
     kinds = {end.kind for end in ends}
     if "terminal" in kinds:
-        return None, "There is no log: its output goes to a terminal, where nobody else can read it."
+        return None, tr("There is no log: its output goes to a terminal, where nobody else can read it.")
     if "pipe" in kinds or "socket" in kinds:
-        return None, "There is no log: its output goes to another program that keeps no file of it."
+        return None, tr("There is no log: its output goes to another program that keeps no file of it.")
     if kinds == {"null"}:
-        return None, "There is no log: its output is thrown away."
-    return None, "There is no log: where its output goes is not known."
+        return None, tr("There is no log: its output is thrown away.")
+    return None, tr("There is no log: where its output goes is not known.")
 
 
 def find_metrics(job: Job, clues: Clues, table: ProcessTable, recognise: Recognise) -> FoundMetrics | None:
@@ -181,11 +182,11 @@ def _places(
     job: Job, clues: Clues, since_s: float, pids: frozenset[int], table: ProcessTable
 ) -> Iterator[tuple[int, str, Iterable[Path]]]:
     fresh = [path for path in clues.outputs if records(path, since_s, lambda name: _may_be_of(name, pids))]
-    yield 1, "the output folder of its command", fresh
-    yield 2, "the log that it writes", [clues.log] if clues.log is not None else []
+    yield 1, mark("the output folder of its command"), fresh
+    yield 2, mark("the log that it writes"), [clues.log] if clues.log is not None else []
     if clues.cwd is not None and not _shared(clues.cwd, job, table):
         newest = records(clues.cwd, since_s, lambda name: _may_be_of(name, pids))[:1]
-        yield 3, "its working folder", [home for file in newest for home in _homes_of(file)]
+        yield 3, mark("its working folder"), [home for file in newest for home in _homes_of(file)]
 
 
 def _shared(cwd: Path, job: Job, table: ProcessTable) -> bool:

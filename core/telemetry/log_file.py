@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from trainwiz.core.language import tr
 from trainwiz.core.telemetry.log import (
     TELLING_WORDS,
     Levels,
@@ -97,7 +98,9 @@ class LogFile:
         except FileNotFoundError:
             return LogPart((), 0, 0, 0)
         except OSError as error:
-            return LogPart((), 0, 0, 0, f"{self.path} cannot be read: {error.strerror or error}.")
+            return LogPart(
+                (), 0, 0, 0, tr("{path} cannot be read: {reason}.", path=self.path, reason=error.strerror or error)
+            )
 
 
 class _Wanted:

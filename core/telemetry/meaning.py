@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainwiz.core.errors import UsageError, usage_error
+from trainwiz.core.language import tr
 from trainwiz.core.plain import plain_text
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.listing import run_folders
@@ -57,14 +58,14 @@ def only_one(found: Iterable[Found]) -> Target:
     if target is not None:
         return target
     if not found:
-        raise usage_error("no_runs", str(DEFAULT_ROOT), "Nothing trains here now, and there are no runs yet.")
+        raise usage_error("no_runs", str(DEFAULT_ROOT), tr("Nothing trains here now, and there are no runs yet."))
     running = [one.target for one in found if one.runs_now]
     if not running:
         ended = _names([one.target for one in found])
-        raise usage_error(
-            "several_targets", "monitor", f"Nothing is running; these runs have ended: {ended}. Name one."
-        )
-    raise usage_error("several_targets", "monitor", f"{len(running)} jobs are running: {_names(running)}. Name one.")
+        message = tr("Nothing is running; these runs have ended: {names}. Name one.", names=ended)
+        raise usage_error("several_targets", "monitor", message)
+    message = tr("{n} jobs are running: {names}. Name one.", n=len(running), names=_names(running))
+    raise usage_error("several_targets", "monitor", message)
 
 
 def at_path(path: Path) -> Target:
@@ -86,16 +87,17 @@ def of_process(pid: int) -> Target:
     table = ProcessTable()
     job = job_of(pid, table) if 0 < pid <= LARGEST_PID else None
     if job is None:
-        ended = pid in table.members
-        what = f"Process {pid} has ended." if ended else f"There is no process {pid} that can be seen from here."
-        raise usage_error("no_such_process", str(pid), f"{what}{_jobs_hint()}")
+        message = tr("There is no process {pid} that can be seen from here.", pid=pid)
+        if pid in table.members:
+            message = tr("Process {pid} has ended.", pid=pid)
+        raise usage_error("no_such_process", str(pid), _with_jobs(message))
     if not table.command(pid):
-        message = f"Process {pid} has no command line: it is a part of the kernel, or about to end.{_jobs_hint()}"
-        raise usage_error("no_such_process", str(pid), message)
+        message = tr("Process {pid} has no command line: it is a part of the kernel, or about to end.", pid=pid)
+        raise usage_error("no_such_process", str(pid), _with_jobs(message))
     if job.pid == pid and stands_above(table.command(pid)):
         below = [one for one in (job_of(top, table) for top in trainings_below(pid, table)) if one is not None]
         if len(below) > 1:
-            raise _several(f"Below process {pid}", below)
+            raise _several(tr("below process {pid}", pid=pid), below)
     return target_of_job(job)
 
 
@@ -106,28 +108,33 @@ def on_gpu(card: str | None) -> Target:
 
     found, reason = cards()
     if reason is not None:
-        raise usage_error("no_gpu", "gpu", f"There is no GPU to look at: {reason}.")
+        raise usage_error("no_gpu", "gpu", tr("There is no GPU to look at: {reason}.", reason=reason))
     chosen = found if not card else [one for one in found if _is_called(one, card)]
     if not chosen:
-        known = ", ".join(f"gpu:{one.index} ({one.name or 'unknown'})" for one in found)
-        raise usage_error("no_such_gpu", f"gpu:{card}", f"There is no GPU {card!r} here; there are: {known}.")
-    where = f"GPU {chosen[0].index}" if len(chosen) == 1 else "the GPUs"
+        known = ", ".join(f"gpu:{one.index} ({one.name or tr('unknown')})" for one in found)
+        message = tr("There is no GPU {name} here; there are: {names}.", name=repr(card), names=known)
+        raise usage_error("no_such_gpu", f"gpu:{card}", message)
+    where = tr("GPU {number}", number=chosen[0].index) if len(chosen) == 1 else tr("the GPUs")
     table = ProcessTable()
     pids = [pid for one in chosen for pid in one.pids]
     jobs = {job.pid: job for pid in pids if (job := job_of(pid, table)) is not None}
     if len(jobs) > 1:
-        raise _several(f"On {where}", list(jobs.values()))
+        raise _several(tr("on {place}", place=where), list(jobs.values()))
     if jobs:
         return target_of_job(next(iter(jobs.values())))
     if pids:
         numbers = ", ".join(map(str, pids[:NAMES_SHOWN]))
-        message = (
-            f"Process {numbers} computes on {where}, and cannot be seen from here: another container or user has it."
+        message = tr(
+            "Process {pids} computes on {place}, and cannot be seen from here: another container or user has it.",
+            pids=numbers,
+            place=where,
         )
         raise usage_error("unseen_process", where, message)
     problem = next((one.problem for one in chosen if one.problem), None)
-    message = f"What computes on {where} cannot be read: {problem}." if problem else f"Nothing computes on {where} now."
-    raise usage_error("idle_gpu", where, message + _jobs_hint())
+    message = tr("Nothing computes on {place} now.", place=where)
+    if problem:
+        message = tr("What computes on {place} cannot be read: {reason}.", place=where, reason=problem)
+    raise usage_error("idle_gpu", where, _with_jobs(message))
 
 
 def _is_called(card: Card, text: str) -> bool:
@@ -172,18 +179,24 @@ def _by_part_of_a_name(text: str) -> Target:
         return Target.of_run(runs[matches[0]])
     if matches:
         shown = ", ".join(matches[:NAMES_SHOWN]) + (", ..." if len(matches) > NAMES_SHOWN else "")
-        raise usage_error("ambiguous_run", text, f"{text!r} fits {len(matches)} runs: {shown}. Give more of the name.")
+        message = tr(
+            "{text} fits {n} runs: {names}. Give more of the name.", text=repr(text), n=len(matches), names=shown
+        )
+        raise usage_error("ambiguous_run", text, message)
+    named = repr(plain_text(text, LONGEST_SHOWN))
     if not plain:
         near = difflib.get_close_matches(Path(text).name, _entries(Path(text).parent), n=3, cutoff=0.6)
-        hint = f" Did you mean {' or '.join(str(Path(text).parent / name) for name in near)}?" if near else ""
-        raise usage_error(
-            "no_such_path", text, f"There is no file or folder {plain_text(text, LONGEST_SHOWN)!r}.{hint}"
-        )
+        message = tr("There is no file or folder {path}.", path=named)
+        if near:
+            guess = tr(" or ").join(str(Path(text).parent / name) for name in near)
+            message = tr("{message} Did you mean {guess}?", message=message, guess=guess)
+        raise usage_error("no_such_path", text, message)
     near = difflib.get_close_matches(text, [*runs, *_entries(Path())], n=3, cutoff=0.5)
-    hint = f" Did you mean {' or '.join(near)}?" if near else _jobs_hint()
-    raise usage_error(
-        "no_such_target", text, f"There is no run, file or process {plain_text(text, LONGEST_SHOWN)!r}.{hint}"
-    )
+    message = tr("There is no run, file or process {name}.", name=named)
+    if not near:
+        raise usage_error("no_such_target", text, _with_jobs(message))
+    message = tr("{message} Did you mean {guess}?", message=message, guess=tr(" or ").join(near))
+    raise usage_error("no_such_target", text, message)
 
 
 def _run_names() -> dict[str, RunFolder]:
@@ -194,14 +207,23 @@ def _run_names() -> dict[str, RunFolder]:
 
 def _several(where: str, jobs: list[Job]) -> UsageError:
     shown = ", ".join(f"{job.pid} ({job.name})" for job in jobs[:NAMES_SHOWN])
-    message = f"{where} {len(jobs)} jobs are running: {shown}. Give the number of one: trainwiz monitor {jobs[0].pid}"
-    return usage_error("several_jobs", where, message)
+    place = where[:1].upper() + where[1:]
+    message = tr(
+        "{place} {n} jobs are running: {names}. Give the number of one: trainwiz monitor {pid}",
+        place=place,
+        n=len(jobs),
+        names=shown,
+        pid=jobs[0].pid,
+    )
+    return usage_error("several_jobs", place, message)
 
 
-def _jobs_hint() -> str:
-    """What does train here, as a sentence to add; `trainwiz monitor` where nothing does."""
+def _with_jobs(message: str) -> str:
+    """`message` and what does train here; `trainwiz monitor` where nothing does."""
     running = [found.target for found in list_jobs()]
-    return f" What trains here: {_names(running)}." if running else " `trainwiz monitor` lists what can be watched."
+    if not running:
+        return tr("{message} `trainwiz monitor` lists what can be watched.", message=message)
+    return tr("{message} What trains here: {names}.", message=message, names=_names(running))
 
 
 def _names(targets: list[Target]) -> str:

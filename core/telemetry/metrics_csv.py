@@ -6,6 +6,7 @@ import csv
 import math
 from pathlib import Path
 
+from trainwiz.core.language import tr
 from trainwiz.core.telemetry.event_file import Scalar
 from trainwiz.core.telemetry.tail import ByteTail
 
@@ -42,13 +43,17 @@ class CsvTail(ByteTail):
             return []
         *lines, self._half = (self._half + data).split(b"\n")
         if len(self._half) > LONGEST_LINE_BYTES:
-            self.refusal = f"{self.path} is not a table of metrics: a line has over {LONGEST_LINE_BYTES:,} bytes."
+            self.refusal = tr(
+                "{path} is not a table of metrics: a line has over {most} bytes.",
+                path=self.path,
+                most=f"{LONGEST_LINE_BYTES:,}",
+            )
             return []
         self._note_time()
         try:
             rows = list(csv.reader(line.decode("utf-8", "replace").replace("\0", "") for line in lines))
         except csv.Error as error:
-            self.refusal = f"{self.path} is not a table of metrics: {error}."
+            self.refusal = tr("{path} is not a table of metrics: {reason}.", path=self.path, reason=error)
             return []
         return [scalar for row in rows if row for scalar in self._read_row(row)]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
+from trainwiz.core.language import tr
 from trainwiz.core.telemetry.advice import LEVELS, advise
 from trainwiz.core.telemetry.machine_history import MachineHistory
 from trainwiz.core.telemetry.metrics import Pace
@@ -41,7 +42,7 @@ def with_machine(
     own_gpu = uses_gpu is not False or any(gpu.job_memory_bytes for gpu in gpus)
     reasons = machine.unavailable()
     if uses_gpu and gpus and not any(gpu.job_memory_bytes for gpu in gpus):
-        reasons["job_gpu_memory"] = (
+        reasons["job_gpu_memory"] = tr(
             "The driver names no process of this job on any card (in a container it uses the host's process numbers), "
             "so its own share of the memory is not known."
         )

@@ -7,6 +7,8 @@ import os
 import stat
 from pathlib import Path
 
+from trainwiz.core.language import tr
+
 
 def is_file(path: Path) -> bool:
     """False also where that may not be known."""
@@ -43,4 +45,4 @@ def open_at_once(name: str, flags: int) -> int:
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return descriptor
     os.close(descriptor)
-    raise OSError(errno.EINVAL, "it is no regular file", name)
+    raise OSError(errno.EINVAL, tr("it is no regular file"), name)

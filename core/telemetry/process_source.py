@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from trainwiz.core.language import mark, tr
 from trainwiz.core.run.processid import CREATE_TIME_TOLERANCE_S
 from trainwiz.core.telemetry.job import Job, job_of
 from trainwiz.core.telemetry.job_metrics import EVENT_FILE_RANK, Clues, FoundMetrics, clues_of, find_metrics
@@ -27,7 +28,7 @@ LOOK_EVERY_S_WHILE_NEW = 1.0
 SHARE_OF_A_CORE_WHILE_NEW = 0.02
 NEW_S = 180.0
 """A job this young is about to write its first metrics."""
-ENDED = "its processes have ended, and those of others are not shown"
+ENDED = mark("its processes have ended, and those of others are not shown")
 FIRST_LOAD_S = 0.3
 """`read_all` waits this long between two samples: CPU load is what happened in between."""
 
@@ -66,7 +67,7 @@ class ProcessSource(Source):
         if not alive:
             status = "finished" if snapshot.status == "finished" else "quiet"
             ending = self._ending(snapshot)
-            unavailable = {**snapshot.unavailable, "machine": ENDED}
+            unavailable = {**snapshot.unavailable, "machine": tr(ENDED)}
             return dataclasses.replace(
                 snapshot, status=status, eta_s=None, ended_s=self._ended_s, ending=ending, unavailable=unavailable
             )
@@ -183,20 +184,27 @@ class ProcessSource(Source):
             reasons["metrics"] = clues.unreadable
         elif not snapshot.metrics:
             looked = [str(path) for path in (*clues.outputs, clues.log, clues.cwd) if path is not None]
-            where = f" (looked in {', '.join(looked[:3])})" if looked else ""
-            reasons["metrics"] = f"It has not written metrics that are known here{where}."
+            reasons["metrics"] = tr("It has not written metrics that are known here.")
+            if looked:
+                places = ", ".join(looked[:3])
+                reasons["metrics"] = tr(
+                    "It has not written metrics that are known here (looked in {places}).", places=places
+                )
         if not snapshot.log and clues.unreadable is None and clues.log_reason is not None:
             reasons["log"] = clues.log_reason
         return reasons
 
     def _ending(self, snapshot: Snapshot) -> Ending:
         if self._job is None:
-            return Ending(f"Process {self.target.pid} has ended.")
+            return Ending(tr("Process {pid} has ended.", pid=self.target.pid))
         when = time.strftime("%H:%M:%S", time.localtime(self._ended_s))
         if snapshot.status == "finished":
-            return Ending(f"It reached its last step; its processes had ended by {when}.")
+            return Ending(tr("It reached its last step; its processes had ended by {time}.", time=when))
         return Ending(
-            f"Its processes had ended by {when}; how they ended is not known, as another program started them.",
+            tr(
+                "Its processes had ended by {time}; how they ended is not known, as another program started them.",
+                time=when,
+            ),
             remedy=f"trainwiz diagnose {self._log_tail.path}" if self._log_tail is not None else None,
         )
 

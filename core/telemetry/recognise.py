@@ -6,6 +6,7 @@ import os
 import re
 from pathlib import Path
 
+from trainwiz.core.language import tr
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.telemetry.event_file import HEADER_BYTES, LFS_MARK, EventFileTail
 from trainwiz.core.telemetry.event_runs import EVENT_MARK, find_scalar_files
@@ -36,10 +37,10 @@ def recognise(path: Path) -> Target | str:
         if path.is_file():
             return _file(path)
         if os.path.lexists(path):
-            return f"{path} is neither a file nor a folder that can be read."
+            return tr("{path} is neither a file nor a folder that can be read.", path=path)
     except OSError as error:
-        return f"{path} cannot be read: {error.strerror or error}."
-    return f"{path} does not exist."
+        return tr("{path} cannot be read: {reason}.", path=path, reason=error.strerror or error)
+    return tr("{path} does not exist.", path=path)
 
 
 def _folder(path: Path) -> Target | str:
@@ -52,8 +53,14 @@ def _folder(path: Path) -> Target | str:
         return Target("trainer", outputs[0], _name(outputs[0]))
     if outputs:
         named = ", ".join(str(output.relative_to(path)) for output in outputs[:MOST_NAMED])
-        more = f" and {len(outputs) - MOST_NAMED:,} more" if len(outputs) > MOST_NAMED else ""
-        return f"{path} holds {len(outputs):,} outputs of trainings; name one of them: {named}{more}."
+        if len(outputs) > MOST_NAMED:
+            named = tr("{names} and {n} more", names=named, n=f"{len(outputs) - MOST_NAMED:,}")
+        return tr(
+            "{path} holds {n} outputs of trainings; name one of them: {names}.",
+            path=path,
+            n=f"{len(outputs):,}",
+            names=named,
+        )
     files = [file for run in find_scalar_files(path).values() for file in run]
     if files:
         refusals = [refusal for file in files[:50] if (refusal := _refusal_of_scalars(file)) is not None]
@@ -65,15 +72,17 @@ def _folder(path: Path) -> Target | str:
 
 def _nothing_in(path: Path) -> str:
     if not any(path.iterdir()):
-        return f"{path} is empty: there is nothing to watch."
+        return tr("{path} is empty: there is nothing to watch.", path=path)
     states = state_files(path)
     if states:
         state = read_trainer_state(states[0])
         if isinstance(state, str):
             return state
-    return (
-        f"{path} holds nothing to watch: no run of trainwiz, no TensorBoard event files, no {TRAINER_STATE} "
-        "and no log in which a Trainer printed metrics."
+    return tr(
+        "{path} holds nothing to watch: no run of trainwiz, no TensorBoard event files, no {state} "
+        "and no log in which a Trainer printed metrics.",
+        path=path,
+        state=TRAINER_STATE,
     )
 
 
@@ -120,7 +129,7 @@ def _subfolders(path: Path) -> list[Path]:
 
 def _file(path: Path) -> Target | str:
     if _is_pointer(path):
-        return f"{path} is a Git LFS pointer, not the file itself; fetch it with `git lfs pull`."
+        return tr("{path} is a Git LFS pointer, not the file itself; fetch it with `git lfs pull`.", path=path)
     if path.suffix == ".json":
         state = read_trainer_state(path)
         return state if isinstance(state, str) else Target("trainer", path, _name(path.parent))
@@ -132,9 +141,11 @@ def _file(path: Path) -> Target | str:
     if prints_metrics(path):
         return Target("trainer", path, _name(path))
     if not path.stat().st_size:
-        return f"{path} is empty: there is nothing to watch."
-    return (
-        f"{path} is nothing to watch: no event file, no {TRAINER_STATE} and no log in which a Trainer printed metrics."
+        return tr("{path} is empty: there is nothing to watch.", path=path)
+    return tr(
+        "{path} is nothing to watch: no event file, no {state} and no log in which a Trainer printed metrics.",
+        path=path,
+        state=TRAINER_STATE,
     )
 
 
@@ -147,9 +158,9 @@ def _refusal_of_scalars(path: Path) -> str | None:
     if tail.refusal or tail.problem:
         return tail.refusal or tail.problem
     if not tail.offset and EVENT_MARK not in path.name:
-        return f"{path} is empty."
+        return tr("{path} is empty.", path=path)
     if tail.offset and not tail.records and (tail.offset < HEADER_BYTES or tail.damaged_bytes):
-        return f"{path} is not a TensorBoard event file: no record in it is whole."
+        return tr("{path} is not a TensorBoard event file: no record in it is whole.", path=path)
     return None
 
 

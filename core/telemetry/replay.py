@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from trainwiz.core.errors import usage_error
+from trainwiz.core.language import tr
 from trainwiz.core.plain import plain_text
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.notes import NOTES_JSONL
@@ -101,12 +102,18 @@ def spans_of(folder: RunFolder, state: RunState) -> list[tuple[float, float]]:
     """When the run was trained: (begin, end) of each attempt, in Unix time. Raises UsageError, as ReplaySource does."""
     name = plain_text(folder.path.resolve().name)
     if state.is_active:
-        message = f"{name} is {state.status}: a replay is of a run that has ended. Watch it live without --replay."
+        message = tr(
+            "{name} is {status}: a replay is of a run that has ended. Watch it live without --replay.",
+            name=name,
+            status=tr(state.status),
+        )
         raise usage_error("still_running", "--replay", message)
     files = (folder.metrics_jsonl, folder.system_jsonl)
     seen = [time_s for path in files for time_s in edge_times(path)]
     if not seen:
-        message = f"{name} cannot be replayed: neither its metrics nor its samples of the machine carry a time."
+        message = tr(
+            "{name} cannot be replayed: neither its metrics nor its samples of the machine carry a time.", name=name
+        )
         raise usage_error("nothing_to_replay", "--replay", message)
     begin = min([*seen, *(attempt.started_s for attempt in state.attempts[:1])])
     end = max([*seen, state.ended_s or 0.0])

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from trainwiz.core.errors import usage_error
+from trainwiz.core.language import tr
 
 DEFAULT_SPEED = 60.0
 FASTEST = 1e9
@@ -20,8 +21,9 @@ def parse_speed(text: str) -> float:
     except ValueError:
         speed = math.nan
     if not 0 < speed <= FASTEST:
-        message = (
-            f"--replay takes a speed above 0, such as 60 or 0.5x (seconds of the run in one second), not {text!r}."
+        message = tr(
+            "--replay takes a speed above 0, such as 60 or 0.5x (seconds of the run in one second), not {text}.",
+            text=repr(text),
         )
         raise usage_error("bad_speed", "--replay", message)
     return speed

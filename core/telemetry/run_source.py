@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.run.actions import allowed
 from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.run.notes import NOTES_JSONL, Note, note_of
@@ -30,7 +31,7 @@ SYSTEM_WINDOW_BYTES = 1024 * 1024
 """A long run's system.jsonl is entered this far from its end: small charts need no more."""
 POLL_S = 0.2
 """One look reads for this long at most; what is left is read by the next ones (`Snapshot.behind`)."""
-GONE_REMEDY = "What was read before is shown; `trainwiz monitor FOLDER` opens it where it is now."
+GONE_REMEDY = mark("What was read before is shown; `trainwiz monitor FOLDER` opens it where it is now.")
 MOST_NOTES = 100
 NOTES_SHOWN = 3
 
@@ -84,11 +85,11 @@ class RunSource(Source):
             self._gone = ""
             self._last_state = read_state(self.folder, self._clock())
             return self._last_state
-        self._gone = f"{self.folder.path} is gone: it was removed or moved, or its disk is not there now."
+        self._gone = tr("{path} is gone: it was removed or moved, or its disk is not there now.", path=self.folder.path)
         state = self._last_state
         if state.has_ended:
             return state
-        exit_ = RunExit(1, "unknown", self._gone, GONE_REMEDY)
+        exit_ = RunExit(1, "unknown", self._gone, tr(GONE_REMEDY))
         return replace(state, status="lost", ended_s=state.heartbeat_s, exit=exit_)
 
     def _read_plan(self) -> None:
@@ -225,8 +226,14 @@ class RunSource(Source):
             problems.insert(0, self._gone)
         garbage = self._metrics_tail.garbage_lines
         if garbage:
-            lines = "line is" if garbage == 1 else "lines are"
-            problems.append(f"{self.folder.metrics_jsonl.name}: {garbage:,} {lines} not JSON and left out.")
+            sentence = trn(
+                "{file}: {n} line is not JSON and left out.",
+                "{file}: {n} lines are not JSON and left out.",
+                garbage,
+                n=f"{garbage:,}",
+                file=self.folder.metrics_jsonl.name,
+            )
+            problems.append(sentence)
         return tuple(problems)
 
 

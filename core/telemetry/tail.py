@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import orjson
+from trainwiz.core.language import tr
 from trainwiz.core.telemetry.paths import open_at_once
 
 READ_BYTES = 1024 * 1024
@@ -63,7 +64,7 @@ class ByteTail:
         except FileNotFoundError:
             self.problem = None
         except OSError as error:
-            self.problem = f"{self.path} cannot be read: {error.strerror or error}."
+            self.problem = tr("{path} cannot be read: {reason}.", path=self.path, reason=error.strerror or error)
         return b""
 
     def _read(self, file: BinaryIO, limit: int) -> bytes:

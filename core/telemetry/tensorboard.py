@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from trainwiz.core.language import tr
 from trainwiz.core.telemetry.event_runs import EventRun, EventRuns, FindFiles
 from trainwiz.core.telemetry.foreign import ForeignSource, Reading, loss_name
 from trainwiz.core.telemetry.metrics import MOST_NAMES, Pace
@@ -86,17 +87,20 @@ class TensorBoardSource(ForeignSource):
 
     def _notes(self, has_scalars: bool) -> tuple[str, ...]:
         left_out = self._left_out
-        notes = [f"{left_out:,} more metrics are left out: {MOST_NAMES:,} are shown."] if left_out else []
+        notes = []
+        if left_out:
+            counts = {"left_out": f"{left_out:,}", "shown": f"{MOST_NAMES:,}"}
+            notes.append(tr("{left_out} more metrics are left out: {shown} are shown.", **counts))
         others = self._runs.others()
         if others and not has_scalars:
-            what = ", ".join(f"{count:,} {kind}" for kind, count in others.most_common(5))
-            notes.append(f"The event files hold no scalars ({what}).")
+            what = ", ".join(f"{count:,} {tr(kind)}" for kind, count in others.most_common(5))
+            notes.append(tr("The event files hold no scalars ({what}).", what=what))
         return tuple(notes)
 
     def _missing(self) -> tuple[str, ...]:
         if self._runs.tails:
             return ()
-        return (f"{self.target.path} holds no event files any more.",)
+        return (tr("{path} holds no event files any more.", path=self.target.path),)
 
     def _read_hparams(self, run: EventRun | None) -> dict[str, str]:
         """Lightning's hparams.yaml beside the newest run's files, read once."""

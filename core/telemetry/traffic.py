@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from trainwiz.core.language import tr
 
 MOST_OF_A_KIND = 8
 """The busiest ones are shown: a server with containers has hundreds of interfaces."""
@@ -53,11 +54,13 @@ class TrafficSampler:
                 counters = read()
             except (OSError, psutil.Error, RuntimeError, NotImplementedError) as error:
                 self._before.pop(kind, None)
-                unavailable[f"traffic.{kind}"] = f"the system does not say it ({error})"
+                unavailable[f"traffic.{kind}"] = tr("the system does not say it ({reason})", reason=error)
                 continue
             if not counters:
                 unavailable[f"traffic.{kind}"] = (
-                    "no network interface is to be seen" if kind == "network" else "no disk is to be seen from here"
+                    tr("no network interface is to be seen")
+                    if kind == "network"
+                    else tr("no disk is to be seen from here")
                 )
             rows += self._rates(kind, counters)
         return rows, unavailable

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainwiz.core.language import mark, tr
 from trainwiz.core.telemetry.event_runs import SHARE_OF_A_CORE_FOR_LOOKS, EventRuns
 from trainwiz.core.telemetry.foreign import ForeignSource, Reading
 from trainwiz.core.telemetry.metrics import MetricSummary, Pace, finite
@@ -24,8 +25,8 @@ from trainwiz.core.telemetry.trainer_scalars import EPOCH, TrainerScalars
 from trainwiz.core.telemetry.trainer_state import CHECKPOINT, NewestState, TrainerState
 
 LOOK_FOR_LOG_S = 15.0
-COUNTED = "The log names no steps and shows no progress bar: its points are counted."
-NOTHING_LOGGED = "The job has begun and logged nothing yet."
+COUNTED = mark("The log names no steps and shows no progress bar: its points are counted.")
+NOTHING_LOGGED = mark("The job has begun and logged nothing yet.")
 SLOWEST_RATE = 0.05
 """Steps a second; the Trainer rounds its rates to thousandths, too coarse below this to divide by."""
 
@@ -217,9 +218,9 @@ class TrainerSource(ForeignSource):
 
     def _notes(self, chosen: _Chosen) -> tuple[str, ...]:
         if not chosen.scalars.tags and chosen.files:
-            return (NOTHING_LOGGED,)
+            return (tr(NOTHING_LOGGED),)
         log = self._log
-        return (COUNTED,) if log is not None and chosen.scalars is log.scalars and log.printed.counted else ()
+        return (tr(COUNTED),) if log is not None and chosen.scalars is log.scalars and log.printed.counted else ()
 
     def _problems(self, metrics: Mapping[str, MetricSummary]) -> tuple[str, ...]:
         problems = list(self._state.problems) if self._state else []
@@ -227,7 +228,8 @@ class TrainerSource(ForeignSource):
         problems += [self._log.problem] if self._log and self._log.problem else []
         begun = self._events is not None and self._events.tails
         if not metrics and not problems and not begun and not self._behind:
-            problems.append(f"{self.target.path} holds no metrics yet: event files, states and logs have none.")
+            nothing = tr("{path} holds no metrics yet: event files, states and logs have none.", path=self.target.path)
+            problems.append(nothing)
         return tuple(problems)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwiz.core.json_text import parse_json
+from trainwiz.core.language import tr
 from trainwiz.core.telemetry.event_file import LFS_MARK, Scalar
 from trainwiz.core.telemetry.metrics import NOT_METRICS, finite, number
 from trainwiz.core.telemetry.paths import is_folder, may_be_there, open_at_once
@@ -99,21 +100,26 @@ def read_trainer_state(path: Path) -> TrainerState | str:
         with open(path, "rb", opener=open_at_once) as file:
             status = os.fstat(file.fileno())
             if status.st_size > LARGEST_BYTES:
-                return f"{path} is too large to be read: {status.st_size:,} bytes, {LARGEST_BYTES:,} at most."
+                return tr(
+                    "{path} is too large to be read: {size} bytes, {most} at most.",
+                    path=path,
+                    size=f"{status.st_size:,}",
+                    most=f"{LARGEST_BYTES:,}",
+                )
             data = file.read(LARGEST_BYTES + 1)
     except OSError as error:
-        return f"{path} cannot be read: {error.strerror or error}."
+        return tr("{path} cannot be read: {reason}.", path=path, reason=error.strerror or error)
     if data.startswith(LFS_MARK):
-        return f"{path} is a Git LFS pointer, not the file itself; fetch it with `git lfs pull`."
+        return tr("{path} is a Git LFS pointer, not the file itself; fetch it with `git lfs pull`.", path=path)
     if not data.strip():
-        return f"{path} is empty: it is being written, or its writing was cut off."
+        return tr("{path} is empty: it is being written, or its writing was cut off.", path=path)
     try:
         document = parse_json(data.decode("utf-8-sig", errors="replace"))
     except ValueError as error:
-        return f"{path} is not whole JSON: {error}."
+        return tr("{path} is not whole JSON: {reason}.", path=path, reason=error)
     rows = document.get("log_history", []) if isinstance(document, dict) else None
     if not isinstance(rows, list) or not ("global_step" in document or "log_history" in document):
-        return f"{path} is not the state of a Trainer: it has no `global_step` and no list `log_history`."
+        return tr("{path} is not the state of a Trainer: it has no `global_step` and no list `log_history`.", path=path)
     return TrainerState(
         path=path,
         step=_count(document.get("global_step")),
@@ -197,7 +203,7 @@ class NewestState:
         try:
             status = file.stat()
         except OSError as error:
-            return f"{file} cannot be read: {error.strerror or error}."
+            return tr("{path} cannot be read: {reason}.", path=file, reason=error.strerror or error)
         stamp = (status.st_size, status.st_mtime_ns)
         known = self._read.get(file)
         if known is not None and known[0] == stamp:

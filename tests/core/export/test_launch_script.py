@@ -170,7 +170,7 @@ def test_an_exported_cdpath_leads_nowhere_else(tmp_path: Path) -> None:
     here.mkdir(parents=True)
     (here / "run.yaml").write_text("name: x\n")
     (here / "launch.sh").write_text(
-        launch_script(solved_config("cpu-demo")).replace("if ! command", "pwd; exit\nif ! command")
+        launch_script(solved_config("cpu-demo")).replace("command -v accelerate", "pwd; exit\ncommand -v accelerate")
     )
     result = subprocess.run(
         ["/bin/sh", "runs/one/launch.sh"],

@@ -57,7 +57,7 @@ def test_a_file_that_is_yet_to_come_is_one(project: Path) -> None:
     """The row of the chat model reads a file that only the GPU host has."""
     run = prepare_run(small_plan(data__sources=[{"name": "data/train.parquet"}]), Path("runs/one"))
     assert yaml.safe_load(run.run_yaml.read_text())["data"]["sources"][0]["name"] == "../../data/train.parquet"
-    assert "missing data.sources.0.name ../../data/train.parquet" in run.file("launch.sh").read_text()
+    assert "../../data/train.parquet is not here (data.sources.0.name in run.yaml)" in run.file("launch.sh").read_text()
 
 
 def test_names_are_no_paths(project: Path) -> None:
@@ -87,7 +87,7 @@ def test_what_the_folder_does_not_hold_is_named(project: Path) -> None:
     assert "../../data/p.fasta (data.sources.0.name), ../../weights (model.name)" in paths
     assert "owner/set (data.sources.1.name)" in hub
     script = run.file("launch.sh").read_text()
-    assert "missing data.sources.0.name ../../data/p.fasta" in script and "owner/set" not in script
+    assert "../../data/p.fasta is not here (data.sources.0.name in run.yaml)" in script and "owner/set" not in script
     moved = project.parent / "elsewhere"
     shutil.copytree(run.path, moved)
     refused = subprocess.run([str(moved / "launch.sh")], cwd="/", capture_output=True, text=True, timeout=20)
