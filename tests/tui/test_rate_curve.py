@@ -1,0 +1,80 @@
+"""The curve of the learning rate: drawn of the resolved config, in braille, blocks and ASCII, folded where it is low."""
+
+from __future__ import annotations
+
+import pytest
+from trainwiz.core.config import RunConfig
+from trainwiz.core.export.rates import RateSchedule, rate_schedule
+from trainwiz.core.plan.request import PlanRequest
+from trainwiz.tui.widgets.canvas import ASCII, BLOCK, BRAILLE
+from trainwiz.tui.widgets.rate_curve import rate_lines
+from trainwiz.tui.widgets.rate_picture import curve_rows, rate_picture
+
+from tests.tui.test_wizard import go, shown, to_field, type_into
+from tests.tui.wizard_parts import frozen_app, settled
+
+
+def schedule(steps: int = 1000, **values: object) -> RateSchedule:
+    keys = {f"training.{key}": value for key, value in values.items()}
+    config = RunConfig().with_values({"training.max_steps": steps, "training.learning_rate": 4e-4, **keys}, "you")
+    return rate_schedule(config, steps)
+
+
+def text(rows: list[list[tuple[str, str]]]) -> list[str]:
+    return ["".join(part for part, _ in row) for row in rows]
+
+
+def test_warm_up_peak_and_end_stand_at_their_places():
+    lines = text(rate_picture(schedule(warmup=0.5, schedule="linear"), 46, 7, ASCII))
+    assert all(len(line) == 46 for line in lines)
+    assert lines[0].startswith("4.0e-4 ") and lines[5].startswith("     0 ")
+    top = lines[0][7:]
+    assert abs(top.index("*") + top.rindex("*") - 38) <= 4, "the peak is in the middle"
+    assert lines[5][7] == "*" and lines[5][-1] == "*", "it begins and ends at the bottom"
+    assert lines[6].split() == ["0", "500", "1,000"]
+
+
+def test_a_constant_rate_is_one_straight_line():
+    rows = text(curve_rows(schedule(schedule="constant"), 20, 3, ASCII))
+    assert rows == ["*" * 20, " " * 20, " " * 20]
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 10**12])
+@pytest.mark.parametrize("warmup", [0, 0.02, 5, 10**13])
+@pytest.mark.parametrize("kind", ["linear", "cosine", "constant", "polynomial"])
+@pytest.mark.parametrize("glyphs", [BRAILLE, BLOCK, ASCII], ids=lambda glyphs: glyphs.name)
+def test_no_schedule_is_too_short_or_too_long(steps, warmup, kind, glyphs):
+    values = schedule(steps, warmup=warmup, schedule=kind, final_learning_rate=1e-5)
+    for width in (24, 40, 120):
+        assert [len(line) for line in text(rate_picture(values, width, 6, glyphs))] == [width] * 6
+    for folded in (True, False):
+        for width in (1, 10, 28, 29, 40, 90):
+            lines = rate_lines(values, "Some words about the rate.", width, glyphs, folded=folded, style="")
+            assert lines and all(line.cell_length <= max(width, 13) for line in lines)
+
+
+async def test_the_curve_follows_what_is_typed():
+    app = frozen_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settled(pilot)
+        await to_field(pilot, "schedule")
+        assert "From 4e-4 straight down to 0 at step" in shown(app)
+        await go(pilot, "right")
+        assert "From 4e-4 down to 0 at step 500,000 in" in shown(app)
+        await to_field(pilot, "warmup")
+        await type_into(pilot, "2000")
+        await settled(pilot)
+        screen = shown(app)
+        assert "Up to 4e-4 in 2,000 steps, then down to 0" in screen and "500,000" in screen
+        assert any("⠉" in line for line in screen.splitlines()), "braille"
+
+
+async def test_where_the_screen_is_low_the_curve_is_one_line():
+    app = frozen_app(request=PlanRequest(profile="2080super", overrides={"training.warmup": 0.5}))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        await to_field(pilot, "final_learning_rate")
+        lines = shown(app).splitlines()
+        place = next(index for index, line in enumerate(lines) if "Up to 4e-4" in line)
+        assert any("\u2801" <= letter <= "\u28ff" for letter in lines[place])
+        assert not any("\u2801" <= letter <= "\u28ff" for letter in lines[place + 1])
