@@ -48,7 +48,7 @@ def test_a_profile_that_is_there_stays(capsys: pytest.CaptureFixture[str]) -> No
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((), "'NAME'"),
+        ((), "NAME is missing"),
         (("../x",), "cannot be a profile's name"),
         (("x", "--smoke"), "There is no option --smoke"),
         (("x", "--extends", "2080supr"), "Did you mean 2080super"),

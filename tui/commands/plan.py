@@ -10,11 +10,13 @@ from typing import Any
 from trainwiz.core.config import OriginKind
 from trainwiz.core.errors import EXIT_FINISHED
 from trainwiz.core.findings import sort_findings
+from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.plain import plain_text
 from trainwiz.core.plan.gather import gather
 from trainwiz.core.plan.refine import RefineTier
 from trainwiz.core.plan.request import PlanRequest
 from trainwiz.core.plan.result import Choice, Plan
+from trainwiz.tui.cells import cells, pad
 from trainwiz.tui.choices import parse_choices
 from trainwiz.tui.headless.plan_numbers import number_lines
 from trainwiz.tui.headless.waiting import Waiting
@@ -23,10 +25,10 @@ from trainwiz.tui.refining import improved, refining
 from trainwiz.tui.tiers import wanted_tier
 
 ORIGIN_WORDS: dict[OriginKind, str] = {
-    "detected": "detected",
-    "profile": "profile",
-    "you": "you",
-    "solved": "solved",
+    "detected": mark("detected"),
+    "profile": mark("profile"),
+    "you": mark("you"),
+    "solved": mark("solved"),
 }
 WIDEST_VALUE = 24
 LIMIT_S = 120.0
@@ -54,7 +56,7 @@ def run_plan(values: Mapping[str, Any], *, verbose: bool) -> int:
 def best_plan(request: PlanRequest, tier: RefineTier) -> Plan:
     """The plan with the figures of `tier`; Ctrl-C while they are made ends with the best so far."""
     with refining(tier) as refiner:
-        with Waiting("reading machine, model and data"):
+        with Waiting(tr("reading machine, model and data")):
             gathered = gather(request)
         return improved(refiner, gathered, tier, limit_s=LIMIT_S, interruptible=True)
 
@@ -65,19 +67,20 @@ def choice_lines(plan: Plan, *, verbose: bool) -> list[str]:
     if not shown:
         return []
     keys = max(len(choice.key) for choice in shown)
-    values = min(WIDEST_VALUE, max(len(value_text(choice)) for choice in shown))
-    lines = ["", "Choices"]
+    values = min(WIDEST_VALUE, max(cells(value_text(choice)) for choice in shown))
+    lines = ["", tr("Choices")]
     lines += [choice_line(choice, keys, values) for choice in shown]
     hidden = len(plan.choices) - len(shown)
     if hidden:
-        lines.append(f"  {hidden} more from the profile: --verbose")
+        lines.append("  " + trn("{n} more from the profile: --verbose", "{n} more from the profile: --verbose", hidden))
     return lines
 
 
 def choice_line(choice: Choice, key_width: int, value_width: int) -> str:
     reason = plain_text(choice.reason)
     value = value_text(choice)
-    return f"  {choice.key:<{key_width}}  {value:<{value_width}}  {ORIGIN_WORDS[choice.origin]:<8}  {reason}".rstrip()
+    origin = pad(tr(ORIGIN_WORDS[choice.origin]), 8)
+    return f"  {choice.key:<{key_width}}  {pad(value, value_width)}  {origin}  {reason}".rstrip()
 
 
 def value_text(choice: Choice) -> str:

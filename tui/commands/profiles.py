@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainwiz.core.errors import EXIT_FINISHED, EXIT_USAGE
 from trainwiz.core.json_text import finite
+from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.plain import plain_text
 from trainwiz.core.profile import (
     Profile,
@@ -20,11 +21,23 @@ from trainwiz.core.profile import (
     use_profile,
     validate_profiles,
 )
-from trainwiz.tui.figures import count, number, size
+from trainwiz.tui.cells import cells, pad
+from trainwiz.tui.figures import count, number, size, span
 from trainwiz.tui.output import paint, say, say_findings, say_json, wrapped
 
 if TYPE_CHECKING:
     from trainwiz.core.plan.request import PlanRequest
+
+
+LIST_HEAD = (
+    mark("profile"),
+    "GPU",
+    mark("model"),
+    mark("sequences"),
+    mark("tokens a step"),
+    mark("fits here"),
+    mark("from"),
+)
 
 
 def run_list(*, as_json: bool) -> int:
@@ -37,7 +50,7 @@ def run_list(*, as_json: bool) -> int:
         say(json.dumps([row.to_json() for row in rows], ensure_ascii=False, indent=1))
         return EXIT_FINISHED
     current = current_profile(Path.cwd())
-    table = [["", "profile", "GPU", "model", "sequences", "tokens a step", "fits here", "from"]]
+    table = [["", *(tr(word) for word in LIST_HEAD)]]
     table += [
         [
             "▸" if row.name == current else "",
@@ -46,16 +59,20 @@ def run_list(*, as_json: bool) -> int:
             plain_text(row.model),
             count(row.effective_samples),
             count(row.effective_tokens),
-            "✓ yes" if row.fits_here else "✗ no",
-            "trainwiz" if row.origin == "builtin" else "you",
+            tr("✓ yes") if row.fits_here else tr("✗ no"),
+            "trainwiz" if row.origin == "builtin" else tr("you"),
         ]
         for row in rows
     ]
     _say_table(table, right=frozenset({4, 5}))
     broken = {finding.where.partition(":")[0] for finding in validate_profiles() if finding.severity == "error"}
     if broken:
-        files = "1 profile file has" if len(broken) == 1 else f"{len(broken)} profile files have"
-        say(f"! {files} mistakes: trainwiz profiles validate")
+        words = trn(
+            "{n} profile file has mistakes: trainwiz profiles validate",
+            "{n} profile files have mistakes: trainwiz profiles validate",
+            len(broken),
+        )
+        say(f"! {words}")
     return EXIT_FINISHED
 
 
@@ -65,14 +82,20 @@ def run_show(name: str, *, as_json: bool) -> int:
     if as_json:
         say_json(profile.to_json())
         return EXIT_FINISHED
-    say(f"{paint(plain_text(profile.name), 'strong', sys.stdout)}  {plain_text(profile.description)}")
+    say(f"{paint(plain_text(profile.name), 'strong', sys.stdout)}  {plain_text(tr(profile.description))}")
     if profile.variants:
-        say(f"  stands for {' or '.join(profile.variants)}; here for {load_profile(name).name}")
+        say(
+            tr(
+                "  stands for {variants}; here for {name}",
+                variants=tr(" or ").join(profile.variants),
+                name=load_profile(name).name,
+            )
+        )
         return EXIT_FINISHED
-    say(f"  file      {plain_text(profile.file)}")
+    say(f"  {pad(tr('file'), 10)}{plain_text(profile.file)}")
     if profile.extends:
-        say(f"  extends   {plain_text(profile.extends)}")
-    say(f"  machine   {_machine(profile)}")
+        say(f"  {pad(tr('extends'), 10)}{plain_text(profile.extends)}")
+    say(f"  {pad(tr('machine'), 10)}{_machine(profile)}")
     say()
     _say_values(profile)
     _say_claims(profile)
@@ -82,7 +105,7 @@ def run_show(name: str, *, as_json: bool) -> int:
 def run_use(name: str) -> int:
     """Write `profile:` into .trainwiz.yaml of the current folder."""
     path = use_profile(name, Path.cwd())
-    say(f"{plain_text(name)} is now the profile of this folder ({path.name}).")
+    say(tr("{name} is now the profile of this folder ({file}).", name=plain_text(name), file=path.name))
     return EXIT_FINISHED
 
 
@@ -92,9 +115,9 @@ def run_current(*, as_json: bool) -> int:
     if as_json:
         say_json({"profile": name})
     elif name is None:
-        say("No profile is in use here; the default is cpu-demo. Choose one: trainwiz profiles use NAME")
+        say(tr("No profile is in use here; the default is cpu-demo. Choose one: trainwiz profiles use NAME"))
     else:
-        say(f"{plain_text(name)}  {plain_text(load_as_written(name).description)}")
+        say(f"{plain_text(name)}  {plain_text(tr(load_as_written(name).description))}")
     return EXIT_FINISHED
 
 
@@ -106,9 +129,17 @@ def run_diff(a: str, b: str, *, as_json: bool) -> int:
         say_json({"first": first.name, "second": second.name, "changes": [change.to_json() for change in changes]})
         return EXIT_FINISHED
     if not changes:
-        say(f"{plain_text(first.name)} and {plain_text(second.name)} have the same values.")
+        say(
+            tr(
+                "{first} and {second} have the same values.",
+                first=plain_text(first.name),
+                second=plain_text(second.name),
+            )
+        )
         return EXIT_FINISHED
-    _say_table([["key", first.name, second.name, "why"], *[_change_cells(change.to_json()) for change in changes]])
+    _say_table(
+        [[tr("key"), first.name, second.name, tr("why")], *[_change_cells(change.to_json()) for change in changes]]
+    )
     return EXIT_FINISHED
 
 
@@ -124,7 +155,7 @@ def run_validate(files: Sequence[str], *, as_json: bool) -> int:
         from trainwiz.core.profile.store import profile_files
 
         checked = len(files) or len(profile_files())
-        say(f"✓ {checked} {'profile is' if checked == 1 else 'profiles are'} valid.")
+        say(trn("✓ {n} profile is valid.", "✓ {n} profiles are valid.", checked))
     return EXIT_USAGE if errors else EXIT_FINISHED
 
 
@@ -136,38 +167,41 @@ def run_save(name: str, *, request: PlanRequest, extends: str | None, as_json: b
     if as_json:
         say_json(saved.to_json())
         return EXIT_FINISHED
-    say(f"✓ {plain_text(saved.name)} is saved: {plain_text(saved.file)}")
+    say(tr("✓ {name} is saved: {file}", name=plain_text(saved.name), file=plain_text(saved.file)))
     if saved.extends is not None:
-        say(f"  extends   {plain_text(saved.extends)}")
+        say(f"  {pad(tr('extends'), 10)}{plain_text(saved.extends)}")
     rows = [[f"  hardware.{key}", plain_text(str(value)), ""] for key, value in saved.hardware.items()]
-    rows += [[f"  {key}", _value(value), plain_text(saved.reasons.get(key, ""))] for key, value in saved.values.items()]
+    rows += [
+        [f"  {key}", _value(value), plain_text(tr(saved.reasons.get(key, "")))] for key, value in saved.values.items()
+    ]
     if rows:
         _say_table(rows, head=False)
-    say(f"  Use it here: trainwiz profiles use {plain_text(saved.name)}")
+    say(tr("  Use it here: trainwiz profiles use {name}", name=plain_text(saved.name)))
     return EXIT_FINISHED
 
 
 def _machine(profile: Profile) -> str:
     hardware = profile.hardware
     if hardware.gpu is None:
-        return "any"
+        return tr("any")
     parts = [f"{hardware.num_gpus} × {plain_text(hardware.gpu)}"]
     if hardware.cpu_cores:
-        parts.append(f"{hardware.cpu_cores} cores")
+        parts.append(trn("{n} core", "{n} cores", hardware.cpu_cores))
     if hardware.ram_bytes:
-        parts.append(f"{size(hardware.ram_bytes)} RAM")
+        parts.append(tr("{size} RAM", size=size(hardware.ram_bytes)))
     return ", ".join(parts)
 
 
 def _cards(gpu: str | None, count: int) -> str:
     if gpu is None:
-        return "any"
+        return tr("any")
     return plain_text(gpu) if count == 1 else f"{count} × {plain_text(gpu)}"
 
 
 def _say_values(profile: Profile) -> None:
     rows = [
-        [f"  {key}", _value(value), plain_text(profile.reasons.get(key, ""))] for key, value in profile.values.items()
+        [f"  {key}", _value(value), plain_text(tr(profile.reasons.get(key, "")))]
+        for key, value in profile.values.items()
     ]
     _say_table(rows, head=False)
 
@@ -176,39 +210,39 @@ def _say_claims(profile: Profile) -> None:
     if not profile.claims:
         return
     say()
-    say("  The guide claims (the plan checks it):")
+    say(tr("  The guide claims (the plan checks it):"))
     if "tokens_per_s" in profile.claims:
         low, high = profile.claims["tokens_per_s"]
-        say(f"    {number(low)} to {number(high)} tokens/s")
-    for key, words in (("peak_memory", "peak memory"), ("total_time", "total time")):
+        say("    " + tr("{range} tokens/s", range=span(number(low), number(high))))
+    for key, words in (("peak_memory", mark("peak memory {value}")), ("total_time", mark("total time {value}"))):
         if key in profile.claims:
-            say(f"    {words} {plain_text(profile.claims[key])}")
+            say("    " + tr(words, value=plain_text(profile.claims[key])))
     for remedy in profile.claims.get("remedies", ()):
-        say(f"    {plain_text(remedy['text'])}")
+        say(f"    {plain_text(tr(remedy['text']))}")
 
 
 def _change_cells(change: dict[str, Any]) -> list[str]:
-    shown = _hardware_value if change["key"].startswith("hardware.") else _value
-    cells = [shown(change[side]) for side in ("first", "second")]
-    if cells[0] == cells[1] and change["key"].endswith("sources"):
+    words = _hardware_value if change["key"].startswith("hardware.") else _value
+    shown = [words(change[side]) for side in ("first", "second")]
+    if shown[0] == shown[1] and change["key"].endswith("sources"):
         # The same names: what differs is how much of them is used.
-        cells = [", ".join(map(_source, change[side])) for side in ("first", "second")]
-    return [plain_text(change["key"]), *cells, plain_text(change["reason"])]
+        shown = [", ".join(map(_source, change[side])) for side in ("first", "second")]
+    return [plain_text(change["key"]), *shown, plain_text(tr(change["reason"]))]
 
 
 def _hardware_value(value: Any) -> str:
     """What a machine must have; sizes are the only large numbers in it."""
     if value is None:
-        return "not said"
+        return tr("not said")
     return size(value) if isinstance(value, int) and value >= 2**20 else plain_text(str(value))
 
 
 def _value(value: Any) -> str:
     """A setting as text: numbers short and exact, data sources by name, None as what it means."""
     if value is None:
-        return "solved"
+        return tr("solved")
     if isinstance(value, bool):
-        return "on" if value else "off"
+        return tr("on") if value else tr("off")
     if isinstance(value, int | float):
         return number(value)
     if isinstance(value, list):
@@ -219,22 +253,19 @@ def _value(value: Any) -> str:
 def _source(source: dict[str, Any]) -> str:
     """A data source by name, with what limits its rows."""
     rows, least, most = (source.get(key) for key in ("max_rows", "min_characters", "max_characters"))
-    limits = [f"{count(rows)} rows"] if rows is not None else []
-    if least is not None or most is not None:
-        span = f"{count(least or 0)} to {count(most)}" if most is not None else f"at least {count(least or 0)}"
-        limits.append(f"{span} characters")
+    limits = [tr("{count} rows", count=count(rows))] if rows is not None else []
+    if most is not None:
+        limits.append(tr("{range} characters", range=span(count(least or 0), count(most))))
+    elif least is not None:
+        limits.append(tr("at least {count} characters", count=count(least)))
     return plain_text(str(source["name"])) + (f" ({', '.join(limits)})" if limits else "")
 
 
 def _say_table(rows: Sequence[Sequence[str]], right: frozenset[int] = frozenset(), *, head: bool = True) -> None:
     """Columns of text. The last column wraps under itself on a terminal; `head` makes the first row quiet."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
+    widths = [max(cells(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
     for position, row in enumerate(rows):
-        cells = [
-            row[column].rjust(width) if column in right else row[column].ljust(width)
-            for column, width in enumerate(widths)
-        ]
-        start = "  ".join([*cells, ""])
-        first, *rest = wrapped(row[-1], " " * len(start), sys.stdout)
-        for line in [f"{start}{first}", *(" " * len(start) + more for more in rest)]:
+        start = "  ".join([*(pad(row[c], width, right=c in right) for c, width in enumerate(widths)), ""])
+        first, *rest = wrapped(row[-1], " " * cells(start), sys.stdout)
+        for line in [f"{start}{first}", *(" " * cells(start) + more for more in rest)]:
             say(paint(line.rstrip(), "quiet", sys.stdout) if head and position == 0 else line.rstrip())

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, usage_error
+from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.moments import moment_words
 from trainwiz.core.plain import plain_text
 from trainwiz.core.run.checkpoints import list_checkpoints
@@ -18,6 +19,7 @@ from trainwiz.core.run.names import DEFAULT_ROOT, name_for_commands
 from trainwiz.core.run.notes import read_notes
 from trainwiz.core.run.remove import check_removable, remove_run, size_bytes
 from trainwiz.core.run.state import RunState, read_state
+from trainwiz.tui.cells import cells, pad
 from trainwiz.tui.figures import count, duration, size
 from trainwiz.tui.metric_words import engine_problems, evaluation_parts
 from trainwiz.tui.output import is_terminal, paint, say, say_json
@@ -32,6 +34,7 @@ MARKS: dict[str, tuple[str, str]] = {
     "failed": ("✗", "error"),
     "lost": ("✗", "error"),
 }
+HEADINGS = (mark("name"), mark("status"), mark("step"), mark("loss"), mark("model"), mark("started"))
 WIDEST_NAME = 48
 WIDEST_VALUE = 36
 LABEL_WIDTH = 12
@@ -44,29 +47,26 @@ def run_list(*, as_json: bool) -> int:
         say_json({"runs": [run.to_json() for run in runs]})
         return EXIT_FINISHED
     if not runs:
-        say("There are no runs in runs/ yet. `trainwiz --profile cpu-demo --yes` makes one.")
+        say(tr("There are no runs in runs/ yet. `trainwiz --profile cpu-demo --yes` makes one."))
         return EXIT_FINISHED
-    rows = [("name", "status", "step", "loss", "model", "started")]
+    rows = [tuple(map(tr, HEADINGS))]
     rows += [_row(run) for run in runs]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    widths = [max(cells(row[column]) for row in rows) for column in range(len(rows[0]))]
     for number, row in enumerate(rows):
-        cells = [
-            text.rjust(width) if c in (2, 3) else text.ljust(width)
-            for c, (text, width) in enumerate(zip(row, widths, strict=True))
-        ]
+        aligned = [pad(text, width, right=c in (2, 3)) for c, (text, width) in enumerate(zip(row, widths, strict=True))]
         if number:
-            mark, style = MARKS[runs[number - 1].status]
-            cells[1] = paint(f"{mark} {cells[1]}", style, sys.stdout)
+            sign, style = MARKS[runs[number - 1].status]
+            aligned[1] = paint(f"{sign} {aligned[1]}", style, sys.stdout)
         else:
-            cells[1] = f"  {cells[1]}"
-        say("  ".join(cells).rstrip())
+            aligned[1] = f"  {aligned[1]}"
+        say("  ".join(aligned).rstrip())
     return EXIT_FINISHED
 
 
 def _row(run: RunSummary) -> tuple[str, str, str, str, str, str]:
     return (
         plain_text(run.name, WIDEST_NAME),
-        run.status,
+        tr(run.status),
         _steps(run),
         "-" if run.loss is None else f"{run.loss:.3f}",
         plain_text(run.model or "-", WIDEST_VALUE),
@@ -77,7 +77,11 @@ def _row(run: RunSummary) -> tuple[str, str, str, str, str, str]:
 def _steps(run: RunSummary) -> str:
     if run.step is None:
         return "-"
-    return f"{count(run.step)} of {count(run.max_steps)}" if run.max_steps else count(run.step)
+    return (
+        tr("{amount} of {whole}", amount=count(run.step), whole=count(run.max_steps))
+        if run.max_steps
+        else count(run.step)
+    )
 
 
 def _moment(time_s: float | None) -> str:
@@ -93,53 +97,62 @@ def run_show(run: str, *, as_json: bool) -> int:
         notes = [note.to_json() for note in read_notes(folder.path)]
         say_json({**summary.to_json(), "state": state.to_json(), "checkpoints": listed, "notes": notes})
         return EXIT_FINISHED
-    mark, style = MARKS[state.status]
-    _label("Run", plain_text(summary.name))
-    _label("State", f"{paint(f'{mark} {state.status}', style, sys.stdout)}   {_steps(summary)} steps")
+    sign, style = MARKS[state.status]
+    _label(tr("Run"), plain_text(summary.name))
+    _label(
+        tr("State"),
+        f"{paint(f'{sign} {tr(state.status)}', style, sys.stdout)}   {tr('{count} steps', count=_steps(summary))}",
+    )
     if state.exit is not None:
         _label("", plain_text(state.exit.message))
         for line in state.exit.evidence[:3]:
             _label("", plain_text(line))
         if state.exit.remedy:
-            _label("Next", plain_text(state.exit.remedy))
-    _label("Model", f"{plain_text(state.model or 'unknown')} · profile {plain_text(state.profile or 'none')}")
-    _label("Engine", _engine(state))
+            _label(tr("Next"), plain_text(state.exit.remedy))
+    _label(
+        tr("Model"),
+        f"{plain_text(state.model or tr('unknown'))} · {tr('profile {name}', name=plain_text(state.profile or tr('none')))}",
+    )
+    _label(tr("Engine"), _engine(state))
     for problem in engine_problems(state.engine):
         _label("", paint(f"! {plain_text(problem)}", "warning", sys.stdout))
     if summary.loss is not None:
-        _label("Loss", f"{summary.loss:.4g}")
+        _label(tr("Loss"), f"{summary.loss:.4g}")
     measured = evaluation_parts(state.outcome or {})
     if measured:
-        _label("Held out", ", ".join(measured))
+        _label(tr("Held out"), ", ".join(measured))
     for attempt in state.attempts:
         ended = attempt.ended_s or (time.time() if state.is_active else attempt.started_s)
-        origin = plain_text(attempt.resume or "the beginning")
-        took = duration(ended - attempt.started_s)
-        _label(
-            f"Attempt {attempt.number}",
-            f"{_moment(attempt.started_s)}, from {origin}, {took}: {plain_text(attempt.status or state.status)}",
+        origin = plain_text(attempt.resume or tr("the beginning"))
+        words = tr(
+            "{moment}, from {origin}, {time}: {status}",
+            moment=_moment(attempt.started_s),
+            origin=origin,
+            time=duration(ended - attempt.started_s),
+            status=plain_text(tr(attempt.status or state.status)),
         )
+        _label(tr("Attempt {number}", number=attempt.number), words)
         for sentence in attempt.set_aside:
             _label("", plain_text(sentence))
     for found in checkpoints:
-        good = "complete" if found.problem is None else plain_text(f"broken: {found.problem}")
-        _label("Checkpoint", f"{plain_text(found.path.name)}   {good}")
+        good = tr("complete") if found.problem is None else tr("broken: {reason}", reason=plain_text(found.problem))
+        _label(tr("Checkpoint"), f"{plain_text(found.path.name)}   {good}")
     for words in (*state.notes, *(note.words for note in read_notes(folder.path))):
-        _label("Note", plain_text(words))
+        _label(tr("Note"), plain_text(words))
     if folder.final_model.is_dir():
-        _label("Model lies", plain_text(folder.final_model))
-    _label("Folder", plain_text(folder.path))
+        _label(tr("Model lies"), plain_text(folder.final_model))
+    _label(tr("Folder"), plain_text(folder.path))
     return EXIT_FINISHED
 
 
 def _label(name: str, text: str) -> None:
-    say(f"{name:<{LABEL_WIDTH}}{text}")
+    say(pad(name, LABEL_WIDTH) + text)
 
 
 def _engine(state: RunState) -> str:
     planned, actual = state.engine.get("planned"), state.engine.get("actual")
     if actual is None:
-        return f"{plain_text(planned or 'unknown')} planned"
+        return tr("{engine} planned", engine=plain_text(planned or tr("unknown")))
     return plain_text(actual)
 
 
@@ -152,17 +165,28 @@ def run_stop(run: str, *, now: bool) -> int:
     state = read_state(folder)
     name = plain_text(folder.path.name)
     if not state.is_active:
-        say(f"{name} is not running: it is {state.status}.")
+        say(tr("{name} is not running: it is {status}.", name=name, status=tr(state.status)))
         return EXIT_FINISHED
     try:
-        with Waiting("ending it at once" if now else "finishing the step and saving a checkpoint"):
+        with Waiting(tr("ending it at once") if now else tr("finishing the step and saving a checkpoint")):
             state = stop_run(folder, now=now)
     except KeyboardInterrupt:
-        say(f"{name} goes on stopping. To end it at once: trainwiz runs stop {name_for_commands(folder.path)} --now")
+        say(
+            tr(
+                "{name} goes on stopping. To end it at once: trainwiz runs stop {run} --now",
+                name=name,
+                run=name_for_commands(folder.path),
+            )
+        )
         return EXIT_STOPPED
     if not state.has_ended:
         say(
-            f"{name} is still {state.status}. To end it at once: trainwiz runs stop {name_for_commands(folder.path)} --now"
+            tr(
+                "{name} is still {status}. To end it at once: trainwiz runs stop {run} --now",
+                name=name,
+                status=tr(state.status),
+                run=name_for_commands(folder.path),
+            )
         )
         return EXIT_STOPPED
     _say_end(state)
@@ -170,9 +194,9 @@ def run_stop(run: str, *, now: bool) -> int:
 
 
 def _say_end(state: RunState) -> None:
-    mark, style = MARKS[state.status]
-    message = state.exit.message if state.exit else state.status
-    say(f"{paint(mark, style, sys.stdout)} {plain_text(message)}")
+    sign, style = MARKS[state.status]
+    message = state.exit.message if state.exit else tr(state.status)
+    say(f"{paint(sign, style, sys.stdout)} {plain_text(message)}")
     if state.exit and state.exit.remedy:
         say(f"  {plain_text(state.exit.remedy)}")
 
@@ -199,14 +223,14 @@ def run_compare(runs: list[str], *, as_json: bool) -> int:
     rows: list[list[str]] = [["", *(plain_text(name, WIDEST_VALUE) for name in document["runs"])]]
     rows += [[plain_text(key), *map(_value, values)] for key, values in document["settings"].items()]
     if len(rows) == 1:
-        rows.append(["settings", *("the same" for _ in document["runs"])])
+        rows.append([tr("settings"), *(tr("the same") for _ in document["runs"])])
     split = len(rows)
-    rows += [[label, *map(_value, document["results"][key])] for key, label in RESULTS]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    rows += [[tr(label), *map(_value, document["results"][key])] for key, label in RESULTS]
+    widths = [max(cells(row[column]) for row in rows) for column in range(len(rows[0]))]
     for number, row in enumerate(rows):
         if number == split:
             say()
-        say("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+        say("  ".join(map(pad, row, widths)).rstrip())
     return EXIT_FINISHED
 
 
@@ -223,14 +247,14 @@ def run_remove(run: str, *, yes: bool) -> int:
     what = _what_goes(folder)
     if not yes:
         if not is_terminal(sys.stdin):
-            raise usage_error("needs_answer", "--yes", f"Removing {what} needs an answer; add --yes.")
+            raise usage_error("needs_answer", "--yes", tr("Removing {what} needs an answer; add --yes.", what=what))
         try:
-            answer = input(f"Remove {what} for good? [y/N] ")
+            answer = input(tr("Remove {what} for good? [y/N] ", what=what))
         except (EOFError, KeyboardInterrupt):
             answer = ""
             say()
-        if answer.strip().lower() not in ("y", "yes"):
-            say("Nothing was removed.")
+        if answer.strip().lower() not in ("y", "yes", "是"):
+            say(tr("Nothing was removed."))
             return EXIT_FINISHED
     remove_run(folder)
     say(f"Removed {what}.")
@@ -241,7 +265,7 @@ def _what_goes(folder: RunFolder) -> str:
     checkpoints = len(list_checkpoints(folder))
     parts = [size(size_bytes(folder.path))]
     if checkpoints:
-        parts.append(f"{checkpoints} checkpoint{'s' if checkpoints > 1 else ''}")
+        parts.append(trn("{n} checkpoint", "{n} checkpoints", checkpoints))
     if folder.final_model.is_dir():
-        parts.append("the final model")
-    return f"{plain_text(folder.path)} ({', '.join(parts)})"
+        parts.append(tr("the final model"))
+    return f"{plain_text(folder.path)} ({tr(', ').join(parts)})"
