@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from trainwiz.core.findings import Finding
+from trainwiz.core.language import mark, tr
 
 EXIT_FINISHED = 0
 EXIT_TRAINING_FAILED = 1
@@ -31,6 +32,30 @@ class CannotRunError(TrainwizError):
 
     def __init__(self, findings: Finding | Iterable[Finding]) -> None:
         super().__init__(findings, EXIT_CANNOT_RUN)
+
+
+OS_REASONS = (
+    mark("No such file or directory"),
+    mark("Permission denied"),
+    mark("Is a directory"),
+    mark("Not a directory"),
+    mark("File exists"),
+    mark("File name too long"),
+    mark("Input/output error"),
+    mark("No space left on device"),
+    mark("Read-only file system"),
+    mark("Too many open files"),
+    mark("Operation not permitted"),
+    mark("Too many levels of symbolic links"),
+    mark("Disk quota exceeded"),
+    mark("Stale file handle"),
+)
+"""What the system says most, always in English: Python leaves the C locale of messages as it is."""
+
+
+def os_reason(error: OSError) -> str:
+    """Why the system refused, in the words of the chosen language where they are known."""
+    return tr(error.strerror) if error.strerror else str(error)
 
 
 def usage_error(code: str, where: str, message: str) -> UsageError:

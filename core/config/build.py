@@ -22,6 +22,7 @@ from trainwiz.core.config.run import Origin, OriginKind, RunConfig, set_path
 from trainwiz.core.config.yaml_text import load_yaml
 from trainwiz.core.errors import UsageError
 from trainwiz.core.findings import Finding
+from trainwiz.core.language import mark, tr
 
 if TYPE_CHECKING:
     from trainwiz.core.profile.profile import Profile
@@ -39,16 +40,21 @@ def build_config(profile: Profile | None, overrides: Mapping[str, Any], name: st
     yours = {**overrides, **({"name": name} if name is not None else {})}
     known = {key: value for key, value in yours.items() if _known(key, findings)}
     start = RunConfig(profile=profile.name, name=profile.name) if profile else RunConfig()
-    base = start.with_values(dict(profile.values), "profile", dict(profile.reasons)) if profile else start
+    base = start
+    if profile:
+        # Of the profiles that ship with trainwiz the reasons are in the catalogue.
+        reasons = {key: tr(reason) for key, reason in profile.reasons.items()}
+        base = start.with_values(dict(profile.values), "profile", reasons)
     typed, problems = check_values(base, known, lambda key: key)
     findings += problems
     if findings:
         raise UsageError(findings)
     config = _layered(base, profile, typed)
     if config.training.final_learning_rate > config.training.learning_rate:
-        message = (
-            f"training.final_learning_rate {config.training.final_learning_rate:g} is above the peak "
-            f"training.learning_rate {config.training.learning_rate:g}; make it smaller."
+        message = tr(
+            "training.final_learning_rate {final} is above the peak training.learning_rate {peak}; make it smaller.",
+            final=f"{config.training.final_learning_rate:g}",
+            peak=f"{config.training.learning_rate:g}",
         )
         raise UsageError(Finding("bad_value", "error", "training.final_learning_rate", message))
     return config
@@ -165,21 +171,51 @@ def _known(key: str, findings: list[Finding]) -> bool:
 
 def unknown_key_message(key: str) -> str:
     """One sentence for a key that cannot be set, with the nearest ones."""
-    return f"{key!r} is not a setting.{did_you_mean(nearest_keys(key))}"
+    return tr("{key} is not a setting.", key=repr(key)) + did_you_mean(nearest_keys(key))
 
 
 def _bad_value(key: str, value: Any, error: Mapping[str, Any], where: str) -> Finding:
     path = str(error.get("path", key))
     place = f"{where}: " if where != key else ""
     if error["type"] == "missing":
-        return Finding("bad_value", "error", where, f"{place}{path} is missing.")
+        return Finding("bad_value", "error", where, place + tr("{path} is missing.", path=path))
     if error["type"] == "extra_forbidden":
         return Finding("unknown_key", "error", where, f"{place}{unknown_key_message(path)}")
     if is_variable(path) and error["type"] == "value_error":
         # Its value may be a secret.
         return Finding("bad_value", "error", where, f"{place}{path}: {_expectation(path, value, error)}")
     shown = repr(value) if len(repr(value)) <= 60 else f"{repr(value)[:57]}..."
-    return Finding("bad_value", "error", where, f"{place}{path} cannot be {shown}: {_expectation(path, value, error)}")
+    message = tr(
+        "{path} cannot be {value}: {expectation}", path=path, value=shown, expectation=_expectation(path, value, error)
+    )
+    return Finding("bad_value", "error", where, f"{place}{message}")
+
+
+BOUNDS = {
+    "greater_than_equal": mark("it must be {ge} or more."),
+    "greater_than": mark("it must be above {gt}."),
+    "less_than_equal": mark("it must be {le} or less."),
+    "less_than": mark("it must be below {lt}."),
+    "finite_number": mark("it must be a finite number."),
+    "string_too_long": mark("it has more than {max_length} characters."),
+    "string_too_short": mark("it is empty."),
+    "too_short": mark("it needs at least {min_length} entry."),
+    "too_long": mark("it has more than {max_length} entries."),
+    "no_place": mark("there is no such entry to change."),
+}
+"""What pydantic's errors mean, by their type, with the names of its bounds."""
+WANTS = {
+    "int": mark("it must be a whole number."),
+    "float": mark("it must be a number."),
+    "bool": mark("it must be true or false."),
+    "string": mark("it must be text."),
+    "list": mark("it must be a list."),
+    "dict": mark("it must be a mapping."),
+    "mapping": mark("it must be a mapping."),
+    "model": mark("it must be a mapping."),
+    "none": mark("it must be empty."),
+}
+"""Likewise by the beginning of the type: int_type, int_parsing, int_from_float."""
 
 
 def _expectation(key: str, value: Any, error: Mapping[str, Any]) -> str:
@@ -188,29 +224,15 @@ def _expectation(key: str, value: Any, error: Mapping[str, Any]) -> str:
     choices = literals(key)
     if choices:
         near = difflib.get_close_matches(str(value), choices, n=1, cutoff=0.5)
-        return f"it takes {', '.join(choices)}" + (f". Did you mean {near[0]}?" if near else ".")
-    bounds = {
-        "greater_than_equal": "it must be {ge} or more",
-        "greater_than": "it must be above {gt}",
-        "less_than_equal": "it must be {le} or less",
-        "less_than": "it must be below {lt}",
-        "finite_number": "it must be a finite number",
-        "string_too_long": "it has more than {max_length} characters",
-        "string_too_short": "it is empty",
-        "too_short": "it needs at least {min_length} entry",
-        "no_place": "there is no such entry to change",
-    }
-    if kind in bounds:
-        return bounds[kind].format(**context) + "."
-    wants = {
-        "int": "a whole number",
-        "float": "a number",
-        "bool": "true or false",
-        "string": "text",
-        "list": "a list",
-        "dict": "a mapping",
-    }
-    for start, words in wants.items():
+        listed = ", ".join(choices)
+        if near:
+            return tr("it takes {choices}. Did you mean {near}?", choices=listed, near=near[0])
+        return tr("it takes {choices}.", choices=listed)
+    if kind in BOUNDS:
+        return tr(BOUNDS[kind], **context) if context else tr(BOUNDS[kind])
+    for start, sentence in WANTS.items():
         if kind.startswith(start):
-            return f"it must be {words}."
-    return str(error["msg"]).removeprefix("Value error, ").rstrip(".") + "."
+            return tr(sentence)
+    detail = str(error["msg"]).removeprefix("Value error, ").rstrip(".")
+    # What a validator of ours says is translated; of pydantic's own words the rest are not.
+    return tr("{sentence}.", sentence=detail)

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from itertools import permutations
 from typing import Any
 
+from trainwiz.core.language import tr
+
 RESHAPES_THE_BATCH: tuple[str, ...] = (
     "batch.target_tokens",
     "batch.target_samples",
@@ -41,17 +43,17 @@ def _batch(profile: Mapping[str, Any], yours: Mapping[str, Any], changes: dict[s
     targets = ("batch.target_tokens", "batch.target_samples", "batch.target_real_tokens")
     has_target = any(yours.get(key, profile.get(key)) is not None for key in targets)
     if asked and has_target and profile.get("batch.gradient_accumulation_steps") is not None:
-        changes["batch.gradient_accumulation_steps"] = (None, f"solved anew for your {asked[0]}")
+        changes["batch.gradient_accumulation_steps"] = (None, tr("solved anew for your {asked}", asked=asked[0]))
     for target, other in permutations(targets, 2):
         if yours.get(target) is not None and profile.get(other) is not None:
-            changes[other] = (None, f"replaced by your {target}")
+            changes[other] = (None, tr("replaced by your {target}", target=target))
 
 
 def _length_of_the_run(
     profile: Mapping[str, Any], yours: Mapping[str, Any], changes: dict[str, tuple[Any, str]]
 ) -> None:
     if yours.get("training.epochs") is not None and profile.get("training.max_steps") is not None:
-        changes["training.max_steps"] = (None, "your training.epochs says how long the run is")
+        changes["training.max_steps"] = (None, tr("your training.epochs says how long the run is"))
 
 
 def _learning_rate(profile: Mapping[str, Any], yours: Mapping[str, Any], changes: dict[str, tuple[Any, str]]) -> None:
@@ -59,23 +61,32 @@ def _learning_rate(profile: Mapping[str, Any], yours: Mapping[str, Any], changes
     new = yours.get("training.learning_rate")
     if isinstance(peak, float) and isinstance(final, float) and isinstance(new, float) and peak > 0 and new != peak:
         # Kept as a share of the peak: a decay "to a tenth" stays one.
-        changes["training.final_learning_rate"] = (float(f"{new * final / peak:.6g}"), "the same share of your peak")
+        changes["training.final_learning_rate"] = (
+            float(f"{new * final / peak:.6g}"),
+            tr("the same share of your peak"),
+        )
 
 
 def _engine(profile: Mapping[str, Any], yours: Mapping[str, Any], changes: dict[str, tuple[Any, str]]) -> None:
     strategy, offload = yours.get("engine.strategy"), yours.get("engine.offload")
     if strategy in ("single", "ddp") and profile.get("engine.offload", "none") != "none":
-        changes["engine.offload"] = ("none", f"your engine.strategy {strategy} keeps everything on the GPU")
+        changes["engine.offload"] = (
+            "none",
+            tr("your engine.strategy {strategy} keeps everything on the GPU", strategy=strategy),
+        )
     if offload in ("optimizer", "all") and profile.get("engine.strategy") in ("single", "ddp"):
-        changes["engine.strategy"] = (None, f"your engine.offload {offload} needs a strategy that can do it")
+        changes["engine.strategy"] = (
+            None,
+            tr("your engine.offload {offload} needs a strategy that can do it", offload=offload),
+        )
 
 
 def _data_and_model(profile: Mapping[str, Any], yours: Mapping[str, Any], changes: dict[str, tuple[Any, str]]) -> None:
     renamed = yours.get("data.sources.0.name")
     if renamed is not None and "data.sources" not in yours:
         # Column names and splits belong to the old source.
-        changes["data.sources"] = ([{"name": renamed}], "your data source")
+        changes["data.sources"] = ([{"name": renamed}], tr("your data source"))
     if any(key in yours for key in SOURCE_KEYS) and profile.get("data.validation_sources"):
-        changes["data.validation_sources"] = ([], "rows of your data source are held out instead")
+        changes["data.validation_sources"] = ([], tr("rows of your data source are held out instead"))
     if yours.get("model.name") not in (None, profile.get("model.name")) and profile.get("model.architecture_overrides"):
-        changes["model.architecture_overrides"] = ({}, "they belong to the profile's model")
+        changes["model.architecture_overrides"] = ({}, tr("they belong to the profile's model"))

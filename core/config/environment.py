@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from trainwiz.core.language import mark, tr
+
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 LONGEST_NAME = 128
 LONGEST_VALUE = 4096
@@ -16,12 +18,12 @@ PREFIXES: tuple[str, ...] = (
 """What tunes the libraries that a training uses. Everything else is exported in the shell, from which a run inherits."""
 
 OWN: dict[str, str] = {
-    "CUDA_VISIBLE_DEVICES": "engine.gpus says which GPUs a run uses",
-    "CUDA_DEVICE_ORDER": "trainwiz sets it, so that GPU 0 is the same one for every program",
-    "OMP_NUM_THREADS": "engine.cpu_threads says how many threads a process takes",
-    "TENSORBOARD_LOGGING_DIR": "the logs of a run stay in its folder",
-    "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "trainwiz sets it, so that a stop ends in a checkpoint",
-    "DS_ACCELERATOR": "engine.device says where DeepSpeed computes",
+    "CUDA_VISIBLE_DEVICES": mark("engine.gpus says which GPUs a run uses"),
+    "CUDA_DEVICE_ORDER": mark("trainwiz sets it, so that GPU 0 is the same one for every program"),
+    "OMP_NUM_THREADS": mark("engine.cpu_threads says how many threads a process takes"),
+    "TENSORBOARD_LOGGING_DIR": mark("the logs of a run stay in its folder"),
+    "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": mark("trainwiz sets it, so that a stop ends in a checkpoint"),
+    "DS_ACCELERATOR": mark("engine.device says where DeepSpeed computes"),
 }
 """Variables that a setting or trainwiz itself decides."""
 
@@ -48,27 +50,47 @@ def check_variable_name(name: str) -> str:
     decide which program or library is loaded, and a run folder is no place for a password.
     """
     if not NAME.fullmatch(name) or len(name) > LONGEST_NAME:
-        raise ValueError(f"{name[:40]!r} cannot name an environment variable: letters, digits and '_', no digit first")
+        raise ValueError(
+            tr(
+                "{name} cannot name an environment variable: letters, digits and '_', no digit first",
+                name=repr(name[:40]),
+            )
+        )
     if name in OWN:
-        raise ValueError(f"a run cannot set {name}: {OWN[name]}")
+        raise ValueError(tr("a run cannot set {name}: {reason}", name=name, reason=tr(OWN[name])))
     if SECRET.search(name) and not name.startswith(NOT_SECRET_PREFIX):
         raise ValueError(
-            f"a run cannot hold {name}: everyone who reads the run folder could read it; export it instead"
+            tr(
+                "a run cannot hold {name}: everyone who reads the run folder could read it; export it instead",
+                name=name,
+            )
         )
     if LOADS_CODE.search(name):
         raise ValueError(
-            f"a run cannot set {name}: it names a place that code may be loaded from; export it in the shell instead"
+            tr(
+                "a run cannot set {name}: it names a place that code may be loaded from; export it in the "
+                "shell instead",
+                name=name,
+            )
         )
     if WRITES.search(name) and name not in ONLY_READ:
         raise ValueError(
-            f"a run cannot set {name}: it names a file that is overwritten; export it in the shell instead"
+            tr(
+                "a run cannot set {name}: it names a file that is overwritten; export it in the shell instead",
+                name=name,
+            )
         )
     if REACHES_OUT.search(name):
-        raise ValueError(f"a run cannot set {name}: it decides who is talked to; export it in the shell instead")
+        raise ValueError(
+            tr("a run cannot set {name}: it decides who is talked to; export it in the shell instead", name=name)
+        )
     if not name.startswith(PREFIXES):
         raise ValueError(
-            f"a run does not set {name}: only variables of NCCL, gloo, torch, CUDA, OpenMP, DeepSpeed, "
-            "Hugging Face and the reporters; export it in the shell, from which the run inherits"
+            tr(
+                "a run does not set {name}: only variables of NCCL, gloo, torch, CUDA, OpenMP, DeepSpeed, "
+                "Hugging Face and the reporters; export it in the shell, from which the run inherits",
+                name=name,
+            )
         )
     return name
 
@@ -76,9 +98,9 @@ def check_variable_name(name: str) -> str:
 def check_variable_value(value: str) -> str:
     """The value itself when it is one line of printable text. Raises ValueError."""
     if len(value) > LONGEST_VALUE:
-        raise ValueError(f"it has more than {LONGEST_VALUE:,} characters")
+        raise ValueError(tr("it has more than {most} characters", most=f"{LONGEST_VALUE:,}"))
     if not value.isprintable():
-        raise ValueError("it must be one line of printable text")
+        raise ValueError(tr("it must be one line of printable text"))
     return value
 
 

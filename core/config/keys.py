@@ -11,6 +11,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from trainwiz.core.config.run import RunConfig
+from trainwiz.core.language import tr
 
 NOT_SETTABLE: frozenset[str] = frozenset(
     {"schema_version", "profile", "origins", "forced", "model.architecture", "mode.kind"}
@@ -144,4 +145,6 @@ def did_you_mean(names: list[str]) -> str:
     if not names:
         return ""
     head, last = names[:-1], names[-1]
-    return f" Did you mean {', '.join(head) + ' or ' + last if head else last}?"
+    if not head:
+        return tr(" Did you mean {name}?", name=last)
+    return tr(" Did you mean {names} or {last}?", names=", ".join(head), last=last)

@@ -7,6 +7,7 @@ from typing import Any
 
 from trainwiz.core.catalog.model import ModelSpec
 from trainwiz.core.config.run import RunConfig
+from trainwiz.core.language import mark, tr
 from trainwiz.core.plan.request import PlanRequest
 
 SMOKE_STEPS = 8
@@ -51,7 +52,9 @@ def apply_mode(config: RunConfig, request: PlanRequest, model: ModelSpec | None)
     if request.mode == "smoke":
         task = _task(config, model)
         if task != config.task:
-            config = config.with_values({"task": task}, "solved", {"task": f"what {config.model.name} is made for"})
+            config = config.with_values(
+                {"task": task}, "solved", {"task": tr("what {name} is made for", name=config.model.name)}
+            )
         always |= _smoke_subject(config, model)
         values = _smoke(config)
     elif request.mode == "dev-run":
@@ -60,9 +63,9 @@ def apply_mode(config: RunConfig, request: PlanRequest, model: ModelSpec | None)
         always["mode.overfit_batches"] = request.overfit_batches or config.mode.overfit_batches or 1
         values = _overfit(config)
     values = {key: value for key, value in values.items() if config.origin(key).origin != "you"}
-    reason = {"smoke": "smoke run", "dev-run": "dev run", "overfit": "overfitting a few batches"}.get(request.mode, "")
+    reason = MODES.get(request.mode, "{why}")
     chosen = {**values, **always}
-    changed = config.with_values(chosen, "solved", {key: f"{reason}: {_why(key)}" for key in chosen})
+    changed = config.with_values(chosen, "solved", {key: tr(reason, why=_why(key)) for key in chosen})
     if request.mode == "train" and request.trace_steps is None:
         return config
     # What a mode leaves open, the plan solves and explains.
@@ -75,18 +78,26 @@ def _task(config: RunConfig, model: ModelSpec | None) -> str:
     return config.task if model is None or config.origin("task").origin == "you" else model.task
 
 
+MODES = {
+    "smoke": mark("smoke run: {why}"),
+    "dev-run": mark("dev run: {why}"),
+    "overfit": mark("overfitting a few batches: {why}"),
+}
+REASONS = {
+    "model.name": mark("the smallest model of the same family"),
+    "model.tokenizer": mark("the small model's own, or one trained on the sample"),
+    "data.sources": mark("the sample that ships with trainwiz"),
+    "batch.gradient_accumulation_steps": mark("few micro-batches, so that a step ends soon"),
+    "training.max_steps": mark("a few steps"),
+    "training.learning_rate": mark("high enough for a tiny model to learn in a few steps"),
+    "training.final_learning_rate": mark("the same share of the peak"),
+    "evaluation.generation_rows": mark("a few rows: generating is slow"),
+}
+SHORT = mark("short and complete")
+
+
 def _why(key: str) -> str:
-    reasons = {
-        "model.name": "the smallest model of the same family",
-        "model.tokenizer": "the small model's own, or one trained on the sample",
-        "data.sources": "the sample that ships with trainwiz",
-        "batch.gradient_accumulation_steps": "few micro-batches, so that a step ends soon",
-        "training.max_steps": "a few steps",
-        "training.learning_rate": "high enough for a tiny model to learn in a few steps",
-        "training.final_learning_rate": "the same share of the peak",
-        "evaluation.generation_rows": "a few rows: generating is slow",
-    }
-    return reasons.get(key, "short and complete")
+    return tr(REASONS.get(key, SHORT))
 
 
 def smoke_sample(config: RunConfig) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from trainwiz.core.config.sections import (
     Task,
     TrainingSection,
 )
+from trainwiz.core.language import tr
 
 OriginKind = Literal["detected", "profile", "you", "solved"]
 
@@ -63,7 +64,12 @@ class RunConfig(Section):
     @classmethod
     def _name_stays_in_its_folder(cls, value: str) -> str:
         if any(not (ch.isalnum() or ch in "-_.") for ch in value) or value.startswith((".", "-")):
-            raise ValueError(f"run name {value!r}: use letters, digits, '-', '_' and '.', not starting with '.' or '-'")
+            raise ValueError(
+                tr(
+                    "run name {value}: use letters, digits, '-', '_' and '.', not starting with '.' or '-'",
+                    value=repr(value),
+                )
+            )
         return value
 
     def value(self, key: str) -> Any:

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from trainwiz.core.config.environment import as_text, check_variable_name, check_variable_value
+from trainwiz.core.language import tr
 
 Task = Literal["masked-lm", "causal-lm", "seq2seq", "sequence-classification"]
 """sequence-classification can be planned, not trained: many published measurements are of it."""
@@ -29,9 +30,11 @@ LONGEST_FILE_NAME = 255
 
 def _can_name_a_file(value: str) -> str:
     if "\0" in value:
-        raise ValueError("a name holds no zero byte")
+        raise ValueError(tr("a name holds no zero byte"))
     if any(len(part.encode(errors="replace")) > LONGEST_FILE_NAME for part in value.split("/")):
-        raise ValueError(f"too long for the name of a file or model ({len(value)} characters); check what was pasted")
+        raise ValueError(
+            tr("too long for the name of a file or model ({count} characters); check what was pasted", count=len(value))
+        )
     return value
 
 
@@ -45,7 +48,9 @@ def _as_context_size(value: Any) -> Any:
 
     size = parse_size(value) if isinstance(value, str | int) else None
     if value is not None and (size is None or not LEAST_CONTEXT_BYTES <= size <= MOST_CONTEXT_BYTES):
-        raise ValueError("it must be a size from 16M to 16G, like 500M: what nvidia-smi shows for an idle CUDA process")
+        raise ValueError(
+            tr("it must be a size from 16M to 16G, like 500M: what nvidia-smi shows for an idle CUDA process")
+        )
     return size
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from trainwiz.core.errors import UsageError, usage_error
+from trainwiz.core.errors import UsageError, os_reason, usage_error
 from trainwiz.core.findings import Finding
+from trainwiz.core.language import tr
 
 MOST_NODES = 50_000
 """Values that one document may hold once its aliases are written out: a few lines of them can stand for billions."""
@@ -37,9 +38,11 @@ def read_yaml(path: Path) -> YamlDocument:
     try:
         text = path.read_bytes().decode("utf-8")
     except OSError as error:
-        raise usage_error("unreadable_file", str(path), f"{path} cannot be read: {error.strerror}.") from None
+        raise usage_error(
+            "unreadable_file", str(path), tr("{path} cannot be read: {reason}.", path=path, reason=os_reason(error))
+        ) from None
     except UnicodeDecodeError as error:
-        message = f"{path} is not UTF-8 text (byte {error.start}). Save it as UTF-8."
+        message = tr("{path} is not UTF-8 text (byte {start}). Save it as UTF-8.", path=path, start=error.start)
         raise usage_error("broken_yaml", str(path), message) from None
     return parse_yaml(text, path)
 
@@ -53,15 +56,27 @@ def parse_yaml(text: str, path: Path) -> YamlDocument:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
         what = " ".join(part for part in (error.context, error.problem) if part)
-        message = f"{path}, line {line}, column {column}: this is not valid YAML ({what})."
+        message = tr(
+            "{path}, line {line}, column {column}: this is not valid YAML ({what}).",
+            path=path,
+            line=line,
+            column=column,
+            what=what,
+        )
         raise usage_error("broken_yaml", f"{path}:{line}:{column}", message) from None
     except (yaml.YAMLError, ValueError) as error:
         detail = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise usage_error("broken_yaml", str(path), f"{path} is not valid YAML ({detail}).") from None
+        raise usage_error(
+            "broken_yaml", str(path), tr("{path} is not valid YAML ({detail}).", path=path, detail=detail)
+        ) from None
     if values is None:
-        raise usage_error("broken_yaml", str(path), f"{path} is empty; it needs keys such as `description:`.")
+        raise usage_error(
+            "broken_yaml", str(path), tr("{path} is empty; it needs keys such as `description:`.", path=path)
+        )
     if not isinstance(values, dict) or not isinstance(node, yaml.MappingNode):
-        raise usage_error("broken_yaml", f"{path}:1", f"{path}, line 1: expected `key: value` lines at the top level.")
+        raise usage_error(
+            "broken_yaml", f"{path}:1", tr("{path}, line 1: expected `key: value` lines at the top level.", path=path)
+        )
     lines: dict[str, int] = {}
     twice: list[Finding] = []
     _collect(node, "", lines, twice, path)
@@ -85,7 +100,7 @@ def _compose(text: str) -> yaml.Node | None:
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except RecursionError:
-        raise yaml.YAMLError("it is nested too deeply") from None
+        raise yaml.YAMLError(tr("it is nested too deeply")) from None
     if node is not None:
         _written_out(node, {})
     return node
@@ -98,7 +113,9 @@ def _written_out(node: yaml.Node, sizes: dict[int, int]) -> int:
     """
     known = sizes.get(id(node))
     if known == 0:
-        raise yaml.composer.ComposerError(None, None, "an alias stands inside the value that it names", node.start_mark)
+        raise yaml.composer.ComposerError(
+            None, None, tr("an alias stands inside the value that it names"), node.start_mark
+        )
     if known is not None:
         return known
     sizes[id(node)] = 0
@@ -109,7 +126,7 @@ def _written_out(node: yaml.Node, sizes: dict[int, int]) -> int:
         children = node.value
     size = 1 + sum(_written_out(child, sizes) for child in children)
     if size > MOST_NODES:
-        problem = f"its aliases stand for more than {MOST_NODES:,} values"
+        problem = tr("its aliases stand for more than {most} values", most=f"{MOST_NODES:,}")
         raise yaml.composer.ComposerError(None, None, problem, node.start_mark)
     sizes[id(node)] = size
     return size
@@ -122,7 +139,13 @@ def _collect(node: yaml.MappingNode, prefix: str, lines: dict[str, int], twice: 
         key = f"{prefix}{key_node.value}"
         line = key_node.start_mark.line + 1
         if key in lines:
-            message = f"{path}, line {line}: `{key}` stands here a second time (first on line {lines[key]}); keep one."
+            message = tr(
+                "{path}, line {line}: `{key}` stands here a second time (first on line {first}); keep one.",
+                path=path,
+                line=line,
+                key=key,
+                first=lines[key],
+            )
             twice.append(Finding("broken_yaml", "error", f"{path}:{line}", message))
         lines[key] = line
         if isinstance(value_node, yaml.MappingNode):

@@ -15,6 +15,7 @@ from trainwiz.core.estimate.generic_family import read_generic
 from trainwiz.core.estimate.gpt_families import read_falcon, read_gpt2, read_gpt_neox
 from trainwiz.core.estimate.remote_families import read_chatglm, read_qwen
 from trainwiz.core.estimate.seq2seq_families import BART_LIKE, read_bart_like, read_t5
+from trainwiz.core.language import tr
 
 Config = Mapping[str, Any]
 
@@ -27,7 +28,7 @@ def read_architecture(config: Config, task: str = "") -> tuple[Architecture | No
     """
     model_type = config.get("model_type")
     if not isinstance(model_type, str):
-        return None, "the model config has no model_type"
+        return None, tr("the model config has no model_type")
     reader = _READERS.get(model_type, read_generic)
     try:
         architecture = reader(config)
@@ -35,13 +36,17 @@ def read_architecture(config: Config, task: str = "") -> tuple[Architecture | No
             architecture = classifying(architecture, config)
     except MissingKeyError as missing:
         if model_type not in _READERS:
-            return None, f"the model type {model_type!r} is not known to the estimator, and its config has no {missing}"
-        return None, f"the {model_type} config has no {missing}"
+            return None, tr(
+                "the model type {model_type} is not known to the estimator, and its config has no {missing}",
+                model_type=repr(model_type),
+                missing=missing,
+            )
+        return None, tr("the {model_type} config has no {missing}", model_type=model_type, missing=missing)
     except (TypeError, ValueError, ZeroDivisionError, OverflowError, AttributeError):
-        return None, f"the {model_type} config has values that do not go together"
+        return None, tr("the {model_type} config has values that do not go together", model_type=model_type)
     sizes = (size for b in architecture.blocks for size in (b.layers, b.heads, b.kv_heads, b.head_dim, b.ffn))
     if min(architecture.vocabulary, architecture.hidden, *sizes) < 1:
-        return None, f"the {model_type} config has a size below 1"
+        return None, tr("the {model_type} config has a size below 1", model_type=model_type)
     return architecture, ""
 
 

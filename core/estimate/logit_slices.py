@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from trainwiz.core.language import tr
+
 EVALUATION_SLICE_BYTES = 256 * 2**20
 """What evaluation may hold beside the model's own logits."""
 COPY_BYTES = 12
@@ -23,7 +25,8 @@ def slicing_problem(model_type: str) -> str | None:
     """Why the loss of such a model cannot be computed in slices (training.loss_chunk), in one sentence; None if it can."""
     if model_type not in NOT_SLICEABLE:
         return None
-    return (
-        f"The loss of a model of type {model_type!r} cannot be computed in slices, since its logits are no plain product "
-        "with the vocabulary; leave training.loss_chunk out (--loss-chunk)."
+    return tr(
+        "The loss of a model of type {model_type} cannot be computed in slices, since its logits are "
+        "no plain product with the vocabulary; leave training.loss_chunk out (--loss-chunk).",
+        model_type=repr(model_type),
     )

@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 from math import log2
 from typing import Literal
 
+from trainwiz.core.estimate.measured_memory import measured_text
 from trainwiz.core.estimate.time import Range, Rate, step_time
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.history.match import same_model, same_step
 from trainwiz.core.history.measurement import Measurement
+from trainwiz.core.language import tr
 
 BETWEEN_RUNS = {"cuda": 1.06, "mps": 1.10, "cpu": 1.15}
 """Factor by which a run may differ from the one before it on the same machine: clocks, heat, other programs."""
@@ -88,14 +90,14 @@ def _result(
     text = _words(measurement)
     if not exact:
         length = measurement.usual_length or measurement.length
-        text = f"scaled from {measurement.micro_batch} x {length} {text}"
+        text = tr("scaled from {batch} {measured}", batch=f"{measurement.micro_batch} x {length}", measured=text)
     basis: Literal["probe", "history"] = "probe" if measurement.source == "probe" else "history"
     # Even around the median, so that Range.likely (the geometric mean) is what was measured.
     return MeasuredStep(Range(seconds / factor, seconds * factor), basis, text, calibration, exact)
 
 
 def _words(measurement: Measurement) -> str:
-    return f"measured here on {measurement.day} ({measurement.source})"
+    return measured_text(measurement.day, measurement.source)
 
 
 def _spread(measurement: Measurement) -> float:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.history.match import same_work
 from trainwiz.core.history.measurement import Measurement
+from trainwiz.core.language import tr
 
 LEAST_CONTEXT_BYTES, MOST_CONTEXT_BYTES = 128 << 20, 4 << 30
 """What no CUDA version needs less or more of: other differences are of cached blocks given back, or of other programs."""
@@ -22,6 +23,13 @@ class MeasuredPeak:
     used: int | None
     """On a GPU by nvidia-smi's count; on a CPU resident memory."""
     basis: str
+
+
+def measured_text(day: str, source: str) -> str:
+    """Where a figure was measured, in words; `source` is "probe" or "run"."""
+    if source == "probe":
+        return tr("measured here on {day} (probe)", day=day)
+    return tr("measured here on {day} (run)", day=day)
 
 
 def measured_peak(work: Workload, measurements: Sequence[Measurement], expected: int = 0) -> MeasuredPeak | None:
@@ -39,7 +47,7 @@ def measured_peak(work: Workload, measurements: Sequence[Measurement], expected:
         return None
     fullest = max(same, key=lambda one: (one.peak_allocated_bytes or 0, one.host_rss_bytes or 0))
     kind = "probe" if fullest.source == "probe" else "run"
-    basis = f"measured here on {fullest.measured_at[:10]} ({kind})"
+    basis = measured_text(fullest.measured_at[:10], kind)
     if work.device == "cpu":
         return MeasuredPeak(None, None, fullest.host_rss_bytes, basis)
     return MeasuredPeak(fullest.peak_allocated_bytes, fullest.peak_reserved_bytes, fullest.device_used_bytes, basis)
@@ -57,7 +65,7 @@ def with_measured_context(work: Workload, measurements: Sequence[Measurement]) -
             continue
         size = one.device_used_bytes - one.peak_reserved_bytes
         if LEAST_CONTEXT_BYTES <= size <= MOST_CONTEXT_BYTES:
-            return replace(work, context_bytes=size, context_source=f"measured here on {one.day}")
+            return replace(work, context_bytes=size, context_source=tr("measured here on {day}", day=one.day))
     return work
 
 

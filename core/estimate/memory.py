@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 from trainwiz.core.estimate.corrected import Kin, corrected, nearest_kin
 from trainwiz.core.estimate.evidence import NO_EVIDENCE, Evidence
 from trainwiz.core.estimate.measured_memory import MeasuredPeak, measured_peak, with_measured_context
+from trainwiz.core.estimate.moment import moment_text
 from trainwiz.core.estimate.overheads import overheads
 from trainwiz.core.estimate.peak import KINDS, Peak, evaluation_peak, peak_of
 from trainwiz.core.estimate.traced import replayed_factor, traced_evaluation_peak, traced_peak
 from trainwiz.core.estimate.workload import Workload
+from trainwiz.core.language import tr
 from trainwiz.core.plan.result import MemoryVerdict, Tier
 from trainwiz.core.tracing.result import TraceResult
 
@@ -127,25 +129,28 @@ def estimate_evaluation(work: Workload, evidence: Evidence = NO_EVIDENCE) -> Mem
 
 def _from_formulas(work: Workload, peak: Peak) -> MemoryEstimate:
     if work.architecture.approximate:
-        return _estimate(work, peak, APPROXIMATE_SPREAD, basis="formulas for an unknown family")
+        return _estimate(work, peak, APPROXIMATE_SPREAD, basis=tr("formulas for an unknown family"))
     return _estimate(work, peak, FORMULA_SPREAD)
 
 
 def _from_kin(work: Workload, peak: Peak, kin: Kin) -> MemoryEstimate:
-    name = "a full trace" if kin.trace.tier == "full" else "a trace by layers"
-    basis = f"formulas, corrected by {name} at micro-batch {kin.work.micro_batch}"
+    micro_batch = kin.work.micro_batch
+    if kin.trace.tier == "full":
+        basis = tr("formulas, corrected by a full trace at micro-batch {micro_batch}", micro_batch=micro_batch)
+    else:
+        basis = tr("formulas, corrected by a trace by layers at micro-batch {micro_batch}", micro_batch=micro_batch)
     return _estimate(work, peak, CORRECTED_SPREAD, basis=basis)
 
 
 def _from_trace(work: Workload, peak: Peak, trace: TraceResult) -> MemoryEstimate:
     full = trace.tier == "full"
-    name = "full trace" if full else "traced by layers"
+    name = tr("full trace") if full else tr("traced by layers")
     return _estimate(
         work,
         peak,
         FULL_TRACE_SPREAD if full else LAYERS_SPREAD,
         tier="traced",
-        basis=f"{name} ({trace.note})" if trace.note else name,
+        basis=tr("{basis} ({note})", basis=name, note=tr(trace.note)) if trace.note else name,
         replayed=replayed_factor(trace),
     )
 
@@ -156,7 +161,7 @@ def _estimate(
     error: float,
     *,
     tier: Tier = "analytic",
-    basis: str = "formulas",
+    basis: str = "",
     replayed: float | None = None,
 ) -> MemoryEstimate:
     """`error`: how far off `peak` may be, as a share; `replayed`: reserved over allocated of this very work."""
@@ -169,6 +174,9 @@ def _estimate(
     parts = {kind: peak.moment.parts.get(kind, 0) for kind in KINDS}
     parts["temporary"] += beside.workspace
     above = int(allocated * (1 + error))
+    basis = basis or tr("formulas")
+    if work.context_source and work.device == "cuda":
+        basis = tr("{basis}; context {source}", basis=basis, source=work.context_source)
     return MemoryEstimate(
         allocated_bytes=allocated,
         reserved_bytes=reserved,
@@ -178,10 +186,10 @@ def _estimate(
         needed_bytes=allocated + context,
         safe_bytes=int(above * min(high, factors.high)) + context + spread,
         breakdown={**parts, "context": context},
-        peak_moment=peak.moment.name,
+        peak_moment=moment_text(peak.moment.name),
         peak=peak,
         tier=tier,
-        basis=f"{basis}; context {work.context_source}" if work.context_source and work.device == "cuda" else basis,
+        basis=basis,
     )
 
 
@@ -241,7 +249,7 @@ def worse_verdict(one: MemoryVerdict | None, other: MemoryVerdict | None) -> Mem
 def unknown_memory() -> MemoryEstimate:
     """For a model that the estimator does not know: zeros, and no verdict."""
     empty = dict.fromkeys((*KINDS, "context"), 0)
-    return MemoryEstimate(0, 0, 0, 0, 0, 0, 0, empty, "not known", None)
+    return MemoryEstimate(0, 0, 0, 0, 0, 0, 0, empty, tr("not known"), None)
 
 
 def largest_micro_batch(work: Workload, capacity_bytes: int, ceiling: int, evidence: Evidence = NO_EVIDENCE) -> int:

@@ -9,8 +9,9 @@ from typing import Any
 from trainwiz.core.batch import accumulation_for, largest_exact
 from trainwiz.core.estimate.memory import estimate_memory
 from trainwiz.core.findings import Finding
+from trainwiz.core.language import tr
 from trainwiz.core.plan.facts import Facts
-from trainwiz.core.plan.words import gib, percent
+from trainwiz.core.plan.words import gib, listed, part_word, percent
 
 KEPT_SHARE = 0.02
 """Advice that stays this near to the effective batch keeps it."""
@@ -50,7 +51,7 @@ def _batch(facts: Facts, advice: Mapping[str, Any], where: str) -> Finding | Non
         if exact is not None and 2 * exact.micro_batch >= micro:
             micro, kept = exact.micro_batch, exact.accumulation
     changes: dict[str, Any] = {"batch.micro_batch_size": micro, "batch.gradient_accumulation_steps": kept}
-    words = f"micro-batch {micro} × accumulation {kept}"
+    words = tr("micro-batch {micro} × accumulation {kept}", micro=micro, kept=kept)
     if length != facts.batch.sequence_length:
         changes["batch.sequence_length"] = length
     if length != facts.batch.sequence_length or facts.batch.target_tokens:
@@ -59,15 +60,30 @@ def _batch(facts: Facts, advice: Mapping[str, Any], where: str) -> Finding | Non
     if facts.work is not None:
         smaller = replace(facts.work, micro_batch=micro, accumulation=kept, length=length)
         peak = f", {gib(estimate_memory(smaller, facts.evidence).device_used_bytes)}"
-    made = f"{tokens:,} tokens a step, {percent(tokens / target, 1)} of {target:,}"
+    made = tr(
+        "{tokens} tokens a step, {share} of {target}",
+        tokens=f"{tokens:,}",
+        share=percent(tokens / target, 1),
+        target=f"{target:,}",
+    )
     if not facts.batch.target_tokens and length == facts.batch.sequence_length:
         wanted = target // length
-        made = f"{samples:,} sequences a step, {percent(samples / wanted, 1)} of {wanted:,}"
-    message = (
-        f"The guide's advice {advice.get('text', '')!r} makes {made}: it changes the training, not only the memory."
+        made = tr(
+            "{samples} sequences a step, {share} of {wanted}",
+            samples=f"{samples:,}",
+            share=percent(samples / wanted, 1),
+            wanted=f"{wanted:,}",
+        )
+    message = tr(
+        "The guide's advice {text} makes {made}: it changes the training, not only the memory.",
+        text=repr(advice.get("text", "")),
+        made=made,
     )
-    keeps = "keeps it" if _keeps(micro, kept, facts, length, target) else "comes nearest to it"
-    remedy = facts.remedy(f"{words} {keeps}{peak}", changes)
+    if _keeps(micro, kept, facts, length, target):
+        text = tr("{batch} keeps it{peak}", batch=words, peak=peak)
+    else:
+        text = tr("{batch} comes nearest to it{peak}", batch=words, peak=peak)
+    remedy = facts.remedy(text, changes)
     return Finding("claim_batch", "warning", where, message, (remedy,))
 
 
@@ -88,10 +104,16 @@ def _saving(facts: Facts, advice: Mapping[str, Any], where: str) -> Finding | No
     factor = used[0] / used[1]
     if factor * NOTABLE_FACTOR >= float(advice["memory_factor"]):
         return None
-    message = (
-        f"The guide's advice {advice.get('text', '')!r} saves nothing on the GPU: {gib(used[0])} with accumulation "
-        f"{before} and {gib(used[1])} with {after}, because gradients are summed in place. It makes the batch "
-        f"{percent(after / before)} of what it was."
+    message = tr(
+        "The guide's advice {text} saves nothing on the GPU: {used} with accumulation {before} and "
+        "{used_after} with {after}, because gradients are summed in place. It makes the batch {share} "
+        "of what it was.",
+        text=repr(advice.get("text", "")),
+        used=gib(used[0]),
+        before=before,
+        used_after=gib(used[1]),
+        after=after,
+        share=percent(after / before),
     )
     smaller = max(1, facts.batch.micro_batch // 2)
     kept = accumulation_for(facts.batch.effective_samples, smaller, facts.batch.world_size)
@@ -99,24 +121,33 @@ def _saving(facts: Facts, advice: Mapping[str, Any], where: str) -> Finding | No
     peak = gib(
         estimate_memory(replace(facts.work, micro_batch=smaller, accumulation=kept), facts.evidence).device_used_bytes
     )
-    remedy = facts.remedy(f"a smaller micro-batch does: {smaller} × accumulation {kept}, {peak}", changes)
+    remedy = facts.remedy(
+        tr(
+            "a smaller micro-batch does: {smaller} × accumulation {kept}, {peak}", smaller=smaller, kept=kept, peak=peak
+        ),
+        changes,
+    )
     return Finding("claim_memory", "warning", where, message, (remedy,))
 
 
 def _host(facts: Facts, advice: Mapping[str, Any], where: str) -> Finding:
     """Against a full host RAM a smaller batch on the GPU does nothing."""
     parts = {name: size for name, size in facts.memory.host_ram_parts.items() if size > 2**28}
-    listed = ", ".join(f"{name} {gib(size)}" for name, size in sorted(parts.items(), key=lambda part: -part[1]))
-    message = (
-        f"The guide's advice {advice.get('text', '')!r} is for another memory: host RAM ({gib(facts.memory.host_ram_bytes)} "
-        f"here: {listed}) follows processes, loader workers, pinned batches and rows, not the micro-batch."
+    largest = sorted(parts.items(), key=lambda part: -part[1])
+    parts_words = listed(f"{part_word(name)} {gib(size)}" for name, size in largest)
+    message = tr(
+        "The guide's advice {text} is for another memory: host RAM ({host_ram} here: {parts}) "
+        "follows processes, loader workers, pinned batches and rows, not the micro-batch.",
+        text=repr(advice.get("text", "")),
+        host_ram=gib(facts.memory.host_ram_bytes),
+        parts=parts_words,
     )
     data = facts.config.data
     remedies = []
     if data.workers:
-        remedies.append(facts.remedy("no loader workers", {"data.workers": 0}))
+        remedies.append(facts.remedy(tr("no loader workers"), {"data.workers": 0}))
     if not data.streaming:
-        remedies.append(facts.remedy("stream the rows", {"data.streaming": True}))
+        remedies.append(facts.remedy(tr("stream the rows"), {"data.streaming": True}))
     return Finding("claim_host_ram", "warning", where, message, tuple(remedies))
 
 
@@ -125,8 +156,12 @@ def _other_batch(facts: Facts, advice: Mapping[str, Any], where: str) -> Finding
     said, planned = int(advice["effective_samples"]), facts.batch.effective_samples
     if abs(said - planned) <= KEPT_SHARE * planned:
         return None
-    message = (
-        f"The guide's {advice.get('text', '')!r} is not so: {said:,} sequences a step are "
-        f"{percent(said / planned - 1, signed=True)} against {planned:,}, another batch with another number of steps."
+    message = tr(
+        "The guide's {text} is not so: {said} sequences a step are {difference} against {planned}, "
+        "another batch with another number of steps.",
+        text=repr(advice.get("text", "")),
+        said=f"{said:,}",
+        difference=percent(said / planned - 1, signed=True),
+        planned=f"{planned:,}",
     )
     return Finding("claim_batch", "warning", where, message)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from trainwiz.core.batch import accumulation_for
 from trainwiz.core.findings import Finding, Remedy
+from trainwiz.core.language import tr
 from trainwiz.core.plan.facts import Facts
-from trainwiz.core.plan.words import percent
+from trainwiz.core.plan.words import listed, percent
 
 NOTABLE_DEVIATION = 0.01
 FAR = 2.0
@@ -29,13 +30,14 @@ def _targets(facts: Facts) -> list[Finding]:
         return _several_targets(facts, given)
     if given != ["batch.target_real_tokens"] or facts.batch.real_tokens is not None:
         return []
-    message = (
-        f"batch.target_real_tokens is {facts.batch.target_real_tokens:,}, and how many real tokens a row has is not known: "
-        "the data is not here or cannot be read. Name data that is here, or aim at tokens with padding (--target-tokens) "
-        "or at sequences (--target-samples)."
+    message = tr(
+        "batch.target_real_tokens is {target_real_tokens}, and how many real tokens a row has is not "
+        "known: the data is not here or cannot be read. Name data that is here, or aim at tokens "
+        "with padding (--target-tokens) or at sequences (--target-samples).",
+        target_real_tokens=f"{facts.batch.target_real_tokens:,}",
     )
     changes = {"batch.target_real_tokens": None, "batch.target_tokens": facts.batch.target_real_tokens}
-    remedy = facts.remedy("aim at as many tokens, padding included", changes)
+    remedy = facts.remedy(tr("aim at as many tokens, padding included"), changes)
     return [Finding("unknown_lengths", "error", "batch.target_real_tokens", message, (remedy,))]
 
 
@@ -51,12 +53,14 @@ def _several_targets(facts: Facts, given: list[str]) -> list[Finding]:
     if max(asked.values()) <= min(asked.values()) * (1 + NOTABLE_DEVIATION) and len(asked) == len(given):
         return []
     kept = given[0]
-    words = ", ".join(
-        f"{key} {facts.config.value(key):,}" + (f" ({asked[key]:,.0f} sequences)" if key in asked else "")
-        for key in given
+    words = listed(
+        tr("{key} {value} ({sequences} sequences)", key=key, value=value, sequences=f"{asked[key]:,.0f}")
+        if key in asked
+        else f"{key} {value}"
+        for key, value in ((key, f"{facts.config.value(key):,}") for key in given)
     )
-    message = f"The batch has {len(given)} targets that differ: {words}; keep one of them."
-    remedy = facts.remedy(f"keep {kept}", dict.fromkeys(given[1:]))
+    message = tr("The batch has {count} targets that differ: {words}; keep one of them.", count=len(given), words=words)
+    remedy = facts.remedy(tr("keep {kept}", kept=kept), dict.fromkeys(given[1:]))
     return [Finding("several_targets", "error", given[1], message, (remedy,))]
 
 
@@ -65,26 +69,42 @@ def _deviation(facts: Facts) -> list[Finding]:
     if batch.deviation is None or abs(batch.deviation) <= NOTABLE_DEVIATION:
         return []
     if batch.target_samples:
-        target = f"{batch.target_samples:,} sequences"
+        target = tr("{target_samples} sequences", target_samples=f"{batch.target_samples:,}")
     elif batch.target_tokens:
-        target = f"{batch.target_tokens:,} tokens"
+        target = tr("{target_tokens} tokens", target_tokens=f"{batch.target_tokens:,}")
     else:
-        target = f"{batch.target_real_tokens or 0:,} real tokens"
-    message = (
-        f"{batch.micro_batch} × {batch.accumulation} × {batch.world_size} is {batch.effective_samples:,} sequences "
-        f"({batch.effective_tokens:,} tokens) a step, {_off(batch.deviation)} the target of {target}."
+        target = tr("{target_real_tokens} real tokens", target_real_tokens=f"{batch.target_real_tokens or 0:,}")
+    message = tr(
+        "{micro_batch} × {accumulation} × {world_size} is {effective_samples} sequences "
+        "({effective_tokens} tokens) a step, {off} the target of {target}.",
+        micro_batch=batch.micro_batch,
+        accumulation=batch.accumulation,
+        world_size=batch.world_size,
+        effective_samples=f"{batch.effective_samples:,}",
+        effective_tokens=f"{batch.effective_tokens:,}",
+        off=_off(batch.deviation),
+        target=target,
     )
     wanted = batch.effective_samples / (1 + batch.deviation)
     nearest = accumulation_for(wanted, batch.micro_batch, batch.world_size)
     remedies: list[Remedy] = []
     if nearest != batch.accumulation:
         changes = {"batch.gradient_accumulation_steps": nearest}
-        remedies.append(facts.remedy(f"accumulation {nearest}", changes))
+        remedies.append(facts.remedy(tr("accumulation {nearest}", nearest=nearest), changes))
     remedies.extend(
         facts.remedy(
-            f"micro-batch {other.micro_batch} × accumulation {other.accumulation}: {percent(other.deviation, 2, signed=True)}"
+            tr(
+                "micro-batch {micro_batch} × accumulation {accumulation}: {deviation}",
+                micro_batch=other.micro_batch,
+                accumulation=other.accumulation,
+                deviation=percent(other.deviation, 2, signed=True),
+            )
             if abs(other.deviation) < FAR
-            else f"micro-batch {other.micro_batch} × accumulation {other.accumulation}",
+            else tr(
+                "micro-batch {micro_batch} × accumulation {accumulation}",
+                micro_batch=other.micro_batch,
+                accumulation=other.accumulation,
+            ),
             {
                 "batch.micro_batch_size": other.micro_batch,
                 "batch.gradient_accumulation_steps": other.accumulation,
@@ -104,24 +124,33 @@ def _slow_exact(facts: Facts) -> list[Finding]:
     solved = facts.config.origin("batch.micro_batch_size").origin == "solved"
     if batch.deviation != 0 or faster is None or not solved or abs(faster.deviation) > NOTABLE_DEVIATION:
         return []
-    message = (
-        f"Only a micro-batch of {batch.micro_batch} gives exactly {batch.effective_samples:,} sequences a step; "
-        f"{faster.micro_batch} would use the device better."
+    message = tr(
+        "Only a micro-batch of {micro_batch} gives exactly {effective_samples} sequences a step; "
+        "{faster_micro_batch} would use the device better.",
+        micro_batch=batch.micro_batch,
+        effective_samples=f"{batch.effective_samples:,}",
+        faster_micro_batch=faster.micro_batch,
     )
     changes = {
         "batch.micro_batch_size": faster.micro_batch,
         "batch.gradient_accumulation_steps": faster.accumulation,
     }
-    words = (
-        f"micro-batch {faster.micro_batch} × accumulation {faster.accumulation}: {faster.effective_samples:,} sequences"
+    words = tr(
+        "micro-batch {micro_batch} × accumulation {accumulation}: {sequences} sequences, {deviation}",
+        micro_batch=faster.micro_batch,
+        accumulation=faster.accumulation,
+        sequences=f"{faster.effective_samples:,}",
+        deviation=percent(faster.deviation, 2, signed=True),
     )
-    remedy = facts.remedy(f"{words}, {percent(faster.deviation, 2, signed=True)}", changes)
+    remedy = facts.remedy(words, changes)
     return [Finding("small_micro_batch", "note", "batch.micro_batch_size", message, (remedy,))]
 
 
 def _off(deviation: float) -> str:
     """ "-25.0 % off", or "2,048 times" where a percentage says nothing."""
-    return f"{percent(deviation, 1, signed=True)} off" if abs(deviation) < FAR else f"{deviation + 1:,.0f} times"
+    if abs(deviation) < FAR:
+        return tr("{share} off", share=percent(deviation, 1, signed=True))
+    return tr("{factor} times", factor=f"{deviation + 1:,.0f}")
 
 
 def _length(facts: Facts) -> list[Finding]:
@@ -136,8 +165,14 @@ def _length(facts: Facts) -> list[Finding]:
     for key in keys:
         length = config.value(key) or 0
         if length > most:
-            message = f"{key} is {length:,}, and {config.model.name} has {most:,} positions."
-            remedy = facts.remedy(f"{most:,} tokens", {key: most})
+            message = tr(
+                "{key} is {length}, and {name} has {most} positions.",
+                key=key,
+                length=f"{length:,}",
+                name=config.model.name,
+                most=f"{most:,}",
+            )
+            remedy = facts.remedy(tr("{most} tokens", most=f"{most:,}"), {key: most})
             findings.append(Finding("too_long", "error", key, message, (remedy,)))
     return findings
 
@@ -148,19 +183,25 @@ def _half_precision_sum(facts: Facts) -> list[Finding]:
     engine, work = facts.config.engine, facts.work
     if work is None or work.formats.weights != 2 or facts.batch.accumulation < MANY_STEPS:
         return []
-    code, loss = "half_precision_accumulation", "which rounds them (about 0.3 % off an fp32 sum at 651)"
+    code = "half_precision_accumulation"
     if work.deepspeed and engine.offload != "none":
-        message = (
-            f"An older DeepSpeed with the optimizer in host RAM adds the gradients of {facts.batch.accumulation} "
-            f"micro-batches in {engine.precision}, {loss}. trainwiz asks for grad_accum_dtype fp32, which 0.19 heeds, "
-            "for 4 bytes a parameter on the GPU; a larger micro-batch adds less often."
+        message = tr(
+            "An older DeepSpeed with the optimizer in host RAM adds the gradients of {accumulation} "
+            "micro-batches in {precision}, which rounds them (about 0.3 % off an fp32 sum at 651). "
+            "trainwiz asks for grad_accum_dtype fp32, which 0.19 heeds, for 4 bytes a parameter on the "
+            "GPU; a larger micro-batch adds less often.",
+            accumulation=facts.batch.accumulation,
+            precision=engine.precision,
         )
         return [Finding(code, "warning", "engine.offload", message)]
     if work.deepspeed or work.lora:
         return []
-    message = (
-        f"Weights and gradients in {engine.precision} add {facts.batch.accumulation} micro-batches in 16 bits, {loss}; "
-        "mixed precision keeps them in fp32, and a larger micro-batch adds less often."
+    message = tr(
+        "Weights and gradients in {precision} add {accumulation} micro-batches in 16 bits, which "
+        "rounds them (about 0.3 % off an fp32 sum at 651); mixed precision keeps them in fp32, and a "
+        "larger micro-batch adds less often.",
+        precision=engine.precision,
+        accumulation=facts.batch.accumulation,
     )
-    remedy = facts.remedy("bf16 with fp32 weights", {"engine.precision": "bf16"})
+    remedy = facts.remedy(tr("bf16 with fp32 weights"), {"engine.precision": "bf16"})
     return [Finding(code, "warning", "engine.precision", message, (remedy,))]

@@ -9,6 +9,7 @@ from typing import Any
 from trainwiz.core.estimate.memory import estimate_memory
 from trainwiz.core.estimate.time import IMPLAUSIBLE_SHARE, share_of_peak, verdict_of
 from trainwiz.core.findings import Finding
+from trainwiz.core.language import mark, tr
 from trainwiz.core.plan.advice_findings import advice_findings
 from trainwiz.core.plan.facts import Facts
 from trainwiz.core.plan.memory_findings import states_text
@@ -16,6 +17,19 @@ from trainwiz.core.plan.spoken import duration_of, size_of
 from trainwiz.core.plan.words import duration, duration_range, gib, percent
 
 LONG_S = 365.25 * 86400
+VERDICTS = {
+    "impossible": mark("impossible"),
+    "implausible": mark("implausible"),
+    "plausible": mark("plausible"),
+    "idle": mark("idle"),
+}
+
+
+def _span(low: float, high: float) -> str:
+    """ "800 to 900", or one number where both are the same."""
+    if low == high:
+        return f"{low:,.0f}"
+    return tr("{first} to {second}", first=f"{low:,.0f}", second=f"{high:,.0f}")
 
 
 def claim_findings(facts: Facts) -> list[Finding]:
@@ -40,14 +54,24 @@ def _pace(facts: Facts, claims: Mapping[str, Any]) -> list[Finding]:
     slow, fast = (float(pace[0]), float(pace[-1])) if isinstance(pace, list | tuple) else (float(pace), float(pace))
     step = (tokens / fast, tokens / slow)
     span = duration_range(step[0] * steps, step[1] * steps)
-    said = f"{slow:,.0f} to {fast:,.0f}" if slow != fast else f"{slow:,.0f}"
+    said = _span(slow, fast)
     share = ""
     if facts.work is not None and facts.rate is not None:
         part = share_of_peak(facts.work, facts.rate, fast)
-        share = f"; it is {percent(part)} of the card's peak ({verdict_of(part)})"
-    message = (
-        f"The guide's {said} tokens/s mean {step[0]:,.0f} to {step[1]:,.0f} s for a step of {tokens:,} tokens, "
-        f"and {span} for its {steps:,} steps{share}."
+        share = tr(
+            "; it is {share} of the card's peak ({verdict})",
+            share=percent(part),
+            verdict=tr(VERDICTS[verdict_of(part)]),
+        )
+    message = tr(
+        "The guide's {said} tokens/s mean {step} s for a step of {tokens} tokens, and {span} for its {steps} "
+        "steps{share}.",
+        said=said,
+        step=tr("{first} to {second}", first=f"{step[0]:,.0f}", second=f"{step[1]:,.0f}"),
+        tokens=f"{tokens:,}",
+        span=span,
+        steps=f"{steps:,}",
+        share=share,
     )
     if step[1] * steps < LONG_S and not share:
         return []
@@ -66,15 +90,25 @@ def _total(facts: Facts, claims: Mapping[str, Any]) -> list[Finding]:
     samples = facts.batch.effective_samples * steps
     pace = samples / promised[1], samples / promised[0]
     share = share_of_peak(work, rate, pace[0] * work.length)
-    message = (
-        f"The guide's {claims['total_time']} for {steps:,} steps mean {pace[0]:,.0f} to {pace[1]:,.0f} sequences a "
-        f"second; at {work.length:,} tokens each that is at least {percent(share)} of {facts.devices.label}'s peak "
-        f"({verdict_of(share)}). The plan says {duration_range(low, high)}{_spent(facts)}."
+    message = tr(
+        "The guide's {total_time} for {steps} steps mean {slowest} to {fastest} sequences a second; at "
+        "{length} tokens each that is at least {share} of {device}'s peak ({verdict}). The plan says "
+        "{planned}{spent}.",
+        total_time=claims["total_time"],
+        steps=f"{steps:,}",
+        slowest=f"{pace[0]:,.0f}",
+        fastest=f"{pace[1]:,.0f}",
+        length=f"{work.length:,}",
+        share=percent(share),
+        device=tr(facts.devices.label),
+        verdict=tr(VERDICTS[verdict_of(share)]),
+        planned=duration_range(low, high),
+        spent=_spent(facts),
     )
     if share > IMPLAUSIBLE_SHARE:
         mean = _mean_length(facts, pace[0])
         if mean:
-            message += f" It would take rows that average under {mean:,} tokens, and no padding."
+            message += tr(" It would take rows that average under {mean} tokens, and no padding.", mean=f"{mean:,}")
     return [Finding("claim_time", "warning", "claims.total_time", message)]
 
 
@@ -82,7 +116,9 @@ def _spent(facts: Facts) -> str:
     """How much of it is not training."""
     beside = (facts.time.evaluation_s or 0.0) + (facts.time.generation_s or 0.0)
     return (
-        f", {duration(beside)} of it evaluation and generation" if beside > 0.1 * (facts.time.total_s or 1e30) else ""
+        tr(", {beside} of it evaluation and generation", beside=duration(beside))
+        if beside > 0.1 * (facts.time.total_s or 1e30)
+        else ""
     )
 
 
@@ -113,10 +149,16 @@ def _peak(facts: Facts, claims: Mapping[str, Any]) -> list[Finding]:
     claimed = size_of(str(claims["peak_memory"])) if claims.get("peak_memory") else None
     if claimed is None or facts.estimate.peak is None or facts.estimate.needed_bytes <= claimed[1]:
         return []
-    message = (
-        f"The guide's {claims['peak_memory']} do not hold: the peak is between {gib(facts.memory.low_bytes)} and "
-        f"{gib(facts.memory.high_bytes)} ({facts.memory.peak_moment}, {gib(facts.estimate.allocated_bytes)} allocated); "
-        f"{states_text(facts)}, before any activation{_shorter_targets(facts, claimed[1])}."
+    message = tr(
+        "The guide's {peak_memory} do not hold: the peak is between {low} and {high} ({peak_moment}, "
+        "{allocated} allocated); {states}, before any activation{targets}.",
+        peak_memory=claims["peak_memory"],
+        low=gib(facts.memory.low_bytes),
+        high=gib(facts.memory.high_bytes),
+        peak_moment=facts.memory.peak_moment,
+        allocated=gib(facts.estimate.allocated_bytes),
+        states=states_text(facts),
+        targets=_shorter_targets(facts, claimed[1]),
     )
     return [Finding("claim_memory", "warning", "claims.peak_memory", message)]
 
@@ -128,11 +170,17 @@ def _launch(facts: Facts, claims: Mapping[str, Any]) -> list[Finding]:
     if not launch or batch.world_size == 1:
         return []
     samples = batch.micro_batch * batch.world_size * int(launch["accumulation"])
-    other = "" if samples == batch.effective_samples else f", not {batch.effective_samples:,}"
-    message = (
-        f"The guide's {launch['text']!r} is one process, not DDP: the Trainer then wraps the model in nn.DataParallel, and "
-        f"a step of {batch.micro_batch} on each of {batch.world_size} GPUs with accumulation {launch['accumulation']} "
-        f"has {samples:,} sequences{other}. This plan starts one process for each GPU."
+    other = "" if samples == batch.effective_samples else tr(", not {samples}", samples=f"{batch.effective_samples:,}")
+    message = tr(
+        "The guide's {text} is one process, not DDP: the Trainer then wraps the model in "
+        "nn.DataParallel, and a step of {micro_batch} on each of {world_size} GPUs with accumulation "
+        "{accumulation} has {samples} sequences{other}. This plan starts one process for each GPU.",
+        text=repr(launch["text"]),
+        micro_batch=batch.micro_batch,
+        world_size=batch.world_size,
+        accumulation=launch["accumulation"],
+        samples=f"{samples:,}",
+        other=other,
     )
     return [Finding("claim_launch", "warning", "claims.launch", message)]
 
@@ -143,10 +191,20 @@ def _shorter_targets(facts: Facts, claimed: int) -> str:
     if work is None or work.architecture.kind != "encoder-decoder":
         return ""
     logits = facts.memory.breakdown.get("logits", 0)
-    words = f", and {gib(logits)} are logits of {work.target_length:,}-token targets" if logits else ""
+    words = (
+        tr(
+            ", and {logits} are logits of {length}-token targets",
+            logits=gib(logits),
+            length=f"{work.target_length:,}",
+        )
+        if logits
+        else ""
+    )
 
     def holds(target: int) -> bool:
         return estimate_memory(replace(work, target_length=target), facts.evidence).device_used_bytes <= claimed
 
     longest = _largest(work.target_length, holds)
-    return f"{words}; it holds with targets of up to {longest} tokens" if longest else words
+    if not longest:
+        return words
+    return tr("{words}; it holds with targets of up to {longest} tokens", words=words, longest=longest)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from trainwiz.core.hardware.machine import Gpu, Machine
+from trainwiz.core.language import tr
 from trainwiz.core.plan.devices import Devices
 from trainwiz.core.plan.draft import Draft
 
@@ -26,14 +27,15 @@ def settle_communication(draft: Draft, machine: Machine, devices: Devices, step_
         return
     if not all(_is_consumer(gpu) for gpu in devices.gpus):
         return
-    name = (devices.gpus[0].name or "these cards").removeprefix("NVIDIA ").removeprefix("GeForce ")
+    name = (devices.gpus[0].name or "").removeprefix("NVIDIA ").removeprefix("GeForce ")
     if _without_nvlink(machine, devices.gpus):
-        reason = (
-            f"{name} cards without NVLink have no direct path over PCIe in their driver: NCCL goes through host "
-            "memory at once instead of trying it, and hanging where the driver says otherwise"
+        reason = tr(
+            "{name} cards without NVLink have no direct path over PCIe in their driver: NCCL goes through host "
+            "memory at once instead of trying it, and hanging where the driver says otherwise",
+            name=name,
         )
         _put(draft, "NCCL_P2P_DISABLE", reason)
-    _put(draft, "NCCL_IB_DISABLE", "the processes are on one machine: NCCL need not look for InfiniBand")
+    _put(draft, "NCCL_IB_DISABLE", tr("the processes are on one machine: NCCL need not look for InfiniBand"))
 
 
 def _is_consumer(gpu: Gpu) -> bool:
@@ -60,8 +62,12 @@ def _timeout(draft: Draft, step_high_s: float | None) -> None:
     longest = 3 * (step_high_s or 0.0)
     if longest <= DEFAULT_TIMEOUT_S:
         draft.settle(
-            "engine.process_timeout_s", DEFAULT_TIMEOUT_S, "half an hour: a save or an evaluation may take long"
+            "engine.process_timeout_s", DEFAULT_TIMEOUT_S, tr("half an hour: a save or an evaluation may take long")
         )
         return
     rounded = -(-int(longest) // 600) * 600
-    draft.settle("engine.process_timeout_s", rounded, f"a step may take {step_high_s:,.0f} s; three of them")
+    draft.settle(
+        "engine.process_timeout_s",
+        rounded,
+        tr("a step may take {step_high_s} s; three of them", step_high_s=f"{step_high_s:,.0f}"),
+    )

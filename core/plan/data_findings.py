@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trainwiz.core.estimate.host import LOW_MEMORY_BYTES
 from trainwiz.core.findings import Finding
+from trainwiz.core.language import tr, trn
 from trainwiz.core.plan.facts import Facts
 from trainwiz.core.plan.lengths import lengths_of
 from trainwiz.core.plan.words import gib, percent
@@ -21,9 +22,11 @@ def _rows(facts: Facts) -> list[Finding]:
     data, batch = facts.data, facts.batch
     if data is None or data.rows >= batch.effective_samples or facts.config.mode.kind != "train":
         return []
-    message = (
-        f"One step takes {batch.effective_samples:,} sequences and the data has {data.rows:,}: "
-        "every step sees each row more than once."
+    message = tr(
+        "One step takes {effective_samples} sequences and the data has {rows}: every step sees each "
+        "row more than once.",
+        effective_samples=f"{batch.effective_samples:,}",
+        rows=f"{data.rows:,}",
     )
     changes = {
         "batch.target_tokens": None,
@@ -31,7 +34,13 @@ def _rows(facts: Facts) -> list[Finding]:
         "batch.gradient_accumulation_steps": None,
     }
     fewer = max(1, data.rows // 10)
-    remedy = facts.remedy(f"{fewer:,} sequence{'s' if fewer > 1 else ''} a step: ten steps for each pass", changes)
+    words = trn(
+        "{count} sequence a step: ten steps for each pass",
+        "{count} sequences a step: ten steps for each pass",
+        fewer,
+        count=f"{fewer:,}",
+    )
+    remedy = facts.remedy(words, changes)
     return [Finding("batch_larger_than_data", "warning", "batch", message, (remedy,))]
 
 
@@ -43,7 +52,11 @@ def _cut(facts: Facts) -> list[Finding]:
     longer = lengths.share_above(length)
     if longer <= NOTABLE_CUT:
         return _targets_cut(facts)
-    message = f"{percent(longer)} of the rows are longer than {length:,} tokens and are cut there."
+    message = tr(
+        "{longer} of the rows are longer than {length} tokens and are cut there.",
+        longer=percent(longer),
+        length=f"{length:,}",
+    )
     return [Finding("rows_cut", "note", "batch.sequence_length", message), *_targets_cut(facts)]
 
 
@@ -55,7 +68,11 @@ def _targets_cut(facts: Facts) -> list[Finding]:
     longer = lengths.share_above(length)
     if longer <= NOTABLE_CUT:
         return []
-    message = f"{percent(longer)} of the targets are longer than {length:,} tokens and are cut there."
+    message = tr(
+        "{longer} of the targets are longer than {length} tokens and are cut there.",
+        longer=percent(longer),
+        length=f"{length:,}",
+    )
     return [Finding("targets_cut", "note", "batch.target_length", message)]
 
 
@@ -64,21 +81,32 @@ def _workers(facts: Facts) -> list[Finding]:
     total = workers * facts.devices.processes
     findings = []
     if total > cores:
-        message = f"{total} loader workers share {cores} core{'s' * (cores != 1)}: more than cores only costs RAM."
+        message = trn(
+            "{total} loader workers share {n} core: more than cores only costs RAM.",
+            "{total} loader workers share {n} cores: more than cores only costs RAM.",
+            cores,
+            total=total,
+        )
         fewer = max(0, cores // facts.devices.processes - 1)
-        remedy = facts.remedy(f"{fewer} workers", {"data.workers": fewer})
+        remedy = facts.remedy(_workers_word(fewer), {"data.workers": fewer})
         findings.append(Finding("workers", "warning", "data.workers", message, (remedy,)))
     used = facts.memory.host_ram_parts.get("workers", 0)
     capacity = facts.memory.host_ram_capacity_bytes
     if capacity and used > WORKERS_SHARE * capacity:
-        message = f"{total} loader workers use {gib(used)} of {gib(capacity)} RAM."
+        message = tr(
+            "{total} loader workers use {used} of {capacity} RAM.", total=total, used=gib(used), capacity=gib(capacity)
+        )
         fewer = max(0, min(int(workers * WORKERS_SHARE * capacity / used), cores // facts.devices.processes - 1))
-        remedy = facts.remedy(f"{fewer} worker{'s' * (fewer != 1)}", {"data.workers": fewer})
+        remedy = facts.remedy(_workers_word(fewer), {"data.workers": fewer})
         findings.append(Finding("workers_ram", "warning", "data.workers", message, (remedy,)))
     roomy = facts.machine.ram_total_bytes >= LOW_MEMORY_BYTES
     if facts.devices.device == "cuda" and workers == 0 and roomy:
-        message = "No loader workers: the GPU waits while rows are read and masked."
+        message = tr("No loader workers: the GPU waits while rows are read and masked.")
         fewer = max(1, min(4, cores // facts.devices.processes - 1))
-        remedy = facts.remedy(f"{fewer} workers", {"data.workers": fewer})
+        remedy = facts.remedy(_workers_word(fewer), {"data.workers": fewer})
         findings.append(Finding("no_workers", "warning", "data.workers", message, (remedy,)))
     return findings
+
+
+def _workers_word(count: int) -> str:
+    return trn("{n} worker", "{n} workers", count)

@@ -11,6 +11,8 @@ from trainwiz.core.config import RunConfig
 from trainwiz.core.findings import Finding, Remedy
 from trainwiz.core.hardware.describe import describe_gpus, gpu_label
 from trainwiz.core.hardware.machine import Gpu, Machine
+from trainwiz.core.language import mark, tr, trn
+from trainwiz.core.plan.words import aside
 
 Device = Literal["cuda", "mps", "cpu"]
 
@@ -36,6 +38,8 @@ class Devices:
         return self.processes * self.nodes
 
 
+HOST_RAM = mark("host RAM")
+"""The label of the memory of a CPU run: code compares it, screens translate it."""
 SMOKE_PROCESSES = 2
 """Of a smoke run on a CPU, for a profile with several GPUs: enough for the engine to be the same."""
 INSTALL_CUDA_TORCH = "pip install --force-reinstall torch"
@@ -59,7 +63,7 @@ def choose_devices(
     device: Device = "cpu" if idle_gpu else engine.device or machine.accelerator
     if device == "cpu" or not machine.visible_gpus:
         count = engine.processes or (1 if engine.strategy == "single" else cpu_processes)
-        devices = Devices("cpu", (), count, engine.nodes, machine.ram_available_bytes or None, "host RAM", None)
+        devices = Devices("cpu", (), count, engine.nodes, machine.ram_available_bytes or None, HOST_RAM, None)
         if idle_gpu:
             return devices, _idle_gpu(machine)
         return devices, _no_gpu(machine, device) if device != "cpu" else ()
@@ -73,8 +77,12 @@ def choose_devices(
                 "too_many_processes",
                 "error",
                 "engine.processes",
-                f"engine.processes is {processes}, and there {'is' if len(gpus) == 1 else 'are'} "
-                f"{len(gpus)} GPU{'s' * (len(gpus) != 1)}: one process uses one GPU.",
+                trn(
+                    "engine.processes is {processes}, and there is {n} GPU: one process uses one GPU.",
+                    "engine.processes is {processes}, and there are {n} GPUs: one process uses one GPU.",
+                    len(gpus),
+                    processes=processes,
+                ),
             ),
         )
     gpus = gpus[:processes]
@@ -100,18 +108,18 @@ def _selected(machine: Machine, wanted: list[str] | None) -> tuple[tuple[Gpu, ..
     if not missing:
         return tuple(chosen), ()
     there = ", ".join(f"{gpu.index} ({gpu_label(gpu)})" for gpu in visible)
-    message = f"There is no GPU {', '.join(missing)} to use here; there are {there}."
+    message = tr("There is no GPU {missing} to use here; there are {there}.", missing=", ".join(missing), there=there)
     return tuple(chosen) or visible[:1], (Finding("unknown_gpu", "error", "engine.gpus", message),)
 
 
 def _idle_gpu(machine: Machine) -> tuple[Finding, ...]:
     why = machine.unavailable.get("torch_cuda")
-    message = f"The GPU stays idle: the torch that is installed cannot use it{f' ({why})' if why else ''}."
-    install = Remedy("install the CUDA build", INSTALL_CUDA_TORCH)
+    message = tr("The GPU stays idle: the torch that is installed cannot use it{why}.", why=aside(why))
+    install = Remedy(tr("install the CUDA build"), INSTALL_CUDA_TORCH)
     return (Finding("torch_without_cuda", "warning", "engine.device", message, (install,)),)
 
 
 def _no_gpu(machine: Machine, device: str) -> tuple[Finding, ...]:
     why = next((reason for key, reason in machine.unavailable.items() if "gpu" in key or "driver" in key), "")
-    message = f"engine.device is {device}, and this machine has no such device{f' ({why})' if why else ''}."
+    message = tr("engine.device is {device}, and this machine has no such device{why}.", device=device, why=aside(why))
     return (Finding("missing_hardware", "error", "engine.device", message),)

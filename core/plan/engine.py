@@ -11,6 +11,7 @@ from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.findings import Finding
 from trainwiz.core.hardware.choices import choose_attention, choose_precision, choose_tf32
 from trainwiz.core.hardware.machine import Machine
+from trainwiz.core.language import tr, trn
 from trainwiz.core.plan.devices import Devices
 from trainwiz.core.plan.draft import Draft, type_of_model
 from trainwiz.core.plan.words import gib
@@ -21,7 +22,7 @@ INSTALL_DEEPSPEED = "pip install setuptools wheel ninja py-cpuinfo && pip instal
 def settle_engine(draft: Draft, machine: Machine, devices: Devices) -> tuple[Finding, ...]:
     """Fills the engine section; findings say what a smoke run leaves out."""
     seen = _as_seen(machine, devices)
-    label = "the CPU: no GPU is used" if devices.device == "cpu" else devices.label
+    label = tr("the CPU: no GPU is used") if devices.device == "cpu" else devices.label
     draft.settle("engine.device", devices.device, label, "detected")
     precision, why = choose_precision(seen)
     draft.settle("engine.precision", precision, why, "detected")
@@ -30,12 +31,12 @@ def settle_engine(draft: Draft, machine: Machine, devices: Devices) -> tuple[Fin
     half = draft.get("engine.precision") not in ("fp32", "tf32")
     attention, why = choose_attention(seen)
     if attention == "flash_attention_2" and not half:
-        attention, why = "sdpa", "FlashAttention-2 computes in half precision only"
+        attention, why = "sdpa", tr("FlashAttention-2 computes in half precision only")
     kind = type_of_model(draft.view())
     attention, why = _that_the_model_has(kind, attention, why)
     draft.settle("engine.attention", attention, why, "detected")
     if not has_checkpointing(kind):
-        reason = f"off: transformers has no checkpointing for {kind} models"
+        reason = tr("off: transformers has no checkpointing for {kind} models", kind=kind)
         draft.settle("engine.checkpointing", False, reason, "detected")
     draft.settle("engine.processes", devices.processes, _processes_reason(devices), "detected")
     findings = (*_without_deepspeed(draft, machine), *_one_process(draft, devices))
@@ -49,16 +50,22 @@ def settle_engine(draft: Draft, machine: Machine, devices: Devices) -> tuple[Fin
 
 def _that_the_model_has(model_type: str | None, attention: str, why: str) -> tuple[str, str]:
     if attention == "flash_attention_2" and not has_attention(model_type, attention):
-        attention, why = "sdpa", f"transformers has no FlashAttention-2 for {model_type} models"
+        attention, why = (
+            "sdpa",
+            tr("transformers has no FlashAttention-2 for {model_type} models", model_type=model_type),
+        )
     if attention == "sdpa" and not has_attention(model_type, attention):
-        attention, why = "eager", f"transformers has no other attention for {model_type} models"
+        attention, why = (
+            "eager",
+            tr("transformers has no other attention for {model_type} models", model_type=model_type),
+        )
     return attention, why
 
 
 def cores_shared(machine: Machine, devices: Devices) -> str:
     """ "12 cores for one process"."""
-    cores = f"{machine.cpu_cores} core{'s' * (machine.cpu_cores != 1)}"
-    return f"{cores} for {'one process' if devices.processes == 1 else f'{devices.processes} processes'}"
+    cores = trn("{n} core", "{n} cores", machine.cpu_cores)
+    return trn("{cores} for one process", "{cores} for {n} processes", devices.processes, cores=cores)
 
 
 def _as_seen(machine: Machine, devices: Devices) -> Machine:
@@ -70,34 +77,44 @@ def _as_seen(machine: Machine, devices: Devices) -> Machine:
 
 def _processes_reason(devices: Devices) -> str:
     if devices.device == "cpu":
-        return "one process uses all cores" if devices.processes == 1 else "processes as on several GPUs, small"
-    return "one for each GPU" if devices.processes > 1 else "one GPU"
+        if devices.processes == 1:
+            return tr("one process uses all cores")
+        return tr("processes as on several GPUs, small")
+    return tr("one for each GPU") if devices.processes > 1 else tr("one GPU")
 
 
 def _one_process(draft: Draft, devices: Devices) -> tuple[Finding, ...]:
     """DistributedDataParallel begins with two processes; one alone trains without it."""
     if draft.get("engine.strategy") != "ddp" or devices.world_size > 1:
         return ()
-    draft.put("engine.strategy", "single", "one process: there is nothing to share")
+    draft.put("engine.strategy", "single", tr("one process: there is nothing to share"))
     if draft.get("mode.kind") != "smoke":
         return ()
-    message = "This smoke run has one process, so it does not exercise the engine ddp."
+    message = tr("This smoke run has one process, so it does not exercise the engine ddp.")
     return (Finding("engine_not_exercised", "warning", "engine.strategy", message),)
 
 
 def _several_processes(draft: Draft, devices: Devices) -> None:
     """What runs where several processes are asked for beside "single", as a profile of one device says."""
     if draft.get("engine.strategy") == "single" and devices.world_size > 1 and draft.is_open("engine.deepspeed_file"):
-        draft.put("engine.strategy", "ddp", f"{devices.world_size} processes, each with the whole model")
+        draft.put(
+            "engine.strategy",
+            "ddp",
+            tr("{world_size} processes, each with the whole model", world_size=devices.world_size),
+        )
 
 
 def _strategy(draft: Draft, devices: Devices) -> None:
     if draft.get("engine.offload") != "none":
-        draft.settle("engine.strategy", "zero2", "the engine that can keep the optimizer in host RAM")
+        draft.settle("engine.strategy", "zero2", tr("the engine that can keep the optimizer in host RAM"))
     elif devices.world_size > 1:
-        draft.settle("engine.strategy", "ddp", f"{devices.world_size} processes, each with the whole model")
+        draft.settle(
+            "engine.strategy",
+            "ddp",
+            tr("{world_size} processes, each with the whole model", world_size=devices.world_size),
+        )
     else:
-        draft.settle("engine.strategy", "single", "one device")
+        draft.settle("engine.strategy", "single", tr("one device"))
 
 
 def settle_sharding(
@@ -115,19 +132,22 @@ def settle_sharding(
     sharded = replace(whole, strategy="zero2")
     needed, less = (estimate_memory(one, evidence).needed_bytes for one in (whole, sharded))
     if needed > devices.capacity_bytes >= less:
-        reason = (
-            f"each process alone would need {gib(needed)} of {gib(devices.capacity_bytes)}; sharded it is {gib(less)}"
+        reason = tr(
+            "each process alone would need {needed} of {capacity}; sharded it is {less}",
+            needed=gib(needed),
+            capacity=gib(devices.capacity_bytes),
+            less=gib(less),
         )
         draft.put(key, "zero2", reason)
 
 
 def _optimizer(draft: Draft, devices: Devices) -> None:
     if devices.device == "cuda" and draft.get("engine.offload") == "none":
-        draft.settle("engine.optimizer", "adamw_torch_fused", "one kernel, and no temporary copy of the weights")
+        draft.settle("engine.optimizer", "adamw_torch_fused", tr("one kernel, and no temporary copy of the weights"))
     elif draft.get("engine.offload") != "none":
-        draft.settle("engine.optimizer", "adamw_torch", "DeepSpeed's AdamW on the CPU takes its place")
+        draft.settle("engine.optimizer", "adamw_torch", tr("DeepSpeed's AdamW on the CPU takes its place"))
     else:
-        draft.settle("engine.optimizer", "adamw_torch", "works on every device")
+        draft.settle("engine.optimizer", "adamw_torch", tr("works on every device"))
 
 
 def _without_deepspeed(draft: Draft, machine: Machine) -> tuple[Finding, ...]:
@@ -137,11 +157,13 @@ def _without_deepspeed(draft: Draft, machine: Machine) -> tuple[Finding, ...]:
         return ()
     if not str(strategy).startswith("zero"):
         return ()
-    reason = "smoke run: DeepSpeed is not installed here"
+    reason = tr("smoke run: DeepSpeed is not installed here")
     draft.put("engine.strategy", "single" if draft.get("engine.processes") == 1 else "ddp", reason)
     draft.put("engine.offload", "none", reason)
-    message = (
-        f"DeepSpeed is not installed, so this smoke run does not exercise the engine {strategy}; "
-        f"install it with: {INSTALL_DEEPSPEED}"
+    message = tr(
+        "DeepSpeed is not installed, so this smoke run does not exercise the engine {strategy}; "
+        "install it with: {command}",
+        strategy=strategy,
+        command=INSTALL_DEEPSPEED,
     )
     return (Finding("engine_not_exercised", "warning", "engine.strategy", message),)

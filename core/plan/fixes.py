@@ -10,8 +10,10 @@ from trainwiz.core.catalog.abilities import has_attention, has_checkpointing
 from trainwiz.core.estimate.architecture import default_lora_targets
 from trainwiz.core.estimate.memory import estimate_memory
 from trainwiz.core.estimate.workload import Workload
+from trainwiz.core.language import tr
 from trainwiz.core.plan.facts import Facts
 from trainwiz.core.plan.remedied import CHECKPOINTING, LENGTH, MICRO, TARGET, Fix, try_fix
+from trainwiz.core.plan.words import listed
 
 MOST = 4
 """Of those that leave the training what it is."""
@@ -34,7 +36,7 @@ class Idea:
     trains_otherwise: bool = False
 
     def and_(self, other: Idea) -> Idea:
-        words = ", ".join((self.words, other.words))
+        words = listed((self.words, other.words))
         otherwise = self.trains_otherwise or other.trains_otherwise
         return Idea(words, {**self.changes, **other.changes}, otherwise)
 
@@ -81,7 +83,7 @@ def _is_far_shorter(fix: Fix, facts: Facts) -> bool:
 def _ideas(facts: Facts, work: Workload) -> Iterator[Idea]:
     """Combinations come after what they are made of."""
     can_check = has_checkpointing(facts.model_type)
-    slower = [] if work.checkpointing or not can_check else [Idea("checkpointing", {CHECKPOINTING: True})]
+    slower = [] if work.checkpointing or not can_check else [Idea(tr("checkpointing"), {CHECKPOINTING: True})]
     alone = [*_of_the_batch(facts), *_of_the_computation(facts, work), *_of_the_states(facts, work)]
     yield from slower
     yield from alone
@@ -103,13 +105,16 @@ def _of_the_batch(facts: Facts) -> Iterator[Idea]:
 
 def _of_the_computation(facts: Facts, work: Workload) -> Iterator[Idea]:
     if work.attention == "eager" and has_attention(facts.model_type, "sdpa"):
-        yield Idea("sdpa attention", {ATTENTION: "sdpa"})
+        yield Idea(tr("sdpa attention"), {ATTENTION: "sdpa"})
     logits = max(
         facts.memory.breakdown.get("logits", 0),
         facts.evaluation.breakdown.get("logits", 0) if facts.evaluation is not None else 0,
     )
     if work.loss_chunk is None and logits > LARGE_SHARE * facts.memory.allocated_bytes:
-        yield Idea(f"loss in slices of {LOSS_CHUNK:,} tokens", {"training.loss_chunk": LOSS_CHUNK})
+        yield Idea(
+            tr("loss in slices of {tokens} tokens", tokens=f"{LOSS_CHUNK:,}"),
+            {"training.loss_chunk": LOSS_CHUNK},
+        )
 
 
 def _of_the_states(facts: Facts, work: Workload) -> Iterator[Idea]:
@@ -117,19 +122,19 @@ def _of_the_states(facts: Facts, work: Workload) -> Iterator[Idea]:
         return
     machine = facts.machine
     if work.optimizer == "adamw_torch" and not work.deepspeed:
-        yield Idea("fused AdamW", {OPTIMIZER: "adamw_torch_fused"})
+        yield Idea(tr("fused AdamW"), {OPTIMIZER: "adamw_torch_fused"})
     if work.lora:
         return
     has_8bit = machine.hypothetical or machine.libraries.has("bitsandbytes")
     if not work.deepspeed and has_8bit and not work.optimizer.endswith("8bit"):
-        yield Idea("8-bit AdamW", {OPTIMIZER: "adamw_bnb_8bit"})
+        yield Idea(tr("8-bit AdamW"), {OPTIMIZER: "adamw_bnb_8bit"})
     if work.offload == "none":
         changes = {"engine.strategy": "zero2", "engine.offload": "optimizer", OPTIMIZER: "adamw_torch"}
         if len(machine.visible_gpus) > facts.devices.processes:
             # A sharding strategy would take every card, and the batch with them.
-            yield Idea("optimizer in host RAM (ZeRO-2)", {**changes, "engine.processes": facts.devices.processes})
+            yield Idea(tr("optimizer in host RAM (ZeRO-2)"), {**changes, "engine.processes": facts.devices.processes})
         else:
-            yield Idea("optimizer in host RAM (ZeRO-2)", changes)
+            yield Idea(tr("optimizer in host RAM (ZeRO-2)"), changes)
 
 
 def _shorter(facts: Facts, work: Workload) -> list[Idea]:
@@ -154,7 +159,11 @@ def _shorter(facts: Facts, work: Workload) -> list[Idea]:
     changes: dict[str, Any] = {LENGTH: length}
     if targets:
         changes[TARGET] = max(1, round(length * ratio))
-    words = f"sequences of {length:,} tokens instead of {facts.batch.sequence_length:,}"
+    words = tr(
+        "sequences of {length} tokens instead of {length_now}",
+        length=f"{length:,}",
+        length_now=f"{facts.batch.sequence_length:,}",
+    )
     return [Idea(words, changes, trains_otherwise=True)]
 
 
@@ -162,7 +171,7 @@ def _adapters(facts: Facts, work: Workload) -> list[Idea]:
     """Adapters of a model whose weights are there; random ones would stay random."""
     if work.lora or facts.config.model.init != "pretrained":
         return []
-    words = f"LoRA of rank {facts.config.peft.rank} instead of all weights"
+    words = tr("LoRA of rank {rank} instead of all weights", rank=facts.config.peft.rank)
     changes: dict[str, Any] = {"peft.method": "lora"}
     if work.offload != "none" or work.deepspeed:
         changes |= {"engine.offload": "none", "engine.strategy": None}

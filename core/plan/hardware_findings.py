@@ -7,13 +7,25 @@ from trainwiz.core.catalog.gpus import BY_HAND, is_rate_uncertain
 from trainwiz.core.findings import Finding, Remedy
 from trainwiz.core.hardware.choices import AMPERE, weakest_gpu
 from trainwiz.core.hardware.describe import gpu_label
+from trainwiz.core.language import mark, tr
 from trainwiz.core.plan.devices import INSTALL_CUDA_TORCH, torch_misses_gpu
 from trainwiz.core.plan.engine import INSTALL_DEEPSPEED
 from trainwiz.core.plan.facts import Facts
+from trainwiz.core.plan.words import aside
 
 BITSANDBYTES_OPTIMIZERS = ("adamw_bnb_8bit", "paged_adamw_8bit")
 
 
+COMPILE_WORDS = {
+    "cuda": mark("torch.compile builds kernels in the first steps: they take minutes, later ones less"),
+    "cpu": mark(
+        "torch.compile builds kernels in the first steps with a C++ compiler: they take minutes, later ones less"
+    ),
+    "mps": mark(
+        "torch.compile builds kernels in the first steps, which is young on an Apple GPU: they take minutes, "
+        "later ones less"
+    ),
+}
 TRITON = (7, 0)
 """First capability that Triton, the compiler behind torch.compile, makes kernels for."""
 
@@ -43,24 +55,35 @@ def _compile(facts: Facts) -> list[Finding]:
     key = "engine.compile"
     if not facts.config.engine.compile:
         return []
-    off = facts.remedy("leave it off", {key: False})
+    off = facts.remedy(tr("leave it off"), {key: False})
     card, capability = _card(facts)
     if facts.devices.device == "cuda" and capability is not None and capability < TRITON:
-        message = _sentence(f"{card} is too old for torch.compile: its compiler needs sm 7.0.")
+        message = _sentence(tr("{card} is too old for torch.compile: its compiler needs sm 7.0.", card=card))
         return [Finding("compile_unsupported", "error", key, message, (off,))]
     if facts.devices.device == "cuda" and not can_compile(facts):
-        message = "torch.compile makes its kernels with Triton, which is not installed here."
-        return [Finding("triton_missing", "error", key, message, (Remedy("install it", "pip install triton"), off))]
-    where = {"cpu": " with a C++ compiler", "mps": ", which is young on an Apple GPU"}.get(facts.devices.device, "")
-    joined = facts.config.data.concatenate
-    again = "" if joined else "; rows of other lengths compile again"
-    message = f"torch.compile builds kernels in the first steps{where}: they take minutes, later ones less{again}."
+        message = tr("torch.compile makes its kernels with Triton, which is not installed here.")
+        return [Finding("triton_missing", "error", key, message, (Remedy(tr("install it"), "pip install triton"), off))]
+    message = tr(COMPILE_WORDS.get(facts.devices.device, COMPILE_WORDS["cuda"]))
+    if not facts.config.data.concatenate:
+        message = tr("{compiling}; rows of other lengths compile again", compiling=message)
+    message = tr("{sentence}.", sentence=message)
     return [Finding("compile_takes_time", "note", key, message, (off,))]
 
 
 def _card(facts: Facts) -> tuple[str, tuple[int, int] | None]:
     gpu = min(facts.devices.gpus, key=lambda one: one.capability or (0, 0), default=None) or weakest_gpu(facts.machine)
-    return (f"the {gpu_label(gpu)} (sm {gpu.compute_capability})", gpu.capability) if gpu else ("this machine", None)
+    return (
+        (
+            tr(
+                "the {gpu} (sm {capability})",
+                gpu=gpu_label(gpu),
+                capability=gpu.compute_capability,
+            ),
+            gpu.capability,
+        )
+        if gpu
+        else (tr("this machine"), None)
+    )
 
 
 def _precision(facts: Facts) -> list[Finding]:
@@ -68,22 +91,24 @@ def _precision(facts: Facts) -> list[Finding]:
     card, capability = _card(facts)
     if facts.devices.device == "cuda":
         if precision in ("bf16", "bf16-true") and capability is not None and capability < AMPERE:
-            message = f"{card} has no bf16: it needs sm 8.0. fp16 is what this card computes fast."
-            remedy = facts.remedy("compute in fp16", {"engine.precision": "fp16"})
+            message = tr("{card} has no bf16: it needs sm 8.0. fp16 is what this card computes fast.", card=card)
+            remedy = facts.remedy(tr("compute in fp16"), {"engine.precision": "fp16"})
             return [Finding("bf16_unsupported", "error", "engine.precision", _sentence(message), (remedy,))]
         if precision == "tf32" and capability is not None and capability < AMPERE:
-            message = f"{card} has no TF32: it needs sm 8.0."
-            remedy = facts.remedy("compute in fp16", {"engine.precision": "fp16"})
+            message = tr("{card} has no TF32: it needs sm 8.0.", card=card)
+            remedy = facts.remedy(tr("compute in fp16"), {"engine.precision": "fp16"})
             return [Finding("tf32_unsupported", "error", "engine.precision", _sentence(message), (remedy,))]
     elif precision == "fp16" or (precision == "tf32" and facts.devices.device == "cpu"):
-        where = "an Apple GPU" if facts.devices.device == "mps" else "a CPU"
-        message = f"{precision} training does not work on {where}; fp32 does."
-        remedy = facts.remedy("compute in fp32", {"engine.precision": "fp32"})
+        if facts.devices.device == "mps":
+            message = tr("{precision} training does not work on an Apple GPU; fp32 does.", precision=precision)
+        else:
+            message = tr("{precision} training does not work on a CPU; fp32 does.", precision=precision)
+        remedy = facts.remedy(tr("compute in fp32"), {"engine.precision": "fp32"})
         return [Finding(f"{precision}_unsupported", "error", "engine.precision", message, (remedy,))]
     elif precision == "bf16" and facts.devices.device == "cpu" and str(facts.config.engine.strategy).startswith("zero"):
         # transformers takes bf16 on a CPU with use_cpu alone, which would leave DeepSpeed aside.
-        message = "bf16 does not work with DeepSpeed on a CPU; fp32 does."
-        remedy = facts.remedy("compute in fp32", {"engine.precision": "fp32"})
+        message = tr("bf16 does not work with DeepSpeed on a CPU; fp32 does.")
+        remedy = facts.remedy(tr("compute in fp32"), {"engine.precision": "fp32"})
         return [Finding("bf16_unsupported", "error", "engine.precision", message, (remedy,))]
     return []
 
@@ -92,8 +117,8 @@ def _tf32(facts: Facts) -> list[Finding]:
     card, capability = _card(facts)
     if not facts.config.engine.tf32 or facts.devices.device != "cuda" or capability is None or capability >= AMPERE:
         return []
-    message = _sentence(f"{card} has no TF32: it needs sm 8.0.")
-    remedy = facts.remedy("leave TF32 off", {"engine.tf32": False})
+    message = _sentence(tr("{card} has no TF32: it needs sm 8.0.", card=card))
+    remedy = facts.remedy(tr("leave TF32 off"), {"engine.tf32": False})
     return [Finding("tf32_unsupported", "error", "engine.tf32", message, (remedy,))]
 
 
@@ -102,18 +127,18 @@ def _attention(facts: Facts) -> list[Finding]:
         return []
     card, capability = _card(facts)
     if has_attention(facts.model_type, "sdpa"):
-        remedy = facts.remedy("use sdpa, which has its own flash kernel", {"engine.attention": "sdpa"})
+        remedy = facts.remedy(tr("use sdpa, which has its own flash kernel"), {"engine.attention": "sdpa"})
     else:
-        remedy = facts.remedy("use eager attention", {"engine.attention": "eager"})
+        remedy = facts.remedy(tr("use eager attention"), {"engine.attention": "eager"})
     reason = ""
     if facts.devices.device != "cuda":
-        reason = "FlashAttention-2 needs an NVIDIA GPU."
+        reason = tr("FlashAttention-2 needs an NVIDIA GPU.")
     elif capability is not None and capability < AMPERE:
-        reason = _sentence(f"{card} is too old for FlashAttention-2: it needs sm 8.0.")
+        reason = _sentence(tr("{card} is too old for FlashAttention-2: it needs sm 8.0.", card=card))
     elif facts.config.engine.precision in ("fp32", "tf32"):
-        reason = "FlashAttention-2 computes in half precision only, and engine.precision is fp32."
+        reason = tr("FlashAttention-2 computes in half precision only, and engine.precision is fp32.")
     elif not facts.machine.hypothetical and not facts.machine.libraries.has("flash_attn"):
-        reason = "flash-attn is not installed here."
+        reason = tr("flash-attn is not installed here.")
     if not reason:
         return []
     return [Finding("flash_attention_missing", "error", "engine.attention", reason, (remedy,))]
@@ -125,12 +150,16 @@ def _of_the_model(facts: Facts) -> list[Finding]:
     findings = []
     if engine.attention and not has_attention(kind, engine.attention):
         other = "sdpa" if has_attention(kind, "sdpa") else "eager"
-        message = f"transformers has no {engine.attention} attention for {kind} models (engine.attention)."
-        remedy = facts.remedy(f"use {other} attention", {"engine.attention": other})
+        message = tr(
+            "transformers has no {attention} attention for {kind} models (engine.attention).",
+            attention=engine.attention,
+            kind=kind,
+        )
+        remedy = facts.remedy(tr("use {other} attention", other=other), {"engine.attention": other})
         findings.append(Finding("attention_unsupported", "error", "engine.attention", message, (remedy,)))
     if engine.checkpointing and not has_checkpointing(kind):
-        message = f"transformers has no checkpointing for {kind} models (engine.checkpointing)."
-        remedy = facts.remedy("leave it off", {"engine.checkpointing": False})
+        message = tr("transformers has no checkpointing for {kind} models (engine.checkpointing).", kind=kind)
+        remedy = facts.remedy(tr("leave it off"), {"engine.checkpointing": False})
         findings.append(Finding("checkpointing_unsupported", "error", "engine.checkpointing", message, (remedy,)))
     return findings
 
@@ -142,20 +171,24 @@ def _libraries(facts: Facts) -> list[Finding]:
     engine, libraries = facts.config.engine, facts.machine.libraries
     uses_deepspeed = str(engine.strategy).startswith("zero") or engine.deepspeed_file is not None
     if uses_deepspeed and not libraries.has("deepspeed"):
-        message = f"engine.strategy {engine.strategy} needs DeepSpeed, which is not installed here."
+        message = tr(
+            "engine.strategy {strategy} needs DeepSpeed, which is not installed here.", strategy=engine.strategy
+        )
         findings.append(
             Finding(
                 "deepspeed_missing",
                 "error",
                 "engine.strategy",
                 message,
-                (Remedy("install it after torch", INSTALL_DEEPSPEED),),
+                (Remedy(tr("install it after torch"), INSTALL_DEEPSPEED),),
             )
         )
     if engine.optimizer in BITSANDBYTES_OPTIMIZERS and not libraries.has("bitsandbytes"):
-        message = f"engine.optimizer {engine.optimizer} needs bitsandbytes, which is not installed here."
-        install = Remedy("install it", "pip install bitsandbytes")
-        other = facts.remedy("use torch's AdamW", {"engine.optimizer": "adamw_torch"})
+        message = tr(
+            "engine.optimizer {optimizer} needs bitsandbytes, which is not installed here.", optimizer=engine.optimizer
+        )
+        install = Remedy(tr("install it"), "pip install bitsandbytes")
+        other = facts.remedy(tr("use torch's AdamW"), {"engine.optimizer": "adamw_torch"})
         findings.append(Finding("bitsandbytes_missing", "error", "engine.optimizer", message, (install, other)))
     return findings
 
@@ -166,9 +199,9 @@ def _torch(facts: Facts) -> list[Finding]:
     if facts.devices.device != "cuda" or not torch_misses_gpu(machine):
         return []
     why = machine.unavailable.get("torch_cuda")
-    message = f"The torch that is installed cannot use {facts.devices.label}{f' ({why})' if why else ''}."
-    install = Remedy("install the CUDA build", INSTALL_CUDA_TORCH)
-    on_cpu = facts.remedy("train on the CPU", {"engine.device": "cpu"})
+    message = tr("The torch that is installed cannot use {device}{why}.", device=facts.devices.label, why=aside(why))
+    install = Remedy(tr("install the CUDA build"), INSTALL_CUDA_TORCH)
+    on_cpu = facts.remedy(tr("train on the CPU"), {"engine.device": "cpu"})
     return [Finding("torch_without_cuda", "error", "engine.device", message, (install, on_cpu))]
 
 
@@ -178,13 +211,25 @@ def _rate(facts: Facts) -> list[Finding]:
     spec, precision = facts.devices.spec, str(facts.config.engine.precision)
     if spec is not None:
         if spec.source == BY_HAND:
-            origin = "and its bandwidth are derived from the rate given by hand"
+            message = tr(
+                "The {precision} rate of the {card} and its bandwidth are derived from the rate given by hand; "
+                "the times rest on it.",
+                precision=precision,
+                card=spec.name,
+            )
         else:
-            origin = "in the GPU catalogue is derived or from one source alone"
-        message = f"The {precision} rate of the {spec.name} {origin}; the times rest on it."
+            message = tr(
+                "The {precision} rate of the {card} in the GPU catalogue is derived or from one source alone; "
+                "the times rest on it.",
+                precision=precision,
+                card=spec.name,
+            )
         return [Finding("uncertain_rate", "note", "time", message)] if is_rate_uncertain(spec, precision) else []
     names = ", ".join(gpu_label(gpu) for gpu in facts.devices.gpus)
-    message = f"The GPU catalogue does not know {names}, so there is no estimate of the time; memory is not affected."
+    message = tr(
+        "The GPU catalogue does not know {names}, so there is no estimate of the time; memory is not affected.",
+        names=names,
+    )
     return [Finding("unknown_gpu_rate", "note", "time", message)]
 
 

@@ -8,6 +8,7 @@ from trainwiz.core.data.split import held_out_count
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.estimate.host import LOW_MEMORY_BYTES
 from trainwiz.core.hardware.machine import Machine
+from trainwiz.core.language import tr, trn
 from trainwiz.core.plan.devices import Devices
 from trainwiz.core.plan.draft import Draft
 from trainwiz.core.plan.engine import cores_shared
@@ -28,40 +29,48 @@ def settle_loading(
     workers, why = _workers(machine, devices, rows, low)
     draft.settle("data.workers", workers, why, "detected")
     count = int(draft.get("data.workers"))
-    draft.settle("data.prefetch", 2, "two batches a worker hide the loading" if count else "not used without workers")
+    draft.settle(
+        "data.prefetch", 2, tr("two batches a worker hide the loading") if count else tr("not used without workers")
+    )
     pin = devices.device == "cuda" and not low
     draft.settle("data.pin_memory", pin, _pin_reason(devices, low))
-    draft.settle("data.persistent_workers", count > 0, "kept between epochs" if count else "there are no workers")
+    draft.settle(
+        "data.persistent_workers", count > 0, tr("kept between epochs") if count else tr("there are no workers")
+    )
     in_memory = data.bytes_in_memory if data is not None else 0
     too_big = in_memory * devices.processes > RAM_SHARE_FOR_ROWS * machine.ram_total_bytes > 0
     if low or too_big:
-        why = "low-memory mode: under 15 GB of RAM" if low else "the rows would take over a quarter of the RAM"
+        why = tr("low-memory mode: under 15 GB of RAM") if low else tr("the rows would take over a quarter of the RAM")
         draft.settle("data.streaming", True, why)
     else:
-        fits = "the rows fit in RAM" if data is not None else "how many rows there are is not known"
+        fits = tr("the rows fit in RAM") if data is not None else tr("how many rows there are is not known")
         draft.settle("data.streaming", False, fits)
     if data is not None and not draft.get("data.validation_sources"):
         everything = data.texts or data.rows + data.validation_rows
         held = held_out_count(everything, draft.config.data)
-        draft.settle("data.validation_rows", held, f"1 % of {everything:,} rows, at most 2,000")
+        draft.settle(
+            "data.validation_rows", held, tr("1 % of {everything} rows, at most 2,000", everything=f"{everything:,}")
+        )
 
 
 def _workers(machine: Machine, devices: Devices, rows: int | None, low: bool) -> tuple[int, str]:
     if devices.device != "cuda":
-        return 0, "the cores are busy with the training itself"
+        return 0, tr("the cores are busy with the training itself")
     if low:
-        return 0, "low-memory mode: under 15 GB of RAM"
+        return 0, tr("low-memory mode: under 15 GB of RAM")
     if rows is not None and rows < SMALL_ROWS:
-        return min(2, max(1, machine.cpu_cores // devices.processes - 1)), f"{rows:,} rows need no more"
+        return min(2, max(1, machine.cpu_cores // devices.processes - 1)), tr(
+            "{rows} rows need no more", rows=f"{rows:,}"
+        )
     share = max(1, machine.cpu_cores // devices.processes)
     workers = max(1, min(MOST_WORKERS, share - 1))
-    return workers, f"{cores_shared(machine, devices)}, one left for each"
+    return workers, tr("{cores}, one left for each", cores=cores_shared(machine, devices))
 
 
 def _pin_reason(devices: Devices, low: bool) -> str:
     if devices.device != "cuda":
-        return "only copies to an NVIDIA GPU gain from it"
-    return "low-memory mode: under 15 GB of RAM" if low else "faster copies to the GPU"
+        return tr("only copies to an NVIDIA GPU gain from it")
+    return tr("low-memory mode: under 15 GB of RAM") if low else tr("faster copies to the GPU")
 
 
 def settle_length(draft: Draft, samples: int, data: DataSummary | None) -> int | None:
@@ -75,9 +84,9 @@ def settle_length(draft: Draft, samples: int, data: DataSummary | None) -> int |
         return int(steps)
     if draft.is_open("training.epochs"):
         if data is None:
-            draft.put("training.max_steps", STEPS_WITHOUT_DATA, "neither steps nor rows are known")
+            draft.put("training.max_steps", STEPS_WITHOUT_DATA, tr("neither steps nor rows are known"))
             return STEPS_WITHOUT_DATA
-        draft.settle("training.epochs", 1.0, "one pass over the data")
+        draft.settle("training.epochs", 1.0, tr("one pass over the data"))
     if data is None:
         return None
     epochs = float(draft.get("training.epochs"))
@@ -86,7 +95,14 @@ def settle_length(draft: Draft, samples: int, data: DataSummary | None) -> int |
         draft.put(
             "training.max_steps",
             steps,
-            f"{epochs:g} pass{'es' * (epochs != 1)} over {data.rows:,} rows, {samples:,} a step",
+            trn(
+                "{epochs} pass over {rows} rows, {samples} a step",
+                "{epochs} passes over {rows} rows, {samples} a step",
+                1 if epochs == 1 else 2,
+                epochs=f"{epochs:g}",
+                rows=f"{data.rows:,}",
+                samples=f"{samples:,}",
+            ),
         )
     return steps
 
@@ -96,11 +112,13 @@ def settle_intervals(draft: Draft, steps: int | None, step_s: float | None) -> N
     tenth = 500 if steps is None else max(1, min(500, math.ceil(steps / 10)))
     hourly = tenth if not step_s else max(1, round(3600 / step_s))
     every = min(tenth, hourly)
-    draft.settle("checkpoint.every_steps", every, "about once an hour" if every < tenth else "ten times over the run")
+    draft.settle(
+        "checkpoint.every_steps", every, tr("about once an hour") if every < tenth else tr("ten times over the run")
+    )
     if not draft.get("evaluation.every_epoch"):
         saved = int(draft.get("checkpoint.every_steps"))
-        draft.settle("evaluation.every_steps", saved, "with each checkpoint")
+        draft.settle("evaluation.every_steps", saved, tr("with each checkpoint"))
     log = 10 if step_s is None else max(1, min(50, round(2 / step_s)))
     if steps is not None:
         log = max(1, min(log, steps // 20))
-    draft.settle("logging.every_steps", log, "a line every few seconds" if log > 1 else "every step")
+    draft.settle("logging.every_steps", log, tr("a line every few seconds") if log > 1 else tr("every step"))

@@ -8,8 +8,9 @@ from trainwiz.core.estimate.host import LOW_MEMORY_BYTES
 from trainwiz.core.estimate.memory import estimate_evaluation
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.findings import Finding, Remedy
+from trainwiz.core.language import tr, trn
 from trainwiz.core.plan.facts import Facts
-from trainwiz.core.plan.words import gib
+from trainwiz.core.plan.words import gib, listed, part_word
 
 OTHER_SHARE = 0.1
 """A desktop or another job that holds more of the card than this is worth a word."""
@@ -34,16 +35,17 @@ def _architecture(facts: Facts) -> list[Finding]:
         return _approximate(facts, facts.work)
     if not facts.unknown_architecture:
         return []
-    message = f"Memory and time are not estimated: {facts.unknown_architecture}."
+    message = tr("Memory and time are not estimated: {reason}.", reason=facts.unknown_architecture)
     return [Finding("unknown_architecture", "warning", "model.name", message)]
 
 
 def _approximate(facts: Facts, work: Workload) -> list[Finding]:
     if not work.architecture.approximate or facts.estimate.tier != "analytic":
         return []
-    message = (
-        f"The formulas know no models of type {work.architecture.model_type}: they read its config by the usual names, "
-        "and the interval is wider."
+    message = tr(
+        "The formulas know no models of type {model_type}: they read its config by the usual names, "
+        "and the interval is wider.",
+        model_type=work.architecture.model_type,
     )
     return [Finding("approximate_architecture", "note", "model.name", message)]
 
@@ -56,8 +58,8 @@ def states_text(facts: Facts) -> str:
     states = peak.states
     total = states.weights + states.gradients + states.buckets + states.optimizer
     if states.host:
-        return f"weights and gradient buckets take {gib(total)}, with the optimizer in host RAM"
-    return f"weights, gradients and optimizer states alone take {gib(total)}"
+        return tr("weights and gradient buckets take {total}, with the optimizer in host RAM", total=gib(total))
+    return tr("weights, gradients and optimizer states alone take {total}", total=gib(total))
 
 
 def _device(facts: Facts) -> list[Finding]:
@@ -68,29 +70,39 @@ def _device(facts: Facts) -> list[Finding]:
     if verdict not in ("does_not_fit", "tight"):
         return []
     largest = sorted(memory.breakdown.items(), key=lambda part: -part[1])[:3]
-    parts = ", ".join(f"{name} {size / 2**30:.1f}" for name, size in largest)
-    capacity = f"{gib(memory.capacity_bytes)} of {memory.device}"
+    parts = listed(f"{part_word(name)} {size / 2**30:.1f}" for name, size in largest)
+    capacity = tr("{size} of {device}", size=gib(memory.capacity_bytes), device=tr(memory.device))
     if verdict == "tight":
-        message = (
-            f"It may not fit: between {gib(memory.low_bytes)} and {gib(memory.high_bytes)} "
-            f"of {capacity} ({parts}; peak: {memory.peak_moment})."
+        message = tr(
+            "It may not fit: between {low} and {high} of {capacity} ({parts}; peak: {peak_moment}).",
+            low=gib(memory.low_bytes),
+            high=gib(memory.high_bytes),
+            capacity=capacity,
+            parts=parts,
+            peak_moment=memory.peak_moment,
         )
         return [Finding("tight", "warning", "memory", message, _fixes(facts))]
-    message = (
-        f"It does not fit: at least {gib(facts.estimate.needed_bytes)} of {capacity} "
-        f"({parts}; peak: {memory.peak_moment}); {states_text(facts)}."
+    message = tr(
+        "It does not fit: at least {needed} of {capacity} ({parts}; peak: {peak_moment}); {states}.",
+        needed=gib(facts.estimate.needed_bytes),
+        capacity=capacity,
+        parts=parts,
+        peak_moment=memory.peak_moment,
+        states=states_text(facts),
     )
     remedies = _fixes(facts)
     if not remedies:
-        message += " No change of the engine makes it fit: take a smaller model or shorter sequences."
+        message += tr(" No change of the engine makes it fit: take a smaller model or shorter sequences.")
     return [Finding("does_not_fit", "error", "memory", message, remedies)]
 
 
 def _context(facts: Facts) -> list[Finding]:
     if facts.config.planning.context_bytes is None or facts.devices.device == "cuda":
         return []
-    where = "an Apple GPU" if facts.devices.device == "mps" else "a CPU"
-    message = f"planning.context_bytes is not used: it is of NVIDIA GPUs, and this run computes on {where}."
+    if facts.devices.device == "mps":
+        message = tr("planning.context_bytes is not used: it is of NVIDIA GPUs, and this run computes on an Apple GPU.")
+    else:
+        message = tr("planning.context_bytes is not used: it is of NVIDIA GPUs, and this run computes on a CPU.")
     return [Finding("context_not_used", "note", "planning.context_bytes", message)]
 
 
@@ -110,13 +122,30 @@ def _evaluation(facts: Facts) -> list[Finding]:
     while smaller and not _evaluates_in(facts, smaller, share):
         smaller //= 2
     logits = estimate.breakdown.get("logits", 0)
-    part = f", of which logits {gib(logits)}" if logits else ""
-    message = (
-        f"Evaluating {size} sequences at once {'does not fit' if verdict == 'does_not_fit' else 'may not fit'}: "
-        f"{gib(estimate.device_used_bytes)} of {gib(memory.capacity_bytes)} ({estimate.peak_moment}{part})."
-    )
+    moment = estimate.peak_moment
+    if logits:
+        moment = tr("{moment}, of which logits {logits}", moment=moment, logits=gib(logits))
+    used, capacity = gib(estimate.device_used_bytes), gib(memory.capacity_bytes)
+    if verdict == "does_not_fit":
+        message = tr(
+            "Evaluating {size} sequences at once does not fit: {used} of {capacity} ({moment}).",
+            size=size,
+            used=used,
+            capacity=capacity,
+            moment=moment,
+        )
+    else:
+        message = tr(
+            "Evaluating {size} sequences at once may not fit: {used} of {capacity} ({moment}).",
+            size=size,
+            used=used,
+            capacity=capacity,
+            moment=moment,
+        )
     remedies = (
-        (facts.remedy(f"evaluate {smaller} at once: no other result", {key: smaller}),) if smaller else _fixes(facts)
+        (facts.remedy(tr("evaluate {smaller} at once: no other result", smaller=smaller), {key: smaller}),)
+        if smaller
+        else _fixes(facts)
     )
     if verdict == "tight":
         return [Finding("evaluation_tight", "warning", key, message, remedies)]
@@ -137,9 +166,11 @@ def _room(facts: Facts) -> list[Finding]:
     """Memory that stays free, with what would use it."""
     if not facts.room or facts.time.verdict == "idle":
         return []
-    message = (
-        f"{gib(facts.estimate.needed_bytes)} of {gib(facts.share_bytes or 0)} are needed. What would use the rest: "
-        f"{'; or '.join(fix.words for fix in facts.room)}."
+    message = tr(
+        "{needed} of {share} are needed. What would use the rest: {fixes}.",
+        needed=gib(facts.estimate.needed_bytes),
+        share=gib(facts.share_bytes or 0),
+        fixes=tr("; or ").join(fix.words for fix in facts.room),
     )
     return [Finding("room", "note", "memory", message, tuple(fix.remedy(facts) for fix in facts.room))]
 
@@ -149,7 +180,11 @@ def _others(facts: Facts) -> list[Finding]:
     for gpu in facts.devices.gpus:
         held, total = gpu.memory_other_bytes, gpu.memory_total_bytes
         if held and total and held > OTHER_SHARE * total:
-            message = f"The desktop or other jobs hold {gib(held)} of GPU {gpu.index} now; closing them frees it."
+            message = tr(
+                "The desktop or other jobs hold {held} of GPU {index} now; closing them frees it.",
+                held=gib(held),
+                index=gpu.index,
+            )
             findings.append(Finding("memory_in_use", "note", "memory", message))
     return findings
 
@@ -160,22 +195,32 @@ def _host(facts: Facts) -> list[Finding]:
         return []
     if memory.host_ram_bytes <= memory.host_ram_capacity_bytes:
         return []
-    parts = ", ".join(f"{name} {gib(size)}" for name, size in memory.host_ram_parts.items() if size > 2**28)
-    message = (
-        f"Host RAM: {gib(memory.host_ram_bytes)} needed and {gib(memory.host_ram_capacity_bytes)} free ({parts}). "
-        "Loader workers, pinned batches, rows and offloaded states take it, not the micro-batch."
+    large = ((name, size) for name, size in memory.host_ram_parts.items() if size > 2**28)
+    parts = listed(f"{part_word(name)} {gib(size)}" for name, size in large)
+    message = tr(
+        "Host RAM: {host_ram} needed and {host_ram_capacity} free ({parts}). Loader workers, pinned "
+        "batches, rows and offloaded states take it, not the micro-batch.",
+        host_ram=gib(memory.host_ram_bytes),
+        host_ram_capacity=gib(memory.host_ram_capacity_bytes),
+        parts=parts,
     )
-    remedies = []
+    remedies, savings = [], []
     missing = memory.host_ram_bytes - memory.host_ram_capacity_bytes
     if facts.config.data.workers:
         saved = memory.host_ram_parts.get("workers", 0)
-        remedies.append(facts.remedy(f"no loader workers: {_less(saved, missing)}", {"data.workers": 0}))
+        savings.append(saved)
+        words = tr("no loader workers: {less}", less=_less(saved, missing))
+        remedies.append(facts.remedy(words, {"data.workers": 0}))
     if not facts.config.data.streaming and memory.host_ram_parts.get("data", 0) > 2**28:
         saved = memory.host_ram_parts["data"]
-        remedies.append(facts.remedy(f"stream the rows: {_less(saved, missing)}", {"data.streaming": True}))
+        savings.append(saved)
+        words = tr("stream the rows: {less}", less=_less(saved, missing))
+        remedies.append(facts.remedy(words, {"data.streaming": True}))
     fewer = _processes_that_fit(facts)
-    if fewer and all("still" in remedy.text for remedy in remedies):
-        words = f"{fewer} process{'es' * (fewer != 1)} instead of {facts.devices.processes}"
+    if fewer and all(saved < missing for saved in savings):
+        words = trn(
+            "{n} process instead of {all}", "{n} processes instead of {all}", fewer, all=facts.devices.processes
+        )
         remedies.append(facts.remedy(words, {"engine.processes": fewer}))
     return [Finding("host_ram", "error", "host_ram", message, tuple(remedies))]
 
@@ -191,8 +236,9 @@ def _processes_that_fit(facts: Facts) -> int:
 
 
 def _less(saved: int, missing: int) -> str:
-    still = f", still {gib(missing - saved)} too much" if saved < missing else ""
-    return f"{gib(saved)} less{still}"
+    if saved < missing:
+        return tr("{saved} less, still {over} too much", saved=gib(saved), over=gib(missing - saved))
+    return tr("{saved} less", saved=gib(saved))
 
 
 def _low_memory(facts: Facts) -> list[Finding]:
@@ -201,21 +247,33 @@ def _low_memory(facts: Facts) -> list[Finding]:
     data = facts.config.data
     if not (data.workers or data.pin_memory):
         return []
-    message = f"{gib(facts.machine.ram_total_bytes)} of RAM is little: loader workers and pinned memory may use it up."
+    message = tr(
+        "{ram_total} of RAM is little: loader workers and pinned memory may use it up.",
+        ram_total=gib(facts.machine.ram_total_bytes),
+    )
     changes = {"data.workers": 0, "data.pin_memory": False, "data.streaming": True}
-    return [Finding("low_memory", "warning", "data.workers", message, (facts.remedy("low-memory mode", changes),))]
+    return [Finding("low_memory", "warning", "data.workers", message, (facts.remedy(tr("low-memory mode"), changes),))]
 
 
 def _disk(facts: Facts) -> list[Finding]:
     memory = facts.memory
     if memory.disk_capacity_bytes is None or memory.disk_bytes <= memory.disk_capacity_bytes:
         return []
-    place = f" at {facts.machine.disk_path}" if facts.machine.disk_path else ""
-    message = (
-        f"The run writes up to {gib(memory.disk_bytes)} (checkpoints, final model, logs) and "
-        f"{gib(memory.disk_capacity_bytes)} are free{place}."
-    )
-    remedies = [Remedy("write to another disk: --output-dir FOLDER")]
+    needed, free, path = gib(memory.disk_bytes), gib(memory.disk_capacity_bytes), facts.machine.disk_path
+    if path:
+        message = tr(
+            "The run writes up to {needed} (checkpoints, final model, logs) and {free} are free at {path}.",
+            needed=needed,
+            free=free,
+            path=path,
+        )
+    else:
+        message = tr(
+            "The run writes up to {needed} (checkpoints, final model, logs) and {free} are free.",
+            needed=needed,
+            free=free,
+        )
+    remedies = [Remedy(tr("write to another disk: --output-dir FOLDER"))]
     if facts.config.checkpoint.keep > 1:
-        remedies.insert(0, facts.remedy("keep one checkpoint", {"checkpoint.keep": 1}))
+        remedies.insert(0, facts.remedy(tr("keep one checkpoint"), {"checkpoint.keep": 1}))
     return [Finding("disk", "error", "disk", message, tuple(remedies))]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from trainwiz.core.batch import accumulation_for, deviation, largest_exact, nearest_large
 from trainwiz.core.config import RunConfig
 from trainwiz.core.hardware.machine import Machine
+from trainwiz.core.language import tr, trn
 from trainwiz.core.plan.batch_findings import NOTABLE_DEVIATION
 from trainwiz.core.plan.devices import Devices
 from trainwiz.core.plan.draft import Draft
@@ -40,7 +41,15 @@ def reopen_for_processes(draft: Draft, devices: Devices, profile: Profile | None
     workers = draft.get(WORKERS)
     if workers and devices.processes > own and draft.config.origin(WORKERS).origin == "profile":
         share = max(1, workers * own // devices.processes)
-        draft.put(WORKERS, share, f"the {workers * own} of the profile, shared by {devices.processes} processes")
+        draft.put(
+            WORKERS,
+            share,
+            tr(
+                "the {workers} of the profile, shared by {processes} processes",
+                workers=workers * own,
+                processes=devices.processes,
+            ),
+        )
 
 
 def _batch(draft: Draft, devices: Devices, own: int) -> None:
@@ -50,7 +59,13 @@ def _batch(draft: Draft, devices: Devices, own: int) -> None:
         if draft.config.origin(ACCUMULATION).origin != "profile":
             return
         if target_samples(draft) is None and micro is not None:
-            reason = f"the profile's {micro} × {accumulation} × {own} GPU{'s' * (own != 1)}"
+            reason = trn(
+                "the profile's {micro} × {accumulation} × {n} GPU",
+                "the profile's {micro} × {accumulation} × {n} GPUs",
+                own,
+                micro=micro,
+                accumulation=accumulation,
+            )
             draft.put("batch.target_samples", micro * accumulation * own, reason)
     target = target_samples(draft)
     if target is None:
@@ -65,5 +80,11 @@ def _batch(draft: Draft, devices: Devices, own: int) -> None:
     exact = largest_exact(target, processes, micro)
     better = exact if exact is not None and 2 * exact.micro_batch >= micro else nearest_large(target, processes, micro)
     if abs(deviation(better.samples, target)) < abs(deviation(nearest, target)):
-        reason = f"{micro} on {processes} GPU{'s' * (processes != 1)} would make {nearest:,} sequences a step"
+        reason = trn(
+            "{micro} on {n} GPU would make {nearest} sequences a step",
+            "{micro} on {n} GPUs would make {nearest} sequences a step",
+            processes,
+            micro=micro,
+            nearest=f"{nearest:,}",
+        )
         draft.put(MICRO, better.micro_batch, reason)

@@ -13,6 +13,7 @@ from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.findings import Finding, Severity, sort_findings
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.history.measurement import Measurement
+from trainwiz.core.language import mark, tr
 from trainwiz.core.plan.gather import Gathered, plan_gathered
 from trainwiz.core.plan.known import OF_THE_MODEL, Known
 from trainwiz.core.plan.result import Plan
@@ -32,7 +33,7 @@ GIVE_UP_S = 75.0
 """A worker ends every trace by itself before this."""
 NOT_BUILT = frozenset({"unknown_model", "invalid_config"})
 """Problems that training meets too. Code of the model's own is said where the model is read."""
-ON_ITS_WAY = {"layers": "a trace by layers is under way", "full": "a full trace is under way"}
+ON_ITS_WAY = {"layers": mark("a trace by layers is under way"), "full": mark("a full trace is under way")}
 
 
 class Tracer(Protocol):
@@ -129,7 +130,7 @@ class _Search:
             request = TraceRequest.of(plan.work) if plan.work is not None else None
             if request is None or self._over() or self._hopeless(request, tier) or self._knows(request, tier):
                 return plan
-            self._show(replace(plan, memory=replace(plan.memory, waiting=ON_ITS_WAY[tier])))
+            self._show(replace(plan, memory=replace(plan.memory, waiting=tr(ON_ITS_WAY[tier]))))
             answers = self._ask([request], tier)
             for answer in answers:
                 # What went wrong before is nothing once a trace is there.
@@ -150,7 +151,7 @@ class _Search:
             if self.problem is not None or not missing or self._over():
                 return plan
             asked += len(missing)
-            waiting = "the numbers of the remedies are being traced"
+            waiting = tr("the numbers of the remedies are being traced")
             self._show(replace(plan, memory=replace(plan.memory, waiting=waiting)))
             self._ask(missing, "layers")
             plan = self.refiner.plan(self.gathered)
@@ -167,7 +168,9 @@ class _Search:
         give_up = time.monotonic() + GIVE_UP_S * len(requests)
         while len(answers) < len(requests) and not self._over():
             if time.monotonic() > give_up:
-                self.problem = TraceProblem("timeout", "The tracer does not answer; these are the figures without it.")
+                self.problem = TraceProblem(
+                    "timeout", tr("The tracer does not answer; these are the figures without it.")
+                )
                 break
             try:
                 request, answer = arrived.get(timeout=LOOK_EVERY_S)
@@ -194,7 +197,7 @@ class _Search:
 
     def _ended(self) -> str:
         if self.deadline is not None and time.monotonic() > self.deadline:
-            return "time was up before the next better figures"
+            return tr("time was up before the next better figures")
         return ""
 
     def _show(self, plan: Plan) -> None:

@@ -13,13 +13,14 @@ from trainwiz.core.estimate.memory import estimate_evaluation, estimate_memory, 
 from trainwiz.core.estimate.time import step_time
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.findings import Finding, Remedy
+from trainwiz.core.language import tr
 from trainwiz.core.plan.facts import Facts
 from trainwiz.core.plan.hardware_findings import hardware_findings
 from trainwiz.core.plan.result import BatchPlan
 from trainwiz.core.plan.scope_findings import scope_findings
 from trainwiz.core.plan.settle import settle
 from trainwiz.core.plan.tasks import task_findings
-from trainwiz.core.plan.words import gib
+from trainwiz.core.plan.words import gib, listed
 
 MICRO, ACCUMULATION = "batch.micro_batch_size", "batch.gradient_accumulation_steps"
 LENGTH, TARGET = "batch.sequence_length", "batch.target_length"
@@ -45,19 +46,19 @@ class Fix:
 
     def remedy(self, facts: Facts) -> Remedy:
         """ "checkpointing: 5.4 GiB, about 33 % more time"."""
-        size = gib(self.after.memory.device_used_bytes)
-        return facts.remedy(f"{self.words}: {size}{self._cost(facts)}", self.changes)
+        return facts.remedy(self._text(facts, gib(self.after.memory.device_used_bytes)), self.changes)
 
-    def _cost(self, facts: Facts) -> str:
+    def _text(self, facts: Facts, size: str) -> str:
         if self.time_factor is None:
-            return ""
+            return tr("{fix}: {size}", fix=self.words, size=size)
         more = round((self.time_factor - 1) * 100)
         if more > 1:
-            return f", about {more} % more time"
+            return tr("{fix}: {size}, about {more} % more time", fix=self.words, size=size, more=more)
         if more < -1:
-            return f", about {-more} % less time"
-        smaller = self.after.batch.micro_batch < facts.batch.micro_batch
-        return ", the same work in smaller pieces" if smaller else ", the same time"
+            return tr("{fix}: {size}, about {less} % less time", fix=self.words, size=size, less=-more)
+        if self.after.batch.micro_batch < facts.batch.micro_batch:
+            return tr("{fix}: {size}, the same work in smaller pieces", fix=self.words, size=size)
+        return tr("{fix}: {size}, the same time", fix=self.words, size=size)
 
 
 def changed(facts: Facts, changes: Mapping[str, Any]) -> Facts | None:
@@ -99,7 +100,8 @@ def try_fix(
         return None
     described = _described(words, facts, after, changes)
     if broken:
-        described += f", once {' and '.join(sorted(TO_INSTALL[code] for code in broken))} is installed"
+        library = listed(sorted(TO_INSTALL[code] for code in broken))
+        described = tr("{fix}, once {library} is installed", fix=described, library=library)
     return Fix(described, changes, after, _time_factor(facts, after), trains_otherwise)
 
 
@@ -183,12 +185,18 @@ def _described(words: str, facts: Facts, after: Facts, changes: Mapping[str, Any
     parts = [words] if words else []
     checkpointing = after.config.engine.checkpointing
     if CHECKPOINTING not in changes and checkpointing != facts.config.engine.checkpointing:
-        parts.append("checkpointing" if checkpointing else "no checkpointing")
+        parts.append(tr("checkpointing") if checkpointing else tr("no checkpointing"))
     if after.batch.micro_batch != facts.batch.micro_batch:
-        parts.append(f"micro-batch {after.batch.micro_batch} × accumulation {after.batch.accumulation}")
+        parts.append(
+            tr(
+                "micro-batch {micro_batch} × accumulation {accumulation}",
+                micro_batch=after.batch.micro_batch,
+                accumulation=after.batch.accumulation,
+            )
+        )
     if EVALUATED in changes:
-        parts.append(f"{changes[EVALUATED]} evaluated at once")
-    return ", ".join(parts)
+        parts.append(tr("{sequences} evaluated at once", sequences=changes[EVALUATED]))
+    return listed(parts)
 
 
 def _time_factor(facts: Facts, after: Facts) -> float | None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from trainwiz.core.estimate.memory import estimate_memory, largest_micro_batch
 from trainwiz.core.estimate.workload import Workload
+from trainwiz.core.language import tr
 from trainwiz.core.plan.facts import Facts
 from trainwiz.core.plan.remedied import ACCUMULATION, CHECKPOINTING, MICRO, Fix, try_fix
 from trainwiz.core.plan.sizes import GPU_CEILING
@@ -61,5 +62,5 @@ def _fits_at_once(facts: Facts, work: Workload, samples: int, share: int) -> boo
 def _without_checkpointing(facts: Facts, work: Workload) -> Fix | None:
     if not work.checkpointing or facts.config.origin(CHECKPOINTING).origin == "solved":
         return None
-    fix = try_fix(facts, "without checkpointing", {CHECKPOINTING: False}, replace(work, checkpointing=False))
+    fix = try_fix(facts, tr("without checkpointing"), {CHECKPOINTING: False}, replace(work, checkpointing=False))
     return fix if fix is not None and (fix.time_factor or 1.0) < QUICKER else None

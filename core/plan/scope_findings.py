@@ -8,6 +8,7 @@ from typing import Any
 from trainwiz.core.estimate.logit_slices import slicing_problem
 from trainwiz.core.findings import Finding, Remedy
 from trainwiz.core.hardware.libraries import REPORTERS
+from trainwiz.core.language import tr, trn
 from trainwiz.core.plan.facts import Facts
 from trainwiz.core.plan.subject import PLANNED_ONLY
 
@@ -22,37 +23,45 @@ def _findings(facts: Facts) -> Iterator[Finding]:
     config = facts.config
     model_is_missing = facts.work is None and not facts.unknown_architecture
     if config.peft.method != "none" and config.task == "masked-lm" and not model_is_missing:
-        message = f"This version trains all weights of masked-LM models; {config.peft.method} adapters it does not."
-        yield _error("peft_not_supported", "peft.method", message, facts, {"peft.method": "none"}, "train all weights")
+        message = tr(
+            "This version trains all weights of masked-LM models; {method} adapters it does not.",
+            method=config.peft.method,
+        )
+        yield _error(
+            "peft_not_supported", "peft.method", message, facts, {"peft.method": "none"}, tr("train all weights")
+        )
     if config.task in PLANNED_ONLY:
         yield from _not_trained(facts)
     sliced = slicing_problem(facts.work.architecture.model_type) if facts.work and config.training.loss_chunk else None
     if sliced:
         key = "training.loss_chunk"
-        yield _error("loss_not_sliceable", key, sliced, facts, {key: None}, "compute the loss at once")
+        yield _error("loss_not_sliceable", key, sliced, facts, {key: None}, tr("compute the loss at once"))
     if config.engine.strategy in STRATEGIES_TO_COME:
-        message = f"This version cannot start engine.strategy {config.engine.strategy}; zero2 shards as well."
+        message = tr(
+            "This version cannot start engine.strategy {strategy}; zero2 shards as well.",
+            strategy=config.engine.strategy,
+        )
         remedy: dict[str, Any] = {"engine.strategy": "zero2"}
-        yield _error("strategy_not_supported", "engine.strategy", message, facts, remedy, "shard with ZeRO-2")
+        yield _error("strategy_not_supported", "engine.strategy", message, facts, remedy, tr("shard with ZeRO-2"))
     if config.engine.nodes > 1:
-        message = f"This version starts runs on one machine; engine.nodes is {config.engine.nodes}."
-        yield _error("nodes_not_supported", "engine.nodes", message, facts, {"engine.nodes": 1}, "use this machine")
+        message = tr("This version starts runs on one machine; engine.nodes is {nodes}.", nodes=config.engine.nodes)
+        yield _error("nodes_not_supported", "engine.nodes", message, facts, {"engine.nodes": 1}, tr("use this machine"))
     if config.engine.gpus and facts.devices.device == "cpu":
         wanted = ", ".join(config.engine.gpus)
-        message = f"GPU {wanted} is asked for (engine.gpus), and this run would compute on the CPU."
-        yield _error("missing_hardware", "engine.gpus", message, facts, {"engine.gpus": None}, "use the CPU")
+        message = tr("GPU {wanted} is asked for (engine.gpus), and this run would compute on the CPU.", wanted=wanted)
+        yield _error("missing_hardware", "engine.gpus", message, facts, {"engine.gpus": None}, tr("use the CPU"))
     yield from _code_of_the_model(facts)
     yield from _reporters(facts)
 
 
 def _not_trained(facts: Facts) -> Iterator[Finding]:
-    message = (
-        f"{facts.config.task} is planned, not trained: this version trains masked, causal and sequence-to-sequence "
-        "language models."
+    message = tr(
+        "{task} is planned, not trained: this version trains masked, causal and sequence-to-sequence language models.",
+        task=facts.config.task,
     )
     model = facts.given.model
     own = model.task if model is not None and model.task not in PLANNED_ONLY else None
-    remedies = (facts.remedy(f"train it for {own}", {"task": own}),) if own else ()
+    remedies = (facts.remedy(tr("train it for {own}", own=own), {"task": own}),) if own else ()
     yield Finding("task_not_trained", "error", "task", message, remedies)
 
 
@@ -60,33 +69,47 @@ def _code_of_the_model(facts: Facts) -> Iterator[Finding]:
     """A profile is data that people pass on: it must not decide that code is run."""
     key = "model.trust_remote_code"
     if facts.config.model.trust_remote_code and facts.config.origin(key).origin != "you":
-        message = (
-            f"The profile wants to run Python code that comes with the model ({key}); that is for you to allow: "
-            f"--set {key}=true."
+        message = tr(
+            "The profile wants to run Python code that comes with the model ({key}); that is for you to "
+            "allow: --set {key}=true.",
+            key=key,
         )
-        yield _error("remote_code", key, message, facts, {key: False}, "run no code of the model")
+        yield _error("remote_code", key, message, facts, {key: False}, tr("run no code of the model"))
 
 
 def _reporters(facts: Facts) -> Iterator[Finding]:
     where = "logging.report_to"
     names = facts.config.logging.report_to
-    fallback = facts.remedy("report to TensorBoard", {where: ["tensorboard"]})
+    fallback = facts.remedy(tr("report to TensorBoard"), {where: ["tensorboard"]})
     if "none" in names and len(names) > 1:
-        message = f"{where} holds none beside {', '.join(name for name in names if name != 'none')}; leave one out."
+        message = tr(
+            "{where} holds none beside {names}; leave one out.",
+            where=where,
+            names=", ".join(name for name in names if name != "none"),
+        )
         yield Finding("reporter_not_supported", "error", where, message, (fallback,))
     unknown = [name for name in names if name not in REPORTERS and name != "none"]
     if unknown:
-        message = f"This version reports to {', '.join(REPORTERS)} or none, not to {', '.join(unknown)} ({where})."
+        message = tr(
+            "This version reports to {known} or none, not to {unknown} ({where}).",
+            known=", ".join(REPORTERS),
+            unknown=", ".join(unknown),
+            where=where,
+        )
         yield Finding("reporter_not_supported", "error", where, message, (fallback,))
     if facts.machine.hypothetical:
         return
     others = [name for name in names if name in REPORTERS and name != "tensorboard"]
     missing = [REPORTERS[name] for name in others if not facts.machine.libraries.has(name)]
     if missing:
-        message = (
-            f"{where} names {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed here."
+        message = trn(
+            "{where} names {libraries}, which is not installed here.",
+            "{where} names {libraries}, which are not installed here.",
+            len(missing),
+            where=where,
+            libraries=", ".join(missing),
         )
-        install = Remedy("install it", f"pip install {' '.join(missing)}")
+        install = Remedy(tr("install it"), f"pip install {' '.join(missing)}")
         yield Finding("reporter_missing", "error", where, message, (install, fallback))
 
 

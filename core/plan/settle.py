@@ -20,6 +20,7 @@ from trainwiz.core.plan.lengths import mean_length
 from trainwiz.core.plan.loading import settle_intervals, settle_length, settle_loading
 from trainwiz.core.plan.memories import plan_memory
 from trainwiz.core.plan.other_cards import for_other_cards, reopen_for_processes
+from trainwiz.core.plan.profile_reasons import with_fitting_reasons
 from trainwiz.core.plan.sizes import batch_plan, settle_evaluation, settle_sizes
 from trainwiz.core.plan.subject import follow_task
 from trainwiz.core.plan.tasks import settle_task
@@ -66,7 +67,7 @@ def settle(given: Given) -> Facts:
     each = pace_of(machine, devices, draft.view(), work, usual, rate, evidence)
     settle_intervals(draft, steps, each.step.likely if each else None)
     settle_communication(draft, machine, devices, each.step.high if each else None)
-    complete = draft.finish()
+    complete = with_fitting_reasons(draft.finish(), profile, machine)
     batch = batch_plan(draft, solution, data)
     estimate, evaluation, memory = plan_memory(machine, devices, complete, work, data, evidence)
     length = Length(steps, _epochs(complete, steps, solution.chosen.samples, counted))

@@ -12,6 +12,7 @@ from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.estimate.evidence import NO_EVIDENCE, Evidence
 from trainwiz.core.estimate.memory import estimate_evaluation, estimate_memory, largest_micro_batch
 from trainwiz.core.estimate.workload import Workload
+from trainwiz.core.language import tr, trn
 from trainwiz.core.plan.devices import Devices
 from trainwiz.core.plan.draft import Draft
 from trainwiz.core.plan.lengths import step_padding
@@ -52,10 +53,14 @@ def settle_sizes(
     )
     length = int(draft.get("batch.sequence_length"))
     if target is None:
-        reason = "no target batch: one micro-batch a step"
+        reason = tr("no target batch: one micro-batch a step")
     else:
-        reason = f"{chosen.micro_batch} × {chosen.accumulation} × {chosen.world_size} = {chosen.samples:,} sequences"
-        reason += f", {chosen.samples * length:,} tokens"
+        reason = tr(
+            "{factors} = {samples} sequences, {tokens} tokens",
+            factors=f"{chosen.micro_batch} × {chosen.accumulation} × {chosen.world_size}",
+            samples=f"{chosen.samples:,}",
+            tokens=f"{chosen.samples * length:,}",
+        )
     draft.settle("batch.gradient_accumulation_steps", chosen.accumulation, reason)
     return solution
 
@@ -73,7 +78,7 @@ def settle_evaluation(
     if not draft.is_open(key):
         return
     if work is None or devices.capacity_bytes is None:
-        draft.put(key, micro, "as in training")
+        draft.put(key, micro, tr("as in training"))
         return
     capacity = devices.capacity_bytes // (devices.processes if devices.device == "cpu" else 1)
     generates = bool(draft.get("evaluation.generate"))
@@ -87,8 +92,11 @@ def settle_evaluation(
         if then.allocated_bytes <= estimate_memory(evaluating, evidence).allocated_bytes:
             break
         size //= 2
-    less = "evaluation needs no more memory" if size == micro else "more would need more memory than training"
-    draft.put(key, size, f"as in training: {less}" if size == micro else less)
+    same, less = (
+        tr("as in training: evaluation needs no more memory"),
+        tr("more would need more memory than training"),
+    )
+    draft.put(key, size, same if size == micro else less)
 
 
 def target_samples(draft: Draft) -> float | None:
@@ -111,7 +119,7 @@ def _settle_checkpointing(
     """Decides checkpointing where it is open; returns the largest micro-batch that then fits (at least 1)."""
     given = draft.get("batch.micro_batch_size")
     if work is None or devices.capacity_bytes is None:
-        draft.settle("engine.checkpointing", False, "off: the memory it would save is not known")
+        draft.settle("engine.checkpointing", False, tr("off: the memory it would save is not known"))
         return int(given or 1)
     ceiling = CPU_CEILING if devices.device == "cpu" else GPU_CEILING
     if target is not None:
@@ -134,19 +142,31 @@ def _settle_checkpointing(
     if given is not None:
         plain = replace(sized(int(given)), checkpointing=False)
         fits = estimate_memory(plain, evidence).verdict(share) == "fits"
-        reason = f"off: {given} sequences fit without" if fits else f"{given} sequences do not fit without"
+        reason = (
+            tr("off: {given} sequences fit without", given=given)
+            if fits
+            else tr("{given} sequences do not fit without", given=given)
+        )
         draft.settle("engine.checkpointing", not fits, reason)
         return int(given)
     without = _largest(lambda size: replace(sized(size), checkpointing=False), ceiling, share, evidence)
     if without >= min(FEW, ceiling):
-        draft.settle("engine.checkpointing", False, f"off: {without} sequences at once fit without")
+        draft.settle("engine.checkpointing", False, tr("off: {without} sequences at once fit without", without=without))
         return without
     within = _largest(lambda size: replace(sized(size), checkpointing=True), ceiling, share, evidence)
     if within > without:
-        reason = f"{without or 'no'} sequence{'s' * (without != 1)} at once fit{'s' * (without == 1)} without, {within} with it"
+        if without:
+            reason = trn(
+                "{n} sequence at once fits without, {within} with it",
+                "{n} sequences at once fit without, {within} with it",
+                without,
+                within=within,
+            )
+        else:
+            reason = tr("no sequences at once fit without, {within} with it", within=within)
         draft.settle("engine.checkpointing", True, reason)
         return within
-    draft.settle("engine.checkpointing", False, "off: it would not make a larger micro-batch fit")
+    draft.settle("engine.checkpointing", False, tr("off: it would not make a larger micro-batch fit"))
     return max(1, without)
 
 
@@ -160,13 +180,17 @@ def _largest(sized: Callable[[int], Workload], ceiling: int, share: int, evidenc
 
 def _micro_reason(work: Workload | None, devices: Devices, chosen: int, largest: int) -> str:
     if work is None or devices.capacity_bytes is None:
-        return "memory is not known: the smallest"
+        return tr("memory is not known: the smallest")
     if devices.device == "cpu":
-        return "enough to keep the cores busy" if chosen >= largest else f"divides the target (up to {largest})"
+        return (
+            tr("enough to keep the cores busy")
+            if chosen >= largest
+            else tr("divides the target (up to {largest})", largest=largest)
+        )
     free = f"{devices.capacity_bytes / GIB:.1f} GiB"
     if chosen == largest:
-        return f"the largest useful one that fits in {free}"
-    return f"hits the target best; up to {largest} fit in {free}"
+        return tr("the largest useful one that fits in {free}", free=free)
+    return tr("hits the target best; up to {largest} fit in {free}", largest=largest, free=free)
 
 
 def batch_plan(draft: Draft, solution: BatchSolution, data: DataSummary | None) -> BatchPlan:

@@ -7,6 +7,7 @@ from trainwiz.core.config import RunConfig
 from trainwiz.core.config.modes import smoke_sample
 from trainwiz.core.data.samples import SAMPLES
 from trainwiz.core.findings import Finding, Remedy
+from trainwiz.core.language import tr
 
 SOURCES = "data.sources"
 PLANNED_ONLY = frozenset({"sequence-classification"})
@@ -17,7 +18,7 @@ def follow_task(config: RunConfig, model: ModelSpec | None) -> RunConfig:
     """`config` with the task that the model is made for, unless the user named another."""
     if model is None or model.task == config.task or config.origin("task").origin == "you":
         return config
-    return config.with_values({"task": model.task}, "solved", {"task": f"what {model.name} is made for"})
+    return config.with_values({"task": model.task}, "solved", {"task": tr("what {name} is made for", name=model.name)})
 
 
 def with_task_of(config: RunConfig, model: ModelSpec | None) -> RunConfig:
@@ -28,7 +29,7 @@ def with_task_of(config: RunConfig, model: ModelSpec | None) -> RunConfig:
     return changed.with_values(
         {SOURCES: [smoke_sample(changed)]},
         "solved",
-        {SOURCES: f"the sample that ships with trainwiz for {changed.task}"},
+        {SOURCES: tr("the sample that ships with trainwiz for {task}", task=changed.task)},
     )
 
 
@@ -41,8 +42,13 @@ def other_task_findings(config: RunConfig, model: ModelSpec | None) -> tuple[Fin
     """A task that the model was not made for: its head and its inputs are those of its own task."""
     if model is None or model.task == config.task or config.task in PLANNED_ONLY:
         return ()
-    message = f"{model.name} is a model for {model.task}; it cannot be trained for {config.task}."
-    remedy = Remedy(f"train it for {model.task}", changes={"task": model.task})
+    message = tr(
+        "{name} is a model for {task}; it cannot be trained for {config_task}.",
+        name=model.name,
+        task=model.task,
+        config_task=config.task,
+    )
+    remedy = Remedy(tr("train it for {task}", task=model.task), changes={"task": model.task})
     return (Finding("task_of_another_model", "error", "task", message, (remedy,)),)
 
 
@@ -56,8 +62,8 @@ def names_no_data(config: RunConfig) -> bool:
 
 
 def unnamed_data() -> Finding:
-    message = "No data is named: every row is taken to be as long as batch.sequence_length."
-    return Finding("no_data_named", "note", SOURCES, message, (Remedy("name the data: --dataset FILE"),))
+    message = tr("No data is named: every row is taken to be as long as batch.sequence_length.")
+    return Finding("no_data_named", "note", SOURCES, message, (Remedy(tr("name the data: --dataset FILE")),))
 
 
 def _is_sample_by_default(config: RunConfig) -> bool:

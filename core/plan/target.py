@@ -10,8 +10,10 @@ from trainwiz.core.findings import Finding, Remedy
 from trainwiz.core.hardware.describe import describe_gpus, gpu_label
 from trainwiz.core.hardware.hypothetical import catalogue_machine
 from trainwiz.core.hardware.machine import Gpu, Machine
+from trainwiz.core.language import tr
 from trainwiz.core.plan.command import mode_words, set_words
 from trainwiz.core.plan.request import PlanRequest
+from trainwiz.core.plan.words import aside
 from trainwiz.core.profile.profile import Profile, ProfileHardware
 
 
@@ -77,16 +79,19 @@ def _named(request: PlanRequest, profile: Profile | None) -> Machine:
 
 
 def _missing(request: PlanRequest, profile: Profile | None, wanted: ProfileHardware, here: Machine) -> Finding:
-    name = profile.name if profile is not None else "this run"
+    name = profile.name if profile is not None else tr("this run")
     reason = next(
         (why for key, why in here.unavailable.items() if "gpu" in key or "nvml" in key or "driver" in key), ""
     )
     kind = "Apple" if wanted.gpu is not None and _is_apple(wanted.gpu) else "NVIDIA"
     if here.accelerator == "mps":
-        reason = "it has an Apple GPU, which runs other profiles"
-    message = (
-        f"{name} is made for {wanted.num_gpus} × {wanted.gpu}, and this machine has no {kind} GPU"
-        f"{f' ({reason})' if reason and kind == 'NVIDIA' else ''}. The plan shown is for that machine."
+        reason = tr("it has an Apple GPU, which runs other profiles")
+    message = tr(
+        "{name} is made for {machine}, and this machine has no {kind} GPU{why}. The plan shown is for that machine.",
+        name=name,
+        machine=f"{wanted.num_gpus} × {wanted.gpu}",
+        kind=kind,
+        why=aside(reason if kind == "NVIDIA" else ""),
     )
     written = ["trainwiz", "--profile", name, *mode_words(request.mode, request.overfit_batches)]
     written += [*set_words(request.overrides), "--dry-run"]
@@ -96,24 +101,26 @@ def _missing(request: PlanRequest, profile: Profile | None, wanted: ProfileHardw
         "hardware",
         message,
         (
-            Remedy("try the same engine here with a tiny model", f"trainwiz --profile {name} --smoke --yes"),
-            Remedy("write the folder for the machine that has it", shlex.join(written)),
+            Remedy(tr("try the same engine here with a tiny model"), f"trainwiz --profile {name} --smoke --yes"),
+            Remedy(tr("write the folder for the machine that has it"), shlex.join(written)),
         ),
     )
 
 
 def _differences(profile: Profile | None, wanted: ProfileHardware, cards: tuple[Gpu, ...]) -> tuple[Finding, ...]:
-    name = profile.name if profile is not None else "this run"
+    name = profile.name if profile is not None else tr("this run")
     same = [gpu for gpu in cards if gpu.catalogue_name == wanted.gpu]
     if len(same) == len(cards) and len(cards) >= wanted.num_gpus:
         return ()
     have = describe_gpus(cards)
     made_for = f"{wanted.num_gpus} × {wanted.gpu}"
-    message = f"{name} is made for {made_for}; the plan is for what is here: {have}."
+    message = tr(
+        "{name} is made for {made_for}; the plan is for what is here: {have}.", name=name, made_for=made_for, have=have
+    )
     if same and len(same) < len(cards):
         indices = ",".join(str(gpu.index) for gpu in same)
         remedy = Remedy(
-            f"use the {gpu_label(same[0])} alone",
+            tr("use the {gpu} alone", gpu=gpu_label(same[0])),
             f"trainwiz --profile {name} --gpus {indices}",
             {"engine.gpus": [str(gpu.index) for gpu in same]},
         )

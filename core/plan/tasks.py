@@ -10,6 +10,7 @@ from trainwiz.core.config.metrics import BLEU_METRIC, DEFAULT_METRIC, known_metr
 from trainwiz.core.data.answers import longest_generation
 from trainwiz.core.data.joining import joins_texts
 from trainwiz.core.findings import Finding
+from trainwiz.core.language import tr
 from trainwiz.core.plan.draft import Draft
 from trainwiz.core.plan.facts import Facts
 
@@ -19,17 +20,21 @@ def settle_task(draft: Draft) -> None:
     task = draft.get("task")
     if task == "causal-lm":
         joined = joins_texts(draft.view())
-        why = "plain texts fill every sequence: no padding" if joined else "each row stays a sample of its own"
+        why = tr("plain texts fill every sequence: no padding") if joined else tr("each row stays a sample of its own")
         draft.settle("data.concatenate", joined, why)
     if task == "seq2seq":
-        draft.settle("batch.target_length", int(draft.get("batch.sequence_length")), "as long as the input")
+        draft.settle("batch.target_length", int(draft.get("batch.sequence_length")), tr("as long as the input"))
     if draft.get("peft.method") == "lora":
-        draft.settle("peft.alpha", 2.0 * int(draft.get("peft.rank")), "twice the rank")
+        draft.settle("peft.alpha", 2.0 * int(draft.get("peft.rank")), tr("twice the rank"))
     if draft.get("evaluation.generate"):
-        why = "half of a sequence: the prompt has the rest" if task == "causal-lm" else "as long as the longest target"
+        why = (
+            tr("half of a sequence: the prompt has the rest")
+            if task == "causal-lm"
+            else tr("as long as the longest target")
+        )
         draft.settle("evaluation.generation_length", longest_generation(draft.view()), why)
     if draft.get("checkpoint.keep_best"):
-        draft.settle("evaluation.metric", DEFAULT_METRIC, "every evaluation measures it")
+        draft.settle("evaluation.metric", DEFAULT_METRIC, tr("every evaluation measures it"))
 
 
 def task_findings(facts: Facts) -> list[Finding]:
@@ -40,8 +45,12 @@ def _model(facts: Facts) -> Iterator[Finding]:
     config = facts.config
     kind = (config.model.architecture or {}).get("model_type")
     if config.task == "masked-lm" and kind not in (None, "esm"):
-        message = f"This version trains masked-lm on ESM-2 models, and {config.model.name} is a {kind} model."
-        remedy = facts.remedy("take an ESM-2", {"model.name": "esm2-8m"})
+        message = tr(
+            "This version trains masked-lm on ESM-2 models, and {name} is a {kind} model.",
+            name=config.model.name,
+            kind=kind,
+        )
+        remedy = facts.remedy(tr("take an ESM-2"), {"model.name": "esm2-8m"})
         yield Finding("model_not_supported", "error", "model.name", message, (remedy,))
 
 
@@ -53,11 +62,13 @@ def _targets(facts: Facts) -> Iterator[Finding]:
     missing = unknown_targets(facts.work.architecture, peft.targets)
     if missing:
         names = known_targets(facts.work.architecture)
-        message = (
-            f"{facts.config.model.name} has no module {', '.join(missing)} for LoRA (peft.targets); "
-            f"it has {', '.join(names)}."
+        message = tr(
+            "{name} has no module {missing} for LoRA (peft.targets); it has {names}.",
+            name=facts.config.model.name,
+            missing=", ".join(missing),
+            names=", ".join(names),
         )
-        remedy = facts.remedy("adapt the attention projections", {"peft.targets": []})
+        remedy = facts.remedy(tr("adapt the attention projections"), {"peft.targets": []})
         yield Finding("unknown_lora_target", "error", "peft.targets", message, (remedy,))
 
 
@@ -65,20 +76,23 @@ def _generation(facts: Facts) -> Iterator[Finding]:
     evaluation, config = facts.config.evaluation, facts.config
     if not evaluation.generate:
         return
-    off = facts.remedy("do not generate", {"evaluation.generate": False})
+    off = facts.remedy(tr("do not generate"), {"evaluation.generate": False})
     if config.task == "masked-lm":
-        message = "evaluation.generate is for tasks that write text; a masked language model writes none."
+        message = tr("evaluation.generate is for tasks that write text; a masked language model writes none.")
         yield Finding("nothing_to_generate", "error", "evaluation.generate", message, (off,))
     elif not _has_targets(config):
-        message = "evaluation.generate compares with a target, and no source of this run has a target_column."
+        message = tr("evaluation.generate compares with a target, and no source of this run has a target_column.")
         yield Finding("nothing_to_generate", "error", "evaluation.generate", message, (off,))
     asked, longest = evaluation.generation_length, longest_generation(config)
     if asked is not None and asked > longest:
-        message = (
-            f"Generated answers end at {longest:,} tokens, not at {asked:,}: the prompt needs the other half of "
-            f"{config.batch.sequence_length:,} tokens (batch.sequence_length)."
+        message = tr(
+            "Generated answers end at {longest} tokens, not at {asked}: the prompt needs the other half "
+            "of {sequence_length} tokens (batch.sequence_length).",
+            longest=f"{longest:,}",
+            asked=f"{asked:,}",
+            sequence_length=f"{config.batch.sequence_length:,}",
         )
-        remedy = facts.remedy("take the whole answer", {"batch.sequence_length": 2 * asked})
+        remedy = facts.remedy(tr("take the whole answer"), {"batch.sequence_length": 2 * asked})
         yield Finding("generation_cut", "warning", "evaluation.generation_length", message, (remedy,))
 
 
@@ -88,17 +102,19 @@ def _best(facts: Facts) -> Iterator[Finding]:
     if not config.checkpoint.keep_best:
         return
     if config.data.validation_rows == 0 and not config.data.validation_sources:
-        message = "checkpoint.keep_best chooses by the score on held-out rows, and none are held out."
-        remedy = facts.remedy("keep the newest", {"checkpoint.keep_best": False})
+        message = tr("checkpoint.keep_best chooses by the score on held-out rows, and none are held out.")
+        remedy = facts.remedy(tr("keep the newest"), {"checkpoint.keep_best": False})
         yield Finding("nothing_held_out", "error", "checkpoint.keep_best", message, (remedy,))
         return
     metric, known = ranking_metric(config), known_metrics(config)
     if metric in known:
         return
-    message = f"This run measures no {metric} (evaluation.metric); it measures {', '.join(known)}."
-    remedies = [facts.remedy(f"choose by {DEFAULT_METRIC}", {"evaluation.metric": DEFAULT_METRIC})]
+    message = tr(
+        "This run measures no {metric} (evaluation.metric); it measures {known}.", metric=metric, known=", ".join(known)
+    )
+    remedies = [facts.remedy(tr("choose by {metric}", metric=DEFAULT_METRIC), {"evaluation.metric": DEFAULT_METRIC})]
     if metric == BLEU_METRIC and _has_targets(config):
-        remedies.insert(0, facts.remedy("generate, for BLEU", {"evaluation.generate": True}))
+        remedies.insert(0, facts.remedy(tr("generate, for BLEU"), {"evaluation.generate": True}))
     yield Finding("unknown_metric", "error", "evaluation.metric", message, tuple(remedies))
 
 
@@ -114,8 +130,8 @@ def _joined(facts: Facts) -> Iterator[Finding]:
     if config.task != "causal-lm" or not config.data.concatenate:
         return
     if any(source.target_column is not None for source in config.data.sources):
-        message = "data.concatenate joins whole texts: a target_column would be lost in them."
-        remedy = facts.remedy("keep each row a sample", {"data.concatenate": False})
+        message = tr("data.concatenate joins whole texts: a target_column would be lost in them.")
+        remedy = facts.remedy(tr("keep each row a sample"), {"data.concatenate": False})
         yield Finding("joined_targets", "error", "data.concatenate", message, (remedy,))
 
 
@@ -125,5 +141,8 @@ def _assumed(facts: Facts) -> Iterator[Finding]:
     rows = facts.counted.rows
     if facts.config.training.max_steps is not None and facts.config.origin("training.max_steps").origin != "solved":
         return
-    message = f"The rows are not here to count: {rows:,} are taken, as many as max_rows of the sources let through."
+    message = tr(
+        "The rows are not here to count: {rows} are taken, as many as max_rows of the sources let through.",
+        rows=f"{rows:,}",
+    )
     yield Finding("rows_assumed", "note", "data.sources", message)

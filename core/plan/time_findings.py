@@ -8,6 +8,7 @@ from trainwiz.core.catalog.models import load_models
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.estimate.time import step_time
 from trainwiz.core.findings import Finding, Remedy
+from trainwiz.core.language import tr
 from trainwiz.core.plan.facts import Facts
 from trainwiz.core.plan.hardware_findings import can_compile
 from trainwiz.core.plan.words import duration_range, percent
@@ -30,9 +31,14 @@ def _long(facts: Facts) -> list[Finding]:
         return []
     span = duration_range(time.total_low_s, time.total_high_s)
     each = duration_range(time.step_low_s or 0.0, time.step_high_s or 0.0)
-    takes = "years" if time.total_s >= YEAR_S else "months"
-    message = f"The plan takes {takes}: {time.steps:,} steps × {each} are {span}."
-    return [Finding(f"takes_{takes}", "warning", "training.max_steps", message, _shorter(facts))]
+    steps = f"{time.steps:,}"
+    if time.total_s >= YEAR_S:
+        code = "takes_years"
+        message = tr("The plan takes years: {steps} steps × {each} are {span}.", steps=steps, each=each, span=span)
+    else:
+        code = "takes_months"
+        message = tr("The plan takes months: {steps} steps × {each} are {span}.", steps=steps, each=each, span=span)
+    return [Finding(code, "warning", "training.max_steps", message, _shorter(facts))]
 
 
 def _shorter(facts: Facts) -> tuple[Remedy, ...]:
@@ -44,7 +50,7 @@ def _shorter(facts: Facts) -> tuple[Remedy, ...]:
             changes = {"training.max_steps": fewer}
             if facts.config.training.warmup >= fewer:
                 changes["training.warmup"] = max(1, fewer // 20)
-            remedies.append(facts.remedy(f"{fewer:,} steps: {span}", changes))
+            remedies.append(facts.remedy(tr("{fewer} steps: {span}", fewer=f"{fewer:,}", span=span), changes))
     sibling = _sibling(facts)
     if sibling is not None:
         remedies.append(sibling)
@@ -73,7 +79,10 @@ def _sibling(facts: Facts) -> Remedy | None:
     if best is None:
         return None
     _, name, low, high = best
-    return facts.remedy(f"{name}: {duration_range(low, high)} for the same steps", {"model.name": name})
+    return facts.remedy(
+        tr("{name}: {span} for the same steps", name=name, span=duration_range(low, high)),
+        {"model.name": name},
+    )
 
 
 def _round_down(value: float) -> int:
@@ -88,11 +97,12 @@ def _round_down(value: float) -> int:
 def _idle(facts: Facts) -> list[Finding]:
     if facts.time.verdict != "idle" or facts.config.mode.kind != "train":
         return []
-    message = (
-        f"The GPU would mostly wait: this reaches about {percent(facts.time.fraction_of_peak or 0)} of its peak. "
-        "The micro-batch is small for it, or the model is."
+    message = tr(
+        "The GPU would mostly wait: this reaches about {share} of its peak. The "
+        "micro-batch is small for it, or the model is.",
+        share=percent(facts.time.fraction_of_peak or 0),
     )
     remedies = tuple(fix.remedy(facts) for fix in facts.room)
     if not facts.config.engine.compile and can_compile(facts):
-        message += " torch.compile (engine.compile) launches fewer kernels."
+        message += tr(" torch.compile (engine.compile) launches fewer kernels.")
     return [Finding("idle", "note", "time", message, remedies)]

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from trainwiz.core.language import mark, tr
+
 GIB = 2**30
 
 
@@ -15,22 +19,70 @@ def percent(share: float, digits: int = 0, signed: bool = False) -> str:
     return f"{share * 100:{'+' if signed else ''}.{digits}f} %"
 
 
+SECONDS, MINUTES = mark("{number} s"), mark("{number} minutes")
+LONG_UNITS = (
+    (mark("{number} years"), 365.25 * 86400),
+    (mark("{number} days"), 86400.0),
+    (mark("{number} hours"), 3600.0),
+    (MINUTES, 60.0),
+)
+
+
 def duration(seconds: float) -> str:
     """Two significant figures of the unit that a person would use: "35 years", "11 days", "460 s"."""
-    if seconds < 120:
-        return f"{seconds:,.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
-    for unit, size in (("years", 365.25 * 86400), ("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
-        if seconds >= 2 * size:
-            value = seconds / size
-            return f"{value:,.0f} {unit}" if value >= 9.95 else f"{value:.1f} {unit}"
-    return f"{seconds / 60:.0f} minutes"
+    number, unit = _in_unit(seconds)
+    return tr(unit, number=number)
 
 
 def duration_range(low: float, high: float) -> str:
     """ "7 to 18 years": the unit once where both share it."""
-    first, second = duration(low), duration(high)
-    if first == second:
-        return first
-    if first.split()[-1] == second.split()[-1]:
-        first = first.split()[0]
-    return f"{first} to {second}"
+    (first, unit), (_, other) = _in_unit(low), _in_unit(high)
+    begin, end = duration(low), duration(high)
+    if begin == end:
+        return begin
+    return tr("{first} to {second}", first=first if unit == other else begin, second=end)
+
+
+def _in_unit(seconds: float) -> tuple[str, str]:
+    """(number, unit with a place for the number) of a time."""
+    if seconds < 120:
+        return f"{seconds:,.0f}" if seconds >= 10 else f"{seconds:.1f}", SECONDS
+    for unit, size in LONG_UNITS:
+        if seconds >= 2 * size:
+            value = seconds / size
+            return f"{value:,.0f}" if value >= 9.95 else f"{value:.1f}", unit
+    return f"{seconds / 60:.0f}", MINUTES
+
+
+def aside(text: str | None) -> str:
+    """A reason in brackets behind a word; nothing for none."""
+    return tr(" ({reason})", reason=text) if text else ""
+
+
+def listed(words: Iterable[str]) -> str:
+    """ "one, two, three"."""
+    return tr(", ").join(words)
+
+
+PARTS = {
+    "weights": mark("weights"),
+    "gradients": mark("gradients"),
+    "optimizer": mark("optimizer"),
+    "activations": mark("activations"),
+    "logits": mark("logits"),
+    "temporary": mark("temporary"),
+    "context": mark("context"),
+    "processes": mark("processes"),
+    "supervisor": mark("supervisor"),
+    "workers": mark("workers"),
+    "pinned": mark("pinned"),
+    "data": mark("data"),
+    "model": mark("model"),
+    "offloaded": mark("offloaded"),
+}
+"""Parts of a peak and of host RAM, by their keys in plan.json."""
+
+
+def part_word(key: str) -> str:
+    """What a part of the memory is called."""
+    return tr(PARTS.get(key, key))

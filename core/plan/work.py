@@ -12,6 +12,7 @@ from trainwiz.core.data.joining import joins_texts
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.estimate.architecture import Architecture, default_lora_targets
 from trainwiz.core.estimate.workload import Workload
+from trainwiz.core.language import tr
 from trainwiz.core.plan.devices import Devices
 from trainwiz.core.plan.draft import Draft
 from trainwiz.core.plan.lengths import lengths_of
@@ -64,7 +65,7 @@ def workload_of(
         capability=(devices.gpus[0].compute_capability or "") if devices.gpus else "",
         padded=not joins_texts(draft.view()),
         context_bytes=get("planning.context_bytes"),
-        context_source="as stated" if get("planning.context_bytes") is not None else "",
+        context_source=tr("as stated") if get("planning.context_bytes") is not None else "",
     )
 
 

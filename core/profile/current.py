@@ -7,7 +7,8 @@ from pathlib import Path
 import yaml
 from trainwiz.core.config.yaml_text import parse_yaml, read_yaml
 from trainwiz.core.defaults import SETTINGS_FILE
-from trainwiz.core.errors import usage_error
+from trainwiz.core.errors import os_reason, usage_error
+from trainwiz.core.language import tr
 from trainwiz.core.profile.store import load_as_written
 from trainwiz.core.run.folder import write_atomic
 
@@ -21,7 +22,7 @@ def current_profile(folder: Path) -> str | None:
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if value is not None and not isinstance(value, str):
-        raise usage_error("bad_value", str(path), f"{path}: `profile` must be the name of a profile.")
+        raise usage_error("bad_value", str(path), tr("{path}: `profile` must be the name of a profile.", path=path))
     return value
 
 
@@ -37,7 +38,9 @@ def use_profile(name: str, folder: Path) -> Path:
     try:
         write_atomic(path, _with_profile(old, chosen, path))
     except OSError as error:
-        raise usage_error("unwritable", str(path), f"{path} cannot be written: {error.strerror}.") from None
+        raise usage_error(
+            "unwritable", str(path), tr("{path} cannot be written: {reason}.", path=path, reason=os_reason(error))
+        ) from None
     return path
 
 

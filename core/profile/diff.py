@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from trainwiz.core.language import tr
 from trainwiz.core.profile.profile import Profile
 
 
@@ -39,15 +40,15 @@ def diff_profiles(first: Profile, second: Profile) -> list[ProfileChange]:
 
 
 def _machine_reason(first: Profile, second: Profile) -> str:
-    return f"what {first.name} and {second.name} are made for"
+    return tr("what {first} and {second} are made for", first=first.name, second=second.name)
 
 
 def _reason(key: str, first: Profile, second: Profile) -> str:
     if second.reasons.get(key):
-        return second.reasons[key]
+        return tr(second.reasons[key])
     if first.reasons.get(key):
-        return f"{first.name}: {first.reasons[key]}"
+        return f"{first.name}: {tr(first.reasons[key])}"
     if second.values.get(key) is None:
-        return f"{second.name} leaves it to the plan"
+        return tr("{name} leaves it to the plan", name=second.name)
     setter = second.set_by.get(key, second.name)
-    return f"as {setter} has it"
+    return tr("as {setter} has it", setter=setter)

@@ -14,6 +14,7 @@ from trainwiz.core.config.run import RunConfig
 from trainwiz.core.config.yaml_text import YamlDocument, read_yaml
 from trainwiz.core.errors import UsageError
 from trainwiz.core.findings import Finding
+from trainwiz.core.language import mark, tr
 from trainwiz.core.profile.size import parse_size
 
 KEYS: tuple[str, ...] = ("name", "description", "extends", "hardware", "values", "reasons", "claims", "variants")
@@ -29,6 +30,9 @@ REMEDY_KEYS: tuple[str, ...] = (
     "effective_samples",
     "against",
 )
+
+
+TEXT, MAPPING = mark("`{key}` must be text."), mark("`{key}` must be a mapping.")
 
 
 @dataclass(slots=True)
@@ -60,13 +64,13 @@ class _Reader:
         for key in self.document.values:
             if key not in KEYS:
                 self.unknown(str(key), KEYS)
-        self.file.description = str(self.mapped("description", str, "text", ""))
-        self.file.extends = self.mapped("extends", str, "the name of a profile", None)
+        self.file.description = str(self.mapped("description", str, TEXT, ""))
+        self.file.extends = self.mapped("extends", str, mark("`{key}` must be the name of a profile."), None)
         self.name()
         self.hardware()
         self.settings()
         self.claims()
-        variants = self.mapped("variants", list, "a list of profile names", [])
+        variants = self.mapped("variants", list, mark("`{key}` must be a list of profile names."), [])
         self.file.variants = tuple(str(name) for name in variants)
         if self.findings:
             raise UsageError(self.findings)
@@ -79,57 +83,78 @@ class _Reader:
     def unknown(self, key: str, known: tuple[str, ...]) -> None:
         parent, _, last = key.rpartition(".")
         near = difflib.get_close_matches(last, known, n=1, cutoff=0.5)
-        group = f" in `{parent}`" if parent else ""
-        self.wrong(key, f"`{last}` is not a key of a profile{group}.{did_you_mean(near)}", "unknown_key")
+        if parent:
+            message = tr("`{key}` is not a key of a profile in `{group}`.", key=last, group=parent)
+        else:
+            message = tr("`{key}` is not a key of a profile.", key=last)
+        self.wrong(key, message + did_you_mean(near), "unknown_key")
 
-    def mapped(self, key: str, kind: type, words: str, default: Any) -> Any:
+    def mapped(self, key: str, kind: type, otherwise: str, default: Any) -> Any:
+        """The value at `key`; where it is no `kind`, the sentence `otherwise` is said and it is the default."""
         value = self.document.values.get(key)
         if value is None:
             return default
         if isinstance(value, int | float) and kind is str and not isinstance(value, bool):
             value = str(value)
         if not isinstance(value, kind):
-            self.wrong(key, f"`{key}` must be {words}.")
+            self.wrong(key, tr(otherwise, key=key))
             return default
         return value
 
     def name(self) -> None:
-        name = self.mapped("name", str, "text", self.file.name)
+        name = self.mapped("name", str, TEXT, self.file.name)
         if name != self.file.name:
-            self.wrong("name", f"`name: {name}` and the file's name {self.file.path.name} must agree.")
+            self.wrong(
+                "name",
+                tr(
+                    "`name: {name}` and the file's name {file} must agree.",
+                    name=name,
+                    file=self.file.path.name,
+                ),
+            )
         try:
             RunConfig(name=self.file.name)
         except ValueError:
-            self.wrong("name", f"{self.file.name!r} cannot be a profile's name: use letters, digits, '-', '_' and '.'.")
+            self.wrong(
+                "name",
+                tr(
+                    "{name} cannot be a profile's name: use letters, digits, '-', '_' and '.'.",
+                    name=repr(self.file.name),
+                ),
+            )
 
     def hardware(self) -> None:
-        given = self.mapped("hardware", dict, "a mapping", {})
+        given = self.mapped("hardware", dict, MAPPING, {})
         for key, value in given.items():
             place = f"hardware.{key}"
             if key not in HARDWARE_KEYS:
                 self.unknown(place, HARDWARE_KEYS)
             elif key == "gpu" and value is not None and not isinstance(value, str):
-                self.wrong(place, "`gpu` must be a name from the GPU catalogue.")
+                self.wrong(place, tr("`gpu` must be a name from the GPU catalogue."))
             elif key == "ram" and value is not None:
                 size = parse_size(value)
                 if size is None:
-                    self.wrong(place, f"`ram: {value}` is not a size; write it like 64G.")
+                    self.wrong(place, tr("`ram: {value}` is not a size; write it like 64G.", value=value))
                 self.file.hardware["ram_bytes"] = size
             elif (
                 key in ("num_gpus", "cpu_cores")
                 and value is not None
                 and (not isinstance(value, int) or isinstance(value, bool) or value < 1)
             ):
-                self.wrong(place, f"`{key}` must be a whole number of 1 or more.")
+                self.wrong(place, tr("`{key}` must be a whole number of 1 or more.", key=key))
             else:
                 self.file.hardware["ram_bytes" if key == "ram" else key] = value
 
     def settings(self) -> None:
-        values = flatten(self.mapped("values", dict, "a mapping of settings", {}))
+        values = flatten(self.mapped("values", dict, mark("`{key}` must be a mapping of settings."), {}))
         known: dict[str, Any] = {}
         for key, value in values.items():
             if key in NOT_IN_PROFILES:
-                self.wrong(f"values.{key}", f"`{key}` belongs to one run; it cannot stand in a profile.", "unknown_key")
+                self.wrong(
+                    f"values.{key}",
+                    tr("`{key}` belongs to one run; it cannot stand in a profile.", key=key),
+                    "unknown_key",
+                )
             elif is_settable(key):
                 known[key] = value
             else:
@@ -137,30 +162,37 @@ class _Reader:
         typed, problems = check_values(RunConfig(), known, lambda key: self.document.where(f"values.{key}"), "profile")
         self.findings += problems
         self.file.values = typed
-        for key, reason in flatten(self.mapped("reasons", dict, "a mapping of settings to sentences", {})).items():
+        sentences = self.mapped("reasons", dict, mark("`{key}` must be a mapping of settings to sentences."), {})
+        for key, reason in flatten(sentences).items():
             if not is_settable(key):
                 self.wrong(f"reasons.{key}", unknown_key_message(key), "unknown_key")
             elif not isinstance(reason, str):
-                self.wrong(f"reasons.{key}", f"the reason for `{key}` must be a sentence.")
+                self.wrong(f"reasons.{key}", tr("the reason for `{key}` must be a sentence.", key=key))
             else:
                 self.file.reasons[key] = reason
 
     def claims(self) -> None:
-        claims = self.mapped("claims", dict, "a mapping", {})
+        claims = self.mapped("claims", dict, MAPPING, {})
         for key, value in claims.items():
             place = f"claims.{key}"
             if key not in CLAIM_KEYS:
                 self.unknown(place, CLAIM_KEYS)
             elif key == "tokens_per_s" and not _is_range(value):
-                self.wrong(place, "`tokens_per_s` must be [lowest, highest], two numbers above 0.")
+                self.wrong(place, tr("`tokens_per_s` must be [lowest, highest], two numbers above 0."))
             elif key in ("total_time", "peak_memory") and not isinstance(value, str):
-                self.wrong(place, f"`{key}` must be text, as the guide words it.")
+                self.wrong(place, tr("`{key}` must be text, as the guide words it.", key=key))
             elif key == "launch" and not _is_launch(value):
                 self.wrong(
-                    place, "`launch` must be a mapping of `text`, the command, and `accumulation`, a whole number."
+                    place, tr("`launch` must be a mapping of `text`, the command, and `accumulation`, a whole number.")
                 )
             elif key == "remedies" and not _are_remedies(value):
-                self.wrong(place, f"`remedies` must be a list of mappings with the keys {', '.join(REMEDY_KEYS)}.")
+                self.wrong(
+                    place,
+                    tr(
+                        "`remedies` must be a list of mappings with the keys {keys}.",
+                        keys=", ".join(REMEDY_KEYS),
+                    ),
+                )
             else:
                 self.file.claims[key] = value
 

@@ -15,13 +15,14 @@ from trainwiz.core.config.conflicts import yielding_values
 from trainwiz.core.config.keys import NOT_IN_PROFILES, NOT_SETTABLE, did_you_mean, fields
 from trainwiz.core.config.run import RunConfig
 from trainwiz.core.data.samples import SAMPLES
-from trainwiz.core.errors import UsageError, usage_error
+from trainwiz.core.errors import UsageError, os_reason, usage_error
 from trainwiz.core.findings import Finding
+from trainwiz.core.language import mark, tr
 from trainwiz.core.plan.request import PlanRequest
 from trainwiz.core.profile.profile import Profile
 from trainwiz.core.profile.store import load_profile, profile_files, user_folder
 
-OF_ONE_RUN = "belongs to one run; it cannot stand in a profile."
+OF_ONE_RUN = mark("{option} belongs to one run; it cannot stand in a profile.")
 PATH_KEYS: tuple[str, ...] = ("model.name", "model.tokenizer", "engine.deepspeed_file")
 SOURCE_LISTS: tuple[str, ...] = ("data.sources", "data.validation_sources")
 
@@ -73,17 +74,29 @@ def _name(name: str) -> list[Finding]:
     try:
         RunConfig(name=name)
     except ValueError:
-        return [_bad("name", f"{name!r} cannot be a profile's name: use letters, digits, '-', '_' and '.'.")]
+        return [
+            _bad(
+                "name", tr("{name} cannot be a profile's name: use letters, digits, '-', '_' and '.'.", name=repr(name))
+            )
+        ]
     if name.endswith((".yaml", ".yml")):
-        return [_bad("name", f"Give the profile a name, not a file: {Path(name).stem}.")]
+        return [_bad("name", tr("Give the profile a name, not a file: {stem}.", stem=Path(name).stem))]
     taken = {known.lower(): place for known, place in profile_files().items()}.get(name.lower())
     if taken is None:
         return []
     file, origin = taken
     if origin == "builtin":
-        message = f"{name!r} is the name of a built-in profile; choose another, for example my-{name}."
+        message = tr(
+            "{name} is the name of a built-in profile; choose another, for example my-{base}.",
+            name=repr(name),
+            base=name,
+        )
     else:
-        message = f"There is a profile {name!r} of yours already ({file}); choose another name, or remove that file."
+        message = tr(
+            "There is a profile {name} of yours already ({file}); choose another name, or remove that file.",
+            name=repr(name),
+            file=file,
+        )
     return [Finding("name_taken", "error", str(file), message)]
 
 
@@ -97,7 +110,7 @@ def _of_one_run(request: PlanRequest) -> list[Finding]:
         "--force": request.force,
         **{key: True for key in request.overrides if key in NOT_IN_PROFILES},
     }
-    return [_bad(option, f"{option} {OF_ONE_RUN}") for option, is_asked in asked.items() if is_asked]
+    return [_bad(option, tr(OF_ONE_RUN, option=option)) for option, is_asked in asked.items() if is_asked]
 
 
 def _hardware(request: PlanRequest, findings: list[Finding]) -> dict[str, Any]:
@@ -105,7 +118,7 @@ def _hardware(request: PlanRequest, findings: list[Finding]) -> dict[str, Any]:
     from trainwiz.core.catalog.gpus import GIB, find_gpu, near_gpus
 
     if any(value is not None for value in (request.gpu_memory_bytes, request.tflops, request.capability)):
-        message = (
+        message = tr(
             "A profile names its GPU as the catalogue has it (--gpu NAME); figures given by hand cannot stand in it."
         )
         findings.append(_bad("hardware.gpu", message))
@@ -113,15 +126,16 @@ def _hardware(request: PlanRequest, findings: list[Finding]) -> dict[str, Any]:
     if request.gpu is not None:
         spec = find_gpu(request.gpu, request.gpu_memory_bytes)
         if spec is None:
-            message = (
-                f"The GPU catalogue has no single card called {request.gpu!r}.{did_you_mean(near_gpus(request.gpu))}"
-            )
+            message = tr("The GPU catalogue has no single card called {gpu}.", gpu=repr(request.gpu))
+            message += did_you_mean(near_gpus(request.gpu))
             findings.append(Finding("unknown_gpu", "error", "hardware.gpu", message))
         else:
             hardware["gpu"] = spec.name
     if request.num_gpus is not None:
         if request.num_gpus < 1:
-            findings.append(_bad("hardware.num_gpus", f"--num-gpus is {request.num_gpus}; give 1 or more."))
+            findings.append(
+                _bad("hardware.num_gpus", tr("--num-gpus is {num_gpus}; give 1 or more.", num_gpus=request.num_gpus))
+            )
         hardware["num_gpus"] = request.num_gpus
     if request.ram_bytes is not None:
         whole, rest = divmod(request.ram_bytes, GIB)
@@ -192,7 +206,7 @@ def _document(
     document: dict[str, Any] = {"name": name}
     if parent is not None:
         inside = parent.origin == "builtin" or Path(parent.file).parent == user_folder()
-        document["description"] = f"{parent.name}, changed"
+        document["description"] = tr("{name}, changed", name=parent.name)
         document["extends"] = parent.name if inside else str(Path(parent.file).resolve())
     if hardware:
         document["hardware"] = hardware
@@ -223,9 +237,13 @@ def _write(name: str, document: Mapping[str, Any]) -> Path:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
-        raise usage_error("name_taken", str(path), f"{path} is there already; nothing is overwritten.") from None
+        raise usage_error(
+            "name_taken", str(path), tr("{path} is there already; nothing is overwritten.", path=path)
+        ) from None
     except OSError as error:
-        raise usage_error("unwritable", str(path), f"{path} cannot be written: {error.strerror}.") from None
+        raise usage_error(
+            "unwritable", str(path), tr("{path} cannot be written: {reason}.", path=path, reason=os_reason(error))
+        ) from None
     return path
 
 

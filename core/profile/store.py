@@ -13,6 +13,7 @@ from trainwiz.core.config.keys import did_you_mean
 from trainwiz.core.errors import TrainwizError, UsageError, usage_error
 from trainwiz.core.findings import Finding
 from trainwiz.core.hardware.machine import Machine
+from trainwiz.core.language import tr
 from trainwiz.core.profile.profile import Profile, ProfileHardware
 from trainwiz.core.profile.read import ProfileFile, read_profile_file
 
@@ -66,7 +67,9 @@ def _load(name: str, seen: tuple[str, ...]) -> Profile:
     if file.name in seen:
         chain = " -> ".join((*seen, file.name))
         raise usage_error(
-            "bad_value", str(file.path), f"{file.path}: profiles extend each other in a circle ({chain})."
+            "bad_value",
+            str(file.path),
+            tr("{path}: profiles extend each other in a circle ({chain}).", path=file.path, chain=chain),
         )
     parent = _parent(file, (*seen, file.name))
     hardware = {**(_hardware(parent) if parent else {}), **file.hardware}
@@ -97,7 +100,14 @@ def _parent(file: ProfileFile, seen: tuple[str, ...]) -> Profile | None:
         line = file.lines.get("extends")
         place = f"{file.path}:{line}" if line else str(file.path)
         raise UsageError(
-            Finding(found.code, found.severity, place, f"{place}: `extends: {file.extends}`: {found.message}")
+            Finding(
+                found.code,
+                found.severity,
+                place,
+                tr(
+                    "{place}: `extends: {extends}`: {message}", place=place, extends=file.extends, message=found.message
+                ),
+            )
             for found in error.findings
         ) from None
 
@@ -119,8 +129,9 @@ def find_profile_file(name: str) -> ProfileFile:
     files = profile_files()
     if name not in files:
         near = difflib.get_close_matches(name.lower(), files, n=3, cutoff=0.5)
-        known = "" if near else f" There are: {', '.join(files)}."
-        raise usage_error("unknown_profile", name, f"There is no profile {name!r}.{did_you_mean(near)}{known}")
+        message = tr("There is no profile {name}.", name=repr(name))
+        message += did_you_mean(near) if near else tr(" There are: {names}.", names=", ".join(files))
+        raise usage_error("unknown_profile", name, message)
     path, origin = files[name]
     return _read_builtin(path) if origin == "builtin" else read_profile_file(path, origin)
 

@@ -14,6 +14,7 @@ from trainwiz.core.config.keys import did_you_mean
 from trainwiz.core.config.run import RunConfig
 from trainwiz.core.errors import TrainwizError
 from trainwiz.core.findings import Finding
+from trainwiz.core.language import tr
 from trainwiz.core.profile.profile import Profile
 from trainwiz.core.profile.read import ProfileFile
 from trainwiz.core.profile.store import (
@@ -61,23 +62,32 @@ def _variants(file: ProfileFile, profile: Profile) -> Iterator[Finding]:
         except TrainwizError as error:
             for found in error.findings:
                 where = _place(file, "variants")
-                yield replace(found, where=where, message=f"{where}: `variants`: {found.message}")
+                yield replace(
+                    found, where=where, message=tr("{where}: `variants`: {message}", where=where, message=found.message)
+                )
             continue
         if named.variants:
-            yield _error(file, "variants", f"`variants`: {variant} stands for several itself; name one of them.")
+            yield _error(
+                file,
+                "variants",
+                tr("`variants`: {variant} stands for several itself; name one of them.", variant=variant),
+            )
 
 
 def _hardware(file: ProfileFile, profile: Profile) -> Iterator[Finding]:
     gpu = profile.hardware.gpu
     if gpu is not None and gpu not in load_gpus():
         near = did_you_mean(near_gpus(gpu))
-        yield _error(file, "hardware.gpu", f"the GPU {gpu!r} is not in the catalogue.{near}", "unknown_gpu")
+        message = tr("the GPU {gpu} is not in the catalogue.", gpu=repr(gpu))
+        yield _error(file, "hardware.gpu", message + near, "unknown_gpu")
 
 
 def _model(file: ProfileFile, config: RunConfig) -> Iterator[Finding]:
     name = config.model.name
     if not known_model(name):
-        message = f"{name!r} is neither in the model catalogue nor a hub id (owner/name) nor a folder here."
+        message = tr(
+            "{name} is neither in the model catalogue nor a hub id (owner/name) nor a folder here.", name=repr(name)
+        )
         yield _error(file, "values.model.name", message, "missing_model")
         return
     # Weights that are not here are no mistake of the profile: a download brings them.
@@ -88,12 +98,20 @@ def _model(file: ProfileFile, config: RunConfig) -> Iterator[Finding]:
         if found.where.startswith("model.architecture_overrides"):
             yield _placed(file, found)
     if config.task != model.task:
-        message = f"`task: {config.task}` is not what {name} is made for ({model.task})."
+        message = tr(
+            "`task: {task}` is not what {name} is made for ({model_task}).",
+            task=config.task,
+            name=name,
+            model_task=model.task,
+        )
         yield _error(file, "values.task", message, "task_mismatch")
     strange = unknown_targets(model.architecture, config.peft.targets)
     if config.peft.method == "lora" and strange:
         known = ", ".join(known_targets(model.architecture))
-        message = f"`peft.targets`: {name} has no module {' or '.join(strange)}; it has {known}."
+        missing = tr(" or ").join(strange)
+        message = tr(
+            "`peft.targets`: {name} has no module {missing}; it has {known}.", name=name, missing=missing, known=known
+        )
         yield _error(file, "values.peft.targets", message, "unknown_lora_target")
 
 
@@ -106,7 +124,11 @@ def _taken_names() -> list[Finding]:
             "name_taken",
             "error",
             str(path),
-            f"{path}: {path.stem!r} is the name of a built-in profile, which is used instead; rename this file.",
+            tr(
+                "{path}: {stem} is the name of a built-in profile, which is used instead; rename this file.",
+                path=path,
+                stem=repr(path.stem),
+            ),
         )
         for path in sorted(user_folder().glob("*.y*ml"))
         if path.stem in builtin
