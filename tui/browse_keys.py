@@ -1,4 +1,4 @@
-"""Keys of the file picker, while its text has the focus."""
+"""Keys of the file picker, while its text has the focus, and of the table of the first rows."""
 
 from __future__ import annotations
 
@@ -16,5 +16,32 @@ BROWSE_KEYS: tuple[KeyBinding, ...] = (
     KeyBinding("browse.enter", "tab", "complete", mark("enter folder"), mark("Go into the folder."), "browse", rank=2),
     KeyBinding(
         "browse.above", "shift+tab", "above", mark("folder above"), mark("Go to the folder above."), "browse", rank=3
+    ),
+    KeyBinding(
+        "columns.after",
+        "right",
+        "move_column(1)",
+        mark("next column"),
+        mark("Go to the next column."),
+        "columns",
+        rank=2,
+    ),
+    KeyBinding(
+        "columns.before",
+        "left",
+        "move_column(-1)",
+        mark("column before"),
+        mark("Go to the column before."),
+        "columns",
+        rank=9,
+    ),
+    KeyBinding("columns.text", "space", "take_text", mark("as text"), mark("Learn from this column."), "columns"),
+    KeyBinding(
+        "columns.target",
+        "t",
+        "take_target",
+        mark("as target"),
+        mark("Answer with this column; in plain text learning, the same key goes back."),
+        "columns",
     ),
 )

@@ -19,9 +19,11 @@ ScreenName = Literal[
     "log",
     "command",
     "dialog",
+    "document",
     "confirm",
     "list",
     "browse",
+    "columns",
     "picker",
 ]
 Need = Literal["", "stop", "stop_now", "resume", "plan", "command", "note", "replay"]

@@ -54,6 +54,8 @@ def glance_at(config: RunConfig, folder: Path | None = None) -> Glance | None:
     Asks nothing of the hub and raises nothing: None where no file is here or none of it can be read, which
     `summarize_data` explains.
     """
+    if not config.data.sources:
+        return None
     key, source = all_sources(config)[0][0]
     try:
         found = find_files(source, key, folder or Path.cwd(), task=config.task, ask=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from trainwiz.core.language import tr
@@ -9,8 +10,11 @@ from trainwiz.tui.screens.plan_state import Offer, PlanState
 
 if TYPE_CHECKING:
     from trainwiz.core.data.glance import Glance
+    from trainwiz.core.plan.request import PlanRequest
     from trainwiz.tui.screens.plan_fields import FieldSpec
     from trainwiz.tui.widgets.file_picker import FilePicker
+
+TEXT, TARGET = "data.sources.0.text_column", "data.sources.0.target_column"
 
 
 def browse_data(state: PlanState, spec: FieldSpec) -> FilePicker:
@@ -51,3 +55,33 @@ def found_column(state: PlanState, spec: FieldSpec) -> str:
     if place is not None:
         return glance.columns[place].name
     return tr("not found") if spec.id == "column" or glance.has_target else ""
+
+
+def with_text(glance: Glance, place: int, request: PlanRequest) -> PlanRequest:
+    """The request that learns from a column; where that was the target, the two change places."""
+    values = {TEXT: glance.setting_of(place)}
+    if glance.has_target and place == glance.target:
+        if glance.text is not None:
+            values[TARGET] = glance.setting_of(glance.text)
+    elif glance.has_target and glance.target is not None:
+        values[TARGET] = glance.setting_of(glance.target)
+    return _with_columns(request, values)
+
+
+def with_target(glance: Glance, place: int, request: PlanRequest) -> PlanRequest:
+    """The request whose answers are a column; chosen a second time, it is no answer any more where rows can be without."""
+    if glance.target == place and glance.text is not None:
+        # Both named: a causal model with a text column alone learns all of it.
+        return _with_columns(request, {TEXT: glance.setting_of(glance.text)})
+    values = {TARGET: glance.setting_of(place)}
+    if glance.text == place:
+        if glance.target is not None:
+            values[TEXT] = glance.setting_of(glance.target)
+    elif glance.text is not None:
+        values[TEXT] = glance.setting_of(glance.text)
+    return _with_columns(request, values)
+
+
+def _with_columns(request: PlanRequest, values: dict[str, str]) -> PlanRequest:
+    kept = {key: value for key, value in request.overrides.items() if key not in {TEXT, TARGET}}
+    return replace(request, overrides={**kept, **values})

@@ -9,14 +9,13 @@ from textual.app import RenderResult
 from textual.content import Content
 from textual.geometry import Size
 from trainwiz.core.plain import plain_text
-from trainwiz.tui.figures import count, gib, percent, short_count, size
+from trainwiz.tui.figures import gib, short_count
 from trainwiz.tui.plan_words import trained_words
-from trainwiz.tui.screens.plan_fields import DATA, HARDWARE, MODEL
+from trainwiz.tui.screens.plan_fields import HARDWARE, MODEL
 from trainwiz.tui.theme import Marks
 from trainwiz.tui.widgets.step_parts import StepPart
 
 if TYPE_CHECKING:
-    from trainwiz.core.data.summary import DataSummary
     from trainwiz.core.hardware import Gpu, Machine
     from trainwiz.tui.screens.plan_state import PlanState
 
@@ -59,12 +58,6 @@ def facts_content(state: PlanState, step: int, width: int, marks: Marks) -> Cont
         if state.plan is None:
             return _waiting(reading.waits_for or "reading the model", marks) if not reading.findings else Content()
         return Content("\n").join(_model(state, width))
-    if step == DATA:
-        if reading.data is None:
-            if reading.waits_for or state.updating:
-                return _waiting(reading.waits_for or "reading the data", marks)
-            return Content.styled("\n  No rows could be read.", "$muted")
-        return Content("\n").join(_data(state, reading.data, width, marks))
     return Content()
 
 
@@ -141,29 +134,3 @@ def _model(state: PlanState, width: int) -> Iterator[Content]:
     weights = "on this machine" if model.has_weights else "not on this machine"
     hub = f" ({model.hub_id})" if model.hub_id else ""
     yield from _wrapped("Weights", weights + hub, width)
-
-
-def _data(state: PlanState, data: DataSummary, width: int, marks: Marks) -> Iterator[Content]:
-    about = "" if data.rows_exact else "about "
-    yield Content()
-    yield Content.styled("What is in it", "bold $muted")
-    yield _line("Rows", f"{about}{count(data.rows)}", size(data.bytes_on_disk), width)
-    if data.columns:
-        yield from _wrapped("Columns", ", ".join(data.columns), width)
-    if data.lengths:
-        lengths = sorted(data.lengths)
-        middle, largest = lengths[len(lengths) // 2], lengths[-1]
-        yield from _wrapped("Length", f"median {count(middle)}, longest {count(largest)} {data.length_unit}", width)
-        if state.plan is not None:
-            limit = state.plan.batch.sequence_length
-            cut = sum(length > limit for length in lengths) / len(lengths)
-            yield _line("Cut", f"{percent(cut)} of rows, at {count(limit)} tokens", "", width)
-    for finding in data.findings[:3]:
-        mark = marks.bad if finding.severity == "error" else marks.tight
-        yield from _wrapped(mark, finding.message, width)
-    if data.preview:
-        yield Content()
-        yield Content.styled("First rows", "bold $muted")
-        for row in data.preview[:5]:
-            text = plain_text("  ".join(row), max(8, width - 3))
-            yield Content.styled(f"  {text}", "$muted")

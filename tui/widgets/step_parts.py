@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from textual.message import Message
 from textual.widget import Widget
-from trainwiz.tui.screens.plan_fields import DATA, HARDWARE, MODEL, REVIEW
+from trainwiz.core.language import mark
+from trainwiz.tui.screens.plan_fields import HARDWARE, MODEL, REVIEW
 from trainwiz.tui.theme import Marks
 
 if TYPE_CHECKING:
@@ -89,13 +90,16 @@ class FieldAction:
 FIELD_PARTS: Mapping[str, tuple[str, ...]] = {
     "final_learning_rate": ("trainwiz.tui.widgets.rate_curve:RateCurve",),
     "gpus": ("trainwiz.tui.widgets.gpu_choice:GpuChoice",),
+    "data": ("trainwiz.tui.widgets.data_facts:DataFacts",),
+    "target_column": ("trainwiz.tui.widgets.data_table:DataTable",),
+    "length": ("trainwiz.tui.widgets.length_histogram:LengthHistogram",),
+    "target_length": ("trainwiz.tui.widgets.length_histogram:TargetHistogram",),
 }
 """Field id -> StepParts that stand beneath its row."""
 
 STEP_PARTS: Mapping[int, tuple[str, ...]] = {
     HARDWARE: ("trainwiz.tui.widgets.facts:FactsView",),
     MODEL: ("trainwiz.tui.widgets.facts:FactsView",),
-    DATA: ("trainwiz.tui.widgets.facts:FactsView",),
     REVIEW: ("trainwiz.tui.widgets.review:Review",),
 }
 """Step -> StepParts that stand beneath all of its rows."""
@@ -103,7 +107,9 @@ STEP_PARTS: Mapping[int, tuple[str, ...]] = {
 FIELD_DIALOGS: Mapping[str, str] = {}
 """Field id -> function of (state, spec) that gives the dialog which space opens, in place of the list or the editor."""
 
-FIELD_ACTIONS: Mapping[str, tuple[FieldAction, ...]] = {}
+FIELD_ACTIONS: Mapping[str, tuple[FieldAction, ...]] = {
+    "data": (FieldAction("browse", mark("Browse files"), "trainwiz.tui.screens.plan_data_choice:browse_data"),),
+}
 """Field id -> buttons beneath its row."""
 
 

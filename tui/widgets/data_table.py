@@ -1,0 +1,180 @@
+"""DataTable: the first rows of the data, and which columns are learnt from, chosen in place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
+
+from textual import events
+from textual.app import RenderResult
+from textual.binding import BindingType
+from textual.content import Content
+from textual.geometry import Size
+from trainwiz.core.language import tr, trn
+from trainwiz.core.plain import plain_text
+from trainwiz.tui.cells import cut, pad
+from trainwiz.tui.keys import bindings
+from trainwiz.tui.screens.plan_data_choice import with_target, with_text
+from trainwiz.tui.theme import Marks
+from trainwiz.tui.widgets.step_parts import StepPart
+from trainwiz.tui.widgets.table_layout import GAP, cell_text, column_name, hidden_columns, role_of, shown_columns
+
+if TYPE_CHECKING:
+    from trainwiz.core.data.glance import Glance
+    from trainwiz.tui.screens.plan_state import PlanState
+
+TALL_ROWS, SHORT_ROWS = 5, 2
+INDENT = 2
+FIRST_LINE_OF_COLUMNS, LINES_OF_COLUMNS = 2, 2
+
+
+class DataTable(StepPart, can_focus=True):
+    """Left and right move along the columns; space learns from one, t answers with one. A click does as space."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("columns")]
+    DEFAULT_CSS = """
+    DataTable { height: auto; }
+    DataTable:focus { background: $panel; }
+    """
+
+    def __init__(self, step: int, marks: Marks) -> None:
+        super().__init__(step, marks, id="first-rows")
+        self._state: PlanState | None = None
+        self.cursor = 0
+
+    @property
+    def glance(self) -> Glance | None:
+        return self._state.reading.glance if self._state is not None else None
+
+    def show(self, state: PlanState) -> None:
+        before, self._state = self.glance, state
+        glance = self.glance
+        # Nothing to look at takes neither room nor the focus.
+        self.display = glance is not None and bool(glance.columns)
+        if glance is before or glance is None:
+            return
+        if before is None or before.path != glance.path:
+            self.cursor = glance.text or 0
+        self.cursor = max(0, min(self.cursor, len(glance.columns) - 1))
+        self.refresh(layout=True)
+
+    # Drawing.
+
+    def _lines(self, width: int) -> list[Content]:
+        glance = self.glance
+        if glance is None:
+            return []
+        lines = list(table_lines(glance, self._column, self._rows, width, self.marks))
+        if self.has_focus:
+            words = (
+                tr("←→ column   space learn from it   t answer with it")
+                if self._can_answer
+                else tr("←→ column   space learn from it")
+            )
+            lines.append(Content.styled(cut(" " * INDENT + words, width), "$muted"))
+        return lines
+
+    @property
+    def _can_answer(self) -> bool:
+        """Whether rows of this task may have a target."""
+        return self._state is not None and self._state.plan is not None and self._state.plan.task != "masked-lm"
+
+    @property
+    def _rows(self) -> int:
+        is_low = self.screen.has_class("-short") or self.screen.has_class("-low")
+        return SHORT_ROWS if is_low else TALL_ROWS
+
+    @property
+    def _column(self) -> int | None:
+        """The column that has the cursor, while the table has the focus."""
+        return self.cursor if self.has_focus else None
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        return len(self._lines(width))
+
+    def render(self) -> RenderResult:
+        return Content("\n").join(self._lines(self.content_size.width))
+
+    def on_focus(self) -> None:
+        self.refresh(layout=True)
+
+    def on_blur(self) -> None:
+        self.refresh(layout=True)
+
+    # Choosing.
+
+    def action_move_column(self, by: int) -> None:
+        if self.glance is not None:
+            self.cursor = (self.cursor + by) % len(self.glance.columns)
+            self.refresh(layout=True)
+
+    def action_take_text(self) -> None:
+        if self.glance is not None and self.glance.columns[self.cursor].is_text:
+            self.post_message(self.Changed(partial(with_text, self.glance, self.cursor)))
+
+    def action_take_target(self) -> None:
+        glance = self.glance
+        if self._can_answer and glance is not None and glance.columns[self.cursor].is_text:
+            self.post_message(self.Changed(partial(with_target, glance, self.cursor)))
+
+    def on_click(self, event: events.Click) -> None:
+        """On a column's name: the cursor goes there, and a second click learns from it."""
+        glance = self.glance
+        line = event.y - FIRST_LINE_OF_COLUMNS
+        if glance is None or not 0 <= line < LINES_OF_COLUMNS:
+            return
+        left = INDENT
+        for place, wide in shown_columns(glance, self._column, self._rows, self.content_size.width - INDENT):
+            if left <= event.x < left + wide + GAP:
+                if place == self.cursor and event.chain > 1:
+                    self.action_take_text()
+                self.cursor = place
+                self.refresh(layout=True)
+            left += wide + GAP
+
+
+def table_lines(glance: Glance, cursor: int | None, rows: int, width: int, marks: Marks) -> Iterator[Content]:
+    """A title, the names of the columns, what each is used for, the first rows. `cursor` is a column's position."""
+    shown = shown_columns(glance, cursor, rows, width - INDENT)
+    yield Content()
+    title = tr("First rows of {file}", file=plain_text(glance.path.name, 200))
+    if glance.files > 1:
+        title = trn(
+            "First rows of {file}, one of {n} file",
+            "First rows of {file}, one of {n} files",
+            glance.files,
+            file=plain_text(glance.path.name, 200),
+        )
+    yield Content.styled(cut(title, width, marks.ellipsis), "bold $muted")
+    yield _row(
+        (column_name(glance, place), wide, "bold $accent" if place == cursor else "bold" if _is_used(glance, place) else "$muted")
+        for place, wide in shown
+    )  # fmt: skip
+    yield _row(
+        (
+            f"{marks.here if place == cursor else marks.ok if _is_used(glance, place) else ''} {role_of(glance, place)}".strip(),
+            wide,
+            "$accent" if place == cursor or _is_used(glance, place) else "$muted",
+        )
+        for place, wide in shown
+    )
+    for row in glance.rows[:rows]:
+        yield _row(
+            (cell_text(row[place]), wide, "$foreground" if _is_used(glance, place) and row[place] else "$muted")
+            for place, wide in shown
+        )
+    if not glance.rows:
+        yield Content.styled("  " + tr("No row can be read."), "$muted")
+    if hidden := hidden_columns(glance, shown):
+        yield Content.styled("  " + trn("{n} more column", "{n} more columns", hidden), "$muted")
+
+
+def _is_used(glance: Glance, place: int) -> bool:
+    return place in (glance.text, glance.target)
+
+
+def _row(parts: Iterator[tuple[str, int, str]]) -> Content:
+    """Texts side by side, each in its cells."""
+    line = [(pad(cut(text, wide), wide) + " " * GAP, style) for text, wide, style in parts]
+    return Content.assemble(" " * INDENT, *line)

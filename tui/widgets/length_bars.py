@@ -1,0 +1,48 @@
+"""Lengths of rows as bars with a mark at the longest that is kept. Pure: numbers in, lines of text out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+EIGHTHS = " ▁▂▃▄▅▆▇█"
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """Rows counted by their length. Column i holds lengths from i x `span` to (i + 1) x `span` tokens."""
+
+    counts: tuple[int, ...]
+    span: float
+    """Tokens of a column."""
+    limit_column: int
+    """Where the longest kept length lies."""
+    has_longer: bool
+    """Some rows are longer than the last column; they are counted in it."""
+
+    @property
+    def top(self) -> int:
+        """Tokens at the right edge."""
+        return round(self.span * len(self.counts))
+
+
+def count_bars(ordered: Sequence[int], limit: int, columns: int) -> Bars:
+    """`ordered`: lengths in tokens, shortest first, not empty. The far end of a long tail goes into the last column."""
+    usual = ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)]
+    # The limit stays on the picture, with a little room behind it, but never makes dust of the rows before it.
+    top = max(usual, min(limit * 1.1, usual * 3), columns / 4, 1)
+    span = top / columns
+    counts = [0] * columns
+    for length in ordered:
+        counts[min(columns - 1, int(length / span))] += 1
+    return Bars(tuple(counts), span, min(columns - 1, int(limit / span)), ordered[-1] > top)
+
+
+def bar_rows(bars: Bars, height: int) -> list[str]:
+    """`height` lines, the highest first. A column with any row shows something."""
+    most = max(bars.counts)
+    eighths = [0 if not count else max(1, round(count / most * 8 * height)) for count in bars.counts]
+    return [
+        "".join(EIGHTHS[max(0, min(8, column - 8 * (height - 1 - line)))] for column in eighths)
+        for line in range(height)
+    ]

@@ -1,0 +1,177 @@
+"""LengthHistogram: how long the rows are, where they are cut, and what is lost and padded there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from textual.app import RenderResult
+from textual.content import Content
+from textual.geometry import Size
+from trainwiz.core.language import tr
+from trainwiz.tui.cells import cells, cut
+from trainwiz.tui.figures import count, percent
+from trainwiz.tui.theme import Marks
+from trainwiz.tui.widgets.length_bars import Bars, bar_rows, count_bars
+from trainwiz.tui.widgets.step_parts import StepPart
+
+if TYPE_CHECKING:
+    from trainwiz.core.plan.lengths import Lengths
+    from trainwiz.tui.screens.plan_state import PlanState
+
+INDENT = 4
+MOST_COLUMNS, LEAST_COLUMNS = 72, 12
+TALL, SHORT = 4, 1
+
+
+class LengthHistogram(StepPart):
+    """Beneath the longest input."""
+
+    DEFAULT_CSS = """
+    LengthHistogram { height: auto; }
+    """
+
+    def __init__(self, step: int, marks: Marks) -> None:
+        super().__init__(step, marks)
+        self._shown: tuple[object, ...] = ()
+        self._state: PlanState | None = None
+
+    def show(self, state: PlanState) -> None:
+        self._state = state
+        plan = state.plan
+        now = (state.reading.data, plan.batch if plan is not None else None, state.slow)
+        if now != self._shown:
+            self._shown = now
+            self.display = bool(self._lines(60))
+            self.refresh(layout=True)
+
+    def _content(self, state: PlanState, width: int, height: int) -> Iterator[Content]:
+        yield from input_lines(state, width, height, self.marks)
+
+    def _lines(self, width: int) -> list[Content]:
+        if self._state is None or self._state.reading.data is None or self._state.plan is None:
+            return []
+        small = any(self.screen.has_class(name) for name in ("-short", "-low", "-slim"))
+        return list(self._content(self._state, width, SHORT if small else TALL))
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        return len(self._lines(width))
+
+    def render(self) -> RenderResult:
+        return Content("\n").join(self._lines(self.content_size.width))
+
+
+class TargetHistogram(LengthHistogram):
+    """Beneath the longest target; nothing where rows have no targets."""
+
+    def _content(self, state: PlanState, width: int, height: int) -> Iterator[Content]:
+        yield from target_lines(state, width, height, self.marks)
+
+
+def input_lines(state: PlanState, width: int, height: int, marks: Marks) -> Iterator[Content]:
+    """The picture of the inputs, and in words what the chosen length does to them."""
+    from trainwiz.core.data.joining import joins_texts
+    from trainwiz.core.plan.lengths import lengths_of
+
+    data, plan = state.reading.data, state.plan
+    assert data is not None and plan is not None
+    limit = plan.batch.sequence_length
+    if joins_texts(plan.config):
+        sentence = tr(
+            "Texts are joined into sequences of {length} tokens: nothing is cut, nothing is padded.",
+            length=count(limit),
+        )
+        yield from _wrapped(sentence, width)
+        return
+    lengths = lengths_of(data.lengths)
+    if lengths is None:
+        return
+    yield from _picture(lengths, limit, width, height, marks)
+    estimated = data.length_unit != "tokens"
+    yield from _wrapped(_usual(lengths, estimated=estimated), width)
+    yield from _wrapped(_cut(lengths, limit), width)
+    waste, arranged = plan.batch.padding_waste, plan.batch.arranged_waste
+    if waste is not None:
+        text = tr("{share} of what is computed is padding.", share=percent(waste))
+        if arranged is not None and waste - arranged > 0.005:
+            text = tr(
+                "{share} of what is computed is padding; {arranged} where rows of like length go together.",
+                share=percent(waste),
+                arranged=percent(arranged),
+            )
+        yield from _wrapped(text, width)
+
+
+def target_lines(state: PlanState, width: int, height: int, marks: Marks) -> Iterator[Content]:
+    """The same for targets, which are padded with their inputs."""
+    from trainwiz.core.plan.lengths import lengths_of
+
+    data, plan = state.reading.data, state.plan
+    assert data is not None and plan is not None
+    lengths, limit = lengths_of(data.target_lengths), plan.config.batch.target_length
+    if lengths is None or plan.task != "seq2seq":
+        return
+    limit = limit or plan.batch.sequence_length
+    yield from _picture(lengths, limit, width, height, marks)
+    yield from _wrapped(_usual(lengths, estimated=data.length_unit != "tokens"), width)
+    yield from _wrapped(_cut(lengths, limit), width)
+
+
+def _usual(lengths: Lengths, *, estimated: bool) -> str:
+    middle, most, longest = (
+        count(number) for number in (lengths.quantile(1, 2), lengths.quantile(95, 100), lengths.longest)
+    )
+    if estimated:
+        return tr(
+            "Half of the rows have up to about {middle} tokens, 95 % up to {most}, the longest {longest}; "
+            "estimated from bytes.",
+            middle=middle, most=most, longest=longest,
+        )  # fmt: skip
+    return tr(
+        "Half of the rows have up to {middle} tokens, 95 % up to {most}, the longest {longest}.",
+        middle=middle, most=most, longest=longest,
+    )  # fmt: skip
+
+
+def _cut(lengths: Lengths, limit: int) -> str:
+    share = lengths.share_above(limit)
+    if share <= 0:
+        return tr("No row is cut at {limit} tokens.", limit=count(limit))
+    whole = lengths.mean_up_to(lengths.longest)
+    lost = 1 - lengths.mean_up_to(limit) / whole if whole else 0.0
+    return tr(
+        "{share} of the rows are cut at {limit} tokens; {lost} of all tokens are never seen.",
+        share=percent(share), limit=count(limit), lost=percent(lost),
+    )  # fmt: skip
+
+
+def _picture(lengths: Lengths, limit: int, width: int, height: int, marks: Marks) -> Iterator[Content]:
+    columns = min(MOST_COLUMNS, width - INDENT - 2)
+    if columns < LEAST_COLUMNS:
+        return
+    bars = count_bars(lengths.ordered, limit, columns)
+    place = bars.limit_column
+    for line in bar_rows(bars, height):
+        kept, mark, cut_off = line[:place], line[place], line[place + 1 :]
+        # What is cut is told by the mark and its word; the colour only repeats it.
+        mark = marks.bar if mark == " " else mark
+        yield Content.assemble(" " * INDENT, (kept, "$foreground"), (mark, "$accent"), (cut_off, "$warning"))
+    yield Content.styled(" " * INDENT + axis_text(bars, limit), "$muted")
+
+
+def axis_text(bars: Bars, limit: int) -> str:
+    """0 at the left, the limit under its column, the longest at the right, as far as they do not meet."""
+    columns = len(bars.counts)
+    end = count(bars.top) + ("+" if bars.has_longer else "")
+    here = tr("▲ cut at {n}", n=count(limit))
+    start = max(0, min(bars.limit_column, columns - cells(here)))
+    line = ("0" + " " * (start - 1) if start > 1 else " " * start) + here
+    free = columns - cells(line) - cells(end)
+    if free >= 2:
+        line += " " * free + end
+    return cut(line, columns, "")
+
+
+def _wrapped(text: str, width: int) -> Iterator[Content]:
+    for line in Content(text).wrap(max(10, width - INDENT - 1)):
+        yield Content.styled(" " * INDENT + line.plain.rstrip(), "$muted")
