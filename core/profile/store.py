@@ -16,6 +16,7 @@ from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.language import tr
 from trainwiz.core.profile.profile import Profile, ProfileHardware
 from trainwiz.core.profile.read import ProfileFile, read_profile_file
+from trainwiz.core.profile.reasons import fitting_reasons
 
 Origin = Literal["builtin", "user"]
 
@@ -76,6 +77,10 @@ def _load(name: str, seen: tuple[str, ...]) -> Profile:
     values = {**(parent.values if parent else {}), **file.values}
     # A changed value does not inherit the reason of the old one.
     inherited = {key: why for key, why in (parent.reasons if parent else {}).items() if key not in file.values}
+    if parent is not None and file.origin == "user":
+        # Nobody looked at them again, as for the profiles that ship with trainwiz.
+        other_card = hardware.get("gpu") != parent.hardware.gpu
+        inherited = fitting_reasons(inherited, parent.values, file.values, other_card=other_card)
     return Profile(
         name=file.name,
         description=file.description or (parent.description if parent else ""),
