@@ -95,7 +95,7 @@ DEVICE_FIELDS: tuple[FieldSpec, ...] = (
         rare=True,
         help=Help(
             mark("How many machines train together."),
-            mark("The launch script is written for each of them."),
+            mark("Every machine runs the same folder, with a machine_rank of its own in accelerate.yaml."),
             mark("1."),
             mark("Traffic between the machines at every step."),
         ),
