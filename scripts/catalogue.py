@@ -35,7 +35,7 @@ LANGUAGES = ("zh",)
 SOURCES = ("core", "tui", "profiles")
 FUNCTIONS = {"tr": 1, "mark": 1, "trn": 2}
 """How many literals each takes."""
-TRANSLATED_KEYS = ("description",)
+TRANSLATED_KEYS = ("description", "text")
 """Keys of the YAML of profiles whose values people read; `reasons` is a table of them."""
 PLACEHOLDER = re.compile(r"\{(\w*)[^{}]*\}")
 
