@@ -9,15 +9,18 @@ from typing import Any, ClassVar
 
 from textual.app import App
 from textual.binding import BindingType
+from textual.command import CommandPalette
 from textual.driver import Driver
 from textual.events import Event, Key
 from textual.filter import LineFilter
 from textual.screen import Screen
+from trainwiz.core.language import language, tr
 from trainwiz.tui.ascii_filter import AsciiFilter
-from trainwiz.tui.keys import bindings
+from trainwiz.tui.keys import bindings, keys_of
 from trainwiz.tui.palette import KeyProvider
 from trainwiz.tui.theme import THEMES, Marks, default_theme_name, marks, wants_ascii
 from trainwiz.tui.typed_keys import TypedKeys
+from trainwiz.tui.wrapping import wrap_wide_texts
 
 HERE = Path(__file__).parent
 
@@ -43,6 +46,8 @@ class TrainwizApp(App[int]):
         if self.console.is_dumb_terminal:
             # Rich takes 80 x 25 for it and Textual the real size: the screen would be laid out for both in turn, for ever.
             self.console.size = shutil.get_terminal_size()
+        if language() != "en":
+            wrap_wide_texts()
         self._first_screen = first_screen
         self.ascii_only = wants_ascii() if ascii_only is None else ascii_only
         self._typed = TypedKeys(self, super().on_event)
@@ -63,6 +68,11 @@ class TrainwizApp(App[int]):
         """Textual's own, and in ASCII mode one that replaces every other character."""
         filters = [*super().get_line_filters()]
         return [*filters, AsciiFilter()] if self.ascii_only else filters
+
+    def action_command_palette(self) -> None:
+        """Textual's, with a placeholder that has a translation."""
+        if not CommandPalette.is_open(self):
+            self.push_screen(CommandPalette(id="--command-palette", placeholder=tr("Search for commands…")))
 
     def get_driver_class(self) -> type[Driver]:
         chosen = super().get_driver_class()
@@ -87,7 +97,7 @@ class TrainwizApp(App[int]):
 
     def action_help_quit(self) -> None:
         """Ctrl-C leaves nothing and stops nothing; it says how to leave. In an editor q is a letter, ctrl+q is not."""
-        self.notify("ctrl+q leaves; a run that was started goes on.", markup=False)
+        self.notify(tr("ctrl+q leaves; a run that was started goes on."), markup=False)
 
     def leave_with(self, words: str) -> None:
         """Leave with exit code 0 and say something in the terminal."""
@@ -104,4 +114,7 @@ class TrainwizApp(App[int]):
         if explain is not None:
             explain()
         else:
-            self.action_show_help_panel()
+            from trainwiz.tui.widgets.help_card import HelpCard
+
+            rows = getattr(self.screen, "key_rows", lambda: keys_of("app"))
+            self.push_screen(HelpCard("trainwiz", (), rows()))

@@ -7,6 +7,7 @@ from functools import partial
 
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
+from trainwiz.core.language import tr
 from trainwiz.tui.dispatch import owner_of
 from trainwiz.tui.keys import KeyBinding, keys_of
 
@@ -23,10 +24,17 @@ class KeyProvider(Provider):
 
     async def search(self, query: str) -> Hits:
         matcher = self.matcher(query)
+        found = False
         for row, words, run in self._actions():
             score = max(matcher.match(words), TOOLTIP_WEIGHT * matcher.match(row.sentence))
             if score > 0:
+                found = True
                 yield Hit(score, matcher.highlight(words), run, text=words, help=row.sentence)
+
+        if not found:
+            # Textual's own words for it have no translation.
+            nothing = tr("No action has that in its name.")
+            yield Hit(1.0, Content(nothing), lambda: None, text=nothing)
 
     def _actions(self) -> Iterator[tuple[KeyBinding, str, Callable[[], object]]]:
         for row in self._rows():

@@ -156,5 +156,6 @@ PANEL_KEYS: tuple[KeyBinding, ...] = (
     ),
     KeyBinding("log.start", "home,g", "to_start", mark("start"), mark("Go to the first line."), "log", rank=9),
     KeyBinding("log.copy", "c", "copy", mark("copy"), mark("Copy the lines on the screen."), "log", rank=3),
+    KeyBinding("document.close", "p", "close", mark("close"), mark("Close the plan."), "document", rank=9),
     *_copy_keys(),
 )

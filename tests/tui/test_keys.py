@@ -19,9 +19,11 @@ from trainwiz.tui.screens.gpu_card import GpuCard
 from trainwiz.tui.screens.log_card import LogCard
 from trainwiz.tui.screens.monitor import MonitorScreen
 from trainwiz.tui.screens.plan import PlanScreen
+from trainwiz.tui.screens.plan_card import PlanCard
 from trainwiz.tui.screens.run_picker import RunPicker
 from trainwiz.tui.screens.stop_dialog import StopDialog
 from trainwiz.tui.widgets.chooser import Chooser
+from trainwiz.tui.widgets.data_table import DataTable
 from trainwiz.tui.widgets.device_panel import DevicePanel
 from trainwiz.tui.widgets.field_row import FieldInput
 from trainwiz.tui.widgets.file_picker import FilePicker
@@ -40,12 +42,14 @@ OWNERS = {
     "confirm": StopDialog,
     "list": Chooser,
     "browse": FilePicker,
+    "columns": DataTable,
     "metric": MetricPanel,
     "log": LogCard,
     "cards": DevicePanel,
     "gpu": GpuCard,
     "picker": RunPicker,
     "command": CommandCard,
+    "document": PlanCard,
 }
 
 

@@ -295,7 +295,7 @@ async def test_on_a_cpu_all_training_processes_stand_against_the_plan(tmp_path: 
         assert "trainers " in panel.content().plain
         assert re.search(r"trainers .* 2\.0 of ", panel.content().plain)
         panel.show(replace(on_cpu, planned=Planned()))
-        assert re.search(r"memory .* 3\.0 of ", panel.content().plain)
+        assert re.search(r"RAM .* 3\.0 of ", panel.content().plain)
 
 
 async def test_a_click_on_the_key_bar_does_what_the_key_does(tmp_path: Path) -> None:

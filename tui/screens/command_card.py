@@ -11,10 +11,12 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
+from trainwiz.core.language import mark, tr
 from trainwiz.core.plain import plain_text
 from trainwiz.tui.keys import bindings
+from trainwiz.tui.widgets.monitor_panel import frame_title
 
-HINT = "A digit copies. Where the terminal takes no copy (OSC 52), select the line with shift and the mouse."
+HINT = mark("A digit copies. Where the terminal takes no copy (OSC 52), select the line with shift and the mouse.")
 
 
 class CommandCard(ModalScreen[None]):
@@ -44,12 +46,12 @@ class CommandCard(ModalScreen[None]):
 
     def compose(self) -> ComposeResult:
         with VerticalScroll() as card:
-            card.border_title = "command"
+            card.border_title = frame_title(tr("command"))
             for number, (what, command) in enumerate(self._commands.items(), start=1):
                 yield Static(Content.assemble((f"{number}  {plain_text(what)}", "$muted")), markup=False)
                 yield Static(Content(plain_text(command)), markup=False)
             yield Static("", id="copied", markup=False)
-            yield Static(HINT, classes="hint", markup=False)
+            yield Static(tr(HINT), classes="hint", markup=False)
 
     def on_mount(self) -> None:
         self.action_copy(1)
@@ -61,7 +63,7 @@ class CommandCard(ModalScreen[None]):
             return
         what, command = entries[number - 1]
         self.app.copy_to_clipboard(command)
-        self.query_one("#copied", Static).update(f"Copied {number}: {plain_text(what)}.")
+        self.query_one("#copied", Static).update(tr("Copied {number}: {what}.", number=number, what=plain_text(what)))
 
     def action_close(self) -> None:
         self.dismiss(None)

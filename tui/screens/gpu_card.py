@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import BindingType
 from textual.content import Content
+from trainwiz.core.language import mark, tr
 from trainwiz.core.plain import plain_text
+from trainwiz.tui.cells import pad
 from trainwiz.tui.figures import gib
 from trainwiz.tui.keys import KeyBinding, bindings, keys_of
 from trainwiz.tui.screens.snapshot_card import SnapshotCard
@@ -20,17 +22,17 @@ if TYPE_CHECKING:
 
 ALL_LINES = 99
 SENSOR_WORDS = {
-    "utilization_percent": "busy",
-    "memory_used_bytes": "memory in use",
-    "memory_total_bytes": "memory",
-    "temperature_c": "heat",
-    "power_w": "power",
-    "power_limit_w": "power limit",
-    "throttle_reasons": "what holds the clock back",
-    "fan_percent": "fan",
-    "clock_mhz": "clock",
-    "clock_limit_mhz": "highest clock",
-    "processes": "processes",
+    "utilization_percent": mark("busy"),
+    "memory_used_bytes": mark("memory in use"),
+    "memory_total_bytes": mark("memory"),
+    "temperature_c": mark("heat"),
+    "power_w": mark("power"),
+    "power_limit_w": mark("power limit"),
+    "throttle_reasons": mark("what holds the clock back"),
+    "fan_percent": mark("fan"),
+    "clock_mhz": mark("clock"),
+    "clock_limit_mhz": mark("highest clock"),
+    "processes": mark("processes"),
 }
 
 
@@ -64,7 +66,7 @@ class GpuCard(SnapshotCard):
     def lines(self, snapshot: Snapshot, width: int) -> list[Content]:
         gpu = self._gpu(snapshot)
         if gpu is None:
-            return [Content.styled("The GPU is gone: no card is visible any more.", "$warning")]
+            return [Content.styled(tr("The GPU is gone: no card is visible any more."), "$warning")]
         lines = card_lines(gpu, snapshot.planned, width, ALL_LINES, self.marks)
         if gpu.problem:
             return [*lines, *self._identity(gpu)]
@@ -74,7 +76,7 @@ class GpuCard(SnapshotCard):
             lines.insert(2, spark_meter("", gpu.memory_history, total, value, width, self.marks, 15))
         if gpu.fan_percent is not None:
             value = Content(f"{gpu.fan_percent:.0f} %")
-            lines.append(bar_meter("fan", gpu.fan_percent / 100, value, width, self.marks, None, 15))
+            lines.append(bar_meter(tr("fan"), gpu.fan_percent / 100, value, width, self.marks, None, 15))
         lines += [Content(), Content(held_words(gpu)), Content(), *self._processes(snapshot, gpu)]
         lines += [Content(), *self._identity(gpu), *self._unreadable(snapshot, gpu)]
         return lines
@@ -83,12 +85,13 @@ class GpuCard(SnapshotCard):
         lines = processes_lines(gpu, self.marks)
         reason = snapshot.unavailable.get(f"gpus.{gpu.index}.processes")
         if lines:
-            return [Content.styled("Processes on this card", "bold"), *lines]
-        return [Content.styled(f"Processes: {plain_text(reason)}" if reason else "No process holds memory.", "$muted")]
+            return [Content.styled(tr("Processes on this card"), "bold"), *lines]
+        said = tr("Processes: {reason}", reason=plain_text(reason)) if reason else tr("No process holds memory.")
+        return [Content.styled(said, "$muted")]
 
     def _identity(self, gpu: GpuReading) -> list[Content]:
-        facts = [("name", gpu.name), ("UUID", gpu.uuid or "unknown"), *([("MIG", gpu.mig)] if gpu.mig else [])]
-        return [Content.assemble((label.ljust(LABEL_WIDTH), "$muted"), plain_text(text, 80)) for label, text in facts]
+        facts = [(tr("name"), gpu.name), ("UUID", gpu.uuid or tr("unknown")), *([("MIG", gpu.mig)] if gpu.mig else [])]
+        return [Content.assemble((pad(label, LABEL_WIDTH), "$muted"), plain_text(text, 80)) for label, text in facts]
 
     def _unreadable(self, snapshot: Snapshot, gpu: GpuReading) -> list[Content]:
         """Each sensor that the card does not report, with the reason."""
@@ -97,5 +100,10 @@ class GpuCard(SnapshotCard):
         for key, reason in snapshot.unavailable.items():
             sensor = key.removeprefix(prefix)
             if key.startswith(prefix) and sensor in SENSOR_WORDS:
-                lines.append(Content.styled(f"{SENSOR_WORDS[sensor]}: {plain_text(reason, 120)}", "$muted"))
+                lines.append(
+                    Content.styled(
+                        tr("{sensor}: {reason}", sensor=tr(SENSOR_WORDS[sensor]), reason=plain_text(reason, 120)),
+                        "$muted",
+                    )
+                )
         return lines

@@ -12,6 +12,7 @@ from textual.binding import BindingType
 from textual.screen import ModalScreen
 from textual.widgets import Input
 from textual.worker import get_current_worker
+from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.plain import plain_text
 from trainwiz.core.telemetry.log_file import LogFile, PlacedLine
 from trainwiz.tui.figures import size as size_words
@@ -42,9 +43,9 @@ NEAR_ROWS = 60
 """So close to the end of what is laid out, more is read."""
 ROWS_ABOVE = 5
 LEVELS: tuple[tuple[LogLevel | None, str], ...] = (
-    (None, "all lines"),
-    ("warning", "warnings and errors"),
-    ("error", "errors"),
+    (None, mark("all lines")),
+    ("warning", mark("warnings and errors")),
+    ("error", mark("errors")),
 )
 
 
@@ -86,10 +87,10 @@ class LogCard(ModalScreen[None]):
         """While a search goes on: the share of the log at which it is."""
 
     def compose(self) -> ComposeResult:
-        view = WholeLog(wrap=True, empty_text="No output yet.")
+        view = WholeLog(wrap=True, empty_text=tr("No output yet."))
         view.border_title = frame_title(self._title)
         yield view
-        entry = Input(placeholder="text to find", max_length=200, compact=True)
+        entry = Input(placeholder=tr("text to find"), max_length=200, compact=True)
         entry.cursor_blink = False
         yield entry
         yield KeyBar(self.key_rows)
@@ -143,9 +144,11 @@ class LogCard(ModalScreen[None]):
         if window.problem is not None:
             return plain_text(window.problem)
         if self._level_name is None:
-            return "No output yet."
-        whole = window.at_start and window.at_end
-        return f"No {LEVELS[self._level][1]} in this log." if whole else f"Looking for {LEVELS[self._level][1]}."
+            return tr("No output yet.")
+        wanted = tr(LEVELS[self._level][1])
+        if window.at_start and window.at_end:
+            return tr("No {lines} in this log.", lines=wanted)
+        return tr("Looking for {lines}.", lines=wanted)
 
     def _refresh(self) -> None:
         if self.view.following and self._window.at_end and not self._reading:
@@ -169,16 +172,16 @@ class LogCard(ModalScreen[None]):
 
     def _say_where(self) -> None:
         view, window = self.view, self._window
-        words = [LEVELS[self._level][1]]
+        words = [tr(LEVELS[self._level][1])]
         if self._is_file:
             words.append(size_words(window.size))
         if self._searched is not None:
-            words.append(f"searching, at {self._searched * 100:.0f} %")
+            words.append(tr("searching, at {share}", share=f"{self._searched * 100:.0f} %"))
         elif view.following and window.at_end:
-            words.append("following")
+            words.append(tr("following"))
         elif window.lines and window.size:
             place = window.lines[min(view.top_line, len(window.lines) - 1)].start
-            words.append(f"at {place / window.size * 100:.0f} %")
+            words.append(tr("at {share}", share=f"{place / window.size * 100:.0f} %"))
         text = f" {self._marks.dot} ".join(words)
         if str(view.border_subtitle) != text:
             view.border_subtitle = frame_title(text)
@@ -208,7 +211,7 @@ class LogCard(ModalScreen[None]):
     def action_copy(self) -> None:
         lines = [self._window.lines[index].line.text for index in self.view.visible_lines]
         self.app.copy_to_clipboard("\n".join(lines))
-        self.notify(f"Copied {len(lines)} line{'' if len(lines) == 1 else 's'}.", markup=False)
+        self.notify(trn("Copied {n} line.", "Copied {n} lines.", len(lines)), markup=False)
 
     # Searching
 
@@ -270,8 +273,13 @@ class LogCard(ModalScreen[None]):
             return
         if found is None:
             text = plain_text(self._text, 60)
-            where = "in this log" if first else "further down" if direction > 0 else "further up"
-            self.notify(f"“{text}” is not found {where}.", markup=False)
+            if first:
+                said = tr("“{text}” is not found in this log.", text=text)
+            elif direction > 0:
+                said = tr("“{text}” is not found further down.", text=text)
+            else:
+                said = tr("“{text}” is not found further up.", text=text)
+            self.notify(said, markup=False)
             return
         self._match = found
         window, start = self._window, found.start

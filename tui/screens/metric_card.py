@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from rich.cells import cell_len
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
@@ -14,8 +13,10 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
+from trainwiz.core.language import tr, trn
 from trainwiz.core.plain import plain_text
 from trainwiz.core.telemetry.metrics import MetricSummary
+from trainwiz.tui.cells import cells, pad
 from trainwiz.tui.keys import bindings
 from trainwiz.tui.metric_names import held_out_name, ordered_names
 from trainwiz.tui.widgets.axes import value_label
@@ -67,15 +68,15 @@ class MetricCard(ModalScreen[str | None]):
     def compose(self) -> ComposeResult:
         with Vertical():
             count = len(self._names)
-            heading = f"What to plot: {count:,} metric{'' if count == 1 else 's'}"
+            heading = trn("What to plot: {n} metric", "What to plot: {n} metrics", count, n=f"{count:,}")
             yield Static(Content.styled(heading, "bold"), markup=False)
-            entry = Input(placeholder="type to search", max_length=200, compact=True)
+            entry = Input(placeholder=tr("type to search"), max_length=200, compact=True)
             entry.cursor_blink = False
             yield entry
             options: OptionList = OptionList(markup=False)
             options.can_focus = False
             yield options
-            yield Static("enter plot   ↑↓ move   esc close", classes="hint", markup=False)
+            yield Static(tr("enter plot   ↑↓ move   esc close"), classes="hint", markup=False)
 
     def on_mount(self) -> None:
         self.query_one(Input).focus()
@@ -95,7 +96,7 @@ class MetricCard(ModalScreen[str | None]):
             wanted = self._current if not text and self._current in self._shown else self._shown[0]
             options.highlighted = self._shown.index(wanted)
         else:
-            options.add_option(Option("No metric has that in its name.", disabled=True))
+            options.add_option(Option(tr("No metric has that in its name."), disabled=True))
 
     @on(Input.Changed)
     def _typed(self, event: Input.Changed) -> None:
@@ -129,13 +130,13 @@ def metric_line(name: str, summary: MetricSummary, width: int) -> Content:
     room = min(WIDEST_NAME, max(12, width - VALUES_WIDTH))
     shown = Content(plain_text(name)).truncate(room, ellipsis=True)
     last = "—" if summary.last is None else value_label(summary.last)
-    values = f"{summary.count:,} value" + ("" if summary.count == 1 else "s")
-    bad = f"  {summary.non_finite:,} not a number" if summary.non_finite else ""
-    parts = [(f"{last:>10}", ""), (f"  {values:>16}", "$muted")]
+    values = trn("{n} value", "{n} values", summary.count, n=f"{summary.count:,}")
+    bad = "  " + tr("{n} not a number", n=f"{summary.non_finite:,}") if summary.non_finite else ""
+    parts = [(pad(last, 10, right=True), ""), ("  " + pad(values, 16, right=True), "$muted")]
     if summary.minimum is not None and summary.maximum is not None:
-        between = f"  {value_label(summary.minimum)} to {value_label(summary.maximum)}"
-        if room + VALUES_WIDTH + len(between) + len(bad) <= width:
+        between = "  " + tr("{low} to {high}", low=value_label(summary.minimum), high=value_label(summary.maximum))
+        if room + VALUES_WIDTH + cells(between) + cells(bad) <= width:
             parts.append((between, "$muted"))
     parts.append((bad, "$error"))
-    line = Content.assemble(shown, " " * max(0, room - cell_len(shown.plain)), *parts)
+    line = Content.assemble(shown, " " * max(0, room - shown.cell_length), *parts)
     return line.truncate(width, ellipsis=True)

@@ -14,6 +14,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container, Vertical
 from textual.events import DescendantBlur, DescendantFocus
+from trainwiz.core.language import mark, tr
 from trainwiz.core.run.status import ACTIVE
 from trainwiz.tui.keys import KeyBinding, Need, bindings, keys_of
 from trainwiz.tui.screens.monitor_looking import LookingScreen
@@ -42,17 +43,17 @@ if TYPE_CHECKING:
 
 INTERVAL_S = 1.0
 
-ABOUT = (
+ABOUT = mark(
     "The monitor reads files and watches processes, nothing else: it can be closed and opened at any time, here or in "
     "another terminal, and the run goes on. Press tab to go from panel to panel; f1 then explains the panel, x gives "
     "it the whole screen, f folds it to its title. The digits show one panel alone, at any size of the terminal. "
     "A colon lists all actions by name."
 )
-LOG_HELP = (
+LOG_HELP = mark(
     "The newest lines that the job has written; a progress bar is one line. Enter or l opens the whole log, where "
     "it can be searched and filtered."
 )
-NO_LOG = "No log of this job was found."
+NO_LOG = mark("No log of this job was found.")
 
 
 class Columns(Kept, Container):
@@ -88,14 +89,14 @@ class MonitorScreen(Kept, LookingScreen, PanelScreen, RunActions):
         with Columns(id="panels", classes=COLUMN):
             with Column(id="left", classes=COLUMN):
                 yield MetricPanel(marks=marks, glyphs=choose_glyphs(marks != UNICODE_MARKS)).add_class(PANEL, "-greedy")
-                yield PacePanel("pace", marks=marks).add_class(PANEL)
+                yield PacePanel(tr("pace"), marks=marks).add_class(PANEL)
             with Column(id="right", classes=COLUMN):
-                yield DevicePanel("device", marks=marks).add_class(PANEL)
-                yield HostPanel("RAM and disk", marks=marks).add_class(PANEL)
-                yield AdvicePanel("advice", marks=marks).add_class(PANEL, "-greedy")
+                yield DevicePanel(tr("device"), marks=marks).add_class(PANEL)
+                yield HostPanel(tr("RAM and disk"), marks=marks).add_class(PANEL)
+                yield AdvicePanel(tr("advice"), marks=marks).add_class(PANEL, "-greedy")
         yield MonitorSummary(marks=marks).add_class("aside")
-        log = LogView(empty_text="No output yet." if self.target.kind == "run" else NO_LOG, id="log")
-        log.border_title = "log"
+        log = LogView(empty_text=tr("No output yet.") if self.target.kind == "run" else tr(NO_LOG), id="log")
+        log.border_title = tr("log")
         yield log.add_class(PANEL)
         yield KeyBar(self.key_rows)
 
@@ -122,7 +123,7 @@ class MonitorScreen(Kept, LookingScreen, PanelScreen, RunActions):
         rows = [row for row in keys_of("monitor") if self.offers(row.needs) and not taken & set(row.key.split(","))]
         now = self.snapshot
         goes_on = now is not None and now.status in ACTIVE and now.replayed_s is None and not self.has_class("-narrow")
-        leave = "leave (the run goes on)" if goes_on else "leave"
+        leave = mark("leave (the run goes on)") if goes_on else mark("leave")
         return [
             *rows,
             *own,
@@ -154,7 +155,7 @@ class MonitorScreen(Kept, LookingScreen, PanelScreen, RunActions):
     def _show_keys(self) -> None:
         """The bar and the title of the log follow what works now and what has the focus."""
         log = self.query_one("#log", LogView)
-        title = f"{self.marks.here} log" if log.has_focus else "log"
+        title = f"{self.marks.here} {tr('log')}" if log.has_focus else tr("log")
         if str(log.border_title) != title:
             log.border_title = title
         rows = self.key_rows()
@@ -166,7 +167,7 @@ class MonitorScreen(Kept, LookingScreen, PanelScreen, RunActions):
         """Where leaving says that the run was started, it now says how the run ended."""
         app = cast("TrainwizApp", self.app)
         if getattr(app, "farewell", ""):
-            app.farewell = ending.text + (f"\nNext: {ending.remedy}" if ending.remedy else "")
+            app.farewell = ending.text + ("\n" + tr("Next: {remedy}", remedy=ending.remedy) if ending.remedy else "")
 
     # Keys
 
@@ -174,7 +175,7 @@ class MonitorScreen(Kept, LookingScreen, PanelScreen, RunActions):
         from trainwiz.tui.screens.metric_card import MetricCard
 
         if self.snapshot is None or not self.snapshot.metrics:
-            self.notify("No metrics yet: there is nothing to choose from.", markup=False)
+            self.notify(tr("No metrics yet: there is nothing to choose from."), markup=False)
             return
 
         def plot(name: str | None) -> None:
@@ -210,7 +211,7 @@ class MonitorScreen(Kept, LookingScreen, PanelScreen, RunActions):
         self.app.push_screen(LogCard(self._log_title(), lines, path, marks=self.marks))
 
     def _log_title(self) -> str:
-        return (self.snapshot and self.snapshot.log_path) or "log"
+        return (self.snapshot and self.snapshot.log_path) or tr("log")
 
     def action_show_traffic(self) -> None:
         from trainwiz.tui.screens.traffic_card import TrafficCard
@@ -231,11 +232,11 @@ class MonitorScreen(Kept, LookingScreen, PanelScreen, RunActions):
 
     def action_help(self) -> None:
         panel = self.focused_panel
-        parts = [("The monitor", ABOUT)]
+        parts = [(tr("The monitor"), tr(ABOUT))]
         if isinstance(panel, MonitorPanel):
-            parts.insert(0, (panel.title_text, panel.help_text))
+            parts.insert(0, (panel.title_text, tr(panel.help_text)))
         elif isinstance(panel, LogView):
-            parts.insert(0, ("log", LOG_HELP))
+            parts.insert(0, (tr("log"), tr(LOG_HELP)))
         # The keys of the panel that is explained come first.
         rows = sorted(self.key_rows(), key=lambda row: row.screen in ("monitor", "app"))
-        self.app.push_screen(HelpCard("Monitor", parts, rows))
+        self.app.push_screen(HelpCard(tr("Monitor"), parts, rows))

@@ -11,6 +11,7 @@ from textual import on
 from textual.events import DescendantFocus, Resize
 from textual.screen import Screen
 from textual.widget import Widget
+from trainwiz.core.language import tr
 
 PANEL = "panel"
 """CSS class of what counts as a panel, in the order of the tab key."""
@@ -72,7 +73,7 @@ class PanelScreen(Screen[None]):
     def action_fold(self) -> None:
         panel = self.focused_panel
         if panel is None:
-            self.notify("Press tab to choose the panel that is to be folded.", markup=False)
+            self.notify(tr("Press tab to choose the panel that is to be folded."), markup=False)
             return
         if self.alone is None:
             panel.toggle_class("-folded")

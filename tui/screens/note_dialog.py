@@ -11,6 +11,7 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
+from trainwiz.core.language import tr
 from trainwiz.core.run.notes import LONGEST_NOTE, NOTES_JSONL
 from trainwiz.tui.keys import bindings
 
@@ -33,11 +34,11 @@ class NoteDialog(ModalScreen[str | None]):
 
     def compose(self) -> ComposeResult:
         with Vertical():
-            yield Static(Content.styled("Note on this run", "bold"), markup=False)
-            entry = Input(placeholder="what to remember", max_length=LONGEST_NOTE, compact=True)
+            yield Static(Content.styled(tr("Note on this run"), "bold"), markup=False)
+            entry = Input(placeholder=tr("what to remember"), max_length=LONGEST_NOTE, compact=True)
             entry.cursor_blink = False
             yield entry
-            hint = f"enter keeps it in {NOTES_JSONL} with the time and the step   esc leaves"
+            hint = tr("enter keeps it in {file} with the time and the step   esc leaves", file=NOTES_JSONL)
             yield Static(hint, classes="hint", markup=False)
 
     @on(Input.Submitted)

@@ -11,9 +11,11 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
+from trainwiz.core.language import mark, tr
 from trainwiz.core.plain import plain_text
 from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.run.state import read_state
+from trainwiz.tui.cells import pad
 from trainwiz.tui.figures import count, duration, duration_range, gib, size
 from trainwiz.tui.keys import bindings
 from trainwiz.tui.metric_words import engine_problems
@@ -26,13 +28,17 @@ from trainwiz.tui.plan_words import (
     trained_words,
 )
 from trainwiz.tui.theme import Marks
+from trainwiz.tui.widgets.monitor_panel import frame_title
 
 KEY_WIDTH = 34
+LABEL_WIDTH = 10
+VERDICTS = {"fits": mark("fits"), "tight": mark("tight"), "does_not_fit": mark("does not fit")}
+FACTORS = ("micro_batch", "accumulation", "world_size")
 PADDING = ("effective_tokens", "padded_tokens", "padding_waste", "arranged_waste")
 
 
 class PlanCard(ModalScreen[None]):
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("dialog"), ("p", "close", "close")]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("dialog", "document")]
     AUTO_FOCUS = "VerticalScroll"
 
     DEFAULT_CSS = """
@@ -52,7 +58,7 @@ class PlanCard(ModalScreen[None]):
     def compose(self) -> ComposeResult:
         plan = read_json(self._folder.plan_json)
         with VerticalScroll() as card:
-            card.border_title = "plan"
+            card.border_title = frame_title(tr("plan"))
             yield Static(plan_content(plan, self._marks, read_state(self._folder).engine), markup=False)
 
     def action_close(self) -> None:
@@ -65,41 +71,54 @@ def plan_content(plan: Mapping[str, Any] | None, marks: Marks, engine: Mapping[s
     `engine` is the engine record of the run's state: planned and actual.
     """
     if not plan:
-        return Content("This run folder holds no plan.json: it was not made by trainwiz, or the file was removed.")
+        return Content(tr("This run folder holds no plan.json: it was not made by trainwiz, or the file was removed."))
     lines = [*_figures(plan, marks), *_engine(engine or {}, marks), *_findings(plan, marks), *_choices(plan)]
     return Content("\n").join(lines)
 
 
 def _figures(plan: Mapping[str, Any], marks: Marks) -> Iterator[Content]:
     batch, memory, time, model = (_object(plan, key) for key in ("batch", "memory", "time", "model"))
-    yield _line("Profile", str(plan.get("profile") or "none"))
+    yield _line(tr("Profile"), str(plan.get("profile") or tr("none")))
     parameters = _number(model, "parameters")
     trained = trained_words(parameters, _number(model, "trainable_parameters"))
-    words = (plain_text(model.get("name")), f"{count(parameters)} parameters", trained)
-    yield _line("Model", ", ".join(filter(None, words)))
-    yield _line("Task", plain_text(plan.get("task") or "unknown"))
+    words = (plain_text(model.get("name")), tr("{n} parameters", n=count(parameters)), trained)
+    yield _line(tr("Model"), tr(", ").join(filter(None, words)))
+    yield _line(tr("Task"), plain_text(plan.get("task") or tr("unknown")))
     yield _line(
-        "Batch",
-        f"{count(_number(batch, 'micro_batch'))} {marks.times} {count(_number(batch, 'accumulation'))} {marks.times} "
-        f"{count(_number(batch, 'world_size'))} = {count(_number(batch, 'effective_samples'))} sequences, "
-        f"{count(_number(batch, 'effective_tokens'))} tokens a step",
+        tr("Batch"),
+        tr(
+            "{factors} = {sequences} sequences, {tokens} tokens a step",
+            factors=f" {marks.times} ".join(count(_number(batch, key)) for key in FACTORS),
+            sequences=count(_number(batch, "effective_samples")),
+            tokens=count(_number(batch, "effective_tokens")),
+        ),
     )
-    between = f"between {gib(_number(memory, 'low_bytes'))} and {gib(_number(memory, 'high_bytes'))}"
-    verdict = plain_text(str(memory.get("verdict") or "capacity unknown").replace("_", " "))
+    verdict = str(memory.get("verdict") or "")
+    judged = tr(VERDICTS[verdict]) if verdict in VERDICTS else plain_text(verdict) or tr("capacity unknown")
     padding = (_number(batch, key) for key in PADDING)
-    yield from _below("; ".join(padding_words(*padding)))
-    yield _line("Memory", f"{gib(_number(memory, 'device_used_bytes'))} GiB, {between}: {verdict}")
+    yield from _below(tr("; ").join(padding_words(*padding)))
+    yield _line(
+        tr("Memory"),
+        tr(
+            "{amount} GiB, between {low} and {high}: {verdict}",
+            amount=gib(_number(memory, "device_used_bytes")),
+            low=gib(_number(memory, "low_bytes")),
+            high=gib(_number(memory, "high_bytes")),
+            verdict=judged,
+        ),
+    )
     yield from _below(source_words(*(str(memory.get(key) or "") for key in ("tier", "basis"))))
-    yield _line("Host RAM", f"{gib(_number(memory, 'host_ram_bytes'))} GiB")
-    yield _line("Disk", size(_number(memory, "disk_bytes")))
-    yield _line("Step", duration_range(_number(time, "step_low_s"), _number(time, "step_high_s")))
+    yield _line(tr("Host RAM"), f"{gib(_number(memory, 'host_ram_bytes'))} GiB")
+    yield _line(tr("Disk"), size(_number(memory, "disk_bytes")))
+    yield _line(tr("Step"), duration_range(_number(time, "step_low_s"), _number(time, "step_high_s")))
     if time.get("basis"):
         yield from _below(pace_words(str(time["basis"]), str(time.get("basis_text") or "")))
-    total = duration_range(_number(time, "total_low_s"), _number(time, "total_high_s"))
-    yield _line("Time", total if total != "unknown" else duration(_number(time, "total_s")))
+    least, most = _number(time, "total_low_s"), _number(time, "total_high_s")
+    known = least is not None and most is not None
+    yield _line(tr("Time"), duration_range(least, most) if known else duration(_number(time, "total_s")))
     spent = (_number(time, key) for key in ("total_s", "evaluation_s", "generation_s", "saving_s"))
     parts = time_part_words(*spent)
-    yield from _below(f"of it {', '.join(parts)}" if parts else "")
+    yield from _below(tr("of it {parts}", parts=tr(", ").join(parts)) if parts else "")
     low, high, low_cost, high_cost = (
         _number(time, f"energy_{key}") for key in ("low_kwh", "high_kwh", "cost_low", "cost_high")
     )
@@ -116,18 +135,20 @@ def _engine(engine: Mapping[str, Any], marks: Marks) -> Iterator[Content]:
     planned, actual = engine.get("planned"), engine.get("actual")
     problems = engine_problems(engine)
     if actual:
-        yield _line("Engine", f"{actual}{', as planned' if planned and not problems else ''}")
+        yield _line(
+            tr("Engine"), tr("{engine}, as planned", engine=actual) if planned and not problems else str(actual)
+        )
     elif planned:
-        yield _line("Engine", f"{planned} planned, not read yet")
+        yield _line(tr("Engine"), tr("{engine} planned, not read yet", engine=planned))
     for problem in problems:
-        yield Content.assemble(" " * 10, (f"{marks.tight} {plain_text(problem)}", "$warning"))
+        yield Content.assemble(" " * LABEL_WIDTH, (f"{marks.tight} {plain_text(problem)}", "$warning"))
 
 
 def _findings(plan: Mapping[str, Any], marks: Marks) -> Iterator[Content]:
     findings = [item for item in plan.get("findings") or () if isinstance(item, dict)]
     if findings:
         yield Content()
-        yield Content.styled("Findings", "bold")
+        yield Content.styled(tr("Findings"), "bold")
     for finding in findings:
         style = {"error": "$error", "warning": "$warning"}.get(str(finding.get("severity")), "$muted")
         mark = {"error": marks.bad, "warning": marks.tight}.get(str(finding.get("severity")), marks.dot)
@@ -138,15 +159,16 @@ def _choices(plan: Mapping[str, Any]) -> Iterator[Content]:
     choices = [item for item in plan.get("choices") or () if isinstance(item, dict)]
     if choices:
         yield Content()
-        yield Content.styled("Choices", "bold")
+        yield Content.styled(tr("Choices"), "bold")
     for choice in choices:
         key, value = plain_text(choice.get("key"), KEY_WIDTH), plain_text(choice.get("value"), 40)
-        note = plain_text(f"{choice.get('origin')}: {choice.get('reason') or ''}".rstrip(": "), 200)
-        yield Content.assemble((f"{key:<{KEY_WIDTH}} ", "$muted"), f"{value}  ", (note, "$muted"))
+        origin, reason = tr(str(choice.get("origin"))), str(choice.get("reason") or "")
+        note = plain_text(tr("{origin}: {reason}", origin=origin, reason=reason) if reason else origin, 200)
+        yield Content.assemble((pad(key, KEY_WIDTH) + " ", "$muted"), f"{value}  ", (note, "$muted"))
 
 
 def _line(label: str, value: str) -> Content:
-    return Content.assemble((f"{label:<10}", "$muted"), plain_text(value))
+    return Content.assemble((pad(label, LABEL_WIDTH), "$muted"), plain_text(value))
 
 
 def _object(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:

@@ -11,6 +11,7 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
+from trainwiz.core.language import tr
 from trainwiz.tui.keys import bindings
 from trainwiz.tui.widgets.plot_range import HOW_TO_TYPE, StepRange, parse_range
 
@@ -37,17 +38,17 @@ class RangeDialog(ModalScreen[StepRange | None]):
 
     def compose(self) -> ComposeResult:
         with Vertical():
-            heading = f"Steps to show (of {self._low:,.0f} to {self._high:,.0f})"
+            heading = tr("Steps to show (of {first} to {last})", first=f"{self._low:,.0f}", last=f"{self._high:,.0f}")
             yield Static(Content.styled(heading, "bold"), markup=False)
             entry = Input(placeholder="400-900", max_length=80, compact=True)
             entry.cursor_blink = False
             yield entry
-            yield Static(f"{HOW_TO_TYPE}\nenter take   esc close", id="said", markup=False)
+            yield Static(_hint(), id="said", markup=False)
 
     @on(Input.Changed)
     def _typed(self, event: Input.Changed) -> None:
         event.stop()
-        self.query_one("#said", Static).remove_class("-wrong").update(f"{HOW_TO_TYPE}\nenter take   esc close")
+        self.query_one("#said", Static).remove_class("-wrong").update(_hint())
 
     @on(Input.Submitted)
     def _submitted(self, event: Input.Submitted) -> None:
@@ -64,3 +65,7 @@ class RangeDialog(ModalScreen[StepRange | None]):
 
     def action_close(self) -> None:
         self.dismiss(None)
+
+
+def _hint() -> str:
+    return tr(HOW_TO_TYPE) + "\n" + tr("enter take   esc close")

@@ -12,11 +12,12 @@ from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
+from trainwiz.core.language import mark, tr
 from trainwiz.core.plain import plain_text
 from trainwiz.tui.keys import bindings
 from trainwiz.tui.widgets.action_button import ActionButton
 
-ABOUT = "It runs detached, as the run did: closing this monitor does not stop it."
+ABOUT = mark("It runs detached, as the run did: closing this monitor does not stop it.")
 
 
 class ResumeDialog(ModalScreen[bool]):
@@ -40,12 +41,12 @@ class ResumeDialog(ModalScreen[bool]):
 
     def compose(self) -> ComposeResult:
         with Vertical():
-            yield Static(Content.styled("Go on with this run?", "bold"), markup=False)
-            yield Static("Looking for its newest complete checkpoint.", id="start", markup=False)
-            yield Static(ABOUT, markup=False)
+            yield Static(Content.styled(tr("Go on with this run?"), "bold"), markup=False)
+            yield Static(tr("Looking for its newest complete checkpoint."), id="start", markup=False)
+            yield Static(tr(ABOUT), markup=False)
             with Horizontal():
-                yield ActionButton("resume", "resume")
-                yield ActionButton("leave it", "cancel")
+                yield ActionButton(tr("resume"), "resume")
+                yield ActionButton(tr("leave it"), "cancel")
 
     def on_mount(self) -> None:
         self._look_up()

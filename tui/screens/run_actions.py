@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from textual import work
 from textual.screen import Screen
+from trainwiz.core.language import tr
 from trainwiz.core.run import actions
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.notes import add_note
@@ -69,7 +70,8 @@ class RunActions(Screen[None]):
 
     def _stop(self, how: str | None) -> None:
         if how is not None:
-            self.notify("Asking the run to end now." if how == "now" else "Asking the run to stop.", markup=False)
+            said = tr("Asking the run to end now.") if how == "now" else tr("Asking the run to stop.")
+            self.notify(said, markup=False)
             self._ask_to_stop(now=how == "now")
 
     @work(thread=True, group="act", exit_on_error=False)
@@ -90,7 +92,7 @@ class RunActions(Screen[None]):
 
     def _resume(self, wanted: bool | None) -> None:
         if wanted:
-            self.notify("Starting the run again.", markup=False)
+            self.notify(tr("Starting the run again."), markup=False)
             self._start_again()
 
     def action_add_note(self) -> None:

@@ -15,13 +15,15 @@ from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 from textual.worker import Worker, WorkerState
 from trainwiz.core.errors import TrainwizError
+from trainwiz.core.language import mark, tr
 from trainwiz.core.plain import plain_text
-from trainwiz.tui.commands.monitor_list import cells, name_to_give
+from trainwiz.tui.cells import cells, cut, pad
+from trainwiz.tui.commands.monitor_list import name_to_give, row_of
 from trainwiz.tui.keys import bindings, keys_of
 from trainwiz.tui.theme import UNICODE_MARKS
 from trainwiz.tui.widgets.help_card import HelpCard
 from trainwiz.tui.widgets.key_bar import KeyBar
-from trainwiz.tui.widgets.run_header import STATUS_STYLES, status_mark
+from trainwiz.tui.widgets.run_header import STATUS_STYLES, status_mark, status_word
 
 if TYPE_CHECKING:
     from trainwiz.core.telemetry.discovery import Found
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 REFRESH_S = 2.0
 MOST_NAME = 48
 STATUS_WIDTH = 8
-ABOUT = (
+ABOUT = mark(
     "Runs of trainwiz, and trainings of other tools that were found on this machine. What runs comes first, then the "
     "newest. Watching changes nothing. To watch something else, give its folder: trainwiz monitor FOLDER."
 )
@@ -63,7 +65,7 @@ class RunPicker(Screen[None]):
         self._looking = False
 
     def compose(self) -> ComposeResult:
-        yield Static("Looking for what is running.", id="title", markup=False)
+        yield Static(tr("Looking for what is running."), id="title", markup=False)
         options: OptionList = OptionList(markup=False)
         yield options
         yield KeyBar(lambda: [*keys_of("picker"), *keys_of("app")])
@@ -95,9 +97,7 @@ class RunPicker(Screen[None]):
         marked = self._marked
         self._found = tuple(found)
         running = sum(one.runs_now for one in found)
-        words = f"{running} running" if running else "Nothing is running"
-        title = f"{words}, {len(found) - running} ended. Which one?" if found else "There is nothing to watch any more."
-        self.query_one("#title", Static).update(title)
+        self.query_one("#title", Static).update(_title(len(found), running))
         options.clear_options()
         options.add_options([Option(line) for line in self._lines()])
         names = [name_to_give(one) for one in found]
@@ -112,27 +112,27 @@ class RunPicker(Screen[None]):
     def _lines(self) -> list[Content]:
         """One line an entry, in columns that are as wide as they must be and cut at the edge of the screen."""
         rows = [self._cells(found) for found in self._found]
-        name_width = min(MOST_NAME, max((len(row[0]) for row in rows), default=0))
+        name_width = min(MOST_NAME, max((cells(row[0]) for row in rows), default=0))
         figures = [_figures(step, loss) for _, _, step, loss, _, _ in rows]
-        figure_width = max(map(len, figures), default=0)
+        figure_width = max(map(cells, figures), default=0)
         width = max(20, self.size.width - 2)
         return [
-            self._line(row, f"{row[0][:name_width]:<{name_width}}", f"{text:<{figure_width}}").truncate(width)
+            self._line(row, pad(cut(row[0], name_width), name_width), pad(text, figure_width)).truncate(width)
             for row, text in zip(rows, figures, strict=True)
         ]
 
     def _cells(self, found: Found) -> tuple[str, ...]:
         """As in the list of the command, with the short name; what is given to the command stands beside what it is."""
-        to_give, status, step, loss, what, began = cells(found, self._clock())
+        to_give, _, step, loss, what, began = row_of(found, self._clock())
         name = plain_text(found.target.name)
         where = to_give if to_give != name and found.target.kind != "process" else "-"
         beside = "  ".join(part for part in (what, where) if part != "-") or "-"
-        return name, status, step, loss, beside, began
+        return name, found.status, step, loss, beside, began
 
     def _line(self, row: tuple[str, ...], name: str, figures: str) -> Content:
         _, status, _, _, what, began = row
-        mark = status_mark(status, getattr(self.app, "marks", UNICODE_MARKS))
-        first = Content.styled(f"{mark} {status:<{STATUS_WIDTH}}", STATUS_STYLES.get(status, "$muted"))
+        sign = status_mark(status, getattr(self.app, "marks", UNICODE_MARKS))
+        first = Content.styled(f"{sign} {pad(status_word(status), STATUS_WIDTH)}", STATUS_STYLES.get(status, "$muted"))
         more = "  ".join(part for part in (began, what) if part != "-")
         return Content.assemble(first, f" {name}  {figures}  ", (more, "$muted"))
 
@@ -164,9 +164,18 @@ class RunPicker(Screen[None]):
 
     def action_help(self) -> None:
         self.app.push_screen(
-            HelpCard("What can be watched", [("The list", ABOUT)], [*keys_of("picker"), *keys_of("app")])
+            HelpCard(tr("What can be watched"), [(tr("The list"), tr(ABOUT))], [*keys_of("picker"), *keys_of("app")])
         )
 
 
 def _figures(step: str, loss: str) -> str:
-    return "  ".join(([] if step == "-" else [f"step {step}"]) + ([] if loss == "-" else [f"loss {loss}"]))
+    parts = [] if step == "-" else [tr("step {step}", step=step)]
+    return "  ".join(parts if loss == "-" else [*parts, tr("loss {loss}", loss=loss)])
+
+
+def _title(count: int, running: int) -> str:
+    if not count:
+        return tr("There is nothing to watch any more.")
+    if not running:
+        return tr("Nothing is running, {ended} ended. Which one?", ended=count)
+    return tr("{running} running, {ended} ended. Which one?", running=running, ended=count - running)

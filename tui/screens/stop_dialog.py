@@ -12,9 +12,11 @@ from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
+from trainwiz.core.language import tr, trn
 from trainwiz.tui.figures import duration
 from trainwiz.tui.keys import bindings
 from trainwiz.tui.widgets.action_button import ActionButton
+from trainwiz.tui.wrapping import sentence_gap
 
 if TYPE_CHECKING:
     from trainwiz.core.run.actions import StopCost
@@ -28,29 +30,40 @@ WORTH_TELLING_S = 10.0
 def with_checkpoint_words(cost: StopCost | None, *, stopping: bool = False) -> str:
     """What a stop with a checkpoint does and what it costs."""
     if stopping:
-        begin = "It is asked already: it saves a checkpoint and ends"
+        sentences = [tr("It is asked already: it saves a checkpoint and ends.")]
     else:
-        begin = "With a checkpoint: it saves one and ends; `trainwiz runs resume` goes on from there"
+        sentences = [tr("With a checkpoint: it saves one and ends; `trainwiz runs resume` goes on from there.")]
     if cost is None or cost.wait_s is None:
-        return f"{begin}."
-    again = ""
+        return sentences[0]
+    sentences.append(tr("It begins to save within {time}.", time=duration(max(cost.wait_s, SHORT_S))))
     if cost.again_s and cost.again_s > max(cost.wait_s, WORTH_TELLING_S):
-        again = f" The step under way is dropped: up to {duration(cost.again_s)} of work are computed again."
-    first = f"{begin}. It begins to save within {duration(max(cost.wait_s, SHORT_S))}."
-    return f"{first}{again} After {duration(cost.patience_s)} it is ended without."
+        again = duration(cost.again_s)
+        sentences.append(tr("The step under way is dropped: up to {time} of work are computed again.", time=again))
+    sentences.append(tr("After {time} it is ended without.", time=duration(cost.patience_s)))
+    return sentence_gap().join(sentences)
 
 
 def now_words(cost: StopCost | None) -> str:
     """What a stop at once loses."""
     if cost is None:
-        return "Now: it ends at once, without a checkpoint. The complete ones stay, the steps since are lost."
+        return tr("Now: it ends at once, without a checkpoint. The complete ones stay, the steps since are lost.")
     if cost.lost_steps is None:
-        return "Now: it ends at once. No step was logged yet."
-    lost = "nothing" if not cost.lost_steps else f"{cost.lost_steps:,} step{'s' if cost.lost_steps > 1 else ''}"
-    if cost.lost_steps and cost.lost_s is not None:
-        lost += f", about {duration(cost.lost_s)} of work"
-    since = f"since {cost.checkpoint}" if cost.checkpoint else "all so far: there is no checkpoint yet"
-    return f"Now: it ends at once and loses {lost} ({since})."
+        return tr("Now: it ends at once. No step was logged yet.")
+    since = (
+        tr("since {checkpoint}", checkpoint=cost.checkpoint)
+        if cost.checkpoint
+        else tr("all so far: there is no checkpoint yet")
+    )
+    return tr("Now: it ends at once and loses {what} ({since}).", what=_lost_words(cost), since=since)
+
+
+def _lost_words(cost: StopCost) -> str:
+    if not cost.lost_steps:
+        return tr("nothing")
+    lost = trn("{n} step", "{n} steps", cost.lost_steps, n=f"{cost.lost_steps:,}")
+    if cost.lost_s is None:
+        return lost
+    return tr("{steps}, about {time} of work", steps=lost, time=duration(cost.lost_s))
 
 
 class StopDialog(ModalScreen[str | None]):
@@ -81,19 +94,19 @@ class StopDialog(ModalScreen[str | None]):
         self._find_cost = find_cost
 
     def compose(self) -> ComposeResult:
-        title = "The run is stopping already." if self._stopping else "Stop this run?"
+        title = tr("The run is stopping already.") if self._stopping else tr("Stop this run?")
         with Vertical():
             yield Static(Content.styled(title, "bold"), markup=False)
             yield Static(with_checkpoint_words(None, stopping=self._stopping), id="with-checkpoint", markup=False)
             yield Static(now_words(None), id="at-once", markup=False)
             with Horizontal():
                 if self._stopping:
-                    yield ActionButton("wait for the checkpoint", "cancel")
-                    yield ActionButton("end it now", "now")
+                    yield ActionButton(tr("wait for the checkpoint"), "cancel")
+                    yield ActionButton(tr("end it now"), "now")
                 else:
-                    yield ActionButton("with a checkpoint", "checkpoint")
-                    yield ActionButton("let it run", "cancel")
-                    yield ActionButton("now", "now")
+                    yield ActionButton(tr("with a checkpoint"), "checkpoint")
+                    yield ActionButton(tr("let it run"), "cancel")
+                    yield ActionButton(tr("now"), "now")
 
     def on_mount(self) -> None:
         if self._now:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import textwrap
 from typing import TYPE_CHECKING
 
 from textual.content import Content
+from trainwiz.core.language import mark, tr
 from trainwiz.core.plain import plain_text
+from trainwiz.tui.cells import cut, pad
 from trainwiz.tui.figures import size
 from trainwiz.tui.screens.snapshot_card import SnapshotCard
 from trainwiz.tui.widgets.meters import spark
 from trainwiz.tui.widgets.unknown import machine_reason
+from trainwiz.tui.wrapping import wrap
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,16 +20,20 @@ if TYPE_CHECKING:
     from trainwiz.core.telemetry.snapshot import Snapshot, TrafficReading
 
 NAME_WIDTH = 16
-WORDS = {"network": ("Network", "received", "sent"), "disk": ("Disks", "read", "written")}
+WORDS = {
+    "network": (mark("Network"), mark("received"), mark("sent")),
+    "disk": (mark("Disks"), mark("read"), mark("written")),
+}
 
 
 class TrafficCard(SnapshotCard):
     def title_of(self, snapshot: Snapshot) -> str:
-        return f"traffic of the machine{f' {self.marks.dot} last reading' if snapshot.ending is not None else ''}"
+        title = tr("traffic of the machine")
+        return title if snapshot.ending is None else f"{title} {self.marks.dot} {tr('last reading')}"
 
     def lines(self, snapshot: Snapshot, width: int) -> list[Content]:
         if not snapshot.host.traffic:
-            return [Content.styled(line, "$muted") for line in textwrap.wrap(_reason(snapshot), width)]
+            return [Content.styled(line, "$muted") for line in wrap(_reason(snapshot), width)]
         lines: list[Content] = []
         for kind, words in WORDS.items():
             readings = [reading for reading in snapshot.host.traffic if reading.kind == kind]
@@ -36,10 +42,13 @@ class TrafficCard(SnapshotCard):
         return lines[1:]
 
     def _group(self, readings: Sequence[TrafficReading], words: tuple[str, str, str], width: int) -> list[Content]:
-        heading, inward, outward = words
+        heading, inward, outward = map(tr, words)
         half = max(14, (width - NAME_WIDTH) // 2)
         lines = [
-            Content.assemble((heading.ljust(NAME_WIDTH), "bold"), (f"{inward:>{half}}{outward:>{half}}", "$muted"))
+            Content.assemble(
+                (pad(heading, NAME_WIDTH), "bold"),
+                (pad(inward, half, right=True) + pad(outward, half, right=True), "$muted"),
+            )
         ]
         lines += [self._row(reading, half) for reading in sorted(readings, key=_busiest)]
         return lines
@@ -48,15 +57,15 @@ class TrafficCard(SnapshotCard):
         """Both directions of one device are drawn against the higher of the two."""
         known = [value for value in (*reading.in_history, *reading.out_history) if value is not None]
         highest = max([1.0, *known])
-        parts: list[Content] = [Content(f"{plain_text(reading.name, NAME_WIDTH - 1):<{NAME_WIDTH}}")]
+        parts: list[Content] = [Content(pad(cut(plain_text(reading.name), NAME_WIDTH - 1), NAME_WIDTH))]
         for rate, history in (
             (reading.in_bytes_per_s, reading.in_history),
             (reading.out_bytes_per_s, reading.out_history),
         ):
-            value = "unknown" if rate is None else f"{size(rate)}/s"
+            value = tr("unknown") if rate is None else f"{size(rate)}/s"
             room = max(0, half - 14)
             chart = spark(history, room, highest, self.marks).rjust(room)
-            parts.append(Content.assemble("  ", (chart, "$accent 75%"), f"{value:>{half - 2 - room}}"))
+            parts.append(Content.assemble("  ", (chart, "$accent 75%"), pad(value, half - 2 - room, right=True)))
         return Content("").join(parts)
 
 
@@ -69,5 +78,5 @@ def _reason(snapshot: Snapshot) -> str:
         if snapshot.unavailable.get(key):
             return plain_text(snapshot.unavailable[key], 300)
     if snapshot.host.sample:
-        return "No traffic was recorded: it takes two samples, and older runs carry none."
+        return tr("No traffic was recorded: it takes two samples, and older runs carry none.")
     return machine_reason(snapshot)

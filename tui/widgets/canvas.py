@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from trainwiz.tui.cells import cells
 from trainwiz.tui.theme import can_draw
 
 GlyphName = Literal["braille", "block", "ascii"]
@@ -108,10 +109,25 @@ class DotCanvas:
         cells[last_row * self.columns + column] |= spans[0][last_dot]
 
     def text(self, column: int, row: int, text: str, role: str) -> None:
-        """Characters (one cell wide each) over whatever is there; what lies outside is cut."""
-        for offset, character in enumerate(text):
-            if 0 <= column + offset < self.columns and 0 <= row < self.rows:
-                self._text[row * self.columns + column + offset] = (character, role)
+        """Characters over whatever is there; what lies outside is cut. The second cell of a wide one holds no letter."""
+        if not 0 <= row < self.rows:
+            return
+        for character in text:
+            width = cells(character)
+            if 0 <= column <= self.columns - width:
+                self._put(row, column, character, width, role)
+            column += width
+
+    def _put(self, row: int, column: int, character: str, width: int, role: str) -> None:
+        place = row * self.columns + column
+        if self._text.get(place, (" ", ""))[0] == "":
+            # Half of a wide letter that lies there already is no letter.
+            self._text[place - 1] = (" ", role)
+        if self._text.get(place + width, (" ", ""))[0] == "" and column + width < self.columns:
+            self._text[place + width] = (" ", role)
+        self._text[place] = (character, role)
+        if width == 2:
+            self._text[place + 1] = ("", role)
 
     def upright(self, column: int, role: str) -> None:
         """A line from top to bottom behind everything that is drawn already."""

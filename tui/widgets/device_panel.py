@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.binding import BindingType
 from textual.content import Content
 from textual.geometry import Size
+from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.plain import plain_text
 from trainwiz.tui.figures import gib
 from trainwiz.tui.keys import ScreenName, bindings
 from trainwiz.tui.widgets.gpu_lines import (
+    card_cells,
     card_lines,
-    cells,
     heat_words,
+    memory_words,
     mig_words,
     processes_lines,
     row,
@@ -35,7 +37,7 @@ LEAST_WIDTH = 40
 
 
 class DevicePanel(MonitorPanel):
-    help_text = (
+    help_text = mark(
         "What the device does. Busy is the share of time in which the GPU computed anything at all; a low value "
         "means that it waits for data or for other processes. The stroke in the memory bar is the planned peak; "
         "below it, what this job holds and what others hold. Power stands against its limit, and where heat or power "
@@ -100,17 +102,17 @@ class DevicePanel(MonitorPanel):
     def title_of(self, snapshot: Snapshot) -> str:
         # What matters most comes first: a narrow frame cuts the title at its end.
         dot = f" {self.marks.dot} "
-        last = ["last reading"] if snapshot.ending is not None and snapshot.host.sample else []
+        last = [tr("last reading")] if snapshot.ending is not None and snapshot.host.sample else []
         if not snapshot.used_gpus:
             if not snapshot.host.sample:
-                return "device"
-            return dot.join(["CPU load of the job", *last, "GPU not used" if snapshot.gpus else "no GPU"])
+                return tr("device")
+            return dot.join([tr("CPU load of the job"), *last, tr("GPU not used") if snapshot.gpus else tr("no GPU")])
         if len(snapshot.used_gpus) == 1:
             gpu = snapshot.used_gpus[0]
             mig = [f"MIG {mig_words(gpu)}"] if mig_words(gpu) else []
             return dot.join([f"GPU {gpu.index}", *last, short_name(gpu.name), *mig])
-        units = ["busy, GiB"] if self.content_size and len(snapshot.used_gpus) > self.content_size.height else []
-        return dot.join([f"{len(snapshot.used_gpus)} GPUs", *last, *units])
+        units = [tr("busy, GiB")] if self.content_size and len(snapshot.used_gpus) > self.content_size.height else []
+        return dot.join([_gpus(len(snapshot.used_gpus)), *last, *units])
 
     def lines(self, snapshot: Snapshot, width: int, height: int) -> list[Content]:
         # One card in just the room that it likes, as nearly always.
@@ -132,7 +134,7 @@ class DevicePanel(MonitorPanel):
             # Only with the whole screen: elsewhere the line below the memory sums them up.
             return [*lines, Content(), *processes] if processes and ALL_LINES > height > len(lines) + 3 else lines
         if len(gpus) > height:
-            return cells(gpus, width, height, self.marks)
+            return card_cells(gpus, width, height, self.marks)
         chosen = self.chosen_gpu if self.has_focus else None
         return [row(gpu, width, self.marks, chosen=place == chosen) for place, gpu in enumerate(gpus)]
 
@@ -141,12 +143,12 @@ class DevicePanel(MonitorPanel):
         load = snapshot.job_cpu_history[-1] if snapshot.job_cpu_history else None
         highest = max([100.0, *(value for value in snapshot.job_cpu_history if value is not None)])
         lines = [
-            spark_meter("job", snapshot.job_cpu_history, highest, load_words(load, "% CPU"), width, marks, 13),
+            spark_meter(tr("job"), snapshot.job_cpu_history, highest, load_words(load, tr("% CPU")), width, marks, 13),
             spark_meter(
-                "machine",
+                tr("machine"),
                 snapshot.host.cpu_history,
                 100,
-                load_words(snapshot.host.cpu_percent, "% CPU"),
+                load_words(snapshot.host.cpu_percent, tr("% CPU")),
                 width,
                 marks,
                 13,
@@ -156,7 +158,7 @@ class DevicePanel(MonitorPanel):
         total = snapshot.host.ram_total_bytes
         planned = share(snapshot.planned.memory_bytes, total)
         if rss is not None:
-            value = Content(f"{gib(rss)} of {gib(total)} GiB")
+            value = Content(tr("{part} of {whole}", part=gib(rss), whole=gib(total)) + " GiB")
             lines.append(bar_meter(label, share(rss, total), value, width, marks, planned))
         return [*lines, *self.wrapped(_no_gpu_reason(snapshot), width)[:2]]
 
@@ -165,30 +167,33 @@ def _held_on_cpu(snapshot: Snapshot) -> tuple[str, int | None]:
     """What stands against the plan, which speaks of all training processes; without a plan, all of the job."""
     trainers = [process.rss_bytes for process in snapshot.processes if process.role == "trainer" and process.rss_bytes]
     if snapshot.planned.memory_bytes is not None and trainers:
-        return "trainer" if len(trainers) == 1 else "trainers", sum(trainers)
-    return "memory", snapshot.job_rss_bytes
+        return tr("trainer") if len(trainers) == 1 else tr("trainers"), sum(trainers)
+    return tr("RAM"), snapshot.job_rss_bytes
 
 
 def load_words(value: float | None, name: str) -> Content:
     """A load is known from the second sample on."""
-    return Content.styled("not yet known", "$muted") if value is None else unit(value, name)
+    return Content.styled(tr("not yet known"), "$muted") if value is None else unit(value, name)
 
 
 def _no_gpu_reason(snapshot: Snapshot) -> str:
     if snapshot.gpus:
-        cards = "a GPU" if len(snapshot.gpus) == 1 else f"{len(snapshot.gpus)} GPUs"
-        return f"This machine has {cards}; the run computes on the CPU."
+        return trn(
+            "This machine has a GPU; the run computes on the CPU.",
+            "This machine has {n} GPUs; the run computes on the CPU.",
+            len(snapshot.gpus),
+        )
     reason = next(
         (text for key, text in snapshot.unavailable.items() if "gpu" in key.lower() or "nvml" in key.lower()), ""
     )
-    return f"no GPU: {plain_text(reason)}" if reason else "There is no GPU here."
+    return tr("no GPU: {reason}", reason=plain_text(reason)) if reason else tr("There is no GPU here.")
 
 
 def device_line(snapshot: Snapshot) -> Content:
     """The device in one line, for small terminals."""
-    when = "" if snapshot.ending is None else "at the end  "
+    when = "" if snapshot.ending is None else tr("at the end") + "  "
     if not snapshot.used_gpus and not snapshot.host.sample:
-        return Content.assemble(("device  ", "$muted"), (machine_reason(snapshot), "$muted"))
+        return Content.assemble((tr("device") + "  ", "$muted"), (machine_reason(snapshot), "$muted"))
     if len(snapshot.used_gpus) > 1:
         return _cards_line(snapshot.used_gpus, when)
     if snapshot.used_gpus:
@@ -196,14 +201,16 @@ def device_line(snapshot: Snapshot) -> Content:
         return Content.assemble(
             (f"GPU {gpu.index}  {when}", "$muted"),
             unit(gpu.utilization_percent, "%"),
-            f"   {gib(gpu.memory_used_bytes)} of {gib(gpu.memory_total_bytes)} GiB   ",
+            "   ",
+            memory_words(gpu),
+            "   ",
             heat_words(gpu),
         )
     load = snapshot.job_cpu_history[-1] if snapshot.job_cpu_history else None
     return Content.assemble(
-        (f"CPU of the job  {when}", "$muted"),
+        (f"{tr('CPU of the job')}  {when}", "$muted"),
         load_words(load, "%"),
-        ("  GPU not used" if snapshot.gpus else "  no GPU", "$muted"),
+        ("  " + (tr("GPU not used") if snapshot.gpus else tr("no GPU")), "$muted"),
     )
 
 
@@ -211,20 +218,25 @@ def _cards_line(gpus: tuple[GpuReading, ...], when: str) -> Content:
     """Several cards in one line: the range of each figure, and the hottest in words."""
     readable = [gpu for gpu in gpus if not gpu.problem]
     lost = len(gpus) - len(readable)
-    parts = [(f"{len(gpus)} GPUs  {when}", "$muted"), (f"{lost} not readable   " if lost else "", "$warning")]
+    parts = [(f"{_gpus(len(gpus))}  {when}", "$muted")]
+    if lost:
+        parts.append((tr("{n} not readable", n=lost) + "   ", "$warning"))
     busy = [gpu.utilization_percent for gpu in readable if gpu.utilization_percent is not None]
     held = [gpu.memory_used_bytes for gpu in readable if gpu.memory_used_bytes is not None]
     if busy:
-        parts.append((f"{_range(min(busy), max(busy), '{:.0f}')} %   ", ""))
+        parts.append((f"{_between(f'{min(busy):.0f}', f'{max(busy):.0f}')} %   ", ""))
     if held:
         low, high = gib(min(held)), gib(max(held))
-        parts.append((f"{low if low == high else f'{low} to {high}'} GiB   ", ""))
+        parts.append((f"{_between(low, high)} GiB   ", ""))
     hot = max(
         (gpu for gpu in readable if gpu.temperature_c is not None), key=lambda gpu: gpu.temperature_c or 0, default=None
     )
     return Content.assemble(*parts, heat_words(hot) if hot else "")
 
 
-def _range(low: float, high: float, form: str) -> str:
-    first, last = form.format(low), form.format(high)
-    return first if first == last else f"{first} to {last}"
+def _between(low: str, high: str) -> str:
+    return low if low == high else tr("{low} to {high}", low=low, high=high)
+
+
+def _gpus(count: int) -> str:
+    return trn("{n} GPU", "{n} GPUs", count)

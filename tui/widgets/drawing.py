@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trainwiz.core.language import mark, tr
 from trainwiz.core.telemetry.series import EMPTY_CURVE, Columns, Curve
 from trainwiz.core.telemetry.smoothing import smooth
 from trainwiz.tui.widgets.axes import Scale, make_scale
@@ -24,7 +25,7 @@ SMOOTHING = 0.02
 """Reach of the running mean as a share of the plot's width."""
 NEAR_START = 0.05
 LEAST_WIDTH, LEAST_HEIGHT = 16, 3
-TOO_SMALL = "no room for the plot"
+TOO_SMALL = mark("no room for the plot")
 LEAST_MARK_COLUMNS = 3
 """Where marks would lie closer together than this, one stands for the mean of several."""
 
@@ -40,7 +41,7 @@ class PlotData:
     first: float | None = None
     last: float | None = None
     logarithmic: bool = False
-    empty_text: str = "No values yet."
+    empty_text: str = ""
     uprights: tuple[float, ...] = ()
     """Steps at which a line stands: the cursor, or both ends of a range that is being chosen."""
 
@@ -85,9 +86,9 @@ def draw_plot(data: PlotData, width: int, height: int, glyphs: Glyphs) -> Pictur
     """
     first, last = shown_steps(data)
     if first is None or last is None:
-        return Picture(note_rows(data.empty_text, width, height))
+        return Picture(note_rows(data.empty_text or tr("No values yet."), width, height))
     if width < LEAST_WIDTH or height < LEAST_HEIGHT:
-        return Picture(note_rows(TOO_SMALL, width, height))
+        return Picture(note_rows(tr(TOO_SMALL), width, height))
     scale = _scale(data, first, last)
     if scale is None:
         return Picture(note_rows(_no_values(data, first, last), width, height), first=first, last=last)
@@ -158,10 +159,10 @@ def _extremes(data: PlotData, first: float, last: float, *, positive: bool) -> t
 
 def _no_values(data: PlotData, first: float, last: float) -> str:
     if data.curve.non_finite_steps and not len(data.curve):
-        return f"Never a number: NaN since step {data.curve.non_finite_steps[0]:,.0f}."
+        return tr("Never a number: NaN since step {step}.", step=f"{data.curve.non_finite_steps[0]:,.0f}")
     if data.first is not None or data.last is not None:
-        return f"No values between the steps {first:,.0f} and {last:,.0f}."
-    return data.empty_text
+        return tr("No values between the steps {first} and {last}.", first=f"{first:,.0f}", last=f"{last:,.0f}")
+    return data.empty_text or tr("No values yet.")
 
 
 def _draw_raw(canvas: DotCanvas, columns: Columns, scale: Scale) -> None:

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from textual.content import Content
+from trainwiz.core.language import tr
 from trainwiz.core.moments import moment_words
 from trainwiz.core.plain import plain_text
 from trainwiz.core.telemetry.so_far import limited_by_heat, real_throttling
+from trainwiz.tui.cells import cells, pad
 from trainwiz.tui.figures import GIB, gib
 from trainwiz.tui.theme import Marks
 from trainwiz.tui.widgets.meters import LABEL_WIDTH, bar_meter, join_fitting, spark, spark_meter
@@ -28,13 +30,17 @@ CELL_WIDTH = 12
 def card_lines(gpu: GpuReading, planned: Planned, width: int, height: int, marks: Marks) -> list[Content]:
     """One card in at most `height` lines; with little room heat and power share one."""
     if gpu.problem:
-        return [Content.styled(f"{marks.tight} cannot be read: {plain_text(gpu.problem)}", "$warning")]
+        return [
+            Content.styled(
+                f"{marks.tight} " + tr("cannot be read: {reason}", reason=plain_text(gpu.problem)), "$warning"
+            )
+        ]
     value_width = VALUE_WIDTH if width >= 36 else 0
     busy = spark_meter(
-        "busy", gpu.utilization_history, 100, unit(gpu.utilization_percent, "%"), width, marks, value_width
+        tr("busy"), gpu.utilization_history, 100, unit(gpu.utilization_percent, "%"), width, marks, value_width
     )
     memory = bar_meter(
-        "memory",
+        tr("memory"),
         share(gpu.memory_used_bytes, gpu.memory_total_bytes),
         memory_words(gpu),
         width,
@@ -49,11 +55,11 @@ def card_lines(gpu: GpuReading, planned: Planned, width: int, height: int, marks
         return [
             busy,
             memory,
-            Content.assemble(("heat".ljust(LABEL_WIDTH), "$muted"), heat, "   ", (tail.plain, "$muted")),
+            Content.assemble((pad(tr("heat"), LABEL_WIDTH), "$muted"), heat, "   ", (tail.plain, "$muted")),
         ]
     top_watts = gpu.power_limit_w or max((watt for watt in gpu.power_history if watt is not None), default=1.0)
-    power = spark_meter("power", gpu.power_history, top_watts, watts, width, marks, value_width)
-    warmth = spark_meter("heat", gpu.temperature_history, HOTTEST_C, heat, width, marks, value_width)
+    power = spark_meter(tr("power"), gpu.power_history, top_watts, watts, width, marks, value_width)
+    warmth = spark_meter(tr("heat"), gpu.temperature_history, HOTTEST_C, heat, width, marks, value_width)
     note, clock = holders_line(gpu, planned, width), clock_line(gpu, width)
     # Without the room for both, who holds the memory says more than the clock.
     notes = [note] if note is not None and height >= 5 else []
@@ -69,15 +75,15 @@ def holders_line(gpu: GpuReading, planned: Planned, width: int) -> Content | Non
     """ "this job 5.1   others 2.0   planned 5.4 GiB", at the right end below the memory."""
     parts = []
     if gpu.job_memory_bytes is not None:
-        parts.append(f"this job {gib(gpu.job_memory_bytes)}")
+        parts.append(tr("this job {amount}", amount=gib(gpu.job_memory_bytes)))
         rest = (gpu.memory_used_bytes or 0) - gpu.job_memory_bytes
         if rest > SMALL_BYTES:
-            parts.append(f"others {gib(rest)}")
+            parts.append(tr("others {amount}", amount=gib(rest)))
     if planned.memory_bytes is not None:
-        parts.append(f"planned {gib(planned.memory_bytes)}")
-    while parts and len("   ".join(parts)) + 4 > width:
+        parts.append(tr("planned {amount}", amount=gib(planned.memory_bytes)))
+    while parts and cells("   ".join(parts)) + 4 > width:
         parts.pop(0)
-    return Content.styled(f"{'   '.join(parts)} GiB".rjust(width), "$muted") if parts else None
+    return Content.styled(pad(f"{'   '.join(parts)} GiB", width, right=True), "$muted") if parts else None
 
 
 def clock_line(gpu: GpuReading, width: int) -> Content | None:
@@ -89,20 +95,22 @@ def clock_line(gpu: GpuReading, width: int) -> Content | None:
     line = Content("   ").join(full)
     if line.cell_length > room:
         line = join_fitting(_clock_parts(gpu, with_limit=False), room)
-    return Content.assemble(("clock".ljust(LABEL_WIDTH), "$muted"), line)
+    return Content.assemble((pad(tr("clock"), LABEL_WIDTH), "$muted"), line)
 
 
 def _clock_parts(gpu: GpuReading, *, with_limit: bool) -> list[Content]:
     parts = []
     if gpu.clock_mhz is not None:
-        limit = f" of {gpu.clock_limit_mhz:,.0f}" if with_limit and gpu.clock_limit_mhz is not None else ""
-        parts.append(Content(f"{gpu.clock_mhz:,.0f}{limit} MHz"))
+        clock = f"{gpu.clock_mhz:,.0f}"
+        if with_limit and gpu.clock_limit_mhz is not None:
+            clock = tr("{part} of {whole}", part=clock, whole=f"{gpu.clock_limit_mhz:,.0f}")
+        parts.append(Content(f"{clock} MHz"))
     # The line of the heat tells of heat.
     held = [reason for reason in real_throttling(gpu.throttle_reasons) if not limited_by_heat([reason])]
     if held:
-        parts.append(Content.styled(f"held by {' and '.join(plain_text(reason, 30) for reason in held)}", "$warning"))
+        parts.append(Content.styled(tr("held by {reasons}", reasons=_reasons(held)), "$warning"))
     if gpu.fan_percent is not None:
-        parts.append(Content(f"fan {gpu.fan_percent:.0f} %"))
+        parts.append(Content(tr("fan {share}", share=f"{gpu.fan_percent:.0f} %")))
     return parts
 
 
@@ -120,7 +128,9 @@ def row(gpu: GpuReading, width: int, marks: Marks, *, chosen: bool = False) -> C
     busy, mig = unit(gpu.utilization_percent, "%"), mig_words(gpu)
     values = Content.assemble(
         busy.pad_left(max(0, 5 - busy.cell_length)),
-        f"  {gib(gpu.memory_used_bytes):>5} of {gib(gpu.memory_total_bytes)} GiB  ",
+        "  "
+        + tr("{part} of {whole}", part=f"{gib(gpu.memory_used_bytes):>5}", whole=gib(gpu.memory_total_bytes))
+        + " GiB  ",
         heat.pad_left(max(0, 6 - heat.cell_length)),
         "" if width < ROW_WITH_POWER else " " * 8 if gpu.power_w is None else f"  {gpu.power_w:4.0f} W",
         f"  MIG {plain_text(mig, 10)}" if mig and width >= ROW_WITH_POWER + 16 else "",
@@ -130,14 +140,14 @@ def row(gpu: GpuReading, width: int, marks: Marks, *, chosen: bool = False) -> C
     return Content.assemble(head, (chart, "$accent 75%"), " ", values)
 
 
-def cells(gpus: Sequence[GpuReading], width: int, height: int, marks: Marks) -> list[Content]:
+def card_cells(gpus: Sequence[GpuReading], width: int, height: int, marks: Marks) -> list[Content]:
     """All cards in `height` lines, several in each: "0: 90%  9.1" is number, busy, GiB used; a mark where one needs a look."""
     columns = max(1, width // CELL_WIDTH)
     room = columns * height
     shown = list(gpus) if len(gpus) <= room else list(gpus)[: max(0, room - 1)]
     parts = [_cell(gpu, marks) for gpu in shown]
     if len(shown) < len(gpus):
-        parts.append(Content.styled(f"{len(gpus) - len(shown)} more", "$muted"))
+        parts.append(Content.styled(tr("{n} more", n=len(gpus) - len(shown)), "$muted"))
     padded = [part.pad_right(max(0, CELL_WIDTH - part.cell_length)) for part in parts]
     return [Content("").join(padded[start : start + columns]) for start in range(0, len(padded), columns)]
 
@@ -158,10 +168,12 @@ def processes_lines(gpu: GpuReading, marks: Marks) -> list[Content]:
         return []
     lines = []
     for process in sorted(gpu.processes, key=lambda one: (not one.mine, -(one.memory_used_bytes or 0))):
-        held = "unknown" if process.memory_used_bytes is None else f"{gib(process.memory_used_bytes)} GiB"
-        whose = (f"{marks.here} this job", "$accent") if process.mine else ("  other", "$muted")
-        name = plain_text(process.name or "not visible from here", 40)
-        lines.append(Content.assemble(f"{process.pid:>9}  {held:>10}  ", (f"{whose[0]:<12}", whose[1]), name))
+        held = tr("unknown") if process.memory_used_bytes is None else f"{gib(process.memory_used_bytes)} GiB"
+        whose = (f"{marks.here} {tr('this job')}", "$accent") if process.mine else (f"  {tr('other')}", "$muted")
+        name = plain_text(process.name or tr("not visible from here"), 40)
+        lines.append(
+            Content.assemble(f"{process.pid:>9}  {pad(held, 10, right=True)}  ", (pad(whose[0], 12), whose[1]), name)
+        )
     return lines
 
 
@@ -176,19 +188,25 @@ def short_name(name: str) -> str:
 
 
 def memory_words(gpu: GpuReading) -> Content:
-    return Content(f"{gib(gpu.memory_used_bytes)} of {gib(gpu.memory_total_bytes)} GiB")
+    return Content(tr("{part} of {whole}", part=gib(gpu.memory_used_bytes), whole=gib(gpu.memory_total_bytes)) + " GiB")
 
 
 def power_words(gpu: GpuReading) -> Content:
-    limit = "" if gpu.power_limit_w is None else f" of {gpu.power_limit_w:.0f}"
-    return Content("not readable" if gpu.power_w is None else f"{gpu.power_w:.0f}{limit} W")
+    if gpu.power_w is None:
+        return Content(tr("not readable"))
+    watts = f"{gpu.power_w:.0f}"
+    if gpu.power_limit_w is not None:
+        watts = tr("{part} of {whole}", part=watts, whole=f"{gpu.power_limit_w:.0f}")
+    return Content(f"{watts} W")
 
 
 def heat_words(gpu: GpuReading) -> Content:
     if gpu.temperature_c is None:
-        return Content.styled("not readable", "$muted")
+        return Content.styled(tr("not readable"), "$muted")
     throttles = limited_by_heat(gpu.throttle_reasons)
-    text = f"{gpu.temperature_c:.0f} °C" + (", throttles" if throttles else "")
+    text = f"{gpu.temperature_c:.0f} °C"
+    if throttles:
+        text = tr("{heat}, throttles", heat=text)
     return Content.styled(text, "$warning" if throttles or gpu.temperature_c >= HOT_C else "$foreground")
 
 
@@ -196,15 +214,19 @@ def held_words(gpu: GpuReading) -> str:
     """What holds the clock back, and since when, as a sentence."""
     held = real_throttling(gpu.throttle_reasons)
     if not held:
-        return "Nothing holds the clock back."
-    since = ""
-    if gpu.throttled_since_s is not None:
-        since = f" since {moment_words(gpu.throttled_since_s, '%H:%M')}"
-    return f"The clock is held back by {' and '.join(plain_text(reason, 30) for reason in held)}{since}."
+        return tr("Nothing holds the clock back.")
+    if gpu.throttled_since_s is None:
+        return tr("The clock is held back by {reasons}.", reasons=_reasons(held))
+    since = moment_words(gpu.throttled_since_s, "%H:%M")
+    return tr("The clock is held back by {reasons} since {time}.", reasons=_reasons(held), time=since)
+
+
+def _reasons(held: Sequence[str]) -> str:
+    return tr(" and ").join(tr(plain_text(reason, 30)) for reason in held)
 
 
 def unit(value: float | None, name: str) -> Content:
-    return Content.styled("not readable", "$muted") if value is None else Content(f"{value:.0f} {name}")
+    return Content.styled(tr("not readable"), "$muted") if value is None else Content(f"{value:.0f} {name}")
 
 
 def share(part: float | None, whole: float | None) -> float | None:

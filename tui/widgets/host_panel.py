@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from textual.content import Content
+from trainwiz.core.language import mark, tr
 from trainwiz.core.plain import plain_text
+from trainwiz.tui.cells import pad
 from trainwiz.tui.figures import GIB, duration, gib
 from trainwiz.tui.widgets.meters import bar_meter, join_fitting, spark_meter, spread
 from trainwiz.tui.widgets.monitor_panel import MonitorPanel
@@ -15,11 +17,11 @@ if TYPE_CHECKING:
     from trainwiz.core.telemetry.snapshot import Snapshot
 
 ROLE_NAMES = {
-    "trainer": ("trainer", "trainers"),
-    "loader": ("worker", "workers"),
-    "launcher": ("launcher", "launchers"),
-    "supervisor": ("supervisor", "supervisors"),
-    "guard": ("supervisor", "supervisors"),
+    "trainer": (mark("trainer"), mark("trainers")),
+    "loader": (mark("worker"), mark("workers")),
+    "launcher": (mark("launcher"), mark("launchers")),
+    "supervisor": (mark("supervisor"), mark("supervisors")),
+    "guard": (mark("supervisor"), mark("supervisors")),
 }
 ROOM_FOR_REASON = 4
 SMALL_BYTES = GIB
@@ -29,19 +31,19 @@ DISK_WORTH_SAYING_S = 30 * 86400.0
 
 
 class HostPanel(MonitorPanel):
-    help_text = (
+    help_text = mark(
         "Memory of the processes of this run by what they do: trainers compute, workers read data, the supervisor "
         "keeps the run. Below it the whole machine, and the free disk; where the disk shrinks, how long it lasts."
     )
 
     def title_of(self, snapshot: Snapshot) -> str:
         last = snapshot.ending is not None and bool(snapshot.host.sample)
-        return self._title + (f" {self.marks.dot} last reading" if last else "")
+        return self._title + (f" {self.marks.dot} {tr('last reading')}" if last else "")
 
     def lines(self, snapshot: Snapshot, width: int, height: int) -> list[Content]:
         if not snapshot.host.sample:
             known = snapshot.source == "run" or height > ROOM_FOR_REASON
-            return self.wrapped(machine_reason(snapshot) if known else SHORT, width)
+            return self.wrapped(machine_reason(snapshot) if known else tr(SHORT), width)
         parts = role_parts(snapshot, self.marks.times)
         if parts:
             roles = spread(
@@ -50,16 +52,17 @@ class HostPanel(MonitorPanel):
         else:
             roles = Content.styled(no_processes(snapshot), "$muted")
         host = snapshot.host
+        used = tr("{part} of {whole}", part=gib(host.ram_used_bytes), whole=gib(host.ram_total_bytes))
         machine = bar_meter(
-            "machine",
+            tr("machine"),
             host.ram_used_bytes / host.ram_total_bytes if host.ram_used_bytes and host.ram_total_bytes else None,
-            Content(f"{gib(host.ram_used_bytes)} of {gib(host.ram_total_bytes)} GiB"),
+            Content(used + " GiB"),
             width,
             self.marks,
         )
         disk = disk_content(snapshot, width)
         if height < 3:
-            short = Content(f"machine {gib(host.ram_used_bytes)} of {gib(host.ram_total_bytes)} GiB")
+            short = Content(f"{tr('machine')} {used} GiB")
             return [roles, spread(short, disk_content(snapshot), width)]
         lines: list[Content] = [roles, machine, disk]
         if height > len(lines) and host.cpu_percent is not None:
@@ -72,23 +75,25 @@ class HostPanel(MonitorPanel):
 
 def process_lines(snapshot: Snapshot, width: int, height: int) -> list[Content]:
     """A table of the processes, the largest first; what has no room is counted."""
-    head = Content.styled(f"{'pid':>9}  {'role':<12}{'GiB':>7}{'CPU':>8}", "$muted")
+    head = Content.styled(f"{'pid':>9}  {pad(tr('role'), 12)}{'GiB':>7}{'CPU':>8}", "$muted")
     ordered = sorted(snapshot.processes, key=lambda process: -(process.rss_bytes or 0))
     rows = []
     for process in ordered:
-        role = ROLE_NAMES.get(process.role, (plain_text(process.role, 11), ""))[0]
+        role = tr(ROLE_NAMES[process.role][0]) if process.role in ROLE_NAMES else plain_text(process.role, 11)
         memory = "?" if process.rss_bytes is None else _gib(process.rss_bytes)
         cpu = "?" if process.cpu_percent is None else f"{process.cpu_percent:.0f} %"
-        rows.append(Content(f"{process.pid if process.pid is not None else '?':>9}  {role:<12}{memory:>7}{cpu:>8}"))
+        rows.append(
+            Content(f"{process.pid if process.pid is not None else '?':>9}  {pad(role, 12)}{memory:>7}{cpu:>8}")
+        )
     room = max(0, height - 1)
     if len(rows) > room:
-        rows = [*rows[: max(0, room - 1)], Content.styled(f"{len(rows) - max(0, room - 1)} more", "$muted")]
+        rows = [*rows[: max(0, room - 1)], Content.styled(tr("{n} more", n=len(rows) - max(0, room - 1)), "$muted")]
     return [head, *rows]
 
 
 def no_processes(snapshot: Snapshot) -> str:
     reason = snapshot.unavailable.get("processes")
-    return plain_text(reason, 300) if reason else "The run has no processes now."
+    return plain_text(reason, 300) if reason else tr("The run has no processes now.")
 
 
 def role_parts(snapshot: Snapshot, times: str) -> list[Content]:
@@ -104,22 +109,22 @@ def role_parts(snapshot: Snapshot, times: str) -> list[Content]:
         one, many = ROLE_NAMES.get(role, (plain_text(role, 16), plain_text(role, 16)))
         alike = len(sizes) > 1 and role != "supervisor"
         amount = f"{len(sizes)} {times} {_gib(sum(sizes) / len(sizes))}" if alike else _gib(sum(sizes))
-        parts.append(Content.assemble((f"{many if alike else one} ", "$muted"), amount))
+        parts.append(Content.assemble((f"{tr(many if alike else one)} ", "$muted"), amount))
     return parts
 
 
 def disk_content(snapshot: Snapshot, width: int = 0) -> Content:
     """Free disk; where it shrinks, how long it lasts, with the free room where `width` holds both."""
-    host = snapshot.host
+    host, label = snapshot.host, (tr("disk") + " ", "$muted")
     if host.disk_free_bytes is None:
-        return Content.assemble(("disk ", "$muted"), "unknown")
+        return Content.assemble(label, tr("unknown"))
     amount = host.disk_free_bytes / GIB
-    free = f"{amount:,.0f} GiB free" if amount >= 100 else f"{amount:.1f} GiB free"
+    free = tr("{amount} GiB free", amount=f"{amount:,.0f}" if amount >= 100 else f"{amount:.1f}")
     if snapshot.ending is None and host.disk_lasts_s is not None and host.disk_lasts_s < DISK_WORTH_SAYING_S:
-        lasts = f"{duration(host.disk_lasts_s)} at this pace"
-        both = Content.assemble(("disk ", "$muted"), f"{free}, {lasts}")
-        return both if both.cell_length <= width else Content.assemble(("disk ", "$muted"), lasts)
-    return Content.assemble(("disk ", "$muted"), free)
+        lasts = tr("{time} at this pace", time=duration(host.disk_lasts_s))
+        both = Content.assemble(label, tr("{free}, {lasts}", free=free, lasts=lasts))
+        return both if both.cell_length <= width else Content.assemble(label, lasts)
+    return Content.assemble(label, free)
 
 
 def _gib(amount: float) -> str:
@@ -129,11 +134,12 @@ def _gib(amount: float) -> str:
 def host_line(snapshot: Snapshot) -> Content:
     """The host in one line, for small terminals."""
     if not snapshot.host.sample:
-        return Content.styled("RAM and disk  not known", "$muted")
+        return Content.styled(f"{tr('RAM and disk')}  {tr('not known')}", "$muted")
     job = snapshot.job_rss_bytes
-    own = "" if job is None else f"run {gib(job)}, "
+    used = tr("{part} of {whole}", part=gib(snapshot.host.ram_used_bytes), whole=gib(snapshot.host.ram_total_bytes))
+    words = tr("all {used} GiB", used=used) if job is None else tr("run {job}, all {used} GiB", job=gib(job), used=used)
     return Content.assemble(
-        ("RAM  " if snapshot.ending is None else "RAM at the end  ", "$muted"),
-        f"{own}all {gib(snapshot.host.ram_used_bytes)} of {gib(snapshot.host.ram_total_bytes)} GiB   ",
+        ((tr("RAM") if snapshot.ending is None else tr("RAM at the end")) + "  ", "$muted"),
+        f"{words}   ",
         disk_content(snapshot),
     )

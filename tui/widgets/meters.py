@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from textual.content import Content
+from trainwiz.tui.cells import pad
 from trainwiz.tui.theme import UNICODE_MARKS, Marks
 
 LABEL_WIDTH = 9
@@ -54,7 +55,7 @@ def meter(label: str, chart: Content, value: Content, width: int) -> Content:
     """One line: label, chart, and the value at the right end; the chart gives way first."""
     room = width - LABEL_WIDTH - value.cell_length - 1
     shown = chart.truncate(max(0, room)).pad_right(max(0, room - chart.cell_length))
-    return Content.assemble((label.ljust(LABEL_WIDTH), "$muted"), shown, " ", value)
+    return Content.assemble((pad(label, LABEL_WIDTH), "$muted"), shown, " ", value)
 
 
 def spark_meter(

@@ -8,6 +8,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.content import Content
+from trainwiz.core.language import mark, tr
 from trainwiz.core.plain import plain_text
 from trainwiz.core.telemetry.series import EMPTY_CURVE, Curve
 from trainwiz.tui.keys import ScreenName, bindings
@@ -28,14 +29,15 @@ if TYPE_CHECKING:
 
 LONGEST_NAME = 60
 
+NO_VALUES = mark("No values were found.")
 EMPTY_TEXTS = {
-    "prepared": "This run was not started yet: bash launch.sh in its folder starts it.",
-    "starting": "The run is starting; values come with the first logged step.",
-    "running": "No values yet; they come with the first logged step.",
-    "stopping": "The run is stopping; it has logged no values.",
-    "failed": "The run ended before its first logged step.",
-    "stopped": "The run was stopped before its first logged step.",
-    "lost": "The run was lost before its first logged step.",
+    "prepared": mark("This run was not started yet: bash launch.sh in its folder starts it."),
+    "starting": mark("The run is starting; values come with the first logged step."),
+    "running": mark("No values yet; they come with the first logged step."),
+    "stopping": mark("The run is stopping; it has logged no values."),
+    "failed": mark("The run ended before its first logged step."),
+    "stopped": mark("The run was stopped before its first logged step."),
+    "lost": mark("The run was lost before its first logged step."),
 }
 
 
@@ -53,7 +55,7 @@ class ValueLine(LinedWidget):
 
 
 class MetricPanel(MonitorPanel):
-    help_text = (
+    help_text = mark(
         "Dots are the logged values, the line is their running mean over the steps around. Marks are the same metric "
         "on held-out rows. A step whose value is not a number leaves a gap with its number beside it. m chooses the "
         "metric, . and , go to the next and the one before. z shows the last steps only, e switches the logarithmic "
@@ -118,7 +120,7 @@ class MetricPanel(MonitorPanel):
         if self.logarithmic:
             picture = self.query_one(Plot).picture if self.is_mounted else None
             symmetric = picture is not None and picture.scale is not None and picture.scale.linear_below
-            scale = "log scale on both sides of 0" if symmetric else "log scale"
+            scale = tr("log scale on both sides of 0") if symmetric else tr("log scale")
         return [note for note in (self.range.words(), scale) if note]
 
     def show(self, snapshot: Snapshot) -> None:
@@ -153,10 +155,8 @@ class MetricPanel(MonitorPanel):
 
     def _empty_text(self, snapshot: Snapshot) -> str:
         if snapshot.metrics:
-            return f"{plain_text(self.metric, LONGEST_NAME)} was not logged."
-        return plain_text(
-            snapshot.unavailable.get("metrics") or EMPTY_TEXTS.get(snapshot.status) or "No values were found."
-        )
+            return tr("{metric} was not logged.", metric=plain_text(self.metric, LONGEST_NAME))
+        return plain_text(snapshot.unavailable.get("metrics") or tr(EMPTY_TEXTS.get(snapshot.status, NO_VALUES)))
 
     def _show_values(self, snapshot: Snapshot) -> None:
         if self.cursor is None:
@@ -209,7 +209,7 @@ class MetricPanel(MonitorPanel):
         from trainwiz.tui.screens.range_dialog import RangeDialog
 
         if (whole := whole_range(self._data)) is None:
-            self.notify("There are no steps yet.")
+            self.notify(tr("There are no steps yet."), markup=False)
             return
 
         def take(wanted: StepRange | None) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.content import Content
@@ -10,6 +9,7 @@ from trainwiz.core.plain import plain_text
 from trainwiz.tui.keys import ScreenName
 from trainwiz.tui.theme import UNICODE_MARKS, Marks
 from trainwiz.tui.widgets.repaint import LinedWidget
+from trainwiz.tui.wrapping import wrap
 
 if TYPE_CHECKING:
     from trainwiz.core.telemetry.snapshot import Snapshot
@@ -77,7 +77,7 @@ class MonitorPanel(LinedWidget, can_focus=True):
 
     def wrapped(self, sentence: str, width: int) -> list[Content]:
         """A quiet sentence in as many lines as it needs."""
-        return [Content.styled(line, "$muted") for line in textwrap.wrap(plain_text(sentence, 400), max(10, width))]
+        return [Content.styled(line, "$muted") for line in wrap(plain_text(sentence, 400), max(10, width))]
 
     def content_lines(self) -> list[Content]:
         width, height = self.content_size

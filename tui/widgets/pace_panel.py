@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from textual.content import Content
+from trainwiz.core.language import mark, tr
 from trainwiz.core.moments import moment_words
+from trainwiz.tui.cells import pad
 from trainwiz.tui.figures import gib
 from trainwiz.tui.theme import Marks
-from trainwiz.tui.widgets.meters import join_fitting
+from trainwiz.tui.widgets.meters import LABEL_WIDTH, join_fitting
 from trainwiz.tui.widgets.monitor_panel import MonitorPanel
 from trainwiz.tui.widgets.unknown import pace_reason
 
@@ -22,7 +24,7 @@ GAP = 3
 
 
 class PacePanel(MonitorPanel):
-    help_text = (
+    help_text = mark(
         "How fast the run goes. Real tokens carry text; padded ones count the filling of short rows too. Data wait "
         "is the share of a step in which the device waits for the next batch. Then the planned range of a step and "
         "the planned memory stand against what was measured, and what one step trains on."
@@ -45,13 +47,16 @@ def token_parts(snapshot: Snapshot) -> list[Content]:
         return [Content.styled(pace_reason(snapshot), "$muted")]
     parts = []
     if pace.real_tokens_per_s is not None:
-        parts.append(Content.assemble(("real ", "$muted"), f"{pace.real_tokens_per_s:,.0f} tokens/s"))
+        parts.append(
+            Content.assemble((tr("real") + " ", "$muted"), tr("{n} tokens/s", n=f"{pace.real_tokens_per_s:,.0f}"))
+        )
     if pace.tokens_per_s is not None:
-        unit = " tokens/s" if pace.real_tokens_per_s is None else ""
-        parts.append(Content.assemble(("padded ", "$muted"), f"{pace.tokens_per_s:,.0f}{unit}"))
+        number = f"{pace.tokens_per_s:,.0f}"
+        words = number if pace.real_tokens_per_s is not None else tr("{n} tokens/s", n=number)
+        parts.append(Content.assemble((tr("padded") + " ", "$muted"), words))
     if pace.data_wait is not None:
         style = "$warning" if pace.data_wait > MUCH_WAIT else "$foreground"
-        parts.append(Content.assemble(("data wait ", "$muted"), (f"{pace.data_wait * 100:.0f} %", style)))
+        parts.append(Content.assemble((tr("data wait") + " ", "$muted"), (f"{pace.data_wait * 100:.0f} %", style)))
     return parts
 
 
@@ -60,12 +65,13 @@ def step_parts(snapshot: Snapshot, marks: Marks) -> list[Content]:
     parts = []
     low, high = planned.step_low_s, planned.step_high_s
     if low is not None and high is not None:
-        first, second = step_seconds(low), step_seconds(high)
-        range_ = first if first == second else f"{first} to {second}"
-        parts.append(Content.assemble(("planned ", "$muted"), f"{range_} s a step"))
+        parts.append(
+            Content.assemble((tr("planned") + " ", "$muted"), tr("{seconds} s a step", seconds=_range(low, high)))
+        )
     if measured is not None:
-        unit = "" if parts else " s a step"
-        parts.append(Content.assemble(("measured ", "$muted"), f"{step_seconds(measured)}{unit}"))
+        seconds = step_seconds(measured)
+        words = seconds if parts else tr("{seconds} s a step", seconds=seconds)
+        parts.append(Content.assemble((tr("measured") + " ", "$muted"), words))
     return [*parts, *_step_verdict(snapshot, marks)]
 
 
@@ -74,10 +80,10 @@ def short_step_parts(snapshot: Snapshot, marks: Marks) -> list[Content]:
     planned, measured = snapshot.planned, snapshot.pace.step_s
     parts = []
     if measured is not None:
-        parts.append(Content.assemble(("step ", "$muted"), f"{step_seconds(measured)} s"))
+        parts.append(Content.assemble((tr("step") + " ", "$muted"), f"{step_seconds(measured)} s"))
     if planned.step_low_s is not None and planned.step_high_s is not None:
-        range_ = f"{step_seconds(planned.step_low_s)} to {step_seconds(planned.step_high_s)}"
-        parts.append(Content.assemble(("planned ", "$muted"), range_))
+        range_ = _range(planned.step_low_s, planned.step_high_s)
+        parts.append(Content.assemble((tr("planned") + " ", "$muted"), range_))
     return [*parts, *_step_verdict(snapshot, marks)]
 
 
@@ -87,14 +93,14 @@ def memory_parts(snapshot: Snapshot, marks: Marks) -> list[Content]:
     if planned.memory_bytes is None or measured is None:
         return []
     parts = [
-        Content.assemble(("memory planned ", "$muted"), f"{gib(planned.memory_bytes)} GiB"),
-        Content.assemble(("measured ", "$muted"), gib(measured)),
+        Content.assemble((tr("memory planned") + " ", "$muted"), f"{gib(planned.memory_bytes)} GiB"),
+        Content.assemble((tr("measured") + " ", "$muted"), gib(measured)),
     ]
     # Where one speaks of it as advice too, both have one judgement: that of the advice.
     above = any(advice.code == "memory_above_plan" for advice in snapshot.advice)
     judged = above or any(advice.code.startswith("memory_") for advice in snapshot.advice)
     if above:
-        parts.append(Content.styled(f"{marks.tight} more", "$warning"))
+        parts.append(Content.styled(f"{marks.tight} {tr('more')}", "$warning"))
     elif judged:
         parts.append(Content.styled(marks.ok, "$success"))
     return parts
@@ -105,9 +111,11 @@ def batch_parts(snapshot: Snapshot) -> list[Content]:
     planned = snapshot.planned
     parts = []
     if planned.effective_samples:
-        parts.append(Content.assemble(("a step ", "$muted"), f"{planned.effective_samples:,} sequences"))
+        parts.append(
+            Content.assemble((tr("a step") + " ", "$muted"), tr("{n} sequences", n=f"{planned.effective_samples:,}"))
+        )
     if planned.effective_tokens:
-        parts.append(Content(f"{planned.effective_tokens:,} tokens"))
+        parts.append(Content(tr("{n} tokens", n=f"{planned.effective_tokens:,}")))
     return parts
 
 
@@ -115,14 +123,16 @@ def since_lines(snapshot: Snapshot) -> list[Content]:
     """When it began and, where that is known, when it is over."""
     lines = []
     if snapshot.started_s is not None:
-        lines.append(Content.assemble(("began    ", "$muted"), moment_words(snapshot.started_s)))
+        lines.append(Content.assemble((_label(tr("began")), "$muted"), moment_words(snapshot.started_s)))
     if snapshot.ended_s is not None and snapshot.ending is not None:
-        lines.append(Content.assemble(("ended    ", "$muted"), moment_words(snapshot.ended_s)))
+        lines.append(Content.assemble((_label(tr("ended")), "$muted"), moment_words(snapshot.ended_s)))
     elif snapshot.eta_s is not None and snapshot.eta_s < FAR_S:
-        lines.append(Content.assemble(("finishes ", "$muted"), moment_words(snapshot.time_s + snapshot.eta_s)))
+        lines.append(
+            Content.assemble((_label(tr("finishes")), "$muted"), moment_words(snapshot.time_s + snapshot.eta_s))
+        )
     if snapshot.pace.wall_step_s is not None:
-        words = f"{step_seconds(snapshot.pace.wall_step_s)} s a step with evaluations and saving"
-        lines.append(Content.assemble(("by clock ", "$muted"), words))
+        words = tr("{seconds} s a step with evaluations and saving", seconds=step_seconds(snapshot.pace.wall_step_s))
+        lines.append(Content.assemble((_label(tr("by clock")), "$muted"), words))
     return lines
 
 
@@ -131,10 +141,19 @@ def _step_verdict(snapshot: Snapshot, marks: Marks) -> list[Content]:
     if measured is None or low is None or high is None:
         return []
     if measured > high * 1.1:
-        return [Content.styled(f"{marks.tight} slower", "$warning")]
+        return [Content.styled(f"{marks.tight} {tr('slower')}", "$warning")]
     if measured < low * 0.9:
-        return [Content.styled(f"{marks.ok} faster", "$success")]
+        return [Content.styled(f"{marks.ok} {tr('faster')}", "$success")]
     return [Content.styled(marks.ok, "$success")]
+
+
+def _label(text: str) -> str:
+    return pad(text, LABEL_WIDTH)
+
+
+def _range(low: float, high: float) -> str:
+    first, second = step_seconds(low), step_seconds(high)
+    return first if first == second else tr("{low} to {high}", low=first, high=second)
 
 
 def step_seconds(seconds: float) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Iterator
 
+from trainwiz.core.language import tr, trn
 from trainwiz.core.telemetry.series import Curve
+from trainwiz.tui.cells import cells, pad
 from trainwiz.tui.widgets.axes import Scale, linear_ticks, tick_labels, ticks_of
 from trainwiz.tui.widgets.canvas import DotCanvas, Glyphs
+from trainwiz.tui.wrapping import wrap
 
 Row = list[tuple[str, str]]
 """Runs of (text, role); roles: raw, line, point, bad, label, legend, cursor."""
@@ -84,16 +86,22 @@ def step_labels(first: float, last: float, columns: int) -> str:
 def draw_legend(canvas: DotCanvas, points_name: str | None) -> None:
     """What dots, line and marks are, where it covers nothing."""
     glyphs = canvas.glyphs
-    parts = [("raw ", "legend"), (glyphs.raw_sample, "raw"), ("  smoothed ", "legend"), (glyphs.line_sample, "line")]
+    raw, smoothed = tr("raw"), tr("smoothed")
+    parts = [
+        (f"{raw} ", "legend"),
+        (glyphs.raw_sample, "raw"),
+        (f"  {smoothed} ", "legend"),
+        (glyphs.line_sample, "line"),
+    ]
     if points_name is not None:
         parts += [(f"  {points_name} ", "legend"), (glyphs.point, "point")]
-    length = sum(len(text) for text, _ in parts)
+    length = sum(cells(text) for text, _ in parts)
     for row in (0, 1, 2, canvas.rows - 1, canvas.rows - 2):
         column = canvas.columns - length - 1
         if canvas.is_free(column - 2, row, length + 2):
             for text, role in parts:
                 canvas.text(column, row, text, role)
-                column += len(text)
+                column += cells(text)
             return
 
 
@@ -118,25 +126,31 @@ def draw_gaps(canvas: DotCanvas, gaps: dict[int, tuple[float, int]], line_rows: 
         canvas.text(column, line_rows.get(column, middle), glyphs.bad, "bad")
     column, (step, _) = next(iter(gaps.items()))
     others = sum(count for _, count in gaps.values()) - 1
-    label = f"{glyphs.bad} NaN at {step:,.0f}" + (f" and {others:,} more" if others else "")
+    words = tr("NaN at {step}", step=f"{step:,.0f}")
+    if others:
+        words = trn(
+            "NaN at {step} and {n} more", "NaN at {step} and {n} more", others, n=f"{others:,}", step=f"{step:,.0f}"
+        )
+    label = f"{glyphs.bad} {words}"
+    length = cells(label)
     height = line_rows.get(column, middle)
     for distance in range(1, canvas.rows):
         for row in (height + distance, height - distance):
-            for start in (column, column - len(label) + 1):
-                if canvas.is_free(start - 1, row, len(label) + 2) or (
-                    start == 0 and canvas.is_free(start, row, len(label) + 1)
+            for start in (column, column - length + 1):
+                if canvas.is_free(start - 1, row, length + 2) or (
+                    start == 0 and canvas.is_free(start, row, length + 1)
                 ):
                     canvas.text(start, row, label, "bad")
                     return
     row = 0 if height > canvas.rows // 2 else canvas.rows - 1
-    canvas.text(min(column, max(0, canvas.columns - len(label))), row, label, "bad")
+    canvas.text(min(column, max(0, canvas.columns - length)), row, label, "bad")
 
 
 def note_rows(text: str, width: int, height: int) -> list[Row]:
     """A sentence in the middle of the room where a plot would be."""
     rows: list[Row] = [[(" " * width, "label")] for _ in range(height)]
     if height > 0 and width > 0:
-        lines = textwrap.wrap(text, width)[:height]
+        lines = wrap(text, width)[:height]
         for row, line in enumerate(lines, start=(height - len(lines)) // 2):
-            rows[row] = [(line.center(width), "label")]
+            rows[row] = [(pad(" " * ((width - cells(line)) // 2) + line, width), "label")]
     return rows

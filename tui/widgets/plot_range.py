@@ -5,15 +5,17 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from trainwiz.core.language import mark, tr
+
 ZOOM_SHARES = (1.0, 0.2, 0.04)
 NARROWEST = 1e-6
 """Share of all steps below which a range is not narrowed further."""
-HOW_TO_TYPE = "Type two steps as 400-900, or 400- for the rest, or last 500, or all."
+HOW_TO_TYPE = mark("Type two steps as 400-900, or 400- for the rest, or last 500, or all.")
 
 _SIZES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9}
 _NUMBER = r"(\d[\d,_']*(?:\.\d+)?)\s*([kmg]?)"
-_SPAN = re.compile(rf"(?:{_NUMBER})?\s*(?:-|–|\.\.|:|to|\s)\s*(?:{_NUMBER})?$")
-_LAST = re.compile(rf"last\s+{_NUMBER}\s*(%?)(?:\s*steps?)?$")
+_SPAN = re.compile(rf"(?:{_NUMBER})?\s*(?:-|–|\.\.|:|to|到|至|\s)\s*(?:{_NUMBER})?$")
+_LAST = re.compile(rf"(?:last\s+|最后\s*){_NUMBER}\s*(%?)(?:\s*(?:steps?|步))?$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +40,16 @@ class StepRange:
     def words(self) -> str:
         """What stands in the title; empty where all steps are shown."""
         if self.first is not None and self.last is not None:
-            return f"steps {self.first:,.0f} to {self.last:,.0f}"
+            return tr("steps {first} to {last}", first=f"{self.first:,.0f}", last=f"{self.last:,.0f}")
         if self.first is not None:
-            return f"from step {self.first:,.0f}"
+            return tr("from step {step}", step=f"{self.first:,.0f}")
         if self.last is not None:
-            return f"to step {self.last:,.0f}"
+            return tr("to step {step}", step=f"{self.last:,.0f}")
         if self.length is not None:
-            return f"last {self.length:,.0f} steps"
-        return {1.0: "", 0.2: "last fifth"}.get(self.share, f"last {self.share * 100:g} %")
+            return tr("last {n} steps", n=f"{self.length:,.0f}")
+        if self.share in (1.0, 0.2):
+            return "" if self.share == 1 else tr("last fifth")
+        return tr("last {share}", share=f"{self.share * 100:g} %")
 
     def next_zoom(self) -> StepRange:
         """All steps, the last fifth, the last 4 %, all again."""
@@ -89,28 +93,32 @@ class StepRange:
 def parse_range(text: str, low: float, high: float) -> StepRange:
     """The range that a user typed for a run with steps `low` to `high`. ValueError with one sentence."""
     typed = text.strip().lower()
-    if typed in {"", "all", "-"}:
+    if typed in {"", "all", "-", "全部"}:
         return StepRange()
     if found := _LAST.match(typed):
         number, size, percent = found.groups()
         value = _value(number, size)
         if value <= 0:
-            raise ValueError("A range holds at least one step.")
+            raise ValueError(tr("A range holds at least one step."))
         if percent:
             return StepRange(share=min(1.0, value / 100))
         return StepRange(length=value)
     if not (found := _SPAN.match(typed)):
-        raise ValueError(HOW_TO_TYPE)
+        raise ValueError(tr(HOW_TO_TYPE))
     start, start_size, end, end_size = found.groups()
     first = None if start is None else _value(start, start_size)
     last = None if end is None else _value(end, end_size)
     if first is not None and first >= (high if last is None else last):
-        known = f"; the run has steps {low:,.0f} to {high:,.0f}" if last is None else ""
-        raise ValueError(f"The first step of a range lies before its last one{known}.")
+        if last is not None:
+            raise ValueError(tr("The first step of a range lies before its last one."))
+        known = {"low": f"{low:,.0f}", "high": f"{high:,.0f}"}
+        raise ValueError(
+            tr("The first step of a range lies before its last one; the run has steps {low} to {high}.", **known)
+        )
     if last is not None and last <= low:
-        raise ValueError(f"There is nothing before step {low:,.0f}.")
+        raise ValueError(tr("There is nothing before step {step}.", step=f"{low:,.0f}"))
     if first is not None and first > high:
-        raise ValueError(f"There is nothing after step {high:,.0f} yet.")
+        raise ValueError(tr("There is nothing after step {step} yet.", step=f"{high:,.0f}"))
     return StepRange(first, last)
 
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import textwrap
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from textual.content import Content
+from trainwiz.core.language import mark, tr
 from trainwiz.core.moments import moment_words
 from trainwiz.core.plain import plain_text
+from trainwiz.core.run.status import STATUS_WORDS
+from trainwiz.tui.cells import cells, pad
 from trainwiz.tui.figures import duration, epochs
 from trainwiz.tui.keys import KEYS
 from trainwiz.tui.theme import UNICODE_MARKS, Marks
 from trainwiz.tui.widgets.meters import thin_bar
 from trainwiz.tui.widgets.pace_panel import step_seconds
 from trainwiz.tui.widgets.repaint import LinedWidget
+from trainwiz.tui.wrapping import wrap
 
 if TYPE_CHECKING:
     from trainwiz.core.telemetry.snapshot import Snapshot
@@ -30,11 +33,18 @@ STATUS_STYLES = {
     "stopped": "$warning",
     "lost": "$error",
 }
+WORDS: dict[str, str] = {**STATUS_WORDS, "quiet": mark("quiet")}
 RESUME = "trainwiz runs resume"
 RESUME_KEY = next(row.shown_key for row in KEYS if row.needs == "resume")
 SHORTEST_NAME = 4
+NEXT_WIDTH = 6
 ROOMY = 96
 SOON_S = 20 * 3600.0
+
+
+def status_word(status: str) -> str:
+    """The status in the language of the reader."""
+    return tr(WORDS.get(status, status))
 
 
 def status_mark(status: str, marks: Marks) -> str:
@@ -52,9 +62,9 @@ def status_mark(status: str, marks: Marks) -> str:
 
 
 SOURCE_WORDS = {
-    "trainer": "output of a Trainer",
-    "tensorboard": "TensorBoard events",
-    "process": "process",
+    "trainer": mark("output of a Trainer"),
+    "tensorboard": mark("TensorBoard events"),
+    "process": mark("process"),
 }
 
 
@@ -104,7 +114,8 @@ class RunHeader(LinedWidget):
     def _first_line(self, snapshot: Snapshot, width: int) -> Content:
         dot = self.marks.dot
         status = Content.styled(
-            f"{status_mark(snapshot.status, self.marks)} {snapshot.status}", STATUS_STYLES.get(snapshot.status, "")
+            f"{status_mark(snapshot.status, self.marks)} {status_word(snapshot.status)}",
+            STATUS_STYLES.get(snapshot.status, ""),
         )
         facts = [status, *(Content(text) for text in self._facts(snapshot))]
         brand = Content.styled(f"trainwiz {dot} ", "$muted")
@@ -126,20 +137,18 @@ class RunHeader(LinedWidget):
     def _facts(self, snapshot: Snapshot) -> list[str]:
         facts = []
         if snapshot.step is not None:
-            of = f" of {snapshot.max_steps:,}" if snapshot.max_steps else ""
-            facts.append(f"step {snapshot.step:,}{of}")
+            step = f"{snapshot.step:,}"
+            if snapshot.max_steps:
+                facts.append(tr("step {step} of {steps}", step=step, steps=f"{snapshot.max_steps:,}"))
+            else:
+                facts.append(tr("step {step}", step=step))
             if snapshot.epoch is not None:
-                facts.append(f"epoch {epochs(snapshot.epoch)}")
+                facts.append(tr("epoch {epoch}", epoch=epochs(snapshot.epoch)))
         if snapshot.eta_s is not None and snapshot.ending is None and snapshot.status != "stopping":
-            facts.append(f"finishes in {duration(snapshot.eta_s)}{self._at(snapshot)}")
+            facts.append(_finish_words(snapshot.eta_s, snapshot.time_s))
         elif snapshot.started_s is not None and snapshot.ended_s is not None:
-            facts.append(f"took {duration(max(0.0, snapshot.ended_s - snapshot.started_s))}")
+            facts.append(tr("took {time}", time=duration(max(0.0, snapshot.ended_s - snapshot.started_s))))
         return facts
-
-    def _at(self, snapshot: Snapshot) -> str:
-        if snapshot.eta_s is None or not 120 <= snapshot.eta_s < SOON_S:
-            return ""
-        return f", at {moment_words(snapshot.time_s + snapshot.eta_s, '%H:%M')}"
 
     def _progress(self, snapshot: Snapshot, width: int) -> Content:
         share = snapshot.step / snapshot.max_steps if snapshot.step is not None and snapshot.max_steps else 0.0
@@ -147,13 +156,13 @@ class RunHeader(LinedWidget):
         if snapshot.step is not None and snapshot.max_steps:
             words.append(f"{min(1.0, share) * 100:.{1 if share < 0.1 else 0}f} %")
         if snapshot.pace.step_s is not None:
-            words.append(f"{step_seconds(snapshot.pace.step_s)} s a step")
+            words.append(tr("{seconds} s a step", seconds=step_seconds(snapshot.pace.step_s)))
         if snapshot.behind:
-            words.insert(0, "still reading")
-        while words and len(f" {self.marks.dot} ".join(words)) > width - SHORTEST_NAME:
+            words.insert(0, tr("still reading"))
+        while words and cells(f" {self.marks.dot} ".join(words)) > width - SHORTEST_NAME:
             words.pop()
         text = f" {self.marks.dot} ".join(words)
-        room = max(0, width - len(text) - (2 if text else 0))
+        room = max(0, width - cells(text) - (2 if text else 0))
         style = STATUS_STYLES.get(snapshot.status, "$accent")
         return Content.assemble(thin_bar(share, room, self.marks, style), "  " if text else "", (text, "$muted"))
 
@@ -161,17 +170,22 @@ class RunHeader(LinedWidget):
         ending = snapshot.ending
         if ending is None:
             return []
-        lines = [
-            Content(line) for line in textwrap.wrap(plain_text(ending.text, 600), width)[: 3 if width >= ROOMY else 2]
-        ]
+        lines = [Content(line) for line in wrap(plain_text(ending.text, 600), width)[: 3 if width >= ROOMY else 2]]
         if ending.remedy:
             text = plain_text(ending.remedy, 300)
             if "resume" in snapshot.actions and RESUME in text and not self.readonly:
-                text += f"   or press {RESUME_KEY}"
-            first, *rest = textwrap.wrap(text, max(10, width - 6)) or [""]
-            lines.append(Content.assemble(("next  ", "$muted"), (first, "$accent")))
-            lines += [Content.styled(f"      {line}", "$accent") for line in rest[:1]]
+                text = tr("{remedy}   or press {key}", remedy=text, key=RESUME_KEY)
+            first, *rest = wrap(text, max(10, width - NEXT_WIDTH)) or [""]
+            lines.append(Content.assemble((pad(tr("next"), NEXT_WIDTH), "$muted"), (first, "$accent")))
+            lines += [Content.styled(" " * NEXT_WIDTH + line, "$accent") for line in rest[:1]]
         return lines
+
+
+def _finish_words(eta_s: float, time_s: float) -> str:
+    time = duration(eta_s)
+    if not 120 <= eta_s < SOON_S:
+        return tr("finishes in {time}", time=time)
+    return tr("finishes in {time}, at {clock}", time=time, clock=moment_words(time_s + eta_s, "%H:%M"))
 
 
 def origin_words(snapshot: Snapshot, marks: Marks) -> str:
@@ -179,11 +193,11 @@ def origin_words(snapshot: Snapshot, marks: Marks) -> str:
     words = []
     if snapshot.replayed_s is not None:
         speed = snapshot.replay_speed
-        pace = "paused" if speed == 0 else f"{speed:g} times as fast" if speed else ""
+        pace = tr("paused") if speed == 0 else tr("{n} times as fast", n=f"{speed:g}") if speed else ""
         at = moment_words(snapshot.replayed_s, "%Y-%m-%d %H:%M:%S")
-        words += [f"replay of {at}", pace]
+        words += [tr("replay of {time}", time=at), pace]
     if snapshot.source in SOURCE_WORDS:
-        words.append(SOURCE_WORDS[snapshot.source])
+        words.append(tr(SOURCE_WORDS[snapshot.source]))
         words.append(_read_from(snapshot))
         words.append(plain_text(snapshot.command or "", 200))
     return f" {marks.dot} ".join(word for word in words if word)
@@ -196,5 +210,6 @@ def _read_from(snapshot: Snapshot) -> str:
     first, *rest = snapshot.read_from
     folder = snapshot.path.rstrip("/") + "/"
     name = PurePath(first).name if first == snapshot.path else first.removeprefix(folder)
-    files = f"{len(snapshot.read_from)} files, first " if rest else ""
-    return f"read from {files}{plain_text(name, 120)}"
+    if rest:
+        return tr("read from {n} files, first {name}", n=len(snapshot.read_from), name=plain_text(name, 120))
+    return tr("read from {name}", name=plain_text(name, 120))
