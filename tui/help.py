@@ -63,7 +63,8 @@ BENCH_OPTIONS = tuple(
 SAVE_OPTIONS = tuple(
     option
     for option in PLAN_OPTIONS
-    if (option.group in ("what", "how", "where") and option.flag != "--profile") or option.flag == "--json"
+    if (option.group in ("what", "how", "where") and option.flag != "--profile")
+    or option.flag in ("--json", "--debug", "--lang")
 )
 
 

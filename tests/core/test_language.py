@@ -1,0 +1,193 @@
+"""The language: who chooses it, what a broken catalogue does, and that children speak it too."""
+
+from __future__ import annotations
+
+import gettext
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from trainwiz.core import language
+from trainwiz.core.language import CATALOGUE, LANGUAGE_VARIABLE, chosen_language, mark, tr, trn, use_language
+
+
+@pytest.fixture(autouse=True)
+def _english_again(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv(LANGUAGE_VARIABLE, "en")
+    yield
+    use_language("en")
+
+
+@pytest.mark.parametrize(
+    ("option", "environment", "expected"),
+    [
+        (None, {}, "en"),
+        ("zh", {}, "zh"),
+        ("en", {"LANG": "zh_CN.UTF-8"}, "en"),
+        ("zh", {LANGUAGE_VARIABLE: "en"}, "zh"),
+        (None, {LANGUAGE_VARIABLE: "zh", "LC_ALL": "en_US.UTF-8"}, "zh"),
+        (None, {LANGUAGE_VARIABLE: "en", "LANG": "zh_CN.UTF-8"}, "en"),
+        (None, {"LC_ALL": "zh_TW.UTF-8", "LANG": "en_US.UTF-8"}, "zh"),
+        (None, {"LC_ALL": "C", "LANG": "zh_CN.UTF-8"}, "en"),
+        (None, {"LC_ALL": "", "LC_MESSAGES": "zh_CN", "LANG": "de_DE"}, "zh"),
+        (None, {"LANG": "zh"}, "zh"),
+        (None, {"LANG": "zh-Hans"}, "zh"),
+        (None, {"LANG": "zha_XX"}, "en"),
+        (None, {"LANG": "C.UTF-8"}, "en"),
+        (None, {"LANG": "de_DE.UTF-8"}, "en"),
+        (None, {"LANG": "\udc80\x00_.@"}, "en"),
+    ],
+)
+def test_who_chooses(option: str | None, environment: dict[str, str], expected: str) -> None:
+    assert chosen_language(option, environment) == expected
+
+
+def test_english_is_the_text_in_the_code() -> None:
+    assert use_language("en") == ""
+    assert tr("The plan takes {time}.", time="3 s") == "The plan takes 3 s."
+    assert tr("braces {stay} without values") == "braces {stay} without values"
+    assert (trn("{n} row", "{n} rows", 1), trn("{n} row", "{n} rows", 2)) == ("1 row", "2 rows")
+    assert trn("{n} row", "{n} rows", 2000, n="2,000") == "2,000 rows"
+    assert mark("Peak learning rate") == "Peak learning rate"
+
+
+def test_chinese() -> None:
+    assert use_language("zh") == ""
+    assert language.language() == "zh"
+    assert os.environ[LANGUAGE_VARIABLE] == "zh"
+    assert tr("{amount} of {whole}", amount="1", whole="2") == "1 / 2"
+    assert trn("{n} checkpoint", "{n} checkpoints", 1) == trn("{n} checkpoint", "{n} checkpoints", 3).replace("3", "1")
+    assert tr("") == "", "the empty message is the header of the catalogue"
+    assert tr("A text that nobody translated.") == "A text that nobody translated."
+
+
+def whole() -> bytes:
+    return (CATALOGUE / "zh" / "LC_MESSAGES" / "trainwiz.mo").read_bytes()
+
+
+BROKEN = {
+    "empty": lambda: b"",
+    "no catalogue": lambda: b"this is a text and no catalogue at all",
+    "three bytes": lambda: whole()[:3],
+    "half a header": lambda: whole()[:20],
+    "half": lambda: whole()[: len(whole()) // 2],
+    "tables cut": lambda: whole()[:100],
+    "no UTF-8": lambda: whole().replace("损失".encode(), b"\xff\xfe\xff\xfe\xff\xff"),
+    "wild offsets": lambda: whole()[:12] + b"\xff" * 16 + whole()[28:],
+}
+
+
+@pytest.mark.parametrize("content", BROKEN.values(), ids=BROKEN)
+def test_a_broken_catalogue_is_a_sentence(content, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / "zh" / "LC_MESSAGES"
+    place.mkdir(parents=True)
+    (place / "trainwiz.mo").write_bytes(content())
+    monkeypatch.setattr(language, "CATALOGUE", tmp_path)
+    problem = use_language("zh")
+    assert problem.startswith("The texts in zh cannot be read (") and problem.endswith("install trainwiz again.")
+    assert "\n" not in problem
+    assert language.language() == os.environ[LANGUAGE_VARIABLE] == "en"
+    assert tr("{amount} of {whole}", amount="1", whole="2") == "1 of 2"
+
+
+def test_a_missing_catalogue_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(language, "CATALOGUE", tmp_path)
+    assert "cannot be read" in use_language("zh")
+    assert language.language() == "en"
+
+
+class Wrong(gettext.NullTranslations):
+    """A catalogue whose translations ask for other values."""
+
+    def gettext(self, message: str) -> str:
+        return "{nobody} {} {0} {amount.wrong}"
+
+    def ngettext(self, msgid1: str, msgid2: str, n: int) -> str:
+        return "{unclosed"
+
+
+def test_a_translation_with_wrong_braces_leaves_the_english(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(language, "_catalogue", Wrong())
+    assert tr("{amount} left", amount=3) == "3 left"
+    assert trn("{n} row", "{n} rows", 4) == "4 rows"
+
+
+def test_a_text_of_the_user_with_braces_stays_text() -> None:
+    use_language("zh")
+    assert tr("Removed {what}.", what="{run} {0} {x!r}").count("{run} {0} {x!r}") == 1
+
+
+def test_a_child_process_speaks_like_its_parent() -> None:
+    use_language("zh")
+    code = "from trainwiz.core.language import tr; print(tr('not a number'))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, encoding="utf-8")
+    assert done.stdout.strip() == "不是数值", done.stderr
+
+
+def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    variables = {key: value for key, value in os.environ.items() if key not in (LANGUAGE_VARIABLE, "LC_ALL", "LANG")}
+    return subprocess.run(
+        [sys.executable, "-m", "trainwiz.tui.cli", *arguments],
+        env={**variables, "PYTHONUTF8": "1", **environment},
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=60,
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment"),
+    [
+        (("--lang", "zh", "--help"), {}),
+        (("--help", "--lang=zh"), {"LANG": "en_US.UTF-8"}),
+        (("--help",), {"LANG": "zh_CN.UTF-8"}),
+        (("--help",), {LANGUAGE_VARIABLE: "zh"}),
+        (("--lang", "en", "--help", "--lang", "zh"), {}),
+    ],
+)
+def test_the_command_in_chinese(arguments: tuple[str, ...], environment: dict[str, str]) -> None:
+    done = command(*arguments, **environment)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("用法：trainwiz")
+
+
+@pytest.mark.parametrize(
+    "name", ["runs", "runs list", "monitor", "profiles", "profiles save", "doctor", "bench", "plan"]
+)
+def test_every_command_takes_a_language(name: str) -> None:
+    done = command(*name.split(), "--help", "--lang", "zh")
+    assert done.returncode == 0 and done.stdout.startswith("用法："), done.stderr
+    assert "--lang" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--lang", "de"), "--lang: there is no 'de', choose en or zh."),
+        (("runs", "list", "--lang=klingon"), "there is no 'klingon'"),
+        (("plan", "--lang"), "--lang: name a language"),
+        (("--lang", "--yes"), "--lang: name a language"),
+        (("--lang", "\x1b[31mzh"), "there is no"),
+    ],
+)
+def test_a_wrong_language_is_a_sentence(arguments: tuple[str, ...], words: str) -> None:
+    done = command(*arguments)
+    assert done.returncode == 2
+    assert words in done.stderr and "\x1b" not in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_without_a_catalogue_the_command_works(tmp_path: Path) -> None:
+    """As where an installation lost the file: one sentence on stderr, and English."""
+    package = tmp_path / "trainwiz"
+    shutil.copytree(CATALOGUE.parent, package / "core", ignore=shutil.ignore_patterns("__pycache__", "*.mo"))
+    shutil.copytree(CATALOGUE.parent.parent / "tui", package / "tui", ignore=shutil.ignore_patterns("__pycache__"))
+    done = command("--lang", "zh", "--help", PYTHONPATH=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Usage: trainwiz")
+    assert "The texts in zh cannot be read" in done.stderr and len(done.stderr.strip().splitlines()) == 1
