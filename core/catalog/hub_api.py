@@ -63,3 +63,10 @@ def sizes_of(document: Mapping[str, Any]) -> dict[str, int]:
 def is_closed(document: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> bool:
     """Whether its files are for accounts that accepted a licence, and there is no account here."""
     return bool(document.get("gated")) and hub_token(environment) is None
+
+
+def license_of(document: Mapping[str, Any]) -> str | None:
+    """The licence that its tags name ("license:mit"); None where none does."""
+    tags = document.get("tags")
+    names = [tag for tag in tags if isinstance(tag, str)] if isinstance(tags, list) else []
+    return next((tag.removeprefix("license:") for tag in names if tag.startswith("license:")), None)

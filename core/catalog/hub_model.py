@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from trainwiz.core.catalog.hub_api import REFUSED, ask, is_closed, sizes_of
+from trainwiz.core.catalog.hub_api import REFUSED, ask, is_closed, license_of, sizes_of
 from trainwiz.core.catalog.hub_cache import is_hub_id
 
 SAFETENSORS = re.compile(r"model(-\d+-of-\d+)?\.safetensors")
@@ -35,6 +35,8 @@ class HubModel:
     """File -> bytes; 0 where the hub does not say."""
     closed: bool = False
     """Its files are for accounts that accepted a licence, and there is no account here."""
+    license: str | None = None
+    """As its tags name it."""
 
     def files(self, pattern: re.Pattern[str]) -> dict[str, int]:
         """Files whose name matches, with their bytes."""
@@ -52,7 +54,7 @@ def ask_hub(hub_id: str) -> HubModel:
     status, document = ask(f"/api/models/{hub_id}?blobs=true")
     if document is None:
         return HubModel("unknown" if status in REFUSED else "offline")
-    return HubModel("there", sizes_of(document), is_closed(document))
+    return HubModel("there", sizes_of(document), is_closed(document), license_of(document))
 
 
 def fetch_config(hub_id: str) -> dict[str, Any] | None:

@@ -22,6 +22,8 @@ class ModelSpec:
     hub_id: str | None = None
     gated: bool = False
     """The hub hands its files out only to accounts that accepted a licence."""
+    license: str | None = None
+    """The name of its licence as its page on the hub has it; None where the catalogue does not know."""
     tokenizer: str | None = None
     """ "esm" for the built-in protein alphabet, else a hub id or folder; None: comes with `path` or is trained on the data."""
     smallest_sibling: str | None = None

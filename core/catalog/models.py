@@ -38,6 +38,7 @@ def load_models() -> Mapping[str, ModelSpec]:
                 description=entry["description"],
                 hub_id=entry.get("hub_id"),
                 gated=entry.get("gated", False),
+                license=entry.get("license"),
                 tokenizer=entry.get("tokenizer"),
                 smallest_sibling=entry.get("smallest_sibling"),
             )

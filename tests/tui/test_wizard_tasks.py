@@ -159,7 +159,7 @@ async def test_several_gpus_can_be_chosen_where_there_are_several():
     async with app.run_test(size=WIDE) as pilot:
         await settled(pilot)
         row = await to_field(pilot, "gpus")
-        assert row.view.value == "all"
+        assert row.view.value == "all 2"
         await type_into(pilot, "1")
         await go(pilot, "enter")
         assert app.screen.state.request.overrides == {"engine.gpus": ["1"]}

@@ -33,6 +33,8 @@ ATTRIBUTES: Mapping[str, str] = {
     "capability": "capability",
 }
 """Key of a field, as findings name it -> attribute of PlanRequest."""
+MOST_NAMED = 4
+"""Where more GPUs are chosen, their number stands for them."""
 OF_ONE_CARD = ("gpu", *FIGURES)
 
 
@@ -221,7 +223,7 @@ def with_gpus(request: PlanRequest, names: Sequence[str] | None) -> PlanRequest:
 
 
 def gpus_words(state: PlanState) -> str:
-    """ "all 8", "GPU 0, 3"; a name that is no GPU of this machine stands as it was asked for."""
+    """ "all 8", "GPUs 0, 3", "7 of 8"; a name that is no GPU of this machine stands as it was asked for."""
     machine = state.reading.machine
     names = asked_gpus(state)
     if names is None:
@@ -230,4 +232,6 @@ def gpus_words(state: PlanState) -> str:
         {name: str(gpu.index) for gpu in machine.gpus for name in (gpu_id(gpu), str(gpu.index))} if machine else {}
     )
     found = [by_name.get(name, name) for name in names]
+    if machine is not None and len(found) > MOST_NAMED:
+        return tr("{n} of {all}", n=len(found), all=len(machine.gpus))
     return trn("GPU {names}", "GPUs {names}", len(found), names=", ".join(found))

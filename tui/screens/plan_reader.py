@@ -9,6 +9,8 @@ from datetime import datetime
 from pathlib import Path
 
 import trainwiz.core.plan.gather as edge
+from trainwiz.core.catalog.model import ModelSpec
+from trainwiz.core.catalog.model_facts import ModelFacts, read_model_facts
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.glance import Glance, glance_at
 from trainwiz.core.errors import TrainwizError
@@ -26,9 +28,10 @@ from trainwiz.core.run.folder import RUN_YAML
 from trainwiz.core.run.names import DEFAULT_ROOT, new_run_folder
 from trainwiz.core.telemetry.gpu_load import GpuLoads, LoadReader
 from trainwiz.tui.screens.plan_data import DataReadings
+from trainwiz.tui.screens.plan_effects import Effect, effect_key, numbered_remedies
 from trainwiz.tui.screens.plan_maker import OwnTracer, PlanMaker, new_tracer
 from trainwiz.tui.screens.plan_offers import card_offers, data_offers, model_offers, profile_offers
-from trainwiz.tui.screens.plan_state import Reading
+from trainwiz.tui.screens.plan_state import Reading, with_changes
 
 
 class PlanReader:
@@ -46,7 +49,10 @@ class PlanReader:
         self._machine = machine
         self._plans = PlanMaker(tier, tracer)
         self._loads = LoadReader()
-        self._gathered: tuple[PlanRequest, edge.Gathered] | None = None
+        self._model_facts: tuple[ModelSpec, ModelFacts] | None = None
+        self._gathered: tuple[PlanRequest, edge.Gathered, Plan] | None = None
+        self._written: tuple[Mapping[str, str], str] = {}, ""
+        """Files and folder of the last plan that was complete."""
         self._profiles: dict[str, Profile | None] = {}
         self._data = DataReadings(lambda config: edge.gather_data(config))
         self._glances: dict[str, Glance | None] = {}
@@ -76,7 +82,7 @@ class PlanReader:
             yield replace(self._base, waits_for=mark("reading profile and model"))
         known = edge.gather_known(request, self._profile(request, here), here)
         self._offer_lists()
-        self._base = replace(self._base, model=known.model)
+        self._base = replace(self._base, model=known.model, model_facts=self._facts(known.model))
         key = _data_key(known.config)
         answer = edge.without_data(known, here) or self._data.known(key)
         if answer is None:
@@ -94,10 +100,12 @@ class PlanReader:
         plan = self._plans.plan(gathered)
         self._base = replace(self._base, data=data, glance=self._glance(known.config), data_findings=findings)
         # The figures first; the files that follow from them take twice as long.
-        yield replace(self._base, plan=plan, read_at=self._clock(), waits_for=mark("writing the files"))
+        files, folder = self._written
+        quick = replace(self._base, plan=plan, files=files, folder=folder, read_at=self._clock())
+        yield replace(quick, waits_for=mark("writing the files"))
         if is_cancelled():
             return
-        self._gathered = request, gathered
+        self._gathered = request, gathered, plan
         yield self._complete(request, plan)
 
     def _glance(self, config: RunConfig) -> Glance | None:
@@ -109,16 +117,17 @@ class PlanReader:
 
     def _complete(self, request: PlanRequest, plan: Plan) -> Reading:
         folder = Path(request.output_dir) if request.output_dir else new_run_folder(DEFAULT_ROOT, plan.config.name)
-        self._base = replace(self._base, files=planned_files(plan, folder), folder=str(folder))
-        return replace(self._base, plan=plan, read_at=self._clock())
+        self._written = planned_files(plan, folder), str(folder)
+        files, place = self._written
+        return replace(self._base, plan=plan, files=files, folder=place, read_at=self._clock())
 
     def improve(
         self, request: PlanRequest, is_cancelled: Callable[[], bool], on_reading: Callable[[Reading], None]
     ) -> None:
         """Better figures for what was read last, each as it comes. Another thread may read meanwhile."""
-        gathered = self._gathered
-        if gathered is None or gathered[0] is not request:
+        if self._gathered is None or self._gathered[0] is not request:
             return
+        _, gathered, plan = self._gathered
 
         def take(plan: Plan) -> None:
             try:
@@ -126,8 +135,36 @@ class PlanReader:
             except TrainwizError as error:
                 reading = replace(self._base, findings=error.findings)
             on_reading(reading)
+            # The remedies may be others than before, and what they bring is known as well as the plan.
+            effects = self._effects(request, plan, is_cancelled)
+            if effects and not is_cancelled():
+                on_reading(replace(reading, effects=effects))
 
-        self._plans.improve(gathered[1], take, is_cancelled)
+        effects = self._effects(request, plan, is_cancelled)
+        if effects and not is_cancelled():
+            on_reading(replace(self._complete(request, plan), effects=effects))
+        self._plans.improve(gathered, take, is_cancelled)
+
+    def _effects(self, request: PlanRequest, plan: Plan, is_cancelled: Callable[[], bool]) -> Mapping[str, Effect]:
+        """What the remedies of a plan bring, as far as they can be planned."""
+        effects: dict[str, Effect] = {}
+        for remedy in numbered_remedies(plan.findings):
+            if is_cancelled():
+                break
+            try:
+                changed = self._planned(with_changes(request, remedy.changes))
+            except (TrainwizError, OSError):
+                continue
+            if changed.model.parameters is not None:
+                effects[effect_key(remedy.changes)] = Effect.of(changed)
+        return effects
+
+    def _planned(self, request: PlanRequest) -> Plan:
+        """The plan of a request by what is known now; data that was not read yet counts as the last that was."""
+        here = self._here(request)
+        known = edge.gather_known(request, self._profile(request, here), here)
+        answer = edge.without_data(known, here) or self._data.known(_data_key(known.config)) or self._last_data
+        return self._plans.plan(edge.with_data(known, *answer))
 
     def loads(self) -> GpuLoads:
         """What the GPUs of this machine do now."""
@@ -168,6 +205,14 @@ class PlanReader:
         if name not in self._profiles:
             self._profiles[name] = edge.gather_profile(request, here)
         return self._profiles[name]
+
+    def _facts(self, model: ModelSpec | None) -> ModelFacts | None:
+        """Of the model on the disk; read once for each model."""
+        if model is None:
+            return None
+        if self._model_facts is None or self._model_facts[0] != model:
+            self._model_facts = model, read_model_facts(model)
+        return self._model_facts[1]
 
     def _offer_lists(self) -> None:
         if not self._base.profiles:

@@ -9,13 +9,15 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from trainwiz.core.findings import Finding
-from trainwiz.core.language import tr
+from trainwiz.core.language import mark, tr
 from trainwiz.core.plan.request import PlanRequest
+from trainwiz.tui.screens.plan_effects import Effect
 from trainwiz.tui.screens.plan_fields import NAME, OUTPUT_DIR, PROFILE, REVIEW, STEPS, FieldSpec
 from trainwiz.tui.screens.plan_machine import is_machine_changed, is_of_the_machine, names_another, with_machine
 
 if TYPE_CHECKING:
     from trainwiz.core.catalog.model import ModelSpec
+    from trainwiz.core.catalog.model_facts import ModelFacts
     from trainwiz.core.data.glance import Glance
     from trainwiz.core.data.summary import DataSummary
     from trainwiz.core.hardware import Machine
@@ -40,6 +42,7 @@ class Reading:
 
     machine: Machine | None = None
     model: ModelSpec | None = None
+    model_facts: ModelFacts | None = None
     data: DataSummary | None = None
     glance: Glance | None = None
     """The first rows as their file has them, also where no summary of it can be made."""
@@ -56,6 +59,8 @@ class Reading:
     """Why there is no plan for the request; empty when there is one."""
     data_findings: tuple[Finding, ...] = ()
     """What is wrong with the data; they name files and lines, not keys."""
+    effects: Mapping[str, Effect] = field(default_factory=lambda: MappingProxyType({}))
+    """What the remedies bring, by `effect_key` of their changes; those that are not planned yet are missing."""
     waits_for: str = ""
     """What is still being read; empty when the reading is complete."""
     read_at: datetime | None = None
@@ -69,7 +74,7 @@ class PlanState:
     request: PlanRequest
     step: int = 0
     reached: int = 0
-    reading: Reading = Reading(waits_for="reading this machine")
+    reading: Reading = Reading(waits_for=mark("reading this machine"))
     updating: bool = True
     slow: bool = False
     """The update takes long enough to be seen: the old values are dimmed."""

@@ -40,7 +40,10 @@ class GpuSource(Protocol):
 class Shown:
     """What the rows are drawn from."""
 
+    read: Machine
+    """As it was probed."""
     machine: Machine
+    """The same, with the names of cards that do not answer any more."""
     gone: tuple[Gpu, ...] = ()
     """Cards that were here when the step was first shown and are not any more."""
     loads: GpuLoads | None = None
@@ -156,11 +159,14 @@ class GpuChoice(StepPart):
     def _take_machine(self, machine: Machine) -> None:
         before = self._shown
         if before is None:
-            self._shown = Shown(machine)
-        elif before.machine is not machine:
-            here = {_key(gpu) for gpu in machine.gpus}
-            gone = tuple(gpu for gpu in (*before.machine.gpus, *before.gone) if _key(gpu) not in here)
-            self._shown = replace(before, machine=machine, gone=gone)
+            self._shown = Shown(machine, machine)
+        elif before.read is not machine:
+            known = (*before.machine.gpus, *before.gone)
+            named = replace(machine, gpus=tuple(_named(gpu, known) for gpu in machine.gpus))
+            here = {_key(gpu) for gpu in named.gpus}
+            self._shown = replace(
+                before, read=machine, machine=named, gone=tuple(gpu for gpu in known if _key(gpu) not in here)
+            )
 
     def _views(self) -> list[RowView]:
         shown, state = self._shown, self._state
@@ -173,7 +179,7 @@ class GpuChoice(StepPart):
                 gpu,
                 loads.of(gpu) if loads is not None else None,
                 is_chosen=is_asked(gpu, names),
-                can_be_chosen=several and gpu.visible,
+                can_be_chosen=several and (gpu.visible or (names is not None and is_asked(gpu, names))),
                 of_several=several,
                 hidden_by=shown.machine.cuda_visible_devices or "",
             )
@@ -255,6 +261,14 @@ class GpuChoice(StepPart):
             self._draw_rows()
         else:
             self.post_message(self.Changed(lambda request: with_gpus(request, names)))
+
+
+def _named(gpu: Gpu, known: tuple[Gpu, ...]) -> Gpu:
+    """A lost card tells neither name nor UUID; what stood in its place before does."""
+    if "gpu" not in gpu.unavailable or gpu.uuid is not None:
+        return gpu
+    before = next((one for one in known if one.index == gpu.index and one.parent_uuid is None), gpu)
+    return replace(gpu, uuid=before.uuid, name=before.name)
 
 
 def _key(gpu: Gpu) -> str:

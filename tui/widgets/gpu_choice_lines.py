@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 INDENT = 4
 MOST_HOLDERS = 3
-BUSY_WIDTH = 6
+BUSY_WIDTH = 5
 SHORTEST_NAME = 8
 
 
@@ -45,11 +45,10 @@ def row_lines(view: RowView, width: int, marks: Marks, *, focused: bool, roomy: 
     number = "  " if gpu.parent_uuid is not None else ""
     head = f"{mark} {box}{number}{tr('GPU {index}', index=gpu.index)}  "
     problem = _problem(view)
-    tail = "" if problem else _load_words(view)
+    tails = [""] if problem else _load_words(view)
+    least = width - cells(head) - SHORTEST_NAME - 1
+    tail = next((words for words in tails if cells(words) <= least), tails[-1])
     room = width - cells(head) - cells(tail) - 1
-    if room < SHORTEST_NAME:
-        tail = "" if problem else _short_load_words(view)
-        room = width - cells(head) - cells(tail) - 1
     name = cut(plain_text(_name(gpu), 80), max(SHORTEST_NAME, room), marks.ellipsis)
     style = "$foreground" if view.is_chosen or not view.of_several else "$muted"
     lines = [
@@ -100,15 +99,15 @@ def _problem(view: RowView) -> str:
     return tr("Not visible to this process (CUDA_VISIBLE_DEVICES={value}).", value=plain_text(view.hidden_by, 60))
 
 
-def _load_words(view: RowView) -> str:
-    """ "93 %  5.0 of 8.0 GiB free", each at the same place in every row."""
-    total = view.gpu.memory_total_bytes
-    words = tr("{free} of {total} GiB free", free=f"{gib(_free(view)):>5}", total=gib(total))
-    return f"{_busy(view)}  {words}"
-
-
-def _short_load_words(view: RowView) -> str:
-    return f"{_busy(view)} {gib(_free(view)):>5}"
+def _load_words(view: RowView) -> list[str]:
+    """ "93 %  5.0 of 8.0 GiB free", each part at the same place in every row; then the same in fewer words."""
+    busy, free = _busy(view), f"{gib(_free(view)):>5}"
+    total = gib(view.gpu.memory_total_bytes)
+    return [
+        f"{busy}  {tr('{free} of {total} GiB free', free=free, total=total)}",
+        f"{busy}  {tr('{free} GiB free', free=free)}",
+        f"{busy} {free}",
+    ]
 
 
 def _busy(view: RowView) -> str:

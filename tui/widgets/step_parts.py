@@ -98,8 +98,8 @@ FIELD_PARTS: Mapping[str, tuple[str, ...]] = {
 """Field id -> StepParts that stand beneath its row."""
 
 STEP_PARTS: Mapping[int, tuple[str, ...]] = {
-    HARDWARE: ("trainwiz.tui.widgets.facts:FactsView",),
-    MODEL: ("trainwiz.tui.widgets.facts:FactsView",),
+    HARDWARE: ("trainwiz.tui.widgets.machine_facts:MachineFacts",),
+    MODEL: ("trainwiz.tui.widgets.model_facts:ModelFactsView",),
     REVIEW: ("trainwiz.tui.widgets.review:Review",),
 }
 """Step -> StepParts that stand beneath all of its rows."""
@@ -108,6 +108,7 @@ FIELD_DIALOGS: Mapping[str, str] = {}
 """Field id -> function of (state, spec) that gives the dialog which space opens, in place of the list or the editor."""
 
 FIELD_ACTIONS: Mapping[str, tuple[FieldAction, ...]] = {
+    "model": (FieldAction("browse", mark("Browse files"), "trainwiz.tui.screens.plan_model_choice:browse_model"),),
     "data": (FieldAction("browse", mark("Browse files"), "trainwiz.tui.screens.plan_data_choice:browse_data"),),
 }
 """Field id -> buttons beneath its row."""
