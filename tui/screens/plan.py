@@ -28,10 +28,11 @@ from trainwiz.tui.screens.plan_state import (
 from trainwiz.tui.screens.plan_views import findable_fields
 from trainwiz.tui.widgets.action_button import ActionButton
 from trainwiz.tui.widgets.field_row import FieldRow
-from trainwiz.tui.widgets.plan_views import PlanPanel, state_findings
+from trainwiz.tui.widgets.findings_view import RemedyButton, state_findings
+from trainwiz.tui.widgets.plan_views import PlanPanel
 from trainwiz.tui.widgets.rail import StepRail
 from trainwiz.tui.widgets.step_form import FieldButton, MoreRow
-from trainwiz.tui.widgets.step_parts import PartRow
+from trainwiz.tui.widgets.step_parts import PartRow, StepPart
 
 if TYPE_CHECKING:
     from trainwiz.core.plan.refine import RefineTier
@@ -74,7 +75,9 @@ class PlanScreen(PlanEditing):
     # Going from step to step and from field to field.
 
     async def action_next_step(self) -> None:
-        if isinstance(self.focused, ActionButton):
+        if isinstance(self.focused, RemedyButton):
+            self.action_apply_remedy(self.focused.number)
+        elif isinstance(self.focused, ActionButton):
             await self._press(self.focused)
         elif self.state.step == REVIEW:
             self._focus_step()
@@ -115,11 +118,17 @@ class PlanScreen(PlanEditing):
         await self._go(go_to(replace(self.state, more=self.state.more or spec.rare), spec.step))
         self._focus_step(field_id)
 
+    @on(StepPart.FieldWanted)
+    async def _wanted_field(self, event: StepPart.FieldWanted) -> None:
+        await self._found(event.field_id)
+
     async def action_change_field(self) -> None:
         if isinstance(self.focused, FieldRow):
             self._open(self.focused)
         elif isinstance(self.focused, MoreRow):
             await self._toggle_more()
+        elif isinstance(self.focused, RemedyButton):
+            self.action_apply_remedy(self.focused.number)
         elif isinstance(self.focused, ActionButton):
             await self._press(self.focused)
         elif isinstance(self.focused, PartRow):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from textual import on
 from textual.screen import ModalScreen
 from trainwiz.core.plan.request import PlanRequest
+from trainwiz.tui.screens.plan_effects import numbered_remedies
 from trainwiz.tui.screens.plan_field_table import FIELD_BY_ID
 from trainwiz.tui.screens.plan_fields import FieldSpec, parse_field
 from trainwiz.tui.screens.plan_reading import PlanReading
@@ -15,8 +16,7 @@ from trainwiz.tui.screens.plan_state import PlanState, with_changes, with_invali
 from trainwiz.tui.screens.plan_views import current_offer, edit_text, free_text_hint, offers
 from trainwiz.tui.widgets.action_button import ActionButton
 from trainwiz.tui.widgets.field_row import FieldRow
-from trainwiz.tui.widgets.plan_panel import numbered_remedies
-from trainwiz.tui.widgets.plan_views import state_findings
+from trainwiz.tui.widgets.findings_view import RemedyButton, state_findings
 from trainwiz.tui.widgets.step_form import FieldButton
 from trainwiz.tui.widgets.step_parts import FIELD_DIALOGS, StepPart, open_dialog
 
@@ -134,3 +134,7 @@ class PlanEditing(PlanReading):
         remedies = numbered_remedies(state_findings(self.state))
         if number <= len(remedies):
             self._change_request(with_changes(self.state.request, remedies[number - 1].changes))
+
+    @on(RemedyButton.Pressed)
+    def _remedy_pressed(self, event: RemedyButton.Pressed) -> None:
+        self.action_apply_remedy(event.number)

@@ -8,15 +8,17 @@ from textual.app import ComposeResult
 from textual.containers import Container, VerticalScroll
 from textual.screen import Screen
 from trainwiz.tui.keys import KeyBinding, keys_of
+from trainwiz.tui.screens.plan_effects import numbered_remedies
 from trainwiz.tui.screens.plan_field_table import FIELD_BY_ID, fields_of
 from trainwiz.tui.screens.plan_fields import REVIEW, FieldSpec
 from trainwiz.tui.screens.plan_state import PlanState, is_changed
 from trainwiz.tui.screens.plan_views import relabel
 from trainwiz.tui.widgets.field_row import FieldInput, FieldRow
+from trainwiz.tui.widgets.findings_view import state_findings
 from trainwiz.tui.widgets.head_line import HeadLine
 from trainwiz.tui.widgets.key_bar import KeyBar
-from trainwiz.tui.widgets.plan_panel import numbered_remedies
-from trainwiz.tui.widgets.plan_views import PlanPanel, PlanStrip, state_findings
+from trainwiz.tui.widgets.plan_strip import PlanStrip
+from trainwiz.tui.widgets.plan_views import PlanPanel
 from trainwiz.tui.widgets.rail import StepRail
 from trainwiz.tui.widgets.step_form import StepForm
 from trainwiz.tui.widgets.step_parts import PartRow

@@ -27,6 +27,7 @@ from trainwiz.core.profile.profile import Profile
 from trainwiz.core.run.folder import RUN_YAML
 from trainwiz.core.run.names import DEFAULT_ROOT, new_run_folder
 from trainwiz.core.telemetry.gpu_load import GpuLoads, LoadReader
+from trainwiz.tui.screens.plan_baseline import Baseline, profile_alone
 from trainwiz.tui.screens.plan_data import DataReadings
 from trainwiz.tui.screens.plan_effects import Effect, effect_key, numbered_remedies
 from trainwiz.tui.screens.plan_maker import OwnTracer, PlanMaker, new_tracer
@@ -165,6 +166,16 @@ class PlanReader:
         known = edge.gather_known(request, self._profile(request, here), here)
         answer = edge.without_data(known, here) or self._data.known(_data_key(known.config)) or self._last_data
         return self._plans.plan(edge.with_data(known, *answer))
+
+    def profile_alone(self, request: PlanRequest, folder: str) -> Baseline:
+        """The run of the profile of `request` without the user's values. May read its data: nothing for the loop."""
+        return profile_alone(
+            request,
+            self._here(request),
+            folder,
+            self._plans.plan,
+            lambda config: self._data.known(_data_key(config)) or edge.gather_data(config),
+        )
 
     def loads(self) -> GpuLoads:
         """What the GPUs of this machine do now."""

@@ -1,0 +1,171 @@
+"""FindingsView: what stands against the plan, each sentence with its remedies as buttons that say what they bring."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.content import Content
+from textual.message import Message
+from trainwiz.core.language import tr, trn
+from trainwiz.core.plain import plain_text
+from trainwiz.tui.figures import duration_range, gib
+from trainwiz.tui.screens.plan_effects import MAX_REMEDIES, Effect, effect_key
+from trainwiz.tui.theme import Marks
+from trainwiz.tui.widgets.memory_view import verdict_words
+from trainwiz.tui.widgets.text_lines import TextLines, hanging
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from textual import events
+    from trainwiz.core.findings import Finding, Remedy
+    from trainwiz.tui.screens.plan_state import PlanState
+
+INDENT = "  "
+SEVERITY_STYLES = {"error": "$error", "warning": "$warning", "note": "$muted"}
+ARROW = "→"
+
+
+def severity_mark(severity: str, marks: Marks) -> str:
+    return {"error": marks.bad, "warning": marks.tight}.get(severity, marks.dot)
+
+
+def state_findings(state: PlanState) -> tuple[Finding, ...]:
+    """What stands against the plan, or why there is none."""
+    if state.reading.findings:
+        return state.reading.findings
+    return state.plan.findings if state.plan is not None else ()
+
+
+def effect_words(before: Effect, after: Effect, marks: Marks) -> Content:
+    """ "5.4 → 4.1 GiB ✓ fits · 7 to 18 years → 11 to 27 days"; what stays as it is is left out."""
+    parts: list[Content] = []
+    old, new = gib(before.memory_bytes), gib(after.memory_bytes)
+    if old != new or before.verdict != after.verdict:
+        memory = Content.styled(f"{old} {ARROW} {new} GiB ", "$muted") + verdict_words(after.verdict, marks)
+        if after.tier != before.tier:
+            memory += Content.styled(f" ({tr(after.tier)})", "$muted")
+        parts.append(memory)
+    old, new = (duration_range(one.total_low_s, one.total_high_s) for one in (before, after))
+    if old != new:
+        parts.append(Content.styled(f"{old} {ARROW} {new}", "$muted"))
+    if not parts:
+        return Content.styled(tr("memory and time stay as they are"), "$muted")
+    return Content.styled(f" {marks.dot} ", "$muted").join(parts)
+
+
+class RemedyButton(TextLines, can_focus=True):
+    """One remedy. Its digit, enter, space or a click applies it."""
+
+    DEFAULT_CSS = """
+    RemedyButton:hover { background: $panel; }
+    RemedyButton:focus { background: $panel; }
+    """
+
+    class Pressed(Message):
+        """The button was clicked."""
+
+        def __init__(self, number: int) -> None:
+            super().__init__()
+            self.number = number
+
+    def __init__(self, number: int) -> None:
+        super().__init__(id=f"remedy-{number}")
+        self.number = number
+
+    def on_click(self, event: events.Click) -> None:
+        event.stop()
+        self.post_message(self.Pressed(self.number))
+
+
+def remedy_lines(number: int, remedy: Remedy, effect: Content | None, width: int) -> list[Content]:
+    """ "1  apply: ...", and beneath it what that brings."""
+    text = tr("apply: {remedy}", remedy=plain_text(remedy.text))
+    lines = hanging(Content.assemble("    ", (f"{number}  ", "$accent"), text), width, 7)
+    if effect is not None:
+        lines += hanging(Content(" " * 7) + effect, width, 7)
+    return lines
+
+
+def finding_lines(finding: Finding, width: int, marks: Marks) -> list[Content]:
+    """The sentence, and beneath it what can be done that no button does."""
+    style = SEVERITY_STYLES[finding.severity]
+    sign = (severity_mark(finding.severity, marks), style)
+    lines = hanging(Content.assemble(INDENT, sign, " ", plain_text(finding.message)), width, 4)
+    for remedy in finding.remedies:
+        if not remedy.changes:
+            words = Content.assemble("    ", (f"{marks.dot}  {plain_text(remedy.text)}", "$muted"))
+            lines += hanging(words, width, 7)
+    return lines
+
+
+class FindingsView(Vertical):
+    """Rows are kept from plan to plan, so that a button keeps the focus while figures arrive."""
+
+    DEFAULT_CSS = """
+    FindingsView { height: auto; }
+    """
+
+    def __init__(self, marks: Marks, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._marks = marks
+        self._heading = TextLines()
+        self._texts: list[TextLines] = []
+        self._buttons = [RemedyButton(number) for number in range(1, MAX_REMEDIES + 1)]
+
+    def compose(self) -> ComposeResult:
+        yield self._heading
+        for button in self._buttons:
+            button.display = False
+            yield button
+
+    def show(self, state: PlanState, width: int) -> None:
+        """Draw the findings of a state in `width` cells."""
+        findings, marks = state_findings(state), self._marks
+        self.display = bool(findings) or state.plan is not None
+        if findings:
+            title = Content.styled(trn("{n} finding", "{n} findings", len(findings)), "bold")
+        else:
+            nothing = tr("nothing stands against this plan")
+            title = Content.assemble((f"{marks.ok} ", "$success"), (nothing, "$muted"))
+        self._heading.show(hanging(title, width, 2))
+        before = Effect.of(state.plan) if state.plan is not None and not state.reading.findings else None
+        place, number = 0, 0
+        for index, finding in enumerate(findings):
+            text = self._text(index)
+            text.display = True
+            text.show(finding_lines(finding, width, marks))
+            place = self._put(text, place)
+            for remedy in finding.remedies:
+                if remedy.changes and number < MAX_REMEDIES:
+                    button = self._buttons[number]
+                    number += 1
+                    button.display = True
+                    effect = _effect(before, remedy, state.reading.effects, marks)
+                    button.show(remedy_lines(number, remedy, effect, width))
+                    place = self._put(button, place)
+        for text in self._texts[len(findings) :]:
+            text.display = False
+        for button in self._buttons[number:]:
+            button.display = False
+
+    def _text(self, index: int) -> TextLines:
+        """The text of a finding; made when there are more than ever before."""
+        while len(self._texts) <= index:
+            self._texts.append(TextLines())
+            self.mount(self._texts[-1])
+        return self._texts[index]
+
+    def _put(self, row: TextLines, place: int) -> int:
+        """See to it that a row is in its place below the heading; returns the next place."""
+        children = self.children
+        if row in children and children[place + 1] is not row:
+            self.move_child(row, after=place)
+        return place + 1
+
+
+def _effect(before: Effect | None, remedy: Remedy, effects: Mapping[str, Effect], marks: Marks) -> Content | None:
+    after = effects.get(effect_key(remedy.changes))
+    return None if before is None or after is None else effect_words(before, after, marks)
