@@ -50,6 +50,13 @@ class StepPart(Widget):
             self.field_id = field_id
             self.text = text
 
+    class FieldWanted(Message):
+        """The user wants to see a field, on whichever step it is."""
+
+        def __init__(self, field_id: str) -> None:
+            super().__init__()
+            self.field_id = field_id
+
     def __init__(self, step: int, marks: Marks, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.step = step

@@ -1,0 +1,50 @@
+"""What differs between two resolved runs."""
+
+from __future__ import annotations
+
+from trainwiz.core.config import RunConfig
+from trainwiz.core.config.differences import config_differences
+
+
+def found(theirs: dict[str, object], yours: dict[str, object]) -> dict[str, tuple[object, object, str]]:
+    base = RunConfig()
+    pairs = config_differences(
+        base.with_values(theirs, "profile"), base.with_values(theirs, "profile").with_values(yours, "you")
+    )
+    return {one.key: (one.theirs, one.yours, one.chosen_by.origin) for one in pairs}
+
+
+def test_equal_runs_differ_in_nothing_whatever_was_typed():
+    assert found({"training.max_steps": 10}, {"training.max_steps": 10, "name": "mine"}) == {}
+
+
+def test_values_are_compared_as_they_are_resolved():
+    assert found({"training.learning_rate": 4e-4, "training.warmup": 10}, {"training.learning_rate": 1e-4}) == {
+        "training.learning_rate": (4e-4, 1e-4, "you")
+    }
+
+
+def test_of_a_source_only_what_differs_is_named():
+    theirs = {"data.sources": [{"name": "a.csv", "text_column": "x"}, {"name": "b.csv"}]}
+    yours = {"data.sources": [{"name": "a.csv", "text_column": "y"}, {"name": "b.csv"}]}
+    assert found(theirs, yours) == {"data.sources.0.text_column": ("x", "y", "you")}
+    more = {"data.sources": [{"name": "a.csv", "text_column": "x"}]}
+    assert list(found(theirs, more)) == ["data.sources"]
+
+
+def test_of_a_mapping_each_entry_is_named():
+    theirs = {"engine.environment": {"NCCL_DEBUG": "INFO", "NCCL_P2P_DISABLE": "1"}}
+    yours = {"engine.environment": {"NCCL_DEBUG": "WARN"}}
+    assert found(theirs, yours) == {
+        "engine.environment.NCCL_DEBUG": ("INFO", "WARN", "you"),
+        "engine.environment.NCCL_P2P_DISABLE": ("1", None, "you"),
+    }
+
+
+def test_the_users_own_come_first_and_what_followed_after():
+    theirs = RunConfig().with_values({"batch.micro_batch_size": 6, "batch.gradient_accumulation_steps": 4}, "profile")
+    yours = theirs.with_values({"batch.micro_batch_size": 3}, "solved", {"batch.micro_batch_size": "it fits"})
+    yours = yours.with_values({"batch.gradient_accumulation_steps": 8}, "you")
+    pairs = config_differences(theirs, yours)
+    assert [one.key for one in pairs] == ["batch.gradient_accumulation_steps", "batch.micro_batch_size"]
+    assert pairs[1].chosen_by.reason == "it fits"
