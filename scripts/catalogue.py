@@ -18,6 +18,7 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import yaml
@@ -37,6 +38,8 @@ FUNCTIONS = {"tr": 1, "mark": 1, "trn": 2}
 """How many literals each takes."""
 TRANSLATED_KEYS = ("description", "text")
 """Keys of the YAML of profiles whose values people read; `reasons` is a table of them."""
+NO_DATE = datetime(1970, 1, 1, tzinfo=UTC)
+"""In the header of what is compiled, so that the same texts make the same file."""
 PLACEHOLDER = re.compile(r"\{(\w*)[^{}]*\}")
 
 Text = str | tuple[str, str]
@@ -161,6 +164,7 @@ def po_bytes(catalog: Catalog) -> bytes:
 
 
 def mo_bytes(catalog: Catalog) -> bytes:
+    catalog.creation_date = catalog.revision_date = NO_DATE
     stream = io.BytesIO()
     write_mo(stream, catalog)
     return stream.getvalue()

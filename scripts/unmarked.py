@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 WORD = re.compile(r"(?<![\w./\\=:$%{<#@\[-])[A-Za-z]{2,}(?![\w/\\=(){}\[\]*+<>-]|\.\w|:\S)")
 """A word as prose has it: not a part of a path, a key, a pattern, an option or a name with an underscore."""
+PATTERN = re.compile(r"\\[bdsSwW(]|\.\*|\(\?|\w\|\w+.*\|")
+"""What only a regular expression has."""
 SMALL = frozenset(
     [
         "the",
@@ -92,7 +94,7 @@ def literal(part: ast.expr) -> str:
 def is_prose(text: str) -> bool:
     """Two words beside each other or a small word and another: names, styles and lists of codes have neither."""
     words = WORD.findall(text)
-    if len(words) < 2:
+    if len(words) < 2 or PATTERN.search(text):
         return False
     return any(word.lower() in SMALL for word in words) or bool(re.search(r"\b[A-Z][a-z]+ [a-z]{3,}\b", text))
 
