@@ -68,9 +68,9 @@ class DataTable(StepPart, can_focus=True):
         lines = list(table_lines(glance, self._column, self._rows, width, self.marks))
         if self.has_focus:
             words = (
-                tr("←→ column   space learn from it   t answer with it")
+                tr("←→ move   space learn it   t answer with it")
                 if self._can_answer
-                else tr("←→ column   space learn from it")
+                else tr("←→ move   space learn it")
             )
             lines.append(Content.styled(cut(" " * INDENT + words, width), "$muted"))
         return lines

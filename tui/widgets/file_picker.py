@@ -113,7 +113,7 @@ class FilePicker(ModalScreen[str | None]):
         self._listing: Listing | None = None
         self._sizes: dict[str, int] = {}
         self._shown: tuple[Entry, ...] = ()
-        self._said = ""
+        self._notice = ""
 
     def compose(self) -> ComposeResult:
         with Vertical():
@@ -134,10 +134,10 @@ class FilePicker(ModalScreen[str | None]):
 
     # Reading.
 
-    def _open(self, folder: Path) -> None:
-        """Read a folder. The one on the screen stays there until it is done."""
-        self._folder = folder
-        self._say("")
+    def _open(self, folder: Path, notice: str = "") -> None:
+        """Read a folder. The one on the screen stays there until it is done; `notice` says why it is read again."""
+        self._folder, self._notice = folder, notice
+        self._say(notice)
         self.run_worker(partial(self._work, folder), thread=True, exclusive=True, group="browse", exit_on_error=False)
 
     def _work(self, folder: Path) -> None:
@@ -153,7 +153,6 @@ class FilePicker(ModalScreen[str | None]):
         event.stop()
         if event.listing.folder == self._folder:
             self._listing, self._sizes = event.listing, {}
-            self._say(event.listing.problem)
             self._fill()
             if self._wants_to_take:
                 self._take()
@@ -178,16 +177,15 @@ class FilePicker(ModalScreen[str | None]):
         self._shown = (*own, *above, *found)
         place = self._place(len(own) + len(above))
         self.query_one(EntryList).show(len(self._shown), self._line, place)
-        if self._text and not found:
-            self._say(tr("Nothing here is called so; backspace shows all."))
-        elif self._said != listing.problem:
-            self._say(listing.problem)
+        nothing = tr("Nothing here is called so; backspace shows all.") if self._text and not found else ""
+        self._say(listing.problem or self._notice or nothing)
         self._show_folder()
 
     def _place(self, after: int) -> int:
         wanted = (place for place, entry in enumerate(self._shown) if entry.name == self._started_at)
         first_file = (place for place, entry in enumerate(self._shown) if entry.is_wanted)
-        usual = 0 if self._text else next(first_file, min(after, len(self._shown) - 1))
+        # A folder that was typed to its end is meant itself; of one that was entered, a file.
+        usual = 0 if self.query_one(PathInput).value.strip() else next(first_file, min(after, len(self._shown) - 1))
         return next(wanted, usual) if self._started_at and not self._text else usual
 
     def _show_folder(self) -> None:
@@ -211,7 +209,6 @@ class FilePicker(ModalScreen[str | None]):
         return EntryLine(entry.name, note, quiet=bool(self._kinds) and not entry.is_wanted)
 
     def _say(self, sentence: str) -> None:
-        self._said = sentence
         for line in self.query(".problem").results(Static):
             line.update(plain_text(sentence, 600))
             line.display = bool(sentence)
@@ -223,7 +220,7 @@ class FilePicker(ModalScreen[str | None]):
         """A text with a slash names a folder, which is opened, and the beginning of a name in it."""
         event.stop()
         folder, self._text = typed_parts(event.value, self._entered)
-        self._wants_to_take = False
+        self._wants_to_take, self._notice = False, ""
         if folder != self._folder:
             self._listing = None
             self._open(folder)
@@ -272,9 +269,8 @@ class FilePicker(ModalScreen[str | None]):
     def _answer(self, path: Path) -> None:
         problem = unusable_name(path.name) or unusable_name(str(path))
         if not problem and not path.exists():
-            problem = tr("{name} is gone; the folder is read again.", name=plain_text(path.name, 200))
-            self._open(self._folder)
-        if problem:
+            self._open(self._folder, tr("{name} is gone; the folder is read again.", name=plain_text(path.name, 200)))
+        elif problem:
             self._say(problem)
         else:
             self.dismiss(path_text(path, self._here))

@@ -163,8 +163,12 @@ def axis_text(bars: Bars, limit: int) -> str:
     """0 at the left, the limit under its column, the longest at the right, as far as they do not meet."""
     columns = len(bars.counts)
     end = count(bars.top) + ("+" if bars.has_longer else "")
-    here = tr("▲ cut at {n}", n=count(limit))
-    start = max(0, min(bars.limit_column, columns - cells(here)))
+    if bars.limit_column < columns // 2:
+        here = tr("▲ cut at {n}", n=count(limit))
+        start = max(0, min(bars.limit_column, columns - cells(here)))
+    else:
+        here = tr("cut at {n} ▲", n=count(limit))
+        start = max(0, bars.limit_column + 1 - cells(here))
     line = ("0" + " " * (start - 1) if start > 1 else " " * start) + here
     free = columns - cells(line) - cells(end)
     if free >= 2:

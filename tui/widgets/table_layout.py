@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from trainwiz.core.data.glance import Glance
 
 GAP = 2
-LEAST_MAPPED, LEAST_OTHER = 16, 8
+LEAST_MAPPED, LEAST_OTHER = 16, 12
 WIDEST = 80
 
 
@@ -36,11 +36,22 @@ def shown_columns(glance: Glance, cursor: int | None, rows: int, width: int) -> 
             break
         wide[place] = min(least, width)
         room -= wide[place] + (GAP if len(wide) > 1 else 0)
-    for place in sorted(wide, key=lambda place: (place not in mapped, place)):
-        more = max(0, min(room, _natural(glance, place, rows) - wide[place]))
-        wide[place] += more
-        room -= more
+    for some in (mapped & wide.keys(), wide.keys() - mapped):
+        room = _spread(wide, {place: _natural(glance, place, rows) for place in some}, room)
     return sorted(wide.items())
+
+
+def _spread(wide: dict[int, int], natural: dict[int, int], room: int) -> int:
+    """Widen columns evenly, each up to its natural width; returns the cells that are left."""
+    while hungry := [place for place in natural if wide[place] < natural[place]]:
+        share = max(1, room // len(hungry))
+        for place in hungry:
+            more = min(share, room, natural[place] - wide[place])
+            wide[place] += more
+            room -= more
+        if room <= 0:
+            break
+    return room
 
 
 def _natural(glance: Glance, place: int, rows: int) -> int:

@@ -1,0 +1,289 @@
+"""The file picker: what it lists, where typing leads, and what it says of folders that cannot be read."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+from textual.screen import Screen
+from textual.widgets import Static
+from trainwiz.core.data.formats import file_endings
+from trainwiz.tui.app import TrainwizApp
+from trainwiz.tui.widgets.entry_list import EntryLine, EntryList, line_text
+from trainwiz.tui.widgets.file_picker import FilePicker, first_folder, typed_parts
+from trainwiz.tui.widgets.folder_entries import Entry, matching_entries, path_text, read_folder, sizes_of, unusable_name
+
+KINDS = file_endings()
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with data, other files, a hidden one and folders in it."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("b.jsonl", "A.PARQUET", "notes.md", ".hidden.csv", "c.csv.gz"):
+        (tmp_path / name).write_bytes(b"x" * 2048)
+    (tmp_path / "sub" / "deeper").mkdir(parents=True)
+    (tmp_path / "sub" / "rows.tsv").write_text("text\nx\n")
+    return tmp_path
+
+
+class _Blank(Screen[None]):
+    def compose(self):
+        yield Static("")
+
+
+class Picked:
+    """A picker on the screen, and what it answered."""
+
+    def __init__(self, picker: FilePicker) -> None:
+        self.app = TrainwizApp(_Blank, ascii_only=False)
+        self.picker = picker
+        self.answer: object = "none yet"
+
+    async def show(self, pilot) -> None:
+        self.app.push_screen(self.picker, lambda answer: setattr(self, "answer", answer))
+        await self.settled(pilot)
+
+    async def settled(self, pilot) -> None:
+        for _ in range(400):
+            await pilot.pause(0.01)
+            listing = self.picker._listing
+            if self.app.screen is not self.picker or (listing is not None and listing.folder == self.picker._folder):
+                await pilot.pause()
+                return
+        raise AssertionError("the folder was never read")
+
+    async def type(self, pilot, text: str) -> None:
+        for letter in text:
+            await pilot.press("slash" if letter == "/" else "full_stop" if letter == "." else letter)
+        await self.settled(pilot)
+
+    @property
+    def names(self) -> list[str]:
+        return [entry.name for entry in self.picker._shown]
+
+    @property
+    def here(self) -> str:
+        return self.names[self.picker.query_one(EntryList).cursor]
+
+    @property
+    def said(self) -> str:
+        return str(self.picker.query_one(".problem", Static).render())
+
+
+def picked(start: str = "") -> Picked:
+    return Picked(FilePicker("Data", start, KINDS))
+
+
+def test_folders_first_then_the_files_that_can_be_read(world: Path):
+    listing = read_folder(world, KINDS)
+    assert [entry.name for entry in matching_entries(listing, "")] == [
+        "sub",
+        "A.PARQUET",
+        "b.jsonl",
+        "c.csv.gz",
+        "notes.md",
+    ]
+    assert listing.wanted == 4
+    assert [entry.name for entry in matching_entries(listing, ".h")] == [".hidden.csv"]
+    assert next(entry.name for entry in matching_entries(listing, "s")) == "sub", "what begins so is first"
+    assert sizes_of(listing)["b.jsonl"] == 2048
+
+
+def test_a_folder_that_cannot_be_read_is_a_sentence(world: Path, monkeypatch: pytest.MonkeyPatch):
+    assert read_folder(world / "gone", KINDS).problem == f"{world / 'gone'} cannot be read: No such file or directory."
+    assert "Not a directory" in read_folder(world / "b.jsonl", KINDS).problem
+
+    def refused(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "scandir", refused)
+    assert read_folder(world, KINDS).problem == f"{world} cannot be read: Permission denied."
+
+
+def test_a_link_that_goes_in_circles_and_one_that_leads_nowhere_are_entries(world: Path):
+    (world / "round").symlink_to("round")
+    (world / "lost.csv").symlink_to("nowhere")
+    listing = read_folder(world, KINDS)
+    assert {"round", "lost.csv"} <= {entry.name for entry in listing.entries}
+    assert "lost.csv" not in sizes_of(listing)
+
+
+def test_names_that_no_config_could_hold_are_refused():
+    assert unusable_name("rows.csv") == unusable_name("数据 1.csv") == ""
+    assert "UTF-8" in unusable_name(os.fsdecode(b"\xff.csv"))
+    assert (
+        "rename" in unusable_name("a\n.csv")
+        and "rename" in unusable_name(" a.csv")
+        and "rename" in unusable_name("a\x1b.csv")
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "folder", "rest"),
+    [("ro", "/w", "ro"), ("sub/", "/w/sub", ""), ("sub/ro", "/w/sub", "ro"), ("../x", "/", "x"), ("/etc/ho", "/etc", "ho"),
+     ("/", "/", ""), ("a\0b", "/w", "ab"), ("  ro ", "/w", "ro")],
+)  # fmt: skip
+def test_a_typed_path_is_a_folder_and_the_beginning_of_a_name(text, folder, rest):
+    assert typed_parts(text, Path("/w")) == (Path(folder), rest)
+
+
+def test_home_is_known(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HOME", "/home/someone")
+    assert typed_parts("~/da", Path("/w")) == (Path("/home/someone"), "da")
+    assert typed_parts("~", Path("/w")) == (Path("/home/someone"), "")
+
+
+def test_it_opens_where_the_present_value_lies(world: Path):
+    assert first_folder("sub/rows.tsv", world) == (world / "sub", "rows.tsv")
+    assert first_folder("sub", world) == (world / "sub", "")
+    for odd in ("", "sample-proteins", "a\0b", "x" * 5000, "OWNER/NAME"):
+        assert first_folder(odd, world) == (world, "")
+
+
+def test_a_path_is_written_from_the_working_folder(world: Path):
+    assert path_text(world / "sub" / "rows.tsv", world) == "sub/rows.tsv"
+    assert path_text(world / "sub", world) == "./sub", "not the name of a sample, and no hub id"
+    assert path_text(Path("/elsewhere/a.csv"), world) == "/elsewhere/a.csv"
+
+
+@pytest.mark.parametrize("width", [1, 5, 12, 40, 80])
+@pytest.mark.parametrize("name", ["a", "很长的名字" * 30, "x\x1b[31my\n", "[bold]"])
+def test_a_line_has_exactly_its_cells(width, name):
+    from rich.cells import cell_len
+
+    assert cell_len(line_text(EntryLine(name, "2.0 KiB"), "▸", width)) == width
+
+
+async def test_enter_takes_a_file(world: Path):
+    shown = picked()
+    async with shown.app.run_test(size=(80, 24)) as pilot:
+        await shown.show(pilot)
+        assert shown.names == [".", "..", "sub", "A.PARQUET", "b.jsonl", "c.csv.gz", "notes.md"]
+        assert shown.here == "A.PARQUET"
+        await pilot.press("down", "enter")
+        await shown.settled(pilot)
+    assert shown.answer == "b.jsonl"
+
+
+async def test_a_folder_is_entered_left_and_taken(world: Path):
+    shown = picked()
+    async with shown.app.run_test(size=(80, 24)) as pilot:
+        await shown.show(pilot)
+        await pilot.press("up", "enter")
+        await shown.settled(pilot)
+        assert shown.names == [".", "..", "deeper", "rows.tsv"] and shown.here == "rows.tsv"
+        await pilot.press("backspace")
+        await shown.settled(pilot)
+        assert shown.here == "sub", "on the folder that was left"
+        await pilot.press("tab")
+        await shown.settled(pilot)
+        await pilot.press("up", "up", "up", "enter")
+        await shown.settled(pilot)
+    assert shown.answer == "./sub"
+
+
+async def test_a_typed_path_goes_there_and_back(world: Path):
+    shown = picked()
+    async with shown.app.run_test(size=(80, 24)) as pilot:
+        await shown.show(pilot)
+        await shown.type(pilot, "sub/ro")
+        assert shown.names == ["rows.tsv"]
+        await pilot.press(*["backspace"] * 3)
+        await shown.settled(pilot)
+        assert shown.names == ["sub"]
+        await shown.type(pilot, "/rows.tsv")
+        await pilot.press("enter")
+        await shown.settled(pilot)
+    assert shown.answer == "sub/rows.tsv"
+
+
+async def test_enter_right_after_a_pasted_path_waits_for_its_folder(world: Path):
+    from textual import events
+
+    shown = picked()
+    async with shown.app.run_test(size=(80, 24)) as pilot:
+        await shown.show(pilot)
+        shown.app.screen.focused.post_message(events.Paste(str(world / "sub" / "rows.tsv")))
+        await pilot.press("enter")
+        for _ in range(200):
+            await pilot.pause(0.01)
+            if shown.answer != "none yet":
+                break
+    assert shown.answer == "sub/rows.tsv"
+
+
+async def test_what_is_not_there_is_a_sentence_and_escape_changes_nothing(world: Path):
+    shown = picked()
+    async with shown.app.run_test(size=(80, 24)) as pilot:
+        await shown.show(pilot)
+        await shown.type(pilot, "zzz")
+        assert shown.said == "Nothing here is called so; backspace shows all."
+        await pilot.press("enter")
+        assert shown.said == "There is no zzz."
+        await shown.type(pilot, "/")
+        assert "cannot be read: No such file or directory." in shown.said
+        await pilot.press("escape")
+        await pilot.pause()
+    assert shown.answer is None
+
+
+async def test_a_folder_and_a_file_that_vanish_are_sentences(world: Path):
+    shown = picked()
+    async with shown.app.run_test(size=(80, 24)) as pilot:
+        await shown.show(pilot)
+        shutil.rmtree(world / "sub")
+        (world / "b.jsonl").unlink()
+        await pilot.press("down", "enter")
+        await shown.settled(pilot)
+        assert (shown.answer, shown.said) == ("none yet", "b.jsonl is gone; the folder is read again.")
+        assert "b.jsonl" not in shown.names and "sub" not in shown.names
+        (world / "later").mkdir()
+        await shown.type(pilot, "later/")
+        (world / "later").rmdir()
+        await pilot.press("enter")
+        await shown.settled(pilot)
+        assert "later cannot be read: No such file or directory." in shown.said
+        assert shown.answer == "none yet"
+
+
+async def test_a_name_with_escape_codes_is_text_and_is_not_taken(world: Path):
+    name = "z\x1b[31m[bold].csv"
+    (world / name).write_text("x")
+    shown = picked()
+    async with shown.app.run_test(size=(80, 24)) as pilot:
+        await shown.show(pilot)
+        await shown.type(pilot, "z")
+        text = "\n".join("".join(part.text for part in line) for line in shown.app.screen._compositor.render_strips())
+        assert "z[bold].csv" in text and "\x1b" not in text
+        await pilot.press("enter")
+        assert "rename it first" in shown.said
+    assert shown.answer == "none yet"
+
+
+@pytest.mark.parametrize("size", [(40, 10), (60, 20), (80, 24), (200, 60)])
+async def test_the_entry_under_the_cursor_is_on_the_screen_at_every_size(world: Path, size):
+    for number in range(200):
+        (world / f"file{number:03}.csv").write_text("")
+    shown = picked()
+    async with shown.app.run_test(size=size) as pilot:
+        await shown.show(pilot)
+        for _ in range(3):
+            await pilot.press("pagedown")
+        await pilot.press("down")
+        await pilot.pause()
+        text = "\n".join("".join(part.text for part in line) for line in shown.app.screen._compositor.render_strips())
+        assert f"▸ {shown.here}" in text
+
+
+def test_a_hundred_thousand_entries_are_narrowed_between_two_keys():
+    entries = tuple(Entry(f"shard-{number:06}.parquet", False, True) for number in range(100_000))
+    from trainwiz.tui.widgets.folder_entries import Listing
+
+    listing = Listing(Path("/x"), entries)
+    started = time.perf_counter()
+    assert len(matching_entries(listing, "shard-0999")) == 100
+    assert time.perf_counter() - started < 0.5

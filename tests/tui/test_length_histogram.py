@@ -1,0 +1,101 @@
+"""The bars of lengths, and what the words beneath say of the chosen one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from trainwiz.core.data.summary import DataSummary
+from trainwiz.core.plan.request import PlanRequest
+from trainwiz.tui.screens.plan_state import PlanState, Reading
+from trainwiz.tui.theme import UNICODE_MARKS
+from trainwiz.tui.widgets.length_bars import bar_rows, count_bars
+from trainwiz.tui.widgets.length_histogram import axis_text, input_lines, target_lines
+
+from tests.tui.wizard_parts import make_frozen_plan
+
+
+def state_of(
+    lengths: tuple[int, ...], *, targets: tuple[int, ...] = (), unit: str = "tokens", **values: object
+) -> PlanState:
+    request = PlanRequest(overrides={key.replace("__", "."): value for key, value in values.items()})
+    data = DataSummary(len(lengths), True, lengths, unit, targets)
+    return PlanState(request, reading=Reading(data=data, plan=make_frozen_plan(request)))
+
+
+def words(state: PlanState, width: int = 100) -> str:
+    return " ".join(line.plain.strip() for line in input_lines(state, width, 4, UNICODE_MARKS))
+
+
+@pytest.mark.parametrize("columns", [12, 40, 72])
+@pytest.mark.parametrize("lengths", [(1,), (5, 5, 5), tuple(range(1, 2000)), (3,) * 99 + (1_000_000,)])
+@pytest.mark.parametrize("limit", [1, 512, 100_000])
+def test_every_row_is_in_a_bar_and_every_line_has_the_width(columns, lengths, limit):
+    bars = count_bars(lengths, limit, columns)
+    assert sum(bars.counts) == len(lengths)
+    assert 0 <= bars.limit_column < columns
+    rows = bar_rows(bars, 4)
+    assert [len(row) for row in rows] == [columns] * 4
+    assert all((rows[-1][place] != " ") == bool(count) for place, count in enumerate(bars.counts))
+    assert len(axis_text(bars, limit)) <= columns
+
+
+def test_the_highest_bar_is_full_and_half_as_many_rows_are_half_as_high():
+    bars = count_bars((10,) * 100 + (30,) * 50, 35, 40)
+    rows = bar_rows(bars, 4)
+    high, half = (int(length / bars.span) for length in (10, 30))
+    assert [row[high] for row in rows] == ["█"] * 4
+    assert [row[half] for row in rows] == [" ", " ", "█", "█"]
+
+
+def test_a_long_tail_is_in_the_last_bar():
+    bars = count_bars(tuple(sorted((50,) * 1000 + (90_000,))), 64, 40)
+    assert bars.has_longer and bars.counts[-1] == 1 and bars.top < 1000
+    assert axis_text(count_bars((50,) * 1000 + (90_000,), 20, 40), 20).endswith("+")
+
+
+@pytest.mark.parametrize("limit", [1, 100, 300, 512, 900])
+def test_the_mark_on_the_axis_stands_under_the_column_of_the_limit(limit):
+    bars = count_bars(tuple(range(1, 1000)), limit, 60)
+    assert axis_text(bars, limit).index("▲") == bars.limit_column
+
+
+def test_the_words_are_the_share_of_the_rows():
+    text = words(state_of((100,) * 90 + (1000,) * 10, batch__sequence_length=500))
+    assert "10 % of the rows are cut at 500 tokens; 26 % of all tokens are never seen." in text
+    assert "up to 100 tokens, 95 % up to 1,000, the longest 1,000." in text
+    assert "22 % of what is computed is padding; 4 % where rows of like length go together." in text
+
+
+def test_a_limit_that_cuts_nothing_says_so():
+    assert "No row is cut at 512 tokens." in words(state_of((100, 512)))
+
+
+def test_estimated_lengths_are_called_so():
+    assert "up to about 100 tokens" in words(state_of((100,) * 3, unit="tokens (estimated)"))
+
+
+def test_joined_texts_have_no_picture():
+    state = state_of((512,) * 3, task="causal-lm")
+    lines = [line.plain for line in input_lines(state, 100, 4, UNICODE_MARKS)]
+    assert lines == ["    Texts are joined into sequences of 512 tokens: nothing is cut, nothing is padded."]
+
+
+def test_targets_are_cut_at_their_own_length():
+    state = state_of((10,) * 4, targets=(5, 5, 5, 50), task="seq2seq", batch__target_length=20)
+    text = " ".join(line.plain.strip() for line in target_lines(state, 100, 4, UNICODE_MARKS))
+    assert "25 % of the rows are cut at 20 tokens" in text
+    assert not list(target_lines(state_of((10,)), 100, 4, UNICODE_MARKS))
+
+
+@pytest.mark.parametrize("width", [8, 14, 30, 60, 200])
+def test_no_line_is_wider_than_its_room(width):
+    state = state_of((3,) * 99 + (100_000,))
+    for line in input_lines(state, width, 4, UNICODE_MARKS):
+        assert line.cell_length <= max(width, 15)
+
+
+def test_no_rows_no_picture():
+    state = state_of(())
+    assert not list(input_lines(state, 60, 4, UNICODE_MARKS))
+    assert not list(input_lines(replace(state, slow=True), 60, 1, UNICODE_MARKS))
