@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from trainwiz.core.catalog.gpu import GpuSpec
@@ -99,17 +99,35 @@ def _selected(machine: Machine, wanted: list[str] | None) -> tuple[tuple[Gpu, ..
     visible = machine.visible_gpus
     if wanted is None:
         return visible, ()
+    offered = (*visible, *other_slices(machine))
     chosen: list[Gpu] = []
     missing: list[str] = []
     for name in wanted:
-        match = [gpu for gpu in visible if name in (str(gpu.index), gpu.uuid)]
+        match = [gpu for gpu in offered if name == gpu.uuid or (gpu in visible and name == str(gpu.index))]
         chosen += [gpu for gpu in match if gpu not in chosen]
         missing += [] if match else [name]
+    if len(chosen) > 1 and any(gpu.parent_uuid is not None for gpu in chosen):
+        message = tr("A program sees one MIG slice and no other GPU; name one of them (engine.gpus).")
+        alone = Remedy(tr("use {gpu}", gpu=gpu_label(chosen[0])), changes={"engine.gpus": [chosen[0].uuid]})
+        return tuple(chosen[:1]), (Finding("unknown_gpu", "error", "engine.gpus", message, (alone,)),)
     if not missing:
         return tuple(chosen), ()
     there = ", ".join(f"{gpu.index} ({gpu_label(gpu)})" for gpu in visible)
     message = tr("There is no GPU {missing} to use here; there are {there}.", missing=", ".join(missing), there=there)
-    return tuple(chosen) or visible[:1], (Finding("unknown_gpu", "error", "engine.gpus", message),)
+    kept = [name for name in wanted if name not in missing]
+    rest = Remedy(tr("go on with the GPUs that are here"), changes={"engine.gpus": kept or None})
+    return tuple(chosen) or visible[:1], (Finding("unknown_gpu", "error", "engine.gpus", message, (rest,)),)
+
+
+def other_slices(machine: Machine) -> tuple[Gpu, ...]:
+    """MIG slices that a run can be given by name: CUDA shows a program one, which CUDA_VISIBLE_DEVICES decides.
+
+    Where that variable is set already, it stands for what the user or the batch system allows.
+    """
+    if machine.cuda_visible_devices is not None:
+        return ()
+    slices = (gpu for gpu in machine.gpus if gpu.parent_uuid is not None and gpu.uuid is not None and not gpu.visible)
+    return tuple(replace(gpu, visible=True, cuda_index=0) for gpu in slices if "gpu" not in gpu.unavailable)
 
 
 def _idle_gpu(machine: Machine) -> tuple[Finding, ...]:

@@ -197,14 +197,27 @@ def _names(value: Any) -> list[str] | None:
     return [str(part).strip() for part in parts if str(part).strip()] or None
 
 
+def usable_gpus(machine: Machine) -> tuple[Gpu, ...]:
+    """What a run here can be given, in the machine's order: what is visible, and the MIG slices beside the visible one."""
+    by_name = machine.cuda_visible_devices is None
+    return tuple(gpu for gpu in machine.gpus if gpu.visible or (by_name and _is_free_slice(gpu)))
+
+
+def _is_free_slice(gpu: Gpu) -> bool:
+    return gpu.parent_uuid is not None and gpu.uuid is not None and "gpu" not in gpu.unavailable
+
+
 def is_asked(gpu: Gpu, names: Sequence[str] | None) -> bool:
-    return gpu.visible if names is None else gpu_id(gpu) in names or str(gpu.index) in names
+    return gpu.visible if names is None else gpu_id(gpu) in names or (gpu.visible and str(gpu.index) in names)
 
 
 def toggled(machine: Machine, state: PlanState, gpu: Gpu) -> list[str] | None:
     """The names of the GPUs after `gpu` was added or taken out; None: all of them. Empty where it was the last one."""
     names = asked_gpus(state)
-    usable = machine.visible_gpus
+    usable = usable_gpus(machine)
+    if gpu.parent_uuid is not None:
+        # A program sees one slice: another one takes its place.
+        return [gpu_id(gpu)]
     chosen = [one for one in usable if is_asked(one, names) != (one is gpu)]
     everything = state.plan is None or state.plan.config.origin(GPUS).origin in ("you", "solved")
     if len(chosen) == len(usable) and everything:
@@ -227,11 +240,19 @@ def gpus_words(state: PlanState) -> str:
     machine = state.reading.machine
     names = asked_gpus(state)
     if names is None:
-        return tr("all {n}", n=len(machine.visible_gpus)) if machine is not None else ""
-    by_name = (
-        {name: str(gpu.index) for gpu in machine.gpus for name in (gpu_id(gpu), str(gpu.index))} if machine else {}
-    )
+        return "" if machine is None else _all_words(machine.visible_gpus)
+    by_name = {gpu_id(gpu): _short(gpu) for gpu in machine.gpus} if machine is not None else {}
     found = [by_name.get(name, name) for name in names]
     if machine is not None and len(found) > MOST_NAMED:
         return tr("{n} of {all}", n=len(found), all=len(machine.gpus))
     return trn("GPU {names}", "GPUs {names}", len(found), names=", ".join(found))
+
+
+def _all_words(visible: Sequence[Gpu]) -> str:
+    if len(visible) == 1:
+        return tr("GPU {names}", names=_short(visible[0]))
+    return tr("all {n}", n=len(visible)) if visible else tr("none")
+
+
+def _short(gpu: Gpu) -> str:
+    return f"{gpu.index} (MIG {gpu.mig})" if gpu.parent_uuid is not None else str(gpu.index)

@@ -13,7 +13,7 @@ from textual.message import Message
 from textual.timer import Timer
 from textual.widgets import Static
 from trainwiz.core.language import tr
-from trainwiz.tui.screens.plan_machine import asked_gpus, is_asked, toggled, with_gpus
+from trainwiz.tui.screens.plan_machine import asked_gpus, is_asked, toggled, usable_gpus, with_gpus
 from trainwiz.tui.theme import Marks
 from trainwiz.tui.widgets.gpu_choice_lines import RowView, notes_below, row_lines
 from trainwiz.tui.widgets.step_parts import PartRow, StepPart
@@ -173,13 +173,14 @@ class GpuChoice(StepPart):
         assert shown is not None and state is not None
         names = asked_gpus(state)
         loads = shown.loads
-        several = len(shown.machine.visible_gpus) > 1 or (names is not None and len(shown.machine.gpus) > 1)
+        usable = usable_gpus(shown.machine)
+        several = len(usable) > 1 or (names is not None and len(shown.machine.gpus) > 1)
         views = [
             RowView(
                 gpu,
                 loads.of(gpu) if loads is not None else None,
                 is_chosen=is_asked(gpu, names),
-                can_be_chosen=several and (gpu.visible or (names is not None and is_asked(gpu, names))),
+                can_be_chosen=several and (gpu in usable or (names is not None and is_asked(gpu, names))),
                 of_several=several,
                 hidden_by=shown.machine.cuda_visible_devices or "",
             )

@@ -61,7 +61,7 @@ def row_lines(view: RowView, width: int, marks: Marks, *, focused: bool, roomy: 
         lines += [_hanging(line, "$warning") for line in _wrapped(f"{marks.tight} {problem}", below)]
     elif focused or roomy or not view.of_several:
         lines += [_hanging(line, "$muted") for line in _wrapped(_holders_words(view.load), below)]
-    if focused or not view.of_several:
+    if (focused or not view.of_several) and not view.is_gone:
         lines += [_hanging(line, "$muted") for line in _wrapped(_facts(gpu, marks), below)]
     return lines
 
@@ -71,7 +71,10 @@ def notes_below(machine: Machine, loads: GpuLoads | None, refused: str) -> list[
     notes = [refused] if refused else []
     if loads is not None and loads.problem:
         notes.append(tr("What the GPUs do now cannot be read: {reason}.", reason=plain_text(loads.problem)))
-    return notes + [plain_text(note) for note in machine.notes if "CUDA" in note or "MIG" in note]
+    if machine.cuda_visible_devices is None:
+        # What CUDA would take by itself: a run names its GPUs by UUID.
+        return notes
+    return notes + [plain_text(note) for note in machine.notes if "CUDA_VISIBLE_DEVICES" in note]
 
 
 def _name(gpu: Gpu) -> str:
@@ -87,15 +90,10 @@ def _problem(view: RowView) -> str:
     reason = gpu.unavailable.get("gpu") or (load.problem if load is not None else "")
     if reason:
         return tr("This GPU cannot be used: {reason}. The plan goes on without it.", reason=plain_text(reason))
-    if gpu.visible:
+    if gpu.visible or view.can_be_chosen:
         return ""
     if gpu.mig == "enabled" and gpu.parent_uuid is None:
         return tr("Cut into MIG slices; a run uses a slice.")
-    if gpu.parent_uuid is not None and not view.hidden_by:
-        return tr(
-            "A program sees one MIG slice; for this one set CUDA_VISIBLE_DEVICES={uuid} and start trainwiz again.",
-            uuid=plain_text(gpu.uuid or ""),
-        )
     return tr("Not visible to this process (CUDA_VISIBLE_DEVICES={value}).", value=plain_text(view.hidden_by, 60))
 
 
