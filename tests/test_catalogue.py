@@ -1,0 +1,152 @@
+"""The catalogue of texts: complete, compiled, and nothing that people read goes past it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("babel", reason="Babel is in the test extra; without it the catalogue cannot be read")
+
+from scripts import catalogue
+from scripts.unmarked import unmarked_texts
+
+LANGUAGES = catalogue.LANGUAGES
+PROGRAMS = [path for path in catalogue.source_files() if path.suffix == ".py"]
+
+NOT_TRANSLATED: dict[str, str] = {}
+"""Whole files whose texts nobody reads on a screen -> the reason."""
+
+ENGLISH_TEXTS: dict[tuple[str, str], str] = {}
+"""(file, a part of the text) -> why this one stays English."""
+
+
+def place(path: Path) -> str:
+    return path.relative_to(catalogue.ROOT).as_posix()
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_compiled_catalogue_is_that_of_the_source(language: str) -> None:
+    compiled = catalogue.po_path(language).with_suffix(".mo").read_bytes()
+    expected = catalogue.mo_bytes(catalogue.read_language(language))
+    assert compiled == expected, "run: python scripts/catalogue.py compile"
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_catalogue_holds_the_texts_of_the_code_and_no_others(language: str) -> None:
+    there = {catalogue.key_of(message.id) for message in catalogue.read_language(language) if message.id}
+    wanted = {catalogue.key_of(message.id) for message in catalogue.template() if message.id}
+    assert not wanted - there, "run: python scripts/catalogue.py merge"
+    assert not there - wanted, "texts that no code has any more; run: python scripts/catalogue.py merge"
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_every_text_is_translated_with_the_same_placeholders(language: str) -> None:
+    messages = [message for message in catalogue.read_language(language) if message.id]
+    lacking = [catalogue.key_of(message.id) for message in messages if not catalogue.translation_of(message)]
+    assert not lacking, f"{len(lacking)} texts have no translation, the first: {lacking[:5]}"
+    wrong = {
+        catalogue.key_of(message.id): catalogue.translation_of(message)
+        for message in messages
+        if not catalogue.same_placeholders(catalogue.key_of(message.id), catalogue.translation_of(message))
+    }
+    assert not wrong
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_translation_keeps_the_space_at_both_ends(language: str) -> None:
+    """Indents and gaps are layout, which a translation has no say in; a separator may become "，"."""
+    for message in catalogue.read_language(language):
+        text = catalogue.key_of(message.id).partition("\0")[0]
+        if not text or not any(map(str.isalpha, text)):
+            continue
+        translation = catalogue.translation_of(message)
+        assert len(text) - len(text.lstrip()) == len(translation) - len(translation.lstrip()), text
+        assert text.endswith(" ") == translation.endswith(" "), text
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_options_and_commands_in_a_text_stay_what_can_be_typed(language: str) -> None:
+    for message in catalogue.read_language(language):
+        text = catalogue.key_of(message.id).partition("\0")[0]
+        options = set(catalogue.re.findall(r"(?<!\S)--[a-z][a-z-]+", text))
+        assert options <= set(catalogue.re.findall(r"--[a-z][a-z-]+", catalogue.translation_of(message) or text)), text
+
+
+def calls(path: Path) -> Iterator[ast.Call]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in catalogue.FUNCTIONS:
+            yield node
+
+
+def test_only_literals_and_texts_of_tables_are_translated() -> None:
+    """An f-string or a sum is another text each time: no catalogue has it."""
+    wrong = []
+    for path in PROGRAMS:
+        for call in calls(path):
+            literals = call.args[: catalogue.FUNCTIONS[call.func.id]]  # type: ignore[attr-defined]
+            if any(isinstance(one, ast.JoinedStr | ast.BinOp) for one in literals):
+                wrong.append(f"{place(path)}:{call.lineno}")
+    assert not wrong
+
+
+def test_placeholders_are_plain_names_and_each_has_its_value() -> None:
+    wrong = []
+    for path in PROGRAMS:
+        for call in calls(path):
+            wanted = catalogue.FUNCTIONS[call.func.id]  # type: ignore[attr-defined]
+            texts = [one.value for one in call.args[:wanted] if isinstance(one, ast.Constant)]
+            given = {keyword.arg for keyword in call.keywords}
+            if call.func.id == "mark" or not texts or None in given:  # type: ignore[attr-defined]
+                continue
+            named = (
+                set().union(*(catalogue.placeholders(str(text)) for text in texts)) if given or wanted == 2 else set()
+            )
+            if named - given - ({"n"} if wanted == 2 else set()) or given - named:
+                wrong.append(f"{place(path)}:{call.lineno}: {sorted(named)} and {sorted(map(str, given))}")
+    assert not wrong
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=place)
+def test_no_text_goes_past_the_catalogue(path: Path) -> None:
+    if place(path) in NOT_TRANSLATED:
+        return
+    english = [part for file, part in ENGLISH_TEXTS if file == place(path)]
+    found = [
+        f"{place(path)}:{line}: {text!r}"
+        for line, text in unmarked_texts(path.read_text(encoding="utf-8"))
+        if not any(part in text for part in english)
+    ]
+    assert not found, "put these into tr, trn or mark, or list them above with the reason:\n" + "\n".join(found)
+
+
+def test_no_exception_is_left_over() -> None:
+    for name in NOT_TRANSLATED:
+        assert list(unmarked_texts((catalogue.ROOT / name).read_text(encoding="utf-8"))), name
+    for name, part in ENGLISH_TEXTS:
+        texts = [text for _, text in unmarked_texts((catalogue.ROOT / name).read_text(encoding="utf-8"))]
+        assert any(part in text for text in texts), (name, part)
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ('say("The run has ended.")', True),
+        ('say(f"{name} is not running")', True),
+        ('title = "Peak learning rate"', True),
+        ('X = {"a": "what it costs"}', True),
+        ('say(tr("The run has ended."))', False),
+        ('X = mark("The run has ended.")', False),
+        ('trn("{n} row is long", "{n} rows are long", 3)', False),
+        ('say(tr("{a}", a="the other one"))', True),
+        ('"""The docstring of a module."""', False),
+        ('KEY = "batch.micro_batch_size"', False),
+        ('re.compile(r"the (?:first|last) of them")', False),
+        ('style = "bold red on black"', True),
+        ('command = ["--lang", "zh", "nvidia-smi"]', False),
+    ],
+)
+def test_the_rule_finds_sentences_and_leaves_codes(source: str, found: bool) -> None:
+    assert bool(list(unmarked_texts(source))) is found
