@@ -10,6 +10,7 @@ from trainwiz.core.catalog.hub_model import PICKLES, SAFETENSORS, TOKENIZER_FILE
 from trainwiz.core.catalog.model import ModelSpec
 from trainwiz.core.config.sections import ModelSection
 from trainwiz.core.findings import Finding, Remedy
+from trainwiz.core.language import tr, trn
 
 AskHub = Callable[[str], HubModel]
 
@@ -25,29 +26,42 @@ def weights_findings(spec: ModelSpec, section: ModelSection, ask: AskHub) -> tup
         # Read by torch's restricted unpickler, which runs no code.
         return ()
     if spec.hub_id is None:
-        message = f"There are no pretrained weights for {spec.name}."
+        message = tr("There are no pretrained weights for {name}.", name=spec.name)
         return (Finding("missing_model", "error", "model.init", message, (_from_scratch(),)),)
     return (_from_hub(spec, ask(spec.hub_id)),)
 
 
 def _from_hub(spec: ModelSpec, answer: HubModel) -> Finding:
     hub_id = str(spec.hub_id)
-    fetch = Remedy("download them where there is a network", f"hf download {hub_id}")
-    not_here = f"The weights of {hub_id} are not on this machine"
+    fetch = Remedy(tr("download them where there is a network"), f"hf download {hub_id}")
     if answer.state == "unknown":
-        message = f"{not_here}, and the hub shows no public model of that name (a private one needs HF_TOKEN)."
+        message = tr(
+            "The weights of {hub_id} are not on this machine, and the hub shows no public model of that name "
+            "(a private one needs HF_TOKEN).",
+            hub_id=hub_id,
+        )
         return Finding("missing_model", "error", "model.name", message, (_from_scratch(),))
     if answer.state == "offline":
-        licence = " It asks for its licence to be accepted on its page first." if spec.gated else ""
-        return Finding("missing_model", "error", "model.name", f"{not_here}.{licence}", (fetch, _from_scratch()))
+        message = tr("The weights of {hub_id} are not on this machine.", hub_id=hub_id)
+        if spec.gated:
+            message += tr(" It asks for its licence to be accepted on its page first.")
+        return Finding("missing_model", "error", "model.name", message, (fetch, _from_scratch()))
     if answer.closed:
         return Finding("gated_model", "error", "model.name", _licence(hub_id), (_from_scratch(),))
     safe, pickles = answer.files(SAFETENSORS), answer.files(PICKLES)
     if not safe and not pickles:
-        message = f"{not_here}, and {hub_id} on the hub has no weights that transformers loads (model.safetensors)."
+        message = tr(
+            "The weights of {hub_id} are not on this machine, and {hub_id} on the hub has no weights that transformers "
+            "loads (model.safetensors).",
+            hub_id=hub_id,
+        )
         return Finding("missing_model", "error", "model.name", message, (_from_scratch(),))
-    message = f"{not_here}; {_amount(safe or pickles)} are downloaded when the run starts."
-    now = Remedy("download them now", f"hf download {hub_id}")
+    message = tr(
+        "The weights of {hub_id} are not on this machine; {files} are downloaded when the run starts.",
+        hub_id=hub_id,
+        files=_amount(safe or pickles),
+    )
+    now = Remedy(tr("download them now"), f"hf download {hub_id}")
     return Finding("model_to_download", "warning", "model.name", message, (now,))
 
 
@@ -63,7 +77,9 @@ def tokenizer_findings(spec: ModelSpec, section: ModelSection, ask: AskHub) -> t
     if spec.hub_id is None:
         if section.init == "scratch":
             return ()
-        message = f"There is no tokenizer with {spec.name}; name one with model.tokenizer (a folder or a hub id)."
+        message = tr(
+            "There is no tokenizer with {name}; name one with model.tokenizer (a folder or a hub id).", name=spec.name
+        )
         return (Finding("missing_tokenizer", "error", "model.tokenizer", message),)
     cached = cached_model_folder(spec.hub_id)
     if cached is not None and has_tokenizer(cached):
@@ -83,13 +99,15 @@ def _named(name: str, ask: AskHub) -> tuple[Finding, ...]:
         folder = path if path.is_dir() else path.parent
         if has_tokenizer(folder):
             return ()
-        message = f"{folder} holds no tokenizer ({', '.join(sorted(TOKENIZER_FILES)[:3])}, ...)."
+        message = tr(
+            "{folder} holds no tokenizer ({files}, ...).", folder=folder, files=", ".join(sorted(TOKENIZER_FILES)[:3])
+        )
         return (Finding("missing_tokenizer", "error", "model.tokenizer", message),)
     cached = cached_model_folder(name) if is_hub_id(name) else None
     if cached is not None and has_tokenizer(cached):
         return ()
     if not is_hub_id(name):
-        message = f"There is no tokenizer {name!r}: no folder here, and no hub id (owner/name)."
+        message = tr("There is no tokenizer {name}: no folder here, and no hub id (owner/name).", name=repr(name))
         return (Finding("missing_tokenizer", "error", "model.tokenizer", message),)
     return _on_hub(name, "model.tokenizer", ask(name), weights_too=False)
 
@@ -98,43 +116,56 @@ def _on_hub(hub_id: str, where: str, answer: HubModel, *, weights_too: bool) -> 
     if weights_too:
         # One download brings both, and what is said of the weights holds for the tokenizer.
         return ()
-    not_here = f"The tokenizer of {hub_id} is not on this machine"
-    fetch = Remedy("download it where there is a network", f"hf download {hub_id}")
+    fetch = Remedy(tr("download it where there is a network"), f"hf download {hub_id}")
     if answer.closed:
         return (Finding("gated_model", "error", where, _licence(hub_id)),)
     if answer.state == "there" and answer.has_tokenizer:
-        message = f"{not_here}; it is downloaded when the run starts."
+        message = tr(
+            "The tokenizer of {hub_id} is not on this machine; it is downloaded when the run starts.", hub_id=hub_id
+        )
         return (Finding("model_to_download", "warning", where, message),)
-    there = ", and the hub has none of that name" if answer.state != "offline" else ""
-    return (Finding("missing_tokenizer", "error", where, f"{not_here}{there}.", (fetch,)),)
+    if answer.state == "offline":
+        message = tr("The tokenizer of {hub_id} is not on this machine.", hub_id=hub_id)
+    else:
+        message = tr(
+            "The tokenizer of {hub_id} is not on this machine, and the hub has none of that name.", hub_id=hub_id
+        )
+    return (Finding("missing_tokenizer", "error", where, message, (fetch,)),)
 
 
 def _made(spec: ModelSpec) -> Finding:
     entries = spec.architecture.get("vocab_size")
-    size = f" of up to {entries:,} entries" if isinstance(entries, int) else ""
-    message = (
-        f"The tokenizer of {spec.hub_id} is not on this machine, so one{size} is made from the rows; that is right "
-        "for a model from scratch, and other than the published one."
-    )
-    fetch = Remedy("use the published one", f"hf download {spec.hub_id} --include 'tokenizer*' config.json")
+    if isinstance(entries, int):
+        message = tr(
+            "The tokenizer of {hub_id} is not on this machine, so one of up to {entries} entries is made from the rows; "
+            "that is right for a model from scratch, and other than the published one.",
+            hub_id=spec.hub_id,
+            entries=f"{entries:,}",
+        )
+    else:
+        message = tr(
+            "The tokenizer of {hub_id} is not on this machine, so one is made from the rows; that is right for a model "
+            "from scratch, and other than the published one.",
+            hub_id=spec.hub_id,
+        )
+    fetch = Remedy(tr("use the published one"), f"hf download {spec.hub_id} --include 'tokenizer*' config.json")
     return Finding("tokenizer_made", "note", "model.tokenizer", message, (fetch,))
 
 
 def _from_scratch() -> Remedy:
-    return Remedy("train from scratch", "--set model.init=scratch", {"model.init": "scratch"})
+    return Remedy(tr("train from scratch"), "--set model.init=scratch", {"model.init": "scratch"})
 
 
 def _licence(hub_id: str) -> str:
-    return f"{hub_id} is for accounts that accepted its licence: do so on its page, then log in with `hf auth login`."
+    return tr(
+        "{hub_id} is for accounts that accepted its licence: do so on its page, then log in with `hf auth login`.",
+        hub_id=hub_id,
+    )
 
 
 def _amount(files: Mapping[str, int]) -> str:
     total = sum(files.values())
-    count = "1 file" if len(files) == 1 else f"{len(files)} files"
-    return (
-        f"{count} with {total / 1e9:.1f} GB"
-        if total >= 1e8
-        else f"{count} with {total / 1e6:.0f} MB"
-        if total
-        else count
-    )
+    if not total:
+        return trn("{n} file", "{n} files", len(files))
+    size = f"{total / 1e9:.1f} GB" if total >= 1e8 else f"{total / 1e6:.0f} MB"
+    return trn("{n} file with {size}", "{n} files with {size}", len(files), size=size)

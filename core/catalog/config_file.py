@@ -9,9 +9,11 @@ from typing import Any, Literal
 
 from trainwiz.core.catalog.model import ModelSpec
 from trainwiz.core.config.sections import Task
+from trainwiz.core.errors import os_reason
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.findings import Finding
 from trainwiz.core.json_text import parse_json
+from trainwiz.core.language import tr
 
 Source = Literal["hub", "folder", "config"]
 Answer = tuple[ModelSpec | None, tuple[Finding, ...]]
@@ -60,42 +62,55 @@ def read_config(path: Path, name: str, source: Source) -> Answer:
     except FileNotFoundError:
         return None, (model_error("missing_model", _missing(path, source)),)
     except OSError as error:
-        return None, (model_error("missing_model", f"{path} cannot be read: {error.strerror}."),)
+        return None, (
+            model_error("missing_model", tr("{path} cannot be read: {reason}.", path=path, reason=os_reason(error))),
+        )
     except UnicodeDecodeError:
-        return None, (model_error("broken_model_config", f"{path} is not UTF-8 text."),)
+        return None, (model_error("broken_model_config", tr("{path} is not UTF-8 text.", path=path)),)
     except ValueError as error:
-        at = f"line {error.lineno}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
-        return None, (model_error("broken_model_config", f"{path} is not valid JSON ({at}); it may be cut off."),)
+        at = str(error)
+        if isinstance(error, json.JSONDecodeError):
+            at = tr("line {line}, column {column}", line=error.lineno, column=error.colno)
+        return None, (
+            model_error(
+                "broken_model_config", tr("{path} is not valid JSON ({at}); it may be cut off.", path=path, at=at)
+            ),
+        )
     if not isinstance(document, dict):
-        return None, (model_error("broken_model_config", f"{path} holds no JSON object with an architecture."),)
+        return None, (
+            model_error("broken_model_config", tr("{path} holds no JSON object with an architecture.", path=path)),
+        )
     return from_architecture(document, name, source, path)
 
 
 def _missing(path: Path, source: Source) -> str:
     """What a run leaves behind and what a model is are close enough to be mixed up."""
     if source == "config":
-        return f"{path} does not exist, so its architecture is not known."
+        return tr("{path} does not exist, so its architecture is not known.", path=path)
     folder = path.parent
     if (folder / "adapter_config.json").is_file():
-        return (
-            f"{folder} holds adapters and not the model that they sit on; merge them into it (a run with peft.merge: true "
-            "does so at its end) and give that folder."
+        return tr(
+            "{folder} holds adapters and not the model that they sit on; merge them into it (a run with "
+            "peft.merge: true does so at its end) and give that folder.",
+            folder=folder,
         )
     if (folder / "final_model" / path.name).is_file():
-        return f"{folder} is the folder of a run; its model is {folder / 'final_model'}."
-    return f"{folder} has no config.json, so its architecture is not known."
+        return tr("{folder} is the folder of a run; its model is {model}.", folder=folder, model=folder / "final_model")
+    return tr("{folder} has no config.json, so its architecture is not known.", folder=folder)
 
 
 def from_architecture(document: dict[str, Any], name: str, source: Source, path: Path | None) -> Answer:
     """The model of an architecture config; `path` is the file that it was read from."""
     if not isinstance(document.get("model_type"), str):
-        message = f"{path or name} names no `model_type`, so it is not known which model it describes."
+        message = tr("{path} names no `model_type`, so it is not known which model it describes.", path=path or name)
         return None, (model_error("broken_model_config", message),)
     task = _task(document)
     if task is None:
-        message = (
-            f"{path or name} describes {_classes(document) or document['model_type']}, which trainwiz cannot train: "
-            "it trains masked, causal and sequence-to-sequence language models."
+        message = tr(
+            "{path} describes {classes}, which trainwiz cannot train: it trains masked, causal and "
+            "sequence-to-sequence language models.",
+            path=path or name,
+            classes=_classes(document) or document["model_type"],
         )
         return None, (model_error("unsupported_model", message),)
     folder = path.parent if path and source != "config" else None

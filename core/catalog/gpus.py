@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 from trainwiz.core.catalog.gpu import GpuSpec
 from trainwiz.core.hardware.machine import Gpu
+from trainwiz.core.language import tr
 
 GIB = 1024**3
 
@@ -89,7 +90,7 @@ def spec_of(gpu: Gpu) -> GpuSpec | None:
     half = gpu.given_tflops * 1e12
     ampere = gpu.capability is not None and gpu.capability >= (8, 0)
     return GpuSpec(
-        name=gpu.name or "GPU given by hand",
+        name=gpu.name or tr("GPU given by hand"),
         memory_bytes=gpu.memory_total_bytes,
         compute_capability=gpu.compute_capability,
         fp16_flops=half,

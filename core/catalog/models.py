@@ -20,6 +20,7 @@ from trainwiz.core.catalog.model import ModelSpec
 from trainwiz.core.config.keys import did_you_mean
 from trainwiz.core.config.sections import ModelSection, Task
 from trainwiz.core.findings import Finding, Remedy
+from trainwiz.core.language import mark, tr
 
 TASKS: tuple[Task, ...] = ("masked-lm", "causal-lm", "seq2seq")
 
@@ -139,7 +140,8 @@ def _overridden(spec: ModelSpec, overrides: Mapping[str, Any]) -> tuple[ModelSpe
             "unknown_key",
             "error",
             f"model.architecture_overrides.{key}",
-            f"{spec.name} has no architecture key {key!r}.{did_you_mean(difflib.get_close_matches(key, spec.architecture, 1))}",
+            tr("{name} has no architecture key {key}.", name=spec.name, key=repr(key))
+            + did_you_mean(difflib.get_close_matches(key, spec.architecture, 1)),
         )
         for key in overrides
         if key not in spec.architecture
@@ -150,9 +152,10 @@ def _overridden(spec: ModelSpec, overrides: Mapping[str, Any]) -> tuple[ModelSpe
 def _remote_code(spec: ModelSpec, section: ModelSection) -> tuple[Finding, ...]:
     if "auto_map" not in spec.architecture or section.trust_remote_code:
         return ()
-    message = (
-        f"{spec.name} comes with Python code of its own, which is not run unless you say so "
-        "(--set model.trust_remote_code=true)."
+    message = tr(
+        "{name} comes with Python code of its own, which is not run unless you say so (--set "
+        "model.trust_remote_code=true).",
+        name=spec.name,
     )
     return (Finding("remote_code", "warning", "model.trust_remote_code", message),)
 
@@ -162,20 +165,30 @@ def _missing(name: str, answer: HubModel | None = None) -> Finding:
     near = difflib.get_close_matches(name.lower(), models, n=2, cutoff=0.5)
     # A model is of one task: only a name that is near enough to be meant is offered as a command.
     meant: dict[str, Any] = {"model.name": near[0]} if near else {}
-    offline = Remedy(f"a model that is known offline: {', '.join(models)}", changes=meant)
+    offline = Remedy(tr("a model that is known offline: {models}", models=", ".join(models)), changes=meant)
     if is_hub_id(name) and "/" in name:
-        fetch = Remedy("download it where there is a network", f"hf download {name}")
-        message = f"The model {name} is not in the local Hugging Face cache, {_why_not(answer)}."
+        fetch = Remedy(tr("download it where there is a network"), f"hf download {name}")
+        message = tr(_not_cached(answer), name=name)
         return Finding("missing_model", "error", "model.name", message, (fetch, offline))
-    message = f"There is no model {name!r}: not in the catalogue, not a file or folder here.{did_you_mean(near)}"
+    message = tr("There is no model {name}: not in the catalogue, not a file or folder here.", name=repr(name))
+    message += did_you_mean(near)
     return Finding("missing_model", "error", "model.name", message, (offline,))
 
 
-def _why_not(answer: HubModel | None) -> str:
+def _not_cached(answer: HubModel | None) -> str:
+    """The sentence for a model that is on neither side, with a place for its name."""
     if answer is None or answer.state == "offline":
-        return "and the hub is not asked or cannot be reached"
+        return mark(
+            "The model {name} is not in the local Hugging Face cache, and the hub is not asked or cannot be reached."
+        )
     if answer.state == "unknown":
-        return "and the hub shows no public model of that name (a private one needs HF_TOKEN)"
+        return mark(
+            "The model {name} is not in the local Hugging Face cache, and the hub shows no public model of that name "
+            "(a private one needs HF_TOKEN)."
+        )
     if answer.closed:
-        return "and on the hub it is for accounts that accepted its licence (then: hf auth login)"
-    return "and on the hub it has no config.json"
+        return mark(
+            "The model {name} is not in the local Hugging Face cache, and on the hub it is for accounts that accepted "
+            "its licence (then: hf auth login)."
+        )
+    return mark("The model {name} is not in the local Hugging Face cache, and on the hub it has no config.json.")

@@ -9,11 +9,23 @@ from pathlib import Path
 from typing import IO
 
 import numpy as np
+from trainwiz.core.data.place import place_of
 from trainwiz.core.data.reader import unreadable
+from trainwiz.core.errors import os_reason
+from trainwiz.core.language import tr
 
 LONGEST_LINE = 1 << 26
 """Characters; a longer one is a file without line ends, and would fill the memory."""
-ENDLESS = f"the line has {LONGEST_LINE:,} characters or more; a row must be shorter, so break the text into lines."
+
+
+def endless() -> str:
+    """What is wrong with a line of LONGEST_LINE characters."""
+    return tr(
+        "the line has {most} characters or more; a row must be shorter, so break the text into lines.",
+        most=f"{LONGEST_LINE:,}",
+    )
+
+
 SMALLEST_BYTES, LARGEST_BYTES, BLOCKS = 1 << 11, 1 << 15, 256
 """Many small ones: in a sorted file all rows of a block are alike."""
 SEED = 0x7EAD
@@ -54,7 +66,7 @@ def sample_blocks(path: Path, rows: int, mark: bytes = b"") -> Iterator[Block]:
                 first, text = _lines_from(raw, path, start, start + each, mark)
                 yield Block(first + 1, text, min(1.0, (part + 1) * each / size))
     except OSError as error:
-        raise unreadable(str(path), f"cannot be read: {error.strerror or error}.") from None
+        raise unreadable(str(path), tr("cannot be read: {reason}.", reason=os_reason(error))) from None
 
 
 def _blocks(raw: IO[bytes], size: int, rows: int, mark: bytes) -> tuple[int, int]:
@@ -85,7 +97,7 @@ def _line(raw: IO[bytes], path: Path) -> bytes:
     at = raw.tell()
     line = raw.readline(LONGEST_LINE)
     if len(line) == LONGEST_LINE:
-        raise unreadable(f"{path}, byte {at + 1}", ENDLESS)
+        raise unreadable(place_of(path, "byte", at + 1), endless())
     return line
 
 

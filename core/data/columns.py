@@ -10,6 +10,7 @@ from trainwiz.core.config.sections import Task
 from trainwiz.core.data.reader import Column
 from trainwiz.core.errors import UsageError, usage_error
 from trainwiz.core.findings import Finding, Remedy
+from trainwiz.core.language import mark, tr
 
 SEQUENCE_NAMES = ("sequence", "text")
 TEXT_NAMES = ("text", "content", "document", "story", "sentence")
@@ -39,7 +40,7 @@ def find_columns(
     columns which the file has.
     """
     if not columns:
-        raise usage_error("empty_data", key, f"{file} holds no rows.")
+        raise usage_error("empty_data", key, tr("{file} holds no rows.", file=file))
     if source.text_column is None and task == "causal-lm" and not has_target:
         _refuse_unnamed_pairs(columns, file, key)
     of_task = {"masked-lm": SEQUENCE_NAMES, "seq2seq": SOURCE_NAMES}
@@ -66,8 +67,14 @@ def find_columns(
         raise usage_error(
             "same_column",
             f"{key}.target_column",
-            f"{file}: {key}.text_column and {key}.target_column are the same column {columns[text].name!r}; "
-            f"name two of its columns: {described(columns)}.",
+            tr(
+                "{file}: {key}.text_column and {key}.target_column are the same column {name}; name two of "
+                "its columns: {columns}.",
+                file=file,
+                key=key,
+                name=repr(columns[text].name),
+                columns=described(columns),
+            ),
         )
     return [text, target]
 
@@ -90,15 +97,23 @@ def find_column(
         wanted = int(wanted)
     if isinstance(wanted, int):
         if not 0 <= wanted < len(columns):
-            raise _missing(columns, file, key, f"has no column at position {wanted} (from 0)")
+            raise _missing(columns, file, key, tr("has no column at position {wanted} (from 0)", wanted=wanted))
         index = wanted
     elif wanted is not None:
         if wanted not in names:
             near = difflib.get_close_matches(wanted, names, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise _missing(columns, file, key, f"has no column {wanted!r}{hint}")
+            if near:
+                problem = tr("has no column {wanted}; did you mean {near}?", wanted=repr(wanted), near=repr(near[0]))
+            else:
+                problem = tr("has no column {wanted}", wanted=repr(wanted))
+            raise _missing(columns, file, key, problem)
         if names.count(wanted) > 1:
-            raise _missing(columns, file, key, f"has {names.count(wanted)} columns {wanted!r}; choose by position")
+            raise _missing(
+                columns,
+                file,
+                key,
+                tr("has {count} columns {wanted}; choose by position", count=names.count(wanted), wanted=repr(wanted)),
+            )
         index = names.index(wanted)
     else:
         index = _guess(columns, usual, taken, file, key)
@@ -120,7 +135,7 @@ def pair_of(columns: Sequence[Column]) -> tuple[str, str] | None:
 def described(columns: Sequence[Column]) -> str:
     """The columns of a file for a sentence; the type of one that holds no text."""
     names = [_short(column.name) + ("" if column.is_text else f" ({_short(column.type_name)})") for column in columns]
-    more = [f"and {len(names) - SHOWN_COLUMNS} more"] if len(names) > SHOWN_COLUMNS else []
+    more = [tr("and {count} more", count=len(names) - SHOWN_COLUMNS)] if len(names) > SHOWN_COLUMNS else []
     return ", ".join([*names[:SHOWN_COLUMNS], *more])
 
 
@@ -138,11 +153,17 @@ def _refuse_unnamed_pairs(columns: Sequence[Column], file: str, key: str) -> Non
             "unnamed_pair",
             "error",
             f"{key}.target_column",
-            f"{file} has columns {prompt!r} and {response!r}; set {key}.text_column and {key}.target_column to learn the "
-            f"responses, or {key}.text_column alone to learn one column as plain text.",
+            tr(
+                "{file} has columns {prompt} and {response}; set {key}.text_column and {key}.target_column "
+                "to learn the responses, or {key}.text_column alone to learn one column as plain text.",
+                file=file,
+                prompt=repr(prompt),
+                response=repr(response),
+                key=key,
+            ),
             (
                 Remedy(
-                    f"learn {response!r} from {prompt!r}",
+                    tr("learn {response} from {prompt}", response=repr(response), prompt=repr(prompt)),
                     changes={f"{key}.text_column": prompt, f"{key}.target_column": response},
                 ),
             ),
@@ -164,13 +185,17 @@ def _guess(columns: Sequence[Column], usual: Sequence[str], taken: int | None, f
         return free[0]
     side = "target" if key.endswith("target_column") else "text"
     if taken is not None and not free:
-        raise usage_error(
-            "missing_column",
-            key,
-            f"{file} has one text column, {columns[taken].name!r}, and none for the {side}; "
-            f"{key} needs a file that has both.",
+        sentence = (
+            mark("{file} has one text column, {column}, and none for the target; {key} needs a file that has both.")
+            if side == "target"
+            else mark("{file} has one text column, {column}, and none for the text; {key} needs a file that has both.")
         )
-    problem = f"does not say which column holds the {side}" if free else f"has no {side} column"
+        message = tr(sentence, file=file, column=repr(columns[taken].name), key=key)
+        raise usage_error("missing_column", key, message)
+    if side == "target":
+        problem = tr("does not say which column holds the target") if free else tr("has no target column")
+    else:
+        problem = tr("does not say which column holds the text") if free else tr("has no text column")
     raise _missing(columns, file, key, problem)
 
 
@@ -181,8 +206,13 @@ def _neither(columns: Sequence[Column], file: str, key: str, unclear: Finding) -
     return usage_error(
         unclear.code,
         f"{key}.text_column",
-        f"{file} does not say which columns hold the text and the target; its columns: {described(columns)}. "
-        f"Set {key}.text_column and {key}.target_column to names or positions from 0.",
+        tr(
+            "{file} does not say which columns hold the text and the target; its columns: {columns}. "
+            "Set {key}.text_column and {key}.target_column to names or positions from 0.",
+            file=file,
+            columns=described(columns),
+            key=key,
+        ),
     )
 
 
@@ -191,8 +221,14 @@ def _not_text(columns: Sequence[Column], index: int, file: str, key: str) -> Usa
     return usage_error(
         "not_text",
         key,
-        f"{file}: column {column.name!r} holds {column.type_name}, not text (its columns: {described(columns)}); "
-        f"choose another with {key}.",
+        tr(
+            "{file}: column {name} holds {kind}, not text (its columns: {columns}); choose another with {key}.",
+            file=file,
+            name=repr(column.name),
+            kind=column.type_name,
+            columns=described(columns),
+            key=key,
+        ),
     )
 
 
@@ -200,5 +236,11 @@ def _missing(columns: Sequence[Column], file: str, key: str, problem: str) -> Us
     return usage_error(
         "missing_column",
         key,
-        f"{file} {problem}; its columns: {described(columns) or 'none'}. Set {key} to a name or a position from 0.",
+        tr(
+            "{file} {problem}; its columns: {columns}. Set {key} to a name or a position from 0.",
+            file=file,
+            problem=problem,
+            columns=described(columns) or tr("none"),
+            key=key,
+        ),
     )

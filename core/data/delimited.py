@@ -9,8 +9,10 @@ from itertools import chain, islice
 from pathlib import Path
 
 from trainwiz.core.data.blocks import LONGEST_LINE, Block, sample_blocks
+from trainwiz.core.data.place import place_of
 from trainwiz.core.data.reader import Column, unreadable
 from trainwiz.core.data.text_file import TextFileReader
+from trainwiz.core.language import tr
 
 HEADER_CELL = re.compile(r"[^\W\d](?:[\w ./()-]{0,38}[\w)])?")
 END = "\udfff"
@@ -56,14 +58,16 @@ class DelimitedReader(TextFileReader):
 
     def _wanted(self, cells: Sequence[str], wanted: Sequence[int], position: int) -> list[str]:
         widest, count = max(wanted, default=0), len(self.columns)
-        place = f"{self.path}, {self.unit} {position}"
         if len(cells) <= widest:
-            raise unreadable(
-                place,
-                f"the row has {len(cells)} of {count} columns; column {self.columns[widest].name!r} is missing there.",
+            problem = tr(
+                "the row has {cells} of {count} columns; column {column} is missing there.",
+                cells=len(cells),
+                count=count,
+                column=repr(self.columns[widest].name),
             )
+            raise unreadable(place_of(self.path, self.unit, position), problem)
         if len(cells) > count and any(cells[count:]):
-            raise unreadable(place, self._too_wide(len(cells)))
+            raise unreadable(place_of(self.path, self.unit, position), self._too_wide(len(cells)))
         return [cells[index] for index in wanted]
 
     def head(self, count: int) -> list[tuple[str | None, ...]]:
@@ -76,13 +80,25 @@ class DelimitedReader(TextFileReader):
         ]
 
     def _too_wide(self, cells: int) -> str:
-        first = "first line" if self.has_header else "first row"
         remedy = (
-            "a tab inside a text must be replaced"
+            tr("a tab inside a text must be replaced")
             if self._is_tsv
-            else f"put a text that holds {self._delimiter!r} in double quotes"
+            else tr("put a text that holds {delimiter} in double quotes", delimiter=repr(self._delimiter))
         )
-        return f"the row has {cells} cells where the {first} has {len(self.columns)}; {remedy}."
+        columns = len(self.columns)
+        if self.has_header:
+            return tr(
+                "the row has {cells} cells where the first line has {columns}; {remedy}.",
+                cells=cells,
+                columns=columns,
+                remedy=remedy,
+            )
+        return tr(
+            "the row has {cells} cells where the first row has {columns}; {remedy}.",
+            cells=cells,
+            columns=columns,
+            remedy=remedy,
+        )
 
     def _rows(self) -> Iterator[tuple[int, list[str]]]:
         """(line, cells) of every row that is not blank."""
@@ -96,16 +112,20 @@ class DelimitedReader(TextFileReader):
                         return
                     if cells and cells[-1].endswith(END):
                         raise unreadable(
-                            f"{self.path}, line {before + 1}",
-                            'a double quote is opened in this row and never closed; double it ("") where it is a letter.',
+                            place_of(self.path, "line", before + 1),
+                            tr(
+                                "a double quote is opened in this row and never closed; "
+                                'double it ("") where it is a letter.'
+                            ),
                         )
                     if cells:
                         yield line, cells
             except csv.Error as error:
-                detail = f"a cell has {LONGEST_LINE:,} characters or more" if "field larger" in str(error) else error
-                raise unreadable(
-                    f"{self.path}, line {line + 1}", f"{detail}; is a double quote opened and never closed?"
-                ) from None
+                detail = str(error)
+                if "field larger" in detail:
+                    detail = tr("a cell has {most} characters or more", most=f"{LONGEST_LINE:,}")
+                problem = tr("{detail}; is a double quote opened and never closed?", detail=detail)
+                raise unreadable(place_of(self.path, "line", line + 1), problem) from None
 
     def _delimiter_of_csv(self) -> str:
         with self._file.lines(newline="") as lines:

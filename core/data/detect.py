@@ -6,6 +6,7 @@ from pathlib import Path
 
 from trainwiz.core.config import DataSource, RunConfig
 from trainwiz.core.errors import TrainwizError
+from trainwiz.core.language import tr
 
 
 def detect_columns(config: RunConfig, folder: Path | None = None) -> RunConfig:
@@ -63,4 +64,6 @@ def _detected(config: RunConfig, source: DataSource, key: str, folder: Path) -> 
 
 def _reason(path: Path, names: list[str], taken: list[str]) -> str:
     left = [name for name in names if name not in taken]
-    return f"by its name in {path.name}" + (f"; not used: {', '.join(left)}" if left else "")
+    if left:
+        return tr("by its name in {file}; not used: {columns}", file=path.name, columns=", ".join(left))
+    return tr("by its name in {file}", file=path.name)

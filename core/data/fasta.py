@@ -6,8 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import dropwhile
 
 from trainwiz.core.data.blocks import Block
+from trainwiz.core.data.place import place_of
 from trainwiz.core.data.reader import Column, text_array, unreadable
 from trainwiz.core.data.text_file import TextFileReader
+from trainwiz.core.language import tr
 
 
 class FastaReader(TextFileReader):
@@ -63,9 +65,11 @@ class FastaReader(TextFileReader):
                 continue
             elif header is None:
                 raise unreadable(
-                    f"{self.path}, {self.unit} {number}",
-                    "text stands before the first '>' header, so this is not FASTA; name the format "
-                    "(data.sources.0.format, for example txt).",
+                    place_of(self.path, self.unit, number),
+                    tr(
+                        "text stands before the first '>' header, so this is not FASTA; name the format "
+                        "(data.sources.0.format, for example txt)."
+                    ),
                 )
             else:
                 parts.append(line.strip())

@@ -11,7 +11,8 @@ from trainwiz.core.data.lines import JsonArrayReader, JsonLinesReader, TextReade
 from trainwiz.core.data.parquet import ParquetReader
 from trainwiz.core.data.reader import Reader, unreadable
 from trainwiz.core.data.text_file import GZIP_MAGIC, TextFile
-from trainwiz.core.errors import UsageError
+from trainwiz.core.errors import UsageError, os_reason
+from trainwiz.core.language import mark, tr
 
 FORMATS: dict[str, tuple[str, ...]] = {
     "parquet": (".parquet", ".pq"),
@@ -42,17 +43,17 @@ def format_of(path: Path) -> str | None:
 
 
 NOT_TEXT: dict[bytes, str] = {
-    b"PK\x03\x04": "a zip archive or an Excel file",
-    b"(\xb5/\xfd": "zstd data",
-    b"BZh": "bzip2 data",
-    b"\xfd7zXZ": "xz data",
-    b"7z\xbc\xaf": "a 7z archive",
-    b"ARROW1": "an Arrow (Feather) file",
-    b"SQLite format 3": "an SQLite database",
-    b"Obj\x01": "an Avro file",
-    b"%PDF": "a PDF document",
-    b"\x89HDF": "an HDF5 file",
-    b"\x80\x04\x95": "a Python pickle",
+    b"PK\x03\x04": mark("a zip archive or an Excel file"),
+    b"(\xb5/\xfd": mark("zstd data"),
+    b"BZh": mark("bzip2 data"),
+    b"\xfd7zXZ": mark("xz data"),
+    b"7z\xbc\xaf": mark("a 7z archive"),
+    b"ARROW1": mark("an Arrow (Feather) file"),
+    b"SQLite format 3": mark("an SQLite database"),
+    b"Obj\x01": mark("an Avro file"),
+    b"%PDF": mark("a PDF document"),
+    b"\x89HDF": mark("an HDF5 file"),
+    b"\x80\x04\x95": mark("a Python pickle"),
 }
 """First bytes -> what the file is instead of text."""
 
@@ -66,29 +67,35 @@ def open_reader(path: Path, kind: str | None = None, *, by_position: bool = Fals
     where = str(path)
     try:
         if not stat.S_ISREG(path.stat().st_mode):
-            raise unreadable(where, "is no regular file (a pipe or a device?); save the data to a file first.")
+            raise unreadable(where, tr("is no regular file (a pipe or a device?); save the data to a file first."))
         with path.open("rb") as handle:
             start = handle.read(512)
     except OSError as error:
-        raise unreadable(where, f"cannot be read: {error.strerror or error}.") from None
+        raise unreadable(where, tr("cannot be read: {reason}.", reason=os_reason(error))) from None
     if not start:
-        raise unreadable(where, "is empty (0 bytes).")
+        raise unreadable(where, tr("is empty (0 bytes)."))
     if start.startswith(b"version https://git-lfs"):
-        raise unreadable(where, "is a Git LFS pointer, not the data; run `git lfs pull` where it came from.")
+        raise unreadable(where, tr("is a Git LFS pointer, not the data; run `git lfs pull` where it came from."))
     if start.lstrip().lower().startswith((b"<!doctype html", b"<html")):
-        raise unreadable(where, "is a web page, not data; download the file itself.")
+        raise unreadable(where, tr("is a web page, not data; download the file itself."))
     kind = kind or format_of(path) or _format_by_content(start)
     if kind == "parquet" and start.startswith(GZIP_MAGIC):
-        raise unreadable(where, "is gzip data around a parquet file; unpack it with gunzip.")
+        raise unreadable(where, tr("is gzip data around a parquet file; unpack it with gunzip."))
     if kind == "parquet":
         return ParquetReader(path)
     if start.startswith(b"PAR1"):
-        raise unreadable(where, f"is a parquet file, not {kind}; rename it or set its format to parquet.")
+        raise unreadable(where, tr("is a parquet file, not {kind}; rename it or set its format to parquet.", kind=kind))
     archive = next((name for magic, name in NOT_TEXT.items() if start.startswith(magic)), None)
     if archive is not None:
-        raise unreadable(where, f"is {archive}, not {kind or 'a format that can be read'}; unpack or convert it first.")
+        if kind is None:
+            problem = tr(
+                "is {archive}, not a format that can be read; unpack or convert it first.", archive=tr(archive)
+            )
+        else:
+            problem = tr("is {archive}, not {kind}; unpack or convert it first.", archive=tr(archive), kind=kind)
+        raise unreadable(where, problem)
     if start.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise unreadable(where, "the text is UTF-16, not UTF-8; convert it, for example with `iconv -t UTF-8`.")
+        raise unreadable(where, tr("the text is UTF-16, not UTF-8; convert it, for example with `iconv -t UTF-8`."))
     if kind == "fasta":
         return FastaReader(path)
     if kind in ("csv", "tsv"):
@@ -98,7 +105,9 @@ def open_reader(path: Path, kind: str | None = None, *, by_position: bool = Fals
     if kind == "txt":
         return TextReader(path)
     known = ", ".join(endings[0] for endings in FORMATS.values())
-    raise unreadable(where, f"the format is not known by the name; set it, or use one of the endings {known}.")
+    raise unreadable(
+        where, tr("the format is not known by the name; set it, or use one of the endings {known}.", known=known)
+    )
 
 
 def _first_letter(path: Path) -> str:

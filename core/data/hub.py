@@ -14,6 +14,7 @@ from trainwiz.core.data.hub_split import SplitError, card_of, missing_shards, sp
 from trainwiz.core.data.samples import sample_words
 from trainwiz.core.errors import UsageError
 from trainwiz.core.findings import Finding, Remedy, Severity
+from trainwiz.core.language import tr, trn
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,21 +45,23 @@ def hub_files(wanted: HubSplit, environment: Mapping[str, str] | None = None, *,
     hub, and none when HF_HUB_OFFLINE is set.
     """
     environment = os.environ if environment is None else environment
-    problem = None
+    problem: SplitError | None = None
     for snapshot in _snapshots(hub_cache_folder(environment) / f"datasets--{wanted.hub_id.replace('/', '--')}"):
         try:
             return _in_snapshot(snapshot, wanted)
         except SplitError as error:
-            problem = problem or str(error)
+            problem = problem or error
     answer = ask_hub(wanted.hub_id, environment)
     if answer.state != "there":
         raise _not_here(wanted, answer, problem)
     try:
         names = split_files(wanted.hub_id, list(answer.sizes), answer.card, wanted.split, wanted.subset)
     except SplitError as error:
-        raise _finding(wanted, _sentence(wanted, str(error))) from None
+        raise _finding(wanted, _sentence(wanted, error)) from None
     if answer.gated:
-        message = f"hub data set {wanted.hub_id} is gated; accept its terms on its page and set HF_TOKEN."
+        message = tr(
+            "hub data set {hub_id} is gated; accept its terms on its page and set HF_TOKEN.", hub_id=wanted.hub_id
+        )
         raise _finding(wanted, message)
     if not fetch:
         raise _to_download(wanted, names, answer)
@@ -75,7 +78,13 @@ def _in_snapshot(snapshot: Path, wanted: HubSplit) -> list[Path]:
     chosen = split_files(wanted.hub_id, names, card, wanted.split, wanted.subset)
     missing = missing_shards(chosen)
     if missing:
-        raise SplitError(f"is only partly in the local cache: {missing} files of split {wanted.split!r} are missing.")
+        raise SplitError(
+            tr(
+                "is only partly in the local cache: {missing} files of split {split} are missing.",
+                missing=missing,
+                split=repr(wanted.split),
+            )
+        )
     return [snapshot / name for name in chosen]
 
 
@@ -89,40 +98,52 @@ def _snapshots(folder: Path) -> Iterator[Path]:
     yield from sorted(others, key=lambda path: path.stat().st_mtime, reverse=True)
 
 
-def _sentence(wanted: HubSplit, problem: str) -> str:
-    subset = f" Set {wanted.where}.subset." if "several subsets" in problem else ""
-    return f"hub data set {wanted.hub_id} {problem}{subset}"
+def _sentence(wanted: HubSplit, problem: SplitError) -> str:
+    sentence = tr("hub data set {hub_id} {problem}", hub_id=wanted.hub_id, problem=problem)
+    if problem.wants_subset:
+        sentence += tr(" Set {where}.subset.", where=wanted.where)
+    return sentence
 
 
 def _to_download(wanted: HubSplit, names: tuple[str, ...], answer: HubAnswer) -> UsageError:
     size = sum(answer.sizes[name] for name in names)
-    count = f"{len(names)} files, {_size(size)}, are" if len(names) > 1 else f"1 file, {_size(size)}, is"
-    message = (
-        f"hub data set {wanted.hub_id} is not in the local cache; {count} downloaded when the run "
-        "starts. How many rows there are is known after that."
+    message = trn(
+        "hub data set {hub_id} is not in the local cache; {n} file, {size}, is downloaded when the run "
+        "starts. How many rows there are is known after that.",
+        "hub data set {hub_id} is not in the local cache; {n} files, {size}, are downloaded when the run "
+        "starts. How many rows there are is known after that.",
+        len(names),
+        hub_id=wanted.hub_id,
+        size=_size(size),
     )
     folders = {name.rpartition("/")[0] for name in names} - {""}
     only = f' --include "{folders.pop()}/*"' if len(folders) == 1 else ""
-    remedy = Remedy("download it before", wanted.command + only)
+    remedy = Remedy(tr("download it before"), wanted.command + only)
     return _finding(wanted, message, remedy, code="data_to_download", severity="warning")
 
 
 def _size(count: int) -> str:
     if count <= 0:
-        return "size unknown"
+        return tr("size unknown")
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{max(count / 1e6, 0.1):.1f} MB"
 
 
-def _not_here(wanted: HubSplit, answer: HubAnswer, problem: str | None) -> UsageError:
+def _not_here(wanted: HubSplit, answer: HubAnswer, problem: SplitError | None) -> UsageError:
     if problem is not None:
         return _finding(wanted, _sentence(wanted, problem))
     if answer.state == "unknown":
-        return _finding(wanted, f"the hub has no public data set {wanted.hub_id!r} (or it needs HF_TOKEN).")
-    message = (
-        f"hub data set {wanted.hub_id} is not in the local cache and the hub cannot be reached; offline, a file or folder "
-        f"works (--dataset FILE) and a sample too ({sample_words(wanted.task)}), or with a network `{wanted.command}`."
+        return _finding(
+            wanted, tr("the hub has no public data set {hub_id} (or it needs HF_TOKEN).", hub_id=repr(wanted.hub_id))
+        )
+    message = tr(
+        "hub data set {hub_id} is not in the local cache and the hub cannot be reached; offline, a "
+        "file or folder works (--dataset FILE) and a sample too ({samples}), or with a network "
+        "`{command}`.",
+        hub_id=wanted.hub_id,
+        samples=sample_words(wanted.task),
+        command=wanted.command,
     )
-    return _finding(wanted, message, Remedy("use a local file: --dataset FILE"))
+    return _finding(wanted, message, Remedy(tr("use a local file: --dataset FILE")))
 
 
 def _finding(

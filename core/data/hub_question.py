@@ -12,6 +12,7 @@ from trainwiz.core.catalog.hub_api import REFUSED, ask, is_closed, sizes_of
 from trainwiz.core.catalog.hub_cache import hub_cache_folder, hub_endpoint, hub_token
 from trainwiz.core.errors import CannotRunError
 from trainwiz.core.findings import Finding, Remedy
+from trainwiz.core.language import tr
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +58,13 @@ def download(hub_id: str, names: Sequence[str], where: str, environment: Mapping
     except Exception as error:  # noqa: BLE001
         detail = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         command = f"hf download --repo-type dataset {hub_id}"
-        message = f"hub data set {hub_id} cannot be downloaded ({detail}); try again, or fetch it with `{command}`."
+        message = tr(
+            "hub data set {hub_id} cannot be downloaded ({detail}); try again, or fetch it with `{command}`.",
+            hub_id=hub_id,
+            detail=detail,
+            command=command,
+        )
         raise CannotRunError(
-            Finding("missing_data", "error", where, message, (Remedy("download it once", command),))
+            Finding("missing_data", "error", where, message, (Remedy(tr("download it once"), command),))
         ) from None
     return Path(folder)

@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 from trainwiz.core.data.formats import format_of
+from trainwiz.core.language import tr
 
 SHARD = re.compile(r"^(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})(?P<rest>\..*)?$")
 SPLIT_WORD = re.compile(r"(^|[^a-z])(train|test|valid\w*|dev|eval)([^a-z]|$)")
@@ -19,6 +20,15 @@ SHOWN = 8
 
 class SplitError(ValueError):
     """What is wrong with a set, a split or a subset, as the rest of a sentence that begins with the set's name."""
+
+    def __init__(self, problem: str, *, wants_subset: bool = False) -> None:
+        super().__init__(problem)
+        self.wants_subset = wants_subset
+        """Naming one of its subsets would cure it."""
+
+
+def _several(subsets: Sequence[str]) -> SplitError:
+    return SplitError(tr("has several subsets; choose one: {subsets}.", subsets=_listed(subsets)), wants_subset=True)
 
 
 def split_files(
@@ -38,8 +48,17 @@ def split_files(
             raise SplitError(_nothing_readable(hub_id, names))
         chosen = _by_name(readable, split, subset)
     if not chosen:
-        of = f" of {subset!r}" if subset else ""
-        raise SplitError(f"holds no split {split!r}{of}; there are: {_listed(readable or sorted(names))}.")
+        there = _listed(readable or sorted(names))
+        if subset:
+            raise SplitError(
+                tr(
+                    "holds no split {split} of {subset}; there are: {there}.",
+                    split=repr(split),
+                    subset=repr(subset),
+                    there=there,
+                )
+            )
+        raise SplitError(tr("holds no split {split}; there are: {there}.", split=repr(split), there=there))
     return tuple(chosen)
 
 
@@ -82,23 +101,36 @@ def _by_card(
 ) -> list[str]:
     if subset is not None and subset not in configs:
         near = difflib.get_close_matches(subset, configs, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise SplitError(f"has no subset {subset!r}{hint} (its subsets: {_listed(list(configs))}).")
+        listed = _listed(list(configs))
+        if near:
+            raise SplitError(
+                tr(
+                    "has no subset {subset}; did you mean {near}? (its subsets: {subsets}).",
+                    subset=repr(subset),
+                    near=repr(near[0]),
+                    subsets=listed,
+                )
+            )
+        raise SplitError(tr("has no subset {subset} (its subsets: {subsets}).", subset=repr(subset), subsets=listed))
     if subset is None and len(configs) > 1:
         standard = [name for name, entry in configs.items() if entry.get("default") or name == "default"]
         if not standard:
-            raise SplitError(f"has several subsets; choose one: {_listed(list(configs))}.")
+            raise _several(list(configs))
         subset = standard[0]
     entry = configs[subset or next(iter(configs))]
     by_split = _patterns(entry.get("data_files"))
     if split not in by_split:
-        raise SplitError(f"holds no split {split!r}; there are: {_listed(list(by_split))}.")
+        there = _listed(list(by_split))
+        raise SplitError(tr("holds no split {split}; there are: {there}.", split=repr(split), there=there))
     folder = str(entry.get("data_dir") or "").strip("/")
     patterns = [f"{folder}/{pattern}" if folder else pattern for pattern in by_split[split]]
     chosen = [name for name in names if any(fnmatchcase(name, pattern.removeprefix("./")) for pattern in patterns)]
     if chosen and not any(format_of(Path(name)) for name in chosen):
         raise SplitError(
-            f"holds {_endings(chosen)} files, which cannot be read; convert them to parquet or JSON lines."
+            tr(
+                "holds {endings} files, which cannot be read; convert them to parquet or JSON lines.",
+                endings=_endings(chosen),
+            )
         )
     return [name for name in chosen if name in readable] or [name for name in chosen if format_of(Path(name))]
 
@@ -132,7 +164,7 @@ def _by_name(readable: Sequence[str], split: str, subset: str | None) -> list[st
     if subset is None:
         subsets = sorted({_subset_of(name, split) for name in chosen} - {""})
         if len(subsets) > 1:
-            raise SplitError(f"has several subsets; choose one: {_listed(subsets)}.")
+            raise _several(subsets)
     return chosen
 
 
@@ -151,18 +183,21 @@ def _subset_of(name: str, split: str) -> str:
 def _nothing_readable(hub_id: str, names: Sequence[str]) -> str:
     script = f"{hub_id.rpartition('/')[2]}.py"
     if script in names or any(name.endswith(".py") and "/" not in name for name in names):
-        return (
+        return tr(
             "needs its loading script, which is code and is not run; fetch the hub's own parquet copy with "
-            f"`hf download --repo-type dataset {hub_id} --revision refs/convert/parquet`, or convert it to parquet."
+            "`{command}`, or convert it to parquet.",
+            command=f"hf download --repo-type dataset {hub_id} --revision refs/convert/parquet",
         )
-    return f"has no data file that can be read ({_endings(names)})."
+    return tr("has no data file that can be read ({endings}).", endings=_endings(names))
 
 
 def _endings(names: Sequence[str]) -> str:
     found = {PurePosixPath(name).suffix or name for name in names if not name.startswith(".")}
-    return _listed(sorted(found)) or "it is empty"
+    return _listed(sorted(found)) or tr("it is empty")
 
 
 def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more
+    listed = ", ".join(names[:SHOWN])
+    if len(names) <= SHOWN:
+        return listed
+    return tr("{names} and {count} more", names=listed, count=len(names) - SHOWN)

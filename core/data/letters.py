@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from trainwiz.core.data.place import place_of
 from trainwiz.core.data.proteins import LETTERS, OUTSIDE, EncodedProteins
 from trainwiz.core.data.rows import KeptRows
 from trainwiz.core.findings import Finding
+from trainwiz.core.language import tr
 
 SHOWN_LETTERS = 5
 
@@ -52,18 +54,25 @@ class LetterCheck:
         found = []
         for path, place in self._files.items():
             letters = ", ".join(repr(letter) for letter in sorted(place.letters)[:SHOWN_LETTERS])
-            more = f" and {place.rows - 1} more rows" if place.rows > 1 else ""
-            found.append(
-                Finding(
-                    "not_protein",
-                    "error",
-                    f"{path}, {place.unit} {place.position}",
-                    f"{path}, {place.unit} {place.position}{more}: letters outside the protein alphabet: {letters}; "
-                    f"choose another column ({key}.text_column) or clean the file.",
-                )
+            where = place_of(path, place.unit, place.position)
+            more = where
+            if place.rows > 1:
+                more = tr("{place} and {count} more rows", place=where, count=place.rows - 1)
+            message = tr(
+                "{place}: letters outside the protein alphabet: {letters}; choose another column ({key}.text_column) "
+                "or clean the file.",
+                place=more,
+                letters=letters,
+                key=key,
             )
+            found.append(Finding("not_protein", "error", where, message))
         if self.unknown and not found:
             found.append(
-                Finding("unknown_letters", "warning", key, f"{self.unknown} letters J or j are read as <unk>.")
+                Finding(
+                    "unknown_letters",
+                    "warning",
+                    key,
+                    tr("{unknown} letters J or j are read as <unk>.", unknown=self.unknown),
+                )
             )
         return found

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import IO, Any
 
 from trainwiz.core.data.blocks import LONGEST_LINE, Block
+from trainwiz.core.data.place import place_of
 from trainwiz.core.data.reader import Column, unreadable
 from trainwiz.core.data.text_file import TextFileReader
 from trainwiz.core.errors import UsageError
+from trainwiz.core.language import mark, tr
 
 ROWS_FOR_COLUMNS = 100
 DEEPEST = 4
@@ -19,6 +21,16 @@ DEEPEST = 4
 CHUNK = 1 << 20
 DECODER = json.JSONDecoder()
 NO_BLANK = re.compile(r"\S")
+BRACES = "{...}"
+TEXT = mark("text")
+KINDS = {
+    bool: mark("true/false"),
+    int: mark("a number"),
+    float: mark("a number"),
+    list: mark("a list"),
+    dict: mark("an object"),
+}
+"""What a value of JSON is called in a sentence."""
 
 
 class TextReader(TextFileReader):
@@ -84,18 +96,20 @@ class JsonLinesReader(TextFileReader):
         return shown
 
     def _text(self, row: dict[str, Any], name: str, number: int) -> str | None:
-        place = f"{self.path}, {self.unit} {number}"
         value: Any = row
         # The common case is a key of the row itself, whatever dots it holds.
         for part in [name] if name in row else name.split("."):
             if value is None:
                 return None
             if not isinstance(value, dict) or part not in value:
-                has = ", ".join(row) or "none"
-                raise unreadable(place, f"the row has no {name!r} (its keys: {has}).")
+                problem = tr(
+                    "the row has no {name} (its keys: {keys}).", name=repr(name), keys=", ".join(row) or tr("none")
+                )
+                raise unreadable(place_of(self.path, self.unit, number), problem)
             value = value[part]
         if value is not None and not isinstance(value, str):
-            raise unreadable(place, f"{name!r} holds {_kind(value)}, not text.")
+            problem = tr("{name} holds {kind}, not text.", name=repr(name), kind=_kind(value))
+            raise unreadable(place_of(self.path, self.unit, number), problem)
         return value
 
     def _objects(self) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -106,14 +120,21 @@ class JsonLinesReader(TextFileReader):
         for number, line in lines:
             if not line.strip():
                 continue
-            place = f"{self.path}, {self.unit} {number}"
             try:
                 row = json.loads(line)
             except (ValueError, RecursionError) as error:
-                raise unreadable(
-                    place, f"is not a JSON object on one line ({_detail(error)}); JSON lines are expected."
-                ) from None
-            yield number, _object(row, place, ", one a line")
+                problem = tr(
+                    "is not a JSON object on one line ({detail}); JSON lines are expected.", detail=_detail(error)
+                )
+                raise unreadable(place_of(self.path, self.unit, number), problem) from None
+            if not isinstance(row, dict):
+                problem = tr(
+                    "holds {kind} where a JSON object ({braces}) is expected, one a line.",
+                    kind=_kind(row),
+                    braces=BRACES,
+                )
+                raise unreadable(place_of(self.path, self.unit, number), problem)
+            yield number, row
 
 
 class JsonArrayReader(JsonLinesReader):
@@ -130,11 +151,17 @@ class JsonArrayReader(JsonLinesReader):
             window.skip("[")
             number = 0
             while window.peek() != "]":
-                place = f"{self.path}, row {number + 1}"
+                place = place_of(self.path, "row", number + 1)
                 if number and not window.skip(","):
-                    raise unreadable(place, "is not JSON (no comma before it); a cut-off file?")
+                    raise unreadable(place, tr("is not JSON (no comma before it); a cut-off file?"))
                 number += 1
-                yield number, _object(window.value(place), place, "")
+                row = window.value(place)
+                if not isinstance(row, dict):
+                    problem = tr(
+                        "holds {kind} where a JSON object ({braces}) is expected.", kind=_kind(row), braces=BRACES
+                    )
+                    raise unreadable(place, problem)
+                yield number, row
 
 
 class _Window:
@@ -173,7 +200,9 @@ class _Window:
                 if len(self.text) - self.at >= LONGEST_LINE:
                     raise _too_long(place) from None
                 if isinstance(error, RecursionError) or not self.grow():
-                    raise unreadable(place, f"is not JSON ({_detail(error)}); a cut-off file?") from None
+                    raise unreadable(
+                        place, tr("is not JSON ({detail}); a cut-off file?", detail=_detail(error))
+                    ) from None
                 continue
             if end - self.at >= LONGEST_LINE:
                 raise _too_long(place)
@@ -186,20 +215,14 @@ class _Window:
         return found
 
 
-def _object(row: Any, place: str, more: str) -> dict[str, Any]:
-    if not isinstance(row, dict):
-        raise unreadable(place, f"holds {_kind(row)} where a JSON object ({{...}}) is expected{more}.")
-    return row
-
-
 def _too_long(place: str) -> UsageError:
-    return unreadable(place, f"the row has {LONGEST_LINE:,} characters or more, or is not JSON.")
+    return unreadable(place, tr("the row has {most} characters or more, or is not JSON.", most=f"{LONGEST_LINE:,}"))
 
 
 def _detail(error: Exception) -> str:
     if isinstance(error, json.JSONDecodeError):
         return error.msg.removesuffix(" at").removesuffix(" starting")
-    return "nested too deep" if isinstance(error, RecursionError) else "a number of too many digits"
+    return tr("nested too deep") if isinstance(error, RecursionError) else tr("a number of too many digits")
 
 
 def _leaves(row: dict[str, Any], prefix: str = "", depth: int = 1) -> Iterator[tuple[str, Any]]:
@@ -214,12 +237,11 @@ def _leaves(row: dict[str, Any], prefix: str = "", depth: int = 1) -> Iterator[t
 def _column(name: str, values: list[Any]) -> Column:
     kinds = sorted({_kind(value) for value in values if value is not None and not isinstance(value, str)})
     # A column with some texts is one of texts: the row that holds something else is then named.
-    return Column(name, not kinds or any(isinstance(value, str) for value in values), " or ".join(kinds) or "text")
+    return Column(name, not kinds or any(isinstance(value, str) for value in values), tr(" or ").join(kinds) or "text")
 
 
 def _kind(value: Any) -> str:
-    names = {bool: "true/false", int: "a number", float: "a number", list: "a list", dict: "an object"}
-    return "null" if value is None else names.get(type(value), "text")
+    return "null" if value is None else tr(KINDS.get(type(value), TEXT))
 
 
 def _shown(value: Any) -> str | None:

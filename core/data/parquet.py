@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from trainwiz.core.data.blocks import spread
 from trainwiz.core.data.reader import BATCH_ROWS, Column, ColumnBatch, Reader, not_utf8, unreadable
 from trainwiz.core.errors import UsageError
+from trainwiz.core.language import tr
 
 SAMPLED_GROUPS = 128
 READ_FOR_ONE = 16
@@ -106,7 +107,7 @@ class ParquetReader(Reader):
         names = [self.columns[index].name for index in wanted]
         twice = next((name for name in names if sum(column.name == name for column in self.columns) > 1), None)
         if twice is not None:
-            raise unreadable(str(self.path), f"has several columns {twice!r}; rename all but one.")
+            raise unreadable(str(self.path), tr("has several columns {twice}; rename all but one.", twice=repr(twice)))
         for group in groups:
             row = sum(self._file.metadata.row_group(before).num_rows for before in range(group))
             size = self._batch_rows(group)
@@ -122,7 +123,8 @@ class ParquetReader(Reader):
                     self._read += batch.num_rows
                     yield ColumnBatch(values, positions)
             except (pa.ArrowException, OSError) as error:
-                raise self._broken(error, f", row {row + 1} or later") from None
+                place = tr("{path}, row {number} or later", path=self.path, number=row + 1)
+                raise self._broken(error, place) from None
 
     def _batch_rows(self, group: int) -> int:
         """Rows at once, fewer where rows are books. `total_byte_size` is that of the group's uncompressed columns."""
@@ -147,8 +149,11 @@ class ParquetReader(Reader):
     def _broken(self, error: Exception, place: str = "") -> UsageError:
         detail = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
         return unreadable(
-            f"{self.path}{place}",
-            f"is not a complete parquet file ({detail}); a download or copy that was cut short? Get it again.",
+            place or str(self.path),
+            tr(
+                "is not a complete parquet file ({detail}); a download or copy that was cut short? Get it again.",
+                detail=detail,
+            ),
         )
 
 

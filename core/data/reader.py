@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from trainwiz.core.data.place import place_of
 from trainwiz.core.errors import UsageError, usage_error
+from trainwiz.core.language import language, tr
 
 BATCH_ROWS = 4096
 
@@ -73,8 +75,9 @@ class Reader(ABC):
 
 def unreadable(where: str, problem: str) -> UsageError:
     """A file, or a place in it, that cannot be read: the place and what is wrong there."""
-    verb = problem.startswith(("is ", "cannot ", "holds ", "has "))
-    return usage_error("unreadable_data", where, f"{where}{'' if verb else ':'} {problem}")
+    if language() == "en" and problem.startswith(("is ", "cannot ", "holds ", "has ")):
+        return usage_error("unreadable_data", where, f"{where} {problem}")
+    return usage_error("unreadable_data", where, tr("{place}: {problem}", place=where, problem=problem))
 
 
 def text_array(values: Sequence[Any], positions: Sequence[int], path: Path, unit: str) -> pa.Array:
@@ -91,16 +94,20 @@ def text_array(values: Sequence[Any], positions: Sequence[int], path: Path, unit
             if broken is not None and "\udc80" <= broken <= "\udcff":
                 raise not_utf8(path, unit, position, ord(broken) - 0xDC00) from None
             if broken is not None:
-                problem = (
-                    f"the text holds half a character (\\u{ord(broken):04x}); write it as UTF-8, without \\u escapes."
+                problem = tr(
+                    "the text holds half a character ({character}); write it as UTF-8, without \\u escapes.",
+                    character=f"\\u{ord(broken):04x}",
                 )
-                raise unreadable(f"{path}, {unit} {position}", problem) from None
+                raise unreadable(place_of(path, unit, position), problem) from None
         raise
 
 
 def not_utf8(path: Path, unit: str, position: int, byte: int | None = None) -> UsageError:
-    shown = f" (byte 0x{byte:02x})" if byte is not None and 0 <= byte <= 255 else ""
-    return unreadable(
-        f"{path}, {unit} {position}",
-        f"the text is not UTF-8{shown}; convert the file, for example with `iconv -t UTF-8`.",
-    )
+    if byte is not None and 0 <= byte <= 255:
+        problem = tr(
+            "the text is not UTF-8 (byte {byte}); convert the file, for example with `iconv -t UTF-8`.",
+            byte=f"0x{byte:02x}",
+        )
+    else:
+        problem = tr("the text is not UTF-8; convert the file, for example with `iconv -t UTF-8`.")
+    return unreadable(place_of(path, unit, position), problem)

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainwiz.core.config import DataSource, RunConfig
+from trainwiz.core.config.keys import did_you_mean
 from trainwiz.core.config.sections import DataSection, Task
 from trainwiz.core.data.formats import FORMATS, format_of
 from trainwiz.core.data.hub import HubSplit, hub_files, looks_like_hub_id
 from trainwiz.core.data.samples import SAMPLES, sample_path, sample_words
 from trainwiz.core.errors import UsageError, usage_error
 from trainwiz.core.findings import Finding
+from trainwiz.core.language import tr
 
 FORMATS_OF_PROSE = frozenset({"txt"})
 """Left aside in a folder that also holds other data: README.txt, LICENSE.txt."""
@@ -62,7 +64,7 @@ def target_findings(config: RunConfig) -> list[Finding]:
             "mixed_targets",
             "error",
             f"{key}.target_column",
-            f"{key} has no target_column and others have one; name one in every source, or in none.",
+            tr("{key} has no target_column and others have one; name one in every source, or in none.", key=key),
         )
         for key, source in (*train, *held)
         if source.target_column is None
@@ -112,27 +114,46 @@ def _in_folder(folder: Path, source: DataSource, key: str) -> tuple[Path, ...]:
         files = by_format.get(source.format, [])
         if not files:
             raise usage_error(
-                "missing_data", key, f"folder {folder} holds no {source.format} file ({_listed(by_format, others)})."
+                "missing_data",
+                key,
+                tr(
+                    "folder {folder} holds no {format} file ({listed}).",
+                    folder=folder,
+                    format=source.format,
+                    listed=_listed(by_format, others),
+                ),
             )
         return tuple(files)
     real = {kind: files for kind, files in by_format.items() if kind not in FORMATS_OF_PROSE} or by_format
     if not real:
         known = ", ".join(endings[0] for endings in FORMATS.values())
         raise usage_error(
-            "missing_data", key, f"folder {folder} holds no data file ({_listed({}, others)}); known are {known}."
+            "missing_data",
+            key,
+            tr(
+                "folder {folder} holds no data file ({listed}); known are {known}.",
+                folder=folder,
+                listed=_listed({}, others),
+                known=known,
+            ),
         )
     if len(real) > 1:
         raise usage_error(
             "mixed_formats",
             key,
-            f"folder {folder} holds several formats ({_listed(real, set())}); choose one with {key}.format.",
+            tr(
+                "folder {folder} holds several formats ({listed}); choose one with {key}.format.",
+                folder=folder,
+                listed=_listed(real, set()),
+                key=key,
+            ),
         )
     return tuple(next(iter(real.values())))
 
 
 def _listed(by_format: dict[str, list[Path]], others: set[str]) -> str:
     parts = [f"{len(files)} {kind}" for kind, files in by_format.items()] + sorted(others)[:5]
-    return ", ".join(parts) or "it is empty"
+    return ", ".join(parts) or tr("it is empty")
 
 
 def _missing(name: str, path: Path, key: str, task: Task | None) -> UsageError:
@@ -141,9 +162,9 @@ def _missing(name: str, path: Path, key: str, task: Task | None) -> UsageError:
         near = difflib.get_close_matches(path.name, [*beside, *SAMPLES], n=1)
     else:
         near = difflib.get_close_matches(name, list(SAMPLES), n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
-    return usage_error(
-        "missing_data",
-        key,
-        f"no data at {name!r}: it is no file, no folder, no hub id (OWNER/NAME) and no sample (samples: {sample_words(task)}).{hint}",
+    message = tr(
+        "no data at {name}: it is no file, no folder, no hub id (OWNER/NAME) and no sample (samples: {samples}).",
+        name=repr(name),
+        samples=sample_words(task),
     )
+    return usage_error("missing_data", key, message + did_you_mean([repr(near[0])] if near else []))

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import numpy as np
 from trainwiz.core.config import DataSource
+from trainwiz.core.data.place import place_of
 from trainwiz.core.findings import Finding
+from trainwiz.core.language import tr, trn
 
 HUGE_CHARACTERS = 1_000_000
 """A row this long is seldom meant to be one row."""
@@ -23,7 +25,7 @@ class Place:
     """(n,) int64, from 1."""
 
     def of(self, row: int) -> str:
-        return f"{self.path}, {self.unit} {self.positions[row]}"
+        return place_of(self.path, self.unit, int(self.positions[row]))
 
 
 @dataclass(slots=True)
@@ -65,32 +67,56 @@ class SourceTally:
             return
         name = source.name
         if self.seen == 0:
-            self._error("empty_data", key, f"{name} holds no rows.")
+            self._error("empty_data", key, tr("{name} holds no rows.", name=name))
         elif self.kept == 0 and self.empty == self.seen:
             self._error(
-                "empty_data", key, f"all {self.seen} rows of {name} are empty (the first: {self._first_empty})."
+                "empty_data",
+                key,
+                tr(
+                    "all {seen} rows of {name} are empty (the first: {first}).",
+                    seen=self.seen,
+                    name=name,
+                    first=self._first_empty,
+                ),
             )
         elif self.kept == 0:
             low, high = source.min_characters or 0, source.max_characters
-            span = f"{low} to {high} characters" if high is not None else f"at least {low} characters"
+            span = (
+                tr("{low} to {high} characters", low=low, high=high)
+                if high is not None
+                else tr("at least {low} characters", low=low)
+            )
             self._error(
                 "all_filtered",
                 f"{key}.min_characters" if high is None else f"{key}.max_characters",
-                f"all {self.seen} rows of {name} are filtered away: none has {span}; widen min_characters and max_characters.",
+                tr(
+                    "all {seen} rows of {name} are filtered away: none has {span}; widen min_characters and "
+                    "max_characters.",
+                    seen=self.seen,
+                    name=name,
+                    span=span,
+                ),
             )
         else:
             self._warn(name, key)
 
     def _warn(self, name: str, key: str) -> None:
         if self.empty:
-            rows = "1 empty row" if self.empty == 1 else f"{self.empty} empty rows"
-            left = "is" if self.empty == 1 else "are"
-            message = f"{rows} of {name} {left} left out (the first: {self._first_empty})."
+            message = trn(
+                "{n} empty row of {name} is left out (the first: {first}).",
+                "{n} empty rows of {name} are left out (the first: {first}).",
+                self.empty,
+                name=name,
+                first=self._first_empty,
+            )
             self.findings.append(Finding("empty_rows", "warning", key, message))
         if self._longest >= HUGE_CHARACTERS:
-            message = (
-                f"{self._longest_place} holds {self._longest:,} characters in one row; split it into several rows, "
-                f"or leave it out with {key}.max_characters."
+            message = tr(
+                "{place} holds {longest} characters in one row; split it into several rows, or leave "
+                "it out with {key}.max_characters.",
+                place=self._longest_place,
+                longest=f"{self._longest:,}",
+                key=key,
             )
             self.findings.append(Finding("huge_row", "warning", key, message))
 

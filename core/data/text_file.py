@@ -13,8 +13,11 @@ from pathlib import Path
 from typing import IO
 
 import numpy as np
-from trainwiz.core.data.blocks import ENDLESS, LONGEST_LINE, Block, sample_blocks
+from trainwiz.core.data.blocks import LONGEST_LINE, Block, endless, sample_blocks
+from trainwiz.core.data.place import place_of
 from trainwiz.core.data.reader import BATCH_ROWS, ColumnBatch, Reader, text_array, unreadable
+from trainwiz.core.errors import os_reason
+from trainwiz.core.language import tr
 
 GZIP_MAGIC = b"\x1f\x8b"
 BATCH_CHARACTERS = 1 << 23
@@ -55,12 +58,14 @@ class TextFile:
         except EOFError:
             raise unreadable(
                 str(self.path),
-                "the gzip data ends in the middle (a download that was cut short?); get it again.",
+                tr("the gzip data ends in the middle (a download that was cut short?); get it again."),
             ) from None
         except (gzip.BadGzipFile, zlib.error) as error:
-            raise unreadable(str(self.path), f"the gzip data is damaged ({error}); get it again.") from None
+            raise unreadable(
+                str(self.path), tr("the gzip data is damaged ({error}); get it again.", error=error)
+            ) from None
         except OSError as error:
-            raise unreadable(str(self.path), f"cannot be read: {error.strerror or error}.") from None
+            raise unreadable(str(self.path), tr("cannot be read: {reason}.", reason=os_reason(error))) from None
         finally:
             self._raw = None
 
@@ -69,12 +74,14 @@ class TextFile:
         while line := text.readline(LONGEST_LINE):
             number += 1
             if len(line) == LONGEST_LINE:
-                raise unreadable(f"{self.path}, line {number}", ENDLESS)
+                raise unreadable(place_of(self.path, "line", number), endless())
             if number == 1 and "\0" in line:
                 raise unreadable(
-                    f"{self.path}, line {number}",
-                    "the text holds zero bytes; it is UTF-16 without its mark, or no text at all: "
-                    "convert it, for example with `iconv -f UTF-16 -t UTF-8`, or name its format.",
+                    place_of(self.path, "line", number),
+                    tr(
+                        "the text holds zero bytes; it is UTF-16 without its mark, or no text at all: convert it, "
+                        "for example with `iconv -f UTF-16 -t UTF-8`, or name its format."
+                    ),
                 )
             yield line
 
@@ -84,7 +91,7 @@ class TextFile:
             with self.path.open("rb") as raw:
                 return raw.read(2) != GZIP_MAGIC
         except OSError as error:
-            raise unreadable(str(self.path), f"cannot be read: {error.strerror or error}.") from None
+            raise unreadable(str(self.path), tr("cannot be read: {reason}.", reason=os_reason(error))) from None
 
     def share_read(self) -> float:
         if self._raw is not None:

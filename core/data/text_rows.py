@@ -18,8 +18,9 @@ from trainwiz.core.data.split import held_out_count, split_rows
 from trainwiz.core.data.tally import SourceTally
 from trainwiz.core.data.text_store import FileTexts, TextStore, TextWriter
 from trainwiz.core.data.turn import turn
-from trainwiz.core.errors import CannotRunError, UsageError
+from trainwiz.core.errors import CannotRunError, UsageError, os_reason
 from trainwiz.core.findings import Finding, has_errors, sort_findings
+from trainwiz.core.language import tr
 from trainwiz.core.run.folder import ROWS
 
 VERSION = 1
@@ -124,8 +125,12 @@ def _streamed(config: RunConfig, found: list[SourceFiles], training: int, folder
                 "cannot_stream",
                 "error",
                 "data.streaming",
-                f"the rows cannot be kept in {folder / ROWS}: {error.strerror or error}; "
-                "free some space there, or read them into memory with data.streaming: false.",
+                tr(
+                    "the rows cannot be kept in {folder}: {reason}; free some space there, or read them into "
+                    "memory with data.streaming: false.",
+                    folder=folder / ROWS,
+                    reason=os_reason(error),
+                ),
             )
         ) from None
 

@@ -13,6 +13,7 @@ from trainwiz.core.catalog.availability import MADE_FROM_THE_DATA
 from trainwiz.core.catalog.hub_cache import cached_model_folder
 from trainwiz.core.catalog.models import resolve_model
 from trainwiz.core.config import RunConfig
+from trainwiz.core.language import mark
 
 BYTES_PER_TOKEN = 4.0
 """Rough UTF-8 bytes of one subword token: 4 letters of English, 1.3 characters of Chinese."""
@@ -20,7 +21,8 @@ SMALL_VOCABULARY, SMALL_BYTES = 500, 2.0
 MOST_CHARACTERS, MOST_SAMPLED_CHARACTERS = 4_000_000, 750_000
 """Of all rows, and of a sample: counted with a tokenizer at one or two million characters a second; what is beyond is
 estimated from them."""
-EXACT, ESTIMATED = "tokens", "tokens (estimated)"
+EXACT, ESTIMATED = mark("tokens"), mark("tokens (estimated)")
+"""What lengths are counted in: code compares it, screens translate it."""
 
 
 class TokenCounter:

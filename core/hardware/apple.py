@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trainwiz.core.catalog.gpus import find_gpu
 from trainwiz.core.hardware.machine import Gpu
+from trainwiz.core.language import tr
 
 UNIFIED_SHARE = 0.75
 """Metal's recommended working set: two thirds of the RAM up to 36 GB, three quarters above."""
@@ -31,25 +32,25 @@ def apple_gpu(
     `machine` is what `platform.machine()` says: under Rosetta a Python for Intel says "x86_64" on an M-series Mac.
     """
     if machine != "arm64":
-        return None, "MPS needs Apple Silicon and a Python built for it (this one is for Intel)"
+        return None, tr("MPS needs Apple Silicon and a Python built for it (this one is for Intel)")
     if version_tuple(macos) < OLDEST_MACOS:
-        return None, f"MPS needs macOS 12.3, this is {macos or 'unknown'}"
+        return None, tr("MPS needs macOS 12.3, this is {version}", version=macos or tr("unknown"))
     share = UNIFIED_SHARE_SMALL if ram_total_bytes <= SMALL_BYTES else UNIFIED_SHARE
     working_set = int(ram_total_bytes * share)
     spec = find_gpu(cpu_model) if cpu_model else None
     return (
         Gpu(
             index=0,
-            name=cpu_model or "Apple GPU",
+            name=cpu_model or tr("Apple GPU"),
             memory_total_bytes=working_set,
             memory_free_bytes=min(working_set, ram_available_bytes),
             catalogue_name=spec.name if spec is not None else None,
             unavailable={
-                "compute_capability": "only NVIDIA cards have one",
-                "uuid": "an Apple GPU has none",
-                "driver": "part of macOS",
-                "mig": "only NVIDIA cards have it",
-                "memory_other_bytes": "the memory is shared with the CPU",
+                "compute_capability": tr("only NVIDIA cards have one"),
+                "uuid": tr("an Apple GPU has none"),
+                "driver": tr("part of macOS"),
+                "mig": tr("only NVIDIA cards have it"),
+                "memory_other_bytes": tr("the memory is shared with the CPU"),
             },
         ),
         None,

@@ -6,6 +6,7 @@ from trainwiz.core.hardware.checkup import Check
 from trainwiz.core.hardware.doctor_gpu import check_gpu_features
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.hardware.tools import Tools
+from trainwiz.core.language import tr
 
 GIB = 1024**3
 
@@ -39,28 +40,30 @@ def _libraries(machine: Machine, tools: Tools) -> Check:
     if missing:
         return Check(
             "libraries",
-            "Training libraries",
+            tr("Training libraries"),
             "missing",
-            f"{', '.join(missing)} cannot be imported",
-            "Install what is missing.",
+            tr("{missing} cannot be imported", missing=", ".join(missing)),
+            tr("Install what is missing."),
             f"{tools.pip} install {' '.join(missing)}",
             required=True,
         )
     versions = machine.libraries.versions
     found = ", ".join(f"{name} {versions[name]}" for name in NEEDED[:4])
-    return Check("libraries", "Training libraries", "ok", found, required=True)
+    return Check("libraries", tr("Training libraries"), "ok", found, required=True)
 
 
 def _deepspeed(machine: Machine, tools: Tools) -> tuple[Check, Check]:
     if machine.libraries.has("deepspeed"):
-        library = Check("deepspeed", "DeepSpeed", "ok", f"version {machine.libraries.versions['deepspeed']}")
+        library = Check(
+            "deepspeed", "DeepSpeed", "ok", tr("version {version}", version=machine.libraries.versions["deepspeed"])
+        )
     else:
         library = Check(
             "deepspeed",
             "DeepSpeed",
             "missing",
-            "deepspeed cannot be imported: no ZeRO and no offload",
-            "Install it against the torch that is here.",
+            tr("deepspeed cannot be imported: no ZeRO and no offload"),
+            tr("Install it against the torch that is here."),
             f"{tools.pip} install setuptools wheel ninja py-cpuinfo && "
             f"DS_BUILD_OPS=0 {tools.pip} install --no-build-isolation deepspeed",
         )
@@ -81,55 +84,61 @@ def _compiler(machine: Machine, tools: Tools) -> Check:
         lacking.append("ninja")
         commands.append(f"{tools.pip} install ninja")
     if machine.torch_cuda is not None and tools.nvcc is None:
-        lacking.append(f"nvcc (CUDA {machine.torch_cuda} toolkit)")
+        lacking.append(tr("nvcc (CUDA {version} toolkit)", version=machine.torch_cuda))
         commands.append(tools.install("nvidia-cuda-toolkit", "cuda-toolkit", "cuda"))
-    title = "Compiler for DeepSpeed"
+    title = tr("Compiler for DeepSpeed")
     if lacking:
-        reason = f"{', '.join(lacking)} not found: offloaded AdamW cannot be built"
-        return Check("deepspeed_compiler", title, "missing", reason, "Install them.", " && ".join(commands))
+        reason = tr("{lacking} not found: offloaded AdamW cannot be built", lacking=", ".join(lacking))
+        return Check("deepspeed_compiler", title, "missing", reason, tr("Install them."), " && ".join(commands))
     return Check("deepspeed_compiler", title, "ok", f"{tools.cpp_compiler}, {tools.ninja}")
 
 
 def _shared_memory(machine: Machine, tools: Tools) -> Check:
-    title = "Shared memory"
+    title = tr("Shared memory")
     size = machine.shared_memory_bytes
     if size is None:
-        reason = machine.unavailable.get("shared_memory_bytes", "not known")
+        reason = machine.unavailable.get("shared_memory_bytes", tr("not known"))
         if machine.platform != "linux":
-            return Check("shared_memory", title, "ok", f"not needed here ({reason})")
-        return Check("shared_memory", title, "warning", reason, "Run without loader workers.")
+            return Check("shared_memory", title, "ok", tr("not needed here ({reason})", reason=reason))
+        return Check("shared_memory", title, "warning", reason, tr("Run without loader workers."))
     if size >= SMALL_SHARED_BYTES:
-        return Check("shared_memory", title, "ok", f"/dev/shm has {_gib(size)}")
+        return Check("shared_memory", title, "ok", tr("/dev/shm has {size}", size=_gib(size)))
     if tools.container:
-        remedy, command = "Start the container with more of it.", "docker run --shm-size=8g ..."
+        remedy = tr("Start the container with more of it. Or run without workers.")
+        command = "docker run --shm-size=8g ..."
     else:
-        remedy, command = "Enlarge it.", "sudo mount -o remount,size=8G /dev/shm"
-    reason = f"/dev/shm has {_gib(size)}: loader workers die with a bus error when it is full"
-    return Check("shared_memory", title, "warning", reason, f"{remedy} Or run without workers.", command)
+        remedy = tr("Enlarge it. Or run without workers.")
+        command = "sudo mount -o remount,size=8G /dev/shm"
+    reason = tr("/dev/shm has {size}: loader workers die with a bus error when it is full", size=_gib(size))
+    return Check("shared_memory", title, "warning", reason, remedy, command)
 
 
 def _disk(machine: Machine) -> Check:
     free = machine.disk_free_bytes
     if free is None:
-        reason = machine.unavailable.get("disk_free_bytes", "not known")
-        return Check("disk", "Disk", "warning", reason, "Choose another output folder (--output-dir).")
-    found = f"{_gib(free)} free at {machine.disk_path}"
+        reason = machine.unavailable.get("disk_free_bytes", tr("not known"))
+        return Check("disk", tr("Disk"), "warning", reason, tr("Choose another output folder (--output-dir)."))
+    found = tr("{free} free at {path}", free=_gib(free), path=machine.disk_path)
     if free < NO_DISK_BYTES:
-        remedy = "Free some space, or choose another output folder (--output-dir)."
-        return Check("disk", "Disk", "missing", found, remedy, required=True)
+        remedy = tr("Free some space, or choose another output folder (--output-dir).")
+        return Check("disk", tr("Disk"), "missing", found, remedy, required=True)
     if free < SMALL_DISK_BYTES:
-        remedy = "Checkpoints of large models will not fit: choose another output folder (--output-dir) for them."
-        return Check("disk", "Disk", "warning", found, remedy)
-    return Check("disk", "Disk", "ok", found)
+        remedy = tr("Checkpoints of large models will not fit: choose another output folder (--output-dir) for them.")
+        return Check("disk", tr("Disk"), "warning", found, remedy)
+    return Check("disk", tr("Disk"), "ok", found)
 
 
 def _ram(machine: Machine) -> Check:
-    found = f"{_gib(machine.ram_available_bytes)} of {_gib(machine.ram_total_bytes)} available"
+    found = tr(
+        "{ram_available} of {ram_total} available",
+        ram_available=_gib(machine.ram_available_bytes),
+        ram_total=_gib(machine.ram_total_bytes),
+    )
     if machine.ram_available_bytes < SCARCE_RAM_BYTES:
-        return Check("ram", "RAM", "warning", found, "Close other programs, or train a small model.")
+        return Check("ram", tr("RAM"), "warning", found, tr("Close other programs, or train a small model."))
     if machine.ram_total_bytes < LOW_RAM_BYTES:
-        return Check("ram", "RAM", "warning", found, "Rows are streamed and no loader workers are started.")
-    return Check("ram", "RAM", "ok", found)
+        return Check("ram", tr("RAM"), "warning", found, tr("Rows are streamed and no loader workers are started."))
+    return Check("ram", tr("RAM"), "ok", found)
 
 
 def _nvml_package(tools: Tools) -> tuple[Check, ...]:
@@ -138,10 +147,13 @@ def _nvml_package(tools: Tools) -> tuple[Check, ...]:
     return (
         Check(
             "nvml_package",
-            "NVML package",
+            tr("NVML package"),
             "warning",
-            f"the package pynvml {tools.superseded_pynvml} is installed, and torch warns about it at every start",
-            "nvidia-ml-py gives the same module.",
+            tr(
+                "the package pynvml {version} is installed, and torch warns about it at every start",
+                version=tools.superseded_pynvml,
+            ),
+            tr("nvidia-ml-py gives the same module."),
             f"{tools.pip} uninstall -y pynvml && {tools.pip} install --force-reinstall nvidia-ml-py",
         ),
     )

@@ -10,11 +10,12 @@ from trainwiz.core.hardware.describe import describe_gpus
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.hardware.nvml import DRIVER_UPDATED, NO_LIBRARY, NOT_LOADED
 from trainwiz.core.hardware.tools import Tools
+from trainwiz.core.language import mark, tr, trn
 
 OLD_CARD_INDEX = "https://download.pytorch.org/whl/cu126"
 """PyTorch's builds for CUDA 12.6: the only ones of 2.11 to 2.14 that still hold Pascal and Volta."""
 
-ONLY_WITH_CARD = "Needed only with an NVIDIA GPU; this machine trains without."
+ONLY_WITH_CARD = mark("Needed only with an NVIDIA GPU; this machine trains without.")
 
 
 def check_gpu_features(machine: Machine, tools: Tools) -> tuple[Check, ...]:
@@ -31,43 +32,52 @@ def check_gpu_features(machine: Machine, tools: Tools) -> tuple[Check, ...]:
 
 
 def _mps(machine: Machine) -> Check:
-    title = "Apple GPU (MPS)"
+    title = tr("Apple GPU (MPS)")
     if machine.accelerator == "mps":
         return Check("mps", title, "ok", describe_gpus(machine.visible_gpus))
-    reason = machine.unavailable.get("gpus", "no Apple GPU")
-    return Check("mps", title, "missing", reason, "Install a Python built for arm64, or update macOS.")
+    reason = machine.unavailable.get("gpus", tr("no Apple GPU"))
+    return Check("mps", title, "missing", reason, tr("Install a Python built for arm64, or update macOS."))
 
 
 def _driver(machine: Machine, tools: Tools) -> Check:
-    title = "NVIDIA driver"
+    title = tr("NVIDIA driver")
     drivers = [gpu.driver for gpu in machine.gpus if gpu.driver is not None]
     problem = machine.unavailable.get("gpus")
     if drivers and problem is None:
-        return Check("driver", title, "ok", f"version {drivers[0]}, CUDA up to {machine.cuda_driver_version}")
-    reason = problem or "the driver does not say its version"
-    if problem == NO_LIBRARY and not tools.nvidia_cards and not machine.wsl:
-        return Check("driver", title, "missing", f"{reason}; no NVIDIA card is on the PCI bus", ONLY_WITH_CARD)
-    if machine.wsl:
-        remedy = "Install NVIDIA's driver in Windows (not inside WSL), then restart WSL."
-        return Check("driver", title, "missing", reason, remedy, "wsl.exe --shutdown")
-    if problem == DRIVER_UPDATED:
-        return Check("driver", title, "missing", reason, "Reboot.", "sudo reboot")
-    if problem == NOT_LOADED:
         return Check(
-            "driver", title, "missing", reason, "Load it; if that fails, install it again.", "sudo modprobe nvidia"
+            "driver",
+            title,
+            "ok",
+            tr("version {driver}, CUDA up to {cuda}", driver=drivers[0], cuda=machine.cuda_driver_version),
+        )
+    reason = problem or tr("the driver does not say its version")
+    if problem == tr(NO_LIBRARY) and not tools.nvidia_cards and not machine.wsl:
+        reason = tr("{reason}; no NVIDIA card is on the PCI bus", reason=reason)
+        return Check("driver", title, "missing", reason, tr(ONLY_WITH_CARD))
+    if machine.wsl:
+        remedy = tr("Install NVIDIA's driver in Windows (not inside WSL), then restart WSL.")
+        return Check("driver", title, "missing", reason, remedy, "wsl.exe --shutdown")
+    if problem == tr(DRIVER_UPDATED):
+        return Check("driver", title, "missing", reason, tr("Reboot."), "sudo reboot")
+    if problem == tr(NOT_LOADED):
+        return Check(
+            "driver", title, "missing", reason, tr("Load it; if that fails, install it again."), "sudo modprobe nvidia"
         )
     if tools.container:
-        remedy = "Start the container with its GPUs (NVIDIA Container Toolkit)."
+        remedy = tr("Start the container with its GPUs (NVIDIA Container Toolkit).")
         return Check("driver", title, "missing", reason, remedy, "docker run --gpus all ...")
-    if problem == NO_LIBRARY:
+    if problem == tr(NO_LIBRARY):
         command = "sudo ubuntu-drivers install"
         if tools.distribution != "ubuntu":
             command = tools.install("nvidia-driver", "akmod-nvidia", "nvidia")
-        cards = f"{tools.nvidia_cards} NVIDIA card" + ("" if tools.nvidia_cards == 1 else "s")
-        return Check(
-            "driver", title, "missing", f"{reason}; {cards} on the PCI bus", "Install it, then reboot.", command
+        found = trn(
+            "{reason}; {n} NVIDIA card on the PCI bus",
+            "{reason}; {n} NVIDIA cards on the PCI bus",
+            tools.nvidia_cards,
+            reason=reason,
         )
-    return Check("driver", title, "missing", reason, "Ask the driver what it sees.", "nvidia-smi")
+        return Check("driver", title, "missing", found, tr("Install it, then reboot."), command)
+    return Check("driver", title, "missing", reason, tr("Ask the driver what it sees."), "nvidia-smi")
 
 
 def _gpus(machine: Machine) -> tuple[Check, ...]:
@@ -80,7 +90,7 @@ def _gpus(machine: Machine) -> tuple[Check, ...]:
             f"GPU {gpu.index}",
             "missing",
             gpu.unavailable["gpu"],
-            "Reset it with no program on it; if that fails, reboot.",
+            tr("Reset it with no program on it; if that fails, reboot."),
             f"sudo nvidia-smi --gpu-reset -i {gpu.index}",
         )
         for gpu in machine.gpus
@@ -89,40 +99,43 @@ def _gpus(machine: Machine) -> tuple[Check, ...]:
     if machine.visible_gpus:
         visible = Check("gpus", "GPUs", "ok", describe_gpus(machine.visible_gpus))
     elif machine.cuda_visible_devices is not None:
-        reason = " ".join(machine.notes) or "CUDA_VISIBLE_DEVICES hides every GPU"
-        visible = Check("gpus", "GPUs", "missing", reason, "Let programs see the GPUs.", "unset CUDA_VISIBLE_DEVICES")
+        reason = " ".join(machine.notes) or tr("CUDA_VISIBLE_DEVICES hides every GPU")
+        visible = Check(
+            "gpus", "GPUs", "missing", reason, tr("Let programs see the GPUs."), "unset CUDA_VISIBLE_DEVICES"
+        )
     else:
-        reason = " ".join(machine.notes) or "no card can be used"
-        visible = Check("gpus", "GPUs", "missing", reason, "See the lines below.")
+        reason = " ".join(machine.notes) or tr("no card can be used")
+        visible = Check("gpus", "GPUs", "missing", reason, tr("See the lines below."))
     return (visible, *lost)
 
 
 def _torch_cuda(machine: Machine, tools: Tools) -> Check:
-    title = "CUDA build of torch"
+    title = tr("CUDA build of torch")
     if machine.torch_cuda is None:
-        reason = machine.unavailable.get("torch_cuda", "torch is not installed")
+        reason = machine.unavailable.get("torch_cuda", tr("torch is not installed"))
         if not _may_have_card(machine, tools):
-            return Check("torch_cuda", title, "missing", reason, ONLY_WITH_CARD)
-        remedy = "Until then training runs on the CPU: install the CUDA build (some gigabytes)."
+            return Check("torch_cuda", title, "missing", reason, tr(ONLY_WITH_CARD))
+        remedy = tr("Until then training runs on the CPU: install the CUDA build (some gigabytes).")
         return Check("torch_cuda", title, "missing", reason, remedy, _install_torch(machine, tools))
-    reason = f"built for CUDA {machine.torch_cuda}"
+    reason = tr("built for CUDA {version}", version=machine.torch_cuda)
     gpu = weakest_gpu(machine)
     if gpu is not None and gpu.capability is not None:
         problem = _not_built_for(gpu.capability, machine.torch_cuda, machine.libraries.versions.get("torch"))
         if problem is not None:
-            remedy = "Install a build that knows this card."
-            return Check("torch_cuda", title, "missing", f"{reason}: {problem}", remedy, _install_torch(machine, tools))
+            remedy = tr("Install a build that knows this card.")
+            reason = tr("{built}: {problem}", built=reason, problem=problem)
+            return Check("torch_cuda", title, "missing", reason, remedy, _install_torch(machine, tools))
     driver = machine.cuda_driver_version
     if driver is not None and _numbers(machine.torch_cuda)[0] > _numbers(driver)[0]:
-        reason += f", but the driver runs CUDA {driver} at most"
-        remedy = "Install a build for the driver's CUDA, or update the driver."
+        reason = tr("{built}, but the driver runs CUDA {version} at most", built=reason, version=driver)
+        remedy = tr("Install a build for the driver's CUDA, or update the driver.")
         return Check("torch_cuda", title, "missing", reason, remedy, _install_torch(machine, tools))
     return Check("torch_cuda", title, "ok", reason)
 
 
 def _may_have_card(machine: Machine, tools: Tools) -> bool:
     """A card is seen, or a driver that cannot show it: WSL and some containers list no PCI devices."""
-    driver = machine.unavailable.get("gpus") in {NOT_LOADED, DRIVER_UPDATED}
+    driver = machine.unavailable.get("gpus") in {tr(NOT_LOADED), tr(DRIVER_UPDATED)}
     return bool(machine.gpus) or bool(tools.nvidia_cards) or driver
 
 
@@ -148,9 +161,9 @@ def _not_built_for(capability: tuple[int, int], cuda: str, torch: str | None) ->
     built = _numbers(cuda)
     volta_gone = _numbers(torch or "") >= (2, 11)
     if capability < (7, 5) and (built >= (13, 0) or (built >= (12, 8) and (capability < (7, 0) or volta_gone))):
-        return f"these builds leave out {sm}"
+        return tr("these builds leave out {sm}", sm=sm)
     if capability >= (10, 0) and built < (12, 8):
-        return f"{sm} needs CUDA 12.8 or later"
+        return tr("{sm} needs CUDA 12.8 or later", sm=sm)
     return None
 
 
@@ -158,7 +171,7 @@ def _bf16(machine: Machine) -> Check:
     value, reason = choose_precision(machine)
     if value == "bf16":
         return Check("bf16", "bf16", "ok", reason)
-    return Check("bf16", "bf16", "missing", reason, f"Training uses {value}.")
+    return Check("bf16", "bf16", "missing", reason, tr("Training uses {value}.", value=value))
 
 
 def _tf32(machine: Machine) -> Check:
@@ -166,7 +179,7 @@ def _tf32(machine: Machine) -> Check:
     return (
         Check("tf32", "TF32", "ok", reason)
         if value
-        else Check("tf32", "TF32", "missing", reason, "What is computed in fp32 stays full fp32.")
+        else Check("tf32", "TF32", "missing", reason, tr("What is computed in fp32 stays full fp32."))
     )
 
 
@@ -177,10 +190,10 @@ def _flash_attention(machine: Machine, tools: Tools) -> Check:
         return Check("flash_attention", title, "ok", reason)
     gpu = weakest_gpu(machine)
     if gpu is None or gpu.capability is None or gpu.capability < AMPERE:
-        return Check("flash_attention", title, "missing", reason, "Attention uses sdpa.")
-    remedy = "Attention uses sdpa until flash-attn is installed (its build needs nvcc and half an hour)."
+        return Check("flash_attention", title, "missing", reason, tr("Attention uses sdpa."))
+    remedy = tr("Attention uses sdpa until flash-attn is installed (its build needs nvcc and half an hour).")
     if machine.torch_cuda is None:
-        remedy += " It needs the CUDA build of torch first."
+        remedy += tr(" It needs the CUDA build of torch first.")
     command = f"{tools.pip} install flash-attn --no-build-isolation"
     return Check("flash_attention", title, "missing", reason, remedy, command)
 

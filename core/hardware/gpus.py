@@ -10,6 +10,7 @@ from trainwiz.core.catalog.gpus import find_gpu
 from trainwiz.core.hardware.links import read_links
 from trainwiz.core.hardware.machine import Gpu
 from trainwiz.core.hardware.nvml import NO_GPU, NvmlSession, Reader, Unreadable, call, device_memory, mig_handles
+from trainwiz.core.language import tr
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ def read_gpus() -> GpuReading:
         cuda = reader.read("cuda_driver_version", lambda: _cuda_version(call("nvmlSystemGetCudaDriverVersion")))
         count = reader.read("gpus", lambda: int(call("nvmlDeviceGetCount"))) or 0
         if count == 0 and "gpus" not in reader.unavailable:
-            reader.unavailable["gpus"] = NO_GPU
+            reader.unavailable["gpus"] = tr(NO_GPU)
         gpus: list[Gpu] = []
         handles: dict[int, Any] = {}
         old_names: dict[str, str] = {}
@@ -73,12 +74,12 @@ def _read_card(index: int, handle: Any, driver: str | None) -> Gpu:
     total, free, used = memory or (None, None, None)
     reasons = _by_field(reader.unavailable)
     if driver is None:
-        reasons["driver"] = "the driver does not say its version"
+        reasons["driver"] = tr("the driver does not say its version")
     spec = find_gpu(name, total) if name is not None else None
     if spec is None:
-        reasons["catalogue_name"] = "the GPU catalogue does not know this card"
+        reasons["catalogue_name"] = tr("the GPU catalogue does not know this card")
     if mig is None:
-        reasons.setdefault("mig", "the card has no MIG")
+        reasons.setdefault("mig", tr("the card has no MIG"))
     return Gpu(
         index=index,
         uuid=uuid,
@@ -117,7 +118,7 @@ def _read_slice(card: Gpu, handle: Any, position: int) -> Gpu:
     memory = reader.read("memory", lambda: device_memory(handle))
     total, free, used = memory or (None, None, None)
     reasons = _by_field(reader.unavailable)
-    reasons["catalogue_name"] = "a MIG slice has a share of its card's rates"
+    reasons["catalogue_name"] = tr("a MIG slice has a share of its card's rates")
     return Gpu(
         index=card.index,
         uuid=uuid,

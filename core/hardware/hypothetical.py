@@ -11,6 +11,7 @@ from trainwiz.core.errors import UsageError
 from trainwiz.core.findings import Finding
 from trainwiz.core.hardware.describe import describe
 from trainwiz.core.hardware.machine import Accelerator, Gpu, Machine
+from trainwiz.core.language import mark, tr
 
 DEFAULT_RAM_BYTES = 64 * GIB
 DEFAULT_CORES_PER_GPU = 8
@@ -19,7 +20,7 @@ DEFAULT_CORES = 8
 USABLE_SHARE = 0.98
 """What CUDA reports of a card's memory, where the catalogue does not know: 0.97 to 0.99 over those that it knows."""
 
-PLANNED = "this machine is planned, not probed"
+PLANNED = mark("this machine is planned, not probed")
 
 
 def catalogue_machine(
@@ -49,14 +50,14 @@ def catalogue_machine(
     elif num_gpus and by_hand:
         findings += _missing_figures(gpu_memory_bytes, tflops, capability)
     elif num_gpus and not by_hand:
-        findings.append(_finding("gpu", "Name the GPU to plan for (--gpu NAME), or give its figures by hand."))
+        findings.append(_finding("gpu", tr("Name the GPU to plan for (--gpu NAME), or give its figures by hand.")))
     if findings:
         raise UsageError(findings)
     accelerator = _accelerator(spec, num_gpus)
     notes: list[str] = []
     if ram_bytes is None:
         ram_bytes = DEFAULT_RAM_BYTES if accelerator != "mps" or spec is None else spec.memory_bytes
-        notes.append(f"RAM is not given: {ram_bytes // GIB} GiB is assumed (--ram SIZE).")
+        notes.append(tr("RAM is not given: {ram} GiB is assumed (--ram SIZE).", ram=ram_bytes // GIB))
     if cpu_cores is None:
         cpu_cores = max(DEFAULT_CORES, DEFAULT_CORES_PER_GPU * num_gpus)
     cards = tuple(
@@ -73,7 +74,7 @@ def catalogue_machine(
         os_version="14.0" if accelerator == "mps" else None,
         hypothetical=True,
         unavailable=dict.fromkeys(
-            ("disk_free_bytes", "shared_memory_bytes", "cuda_driver_version", "torch_cuda", "libraries"), PLANNED
+            ("disk_free_bytes", "shared_memory_bytes", "cuda_driver_version", "torch_cuda", "libraries"), tr(PLANNED)
         ),
         notes=tuple(notes),
     )
@@ -99,7 +100,7 @@ def _card(
         total, usable = spec.memory_bytes, spec.usable_bytes or int(spec.memory_bytes * USABLE_SHARE)
     return Gpu(
         index=index,
-        name=spec.name if spec is not None else name or "GPU given by hand",
+        name=spec.name if spec is not None else name or tr("GPU given by hand"),
         memory_total_bytes=total,
         memory_free_bytes=usable,
         memory_other_bytes=0,
@@ -107,7 +108,7 @@ def _card(
         cuda_index=index,
         catalogue_name=spec.name if spec is not None and tflops is None else None,
         given_tflops=tflops,
-        unavailable=dict.fromkeys(("uuid", "driver", "mig", "links"), PLANNED),
+        unavailable=dict.fromkeys(("uuid", "driver", "mig", "links"), tr(PLANNED)),
     )
 
 
@@ -127,18 +128,38 @@ def _check_figures(
 ) -> list[Finding]:
     findings = []
     if not 0 <= num_gpus <= 1024:
-        findings.append(_finding("num_gpus", f"The number of GPUs is {num_gpus}; give 0 to 1024 (--num-gpus N)."))
+        findings.append(
+            _finding(
+                "num_gpus", tr("The number of GPUs is {num_gpus}; give 0 to 1024 (--num-gpus N).", num_gpus=num_gpus)
+            )
+        )
     for where, value, option in (
         ("ram", ram_bytes, "--ram 64G"),
-        ("cpu_cores", cpu_cores, "a whole number"),
+        ("cpu_cores", cpu_cores, tr("a whole number")),
         ("gpu_memory", memory_bytes, "--gpu-memory 24G"),
         ("tflops", tflops, "--tflops 71"),
     ):
         if value is not None and not 0 < value < float("inf"):
-            findings.append(_finding(where, f"The value of {where} is {value}; give one above 0 ({option})."))
+            findings.append(
+                _finding(
+                    where,
+                    tr(
+                        "The value of {where} is {value}; give one above 0 ({option}).",
+                        where=where,
+                        value=value,
+                        option=option,
+                    ),
+                )
+            )
     if capability is not None and not re.fullmatch(r"\d{1,2}\.\d", capability):
         findings.append(
-            _finding("capability", f'"{capability}" is no compute capability; give one like 8.6 (--capability 8.6).')
+            _finding(
+                "capability",
+                tr(
+                    '"{capability}" is no compute capability; give one like 8.6 (--capability 8.6).',
+                    capability=capability,
+                ),
+            )
         )
     return findings
 
@@ -148,7 +169,8 @@ def _missing_figures(memory_bytes: int | None, tflops: float | None, capability:
     missing = [option for option, value in given.items() if value is None]
     if not missing:
         return []
-    return [_finding("gpu", f"A GPU given by hand also needs {' and '.join(missing)}; or name one with --gpu.")]
+    options = tr(" and ").join(missing)
+    return [_finding("gpu", tr("A GPU given by hand also needs {options}; or name one with --gpu.", options=options))]
 
 
 def _unknown_gpu(name: str) -> Finding:
@@ -157,9 +179,11 @@ def _unknown_gpu(name: str) -> Finding:
         code="unknown_gpu",
         severity="error",
         where="gpu",
-        message=(
-            f'The GPU catalogue has no single card called "{name}". Near: {", ".join(near)}. '
-            "For another card give --gpu-memory, --tflops and --capability."
+        message=tr(
+            'The GPU catalogue has no single card called "{name}". Near: {near}. '
+            "For another card give --gpu-memory, --tflops and --capability.",
+            name=name,
+            near=", ".join(near),
         ),
     )
 

@@ -7,7 +7,9 @@ import importlib.util
 import re
 from pathlib import Path
 
+from trainwiz.core.errors import os_reason
 from trainwiz.core.hardware.machine import Libraries
+from trainwiz.core.language import tr
 
 REPORTERS: dict[str, str] = {
     "tensorboard": "tensorboard",
@@ -73,11 +75,11 @@ def torch_cuda_version() -> tuple[str | None, str | None]:
     """
     spec = importlib.util.find_spec("torch") if _can_import("torch") else None
     if spec is None or spec.origin is None:
-        return None, "torch is not installed"
+        return None, tr("torch is not installed")
     try:
         text = (Path(spec.origin).parent / "version.py").read_text(encoding="utf-8")
     except OSError as error:
-        return None, f"torch/version.py cannot be read ({error.strerror})"
+        return None, tr("torch/version.py cannot be read ({reason})", reason=os_reason(error))
     built = {
         name: value
         for name, value in re.findall(r"^(\w+)\s*(?::[^=\n]*)?=\s*['\"]?([^'\"\n]*)['\"]?\s*$", text, re.MULTILINE)
@@ -87,5 +89,5 @@ def torch_cuda_version() -> tuple[str | None, str | None]:
     if "cuda" in built:
         return built["cuda"], None
     if "hip" in built:
-        return None, f"torch {version} is built for AMD cards (ROCm {built['hip']})"
-    return None, f"torch {version} is built for the CPU only"
+        return None, tr("torch {version} is built for AMD cards (ROCm {hip})", version=version, hip=built["hip"])
+    return None, tr("torch {version} is built for the CPU only", version=version)

@@ -6,15 +6,17 @@ from collections.abc import Mapping
 from typing import Any
 
 import pynvml
+from trainwiz.core.hardware.machine import UNKNOWN_LINK
 from trainwiz.core.hardware.nvml import Unreadable, call
+from trainwiz.core.language import mark, tr
 
 _LEVELS: dict[int, str] = {
-    pynvml.NVML_TOPOLOGY_INTERNAL: "same board",
-    pynvml.NVML_TOPOLOGY_SINGLE: "one PCIe switch",
-    pynvml.NVML_TOPOLOGY_MULTIPLE: "several PCIe switches",
-    pynvml.NVML_TOPOLOGY_HOSTBRIDGE: "one PCIe host bridge",
-    pynvml.NVML_TOPOLOGY_NODE: "one CPU socket",
-    pynvml.NVML_TOPOLOGY_SYSTEM: "between CPU sockets",
+    pynvml.NVML_TOPOLOGY_INTERNAL: mark("same board"),
+    pynvml.NVML_TOPOLOGY_SINGLE: mark("one PCIe switch"),
+    pynvml.NVML_TOPOLOGY_MULTIPLE: mark("several PCIe switches"),
+    pynvml.NVML_TOPOLOGY_HOSTBRIDGE: mark("one PCIe host bridge"),
+    pynvml.NVML_TOPOLOGY_NODE: mark("one CPU socket"),
+    pynvml.NVML_TOPOLOGY_SYSTEM: mark("between CPU sockets"),
 }
 
 Bus = tuple[int, int, int]
@@ -46,12 +48,12 @@ def _link(
     if direct:
         return f"NVLink x{direct}"
     if peers[1] and other_peers[1]:
-        return f"NVLink x{min(peers[1], other_peers[1])} through NVSwitch"
+        return tr("NVLink x{count} through NVSwitch", count=min(peers[1], other_peers[1]))
     try:
         level = int(call("nvmlDeviceGetTopologyCommonAncestor", one, other))
     except Unreadable as error:
-        return f"unknown ({error.reason})"
-    return _LEVELS.get(level, f"PCIe (topology level {level})")
+        return f"{tr(UNKNOWN_LINK)} ({error.reason})"
+    return tr(_LEVELS[level]) if level in _LEVELS else tr("PCIe (topology level {level})", level=level)
 
 
 def _bus(handle: Any) -> Bus | None:

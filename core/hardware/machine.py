@@ -5,6 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from trainwiz.core.language import mark
+
+UNKNOWN_LINK = mark("unknown")
+"""How a link between two cards is called that cannot be read."""
+
 Accelerator = Literal["cuda", "mps", "cpu"]
 
 

@@ -9,29 +9,31 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 import pynvml
+from trainwiz.core.language import mark, tr
 
 T = TypeVar("T")
 
 WSL_LIBRARY = Path("/usr/lib/wsl/lib/libnvidia-ml.so.1")
 """Where Windows puts the driver's library; not every WSL distribution searches there."""
 
-NO_LIBRARY = "no NVIDIA driver is installed: libnvidia-ml.so.1 was not found"
-NOT_LOADED = "the NVIDIA driver is installed but not loaded"
-DRIVER_UPDATED = "the NVIDIA driver was updated and the old one is still loaded: reboot, or reload the driver"
-NO_GPU = "the NVIDIA driver works and finds no GPU"
+NO_LIBRARY = mark("no NVIDIA driver is installed: libnvidia-ml.so.1 was not found")
+NOT_LOADED = mark("the NVIDIA driver is installed but not loaded")
+DRIVER_UPDATED = mark("the NVIDIA driver was updated and the old one is still loaded: reboot, or reload the driver")
+NO_GPU = mark("the NVIDIA driver works and finds no GPU")
+"""Reasons that code compares, in the language in use: `reason == tr(NO_GPU)`."""
 
 _REASONS: dict[int, str] = {
-    pynvml.NVML_ERROR_UNINITIALIZED: "NVML is not initialised",
-    pynvml.NVML_ERROR_NOT_SUPPORTED: "this GPU does not report it",
-    pynvml.NVML_ERROR_NO_PERMISSION: "the driver does not permit this user to read it",
+    pynvml.NVML_ERROR_UNINITIALIZED: mark("NVML is not initialised"),
+    pynvml.NVML_ERROR_NOT_SUPPORTED: mark("this GPU does not report it"),
+    pynvml.NVML_ERROR_NO_PERMISSION: mark("the driver does not permit this user to read it"),
     pynvml.NVML_ERROR_DRIVER_NOT_LOADED: NOT_LOADED,
-    pynvml.NVML_ERROR_TIMEOUT: "the driver did not answer in time",
+    pynvml.NVML_ERROR_TIMEOUT: mark("the driver did not answer in time"),
     pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: NO_LIBRARY,
-    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: "this driver version does not report it",
-    pynvml.NVML_ERROR_GPU_IS_LOST: "the GPU is lost: it fell off the bus, or it needs a reset or a reboot",
-    pynvml.NVML_ERROR_RESET_REQUIRED: "the GPU needs a reset",
+    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: mark("this driver version does not report it"),
+    pynvml.NVML_ERROR_GPU_IS_LOST: mark("the GPU is lost: it fell off the bus, or it needs a reset or a reboot"),
+    pynvml.NVML_ERROR_RESET_REQUIRED: mark("the GPU needs a reset"),
     pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: DRIVER_UPDATED,
-    pynvml.NVML_ERROR_UNKNOWN: "the driver reports an unknown error",
+    pynvml.NVML_ERROR_UNKNOWN: mark("the driver reports an unknown error"),
 }
 
 LOST_CODES = frozenset({pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED})
@@ -60,11 +62,11 @@ def call(function: str, *arguments: Any) -> Any:
         value = getattr(pynvml, function)(*arguments)
     except pynvml.NVMLError as error:
         code = int(error.value)
-        raise Unreadable(_REASONS.get(code, str(error)), code) from None
+        raise Unreadable(tr(_REASONS[code]) if code in _REASONS else str(error), code) from None
     except AttributeError:
-        raise Unreadable(f"the installed nvidia-ml-py has no {function}") from None
+        raise Unreadable(tr("the installed nvidia-ml-py has no {function}", function=function)) from None
     except (ValueError, TypeError, OSError) as error:
-        raise Unreadable(f"the driver's answer could not be read ({error})") from None
+        raise Unreadable(tr("the driver's answer could not be read ({error})", error=error)) from None
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
@@ -90,7 +92,7 @@ class NvmlSession:
     """`with NvmlSession() as nvml`: `nvml.error` is None, or says why there is no NVML here."""
 
     def __init__(self) -> None:
-        self.error: str | None = "NVML is not initialised"
+        self.error: str | None = tr("NVML is not initialised")
 
     def open(self) -> bool:
         """Initialise NVML; True when it worked. Safe to call again after a failure or a close."""
@@ -109,7 +111,7 @@ class NvmlSession:
     def close(self) -> None:
         if self.error is not None:
             return
-        self.error = "NVML is not initialised"
+        self.error = tr("NVML is not initialised")
         try:
             call("nvmlShutdown")
         except Unreadable as error:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
+from trainwiz.core.errors import os_reason
 from trainwiz.core.hardware import host
 from trainwiz.core.hardware.apple import apple_gpu
 from trainwiz.core.hardware.describe import describe
@@ -17,6 +18,7 @@ from trainwiz.core.hardware.gpus import GpuReading, read_gpus
 from trainwiz.core.hardware.libraries import find_libraries, torch_cuda_version
 from trainwiz.core.hardware.machine import Accelerator, Gpu, Machine
 from trainwiz.core.hardware.visible import VARIABLE, mark_visible
+from trainwiz.core.language import tr
 
 T = TypeVar("T")
 
@@ -33,7 +35,7 @@ def probe_machine(disk_path: Path | None = None, environment: Mapping[str, str] 
     notes: list[str] = []
     memory = host.read_memory()
     if memory.limited:
-        notes.append("RAM is limited by a cgroup (a container or batch job), below what the machine has.")
+        notes.append(tr("RAM is limited by a cgroup (a container or batch job), below what the machine has."))
     disk_path = Path.cwd() if disk_path is None else disk_path
     model = host.cpu_model()
     accelerator: Accelerator
@@ -47,7 +49,7 @@ def probe_machine(disk_path: Path | None = None, environment: Mapping[str, str] 
         accelerator = "cuda" if any(gpu.visible for gpu in gpus) else "cpu"
     unavailable |= reading.unavailable
     if reading.cuda_driver_version is None:
-        unavailable.setdefault("cuda_driver_version", unavailable.get("gpus", "there is no NVIDIA driver"))
+        unavailable.setdefault("cuda_driver_version", unavailable.get("gpus", tr("there is no NVIDIA driver")))
     unavailable |= {f"gpus.{gpu.index}": gpu.unavailable["gpu"] for gpu in gpus if "gpu" in gpu.unavailable}
     torch_cuda, reason = torch_cuda_version()
     if reason is not None:
@@ -78,14 +80,14 @@ def probe_machine(disk_path: Path | None = None, environment: Mapping[str, str] 
 def _apple(model: str | None, memory: host.Memory, unavailable: dict[str, str]) -> tuple[Gpu, ...]:
     gpu, reason = apple_gpu(platform.machine(), host.os_version(), model, memory.total_bytes, memory.available_bytes)
     if gpu is None:
-        unavailable["gpus"] = reason or "no Apple GPU"
+        unavailable["gpus"] = reason or tr("no Apple GPU")
         return ()
     return (gpu,)
 
 
 def _shared_memory(unavailable: dict[str, str]) -> int | None:
     if sys.platform != "linux":
-        unavailable["shared_memory_bytes"] = "only Linux has /dev/shm"
+        unavailable["shared_memory_bytes"] = tr("only Linux has /dev/shm")
         return None
     return _read("shared_memory_bytes", host.shared_memory_size, unavailable)
 
@@ -94,5 +96,5 @@ def _read(name: str, read: Callable[[], T], unavailable: dict[str, str]) -> T | 
     try:
         return read()
     except OSError as error:
-        unavailable[name] = f"cannot be read: {error.strerror or error}"
+        unavailable[name] = tr("cannot be read: {reason}", reason=os_reason(error))
         return None

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from trainwiz.core.catalog.gpus import spec_of
 from trainwiz.core.hardware.machine import Gpu
+from trainwiz.core.language import tr
 
 Entry = TypeVar("Entry", int, str)
 
@@ -42,7 +43,15 @@ def mark_visible(
         chosen = _by_index(text, cards, notes)
     lost = [gpu for gpu in chosen if "gpu" in gpu.unavailable]
     if text is not None:
-        notes += [f"{VARIABLE} selects GPU {gpu.index}, but {gpu.unavailable['gpu']}." for gpu in lost]
+        notes += [
+            tr(
+                "{variable} selects GPU {index}, but {reason}.",
+                variable=VARIABLE,
+                index=gpu.index,
+                reason=gpu.unavailable["gpu"],
+            )
+            for gpu in lost
+        ]
     usable = _with_mig([gpu for gpu in chosen if gpu not in lost], slices, notes)
     return tuple(
         replace(gpu, visible=gpu in usable, cuda_index=usable.index(gpu) if gpu in usable else None) for gpu in gpus
@@ -58,8 +67,11 @@ def _cuda_order(cards: list[Gpu], text: str | None, environment: Mapping[str, st
     if ordered != cards and (text is None or not text.startswith(("GPU-", "MIG-"))):
         order = ", ".join(f"GPU {card.index}" for card in ordered)
         notes.append(
-            f"The cards differ, and CUDA numbers the fastest first (probably {order}): "
-            "set CUDA_DEVICE_ORDER=PCI_BUS_ID, or name cards by UUID."
+            tr(
+                "The cards differ, and CUDA numbers the fastest first (probably {order}): "
+                "set CUDA_DEVICE_ORDER=PCI_BUS_ID, or name cards by UUID.",
+                order=order,
+            )
         )
     return ordered
 
@@ -81,7 +93,7 @@ def _by_index(text: str, cards: Sequence[Gpu], notes: list[str]) -> list[Gpu]:
             if text.strip():
                 _ignored(text, entry, notes)
             else:
-                notes.append(f"{VARIABLE} is empty: no GPU is visible.")
+                notes.append(tr("{variable} is empty: no GPU is visible.", variable=VARIABLE))
             break
         numbers.append(number)
     chosen: list[Gpu] = []
@@ -139,7 +151,7 @@ def _with_mig(chosen: list[Gpu], slices: Sequence[Gpu], notes: list[str]) -> lis
     ]
     whole = [gpu for gpu in chosen if gpu.parent_uuid is None and gpu.mig != "enabled"]
     notes += [
-        f"GPU {gpu.index} is in MIG mode and has no slice: CUDA cannot use it."
+        tr("GPU {index} is in MIG mode and has no slice: CUDA cannot use it.", index=gpu.index)
         for gpu in chosen
         if gpu.mig == "enabled" and not any(one.parent_uuid == gpu.uuid for one in slices)
     ]
@@ -147,16 +159,35 @@ def _with_mig(chosen: list[Gpu], slices: Sequence[Gpu], notes: list[str]) -> lis
         return whole
     if len(offered) > 1 or whole:
         notes.append(
-            f"A program sees one MIG slice and no other GPU: {offered[0].mig} of GPU {offered[0].index} here. "
-            f"Set {VARIABLE} to the UUID of the one that is wanted."
+            tr(
+                "A program sees one MIG slice and no other GPU: {mig} of GPU {index} here. "
+                "Set {variable} to the UUID of the one that is wanted.",
+                mig=offered[0].mig,
+                index=offered[0].index,
+                variable=VARIABLE,
+            )
         )
     return offered[:1]
 
 
 def _ignored(text: str, entry: str, notes: list[str]) -> None:
-    notes.append(f'{VARIABLE}="{text}": no GPU here is "{entry}"; CUDA ignores it and all that stand after it.')
+    notes.append(
+        tr(
+            '{variable}="{text}": no GPU here is "{entry}"; CUDA ignores it and all that stand after it.',
+            variable=VARIABLE,
+            text=text,
+            entry=entry,
+        )
+    )
 
 
 def _twice(text: str, entry: str, notes: list[str]) -> list[Gpu]:
-    notes.append(f'{VARIABLE}="{text}": "{entry.strip()}" names a GPU twice; CUDA then shows none.')
+    notes.append(
+        tr(
+            '{variable}="{text}": "{entry}" names a GPU twice; CUDA then shows none.',
+            variable=VARIABLE,
+            text=text,
+            entry=entry.strip(),
+        )
+    )
     return []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from trainwiz.core.hardware.machine import Gpu, Machine
+from trainwiz.core.hardware.machine import UNKNOWN_LINK, Gpu, Machine
 from trainwiz.core.language import tr
 from trainwiz.core.plan.devices import Devices
 from trainwiz.core.plan.draft import Draft
@@ -46,7 +46,7 @@ def _is_consumer(gpu: Gpu) -> bool:
 def _without_nvlink(machine: Machine, gpus: tuple[Gpu, ...]) -> bool:
     """True where it is known: by the links that were read, or because the card has no place for a bridge."""
     if all(gpu.links for gpu in gpus):
-        return not any("NVLink" in link or "unknown" in link for gpu in gpus for link in gpu.links)
+        return not any("NVLink" in link or tr(UNKNOWN_LINK) in link for gpu in gpus for link in gpu.links)
     return not any(HAS_CONNECTOR.search(gpu.name or "") for gpu in gpus)
 
 

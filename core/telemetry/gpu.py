@@ -11,6 +11,7 @@ from typing import Any
 import psutil
 from trainwiz.core.hardware.gpus import slice_profile
 from trainwiz.core.hardware.nvml import NO_GPU, PERMANENT_CODES, NvmlSession, Unreadable, call, mig_handles
+from trainwiz.core.language import tr
 from trainwiz.core.telemetry.gpu_sensors import FIXED, READS, SENSORS, running_processes
 
 RETRY_S = 10.0
@@ -118,7 +119,7 @@ class GpuSampler:
         if count != self._count or any(device.handle is None for device in self._devices):
             self._count = count
             self._devices = [device for index in range(count) for device in self._open_device(index)]
-        return None if count else NO_GPU
+        return None if count else tr(NO_GPU)
 
     def _open_device(self, index: int) -> list[_Device]:
         uuid, name = self._known.get(index, (None, None))
