@@ -71,7 +71,7 @@ class TrainwizApp(App[int]):
 
     def action_command_palette(self) -> None:
         """Textual's, with a placeholder that has a translation."""
-        if not CommandPalette.is_open(self):
+        if not any(isinstance(screen, CommandPalette) for screen in self.screen_stack):
             self.push_screen(CommandPalette(id="--command-palette", placeholder=tr("Search for commands…")))
 
     def get_driver_class(self) -> type[Driver]:

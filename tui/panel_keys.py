@@ -132,7 +132,7 @@ PANEL_KEYS: tuple[KeyBinding, ...] = (
         "log.next",
         "n",
         "next_match(1)",
-        mark("next"),
+        mark("next match"),
         mark("Go to the next line with that text."),
         "log",
         label="n N",
@@ -154,7 +154,7 @@ PANEL_KEYS: tuple[KeyBinding, ...] = (
     KeyBinding(
         "log.follow", "end,G", "follow", mark("follow"), mark("Go to the end, and follow."), "log", label="end", rank=2
     ),
-    KeyBinding("log.start", "home,g", "to_start", mark("start"), mark("Go to the first line."), "log", rank=9),
+    KeyBinding("log.start", "home,g", "to_start", mark("first line"), mark("Go to the first line."), "log", rank=9),
     KeyBinding("log.copy", "c", "copy", mark("copy"), mark("Copy the lines on the screen."), "log", rank=3),
     KeyBinding("document.close", "p", "close", mark("close"), mark("Close the plan."), "document", rank=9),
     *_copy_keys(),

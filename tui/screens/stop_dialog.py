@@ -54,13 +54,13 @@ def now_words(cost: StopCost | None) -> str:
         if cost.checkpoint
         else tr("all so far: there is no checkpoint yet")
     )
-    return tr("Now: it ends at once and loses {what} ({since}).", what=_lost_words(cost), since=since)
-
-
-def _lost_words(cost: StopCost) -> str:
     if not cost.lost_steps:
-        return tr("nothing")
-    lost = trn("{n} step", "{n} steps", cost.lost_steps, n=f"{cost.lost_steps:,}")
+        return tr("Now: it ends at once and loses nothing ({since}).", since=since)
+    return tr("Now: it ends at once and loses {what} ({since}).", what=_lost_words(cost, cost.lost_steps), since=since)
+
+
+def _lost_words(cost: StopCost, steps: int) -> str:
+    lost = trn("{n} step", "{n} steps", steps, n=f"{steps:,}")
     if cost.lost_s is None:
         return lost
     return tr("{steps}, about {time} of work", steps=lost, time=duration(cost.lost_s))

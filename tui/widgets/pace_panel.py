@@ -80,7 +80,7 @@ def short_step_parts(snapshot: Snapshot, marks: Marks) -> list[Content]:
     planned, measured = snapshot.planned, snapshot.pace.step_s
     parts = []
     if measured is not None:
-        parts.append(Content.assemble((tr("step") + " ", "$muted"), f"{step_seconds(measured)} s"))
+        parts.append(Content.assemble((tr("step") + " ", "$muted"), tr("{amount} s", amount=step_seconds(measured))))
     if planned.step_low_s is not None and planned.step_high_s is not None:
         range_ = _range(planned.step_low_s, planned.step_high_s)
         parts.append(Content.assemble((tr("planned") + " ", "$muted"), range_))

@@ -10,7 +10,7 @@ from trainwiz.core.language import mark, tr
 from trainwiz.core.moments import moment_words
 from trainwiz.core.plain import plain_text
 from trainwiz.core.run.status import STATUS_WORDS
-from trainwiz.tui.cells import cells, pad
+from trainwiz.tui.cells import cells
 from trainwiz.tui.figures import duration, epochs
 from trainwiz.tui.keys import KEYS
 from trainwiz.tui.theme import UNICODE_MARKS, Marks
@@ -33,11 +33,10 @@ STATUS_STYLES = {
     "stopped": "$warning",
     "lost": "$error",
 }
-WORDS: dict[str, str] = {**STATUS_WORDS, "quiet": mark("quiet")}
+WORDS: dict[str, str] = {str(status): word for status, word in STATUS_WORDS.items()} | {"quiet": mark("quiet")}
 RESUME = "trainwiz runs resume"
 RESUME_KEY = next(row.shown_key for row in KEYS if row.needs == "resume")
 SHORTEST_NAME = 4
-NEXT_WIDTH = 6
 ROOMY = 96
 SOON_S = 20 * 3600.0
 
@@ -175,9 +174,10 @@ class RunHeader(LinedWidget):
             text = plain_text(ending.remedy, 300)
             if "resume" in snapshot.actions and RESUME in text and not self.readonly:
                 text = tr("{remedy}   or press {key}", remedy=text, key=RESUME_KEY)
-            first, *rest = wrap(text, max(10, width - NEXT_WIDTH)) or [""]
-            lines.append(Content.assemble((pad(tr("next"), NEXT_WIDTH), "$muted"), (first, "$accent")))
-            lines += [Content.styled(" " * NEXT_WIDTH + line, "$accent") for line in rest[:1]]
+            label = tr("next") + "  "
+            first, *rest = wrap(text, max(10, width - cells(label))) or [""]
+            lines.append(Content.assemble((label, "$muted"), (first, "$accent")))
+            lines += [Content.styled(" " * cells(label) + line, "$accent") for line in rest[:1]]
         return lines
 
 
