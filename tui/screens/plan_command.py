@@ -8,6 +8,7 @@ from typing import Any
 
 from trainwiz.core.plan.request import PlanRequest
 from trainwiz.tui.options import OPTIONS
+from trainwiz.tui.screens.plan_machine import names_another
 
 _FLAGS = {option.key: option for option in OPTIONS if option.key}
 
@@ -34,7 +35,8 @@ def command_line(request: PlanRequest) -> str:
             words += [flag, str(setting)]
     if request.force:
         words.append("--force")
-    return shlex.join([*words, "--yes"])
+    # A run for another machine is written here and started there.
+    return shlex.join([*words, "--dry-run" if names_another(request) else "--yes"])
 
 
 def _choice(key: str, value: Any) -> list[str]:
