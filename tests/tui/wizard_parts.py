@@ -19,6 +19,7 @@ from trainwiz.core.plan.result import BatchPlan, MemoryPlan, Plan, PlannedModel,
 from trainwiz.core.telemetry.gpu_load import GpuLoad, GpuLoads
 from trainwiz.tui.app import TrainwizApp
 from trainwiz.tui.screens.plan import PlanScreen
+from trainwiz.tui.screens.plan_baseline import Baseline
 from trainwiz.tui.screens.plan_state import Offer, Reading
 
 GIB = 1024**3
@@ -192,6 +193,9 @@ def make_frozen_plan(
     )
 
 
+FROZEN_FILES = {"run.yaml": "name: frozen\nnote: '[red]text[/red]'\n", "launch.sh": "#!/bin/sh\nexec accelerate\n"}
+
+
 class FrozenReader:
     """Stands in for PlanReader: the machine first, then everything. Remembers what it was asked."""
 
@@ -222,7 +226,7 @@ class FrozenReader:
             data=DATA,
             glance=GLANCE,
             plan=make_frozen_plan(request, self.findings, self.machine),
-            files={"run.yaml": "name: frozen\nnote: '[red]text[/red]'\n", "launch.sh": "#!/bin/sh\nexec accelerate\n"},
+            files=FROZEN_FILES,
             folder=request.output_dir or "runs/2026-11-21_1402-frozen",
             waits_for="",
             read_at=NOW,
@@ -244,6 +248,9 @@ class FrozenReader:
 
     def forget_machine(self) -> None:
         """This machine stays."""
+
+    def profile_alone(self, request: PlanRequest, folder: str) -> Baseline:
+        return Baseline(request, folder, make_config(request), FROZEN_FILES)
 
     def close(self) -> None:
         self.closed += 1

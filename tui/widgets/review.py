@@ -1,163 +1,181 @@
-"""Review: what will be written and what is in it, the exact command, where the run goes, and the buttons."""
+"""Review: the buttons, where the run goes, what is not the profile's, the exact command, and what will be written."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from functools import partial
+from typing import TYPE_CHECKING, cast
 
-from textual.app import ComposeResult, RenderResult
-from textual.binding import BindingType
-from textual.containers import Horizontal, VerticalScroll
+from textual import on
+from textual.app import ComposeResult
+from textual.containers import Horizontal
 from textual.content import Content
-from textual.widget import Widget
+from textual.message import Message
 from textual.widgets import Static
+from trainwiz.core.language import mark, tr
 from trainwiz.core.plain import plain_text
-from trainwiz.tui.figures import size
-from trainwiz.tui.keys import bindings
+from trainwiz.tui.screens.plan_baseline import Baseline, profile_request
 from trainwiz.tui.screens.plan_command import command_line
 from trainwiz.tui.screens.plan_state import PlanState, is_ready, start_obstacle
 from trainwiz.tui.theme import Marks
 from trainwiz.tui.widgets.action_button import ActionButton
+from trainwiz.tui.widgets.difference_list import DifferenceList
+from trainwiz.tui.widgets.file_list import FileList, FileText
 from trainwiz.tui.widgets.step_parts import StepPart
 
 if TYPE_CHECKING:
-    from textual import events
+    from collections.abc import Callable
 
-LONGEST_PREVIEW = 400
+    from trainwiz.core.plan.request import PlanRequest
+    from trainwiz.tui.screens.plan_reading import PlanReading
 
-
-class FileList(Widget, can_focus=True):
-    """The files of a start with their sizes; up and down choose which one is shown."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("files")]
-    DEFAULT_CSS = """
-    FileList { height: auto; padding: 0; }
-    FileList:focus { background: $panel; }
-    """
-
-    def __init__(self, marks: Marks) -> None:
-        super().__init__(id="files")
-        self._marks = marks
-        self._files: dict[str, str] = {}
-        self.cursor = 0
-
-    @property
-    def current(self) -> str:
-        """The text of the file under the cursor."""
-        return list(self._files.values())[self.cursor] if self._files else ""
-
-    def show(self, state: PlanState) -> None:
-        self._files = dict(state.reading.files)
-        self.cursor = min(self.cursor, max(0, len(self._files) - 1))
-        self.refresh(layout=True)
-
-    def render(self) -> RenderResult:
-        if not self._files:
-            return Content.styled("  nothing yet", "$muted")
-        lines = []
-        for index, (name, text) in enumerate(self._files.items()):
-            here = index == self.cursor
-            mark = self._marks.here if here else " "
-            lines.append(
-                Content.assemble(
-                    (f"{mark} ", "$accent"),
-                    (f"{plain_text(name, 30):<30}", "$foreground" if here else "$muted"),
-                    (f"{size(len(text.encode())):>10}", "$muted"),
-                )
-            )
-        return Content("\n").join(lines)
-
-    def action_move_file(self, by: int) -> None:
-        """Another file; beyond the first and the last one the focus leaves the list."""
-        cursor = self.cursor + by
-        if 0 <= cursor < len(self._files):
-            self._set_cursor(cursor)
-        elif by > 0:
-            self.screen.focus_next()
-        else:
-            self.screen.focus_previous()
-
-    def on_click(self, event: events.Click) -> None:
-        if event.y < len(self._files):
-            self._set_cursor(event.y)
-
-    def _set_cursor(self, cursor: int) -> None:
-        self.cursor = cursor
-        self.refresh()
-        review = next((node for node in self.ancestors if isinstance(node, Review)), None)
-        if review is not None:
-            review.show_file()
+BUTTONS = {
+    "start": mark("Start"),
+    "detached": mark("Start detached"),
+    "write": mark("Write only"),
+    "save": mark("Save as my profile"),
+}
+BUSY_WORDS = {"starting": mark("starting"), "writing": mark("writing")}
 
 
 class Review(StepPart):
-    """The last step below its fields."""
+    """The last step below its fields. What the profile alone would be is worked out in a thread."""
 
     DEFAULT_CSS = """
-    Review { height: auto; }
+    Review { height: auto; layout: vertical; }
     Review .heading { text-style: bold; color: $muted; margin: 1 0 0 0; height: 1; }
-    Review #preview { height: 12; margin: 1 0 0 2; border-left: solid $line; padding: 0 1; scrollbar-size: 1 1; }
-    Review #preview Static { width: auto; height: auto; color: $muted; }
-    Review #command { height: auto; padding: 0 2; }
-    Review #buttons { height: auto; margin: 1 0 0 2; }
-    Review #keep { height: auto; margin: 0 0 0 2; }
-    Review #verdict { height: auto; padding: 0 2; margin: 1 0 0 0; }
+    Review .text { height: auto; padding: 0 2; }
+    Review .buttons { height: auto; margin: 0 0 0 2; }
+    Review .-first { margin: 1 0 0 2; }
     """
+
+    class Compared(Message):
+        """What the profile alone would be."""
+
+        def __init__(self, baseline: Baseline) -> None:
+            super().__init__()
+            self.baseline = baseline
 
     def __init__(self, step: int, marks: Marks) -> None:
         super().__init__(step, marks, id="review")
-        self._marks = marks
+        self._state: PlanState | None = None
+        self._baseline: Baseline | None = None
+        self._asked: tuple[PlanRequest, str] | None = None
+        self._file: tuple[str, str | None] = ("", None)
 
     def compose(self) -> ComposeResult:
-        yield Static("Start", classes="heading", markup=False)
-        with Horizontal(id="buttons"):
-            yield ActionButton("Start", "start")
-            yield ActionButton("Start detached", "detached")
-            yield ActionButton("Write only", "write")
-        with Horizontal(id="keep"):
-            yield ActionButton("Save as profile", "save")
-        yield Static("", id="verdict", markup=False)
-        yield Static("The same without a screen", classes="heading", markup=False)
-        yield Static("", id="command", markup=False)
-        yield Static("What will be written", classes="heading", markup=False)
-        yield FileList(self._marks)
-        preview = VerticalScroll(Static("", markup=False), id="preview")
-        preview.can_focus = False
-        yield preview
+        labels = {action: tr(label) for action, label in BUTTONS.items()}
+        yield Static(tr("Start"), classes="heading", markup=False)
+        with Horizontal(classes="buttons -first"):
+            yield ActionButton(labels["start"], "start")
+            yield ActionButton(labels["detached"], "detached")
+        with Horizontal(classes="buttons"):
+            yield ActionButton(labels["write"], "write")
+            yield ActionButton(labels["save"], "save")
+        yield Static("", id="verdict", classes="text", markup=False)
+        yield Static("", id="differences-title", classes="heading", markup=False)
+        yield Static("", id="differences-note", classes="text", markup=False)
+        yield DifferenceList(self.marks)
+        yield Static(tr("The same without a screen (c copies it)"), classes="heading", markup=False)
+        yield Static("", id="command", classes="text", markup=False)
+        yield Static(tr("What will be written"), classes="heading", markup=False)
+        yield FileList(self.marks)
+        yield FileText(id="preview")
 
     def show(self, state: PlanState) -> None:
-        """Draw the state."""
-        obstacle = start_obstacle(state)
-        reading = state.reading
-        self.query_one("#button-start", ActionButton).show(state.busy or ("Cannot start" if obstacle else "Start"))
-        self.query_one("#button-detached", ActionButton).display = not obstacle
-        verdict = self.query_one("#verdict", Static)
-        if state.problem or (obstacle and not state.busy):
-            verdict.update(Content.styled(f"{self._marks.bad} {plain_text(state.problem or obstacle)}", "$error"))
-        elif state.wanted_start and not state.busy:
-            verdict.update(
-                Content.styled(f"starts as soon as the plan is ready{self._marks.ellipsis} esc cancels", "$accent")
-            )
-        elif not is_ready(state):
-            verdict.update(
-                Content.styled(f"{reading.waits_for or 'updating the plan'} {self._marks.ellipsis}", "$muted")
-            )
-        else:
-            verdict.update(
-                Content.assemble(
-                    ("goes to ", "$muted"), plain_text(reading.folder), ("   nothing is overwritten", "$muted")
-                )
-            )
+        """Draw the state; a comparison that does not belong to it any more is asked for again."""
+        self._state = state
+        self._show_buttons(state)
+        self.query_one("#verdict", Static).update(self._verdict(state))
         self.query_one("#command", Static).update(Content(plain_text(command_line(state.request))))
-        files = self.query_one(FileList)
-        before = files.current
-        files.show(state)
-        if files.current != before:
-            self.show_file()
+        self._compare(state)
+        self._show_comparison(state)
 
-    def show_file(self) -> None:
+    def _show_buttons(self, state: PlanState) -> None:
+        obstacle = "" if state.busy else start_obstacle(state)
+        label = tr(BUSY_WORDS.get(state.busy, state.busy)) if state.busy else tr("Start")
+        reason = f"{self.marks.bad} {plain_text(obstacle)}" if obstacle else ""
+        self.query_one("#button-start", ActionButton).show(tr("Cannot start") if obstacle else label, reason)
+        self.query_one("#button-detached", ActionButton).display = not obstacle
+
+    def _verdict(self, state: PlanState) -> Content:
+        """Why the last start failed, or what a start waits for, or where it goes."""
+        if state.problem and state.problem != start_obstacle(state):
+            return Content.styled(f"{self.marks.bad} {plain_text(state.problem)}", "$error")
+        if state.wanted_start and not state.busy:
+            return Content.styled(tr("starts as soon as the plan is ready; esc cancels"), "$accent")
+        if not is_ready(state):
+            waits_for = tr(state.reading.waits_for) if state.reading.waits_for else tr("updating the plan")
+            return Content.styled(f"{waits_for} {self.marks.ellipsis}", "$muted")
+        where = tr("Goes to {folder}; nothing is overwritten.", folder=plain_text(state.reading.folder))
+        return Content.styled(where, "$muted")
+
+    # What differs from the profile.
+
+    def _compare(self, state: PlanState) -> None:
+        """Ask what the profile alone would be, once for each profile, machine and folder; never while it is typed."""
+        if not is_ready(state) or not state.request.overrides:
+            return
+        wanted = (profile_request(state.request), state.reading.folder)
+        reader = cast("PlanReading", self.screen).reader
+        if wanted != self._asked and reader is not None:
+            self._asked = wanted
+            work = partial(self._work_compare, reader.profile_alone, *wanted)
+            self.run_worker(work, thread=True, group="compare", exclusive=True, exit_on_error=False)
+
+    def _work_compare(self, alone: Callable[[PlanRequest, str], Baseline], request: PlanRequest, folder: str) -> None:
+        self.post_message(self.Compared(alone(request, folder)))
+
+    @on(Compared)
+    def _take(self, event: Compared) -> None:
+        event.stop()
+        if self._asked == (event.baseline.request, event.baseline.folder):
+            self._baseline = event.baseline
+            if self._state is not None:
+                self._show_comparison(self._state)
+
+    def _show_comparison(self, state: PlanState) -> None:
+        baseline = self._fitting(state)
+        differences = baseline.differences(state.plan) if baseline is not None and state.plan is not None else ()
+        title = (
+            tr("What is not as in {profile}", profile=plain_text(state.request.profile or ""))
+            if state.request.profile
+            else tr("What is not as trainwiz would choose it")
+        )
+        self.query_one("#differences-title", Static).update(Content(title))
+        note = self.query_one("#differences-note", Static)
+        note.update(Content.styled(self._note(state, baseline, bool(differences)), "$muted"))
+        note.display = not differences
+        self.query_one(DifferenceList).show(differences)
+        files = self.query_one(FileList)
+        files.show(state.reading.files, baseline.files if baseline is not None else None)
+        self._show_file()
+
+    def _fitting(self, state: PlanState) -> Baseline | None:
+        """The comparison, where it is one with the profile of the state."""
+        found = self._baseline
+        if found is None or not state.request.overrides or found.request != profile_request(state.request):
+            return None
+        return found
+
+    def _note(self, state: PlanState, baseline: Baseline | None, differs: bool) -> str:
+        if differs:
+            return ""
+        if not state.request.overrides:
+            return tr("Nothing: every value is the profile's, or follows from it.")
+        if baseline is None:
+            return tr("comparing with the profile") + f" {self.marks.ellipsis}"
+        if baseline.problem:
+            return tr("The profile alone cannot be planned: {reason}", reason=plain_text(baseline.problem))
+        return tr("Nothing: your values are the ones that it has anyway.")
+
+    @on(FileList.Moved)
+    def _moved(self, event: FileList.Moved) -> None:
+        event.stop()
+        self._show_file()
+
+    def _show_file(self) -> None:
         """The file under the cursor, as text."""
-        lines = self.query_one(FileList).current.splitlines()
-        shown = [plain_text(line, 400) for line in lines[:LONGEST_PREVIEW]]
-        if len(lines) > LONGEST_PREVIEW:
-            shown.append(f"{len(lines) - LONGEST_PREVIEW} more lines")
-        self.query_one("#preview Static", Static).update(Content("\n".join(shown)))
-        self.query_one("#preview", VerticalScroll).scroll_home(animate=False)
+        current = self.query_one(FileList).current
+        if current != self._file:
+            self._file = current
+            self.query_one(FileText).show(*current)
