@@ -80,7 +80,7 @@ def picked(start: str = "") -> Picked:
 
 def test_folders_first_then_the_files_that_can_be_read(world: Path):
     listing = read_folder(world, KINDS)
-    assert [entry.name for entry in matching_entries(listing, "")] == [
+    assert [entry.name for entry in matching_entries(listing.entries, "")] == [
         "sub",
         "A.PARQUET",
         "b.jsonl",
@@ -88,8 +88,8 @@ def test_folders_first_then_the_files_that_can_be_read(world: Path):
         "notes.md",
     ]
     assert listing.wanted == 4
-    assert [entry.name for entry in matching_entries(listing, ".h")] == [".hidden.csv"]
-    assert next(entry.name for entry in matching_entries(listing, "s")) == "sub", "what begins so is first"
+    assert [entry.name for entry in matching_entries(listing.entries, ".h")] == [".hidden.csv"]
+    assert next(entry.name for entry in matching_entries(listing.entries, "s")) == "sub", "what begins so is first"
     assert sizes_of(listing)["b.jsonl"] == 2048
 
 
@@ -280,10 +280,8 @@ async def test_the_entry_under_the_cursor_is_on_the_screen_at_every_size(world: 
 
 
 def test_a_hundred_thousand_entries_are_narrowed_between_two_keys():
-    entries = tuple(Entry(f"shard-{number:06}.parquet", False, True) for number in range(100_000))
-    from trainwiz.tui.widgets.folder_entries import Listing
-
-    listing = Listing(Path("/x"), entries)
+    names = [f"shard-{number:06}.parquet" for number in range(100_000)]
+    entries = tuple(Entry(name, False, True, name) for name in names)
     started = time.perf_counter()
-    assert len(matching_entries(listing, "shard-0999")) == 100
+    assert len(matching_entries(entries, "shard-0999")) == 100
     assert time.perf_counter() - started < 0.5

@@ -113,6 +113,7 @@ class FilePicker(ModalScreen[str | None]):
         self._listing: Listing | None = None
         self._sizes: dict[str, int] = {}
         self._shown: tuple[Entry, ...] = ()
+        self._found_last: tuple[Listing | None, str, tuple[Entry, ...]] = (None, "", ())
         self._notice = ""
 
     def compose(self) -> ComposeResult:
@@ -171,7 +172,7 @@ class FilePicker(ModalScreen[str | None]):
         listing = self._listing
         if listing is None:
             return
-        found = matching_entries(listing, self._text)
+        found = self._found(listing)
         above = () if self._text or listing.folder == listing.folder.parent else (ABOVE,)
         own = (THIS_FOLDER,) if self._with_folders and not self._text else ()
         self._shown = (*own, *above, *found)
@@ -180,6 +181,14 @@ class FilePicker(ModalScreen[str | None]):
         nothing = tr("Nothing here is called so; backspace shows all.") if self._text and not found else ""
         self._say(listing.problem or self._notice or nothing)
         self._show_folder()
+
+    def _found(self, listing: Listing) -> tuple[Entry, ...]:
+        """What matches; a text that goes on is looked for in what matched before."""
+        before, text, found = self._found_last
+        within = found if before is listing and text and self._text.startswith(text) else listing.entries
+        found = matching_entries(within, self._text)
+        self._found_last = listing, self._text, found
+        return found
 
     def _place(self, after: int) -> int:
         wanted = (place for place, entry in enumerate(self._shown) if entry.name == self._started_at)
@@ -199,7 +208,9 @@ class FilePicker(ModalScreen[str | None]):
         entry = self._shown[index]
         if entry is THIS_FOLDER:
             wanted = self._listing.wanted if self._listing is not None else 0
-            note = trn("{n} file that can be read", "{n} files that can be read", wanted) if self._kinds else ""
+            note = ""
+            if self._kinds:
+                note = trn("{n} file that fits", "{n} files that fit", wanted, n=f"{wanted:,}")
             return EntryLine(tr("this folder"), note, quiet=not wanted)
         if entry is ABOVE:
             return EntryLine("..", tr("folder above"), quiet=True)

@@ -23,6 +23,8 @@ class Entry:
     is_folder: bool = False
     is_wanted: bool = False
     """A file of the kinds that are looked for."""
+    folded: str = ""
+    """The name in lower case: it is searched at every key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +34,8 @@ class Listing:
     folder: Path
     entries: tuple[Entry, ...] = ()
     problem: str = ""
-
-    @property
-    def wanted(self) -> int:
-        """How many files are of the kinds that are looked for."""
-        return sum(entry.is_wanted for entry in self.entries)
+    wanted: int = 0
+    """How many files are of the kinds that are looked for."""
 
 
 def read_folder(folder: Path, kinds: Sequence[str], is_cancelled: Callable[[], bool] = lambda: False) -> Listing:
@@ -61,8 +60,8 @@ def read_folder(folder: Path, kinds: Sequence[str], is_cancelled: Callable[[], b
                 entries.append(_entry(item, endings))
     except OSError as error:
         problem = tr("{folder} cannot be read: {reason}.", folder=str(folder), reason=error.strerror or str(error))
-    entries.sort(key=lambda entry: (not entry.is_folder, not entry.is_wanted, entry.name.lower()))
-    return Listing(folder, tuple(entries), problem)
+    entries.sort(key=lambda entry: (not entry.is_folder, not entry.is_wanted, entry.folded))
+    return Listing(folder, tuple(entries), problem, sum(entry.is_wanted for entry in entries))
 
 
 def _entry(item: os.DirEntry[str], endings: tuple[str, ...]) -> Entry:
@@ -70,7 +69,8 @@ def _entry(item: os.DirEntry[str], endings: tuple[str, ...]) -> Entry:
         is_folder = item.is_dir()
     except OSError:  # A link that goes round in circles.
         is_folder = False
-    return Entry(item.name, is_folder, not is_folder and bool(endings) and item.name.lower().endswith(endings))
+    folded = item.name.lower()
+    return Entry(item.name, is_folder, not is_folder and bool(endings) and folded.endswith(endings), folded)
 
 
 def sizes_of(listing: Listing, is_cancelled: Callable[[], bool] = lambda: False) -> dict[str, int]:
@@ -87,22 +87,15 @@ def sizes_of(listing: Listing, is_cancelled: Callable[[], bool] = lambda: False)
     return sizes
 
 
-def matching_entries(listing: Listing, text: str) -> tuple[Entry, ...]:
+def matching_entries(entries: Sequence[Entry], text: str) -> tuple[Entry, ...]:
     """The entries whose name holds `text`; those that begin with it first. Hidden ones only where a dot is typed."""
     text = text.lower()
-    shown = listing.entries
+    found = [entry for entry in entries if text in entry.folded]
     if not text.startswith("."):
-        shown = tuple(entry for entry in shown if not entry.name.startswith("."))
+        found = [entry for entry in found if not entry.folded.startswith(".")]
     if not text:
-        return shown
-    first, later = [], []
-    for entry in shown:
-        name = entry.name.lower()
-        if name.startswith(text):
-            first.append(entry)
-        elif text in name:
-            later.append(entry)
-    return (*first, *later)
+        return tuple(found)
+    return tuple(sorted(found, key=lambda entry: not entry.folded.startswith(text)))
 
 
 def unusable_name(name: str) -> str:

@@ -111,12 +111,14 @@ class LinedWidget(Kept, Widget):
         if self.text_selection is not None:
             return super().render_line(y)
         lines, width = self._now(), self._width
-        if y >= len(lines):
+        if y >= len(lines) or not width:
             return Strip.blank(width, self.visual_style.rich_style)
         return Visual.to_strips(self, lines[y], width, 1, self.visual_style)[0]
 
     def _now(self) -> list[Content]:
-        if self._lines is None or self._lines_for != self.outer_size:
-            self._lines_for, self._width = self.outer_size, self.content_size.width
+        width = self.content_size.width
+        # The lines may be asked for before the layout that gives a width.
+        if self._lines is None or self._lines_for != self.outer_size or self._width != width:
+            self._lines_for, self._width = self.outer_size, width
             self._lines = self.content_lines()
         return self._lines
