@@ -18,7 +18,7 @@ _SELECTORS = {0xFE0E: None, 0xFE0F: None}
 
 
 def plain_text(text: object, limit: int | None = None) -> str:
-    """One line without control characters; longer than `limit` characters ends in "…".
+    """One line without control characters; longer than `limit` cells of a terminal ends in "…".
 
     Escape sequences go as a whole, so that a colour code leaves no "[31m" behind. Characters that
     change the direction of writing go too: they could make a line look like another.
@@ -40,6 +40,21 @@ def plain_text(text: object, limit: int | None = None) -> str:
     if not line.isascii():
         # A heart with a selector is one cell wide in some terminals and two in others; without it all agree.
         line = line.translate(_SELECTORS)
-    if limit is not None and len(line) > limit:
-        return line[: max(limit - 1, 0)] + "…"
+    if limit is None or len(line) * 2 <= limit:
+        return line
+    return _cut(line, limit)
+
+
+def _cut(line: str, limit: int) -> str:
+    """At most `limit` cells of a line; Chinese letters take two of them, accents that stand alone none."""
+    if line.isascii():
+        return line if len(line) <= limit else line[: max(limit - 1, 0)] + "…"
+    used = 0
+    room = 0  # letters that fit with the mark behind them
+    for place, letter in enumerate(line):
+        used += 2 if unicodedata.east_asian_width(letter) in "WF" else 0 if unicodedata.combining(letter) else 1
+        if used < limit:
+            room = place + 1
+        if used > limit:
+            return line[:room] + "…"
     return line

@@ -35,11 +35,19 @@ def words_in(texts: Iterable[object]) -> set[str]:
     return {word.lower() for text in texts for word in re.findall(r"[A-Za-z]{3,}", str(text))}
 
 
+def is_known(found: re.Match[str], known: set[str]) -> bool:
+    word, behind = found.group().lower(), found.string[found.end() :].lstrip(" ")
+    return word in known or (behind[:1] in ("", *"│┃|…╭╮╯╰") and any(one.startswith(word) for one in known))
+
+
 def english_left(lines: Iterable[str], known: set[str]) -> list[str]:
-    """Words of three letters and more in Latin script that are not `known`, each with its line."""
+    """Words of three letters and more in Latin script that are not `known`, each with its line.
+
+    What a border or the end of the line cut off is known when a known word begins so.
+    """
     found = []
     for line in lines:
-        words = [word for word in _WORD.findall(line) if word.lower() not in known]
+        words = [found.group() for found in _WORD.finditer(line) if not is_known(found, known)]
         if words:
             found.append(f"{', '.join(words)}: {line.strip()}")
     return found
