@@ -96,6 +96,15 @@ PLAN_KEYS: tuple[KeyBinding, ...] = (
         "plan",
         rank=3,
     ),
+    KeyBinding(
+        "plan.reset_step",
+        "R",
+        "reset_step",
+        mark("reset the step"),
+        mark("Take back all your changes of this step."),
+        "plan",
+        rank=9,
+    ),
     KeyBinding("plan.start", "f5", "start", mark("start"), mark("Start the run as it is planned now."), "plan"),
     KeyBinding(
         "plan.scroll_down",
@@ -138,4 +147,22 @@ PLAN_KEYS: tuple[KeyBinding, ...] = (
     ),
     KeyBinding("files.down", "down", "move_file(1)", mark("next file"), mark("Show the next file."), "files", rank=9),
     KeyBinding("files.up", "up", "move_file(-1)", mark("file above"), mark("Show the file above."), "files", rank=9),
+    KeyBinding(
+        "files.forward",
+        "right",
+        "scroll_file(1)",
+        mark("lines after"),
+        mark("Show the next lines of the file."),
+        "files",
+        rank=9,
+    ),
+    KeyBinding(
+        "files.backward",
+        "left",
+        "scroll_file(-1)",
+        mark("lines before"),
+        mark("Show the lines before in the file."),
+        "files",
+        rank=9,
+    ),
 )

@@ -23,6 +23,7 @@ from trainwiz.tui.screens.plan_card import PlanCard
 from trainwiz.tui.screens.run_picker import RunPicker
 from trainwiz.tui.screens.stop_dialog import StopDialog
 from trainwiz.tui.widgets.chooser import Chooser
+from trainwiz.tui.widgets.cursor_list import CursorList
 from trainwiz.tui.widgets.data_table import DataTable
 from trainwiz.tui.widgets.device_panel import DevicePanel
 from trainwiz.tui.widgets.field_row import FieldInput
@@ -30,13 +31,12 @@ from trainwiz.tui.widgets.file_picker import FilePicker
 from trainwiz.tui.widgets.help_card import HelpCard
 from trainwiz.tui.widgets.key_bar import fitting_keys
 from trainwiz.tui.widgets.metric_panel import MetricPanel
-from trainwiz.tui.widgets.review import FileList
 
 OWNERS = {
     "app": TrainwizApp,
     "plan": PlanScreen,
     "edit": FieldInput,
-    "files": FileList,
+    "files": CursorList,
     "monitor": MonitorScreen,
     "dialog": HelpCard,
     "confirm": StopDialog,

@@ -9,10 +9,10 @@ from textual import on
 from textual.screen import ModalScreen
 from trainwiz.core.plan.request import PlanRequest
 from trainwiz.tui.screens.plan_effects import numbered_remedies
-from trainwiz.tui.screens.plan_field_table import FIELD_BY_ID
+from trainwiz.tui.screens.plan_field_table import FIELD_BY_ID, fields_of
 from trainwiz.tui.screens.plan_fields import FieldSpec, parse_field
 from trainwiz.tui.screens.plan_reading import PlanReading
-from trainwiz.tui.screens.plan_state import PlanState, with_changes, with_invalid, with_values
+from trainwiz.tui.screens.plan_state import PlanState, is_changed, with_changes, with_invalid, with_values
 from trainwiz.tui.screens.plan_views import current_offer, edit_text, free_text_hint, offers
 from trainwiz.tui.widgets.action_button import ActionButton
 from trainwiz.tui.widgets.field_row import FieldRow
@@ -129,6 +129,15 @@ class PlanEditing(PlanReading):
     def action_reset_field(self) -> None:
         if self._spec is not None:
             self._change_request(with_values(self.state.request, self._spec, {}))
+
+    def action_reset_step(self) -> None:
+        """Take back the user's values of this step; the profile stays."""
+        request = self.state.request
+        for spec in fields_of(self.state.step, rare=True):
+            if is_changed(self.state, spec):
+                request = with_values(request, spec, {})
+        if request is not self.state.request:
+            self._change_request(request)
 
     def action_apply_remedy(self, number: int) -> None:
         remedies = numbered_remedies(state_findings(self.state))

@@ -61,6 +61,9 @@ class CursorList(PartRow):
         else:
             self.screen.focus_previous()
 
+    def action_scroll_file(self, pages: int) -> None:
+        """Only a list of files has something beside it that scrolls."""
+
     def on_click(self, event: events.Click) -> None:
         if event.y < self.size_of_list:
             self.set_cursor(event.y)

@@ -51,7 +51,7 @@ def difference_lines(differences: tuple[ConfigDifference, ...], width: int, mark
         mine = one.chosen_by.origin == "you"
         origin = tr("you") if mine else tr("follows")
         values = f"{value_words(one.key, one.theirs)} {arrow} {value_words(one.key, one.yours)}"
-        room = max(8, width - key_width - 6 - cells(origin))
+        room = max(8, width - key_width - 7 - cells(origin))
         text = cut(plain_text(values, 2 * LONGEST_VALUE), room, marks.ellipsis)
         lines.append(
             Content.assemble(

@@ -20,7 +20,8 @@ from trainwiz.tui.widgets.cursor_list import CursorList
 
 LONGEST_PREVIEW = 400
 LONGEST_LINE = 400
-NAME_WIDTH, SIZE_WIDTH = 24, 10
+NAME_WIDTH, SIZE_WIDTH = 18, 10
+LINES_BEFORE_A_CHANGE = 2
 NOT_COMPARED = frozenset({PLAN_JSON})
 """Figures, which change with every trace, and no settings."""
 
@@ -54,8 +55,18 @@ class FileList(CursorList):
         self._files, self._theirs = files, theirs
         self.keep_cursor()
 
+    class Scrolled(Message):
+        """More of the file is wanted."""
+
+        def __init__(self, pages: int) -> None:
+            super().__init__()
+            self.pages = pages
+
     def moved(self) -> None:
         self.post_message(self.Moved())
+
+    def action_scroll_file(self, pages: int) -> None:
+        self.post_message(self.Scrolled(pages))
 
     def _change(self, name: str) -> str:
         if self._theirs is None or name in NOT_COMPARED:
@@ -98,7 +109,18 @@ class FileText(VerticalScroll, can_focus=False):
 
     def show(self, text: str, theirs: str | None) -> None:
         self.query_one(Static).update(file_content(text, theirs))
-        self.scroll_home(animate=False)
+        self.call_after_refresh(self.scroll_to, y=first_shown(text, theirs), animate=False)
+
+    def scroll_pages(self, pages: int) -> None:
+        self.scroll_relative(y=pages * max(1, self.size.height - 2), animate=False)
+
+
+def first_shown(text: str, theirs: str | None) -> int:
+    """The line to begin at: a little before the first difference."""
+    if theirs is None or theirs == text:
+        return 0
+    place = next((index for index, (change, _) in enumerate(changed_lines(theirs, text)) if change != " "), 0)
+    return max(0, min(place, LONGEST_PREVIEW) - LINES_BEFORE_A_CHANGE)
 
 
 def file_content(text: str, theirs: str | None) -> Content:

@@ -173,6 +173,11 @@ class Review(StepPart):
         event.stop()
         self._show_file()
 
+    @on(FileList.Scrolled)
+    def _scrolled(self, event: FileList.Scrolled) -> None:
+        event.stop()
+        self.query_one(FileText).scroll_pages(event.pages)
+
     def _show_file(self) -> None:
         """The file under the cursor, as text."""
         current = self.query_one(FileList).current
