@@ -14,12 +14,12 @@ AsJson = Annotated[bool, typer.Option("--json", help=mark("JSON instead of text.
 ProfileName = Annotated[str, typer.Argument(metavar="NAME", help=mark("Name of a profile, or its file."))]
 Run = Annotated[str, typer.Argument(metavar="RUN", help=mark("Name of a run, the start of it, or its folder."))]
 
-SETTINGS = {"add_completion": False, "rich_markup_mode": None, "no_args_is_help": False}
+SETTINGS: dict[str, Any] = {"add_completion": False, "rich_markup_mode": None, "no_args_is_help": False}
 
 profiles_app = typer.Typer(
     help=mark("Hardware profiles: tested settings for one kind of machine."), cls=HelpfulGroup, **SETTINGS
-)  # type: ignore[arg-type]
-runs_app = typer.Typer(help=mark("The runs in ./runs."), cls=HelpfulGroup, **SETTINGS)  # type: ignore[arg-type]
+)
+runs_app = typer.Typer(help=mark("The runs in ./runs."), cls=HelpfulGroup, **SETTINGS)
 
 
 @profiles_app.command("list", cls=HelpfulCommand)
@@ -151,6 +151,6 @@ def runs_compare(
 @runs_app.command("remove", cls=HelpfulCommand)
 def runs_remove(run: Run, yes: Annotated[bool, typer.Option("--yes", help=mark("Do not ask."))] = False) -> int:
     """Delete a run's folder, after asking."""
-    from trainwiz.tui.commands.runs import run_remove
+    from trainwiz.tui.commands.runs_remove import run_remove
 
     return run_remove(run, yes=yes)

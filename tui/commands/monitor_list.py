@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from trainwiz.core.language import mark, tr
 from trainwiz.core.plain import plain_text
-from trainwiz.tui.cells import cells, pad
 from trainwiz.tui.figures import count, duration
 from trainwiz.tui.output import paint, say, say_json
+from trainwiz.tui.table_text import aligned
 
 if TYPE_CHECKING:
     from trainwiz.core.telemetry.discovery import Found
@@ -38,16 +38,11 @@ def say_targets(found: Sequence[Found], *, as_json: bool, now_s: float | None = 
         say_json({"targets": [one.to_json() for one in found]})
         return
     rows = [tuple(map(tr, HEADINGS)), *(row_of(one, time.time() if now_s is None else now_s) for one in found)]
-    widths = [max(cells(row[column]) for row in rows) for column in range(len(HEADINGS))]
-    for number, row in enumerate(rows):
-        aligned = [
-            pad(text, width, right=column in RIGHT)
-            for column, (text, width) in enumerate(zip(row, widths, strict=True))
-        ]
+    for number, row in enumerate(aligned(rows, RIGHT)):
         sign, style = MARKS.get(found[number - 1].status, ACTIVE_MARK) if number else (" ", "quiet")
-        status = f"{sign} {aligned[1]}"
-        aligned[1] = paint(status, style, sys.stdout) if number else status
-        say("  ".join(aligned).rstrip())
+        status = f"{sign} {row[1]}"
+        row[1] = paint(status, style, sys.stdout) if number else status
+        say("  ".join(row).rstrip())
 
 
 def row_of(found: Found, now_s: float) -> tuple[str, str, str, str, str, str]:

@@ -6,14 +6,12 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from trainwiz.core.errors import EXIT_FINISHED, EXIT_USAGE
-from trainwiz.core.json_text import finite
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.plain import plain_text
 from trainwiz.core.profile import (
-    Profile,
     current_profile,
     diff_profiles,
     load_as_written,
@@ -21,9 +19,18 @@ from trainwiz.core.profile import (
     use_profile,
     validate_profiles,
 )
-from trainwiz.tui.cells import cells, pad
-from trainwiz.tui.figures import count, number, size, span
-from trainwiz.tui.output import paint, say, say_findings, say_json, wrapped
+from trainwiz.tui.cells import pad
+from trainwiz.tui.commands.profile_text import (
+    card_words,
+    change_cells,
+    machine_words,
+    say_claims,
+    say_table,
+    say_values,
+    value_words,
+)
+from trainwiz.tui.figures import count
+from trainwiz.tui.output import paint, say, say_findings, say_json
 
 if TYPE_CHECKING:
     from trainwiz.core.plan.request import PlanRequest
@@ -55,7 +62,7 @@ def run_list(*, as_json: bool) -> int:
         [
             "▸" if row.name == current else "",
             plain_text(row.name),
-            _cards(row.gpu, row.num_gpus),
+            card_words(row.gpu, row.num_gpus),
             plain_text(row.model),
             count(row.effective_samples),
             count(row.effective_tokens),
@@ -64,7 +71,7 @@ def run_list(*, as_json: bool) -> int:
         ]
         for row in rows
     ]
-    _say_table(table, right=frozenset({4, 5}))
+    say_table(table, right=frozenset({4, 5}))
     broken = {finding.where.partition(":")[0] for finding in validate_profiles() if finding.severity == "error"}
     if broken:
         words = trn(
@@ -95,10 +102,10 @@ def run_show(name: str, *, as_json: bool) -> int:
     say(f"  {pad(tr('file'), 10)}{plain_text(profile.file)}")
     if profile.extends:
         say(f"  {pad(tr('extends'), 10)}{plain_text(profile.extends)}")
-    say(f"  {pad(tr('machine'), 10)}{_machine(profile)}")
+    say(f"  {pad(tr('machine'), 10)}{machine_words(profile)}")
     say()
-    _say_values(profile)
-    _say_claims(profile)
+    say_values(profile)
+    say_claims(profile)
     return EXIT_FINISHED
 
 
@@ -137,8 +144,8 @@ def run_diff(a: str, b: str, *, as_json: bool) -> int:
             )
         )
         return EXIT_FINISHED
-    _say_table(
-        [[tr("key"), first.name, second.name, tr("why")], *[_change_cells(change.to_json()) for change in changes]]
+    say_table(
+        [[tr("key"), first.name, second.name, tr("why")], *[change_cells(change.to_json()) for change in changes]]
     )
     return EXIT_FINISHED
 
@@ -172,100 +179,10 @@ def run_save(name: str, *, request: PlanRequest, extends: str | None, as_json: b
         say(f"  {pad(tr('extends'), 10)}{plain_text(saved.extends)}")
     rows = [[f"  hardware.{key}", plain_text(str(value)), ""] for key, value in saved.hardware.items()]
     rows += [
-        [f"  {key}", _value(value), plain_text(tr(saved.reasons.get(key, "")))] for key, value in saved.values.items()
+        [f"  {key}", value_words(value), plain_text(tr(saved.reasons.get(key, "")))]
+        for key, value in saved.values.items()
     ]
     if rows:
-        _say_table(rows, head=False)
+        say_table(rows, head=False)
     say(tr("  Use it here: trainwiz profiles use {name}", name=plain_text(saved.name)))
     return EXIT_FINISHED
-
-
-def _machine(profile: Profile) -> str:
-    hardware = profile.hardware
-    if hardware.gpu is None:
-        return tr("any")
-    parts = [f"{hardware.num_gpus} × {plain_text(hardware.gpu)}"]
-    if hardware.cpu_cores:
-        parts.append(trn("{n} core", "{n} cores", hardware.cpu_cores))
-    if hardware.ram_bytes:
-        parts.append(tr("{size} RAM", size=size(hardware.ram_bytes)))
-    return ", ".join(parts)
-
-
-def _cards(gpu: str | None, count: int) -> str:
-    if gpu is None:
-        return tr("any")
-    return plain_text(gpu) if count == 1 else f"{count} × {plain_text(gpu)}"
-
-
-def _say_values(profile: Profile) -> None:
-    rows = [
-        [f"  {key}", _value(value), plain_text(tr(profile.reasons.get(key, "")))]
-        for key, value in profile.values.items()
-    ]
-    _say_table(rows, head=False)
-
-
-def _say_claims(profile: Profile) -> None:
-    if not profile.claims:
-        return
-    say()
-    say(tr("  The guide claims (the plan checks it):"))
-    if "tokens_per_s" in profile.claims:
-        low, high = profile.claims["tokens_per_s"]
-        say("    " + tr("{range} tokens/s", range=span(number(low), number(high))))
-    for key, words in (("peak_memory", mark("peak memory {value}")), ("total_time", mark("total time {value}"))):
-        if key in profile.claims:
-            say("    " + tr(words, value=plain_text(profile.claims[key])))
-    for remedy in profile.claims.get("remedies", ()):
-        say(f"    {plain_text(tr(remedy['text']))}")
-
-
-def _change_cells(change: dict[str, Any]) -> list[str]:
-    words = _hardware_value if change["key"].startswith("hardware.") else _value
-    shown = [words(change[side]) for side in ("first", "second")]
-    if shown[0] == shown[1] and change["key"].endswith("sources"):
-        # The same names: what differs is how much of them is used.
-        shown = [", ".join(map(_source, change[side])) for side in ("first", "second")]
-    return [plain_text(change["key"]), *shown, plain_text(tr(change["reason"]))]
-
-
-def _hardware_value(value: Any) -> str:
-    """What a machine must have; sizes are the only large numbers in it."""
-    if value is None:
-        return tr("not said")
-    return size(value) if isinstance(value, int) and value >= 2**20 else plain_text(str(value))
-
-
-def _value(value: Any) -> str:
-    """A setting as text: numbers short and exact, data sources by name, None as what it means."""
-    if value is None:
-        return tr("solved")
-    if isinstance(value, bool):
-        return tr("on") if value else tr("off")
-    if isinstance(value, int | float):
-        return number(value)
-    if isinstance(value, list):
-        return ", ".join(_value(item["name"] if isinstance(item, dict) and "name" in item else item) for item in value)
-    return plain_text(json.dumps(finite(value)) if isinstance(value, dict) else value)
-
-
-def _source(source: dict[str, Any]) -> str:
-    """A data source by name, with what limits its rows."""
-    rows, least, most = (source.get(key) for key in ("max_rows", "min_characters", "max_characters"))
-    limits = [tr("{count} rows", count=count(rows))] if rows is not None else []
-    if most is not None:
-        limits.append(tr("{range} characters", range=span(count(least or 0), count(most))))
-    elif least is not None:
-        limits.append(tr("at least {count} characters", count=count(least)))
-    return plain_text(str(source["name"])) + (f" ({', '.join(limits)})" if limits else "")
-
-
-def _say_table(rows: Sequence[Sequence[str]], right: frozenset[int] = frozenset(), *, head: bool = True) -> None:
-    """Columns of text. The last column wraps under itself on a terminal; `head` makes the first row quiet."""
-    widths = [max(cells(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
-    for position, row in enumerate(rows):
-        start = "  ".join([*(pad(row[c], width, right=c in right) for c, width in enumerate(widths)), ""])
-        first, *rest = wrapped(row[-1], " " * cells(start), sys.stdout)
-        for line in [f"{start}{first}", *(" " * cells(start) + more for more in rest)]:
-            say(paint(line.rstrip(), "quiet", sys.stdout) if head and position == 0 else line.rstrip())

@@ -7,22 +7,21 @@ import time
 from dataclasses import asdict
 from typing import Any
 
-from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, usage_error
-from trainwiz.core.language import mark, tr, trn
+from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED
+from trainwiz.core.language import mark, tr
 from trainwiz.core.moments import moment_words
 from trainwiz.core.plain import plain_text
 from trainwiz.core.run.checkpoints import list_checkpoints
 from trainwiz.core.run.compare import RESULTS, compare_runs
-from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.listing import RunSummary, find_run, list_runs, summarize_run
 from trainwiz.core.run.names import DEFAULT_ROOT, name_for_commands
 from trainwiz.core.run.notes import read_notes
-from trainwiz.core.run.remove import check_removable, remove_run, size_bytes
 from trainwiz.core.run.state import RunState, read_state
-from trainwiz.tui.cells import cells, pad
-from trainwiz.tui.figures import count, duration, size
+from trainwiz.tui.cells import pad
+from trainwiz.tui.figures import count, duration
 from trainwiz.tui.metric_words import engine_problems, evaluation_parts
-from trainwiz.tui.output import is_terminal, paint, say, say_json
+from trainwiz.tui.output import paint, say, say_json
+from trainwiz.tui.table_text import aligned
 
 MARKS: dict[str, tuple[str, str]] = {
     "prepared": ("·", "quiet"),
@@ -51,15 +50,13 @@ def run_list(*, as_json: bool) -> int:
         return EXIT_FINISHED
     rows = [tuple(map(tr, HEADINGS))]
     rows += [_row(run) for run in runs]
-    widths = [max(cells(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for number, row in enumerate(rows):
-        aligned = [pad(text, width, right=c in (2, 3)) for c, (text, width) in enumerate(zip(row, widths, strict=True))]
+    for number, row in enumerate(aligned(rows, right=(2, 3))):
         if number:
             sign, style = MARKS[runs[number - 1].status]
-            aligned[1] = paint(f"{sign} {aligned[1]}", style, sys.stdout)
+            row[1] = paint(f"{sign} {row[1]}", style, sys.stdout)
         else:
-            aligned[1] = f"  {aligned[1]}"
-        say("  ".join(aligned).rstrip())
+            row[1] = f"  {row[1]}"
+        say("  ".join(row).rstrip())
     return EXIT_FINISHED
 
 
@@ -77,11 +74,9 @@ def _row(run: RunSummary) -> tuple[str, str, str, str, str, str]:
 def _steps(run: RunSummary) -> str:
     if run.step is None:
         return "-"
-    return (
-        tr("{amount} of {whole}", amount=count(run.step), whole=count(run.max_steps))
-        if run.max_steps
-        else count(run.step)
-    )
+    if not run.max_steps:
+        return count(run.step)
+    return tr("{amount} of {whole}", amount=count(run.step), whole=count(run.max_steps))
 
 
 def _moment(time_s: float | None) -> str:
@@ -226,11 +221,10 @@ def run_compare(runs: list[str], *, as_json: bool) -> int:
         rows.append([tr("settings"), *(tr("the same") for _ in document["runs"])])
     split = len(rows)
     rows += [[tr(label), *map(_value, document["results"][key])] for key, label in RESULTS]
-    widths = [max(cells(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for number, row in enumerate(rows):
+    for number, row in enumerate(aligned(rows)):
         if number == split:
             say()
-        say("  ".join(map(pad, row, widths)).rstrip())
+        say("  ".join(row).rstrip())
     return EXIT_FINISHED
 
 
@@ -238,34 +232,3 @@ def _value(value: Any) -> str:
     if value is None:
         return "-"
     return plain_text(f"{value:.6g}" if isinstance(value, float) else value, WIDEST_VALUE)
-
-
-def run_remove(run: str, *, yes: bool) -> int:
-    """Delete a run's folder, after asking; `--yes` answers."""
-    folder = find_run(run, whole=yes)
-    check_removable(folder)
-    what = _what_goes(folder)
-    if not yes:
-        if not is_terminal(sys.stdin):
-            raise usage_error("needs_answer", "--yes", tr("Removing {what} needs an answer; add --yes.", what=what))
-        try:
-            answer = input(tr("Remove {what} for good? [y/N] ", what=what))
-        except (EOFError, KeyboardInterrupt):
-            answer = ""
-            say()
-        if answer.strip().lower() not in ("y", "yes", "是"):
-            say(tr("Nothing was removed."))
-            return EXIT_FINISHED
-    remove_run(folder)
-    say(f"Removed {what}.")
-    return EXIT_FINISHED
-
-
-def _what_goes(folder: RunFolder) -> str:
-    checkpoints = len(list_checkpoints(folder))
-    parts = [size(size_bytes(folder.path))]
-    if checkpoints:
-        parts.append(trn("{n} checkpoint", "{n} checkpoints", checkpoints))
-    if folder.final_model.is_dir():
-        parts.append(tr("the final model"))
-    return f"{plain_text(folder.path)} ({tr(', ').join(parts)})"
