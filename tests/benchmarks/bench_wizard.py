@@ -31,7 +31,7 @@ def wizard_in_steps_field(folder: str) -> Iterator[Terminal]:
     for kind in ("CONFIG", "CACHE", "DATA"):
         environment[f"XDG_{kind}_HOME"] = folder
     with Terminal(WIZARD, environment, folder) as terminal:
-        terminal.seconds_until(b"nothing is overwritten", b"120 steps")
+        terminal.seconds_until(b"120 steps", b"launch.sh")
         terminal.type(b"/")
         terminal.seconds_until(b"Find a value")
         terminal.type(b"steps or epochs")

@@ -1,0 +1,96 @@
+"""A person at the wizard's keyboard: real keys from the first screen on, nothing set behind its back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from textual.widgets import Input, OptionList
+from trainwiz.tui.app import TrainwizApp
+from trainwiz.tui.screens.plan import PlanScreen
+from trainwiz.tui.screens.plan_fields import STEPS
+from trainwiz.tui.widgets.chooser import Chooser
+from trainwiz.tui.widgets.field_row import FieldRow
+
+from tests.tui.wizard_parts import settled
+
+KEY_NAMES = {
+    " ": "space", "/": "slash", ".": "full_stop", "-": "minus", "_": "underscore", ",": "comma", "~": "tilde",
+    ":": "colon", "=": "equals_sign", "+": "plus",
+}  # fmt: skip
+MOST_FIELDS = 200
+
+
+def shown(app: TrainwizApp) -> str:
+    """All text that is on the screen."""
+    return "\n".join(strip.text for strip in app.screen._compositor.render_strips())
+
+
+def keys_of_text(text: str) -> list[str]:
+    return [KEY_NAMES.get(letter, letter) for letter in text]
+
+
+class Typist:
+    """Presses keys and looks at the screen."""
+
+    def __init__(self, pilot: Any) -> None:
+        self.pilot = pilot
+
+    @property
+    def screen(self) -> PlanScreen:
+        (screen,) = (one for one in self.pilot.app.screen_stack if isinstance(one, PlanScreen))
+        return screen
+
+    async def press(self, *keys: str) -> None:
+        await self.pilot.press(*keys)
+        await settled(self.pilot)
+
+    async def find(self, label: str) -> None:
+        """Go to a field by its name, wherever it is: / and the first letters."""
+        await self.pilot.press("slash")
+        await self.pilot.pause()
+        await self.pilot.press(*keys_of_text(label))
+        await self.pilot.pause()
+        chooser = self.pilot.app.screen
+        assert isinstance(chooser, Chooser)
+        names = [offer.label for offer in chooser._shown]
+        assert label in names, f"/ does not find {label}: {names}"
+        await self.pilot.press(*["down"] * names.index(label))
+        await self.press("enter")
+        row = self.pilot.app.focused
+        assert isinstance(row, FieldRow) and row.spec.label == label, f"{label}: the focus is on {row}"
+
+    async def choose(self, value: str) -> None:
+        """Take a value from the list of the focused field."""
+        await self.pilot.press("space")
+        await self.pilot.pause()
+        chooser = self.pilot.app.screen
+        assert isinstance(chooser, Chooser)
+        await self.pilot.press(*keys_of_text(value))
+        await self.pilot.pause()
+        values = [offer.value for offer in chooser._shown]
+        assert value in values, f"no {value} among {values}"
+        await self.pilot.press(*["down"] * values.index(value))
+        assert chooser.query_one(OptionList).highlighted == values.index(value)
+        await self.press("enter")
+
+    async def write(self, text: str) -> None:
+        """Type a text into the focused field."""
+        await self.pilot.press("space")
+        await self.pilot.pause()
+        assert self.pilot.app.screen.query(Input)
+        await self.pilot.press(*keys_of_text(text))
+        await self.press("enter")
+
+    async def change(self, label: str, text: str) -> None:
+        """One field, by its name and what a person would type."""
+        await self.find(label)
+        row = self.pilot.app.focused
+        assert isinstance(row, FieldRow)
+        await (self.choose(text) if row.spec.opens_a_list else self.write(text))
+
+    async def to_the_end(self) -> None:
+        """Enter from the present step to the last one."""
+        while self.screen.state.step < len(STEPS) - 1:
+            before = self.screen.state.step
+            await self.press("enter")
+            assert self.screen.state.step == before + 1
