@@ -119,7 +119,7 @@ def word_for(key: str, value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, list | tuple):
-        return ", ".join(map(str, value))
+        return ", ".join(str(getattr(one, "name", one)) for one in value)
     if isinstance(value, Mapping):
         return shlex.join(f"{name}={inner}" for name, inner in value.items())
     known = _WORDS.get(key, {})
@@ -143,11 +143,15 @@ def value_for(key: str, text: str) -> Any:
         return [part.strip() for part in text.split(",") if part.strip()]
     if key in MAPPINGS:
         return _mapping(text)
+    if key in ROWS:
+        return [{"name": text}]
     if text in {"on", "off", tr("on"), tr("off")}:
         return text in {"on", tr("on")}
     return text
 
 
+ROWS = frozenset({"data.validation_sources"})
+"""Sources of rows: a text is the name of one."""
 LISTS = frozenset({"engine.gpus", "peft.targets", "logging.report_to"})
 MAPPINGS = frozenset({"engine.environment", "model.architecture_overrides"})
 

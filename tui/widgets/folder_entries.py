@@ -11,7 +11,7 @@ from trainwiz.core.language import tr
 
 MOST_ENTRIES = 200_000
 """Of one folder. Who has more types the name."""
-MOST_SIZES = 5_000
+MOST_SIZES = 20_000
 """Files whose size is asked for; the others show none."""
 
 

@@ -117,6 +117,9 @@ FIELD_DIALOGS: Mapping[str, str] = {}
 FIELD_ACTIONS: Mapping[str, tuple[FieldAction, ...]] = {
     "model": (FieldAction("browse", mark("Browse files"), "trainwiz.tui.screens.plan_model_choice:browse_model"),),
     "data": (FieldAction("browse", mark("Browse files"), "trainwiz.tui.screens.plan_data_choice:browse_data"),),
+    "validation_data": (
+        FieldAction("browse", mark("Browse files"), "trainwiz.tui.screens.plan_data_choice:browse_data"),
+    ),
 }
 """Field id -> buttons beneath its row."""
 
