@@ -112,5 +112,7 @@ def not_for_people(node: ast.AST) -> Iterator[ast.AST]:
         yield from ast.walk(node.annotation)
     elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.returns is not None:
         yield from ast.walk(node.returns)
+    elif isinstance(node, ast.Assign) and any(getattr(target, "id", "").endswith("CSS") for target in node.targets):
+        yield from ast.walk(node.value)
     elif isinstance(node, ast.Subscript):
         yield from ast.walk(node.slice)
