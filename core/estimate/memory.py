@@ -150,7 +150,7 @@ def _from_trace(work: Workload, peak: Peak, trace: TraceResult) -> MemoryEstimat
         peak,
         FULL_TRACE_SPREAD if full else LAYERS_SPREAD,
         tier="traced",
-        basis=tr("{basis} ({note})", basis=name, note=tr(trace.note)) if trace.note else name,
+        basis=tr("{basis} ({note})", basis=name, note=trace.note_words) if trace.note else name,
         replayed=replayed_factor(trace),
     )
 

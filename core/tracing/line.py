@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from trainwiz.core.language import tr
 from trainwiz.core.plain import plain_text
 from trainwiz.core.tracing.answer import LONGEST_MESSAGE, problem_of, result_of
 from trainwiz.core.tracing.process import BrokenTracerError, TracerProcess
@@ -77,7 +78,7 @@ class TraceLine:
     def ask(self, number: int, message: dict[str, Any], timeout_s: float) -> None:
         self._post(lambda: self._ask(number, message, timeout_s))
         if not self._thread.is_alive():
-            self._on_answer(number, TraceProblem("worker_died", "the tracer was closed"))
+            self._on_answer(number, TraceProblem("worker_died", tr("the tracer was closed")))
 
     def cancel(self, number: int) -> None:
         self._post(lambda: self._cancel(number))
@@ -103,7 +104,7 @@ class TraceLine:
                     self._safely(self._inbox.get())
                 self._safely(self._look_at_the_clock)
         finally:
-            self._lose("the tracer was closed")
+            self._lose(tr("the tracer was closed"))
             with self._waking:
                 os.close(self._wake)
                 self._wake = -1
@@ -113,7 +114,7 @@ class TraceLine:
         try:
             act()
         except BrokenTracerError as error:
-            self._lose(f"the tracer died: {error}")
+            self._lose(tr("the tracer died: {reason}", reason=error))
 
     def _wait(self) -> None:
         """Until something happens; what the process says is heard here."""
@@ -144,7 +145,7 @@ class TraceLine:
             self._pinged_s = time.monotonic()
         elif isinstance(message.get("missing"), str):
             reason = plain_text(message["missing"], LONGEST_MESSAGE)
-            self._given_up = TraceProblem("worker_missing", f"no trace can be made here: {reason}")
+            self._given_up = TraceProblem("worker_missing", tr("no trace can be made here: {reason}", reason=reason))
             self._lose("")
         elif "started" in message:
             asked = self._asked.get(_number(message["started"]))
@@ -153,14 +154,14 @@ class TraceLine:
         elif "answer" in message:
             self._hear_answer(_number(message["answer"]), message)
         elif "pong" not in message:
-            raise BrokenTracerError("it wrote something that is no message")
+            raise BrokenTracerError(tr("it wrote something that is no message"))
 
     def _hear_answer(self, number: int, message: dict[str, Any]) -> None:
         answer: TraceAnswer
         try:
             answer = result_of(message["result"]) if "result" in message else problem_of(message.get("problem"))
         except ValueError:
-            raise BrokenTracerError("it wrote something that is no trace") from None
+            raise BrokenTracerError(tr("it wrote something that is no trace")) from None
         self._starts_left = self._restarts
         if self._asked.pop(number, None) is not None:
             self._on_answer(number, answer)
@@ -182,14 +183,14 @@ class TraceLine:
             return
         if self.state == "starting":
             if now > self._started_s + START_LIMIT_S:
-                raise BrokenTracerError(f"it did not get ready in {START_LIMIT_S:.0f} s")
+                raise BrokenTracerError(tr("it did not get ready in {seconds} s", seconds=f"{START_LIMIT_S:.0f}"))
             return
         for number, asked in list(self._asked.items()):
             if asked.deadline_s is not None and now > asked.deadline_s:
                 self._cancel(number)
                 self._on_answer(number, timeout_problem(asked.timeout_s))
         if self._silent_since_s is not None and now > self._silent_since_s + HANG_S:
-            raise BrokenTracerError(f"it was silent for {HANG_S:.0f} s")
+            raise BrokenTracerError(tr("it was silent for {seconds} s", seconds=f"{HANG_S:.0f}"))
         if now >= self._pinged_s + PING_S:
             self._pinged_s = now
             if self._silent_since_s is None:
@@ -204,7 +205,7 @@ class TraceLine:
             self._process = TracerProcess(self._command, self._environment)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
-            self._given_up = TraceProblem("worker_missing", f"the tracer cannot be started: {reason}")
+            self._given_up = TraceProblem("worker_missing", tr("the tracer cannot be started: {reason}", reason=reason))
             self.state = "dead"
             return
         self.state = "starting"
@@ -213,7 +214,7 @@ class TraceLine:
     def _ask(self, number: int, message: dict[str, Any], timeout_s: float) -> None:
         self._start()
         if self._process is None:
-            often = f"the tracer died {self._restarts + 1} times without an answer and is not started again"
+            often = tr("the tracer died {n} times without an answer and is not started again", n=self._restarts + 1)
             self._on_answer(number, self._given_up or TraceProblem("worker_died", often))
             return
         self._asked[number] = _Asked(timeout_s)
@@ -239,10 +240,12 @@ class TraceLine:
 
 
 def timeout_problem(timeout_s: float) -> TraceProblem:
-    return TraceProblem("timeout", f"the trace took longer than {timeout_s:g} s and was stopped")
+    return TraceProblem(
+        "timeout", tr("the trace took longer than {seconds} s and was stopped", seconds=f"{timeout_s:g}")
+    )
 
 
 def _number(value: Any) -> int:
     if not isinstance(value, int):
-        raise BrokenTracerError("it wrote something that is no message")
+        raise BrokenTracerError(tr("it wrote something that is no message"))
     return value

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainwiz.core.json_text import parse_json
+from trainwiz.core.language import tr
 
 LONGEST_LINE_BYTES = 4 << 20
 """More without a line end is no answer."""
@@ -88,10 +89,10 @@ class TracerProcess:
         except OSError:
             chunk = b""
         if not chunk:
-            raise BrokenTracerError("it ended")
+            raise BrokenTracerError(tr("it ended"))
         *lines, self._unread = (self._unread + chunk).split(b"\n")
         if len(self._unread) > LONGEST_LINE_BYTES:
-            raise BrokenTracerError("it wrote a line without an end")
+            raise BrokenTracerError(tr("it wrote a line without an end"))
         return [_message(line) for line in lines]
 
     def kill(self) -> None:
@@ -112,7 +113,7 @@ def _message(line: bytes) -> dict[str, Any]:
     try:
         message = parse_json(line)
     except ValueError:
-        raise BrokenTracerError("it wrote something that is no JSON") from None
+        raise BrokenTracerError(tr("it wrote something that is no JSON")) from None
     if not isinstance(message, dict):
-        raise BrokenTracerError("it wrote something that is no message")
+        raise BrokenTracerError(tr("it wrote something that is no message"))
     return message

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from trainwiz.core.estimate.moment import Moment
+from trainwiz.core.language import tr
 from trainwiz.core.tracing.request import TraceTier
 
+_TRACED = re.compile(r"layers (\S+) and (\S+) of (\d+)")
 ProblemCode = Literal[
     "unknown_model", "remote_code", "invalid_config", "unsupported", "timeout", "worker_died", "worker_missing"
 ]
@@ -36,12 +39,21 @@ class TraceResult:
     """What the trace took."""
     versions: dict[str, str] = field(default_factory=dict)
     note: str = ""
-    """What a reader must know: "layers 2 and 4 of 33, extended"."""
+    """What a reader must know: "layers 2 and 4 of 33, extended". Kept in the cache; `note_words` is what people read."""
 
     @property
     def allocated_bytes(self) -> int:
         """Peak of training."""
         return max(moment.bytes for moment in self.training)
+
+    @property
+    def note_words(self) -> str:
+        """`note` in the chosen language."""
+        stacks = [
+            tr("layers {first} and {second} of {layers}", first=first, second=second, layers=layers)
+            for first, second, layers in _TRACED.findall(self.note)
+        ]
+        return tr("{stacks}, extended", stacks=tr(" and ").join(stacks)) if stacks else tr(self.note)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

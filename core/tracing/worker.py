@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from trainwiz.core.language import tr
 from trainwiz.core.tracing.cache import TraceCache
 from trainwiz.core.tracing.line import TraceLine, timeout_problem
 from trainwiz.core.tracing.request import TraceRequest, TraceTier
@@ -129,7 +130,7 @@ class TraceWorker:
     def close(self) -> None:
         """Kill the child; what was not answered is answered with a problem. May be called twice."""
         with self._lock:
-            self._failure = self._failure or TraceProblem("worker_died", "the tracer was closed")
+            self._failure = self._failure or TraceProblem("worker_died", tr("the tracer was closed"))
             closed, self._closed = self._closed, True
             line = self._line
         if line is not None and not closed:
@@ -138,7 +139,7 @@ class TraceWorker:
             left = list(self._handles)
         for number in left:
             # Asked while the line was closing, or of a line that did not end in time.
-            self._deliver(number, TraceProblem("worker_died", "the tracer was closed"))
+            self._deliver(number, TraceProblem("worker_died", tr("the tracer was closed")))
         if not closed and self._hands is not None:
             self._answers.put(None)
 
@@ -158,7 +159,7 @@ class TraceWorker:
         if known is not None:
             self._deliver(handle.number, known)
         elif (line := self._open()) is None:
-            self._deliver(handle.number, self._failure or TraceProblem("worker_died", "the tracer was closed"))
+            self._deliver(handle.number, self._failure or TraceProblem("worker_died", tr("the tracer was closed")))
         else:
             message = {"ask": handle.number, "tier": tier, "request": request.to_json(), "limit_s": timeout_s}
             line.ask(handle.number, message, timeout_s)
@@ -171,7 +172,9 @@ class TraceWorker:
                 try:
                     self._line = TraceLine(self._command, self._environment, self._restarts, self._on_answer)
                 except (OSError, RuntimeError) as error:
-                    self._failure = TraceProblem("worker_missing", f"the tracer cannot be started: {error}")
+                    self._failure = TraceProblem(
+                        "worker_missing", tr("the tracer cannot be started: {reason}", reason=error)
+                    )
             return None if self._failure is not None else self._line
 
     def _on_answer(self, number: int, answer: TraceAnswer) -> None:

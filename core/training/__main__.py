@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainwiz.core.errors import EXIT_USAGE, UsageError
+from trainwiz.core.language import chosen_language, use_language
 from trainwiz.core.supervise.lifeline import hold_to_parent
 from trainwiz.core.training.failure import exit_after_failure, rank_of_this_process
 from trainwiz.core.training.stop import StopRequest
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 def main() -> None:
     has_keeper = hold_to_parent()
+    use_language(chosen_language(None, os.environ))
     parser = argparse.ArgumentParser(prog="trainwiz.core.training", description="Train the run in RUNFOLDER.")
     parser.add_argument("folder", type=Path, help="run folder that holds run.yaml")
     parser.add_argument(

@@ -14,6 +14,7 @@ from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import usage_error
 from trainwiz.core.estimate.architecture import default_lora_targets
 from trainwiz.core.estimate.families import read_architecture
+from trainwiz.core.language import tr
 from trainwiz.core.run.folder import PARTIAL, RunFolder
 from trainwiz.core.training.failure import rank_of_this_process
 from trainwiz.core.training.weights import lasting_name, load_weights
@@ -46,9 +47,13 @@ def base_of_run(
             raise usage_error(
                 "missing_base_model",
                 str(saved),
-                f"{saved} is missing: the adapters of {checkpoint.name} sit on that model, which was made from scratch.",
+                tr(
+                    "{path} is missing: the adapters of {name} sit on that model, which was made from scratch.",
+                    path=saved,
+                    name=checkpoint.name,
+                ),
             )
-        base = load_weights(str(saved), config, "the base of the adapters", whole=True)
+        base = load_weights(str(saved), config, tr("the base of the adapters"), whole=True)
     else:
         base = build()
         if rank_of_this_process() == 0:
@@ -68,7 +73,9 @@ def with_adapters(base: PreTrainedModel, config: RunConfig, checkpoint: Path | N
         except (OSError, ValueError, RuntimeError) as error:
             detail = str(error).splitlines()[0].rstrip(".")
             raise usage_error(
-                "broken_checkpoint", str(checkpoint), f"The adapters of {checkpoint} cannot be loaded: {detail}."
+                "broken_checkpoint",
+                str(checkpoint),
+                tr("The adapters of {path} cannot be loaded: {reason}.", path=checkpoint, reason=detail),
             ) from error
     # On "auto" each save asks the hub whether the vocabulary was changed.
     object.__setattr__(model, "save_pretrained", partial(model.save_pretrained, save_embedding_layers=False))
@@ -83,13 +90,21 @@ def lora_config(base: PreTrainedModel, config: RunConfig) -> LoraConfig:
     unknown = [target for target in targets if not any(_matches(name, target) for name in linear)]
     if unknown or not targets:
         names = ", ".join(sorted({name.rsplit(".", 1)[-1] for name in linear}))
-        said = (
-            f"has no module {', '.join(map(repr, unknown))}" if unknown else "has no attention projections known here"
+        message = tr(
+            "The model has no attention projections known here; modules that can get an adapter are {names} "
+            "(peft.targets).",
+            names=names,
         )
+        if unknown:
+            message = tr(
+                "The model has no module {unknown}; modules that can get an adapter are {names} (peft.targets).",
+                unknown=", ".join(map(repr, unknown)),
+                names=names,
+            )
         raise usage_error(
             "unknown_lora_target",
             "peft.targets",
-            f"The model {said}; modules that can get an adapter are {names} (peft.targets).",
+            message,
         )
     return LoraConfig(
         task_type=TASK_TYPES[config.task],

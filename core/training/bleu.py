@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from trainwiz.core.errors import usage_error
+from trainwiz.core.language import tr
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.bleu import BLEU
@@ -39,6 +40,10 @@ def make_bleu(cutter: str) -> BLEU:
         raise usage_error(
             "missing_package",
             "evaluation.bleu_tokenizer",
-            f"BLEU with {cutter} needs a package that is not here: pip install '{package}', or choose another "
-            "evaluation.bleu_tokenizer.",
+            tr(
+                "BLEU with {name} needs a package that is not here: pip install '{package}', or choose another "
+                "evaluation.bleu_tokenizer.",
+                name=cutter,
+                package=package,
+            ),
         ) from error

@@ -9,6 +9,7 @@ from typing import Any
 
 from trainwiz.core.data.proteins import ESM_VOCABULARY, MASK, PAD
 from trainwiz.core.errors import usage_error
+from trainwiz.core.language import tr
 from transformers import EsmTokenizer
 
 
@@ -26,11 +27,17 @@ def check_esm(kind: str, values: Mapping[str, Any]) -> None:
         raise usage_error(
             "model_not_supported",
             "model.name",
-            f"masked-LM training knows ESM-2 models; this one is of type {kind!r}. Choose an ESM-2 model (--model).",
+            tr(
+                "masked-LM training knows ESM-2 models; this one is of type {kind}. Choose an ESM-2 model (--model).",
+                kind=repr(kind),
+            ),
         )
     expected = {"vocab_size": len(ESM_VOCABULARY), "pad_token_id": PAD, "mask_token_id": MASK}
-    wrong = [f"{key} is {values.get(key)}, not {value}" for key, value in expected.items() if values.get(key) != value]
+    wrong = [
+        tr("{key} is {value}, not {wanted}", key=key, value=values.get(key), wanted=wanted)
+        for key, wanted in expected.items()
+        if values.get(key) != wanted
+    ]
     if wrong:
-        raise usage_error(
-            "alphabet_mismatch", "model.architecture", f"the model does not use ESM-2's alphabet: {'; '.join(wrong)}."
-        )
+        message = tr("the model does not use ESM-2's alphabet: {problems}.", problems="; ".join(wrong))
+        raise usage_error("alphabet_mismatch", "model.architecture", message)

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 from torch.utils.file_baton import FileBaton
+from trainwiz.core.language import tr
 
 MARK = b"flock"
 """Content of a lock that is also locked by the kernel; others leave theirs empty."""
@@ -40,7 +41,7 @@ class KernelBaton(FileBaton):
             if self._take_over():
                 self.release()
                 folder = Path(self.lock_file_path).parent
-                raise RuntimeError(f"The build of {folder} was ended by another run; start again.")
+                raise RuntimeError(tr("The build of {path} was ended by another run; start again.", path=folder))
 
     def release(self) -> None:
         """Removed before another can take it over."""

@@ -7,7 +7,17 @@ from typing import Any
 from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import UsageError
 from trainwiz.core.findings import Finding
+from trainwiz.core.language import mark, tr
 from transformers import PreTrainedTokenizerBase
+
+NEEDS_SOURCE = mark(
+    "the tokenizer of {name} is multilingual and must know the source language: "
+    "give {key} (for NLLB a code such as {example})."
+)
+NEEDS_TARGET = mark(
+    "the tokenizer of {name} is multilingual and must know the target language: "
+    "give {key} (for NLLB a code such as {example})."
+)
 
 
 def set_languages(tokenizer: PreTrainedTokenizerBase, config: RunConfig) -> None:
@@ -20,14 +30,17 @@ def set_languages(tokenizer: PreTrainedTokenizerBase, config: RunConfig) -> None
         language = getattr(config.model, f"{side}_language")
         if language is None:
             example = "zho_Hans" if side == "source" else "eng_Latn"
-            message = (
-                f"the tokenizer of {tokenizer.name_or_path} is multilingual and must know the {side} language: "
-                f"give {key} (for NLLB a code such as {example})."
-            )
+            form = NEEDS_SOURCE if side == "source" else NEEDS_TARGET
+            message = tr(form, name=tokenizer.name_or_path, key=key, example=example)
             findings.append(Finding("missing_language", "error", key, message))
             continue
         if not _knows(tokenizer, language):
-            message = f"the tokenizer of {tokenizer.name_or_path} knows no language {language!r} ({key})."
+            message = tr(
+                "the tokenizer of {name} knows no language {language} ({key}).",
+                name=tokenizer.name_or_path,
+                language=repr(language),
+                key=key,
+            )
             findings.append(Finding("unknown_language", "error", key, message))
             continue
         setattr(tokenizer, attribute, language)

@@ -8,6 +8,7 @@ from typing import Any
 from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import usage_error
 from trainwiz.core.estimate.families import read_architecture
+from trainwiz.core.language import tr
 from trainwiz.core.training.adapters import base_of_run, with_adapters
 from trainwiz.core.training.esm import check_esm, esm_tokenizer
 from trainwiz.core.training.token_ids import check_vocabulary, with_token_ids
@@ -32,13 +33,13 @@ def build_model(
     if config.peft.method != "none":
         if config.task == "masked-lm":
             raise usage_error(
-                "peft_not_supported", "peft.method", "masked-LM training has no adapters; set peft.method: none."
+                "peft_not_supported", "peft.method", tr("masked-LM training has no adapters; set peft.method: none.")
             )
         base = base_of_run(config, checkpoint, folder, lambda: _base(config, folder, tokenizer))
         _check(base, tokenizer)
         return with_adapters(base, config, checkpoint)
     if checkpoint is not None:
-        model = load_weights(str(checkpoint), config, "the checkpoint", whole=True)
+        model = load_weights(str(checkpoint), config, tr("the checkpoint"), whole=True)
     else:
         model = _base(config, folder, tokenizer)
     _check(model, tokenizer)
@@ -68,7 +69,7 @@ def build_esm(config: RunConfig, checkpoint: Path | None) -> PreTrainedModel:
 
 def _base(config: RunConfig, folder: Path, tokenizer: PreTrainedTokenizerBase | None) -> PreTrainedModel:
     if config.model.init == "pretrained":
-        return load_weights(name_of_weights(config, folder), config, "the model")
+        return load_weights(name_of_weights(config, folder), config, tr("the model"))
     return _from_scratch(config, tokenizer)
 
 
@@ -77,7 +78,7 @@ def _from_scratch(config: RunConfig, tokenizer: PreTrainedTokenizerBase | None) 
     kind = values.pop("model_type", None)
     if kind is None:
         raise usage_error(
-            "missing_model", "model.architecture", "run.yaml holds no model.architecture; plan the run again."
+            "missing_model", "model.architecture", tr("run.yaml holds no model.architecture; plan the run again.")
         )
     if config.task == "masked-lm":
         check_esm(str(kind), values)
@@ -90,7 +91,12 @@ def _from_scratch(config: RunConfig, tokenizer: PreTrainedTokenizerBase | None) 
         raise usage_error(
             "model_not_supported",
             "model.name",
-            f"a model of type {kind!r} cannot be built for {config.task}: {str(error).splitlines()[0].rstrip('.')}.",
+            tr(
+                "a model of type {kind} cannot be built for {task}: {reason}.",
+                kind=repr(kind),
+                task=config.task,
+                reason=str(error).splitlines()[0].rstrip("."),
+            ),
         ) from error
     assert isinstance(model, PreTrainedModel)
     return model

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from trainwiz.core.language import tr
 from trainwiz.core.launch.probe_order import ProbeOrder
 from trainwiz.core.training.probe_memory import peak_rss_bytes
 from trainwiz.core.training.probe_trainer import Answers, ProbeTrainer, is_out_of_memory
@@ -41,7 +42,7 @@ class MicroBatchSearch:
         """Says `largest` with the micro-batch and what ended the search."""
         fits = self._trainer.micro_batch
         fails = self._trainer.out_of_memory_at
-        why = "it does not fit" if fails is not None else ""
+        why = tr("it does not fit") if fails is not None else ""
         while fails is None and not why:
             wanted = 2 * fits
             why = self._reason_against(wanted, fits)
@@ -50,7 +51,7 @@ class MicroBatchSearch:
             if self._fits(wanted):
                 fits = wanted
             else:
-                fails, why = wanted, f"{wanted} does not fit"
+                fails, why = wanted, tr("{n} does not fit", n=wanted)
         for _ in range(BISECTIONS):
             if fails is None or fails - fits <= max(1, fits // 8) or not self._may_go_on():
                 break
@@ -60,7 +61,7 @@ class MicroBatchSearch:
             if self._fits(middle):
                 fits = middle
             else:
-                fails, why = middle, f"{middle} does not fit"
+                fails, why = middle, tr("{n} does not fit", n=middle)
         self._answers.say("largest", micro_batch=fits, why=why, fails=fails)
 
     def _may_go_on(self) -> bool:
@@ -72,11 +73,11 @@ class MicroBatchSearch:
         too_late = time.monotonic() + TIME_MARGIN * self._trial_s * micro_batch / before > self._order.ends_s
         limit = self._rss[0][1] + RAM_SHARE * self._order.host_free_bytes
         if micro_batch > LARGEST:
-            return f"no more than {LARGEST} are looked for"
+            return tr("no more than {n} are looked for", n=LARGEST)
         if self._any_process(too_late):
-            return "the time was up"
+            return tr("the time was up")
         if self._any_process(not self._cuda and self._rss_of(micro_batch) > limit):
-            return f"{micro_batch} would need more RAM than is free"
+            return tr("{n} would need more RAM than is free", n=micro_batch)
         return ""
 
     def _any_process(self, mine: bool) -> bool:

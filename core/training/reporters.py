@@ -9,6 +9,7 @@ from typing import Any
 
 from trainwiz.core.catalog.hub_cache import is_offline
 from trainwiz.core.errors import usage_error
+from trainwiz.core.language import tr
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 
@@ -91,7 +92,11 @@ def take_reporters(args: TrainingArguments) -> list[GuardedReporter]:
         raise usage_error(
             "reporter_not_supported",
             "logging.report_to",
-            f"There is no reporter {', '.join(unknown)}; transformers reports to {known}, or none (logging.report_to).",
+            tr(
+                "There is no reporter {names}; transformers reports to {known}, or none (logging.report_to).",
+                names=", ".join(unknown),
+                known=known,
+            ),
         )
     args.report_to = []
     if is_offline():

@@ -10,6 +10,7 @@ from typing import Any
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.metrics import BLEU_METRIC, known_metrics, lower_is_better, ranking_metric
 from trainwiz.core.findings import Finding
+from trainwiz.core.language import tr
 from trainwiz.core.run.checkpoints import list_checkpoints
 from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.training.metrics import PROGRESS_JSON
@@ -81,7 +82,7 @@ def best_checkpoints(
     if not config.checkpoint.keep_best:
         return None
     if not evaluates:
-        message = (
+        message = tr(
             "checkpoint.keep_best chooses by the score on held-out rows, and none are held out: set data.validation_rows "
             "or data.validation_sources, or leave keep_best off."
         )
@@ -89,8 +90,11 @@ def best_checkpoints(
         return None
     metric, known = ranking_metric(config), known_metrics(config)
     if metric not in known:
-        more = " eval_bleu needs evaluation.generate: true." if metric == BLEU_METRIC else ""
-        message = f"this run measures no {metric}; evaluation.metric can be {', '.join(known)}.{more}"
+        message = tr(
+            "this run measures no {metric}; evaluation.metric can be {names}.", metric=metric, names=", ".join(known)
+        )
+        if metric == BLEU_METRIC:
+            message = tr("{message} eval_bleu needs evaluation.generate: true.", message=message)
         findings.append(Finding("unknown_metric", "error", "evaluation.metric", message))
         return None
     return BestCheckpoints(folder, config.checkpoint.keep, metric)

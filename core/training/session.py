@@ -12,6 +12,7 @@ from trainwiz.core.config import RunConfig
 from trainwiz.core.config.yaml_text import load_yaml
 from trainwiz.core.errors import usage_error
 from trainwiz.core.export.training_arguments import training_arguments
+from trainwiz.core.language import tr
 from trainwiz.core.run.folder import TENSORBOARD_LOGS, RunFolder, read_json, write_json_atomic
 from trainwiz.core.training.callbacks import EngineCallback, EpochCallback, StopCallback
 from trainwiz.core.training.compiling import allow_any_length
@@ -129,10 +130,10 @@ def read_config(folder: RunFolder) -> RunConfig:
         document: Any = load_yaml(folder.run_yaml.read_text(encoding="utf-8"))
         return RunConfig.model_validate(document)
     except OSError as error:
-        message = f"{folder.run_yaml} cannot be read: {error.strerror}; give a run folder."
+        message = tr("{path} cannot be read: {reason}; give a run folder.", path=folder.run_yaml, reason=error.strerror)
     except yaml.YAMLError as error:
-        message = f"{folder.run_yaml} is not valid YAML: {' '.join(str(error).split())}."
+        message = tr("{path} is not valid YAML: {reason}.", path=folder.run_yaml, reason=" ".join(str(error).split()))
     except ValidationError as error:
         wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-        message = f"{folder.run_yaml} is not a run configuration: {wrong}."
+        message = tr("{path} is not a run configuration: {reason}.", path=folder.run_yaml, reason=wrong)
     raise usage_error("bad_run", str(folder.run_yaml), message)

@@ -10,6 +10,7 @@ from trainwiz.core.config import RunConfig
 from trainwiz.core.data.text_rows import TextRows
 from trainwiz.core.errors import UsageError
 from trainwiz.core.findings import Finding
+from trainwiz.core.language import tr
 from trainwiz.core.training.batches import PaddedBatch
 from trainwiz.core.training.evaluation_schedule import EvaluationSchedule
 from trainwiz.core.training.generation import Generator
@@ -47,8 +48,10 @@ def text_parts(
                 "nothing_to_compare",
                 "error",
                 "evaluation.generate",
-                "BLEU compares generated texts with targets, and the data has none: name their column "
-                "(data.sources.0.target_column), or leave evaluation.generate off.",
+                tr(
+                    "BLEU compares generated texts with targets, and the data has none: name their column "
+                    "(data.sources.0.target_column), or leave evaluation.generate off."
+                ),
             )
         )
     retention = best_checkpoints(config, folder, findings, evaluates=evaluates)
@@ -84,4 +87,5 @@ def refuse_empty(rows: Dataset[TokenRow], config: RunConfig) -> None:
     """Raises UsageError when nothing is left to train on."""
     if _count(rows) == 0:
         names = ", ".join(source.name for source in config.data.sources)
-        raise UsageError(Finding("empty_data", "error", "data.sources", f"{names} leaves no row to train on."))
+        message = tr("{names} leaves no row to train on.", names=names)
+        raise UsageError(Finding("empty_data", "error", "data.sources", message))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainwiz.core.errors import usage_error
+from trainwiz.core.language import tr
 from transformers import PreTrainedTokenizerBase
 
 SPECIAL = ("pad_token_id", "bos_token_id", "eos_token_id")
@@ -43,6 +44,10 @@ def check_vocabulary(vocabulary: int, tokenizer: PreTrainedTokenizerBase) -> Non
         raise usage_error(
             "tokenizer_too_large",
             "model.tokenizer",
-            f"The tokenizer has {largest + 1:,} entries and the model embeds {vocabulary:,}; choose a tokenizer that fits "
-            "(model.tokenizer), or raise model.architecture_overrides.vocab_size for a model from scratch.",
+            tr(
+                "The tokenizer has {entries} entries and the model embeds {vocabulary}; choose a tokenizer that fits "
+                "(model.tokenizer), or raise model.architecture_overrides.vocab_size for a model from scratch.",
+                entries=f"{largest + 1:,}",
+                vocabulary=f"{vocabulary:,}",
+            ),
         )

@@ -15,12 +15,21 @@ from trainwiz.core.data.text_store import FileTexts
 from trainwiz.core.data.turn import turn
 from trainwiz.core.errors import CannotRunError
 from trainwiz.core.findings import Finding
+from trainwiz.core.language import mark, tr
 from trainwiz.core.training.text_encoding import CausalEncoder
 from trainwiz.core.training.tokenizer_training import parallel_tokenizing
 from transformers import PreTrainedTokenizerBase
 
 KIND = np.dtype("<i4")
 """A token without a label is stored as its complement: -1 - token."""
+FULL = mark(
+    "the tokens cannot be kept in {path}: {reason}; free some space there, or hold them in memory with "
+    "data.streaming: false."
+)
+NOT_WRITABLE = mark(
+    "the tokens cannot be kept in {path}: {reason}; make the folder writable, or hold them in memory with "
+    "data.streaming: false."
+)
 
 
 class TokenStore:
@@ -64,16 +73,8 @@ def join_tokens(
         return TokenStore(place) if place.stat().st_size else TokenStore(np.empty(0, KIND))
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        raise CannotRunError(
-            Finding(
-                "cannot_stream",
-                "error",
-                "data.streaming",
-                f"the tokens cannot be kept in {place.parent}: {error.strerror or error}; "
-                + ("free some space there" if full else "make the folder writable")
-                + ", or hold them in memory with data.streaming: false.",
-            )
-        ) from None
+        message = tr(FULL if full else NOT_WRITABLE, path=place.parent, reason=error.strerror or error)
+        raise CannotRunError(Finding("cannot_stream", "error", "data.streaming", message)) from None
 
 
 def _encoded(rows: TextRows, numbers: np.ndarray, encoder: CausalEncoder) -> Iterator[np.ndarray]:

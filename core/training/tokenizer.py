@@ -11,6 +11,7 @@ from trainwiz.core.catalog.models import resolve_model
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.text_rows import TextRows
 from trainwiz.core.errors import usage_error
+from trainwiz.core.language import tr
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.training.languages import set_languages
 from trainwiz.core.training.tokenizer_training import trained_tokenizer
@@ -87,8 +88,12 @@ def _load(name: str, config: RunConfig, key: str) -> PreTrainedTokenizerBase:
         raise usage_error(
             "missing_package",
             key,
-            f"the tokenizer of {name} cannot be loaded: {needs}; install it with pip (pip install sentencepiece for opus-mt), "
-            "or name another tokenizer with model.tokenizer.",
+            tr(
+                "the tokenizer of {name} cannot be loaded: {reason}; install it with pip (pip install sentencepiece for "
+                "opus-mt), or name another tokenizer with model.tokenizer.",
+                name=name,
+                reason=needs,
+            ),
         ) from error
     # Tokenizer files are read by many libraries, each with errors of its own.
     except Exception as error:
@@ -96,8 +101,12 @@ def _load(name: str, config: RunConfig, key: str) -> PreTrainedTokenizerBase:
         raise usage_error(
             "missing_tokenizer",
             key,
-            f"the tokenizer of {name} cannot be loaded: {detail}; name one that is here with model.tokenizer (a folder, "
-            "a hub id, or `train` to make one for a model from scratch).",
+            tr(
+                "the tokenizer of {name} cannot be loaded: {reason}; name one that is here with model.tokenizer "
+                "(a folder, a hub id, or `train` to make one for a model from scratch).",
+                name=name,
+                reason=detail,
+            ),
         ) from error
     assert isinstance(tokenizer, PreTrainedTokenizerBase)
     return tokenizer
@@ -110,8 +119,11 @@ def _ready(tokenizer: PreTrainedTokenizerBase, config: RunConfig) -> PreTrainedT
         raise usage_error(
             "no_end_token",
             "model.tokenizer",
-            f"the tokenizer of {name} has no end-of-text token, so the model cannot learn where a text ends; choose "
-            "another with model.tokenizer.",
+            tr(
+                "the tokenizer of {name} has no end-of-text token, so the model cannot learn where a text ends; choose "
+                "another with model.tokenizer.",
+                name=name,
+            ),
         )
     if tokenizer.pad_token_id is None:
         # Padding is hidden by the attention mask and has no label: any number does.
@@ -125,6 +137,6 @@ def _vocabulary(config: RunConfig) -> int:
     size = values.get("vocab_size")
     if not isinstance(size, int):
         raise usage_error(
-            "missing_model", "model.architecture", "run.yaml holds no model.architecture; plan the run again."
+            "missing_model", "model.architecture", tr("run.yaml holds no model.architecture; plan the run again.")
         )
     return size

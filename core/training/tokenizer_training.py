@@ -15,6 +15,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 from trainwiz.core.data.text_rows import TextRows
 from trainwiz.core.data.turn import turn
 from trainwiz.core.errors import usage_error
+from trainwiz.core.language import tr
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 PAD, BOS, EOS, UNK, MASK = "<pad>", "<s>", "</s>", "<unk>", "<mask>"
@@ -50,8 +51,13 @@ def _trained(rows: TextRows, vocabulary: int, ends_texts: bool, model_type: str 
         raise usage_error(
             "vocabulary_too_small",
             "model.architecture_overrides.vocab_size",
-            f"a tokenizer cannot be made for a vocabulary of {vocabulary} entries: it needs {SMALLEST_VOCABULARY} (256 bytes "
-            f"and {len(SPECIAL_TOKENS)} special tokens); raise vocab_size, or name a tokenizer (model.tokenizer).",
+            tr(
+                "a tokenizer cannot be made for a vocabulary of {n} entries: it needs {needed} (256 bytes "
+                "and {special} special tokens); raise vocab_size, or name a tokenizer (model.tokenizer).",
+                n=vocabulary,
+                needed=SMALLEST_VOCABULARY,
+                special=len(SPECIAL_TOKENS),
+            ),
         )
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

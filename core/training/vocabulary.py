@@ -29,6 +29,7 @@ from typing import Any
 import torch
 from torch import nn
 from trainwiz.core.errors import usage_error
+from trainwiz.core.language import tr
 
 READER = "logits_reader"
 """Keyword of the model's forward pass."""
@@ -150,8 +151,11 @@ def not_sliceable(what: object) -> Exception:
     return usage_error(
         "cannot_slice_vocabulary",
         "training.loss_chunk",
-        f"the loss of a {type(what).__name__} cannot be computed in slices of the vocabulary product, since the model "
-        "changes its logits in a way that is not known here; leave training.loss_chunk out.",
+        tr(
+            "the loss of a {kind} cannot be computed in slices of the vocabulary product, since the model "
+            "changes its logits in a way that is not known here; leave training.loss_chunk out.",
+            kind=type(what).__name__,
+        ),
     )
 
 

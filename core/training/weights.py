@@ -10,6 +10,7 @@ import torch
 from trainwiz.core.catalog.hub_cache import is_offline
 from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import UsageError, usage_error
+from trainwiz.core.language import tr
 from trainwiz.core.training.esm import check_esm
 from transformers import (
     AutoConfig,
@@ -90,7 +91,15 @@ def load_weights(name: str, config: RunConfig, what: str, *, whole: bool = False
     missing = sorted(report["missing_keys"])
     if missing and whole:
         raise usage_error(
-            "broken_checkpoint", str(name), f"{what} {name} lacks {len(missing)} tensors, for example {missing[0]}."
+            "broken_checkpoint",
+            str(name),
+            tr(
+                "{what} {name} lacks {n} tensors, for example {example}.",
+                what=what,
+                name=name,
+                n=len(missing),
+                example=missing[0],
+            ),
         )
     if missing:
         print(f"{len(missing)} tensors are not in {name} and start from scratch, for example {missing[0]}", flush=True)
@@ -104,7 +113,13 @@ def _as_pretrained(model: Any) -> PreTrainedModel:
 
 def _cannot_load(name: str, what: str, error: Exception) -> UsageError:
     if isinstance(error, pickle.UnpicklingError):
-        problem = "its .bin weights hold more than tensors, which could run code; convert them to safetensors"
-        return usage_error("unsafe_weights", "model.name", f"{what} {name} is not loaded: {problem}.")
+        message = tr(
+            "{what} {name} is not loaded: its .bin weights hold more than tensors, which could run code; "
+            "convert them to safetensors.",
+            what=what,
+            name=name,
+        )
+        return usage_error("unsafe_weights", "model.name", message)
     detail = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
-    return usage_error("missing_model", "model.name", f"{what} {name} cannot be loaded: {detail}.")
+    message = tr("{what} {name} cannot be loaded: {reason}.", what=what, name=name, reason=detail)
+    return usage_error("missing_model", "model.name", message)

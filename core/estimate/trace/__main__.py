@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from trainwiz.core.estimate.trace.parent import hold_to
+from trainwiz.core.language import chosen_language, use_language
 
 
 def main() -> None:
@@ -18,6 +19,7 @@ def main() -> None:
     parser.add_argument("--one", action="store_true", help="one trace in this process: a request in, an answer out")
     parser.add_argument("--no-fork", action="store_true", help="a new process for each trace")
     choices = parser.parse_args()
+    use_language(chosen_language(None, os.environ))
     if choices.parent is not None:
         hold_to(choices.parent)
     answers = private_stdout()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trainwiz.core.estimate.trace.problems import CannotTrace
+from trainwiz.core.language import tr
 from trainwiz.core.plain import plain_text
 from trainwiz.core.tracing.request import TraceRequest
 from trainwiz.core.tracing.result import ProblemCode
@@ -20,15 +21,16 @@ def answer(tier: str, values: dict[str, Any], *, forks: bool = False) -> dict[st
     except CannotTrace as error:
         return problem(error.code, error.message)
     except MemoryError:
-        return problem("worker_died", "the trace needs more memory than this machine has free")
+        return problem("worker_died", tr("the trace needs more memory than this machine has free"))
     except RecursionError:
-        return problem("invalid_config", "the model config is nested too deeply to be traced")
+        return problem("invalid_config", tr("the model config is nested too deeply to be traced"))
     except ModuleNotFoundError as error:
         code: ProblemCode = "worker_missing" if error.name in NEEDED else "unsupported"
-        return problem(code, f"no trace can be made here: {error.name} is not installed")
+        return problem(code, tr("no trace can be made here: {name} is not installed", name=error.name))
     except Exception as error:  # noqa: BLE001 - a model of any kind fails in any way
-        reason = plain_text(str(error).strip().partition("\n")[0], LONGEST_REASON) or "no reason given"
-        return problem("unsupported", f"this model or setting cannot be traced ({type(error).__name__}: {reason})")
+        reason = plain_text(str(error).strip().partition("\n")[0], LONGEST_REASON) or tr("no reason given")
+        said = f"{type(error).__name__}: {reason}"
+        return problem("unsupported", tr("this model or setting cannot be traced ({reason})", reason=said))
 
 
 def problem(code: ProblemCode, message: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import torch
 from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import UsageError
 from trainwiz.core.estimate.trace.problems import CannotTrace
+from trainwiz.core.language import tr
 from trainwiz.core.tracing.request import TraceRequest
 from trainwiz.core.training.adapters import with_adapters
 from trainwiz.core.training.weights import MODEL_CLASSES, loading_options
@@ -46,14 +47,25 @@ def build_traced_model(request: TraceRequest) -> Any:
 def _cannot_build(request: TraceRequest, architecture: Any, error: Exception) -> CannotTrace:
     kind, said = architecture.model_type, said_by(error)
     if "does not support an attention implementation" in said or "does not support Flash" in said:
-        advice = f"has no {request.attention} attention in transformers; choose another one (engine.attention)"
-        return CannotTrace("unsupported", f"A model of type {kind!r} {advice}.")
+        message = tr(
+            "A model of type {kind} has no {attention} attention in transformers; choose another one (engine.attention).",
+            kind=repr(kind),
+            attention=request.attention,
+        )
+        return CannotTrace("unsupported", message)
     if "does not support activation checkpointing" in said:
-        advice = "has no checkpointing in transformers; switch it off (engine.checkpointing)"
-        return CannotTrace("unsupported", f"A model of type {kind!r} {advice}.")
+        message = tr(
+            "A model of type {kind} has no checkpointing in transformers; switch it off (engine.checkpointing).",
+            kind=repr(kind),
+        )
+        return CannotTrace("unsupported", message)
     if "Unrecognized configuration class" in said:
-        return CannotTrace("unsupported", f"A model of type {kind!r} has no head for {request.task} in transformers.")
-    return CannotTrace("invalid_config", f"A model of type {kind!r} cannot be built from this config: {said}.")
+        message = tr(
+            "A model of type {kind} has no head for {task} in transformers.", kind=repr(kind), task=request.task
+        )
+        return CannotTrace("unsupported", message)
+    message = tr("A model of type {kind} cannot be built from this config: {reason}.", kind=repr(kind), reason=said)
+    return CannotTrace("invalid_config", message)
 
 
 def is_all_half(request: TraceRequest) -> bool:
@@ -83,7 +95,7 @@ def run_config(request: TraceRequest) -> RunConfig:
 def said_by(error: Exception) -> str:
     """What an exception that was not meant for users says first; a heading gives way to what stands below it."""
     if isinstance(error, KeyError) and str(error.args[0]).isidentifier():
-        return f"{error.args[0]!r} is missing"
+        return tr("{name} is missing", name=repr(error.args[0]))
     lines = [line for line in map(str.strip, str(error).splitlines()) if line]
     telling = next((line for line in lines if not line.rstrip(".").endswith(":")), lines[0] if lines else "")
     return (telling or type(error).__name__).rstrip(".:")
@@ -97,10 +109,11 @@ def _values(text: str) -> dict[str, Any]:
     try:
         values = json.loads(text)
     except ValueError as error:
-        raise CannotTrace("invalid_config", f"The model's config is not whole JSON: {said_by(error)}.") from error
+        message = tr("The model's config is not whole JSON: {reason}.", reason=said_by(error))
+        raise CannotTrace("invalid_config", message) from error
     if not isinstance(values, dict):
         raise CannotTrace(
-            "invalid_config", "The model's config is not a JSON object, so no model can be built from it."
+            "invalid_config", tr("The model's config is not a JSON object, so no model can be built from it.")
         )
     return values
 
@@ -108,15 +121,19 @@ def _values(text: str) -> dict[str, Any]:
 def _architecture(values: dict[str, Any]) -> Any:
     kind = values.pop("model_type", None)
     if not isinstance(kind, str) or not kind:
-        raise CannotTrace("invalid_config", "The config names no model_type, so no model can be built from it.")
+        raise CannotTrace("invalid_config", tr("The config names no model_type, so no model can be built from it."))
     if kind not in CONFIG_MAPPING:
         if values.get("auto_map"):
-            why = "comes with code of its own, which is not run for a preview"
-            raise CannotTrace("remote_code", f"A model of type {kind!r} {why}.")
-        raise CannotTrace("unknown_model", f"A model of type {kind!r} is none that transformers knows.")
+            message = tr(
+                "A model of type {kind} comes with code of its own, which is not run for a preview.", kind=repr(kind)
+            )
+            raise CannotTrace("remote_code", message)
+        message = tr("A model of type {kind} is none that transformers knows.", kind=repr(kind))
+        raise CannotTrace("unknown_model", message)
     for key in ("auto_map", "quantization_config", "_name_or_path"):
         values.pop(key, None)
     try:
         return AutoConfig.for_model(kind, **values)
     except Exception as error:
-        raise CannotTrace("invalid_config", f"The config of type {kind!r} is not valid: {said_by(error)}.") from error
+        message = tr("The config of type {kind} is not valid: {reason}.", kind=repr(kind), reason=said_by(error))
+        raise CannotTrace("invalid_config", message) from error

@@ -14,6 +14,7 @@ from typing import Any
 
 from trainwiz.core.estimate.trace.answering import answer, problem
 from trainwiz.core.estimate.trace.parent import hold_to
+from trainwiz.core.language import tr
 
 FULL_NICENESS = 10
 """A full trace computes for seconds beside the front end and perhaps a training."""
@@ -53,9 +54,9 @@ class RunningTrace:
 def _end(status: int) -> str:
     """`status` as subprocess counts: below 0 the signal that ended it."""
     if status == -signal.SIGKILL:
-        return "the trace was killed, perhaps because memory ran out"
-    how = f"signal {-status}" if status < 0 else f"exit status {status}"
-    return f"the trace ended without an answer ({how})"
+        return tr("the trace was killed, perhaps because memory ran out")
+    how = tr("signal {number}", number=-status) if status < 0 else tr("exit status {number}", number=status)
+    return tr("the trace ended without an answer ({reason})", reason=how)
 
 
 def forked_trace(tier: str, values: dict[str, Any], closed: tuple[int, ...]) -> RunningTrace:

@@ -8,14 +8,15 @@ import torch
 from trainwiz.core.estimate.trace.batch import every_position, mask_of, model_inputs
 from trainwiz.core.estimate.trace.marks import FORWARD_END, Marks
 from trainwiz.core.estimate.trace.tracker import Tracker
+from trainwiz.core.language import mark
 from trainwiz.core.tracing.request import TraceRequest
 from trainwiz.core.training.evaluation import batch_sums
 from transformers import GenerationConfig
 
-EVALUATION = "an evaluation"
-EVALUATION_END = "the logits of an evaluation"
-PROMPTS = "reading the prompts in an evaluation"
-GENERATION = "generating text in an evaluation"
+EVALUATION = mark("an evaluation")
+EVALUATION_END = mark("the logits of an evaluation")
+PROMPTS = mark("reading the prompts in an evaluation")
+GENERATION = mark("generating text in an evaluation")
 POSITIONS = 2
 """Generated for a trace: the second one already copies a cache that grew."""
 NO_TOKEN = 0

@@ -20,6 +20,7 @@ from trainwiz.core.estimate.trace.optimizers import make_optimizer
 from trainwiz.core.estimate.trace.problems import CannotTrace
 from trainwiz.core.estimate.trace.tracker import Tracker
 from trainwiz.core.estimate.trace.training_step import give_gradients, make_states, prepare, trace_training
+from trainwiz.core.language import tr
 from trainwiz.core.tracing.request import TraceRequest
 from trainwiz.core.tracing.result import TraceResult
 
@@ -56,7 +57,8 @@ def trace_into(
         except UsageError as error:
             raise CannotTrace("unsupported", error.findings[0].message) from error
         except Exception as error:
-            raise CannotTrace("unsupported", f"A step of this model cannot be traced: {said_by(error)}.") from error
+            message = tr("A step of this model cannot be traced: {reason}.", reason=said_by(error))
+            raise CannotTrace("unsupported", message) from error
 
 
 def trace_model(

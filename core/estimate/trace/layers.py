@@ -12,11 +12,12 @@ from trainwiz.core.estimate.trace.full import rounding_of, trace_into
 from trainwiz.core.estimate.trace.growth import Growth, Parts, PeaksLedger
 from trainwiz.core.estimate.trace.ledger import Ledger
 from trainwiz.core.estimate.trace.problems import CannotTrace
+from trainwiz.core.language import mark
 from trainwiz.core.tracing.request import TraceRequest
 from trainwiz.core.tracing.result import TraceResult
 from transformers import AutoConfig
 
-ALL_TRACED = "all layers traced"
+ALL_TRACED = mark("all layers traced")
 
 
 def trace_layers(request: TraceRequest, *, forks: bool = False) -> TraceResult:

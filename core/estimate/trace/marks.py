@@ -7,25 +7,40 @@ from typing import Any
 
 import torch
 from torch import nn
+from trainwiz.core.language import mark
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-FORWARD = "the forward pass"
-FORWARD_END = "the end of the forward pass"
-LOSS = "the loss"
-LOSS_BACKWARD = "the start of the backward pass"
-BACKWARD_END = "the end of the backward pass"
-CLIPPING = "clipping the gradients"
-STEP = "the optimizer step"
+FORWARD = mark("the forward pass")
+FORWARD_END = mark("the end of the forward pass")
+LOSS = mark("the loss")
+LOSS_BACKWARD = mark("the start of the backward pass")
+BACKWARD_END = mark("the end of the backward pass")
+CLIPPING = mark("clipping the gradients")
+STEP = mark("the optimizer step")
+
+BACKWARD = {
+    "": (
+        mark("the backward pass of the last layer"),
+        mark("the backward pass of the first layer"),
+        mark("the backward pass of the other layers"),
+    ),
+    "encoder": (
+        mark("the backward pass of the encoder's last layer"),
+        mark("the backward pass of the encoder's first layer"),
+        mark("the backward pass of the encoder's other layers"),
+    ),
+    "decoder": (
+        mark("the backward pass of the decoder's last layer"),
+        mark("the backward pass of the decoder's first layer"),
+        mark("the backward pass of the decoder's other layers"),
+    ),
+}
+"""Stack -> its last layer, the first, those in between."""
 
 
 def backward_phase(stack: str, place: int, layers: int) -> str:
     """Layers in between are one phase, so that the phases are the same for any depth."""
-    of = f"the {stack}'s" if stack else "the"
-    if place == layers - 1:
-        return f"the backward pass of {of} last layer"
-    if place == 0:
-        return f"the backward pass of {of} first layer"
-    return f"the backward pass of {of} other layers"
+    return BACKWARD[stack][0 if place == layers - 1 else 1 if place == 0 else 2]
 
 
 def layer_stacks(model: nn.Module) -> list[tuple[str, list[nn.Module]]]:

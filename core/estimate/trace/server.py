@@ -14,6 +14,7 @@ from typing import Any
 
 from trainwiz.core.estimate.trace.answering import NEEDED, problem
 from trainwiz.core.estimate.trace.children import RunningTrace, write_all
+from trainwiz.core.language import tr
 
 MOST_AT_ONCE = 2
 MOST_IN_FULL = 1
@@ -128,7 +129,7 @@ class Server:
         for request in self._running():
             if now >= request.deadline_s:
                 self._drop(request)
-                text = f"the trace took longer than {request.limit_s:g} s and was stopped"
+                text = tr("the trace took longer than {seconds} s and was stopped", seconds=f"{request.limit_s:g}")
                 self._say(answer=request.number, **problem("timeout", text))
 
     def _start_what_may_run(self) -> None:
@@ -143,7 +144,8 @@ class Server:
                 request.trace = self._start(request.tier, request.values, self._own_descriptors())
             except OSError as error:
                 self._requests.remove(request)
-                self._say(answer=request.number, **problem("worker_died", f"no trace can be started: {error.strerror}"))
+                text = tr("no trace can be started: {reason}", reason=error.strerror)
+                self._say(answer=request.number, **problem("worker_died", text))
                 continue
             request.deadline_s = time.monotonic() + request.limit_s
             self._say(started=request.number)

@@ -10,6 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from trainwiz.core.estimate.trace.ledger import Ledger
 from trainwiz.core.estimate.trace.shadows import UNKNOWN_SIZES, compute_shadows, like_real, real_result, shadow_of
+from trainwiz.core.language import tr
 
 aten = torch.ops.aten
 VIEWS = {
@@ -133,7 +134,13 @@ def _check_rows(table: torch.Tensor, indices: torch.Tensor) -> None:
     with unset_fake_temporarily():
         largest = int(shadow.max())
     if largest >= table.shape[0]:
-        raise IndexError(f"a table of {table.shape[0]:,} rows is asked for row {largest:,}; use a shorter length")
+        raise IndexError(
+            tr(
+                "a table of {rows} rows is asked for row {row}; use a shorter length",
+                rows=f"{table.shape[0]:,}",
+                row=f"{largest:,}",
+            )
+        )
 
 
 def _grouped_product(first: torch.Tensor, second: torch.Tensor, offs: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
