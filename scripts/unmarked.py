@@ -65,6 +65,8 @@ NOT_READ = frozenset(
     | {"getattr", "setattr", "hasattr", "startswith", "endswith", "query", "query_one", "import_module", "strftime"}
 )
 """Functions whose literals are patterns, names or formats."""
+FIELDS = frozenset({"Field", "FieldInfo"})
+"""Of pydantic: their descriptions are for who reads the code; screens have help of their own."""
 
 
 def unmarked_texts(source: str) -> Iterator[tuple[int, str]]:
@@ -105,6 +107,8 @@ def not_for_people(node: ast.AST) -> Iterator[ast.AST]:
         yield node.value
     elif isinstance(node, ast.Call):
         name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+        if name in FIELDS:
+            yield from (keyword.value for keyword in node.keywords if keyword.arg == "description")
         if name in TRANSLATORS or name in NOT_READ:
             for argument in node.args:
                 yield from ast.walk(argument) if name in NOT_READ else [argument]

@@ -19,7 +19,12 @@ PROGRAMS = [path for path in catalogue.source_files() if path.suffix == ".py"]
 NOT_TRANSLATED: dict[str, str] = {}
 """Whole files whose texts nobody reads on a screen -> the reason."""
 
-ENGLISH_TEXTS: dict[tuple[str, str], str] = {}
+ENGLISH_TEXTS: dict[tuple[str, str], str] = {
+    ("core/config/build.py", "Value error, "): "taken off pydantic's message",
+    ("core/data/text_store.py", "text"): "an IndexError of ours, which people do not meet",
+    ("core/estimate/config_keys.py", "is too large"): "caught where the config is read, which has a sentence",
+    ("core/hardware/doctor_gpu.py", "docker run"): "a command",
+}
 """(file, a part of the text) -> why this one stays English."""
 
 
