@@ -90,10 +90,12 @@ def defect_sentence(error: BaseException) -> str:
 
 def file_sentence(error: OSError) -> str:
     """What the file system says of a path that nobody checked before."""
+    from trainwiz.core.errors import os_reason
+
     return tr(
         "{path}: {reason}. Check the path.",
         path=plain_text(error.filename, 60),
-        reason=error.strerror or type(error).__name__,
+        reason=os_reason(error) or type(error).__name__,
     )
 
 
@@ -164,7 +166,9 @@ def click_sentence(error: Any, message: str) -> str:
 
 def parameter_name(parameter: Any) -> str:
     """An option as it is written, an argument as the help calls it."""
-    return plain_text(parameter.opts[0] if parameter.param_type_name == "option" else parameter.metavar or parameter.name)
+    return plain_text(
+        parameter.opts[0] if parameter.param_type_name == "option" else parameter.metavar or parameter.name
+    )
 
 
 def wrong_value(name: str, reason: str) -> str:

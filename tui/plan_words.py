@@ -17,6 +17,9 @@ SOON = "%a %d %b %H:%M"
 WEEK_S = 6 * 86400.0
 YEARS_S = 3 * 365.25 * 86400.0
 
+SOURCES = (mark("analytic"), mark("traced"), mark("measured"), mark("roofline"))
+"""Where figures come from, in one word; plans and --json have the word itself."""
+
 MOST = 0.5
 """Fixed tables of positions and the like are not worth a word; adapters are."""
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, UsageError
+from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, UsageError, os_reason
 from trainwiz.core.history.measurement import Measurement
 from trainwiz.core.history.store import append, history_path, load
 from trainwiz.core.language import tr, trn
@@ -92,7 +92,7 @@ def keep(result: ProbeResult) -> str:
         return tr(
             "The measurement could not be kept in {path}: {reason}.",
             path=history_path(),
-            reason=error.strerror or error,
+            reason=os_reason(error),
         )
     return ""
 
