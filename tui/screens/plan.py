@@ -11,6 +11,7 @@ from textual.binding import BindingType
 from textual.message import Message
 from textual.worker import Worker, WorkerState
 from trainwiz.core.findings import Finding
+from trainwiz.core.language import tr
 from trainwiz.core.plan.request import PlanRequest
 from trainwiz.tui.keys import bindings, keys_of
 from trainwiz.tui.screens.plan_command import command_line
@@ -109,7 +110,7 @@ class PlanScreen(PlanEditing):
         from trainwiz.tui.widgets.chooser import Chooser
 
         known = findable_fields(self.state)
-        self.app.push_screen(Chooser("Find a value", known, ""), self._found)
+        self.app.push_screen(Chooser(tr("Find a value"), known, ""), self._found)
 
     async def _found(self, field_id: str | None) -> None:
         if field_id is None:
@@ -200,7 +201,7 @@ class PlanScreen(PlanEditing):
         if event.state is not WorkerState.ERROR:
             return
         error = event.worker.error
-        message = f"trainwiz failed where it should not: {type(error).__name__}: {error}."
+        message = tr("trainwiz failed where it should not: {kind}: {reason}.", kind=type(error).__name__, reason=error)
         finding = Finding("defect", "error", event.worker.group, message)
         reading = replace(self.state.reading, findings=(finding,), waits_for="")
         self._replace(replace(self.state, reading=reading, updating=False, slow=False, busy="", problem=message))
@@ -215,4 +216,4 @@ class PlanScreen(PlanEditing):
 
     def action_copy_command(self) -> None:
         self.app.copy_to_clipboard(command_line(self.state.request))
-        self.notify("The command is in the clipboard.", markup=False)
+        self.notify(tr("The command is in the clipboard."), markup=False)

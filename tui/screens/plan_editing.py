@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from textual import on
 from textual.screen import ModalScreen
+from trainwiz.core.language import tr
 from trainwiz.core.plan.request import PlanRequest
 from trainwiz.tui.screens.plan_effects import numbered_remedies
 from trainwiz.tui.screens.plan_field_table import FIELD_BY_ID, fields_of
@@ -46,7 +47,7 @@ class PlanEditing(PlanReading):
             from trainwiz.tui.widgets.chooser import Chooser
 
             known, now = offers(state, spec), current_offer(state, spec)
-            self.app.push_screen(Chooser(spec.label, known, now, free_text_hint(spec)), partial(self._chosen, spec))
+            self.app.push_screen(Chooser(tr(spec.label), known, now, free_text_hint(spec)), partial(self._chosen, spec))
         elif not row.editing:
             self._before_edit = state.request
             row.begin_edit(edit_text(state, spec))

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from trainwiz.core.findings import Finding
+from trainwiz.core.language import mark, tr
 from trainwiz.tui.screens.plan_fields import STEPS, FieldSpec, shown_key, shown_value
 from trainwiz.tui.screens.plan_state import PlanState, field_problem
+from trainwiz.tui.widgets.field_row import ORIGINS
 
 STEP_HELP = (
-    "What this machine is, and the profile that fills in everything else.",
-    "What is trained. Its size decides memory and time more than anything else.",
-    "What it learns from: look at the rows that were found.",
-    "What you want first, how it is done below. Every value says who chose it and why.",
-    "Everything that will be written, before it is. Enter on a button does what the button says.",
+    mark("What this machine is, and the profile that fills in everything else."),
+    mark("What is trained. Its size decides memory and time more than anything else."),
+    mark("What it learns from: look at the rows that were found."),
+    mark("What you want first, how it is done below. Every value says who chose it and why."),
+    mark("Everything that will be written, before it is. Enter on a button does what the button says."),
 )
 
 
@@ -19,20 +21,26 @@ def help_parts(
     state: PlanState, spec: FieldSpec | None, findings: tuple[Finding, ...]
 ) -> tuple[str, list[tuple[str, str]]]:
     """(title, [(heading, text)]) for the focused field, or for the step where no field has the focus."""
-    said = [("Finding", _finding_text(finding)) for finding in findings]
+    said = [(tr("Finding"), _finding_text(finding)) for finding in findings]
     if spec is None:
-        return STEPS[state.step], [("This step", STEP_HELP[state.step]), *said]
+        return tr(STEPS[state.step]), [(tr("This step"), tr(STEP_HELP[state.step])), *said]
     text = spec.help
-    parts = [("What", text.what), ("Why", text.why), ("Safe choice", text.safe), ("What it costs", text.cost)]
+    parts = [
+        (tr("What"), tr(text.what)),
+        (tr("Why"), tr(text.why)),
+        (tr("Safe choice"), tr(text.safe)),
+        (tr("What it costs"), tr(text.cost)),
+    ]
     if state.plan is not None and "." in spec.keys[0]:
         config = state.plan.config
         key = shown_key(spec, config)
         origin = config.origin(key)
-        because = f": {origin.reason}" if origin.reason else ""
-        parts.append(("Now", f"{shown_value(spec, config) or 'not set'} ({origin.origin}{because})"))
-        parts.append(("As a choice of the command", f"--set {key}=..."))
-    problem = [("Problem", field_problem(state, spec))]
-    return spec.label, [*problem, *parts, *said]
+        value, by = shown_value(spec, config) or tr("not set"), tr(ORIGINS.get(origin.origin, origin.origin))
+        because = tr("{value} ({origin}: {reason})", value=value, origin=by, reason=origin.reason)
+        parts.append((tr("Now"), because if origin.reason else tr("{value} ({origin})", value=value, origin=by)))
+        parts.append((tr("As a choice of the command"), f"--set {key}=..."))
+    problem = [(tr("Problem"), field_problem(state, spec))]
+    return tr(spec.label), [*problem, *parts, *said]
 
 
 def _finding_text(finding: Finding) -> str:

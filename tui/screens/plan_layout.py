@@ -40,6 +40,7 @@ class PlanLayout(Screen[None]):
     def __init__(self, state: PlanState) -> None:
         super().__init__()
         self.state = state
+        self._parts: tuple[HeadLine | StepRail | PlanPanel | PlanStrip, ...] = ()
 
     @property
     def _wizard(self) -> TrainwizApp:
@@ -47,13 +48,15 @@ class PlanLayout(Screen[None]):
 
     def compose(self) -> ComposeResult:
         marks = self._wizard.marks
-        yield HeadLine(marks)
-        with Container(id="body"):
-            yield StepRail(marks, id="rail")
-            yield FormScroll(StepForm(self.state.step, marks, more=False), id="form")
-            yield PlanPanel(marks, id="panel")
-        yield PlanStrip(marks, id="strip")
-        yield KeyBar(self._keys)
+        head, rail, panel = HeadLine(marks), StepRail(marks, id="rail"), PlanPanel(marks, id="panel")
+        strip, self._key_bar = PlanStrip(marks, id="strip"), KeyBar(self._keys)
+        self._forms = FormScroll(StepForm(self.state.step, marks, more=False), id="form")
+        # Every key draws them: looked for each time, they would cost more than what they draw.
+        self._parts = (head, rail, panel, strip)
+        yield head
+        yield Container(rail, self._forms, panel, id="body")
+        yield strip
+        yield self._key_bar
 
     def on_mount(self) -> None:
         self._draw()
@@ -61,12 +64,14 @@ class PlanLayout(Screen[None]):
         self.query_one(StepForm).visit(True)
 
     def _draw(self) -> None:
-        for widget in self.query("HeadLine, StepRail, PlanPanel, PlanStrip"):
-            cast(HeadLine, widget).show(self.state)
-        for form in self.query(StepForm):
-            if form.step == self.state.step:
+        if not self._parts:
+            return
+        for part in self._parts:
+            part.show(self.state)
+        for form in self._forms.children:
+            if isinstance(form, StepForm) and form.step == self.state.step:
                 form.show(self.state)
-        self.query_one(KeyBar).refresh()
+        self._key_bar.refresh()
 
     async def _show_step(self) -> None:
         """The rows of a step are made when it is first seen, and kept."""

@@ -17,7 +17,7 @@ from trainwiz.core.errors import TrainwizError
 from trainwiz.core.findings import Finding
 from trainwiz.core.hardware.host import free_disk
 from trainwiz.core.hardware.machine import Machine
-from trainwiz.core.language import mark
+from trainwiz.core.language import mark, tr
 from trainwiz.core.launch.portable import relative_to_folder
 from trainwiz.core.launch.prepare import planned_texts, run_yaml_text
 from trainwiz.core.plan.refine import RefineTier
@@ -71,8 +71,8 @@ class PlanReader:
             except TrainwizError as error:
                 yield replace(self._base, findings=error.findings)
             except OSError as error:
-                place = error.filename or "a file"
-                message = f"{place} cannot be read: {error.strerror or error}."
+                place = error.filename or tr("a file")
+                message = tr("{place} cannot be read: {reason}.", place=place, reason=error.strerror or error)
                 yield replace(self._base, findings=(Finding("unreadable", "error", str(place), message),))
 
     def _steps(self, request: PlanRequest, is_cancelled: Callable[[], bool]) -> Iterator[Reading]:

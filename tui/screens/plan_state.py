@@ -199,8 +199,8 @@ def start_obstacle(state: PlanState, kind: str = "start") -> str:
         return ""
     errors = state.plan.errors
     if errors and kind != "write" and not state.request.force:
-        rest = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-        return errors[0].message + rest
+        more = len(errors) - 1
+        return tr("{first} (and {more} more)", first=errors[0].message, more=more) if more else errors[0].message
     return ""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trainwiz.core.language import tr
+from trainwiz.core.language import mark, tr
 from trainwiz.tui.keys import KeyBinding
 from trainwiz.tui.screens.plan_data_choice import column_offers, found_column
 from trainwiz.tui.screens.plan_field_table import FIELDS
@@ -25,6 +25,7 @@ from trainwiz.tui.screens.plan_machine import (
     is_of_the_machine,
     machine_offers,
     machine_origin,
+    machine_problem,
     machine_value,
 )
 from trainwiz.tui.screens.plan_state import Offer, PlanState, field_problem, is_changed
@@ -37,24 +38,25 @@ def field_view(state: PlanState, spec: FieldSpec, marks: Marks, *, typing: bool 
     invalid = field_problem(state, spec)
     has_list = spec.opens_a_list
     if spec.keys == (PROFILE,):
-        name = state.request.profile or "none"
+        name = state.request.profile or ""
         note = next((offer.note for offer in state.reading.profiles if offer.value == name), "")
-        return FieldView(spec.label, name, "", note, invalid, has_list=has_list)
+        return FieldView(tr(spec.label), name or tr("none"), "", note, invalid, has_list=has_list)
     if spec.keys == (OUTPUT_DIR,):
         folder = state.request.output_dir
         value = folder or state.reading.folder or marks.ellipsis
         origin = "you" if folder else "solved"
-        return FieldView(spec.label, value, origin, "", invalid, folder is not None)
+        return FieldView(tr(spec.label), value, origin, "", invalid, folder is not None)
     changed = is_changed(state, spec)
     if is_of_the_machine(spec):
         origin, reason = machine_origin(state, spec)
+        invalid = machine_problem(state, invalid) if spec.id == "machine" else invalid
         value = machine_value(state, spec) or marks.ellipsis
         return FieldView(tr(spec.label), value, origin, reason, invalid, changed, has_list)
     plan = state.plan
     if plan is None:
         chosen = [word_for(key, state.request.overrides[key]) for key in spec.keys if key in state.request.overrides]
         value = chosen[0] if chosen else marks.ellipsis
-        return FieldView(spec.label, value, "you" if changed else "", "", invalid, changed, has_list)
+        return FieldView(tr(spec.label), value, "you" if changed else "", "", invalid, changed, has_list)
     key = shown_key(spec, plan.config)
     chosen_by = plan.config.origin(key)
     name, reason = chosen_by.origin, chosen_by.reason
@@ -65,8 +67,8 @@ def field_view(state: PlanState, spec: FieldSpec, marks: Marks, *, typing: bool 
     is_default = name == "solved" and reason == "default"
     shown = gpus_words(state) if spec.id == "gpus" else shown_value(spec, plan.config)
     return FieldView(
-        label=spec.label,
-        value=shown or found_column(state, spec) or spec.empty,
+        label=tr(spec.label),
+        value=shown or found_column(state, spec) or tr(spec.empty),
         origin="you" if changed else "default" if is_default else name,
         reason="" if changed or is_default else reason,
         invalid=invalid,
@@ -85,19 +87,19 @@ def offers(state: PlanState, spec: FieldSpec) -> tuple[Offer, ...]:
         return machine_offers(state)
     if spec.id == "model":
         return reading.models
-    if spec.id == "data":
+    if spec.id in {"data", "validation_data"}:
         return reading.samples
     if spec.id in {"column", "target_column"}:
         return column_offers(reading.glance)
     if spec.id == "task":
-        return tuple(Offer(choice, note=TASK_NOTES[choice]) for choice in spec.choices)
+        return tuple(Offer(choice, note=tr(TASK_NOTES[choice])) for choice in spec.choices)
     return tuple(Offer(choice, word_for(spec.keys[0], _typed(choice))) for choice in spec.choices)
 
 
 TASK_NOTES = {
-    "masked-lm": "fill in hidden letters of a protein",
-    "causal-lm": "go on with a text, or answer a prompt",
-    "seq2seq": "turn one text into another",
+    "masked-lm": mark("fill in hidden letters of a protein"),
+    "causal-lm": mark("go on with a text, or answer a prompt"),
+    "seq2seq": mark("turn one text into another"),
 }
 
 
@@ -108,7 +110,7 @@ def _typed(choice: str) -> object:
 def findable_fields(state: PlanState) -> list[Offer]:
     """All fields that mean something now, for the list of /."""
     return [
-        Offer(spec.id, spec.label, f"{STEPS[spec.step]}: {spec.help.what}")
+        Offer(spec.id, tr(spec.label), tr("{step}: {what}", step=tr(STEPS[spec.step]), what=tr(spec.help.what)))
         for spec in FIELDS
         if spec.applies(state.plan)
     ]
@@ -135,18 +137,19 @@ def current_offer(state: PlanState, spec: FieldSpec) -> str:
 
 def free_text_hint(spec: FieldSpec) -> str:
     """What may be typed into the list of a field; empty when only its entries count."""
-    if not spec.free_text:
-        return ""
-    return {
-        "machine": tr("search, or type the name of a card"),
-        "model": "search, or type a hub id, a folder or a config.json",
-        "data": "search, or type the path of a file or folder",
-        "column": "type a column's name or its position",
-        "target_column": "type a column's name or its position",
-        "tokenizer": "type a hub id or a folder",
-        "metric": "type the name of a metric, such as eval_loss",
-        "report_to": "type names with commas between them",
-    }.get(spec.id, "")
+    return tr(FREE_TEXT_HINTS.get(spec.id, "")) if spec.free_text else ""
+
+
+FREE_TEXT_HINTS = {
+    "machine": mark("search, or type the name of a card"),
+    "model": mark("search, or type a hub id, a folder or a config.json"),
+    "data": mark("search, or type the path of a file or folder"),
+    "column": mark("type a column's name or its position"),
+    "target_column": mark("type a column's name or its position"),
+    "tokenizer": mark("type a hub id or a folder"),
+    "metric": mark("type the name of a metric, such as eval_loss"),
+    "report_to": mark("type names with commas between them"),
+}
 
 
 def edit_text(state: PlanState, spec: FieldSpec) -> str:
@@ -165,5 +168,5 @@ def relabel(row: KeyBinding, remedies: int, step: int) -> KeyBinding:
     if row.id == "plan.remedy_1" and remedies > 0:
         return replace(row, label=f"1-{remedies}" if remedies > 1 else "1")
     if row.id == "plan.next" and step == REVIEW:
-        return replace(row, description="press")
+        return replace(row, description=mark("press"))
     return row

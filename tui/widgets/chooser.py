@@ -14,7 +14,9 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
+from trainwiz.core.language import tr
 from trainwiz.core.plain import plain_text
+from trainwiz.tui.cells import pad
 from trainwiz.tui.keys import bindings
 from trainwiz.tui.screens.plan_state import Offer
 
@@ -66,13 +68,13 @@ class Chooser(ModalScreen[str | None]):
     def compose(self) -> ComposeResult:
         with Vertical():
             yield Static(Content.styled(self._title, "bold"), markup=False)
-            entry = Input(placeholder=self._free_text or "type to search", max_length=4096, compact=True)
+            entry = Input(placeholder=self._free_text or tr("type to search"), max_length=4096, compact=True)
             entry.cursor_blink = False
             yield entry
             options: OptionList = OptionList(markup=False)
             options.can_focus = False
             yield options
-            yield Static("enter take   ↑↓ move   esc close", classes="hint", markup=False)
+            yield Static(tr("enter take   ↑↓ move   esc close"), classes="hint", markup=False)
 
     def on_mount(self) -> None:
         self._fill("")
@@ -85,7 +87,7 @@ class Chooser(ModalScreen[str | None]):
         text = text.strip()
         self._shown = matching(self._offers, text)
         if text and self._free_text and text not in {offer.value for offer in self._shown}:
-            typed = Offer(text, f"use “{plain_text(text, 60)}”", "as you typed it")
+            typed = Offer(text, tr("use “{text}”", text=plain_text(text, 60)), tr("as you typed it"))
             # What names a file or folder means it, also where a longer name of the list begins with it.
             self._shown.insert(0 if _is_a_path(text) else len(self._shown), typed)
         options = self.query_one(OptionList)
@@ -129,4 +131,4 @@ def _is_a_path(text: str) -> bool:
 
 def _line(offer: Offer) -> Content:
     label = plain_text(offer.label or offer.value, 200)
-    return Content.assemble(f"{label:<26}", ("  " + plain_text(offer.note, 200) if offer.note else "", "$muted"))
+    return Content.assemble(pad(label, 26), ("  " + plain_text(offer.note, 200) if offer.note else "", "$muted"))

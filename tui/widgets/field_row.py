@@ -14,12 +14,22 @@ from textual.geometry import Size
 from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Input
+from trainwiz.core.language import mark, tr
 from trainwiz.core.plain import plain_text
+from trainwiz.tui.cells import cells, cut, pad
 from trainwiz.tui.keys import bindings
 from trainwiz.tui.screens.plan_fields import FieldSpec
 from trainwiz.tui.theme import Marks
 
 LONGEST_INPUT = 4096
+ORIGINS = {
+    "you": mark("you"),
+    "profile": mark("profile"),
+    "detected": mark("detected"),
+    "solved": mark("solved"),
+    "default": mark("default"),
+}
+"""Who chose a value, as the row writes it."""
 REASON_INDENT = 4
 
 
@@ -47,20 +57,21 @@ def row_lines(view: FieldView, width: int, marks: Marks, *, focused: bool, roomy
     """The lines of a row in `width` cells. `roomy` shows reasons of rows without focus, in one line."""
     lines: list[Content] = []
     label_width = label_cells(width)
-    origin = f"{marks.changed} {view.origin}" if view.changed else view.origin
-    label = plain_text(view.label, label_width - 1)
+    origin = tr(ORIGINS.get(view.origin, view.origin))
+    origin = f"{marks.changed} {origin}" if view.changed else origin
+    label = cut(plain_text(view.label), label_width - 1, marks.ellipsis)
     menu = f" {marks.menu}" if view.has_list else ""
-    room = max(4, width - label_width - 4 - len(origin) - len(menu))
-    value = plain_text(view.value, room)
-    pad = " " * max(1, width - label_width - 2 - Content(value).cell_length - len(menu) - len(origin) - 1)
+    room = max(4, width - label_width - 4 - cells(origin) - len(menu))
+    value = cut(plain_text(view.value, LONGEST_INPUT), room, marks.ellipsis)
+    gap = " " * max(1, width - label_width - 2 - cells(value) - len(menu) - cells(origin) - 1)
     value_style = "$muted" if view.dimmed else "$foreground"
     lines.append(
         Content.assemble(
             (f"{marks.here} " if focused else "  ", "$accent"),
-            (label.ljust(label_width), "$foreground" if focused else "$muted"),
+            (pad(label, label_width), "$foreground" if focused else "$muted"),
             ("", "") if editing else (value, value_style),
             ("", "") if editing else (menu, "$muted"),
-            ("", "") if editing else (pad, ""),
+            ("", "") if editing else (gap, ""),
             ("", "") if editing else (origin, "$accent" if view.changed else "$muted"),
         )
     )
@@ -73,7 +84,7 @@ def row_lines(view: FieldView, width: int, marks: Marks, *, focused: bool, roomy
     elif view.reason and focused:
         lines += [Content.styled(" " * REASON_INDENT + line, "$muted") for line in wrap(plain_text(view.reason), room)]
     elif view.reason and roomy:
-        lines.append(Content.styled(" " * REASON_INDENT + plain_text(view.reason, room), "$muted"))
+        lines.append(Content.styled(" " * REASON_INDENT + cut(plain_text(view.reason), room, marks.ellipsis), "$muted"))
     return lines
 
 
@@ -140,7 +151,7 @@ class FieldRow(Widget, can_focus=True):
         super().__init__(id=f"field-{spec.id}")
         self.spec = spec
         self._marks = marks
-        self._view = FieldView(label=spec.label, value=marks.ellipsis, has_list=spec.opens_a_list)
+        self._view = FieldView(label=tr(spec.label), value=marks.ellipsis, has_list=spec.opens_a_list)
         self._editor: FieldInput | None = None
         self._first_text = ""
         self._last_text = ""
@@ -159,8 +170,14 @@ class FieldRow(Widget, can_focus=True):
 
     def show(self, view: FieldView) -> None:
         if view != self._view:
+            before = self._height()
             self._view = view
-            self.refresh(layout=True)
+            # A layout of the whole screen costs more than all else that a key brings about.
+            self.refresh(layout=self._height() != before)
+
+    def _height(self) -> int:
+        width = self.content_size.width
+        return len(list(self._lines(width))) if width else 0
 
     def begin_edit(self, text: str) -> None:
         """Open the editor on `text`, all of it selected: typing replaces it."""

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 from textual.app import RenderResult
 from textual.content import Content
 from textual.widget import Widget
+from trainwiz.core.language import tr, trn
 from trainwiz.core.plain import plain_text
+from trainwiz.tui.cells import cells, cut
 from trainwiz.tui.theme import Marks
 
 if TYPE_CHECKING:
@@ -27,23 +29,24 @@ class HeadLine(Widget):
         self._state: PlanState | None = None
 
     def show(self, state: PlanState) -> None:
-        self._state = state
-        self.refresh()
+        before, self._state = self._state, state
+        if before is None or (before.slow, before.request) != (state.slow, state.request):
+            self.refresh()
 
     def render(self) -> RenderResult:
         state, dot = self._state, self._marks.dot
-        left = Content.assemble(("trainwiz", "bold $accent"), (f" {dot} plan", "$muted"))
+        left = Content.assemble(("trainwiz", "bold $accent"), (f" {dot} {tr('plan')}", "$muted"))
         if state is None:
             return left
-        parts = [plain_text(state.request.profile or "no profile", 40)]
+        parts = [plain_text(state.request.profile or tr("no profile"), 40)]
         if state.changed:
-            parts.append(f"{state.changed} value{'' if state.changed == 1 else 's'} changed")
+            parts.append(trn("{n} value changed", "{n} values changed", state.changed))
         if state.slow:
-            parts.insert(0, "updating")
+            parts.insert(0, tr("updating"))
         right = f" {dot} ".join(parts)
         room = self.content_size.width - left.cell_length - 2
         if room < 4:
             return left
-        right = plain_text(right, room)
-        gap = self.content_size.width - left.cell_length - Content(right).cell_length
+        right = cut(right, room, self._marks.ellipsis)
+        gap = self.content_size.width - left.cell_length - cells(right)
         return Content.assemble(left, " " * max(1, gap), (right, "$muted"))

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from textual.app import RenderResult
 from textual.content import Content
 from textual.message import Message
-from textual.widget import Widget
+from trainwiz.core.language import tr, trn
 from trainwiz.core.plain import plain_text
+from trainwiz.tui.cells import cells, cut
+from trainwiz.tui.figures import count
 from trainwiz.tui.screens.plan_field_table import FIELDS
 from trainwiz.tui.screens.plan_fields import DATA, HARDWARE, MODEL, STEPS, TRAINING
 from trainwiz.tui.screens.plan_state import PlanState, field_problem
 from trainwiz.tui.theme import Marks
+from trainwiz.tui.widgets.repaint import LinedWidget
 
 if TYPE_CHECKING:
     from textual import events
+
+GAP = "  "
+SHORT = 3
+"""Cells of a step's name where there is no room for all of them."""
 
 
 def step_summary(state: PlanState, step: int) -> str:
@@ -25,7 +31,8 @@ def step_summary(state: PlanState, step: int) -> str:
         machine = plan.machine if plan is not None else reading.machine
         gpus = machine.visible_gpus
         if not gpus:
-            return f"{machine.cpu_cores} cores" if machine.accelerator == "cpu" else machine.accelerator
+            cores = trn("{n} core", "{n} cores", machine.cpu_cores)
+            return cores if machine.accelerator == "cpu" else machine.accelerator
         name = (gpus[0].catalogue_name or gpus[0].name or "GPU").removeprefix("NVIDIA ").removeprefix("GeForce ")
         return name if len(gpus) == 1 else f"{len(gpus)} x {name}"
     if plan is None:
@@ -35,37 +42,60 @@ def step_summary(state: PlanState, step: int) -> str:
     if step == DATA:
         return plan.config.data.sources[0].name.replace("\\", "/").rstrip("/").rpartition("/")[2]
     if step == TRAINING and plan.time.steps is not None:
-        return f"{plan.time.steps:,} steps"
+        return trn("{n} step", "{n} steps", plan.time.steps, n=count(plan.time.steps))
     return ""
 
 
-def rail_content(state: PlanState, width: int, marks: Marks, *, folded: bool) -> Content:
-    """The rail as a column of `width` cells, or folded into one line."""
-    cells: list[Content] = []
+def wrong_steps(state: PlanState) -> frozenset[int]:
+    """The steps with a value that cannot stay as it is."""
+    return frozenset(spec.step for spec in FIELDS if field_problem(state, spec))
+
+
+def _mark(state: PlanState, step: int, wrong: frozenset[int], marks: Marks) -> tuple[str, str]:
+    """The mark of a step and its colour."""
+    if step == state.step:
+        return marks.here, "$accent"
+    if step in wrong:
+        return marks.bad, "$error"
+    return (marks.ok, "$success") if step < state.reached else (" ", "$muted")
+
+
+def rail_lines(state: PlanState, wrong: frozenset[int], width: int, marks: Marks) -> list[Content]:
+    """The rail as a column of `width` cells, two lines for each step."""
+    lines: list[Content] = []
     for step, name in enumerate(STEPS):
         here = step == state.step
-        done = step < state.reached and not here
-        wrong = any(field_problem(state, spec) for spec in FIELDS if spec.step == step)
-        mark = marks.here if here else marks.bad if wrong else marks.ok if done else " "
+        style = "$accent bold" if here else "$foreground" if step <= state.reached else "$muted"
+        number = (f" {step + 1} ", "$muted")
+        lines.append(Content.assemble(number, _mark(state, step, wrong, marks), " ", (tr(name), style)))
+        summary = cut(plain_text(step_summary(state, step)), max(3, width - 3), marks.ellipsis)
+        lines.append(Content.styled(f"   {summary}", "$muted"))
+    return lines
+
+
+def folded_rail(state: PlanState, wrong: frozenset[int], width: int, marks: Marks) -> list[Content]:
+    """The steps side by side: number or mark, and words as far as they fit."""
+    names = [tr(name) for name in STEPS]
+    is_long = sum(cells(name) + 2 + len(GAP) for name in names) - len(GAP) <= width
+    pieces: list[Content] = []
+    for step, name in enumerate(names):
+        here = step == state.step
         style = "$accent" if here else "$foreground" if step <= state.reached else "$muted"
-        mark_style = "$accent" if here else "$error" if wrong else "$success" if done else "$muted"
-        if folded:
-            # The number and the mark of every step; words as far as they fit.
-            long = sum(len(word) + 4 for word in STEPS) <= width
-            word = name if here or long else name[:3] if width >= 36 else ""
-            cells.append(Content.assemble((mark if mark != " " else str(step + 1), mark_style), " ", (word, style)))
-            continue
-        cells.append(
-            Content.assemble(
-                (f" {step + 1} ", "$muted"), (mark, mark_style), " ", (name, f"{style} bold" if here else style)
-            )
-        )
-        summary = plain_text(step_summary(state, step), max(3, width - 3))
-        cells.append(Content.styled(f"   {summary}", "$muted"))
-    return Content("  ").join(cells) if folded else Content("\n").join(cells)
+        sign, colour = _mark(state, step, wrong, marks)
+        word = name if here or is_long else cut(name, SHORT, "") if width >= 36 else ""
+        pieces.append(Content.assemble((sign.strip() or str(step + 1), colour), " ", (word, style)))
+    return pieces
 
 
-class StepRail(Widget):
+def rail_content(state: PlanState, width: int, marks: Marks, *, folded: bool) -> Content:
+    """The rail as one text."""
+    wrong = wrong_steps(state)
+    if folded:
+        return Content(GAP).join(folded_rail(state, wrong, width, marks))
+    return Content("\n").join(rail_lines(state, wrong, width, marks))
+
+
+class StepRail(LinedWidget):
     """Draws `state`; a click on a visited step asks for it."""
 
     class Chosen(Message):
@@ -79,31 +109,33 @@ class StepRail(Widget):
         super().__init__(id=id)
         self._marks = marks
         self._state: PlanState | None = None
+        self._wrong: frozenset[int] = frozenset()
 
     def show(self, state: PlanState) -> None:
-        self._state = state
-        self.refresh()
+        before, self._state = self._state, state
+        if before is None or before.reading is not state.reading or before.invalid is not state.invalid:
+            self._wrong = wrong_steps(state)
+        self.refresh_changed()
 
     @property
     def folded(self) -> bool:
         return self.size.height <= 1
 
-    def render(self) -> RenderResult:
-        if self._state is None:
-            return ""
-        return rail_content(self._state, self.content_size.width, self._marks, folded=self.folded)
+    def content_lines(self) -> list[Content]:
+        state, width = self._state, self.content_size.width
+        if state is None:
+            return []
+        if self.folded:
+            return [Content(GAP).join(folded_rail(state, self._wrong, width, self._marks))]
+        return rail_lines(state, self._wrong, width, self._marks)
 
     def on_click(self, event: events.Click) -> None:
+        if self._state is None:
+            return
+        step = event.y // 2
         if self.folded:
-            position = event.x
-            text = str(self.render())
-            step = 0
-            for index, piece in enumerate(text.split("  ")):
-                position -= len(piece) + 2
-                step = index
-                if position < 0:
-                    break
-        else:
-            step = event.y // 2
-        if self._state is not None and step <= min(self._state.reached, len(STEPS) - 1):
+            pieces = folded_rail(self._state, self._wrong, self.content_size.width, self._marks)
+            ends = [sum(piece.cell_length + len(GAP) for piece in pieces[: place + 1]) for place in range(len(pieces))]
+            step = next((place for place, end in enumerate(ends) if event.x < end), len(STEPS))
+        if step <= min(self._state.reached, len(STEPS) - 1):
             self.post_message(self.Chosen(step))

@@ -9,7 +9,7 @@ from textual.content import Content
 from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Static
-from trainwiz.core.language import tr
+from trainwiz.core.language import tr, trn
 from trainwiz.tui.screens.plan_field_table import fields_of, hidden_fields
 from trainwiz.tui.screens.plan_fields import STEPS, FieldSpec
 from trainwiz.tui.screens.plan_state import PlanState
@@ -52,7 +52,8 @@ class MoreRow(Widget, can_focus=True):
             self.refresh()
 
     def render(self) -> RenderResult:
-        text = "fewer" if self._open else f"{self._hidden} more, rarely changed"
+        hidden = self._hidden
+        text = tr("fewer") if self._open else trn("{n} more, rarely changed", "{n} more, rarely changed", hidden)
         return Content(f"\n  {self._marks.more if not self._open else self._marks.menu} {text}")
 
     def on_click(self, event: events.Click) -> None:
@@ -64,7 +65,7 @@ class GroupTitle(Static):
     """The heading of a group of fields; it goes when none of them is shown."""
 
     def __init__(self, text: str, *, is_first: bool) -> None:
-        super().__init__(text, classes="group -first" if is_first else "group", markup=False)
+        super().__init__(tr(text), classes="group -first" if is_first else "group", markup=False)
 
 
 class FieldButton(ActionButton):
@@ -113,7 +114,7 @@ class StepForm(Vertical):
         specs = fields_of(self.step, self.more)
         first = specs[0].group
         title = "step-title -before-group" if first else "step-title"
-        yield Static(STEPS[self.step], classes=title, markup=False)
+        yield Static(tr(STEPS[self.step]), classes=title, markup=False)
         for spec in specs:
             if spec.group:
                 yield GroupTitle(spec.group, is_first=spec.group == first)
@@ -124,30 +125,30 @@ class StepForm(Vertical):
         yield MoreRow(self._marks, hidden_fields(self.step, None), is_open=self.more)
         yield from make_parts(STEP_PARTS.get(self.step, ()), self.step, self._marks)
 
-    def _groups(self) -> list[tuple[GroupTitle, list[FieldRow]]]:
-        """Each heading with the rows below it."""
-        groups: list[tuple[GroupTitle, list[FieldRow]]] = []
-        for child in self.children:
-            if isinstance(child, GroupTitle):
-                groups.append((child, []))
-            elif isinstance(child, FieldRow) and groups:
-                groups[-1][1].append(child)
-        return groups
-
     def show(self, state: PlanState) -> None:
-        for row in self.query(FieldRow):
-            row.display = row.spec.applies(state.plan) or row.editing
-            row.show(field_view(state, row.spec, self._marks, typing=row.editing))
-        for title, rows in self._groups():
-            title.display = any(row.display for row in rows)
-        for more in self.query(MoreRow):
-            more.show(hidden_fields(self.step, state.plan))
-        for buttons in self.query(FieldButtons):
-            buttons.show(state)
-        for part in self.query(StepPart):
-            part.show(state)
+        title: GroupTitle | None = None
+        is_used = False
+        for child in self.children:
+            if isinstance(child, FieldRow):
+                child.display = child.spec.applies(state.plan) or child.editing
+                child.show(field_view(state, child.spec, self._marks, typing=child.editing))
+                is_used = is_used or child.display
+            elif isinstance(child, GroupTitle):
+                # A heading is shown where one of the rows below it is.
+                _use(title, is_used)
+                title, is_used = child, False
+            elif isinstance(child, MoreRow):
+                child.show(hidden_fields(self.step, state.plan))
+            elif isinstance(child, FieldButtons | StepPart):
+                child.show(state)
+        _use(title, is_used)
 
     def visit(self, shown: bool) -> None:
         """The step came onto the screen or left it."""
         for part in self.query(StepPart):
             part.visit(shown)
+
+
+def _use(title: GroupTitle | None, is_used: bool) -> None:
+    if title is not None:
+        title.display = is_used
