@@ -22,7 +22,7 @@ GROUND_COLOURS = ("background", "surface", "panel")
 
 @dataclass(frozen=True, slots=True)
 class Palette:
-    """The colours of one theme. `line` and `track` draw frames and empty bars, never text."""
+    """The colours of one theme. `line` and `track` draw frames and empty bars; selected text lies on `track`."""
 
     name: str
     dark: bool
@@ -121,8 +121,10 @@ def make_theme(palette: Palette) -> Theme:
             "block-hover-background": palette.panel,
             "input-cursor-background": palette.foreground,
             "input-cursor-foreground": palette.background,
-            "input-selection-background": palette.line,
+            "input-selection-background": palette.track,
             "input-selection-foreground": palette.foreground,
+            "screen-selection-background": palette.track,
+            "screen-selection-foreground": palette.foreground,
             "scrollbar": palette.line,
             "scrollbar-hover": palette.muted,
             "scrollbar-active": palette.accent,

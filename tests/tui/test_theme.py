@@ -19,6 +19,7 @@ from trainwiz.tui.theme import (
     UNICODE_MARKS,
     contrast_ratio,
     default_theme_name,
+    make_theme,
     wants_ascii,
 )
 
@@ -42,6 +43,16 @@ def test_inverted_text_is_readable(palette):
     """The focused button and the cursor of a list: ground colour on accent."""
     assert contrast_ratio(palette.background, palette.accent) >= 4.5
     assert contrast_ratio(palette.background, palette.foreground) >= 4.5
+
+
+@pytest.mark.parametrize("palette", PALETTES, ids=lambda palette: palette.name)
+def test_selected_text_is_readable(palette):
+    """Text marked in a field or, with the mouse, on the screen."""
+    variables = make_theme(palette).variables
+    for kind in ("input", "screen"):
+        ground = variables[f"{kind}-selection-background"]
+        assert contrast_ratio(variables[f"{kind}-selection-foreground"], ground) >= 4.5
+        assert ground not in (palette.background, palette.surface, palette.panel)
 
 
 class _Blank(Screen[None]):

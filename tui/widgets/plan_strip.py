@@ -14,6 +14,7 @@ from trainwiz.tui.widgets.findings_view import SEVERITY_STYLES, severity_mark, s
 from trainwiz.tui.widgets.memory_view import memory_bar, verdict_words
 from trainwiz.tui.widgets.plan_panel import UNKNOWN_SIZE, batch_product, time_line
 from trainwiz.tui.widgets.repaint import LinedWidget
+from trainwiz.tui.widgets.text_lines import dimmed
 
 if TYPE_CHECKING:
     from trainwiz.core.findings import Finding
@@ -26,7 +27,6 @@ class PlanStrip(LinedWidget):
 
     DEFAULT_CSS = """
     PlanStrip { height: 4; padding: 0 1; }
-    PlanStrip.-old { text-opacity: 60%; }
     """
 
     def __init__(self, marks: Marks, *, id: str | None = None) -> None:
@@ -36,15 +36,16 @@ class PlanStrip(LinedWidget):
 
     def show(self, state: PlanState) -> None:
         self._state = state
-        self.set_class(state.plan is not None and (state.slow or bool(state.reading.findings)), "-old")
         if self.display:
             self.refresh_changed()
 
     def content_lines(self) -> list[Content]:
         if self._state is None:
             return []
-        size = self.content_size
-        return strip_lines(self._state, size.width, size.height, self._marks)
+        state, size = self._state, self.content_size
+        lines = strip_lines(state, size.width, size.height, self._marks)
+        is_old = state.plan is not None and (state.slow or bool(state.reading.findings))
+        return dimmed(lines) if is_old else lines
 
 
 def strip_content(state: PlanState, width: int, height: int, marks: Marks) -> Content:

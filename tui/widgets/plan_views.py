@@ -22,7 +22,6 @@ class PlanPanel(VerticalScroll, can_focus=False):
 
     DEFAULT_CSS = """
     PlanPanel { padding: 0 1; scrollbar-size: 1 1; scrollbar-gutter: stable; }
-    PlanPanel.-old TextLines { text-opacity: 60%; }
     """
 
     def __init__(self, marks: Marks, *, id: str | None = None) -> None:
@@ -48,7 +47,8 @@ class PlanPanel(VerticalScroll, can_focus=False):
         if state is None or width <= 0:
             return
         reading = state.reading
-        self.set_class(state.plan is not None and (state.slow or bool(reading.findings)), "-old")
+        is_old = state.plan is not None and (state.slow or bool(reading.findings))
+        self.query_one("#panel-plan", TextLines).dim(is_old)
         shown = (state.plan, reading.findings, reading.effects, reading.read_at, width)
         if state.plan is not None and self._drawn and all(a is b for a, b in zip(shown, self._drawn, strict=True)):
             return

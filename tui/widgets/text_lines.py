@@ -19,6 +19,7 @@ class TextLines(LinedWidget):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._text: Sequence[Content] = ()
+        self._dimmed = False
 
     def show(self, lines: Sequence[Content]) -> None:
         is_as_high = len(lines) == len(self._text)
@@ -28,11 +29,22 @@ class TextLines(LinedWidget):
         else:
             self.refresh(layout=True)
 
+    def dim(self, is_old: bool) -> None:
+        """Draw what is about to be replaced in the quiet colour, which can still be read; less opaque it could not."""
+        if is_old != self._dimmed:
+            self._dimmed = is_old
+            self.refresh_changed()
+
     def content_lines(self) -> list[Content]:
-        return list(self._text)
+        return dimmed(self._text) if self._dimmed else list(self._text)
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         return len(self._text)
+
+
+def dimmed(lines: Sequence[Content]) -> list[Content]:
+    """The same lines in the quiet colour."""
+    return [line.stylize("$muted") for line in lines]
 
 
 def hanging(content: Content, width: int, indent: int) -> list[Content]:

@@ -1,0 +1,232 @@
+"""Contrast of all text as it reaches the terminal: 4.5:1 on its real ground, in every theme (WCAG 2.1, 1.4.3).
+
+The themes' pairs of colours are tested in test_theme.py; here whole screens are drawn, with text that is dimmed,
+selected, searched for, focused or disabled. Lines of charts and frames are no text, and what lies in the shade
+of a window is not in use (it comes back when the window closes).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.color import Color as RichColor
+from rich.style import Style
+from textual.color import Color
+from textual.pilot import Pilot
+from textual.strip import Strip
+from textual.widgets import Input
+from trainwiz.tui.app import TrainwizApp
+from trainwiz.tui.screens.plan import PlanScreen
+from trainwiz.tui.screens.plan_fields import STEPS
+from trainwiz.tui.theme import PALETTES, contrast_ratio
+from trainwiz.tui.widgets.plan_strip import PlanStrip
+from trainwiz.tui.widgets.plan_views import PlanPanel
+
+from tests.core.telemetry.written_run import NOW_S
+from tests.tui.monitor_states import RUN_STATES, target_of
+from tests.tui.test_monitor import until
+from tests.tui.wizard_parts import FrozenReader, frozen_app, settled
+
+LEAST = 4.5
+HALF = 0.5
+"""What a terminal makes of the attribute "dim", about."""
+
+
+@pytest.fixture(autouse=True)
+def _frozen_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.chdir(tmp_path)
+    for name in ("TRAINWIZ_THEME", "TRAINWIZ_ASCII", "TRAINWIZ_PLOT", "COLORFGBG", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def is_text(character: str) -> bool:
+    """Letters, figures and the marks that stand for words; not braille, blocks and lines."""
+    return character.isalnum() or character in "✓✗!▸●?"
+
+
+def faint_texts(app: TrainwizApp) -> list[tuple[str, str, str, float]]:
+    """(text, colour, ground, contrast) of what stands on the screen with too little contrast."""
+    found = {}
+    for strip in strips_in_use(app):
+        for filter_ in app._filters:
+            if filter_.enabled:
+                strip = strip.apply_filter(filter_, Color(0, 0, 0))
+        for segment in strip:
+            if segment.style is None or not any(map(is_text, segment.text)):
+                continue
+            colour, ground = colours_of(segment.style)
+            ratio = contrast_ratio(colour, ground)
+            if ratio < LEAST:
+                found[colour, ground] = (segment.text.strip(), colour, ground, round(ratio, 2))
+    return list(found.values())
+
+
+def strips_in_use(app: TrainwizApp) -> Iterator[Strip]:
+    """The lines of the screen; of a window over another screen those of the window."""
+    strips = app.screen._compositor.render_strips()
+    if not app.screen.is_modal:
+        yield from strips
+        return
+    for child in app.screen.children:
+        region = child.region.intersection(app.screen.region)
+        for y in range(region.y, region.bottom) if child.display else ():
+            yield strips[y].crop(region.x, region.right)
+
+
+def colours_of(style: Style) -> tuple[str, str]:
+    """Colour of the text and of its ground, as they are drawn."""
+    assert style.color is not None and style.bgcolor is not None
+    colour, ground = style.color, style.bgcolor
+    if style.dim:
+        colour = RichColor.from_triplet(
+            type(ground.get_truecolor())(
+                *(
+                    round(b + (a - b) * HALF)
+                    for a, b in zip(colour.get_truecolor(), ground.get_truecolor(), strict=True)
+                )
+            )
+        )
+    pair = colour.get_truecolor().hex, ground.get_truecolor().hex
+    return (pair[1], pair[0]) if style.reverse else pair
+
+
+async def faint_in_all_themes(pilot: Pilot[Any]) -> list[str]:
+    app = pilot.app
+    assert isinstance(app, TrainwizApp)
+    faint = []
+    for palette in PALETTES:
+        app.theme = palette.name
+        await pilot.pause()
+        await pilot.pause()
+        faint += [
+            f"{palette.name}: “{text}” {colour} on {ground}: {ratio}"
+            for text, colour, ground, ratio in faint_texts(app)
+        ]
+    return faint
+
+
+def test_faint_text_is_found() -> None:
+    """The measure itself: dim and reverse are seen."""
+    assert colours_of(Style(color="#ffffff", bgcolor="#000000", dim=True)) == ("#808080", "#000000")
+    assert colours_of(Style(color="#ffffff", bgcolor="#000000", reverse=True)) == ("#000000", "#ffffff")
+    assert not any(map(is_text, "⣀█│ ·"))
+
+
+MONITOR_KEYS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "running": ("running", ()),
+    "nan": ("nan", ()),
+    "failed": ("failed", ()),
+    "stopped": ("stopped", ()),
+    "starting": ("starting", ()),
+    "eight-gpus": ("eight-gpus", ("tab", "tab", "tab", "down")),
+    "cursor": ("nan", ("tab", "end", "left")),
+    "advice": ("running", ("5",)),
+    "stop": ("running", ("s",)),
+    "resume": ("failed", ("r",)),
+    "note": ("running", ("n",)),
+    "note-selected": ("running", ("n", *"some words", "shift+home")),
+    "plan": ("running", ("p",)),
+    "command": ("running", ("c",)),
+    "traffic": ("running", ("t",)),
+    "gpu": ("eight-gpus", ("tab", "tab", "tab", "enter")),
+    "metric": ("nan", ("m",)),
+    "metric-none": ("running", ("m", *"nothing at all")),
+    "range": ("running", ("tab", "g")),
+    "range-wrong": ("running", ("tab", "g", *"9-4", "enter")),
+    "help": ("running", ("tab", "f1")),
+    "log": ("running", ("l",)),
+    "log-found": ("running", ("l", "slash", *"saved", "enter")),
+    "log-searching": ("running", ("l", "slash")),
+    "palette": ("running", ("colon",)),
+    "palette-found": ("running", ("colon", *"log")),
+    "said": ("running", ("f",)),
+}
+
+
+@pytest.mark.parametrize("case", MONITOR_KEYS)
+async def test_monitor(case: str) -> None:
+    from trainwiz.tui.screens.monitor import MonitorScreen
+
+    state, keys = MONITOR_KEYS[case]
+    assert state in RUN_STATES
+    target = target_of(state)
+    app = TrainwizApp(lambda: MonitorScreen(target, interval_s=3600.0, clock=lambda: NOW_S), ascii_only=False)
+    async with app.run_test(size=(120, 40)) as pilot:
+        screen = app.screen
+        assert isinstance(screen, MonitorScreen)
+        await until(pilot, lambda: screen.snapshot is not None and not screen._looking)
+        await pilot.press(*keys)
+        await pilot.pause(0.3)
+        assert "\n".join(await faint_in_all_themes(pilot)) == ""
+
+
+WIZARD_KEYS: dict[str, tuple[str, ...]] = {
+    "first": (),
+    "help": ("f1",),
+    "find": ("slash",),
+    "find-none": ("slash", *"nothing at all"),
+    "list": ("space",),
+    "all-actions": ("colon",),
+}
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24)], ids=["120x40", "80x24"])
+@pytest.mark.parametrize("case", WIZARD_KEYS)
+@pytest.mark.parametrize("step", range(len(STEPS)), ids=[str(step) for step in STEPS])
+async def test_wizard(step: int, case: str, size: tuple[int, int]) -> None:
+    app = frozen_app()
+    async with app.run_test(size=size) as pilot:
+        await settled(pilot)
+        for _ in range(step):
+            await pilot.press("enter")
+            await settled(pilot)
+        await pilot.press(*WIZARD_KEYS[case])
+        await settled(pilot)
+        assert "\n".join(await faint_in_all_themes(pilot)) == ""
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24), (60, 20)], ids=["120x40", "80x24", "60x20"])
+async def test_an_old_plan_is_dimmed_and_readable(size: tuple[int, int]) -> None:
+    app = frozen_app()
+    async with app.run_test(size=size) as pilot:
+        await settled(pilot)
+        before = drawn_colours(app)
+        screen = app.screen
+        assert isinstance(screen, PlanScreen)
+        for view in (screen.query_one(PlanPanel), screen.query_one(PlanStrip)):
+            view.show(replace(screen.state, slow=True))
+        await pilot.pause()
+        await pilot.pause()
+        assert drawn_colours(app) != before
+        assert "\n".join(await faint_in_all_themes(pilot)) == ""
+
+
+def drawn_colours(app: TrainwizApp) -> list[tuple[str, str]]:
+    strips = app.screen._compositor.render_strips()
+    return [colours_of(segment.style) for strip in strips for segment in strip if segment.style and segment.style.color]
+
+
+async def test_an_impossible_plan_and_a_wrong_value() -> None:
+    from tests.tui.wizard_parts import MISSING
+
+    app = frozen_app(FrozenReader((MISSING,)))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settled(pilot)
+        for _ in range(3):
+            await pilot.press("enter")
+            await settled(pilot)
+        await pilot.press("space", *"x%", "enter")
+        await settled(pilot)
+        assert app.screen.query(Input) is not None
+        assert "\n".join(await faint_in_all_themes(pilot)) == ""
