@@ -7,13 +7,15 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
+from trainwiz.core.language import tr
+
 
 def parse_json(text: str | bytes) -> Any:
     """Like json.loads; nesting deeper than the parser goes is a ValueError as well."""
     try:
         return json.loads(text)
     except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+        raise ValueError(tr("it is nested too deeply")) from None
 
 
 def finite(value: Any) -> Any:

@@ -1,4 +1,10 @@
-"""The language of what people read. English stands in the code; others come from one gettext catalogue."""
+"""The language of what people read. English stands in the code; others come from one gettext catalogue.
+
+What programs read has no language: states, causes, keys of JSON, names of the parts of a step, reasons of a slowed
+clock. Nor have the lines that a training and a keeper log (train.log, supervisor.log): programs find steps, attempts
+and causes in them again, so they are English. The sentences that a process leaves in a run folder (endings, findings,
+notes, why something was not read) are in the language of that process, and are shown as they are.
+"""
 
 from __future__ import annotations
 

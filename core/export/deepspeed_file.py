@@ -9,7 +9,7 @@ from typing import Any
 
 from trainwiz.core.config.run import RunConfig
 from trainwiz.core.config.sections import Offload, Strategy
-from trainwiz.core.errors import UsageError, usage_error
+from trainwiz.core.errors import UsageError, os_reason, usage_error
 from trainwiz.core.export.deepspeed_check import KEY, mismatches, problems
 from trainwiz.core.findings import Finding
 from trainwiz.core.json_text import parse_json
@@ -93,7 +93,7 @@ def _text(path: Path) -> str:
     try:
         return path.read_bytes().decode("utf-8")
     except OSError as error:
-        message = tr("The DeepSpeed file {path} cannot be read: {reason}.", path=path, reason=error.strerror)
+        message = tr("The DeepSpeed file {path} cannot be read: {reason}.", path=path, reason=os_reason(error))
         raise usage_error("missing_file", KEY, message) from None
     except UnicodeDecodeError:
         message = tr("The DeepSpeed file {path} is not UTF-8 text.", path=path)

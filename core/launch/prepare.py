@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 from trainwiz.core.config import RunConfig
-from trainwiz.core.errors import CannotRunError
+from trainwiz.core.errors import CannotRunError, os_reason
 from trainwiz.core.export.files import export_files
 from trainwiz.core.findings import Finding
 from trainwiz.core.history.planned import planned_fields
@@ -53,7 +53,7 @@ def prepare_run(plan: Plan, folder: Path | None = None) -> RunFolder:
         write_atomic(run.run_yaml, run_yaml_text(config))
     except OSError as error:
         release_folder(path, written, made)
-        message = tr("The run folder {path} could not be written: {reason}.", path=path, reason=error.strerror or error)
+        message = tr("The run folder {path} could not be written: {reason}.", path=path, reason=os_reason(error))
         raise CannotRunError(Finding("output_not_writable", "error", str(path), message)) from error
     except BaseException:
         release_folder(path, written, made)

@@ -16,7 +16,7 @@ from typing import Any
 
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.diagnose import Evidence, diagnose_end
-from trainwiz.core.errors import CannotRunError
+from trainwiz.core.errors import CannotRunError, os_reason
 from trainwiz.core.export.files import export_files
 from trainwiz.core.export.launch_script import TRAINING_MODULE, launch_command
 from trainwiz.core.findings import Finding
@@ -209,7 +209,7 @@ def _not_writable(error: OSError) -> Finding:
     message = tr(
         "The probe could not be started in {path}: {reason}; name another folder in TMPDIR.",
         path=place,
-        reason=error.strerror or error,
+        reason=os_reason(error),
     )
     return Finding("probe_not_started", "error", place, message)
 

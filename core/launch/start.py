@@ -16,7 +16,7 @@ import yaml
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.yaml_text import load_yaml
 from trainwiz.core.diagnose import clean
-from trainwiz.core.errors import CannotRunError, UsageError, usage_error
+from trainwiz.core.errors import CannotRunError, UsageError, os_reason, usage_error
 from trainwiz.core.export.launch_script import launch_command, launch_environment
 from trainwiz.core.findings import Finding
 from trainwiz.core.language import tr
@@ -86,7 +86,7 @@ def read_run_config(folder: RunFolder) -> RunConfig:
         message = tr("{path} is not a run: it holds no run.yaml.", path=folder.path)
         raise usage_error("not_a_run", str(folder.path), message) from None
     except OSError as error:
-        message = tr("{path} cannot be read: {reason}.", path=path, reason=error.strerror)
+        message = tr("{path} cannot be read: {reason}.", path=path, reason=os_reason(error))
         raise usage_error("broken_run_yaml", str(path), message) from None
     except UnicodeDecodeError:
         raise usage_error("broken_run_yaml", str(path), tr("{path} is not UTF-8 text.", path=path)) from None

@@ -8,7 +8,7 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from trainwiz.core.errors import CannotRunError, TrainwizError, UsageError
+from trainwiz.core.errors import CannotRunError, TrainwizError, UsageError, os_reason
 from trainwiz.core.findings import Finding, Remedy
 from trainwiz.core.language import tr
 from trainwiz.core.run.lock import LOCK_FILE
@@ -113,7 +113,7 @@ def _refusal(folder: Path, error: OSError) -> TrainwizError:
             "output_taken", folder, tr("Another start has just taken {path}. Name a new folder.", path=folder)
         )
     if error.errno in (errno.ENOTDIR, errno.ENAMETOOLONG):
-        message = tr("{path} cannot be a folder: {reason}.", path=folder, reason=error.strerror)
+        message = tr("{path} cannot be a folder: {reason}.", path=folder, reason=os_reason(error))
         return _usage("output_not_a_folder", folder, message)
     reasons = {
         errno.EROFS: ("output_read_only", tr("its disk is read-only")),
@@ -122,7 +122,7 @@ def _refusal(folder: Path, error: OSError) -> TrainwizError:
         errno.ENOSPC: ("disk_full", tr("its disk is full")),
         errno.EDQUOT: ("disk_full", tr("your disk quota is used up")),
     }
-    code, reason = reasons.get(error.errno or 0, ("output_not_writable", error.strerror or str(error)))
+    code, reason = reasons.get(error.errno or 0, ("output_not_writable", os_reason(error)))
     message = tr("The run folder {path} cannot be written: {reason}.", path=folder, reason=reason)
     return CannotRunError(_finding(code, folder, message))
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trainwiz.core.errors import os_reason
 from trainwiz.core.json_text import parse_json
 from trainwiz.core.language import tr
 from trainwiz.core.run.folder import RunFolder
@@ -65,7 +66,7 @@ def inspect_checkpoint(path: Path) -> Checkpoint:
         step = document["global_step"]
         return Checkpoint(path, step, modified_s, _problem(path))
     except OSError as error:
-        return Checkpoint(path, step, 0.0, tr("it cannot be read: {reason}", reason=error.strerror))
+        return Checkpoint(path, step, 0.0, tr("it cannot be read: {reason}", reason=os_reason(error)))
 
 
 def set_aside(checkpoint: Checkpoint, prefix: str) -> Path:

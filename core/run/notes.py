@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from trainwiz.core.errors import CannotRunError, usage_error
+from trainwiz.core.errors import CannotRunError, os_reason, usage_error
 from trainwiz.core.findings import Finding
 from trainwiz.core.json_text import parse_json
 from trainwiz.core.language import tr
@@ -64,7 +64,7 @@ def add_note(folder: Path, text: str, *, step: int | None = None, now_s: float |
     try:
         _append(path, json.dumps(note.to_json(), ensure_ascii=False).encode())
     except OSError as error:
-        message = tr("The note could not be written to {path}: {reason}.", path=path, reason=error.strerror or error)
+        message = tr("The note could not be written to {path}: {reason}.", path=path, reason=os_reason(error))
         raise CannotRunError(Finding("note_not_written", "error", str(path), message)) from None
     return note
 

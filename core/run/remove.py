@@ -6,7 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from trainwiz.core.errors import CannotRunError, usage_error
+from trainwiz.core.errors import CannotRunError, os_reason, usage_error
 from trainwiz.core.findings import Finding
 from trainwiz.core.language import tr
 from trainwiz.core.run.folder import LAUNCH_SH, PLAN_JSON, RunFolder
@@ -53,7 +53,7 @@ def remove_run(folder: RunFolder) -> None:
         finally:
             lock.release()
     except OSError as error:
-        message = tr("{path} could not be removed whole: {reason}.", path=path, reason=error.strerror or error)
+        message = tr("{path} could not be removed whole: {reason}.", path=path, reason=os_reason(error))
         raise CannotRunError(Finding("not_removable", "error", str(path), message)) from None
 
 

@@ -13,6 +13,7 @@ import sys
 import time
 from pathlib import Path
 
+from trainwiz.core.errors import os_reason
 from trainwiz.core.language import chosen_language, tr, use_language
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.lock import RunLock
@@ -43,7 +44,7 @@ def main() -> int:
     except OSError as error:
         return _answer(
             "folder_not_usable",
-            tr("The run folder {path} cannot be used: {reason}.", path=run.path, reason=error.strerror),
+            tr("The run folder {path} cannot be used: {reason}.", path=run.path, reason=os_reason(error)),
         )
     if isinstance(keeper, str):
         return _answer("run_is_active", keeper)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
-from trainwiz.core.errors import EXIT_STOPPED, UsageError, usage_error
+from trainwiz.core.errors import EXIT_STOPPED, UsageError, os_reason, usage_error
 from trainwiz.core.language import tr
 from trainwiz.core.run.checkpoints import list_checkpoints
 from trainwiz.core.run.folder import RunFolder, read_json
@@ -139,7 +139,7 @@ def _lock(run: RunFolder) -> RunLock:
         raise usage_error(
             "folder_not_usable",
             str(run.path),
-            tr("The run folder {path} cannot be used: {reason}.", path=run.path, reason=error.strerror),
+            tr("The run folder {path} cannot be used: {reason}.", path=run.path, reason=os_reason(error)),
         ) from None
     if lock is None:
         raise _active(run)

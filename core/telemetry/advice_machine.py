@@ -71,27 +71,33 @@ def _throttling(gpus: Sequence[GpuReading]) -> Iterable[Advice]:
         yield Advice(
             "heat",
             "warning",
-            tr("Heat limits the clock of {gpus}{since}{clock}.", **_held(cards)),
+            _held(tr("Heat limits the clock of {gpus}", gpus=_names(cards)), cards),
             tr("More air, a cleaner fan or a lower power limit keep it steady."),
         )
     if cards := held["power_brake"]:
         yield Advice(
             "power_brake",
             "warning",
-            tr("The hardware slows {gpus} down{since}{clock}.", **_held(cards)),
+            _held(tr("The hardware slows {gpus} down", gpus=_names(cards)), cards),
             tr("The power supply or a cable may not deliver enough."),
         )
     if cards := held["power_limit"]:
         yield Advice(
             "power_limit",
             "note",
-            tr("The power limit holds the clock of {gpus}{since}{clock}.", **_held(cards)),
+            _held(tr("The power limit holds the clock of {gpus}", gpus=_names(cards)), cards),
         )
 
 
-def _held(gpus: Sequence[GpuReading]) -> dict[str, str]:
-    """What is said of slowed cards, for the placeholders of the sentence; "" for what is not known."""
-    return {"gpus": _names(gpus), "since": _since(gpus), "clock": _clock_loss(gpus)}
+def _held(what: str, gpus: Sequence[GpuReading]) -> str:
+    """The sentence that `what` begins, with since when and how far, where that is known."""
+    since, clocks = _since(gpus), _slowest(gpus)
+    if since is not None:
+        what = tr("{what} since {time}", what=what, time=since)
+    if clocks is not None:
+        clock, limit = clocks
+        what = tr("{what} (at {clock} of {limit} MHz)", what=what, clock=f"{clock:,.0f}", limit=f"{limit:,.0f}")
+    return tr("{sentence}.", sentence=what)
 
 
 def _held_back_by(gpu: GpuReading) -> str | None:
@@ -104,23 +110,20 @@ def _held_back_by(gpu: GpuReading) -> str | None:
     return "power_limit" if any("power" in reason for reason in slowing) else None
 
 
-def _since(gpus: Sequence[GpuReading]) -> str:
+def _since(gpus: Sequence[GpuReading]) -> str | None:
     """The first moment of it, where it is a time of day and not of a test."""
     known = [gpu.throttled_since_s for gpu in gpus if gpu.throttled_since_s is not None and gpu.throttled_since_s > 1e9]
-    return tr(" since {time}", time=moment_words(min(known), "%H:%M")) if known else ""
+    return moment_words(min(known), "%H:%M") if known else None
 
 
-def _clock_loss(gpus: Sequence[GpuReading]) -> str:
-    """How far the clock of the slowest is below its highest, where both are known."""
+def _slowest(gpus: Sequence[GpuReading]) -> tuple[float, float] | None:
+    """(clock, highest clock) in MHz of the card that is furthest below its highest, where both are known."""
     clocks = [
         (gpu.clock_mhz / gpu.clock_limit_mhz, gpu.clock_mhz, gpu.clock_limit_mhz)
         for gpu in gpus
         if gpu.clock_mhz and gpu.clock_limit_mhz and gpu.clock_mhz < gpu.clock_limit_mhz
     ]
-    if not clocks:
-        return ""
-    _, clock, limit = min(clocks)
-    return tr(" (at {clock} of {limit} MHz)", clock=f"{clock:,.0f}", limit=f"{limit:,.0f}")
+    return min(clocks)[1:] if clocks else None
 
 
 def _is_nearly_full(gpu: GpuReading) -> bool:

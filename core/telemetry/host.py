@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 from trainwiz.core.hardware.cgroup import memory_groups, memory_limits
 from trainwiz.core.hardware.host import memory_within, nearest_existing
+from trainwiz.core.language import tr
 
 HOST_VALUES = (
     "ram_used_bytes",
@@ -48,7 +49,7 @@ def _read_into(
     try:
         line |= dict(zip(names, read(), strict=True))
     except (OSError, psutil.Error, RuntimeError) as error:
-        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        reason = tr(getattr(error, "strerror", None) or str(error)) or type(error).__name__
         unavailable |= dict.fromkeys(names, reason)
 
 

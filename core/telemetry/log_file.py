@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from trainwiz.core.errors import os_reason
 from trainwiz.core.language import tr
 from trainwiz.core.telemetry.log import (
     TELLING_WORDS,
@@ -98,9 +99,7 @@ class LogFile:
         except FileNotFoundError:
             return LogPart((), 0, 0, 0)
         except OSError as error:
-            return LogPart(
-                (), 0, 0, 0, tr("{path} cannot be read: {reason}.", path=self.path, reason=error.strerror or error)
-            )
+            return LogPart((), 0, 0, 0, tr("{path} cannot be read: {reason}.", path=self.path, reason=os_reason(error)))
 
 
 class _Wanted:

@@ -6,6 +6,7 @@ import os
 import re
 from pathlib import Path
 
+from trainwiz.core.errors import os_reason
 from trainwiz.core.language import tr
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.telemetry.event_file import HEADER_BYTES, LFS_MARK, EventFileTail
@@ -39,7 +40,7 @@ def recognise(path: Path) -> Target | str:
         if os.path.lexists(path):
             return tr("{path} is neither a file nor a folder that can be read.", path=path)
     except OSError as error:
-        return tr("{path} cannot be read: {reason}.", path=path, reason=error.strerror or error)
+        return tr("{path} cannot be read: {reason}.", path=path, reason=os_reason(error))
     return tr("{path} does not exist.", path=path)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import orjson
+from trainwiz.core.errors import os_reason
 from trainwiz.core.language import tr
 from trainwiz.core.telemetry.paths import open_at_once
 
@@ -64,7 +65,7 @@ class ByteTail:
         except FileNotFoundError:
             self.problem = None
         except OSError as error:
-            self.problem = tr("{path} cannot be read: {reason}.", path=self.path, reason=error.strerror or error)
+            self.problem = tr("{path} cannot be read: {reason}.", path=self.path, reason=os_reason(error))
         return b""
 
     def _read(self, file: BinaryIO, limit: int) -> bytes:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trainwiz.core.errors import os_reason
 from trainwiz.core.json_text import parse_json
 from trainwiz.core.language import tr
 from trainwiz.core.telemetry.event_file import LFS_MARK, Scalar
@@ -108,7 +109,7 @@ def read_trainer_state(path: Path) -> TrainerState | str:
                 )
             data = file.read(LARGEST_BYTES + 1)
     except OSError as error:
-        return tr("{path} cannot be read: {reason}.", path=path, reason=error.strerror or error)
+        return tr("{path} cannot be read: {reason}.", path=path, reason=os_reason(error))
     if data.startswith(LFS_MARK):
         return tr("{path} is a Git LFS pointer, not the file itself; fetch it with `git lfs pull`.", path=path)
     if not data.strip():
@@ -203,7 +204,7 @@ class NewestState:
         try:
             status = file.stat()
         except OSError as error:
-            return tr("{path} cannot be read: {reason}.", path=file, reason=error.strerror or error)
+            return tr("{path} cannot be read: {reason}.", path=file, reason=os_reason(error))
         stamp = (status.st_size, status.st_mtime_ns)
         known = self._read.get(file)
         if known is not None and known[0] == stamp:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from trainwiz.core.errors import os_reason
 from trainwiz.core.language import tr
 from trainwiz.core.plain import plain_text
 from trainwiz.core.tracing.answer import LONGEST_MESSAGE, problem_of, result_of
@@ -204,7 +205,7 @@ class TraceLine:
         try:
             self._process = TracerProcess(self._command, self._environment)
         except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or str(error)
+            reason = os_reason(error) if isinstance(error, OSError) else str(error)
             self._given_up = TraceProblem("worker_missing", tr("the tracer cannot be started: {reason}", reason=reason))
             self.state = "dead"
             return

@@ -10,7 +10,7 @@ import yaml
 from pydantic import ValidationError
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.yaml_text import load_yaml
-from trainwiz.core.errors import usage_error
+from trainwiz.core.errors import os_reason, usage_error
 from trainwiz.core.export.training_arguments import training_arguments
 from trainwiz.core.language import tr
 from trainwiz.core.run.folder import TENSORBOARD_LOGS, RunFolder, read_json, write_json_atomic
@@ -130,7 +130,9 @@ def read_config(folder: RunFolder) -> RunConfig:
         document: Any = load_yaml(folder.run_yaml.read_text(encoding="utf-8"))
         return RunConfig.model_validate(document)
     except OSError as error:
-        message = tr("{path} cannot be read: {reason}; give a run folder.", path=folder.run_yaml, reason=error.strerror)
+        message = tr(
+            "{path} cannot be read: {reason}; give a run folder.", path=folder.run_yaml, reason=os_reason(error)
+        )
     except yaml.YAMLError as error:
         message = tr("{path} is not valid YAML: {reason}.", path=folder.run_yaml, reason=" ".join(str(error).split()))
     except ValidationError as error:

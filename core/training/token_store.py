@@ -13,7 +13,7 @@ import numpy as np
 from trainwiz.core.data.text_rows import TextRows
 from trainwiz.core.data.text_store import FileTexts
 from trainwiz.core.data.turn import turn
-from trainwiz.core.errors import CannotRunError
+from trainwiz.core.errors import CannotRunError, os_reason
 from trainwiz.core.findings import Finding
 from trainwiz.core.language import mark, tr
 from trainwiz.core.training.text_encoding import CausalEncoder
@@ -73,7 +73,7 @@ def join_tokens(
         return TokenStore(place) if place.stat().st_size else TokenStore(np.empty(0, KIND))
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        message = tr(FULL if full else NOT_WRITABLE, path=place.parent, reason=error.strerror or error)
+        message = tr(FULL if full else NOT_WRITABLE, path=place.parent, reason=os_reason(error))
         raise CannotRunError(Finding("cannot_stream", "error", "data.streaming", message)) from None
 
 

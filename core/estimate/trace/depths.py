@@ -70,7 +70,10 @@ class Versions:
     @property
     def words(self) -> str:
         parts = zip(self.stacks, self.first, self.second, strict=True)
-        return " and ".join(f"layers {first} and {second} of {stack.layers}" for stack, first, second in parts)
+        return tr(" and ").join(
+            tr("layers {first} and {second} of {whole}", first=first, second=second, whole=stack.layers)
+            for stack, first, second in parts
+        )
 
 
 def shallow_versions(config: Any) -> Versions | None:

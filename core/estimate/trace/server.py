@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from trainwiz.core.errors import os_reason
 from trainwiz.core.estimate.trace.answering import NEEDED, problem
 from trainwiz.core.estimate.trace.children import RunningTrace, write_all
 from trainwiz.core.language import tr
@@ -144,7 +145,7 @@ class Server:
                 request.trace = self._start(request.tier, request.values, self._own_descriptors())
             except OSError as error:
                 self._requests.remove(request)
-                text = tr("no trace can be started: {reason}", reason=error.strerror)
+                text = tr("no trace can be started: {reason}", reason=os_reason(error))
                 self._say(answer=request.number, **problem("worker_died", text))
                 continue
             request.deadline_s = time.monotonic() + request.limit_s
