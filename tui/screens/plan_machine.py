@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from trainwiz.core.language import tr, trn
+from trainwiz.core.plain import plain_text
 from trainwiz.core.plan.request import PlanRequest
 from trainwiz.core.profile.size import parse_size
 from trainwiz.tui.figures import number, parse_number, parse_whole_number
@@ -90,6 +91,18 @@ def machine_value(state: PlanState, spec: FieldSpec) -> str:
     if asked is None and planned is not None and planned.hypothetical:
         asked = _planned_value(spec.keys[0], planned)
     return _written(spec.keys[0], asked)
+
+
+def machine_problem(state: PlanState, problem: str) -> str:
+    """Why the machine cannot be planned for: of a card that nobody knows, what the list offers instead."""
+    if state.request.gpu is None or not any(finding.code == "unknown_gpu" for finding in state.reading.findings):
+        return problem
+    from trainwiz.core.catalog.gpus import near_gpus
+
+    name, near = plain_text(state.request.gpu, 60), near_gpus(state.request.gpu, MOST_NAMED)
+    if near:
+        return tr("No single card of the catalogue is called {name}; near: {near}.", name=name, near=", ".join(near))
+    return tr("No card of the catalogue is called {name}; take another card, by its figures, from the list.", name=name)
 
 
 def machine_origin(state: PlanState, spec: FieldSpec) -> tuple[str, str]:

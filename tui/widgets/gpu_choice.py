@@ -20,6 +20,7 @@ from trainwiz.tui.widgets.step_parts import PartRow, StepPart
 
 if TYPE_CHECKING:
     from trainwiz.core.hardware import Gpu, Machine
+    from trainwiz.core.plan.request import PlanRequest
     from trainwiz.core.telemetry.gpu_load import GpuLoads
     from trainwiz.tui.screens.plan_state import PlanState
 
@@ -229,7 +230,7 @@ class GpuChoice(StepPart):
 
         source, shown = self._source, self._shown
         try:
-            if source is None or shown is None:
+            if source is None or shown is None or self._timer is None:
                 return
             loads = source.loads()
             is_other = is_other_machine(shown.machine.gpus, loads)
@@ -256,12 +257,15 @@ class GpuChoice(StepPart):
         state, shown = self._state, self._shown
         if state is None or shown is None:
             return
-        names = toggled(shown.machine, state, event.gpu)
-        self._refused = tr("One GPU at least trains; take another one first.") if names == [] else ""
-        if names == []:
-            self._draw_rows()
-        else:
-            self.post_message(self.Changed(lambda request: with_gpus(request, names)))
+        machine, plan_state = shown.machine, state
+
+        def change(request: PlanRequest) -> PlanRequest:
+            # From the request as it is by then: fast keys come before what is drawn.
+            names = toggled(machine, replace(plan_state, request=request), event.gpu)
+            self._refused = tr("One GPU at least trains; take another one first.") if names == [] else ""
+            return request if names == [] else with_gpus(request, names)
+
+        self.post_message(self.Changed(change))
 
 
 def _named(gpu: Gpu, known: tuple[Gpu, ...]) -> Gpu:

@@ -1,0 +1,400 @@
+"""The step Hardware: GPUs of this machine over a fake driver, and plans for other machines; as the options would have it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pynvml
+import pytest
+from textual.pilot import Pilot
+from trainwiz.core.export.environment import visible_gpus
+from trainwiz.core.plan.gather import plan_run
+from trainwiz.core.plan.request import PlanRequest
+from trainwiz.tui.app import TrainwizApp
+from trainwiz.tui.choices import parse_choices
+from trainwiz.tui.screens.plan import PlanScreen
+from trainwiz.tui.screens.plan_command import command_line
+from trainwiz.tui.screens.plan_fields import HARDWARE, MODEL
+from trainwiz.tui.screens.plan_machine import asked_gpus
+from trainwiz.tui.screens.plan_state import start_obstacle
+from trainwiz.tui.widgets import gpu_choice
+from trainwiz.tui.widgets.field_row import FieldRow
+from trainwiz.tui.widgets.gpu_choice import GpuChoice, GpuRow
+
+from tests.fakes.nvml import GIB, FakeGpu, FakeMig, FakeNvml
+from tests.fakes.nvml.fixtures import fake_nvml, fake_nvml_library  # noqa: F401 - fixtures
+from tests.tui.test_wizard import WIDE, shown, to_field, type_into
+from tests.tui.wizard_parts import FrozenReader, frozen_app, settled
+
+
+@pytest.fixture
+def driver(
+    fake_nvml: FakeNvml,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> Iterator[FakeNvml]:
+    fake_nvml.load_here(monkeypatch)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(gpu_choice, "LOOK_S", 0.05)
+    yield fake_nvml
+    # A look that was under way when the wizard closed may have opened a session; the next test's driver is another one.
+    with contextlib.suppress(pynvml.NVMLError):
+        for _ in range(100):
+            pynvml.nvmlShutdown()
+
+
+def card(number: int, **changes: object) -> FakeGpu:
+    values = {"name": "NVIDIA GeForce RTX 3090", "uuid": f"GPU-{number}", "memory_total": 24 * GIB}
+    return FakeGpu(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def wizard(request: PlanRequest | None = None) -> TrainwizApp:
+    return TrainwizApp(lambda: PlanScreen(request or PlanRequest(profile="cpu-demo")), ascii_only=False)
+
+
+async def until(pilot: Pilot, holds: Callable[[], bool]) -> None:
+    for _ in range(500):
+        await pilot.pause(0.02)
+        if holds():
+            return
+    raise AssertionError(shown(pilot.app))
+
+
+def rows(pilot: Pilot) -> list[GpuRow]:
+    return list(pilot.app.screen.query(GpuRow))
+
+
+def chosen(pilot: Pilot) -> list[str]:
+    return [str(row.view.gpu.uuid) for row in rows(pilot) if row.view.is_chosen]
+
+
+def said_in_form(pilot: Pilot) -> str:
+    """The text of the form alone, its lines joined."""
+    region = pilot.app.screen.query_one("#form").region
+    lines = shown(pilot.app).splitlines()[region.y : region.bottom]
+    return " ".join(" ".join(line[region.x : region.right] for line in lines).split())
+
+
+async def looked(pilot: Pilot, count: int) -> None:
+    await settled(pilot)
+    await until(pilot, lambda: len(rows(pilot)) == count and rows(pilot)[0].view.load is not None)
+
+
+async def test_eight_cards_are_chosen_by_uuid_and_the_run_gets_what_the_option_would_give(driver: FakeNvml) -> None:
+    driver.write([card(n, memory_used=n * GIB, utilization=10 * n) for n in range(8)])
+    app = wizard()
+    async with app.run_test(size=WIDE) as pilot:
+        await looked(pilot, 8)
+        assert asked_gpus(app.screen.state) is None and len(chosen(pilot)) == 8
+        await to_field(pilot, "gpus")
+        await pilot.press("down", "space", "down", "space", "down", "down", "space")
+        await settled(pilot)
+        left = [f"GPU-{n}" for n in (2, 4, 5, 6, 7)]
+        assert chosen(pilot) == left and app.screen.state.request.overrides == {"engine.gpus": left}
+        mine = app.screen.state.plan
+        request = parse_choices({"profile": "cpu-demo", "gpus": ",".join(left)}).request
+        assert f"--gpus {','.join(left)}" in command_line(app.screen.state.request)
+        theirs = plan_run(request)
+        assert mine.config.model_dump_json() == theirs.config.model_dump_json()
+        assert visible_gpus(mine.config) == ",".join(left)
+        # All of them again is no choice of the user's.
+        await pilot.press("space", "up", "up", "space", "up", "space")
+        await settled(pilot)
+        assert app.screen.state.request.overrides == {} and len(chosen(pilot)) == 8
+
+
+async def test_fast_toggles_are_not_lost(driver: FakeNvml) -> None:
+    """Each one starts from the request as it is by then, not from the plan on the screen."""
+    driver.write([card(n) for n in range(4)])
+    app = wizard()
+    async with app.run_test(size=WIDE) as pilot:
+        await looked(pilot, 4)
+        for row in rows(pilot)[1:]:
+            row.press()
+        await until(pilot, lambda: asked_gpus(app.screen.state) == ["GPU-0"])
+        rows(pilot)[0].press()
+        await until(pilot, lambda: "One GPU at least trains" in shown(app))
+        assert asked_gpus(app.screen.state) == ["GPU-0"]
+
+
+async def test_the_load_is_live_and_names_who_holds_the_card(driver: FakeNvml) -> None:
+    driver.write([card(0), card(1)])
+    app = wizard()
+    async with app.run_test(size=(140, 45)) as pilot:
+        await looked(pilot, 2)
+        assert "24.0 of 24.0 GiB free" in shown(app)
+        mine = os.getpid()
+        driver.write([card(0), card(1, memory_used=7 * GIB, utilization=93, processes={mine: 5 * GIB, 2**22 + 3: GIB})])
+        await until(pilot, lambda: "17.0 of 24.0 GiB free" in shown(app))
+        assert "93 %" in shown(app) and f"({mine}) 5.0 GiB" in shown(app)
+        await until(pilot, lambda: f"a process not visible from here ({2**22 + 3})" in said_in_form(pilot))
+
+
+async def test_the_driver_is_asked_only_while_the_step_is_shown(driver: FakeNvml) -> None:
+    driver.write([card(0), card(1)])
+    app = wizard()
+    async with app.run_test(size=WIDE) as pilot:
+        await looked(pilot, 2)
+        asked = []
+        reader = app.screen.reader
+        read = reader.loads
+        reader.loads = lambda: asked.append(1) or read()  # type: ignore[method-assign]
+        await until(pilot, lambda: len(asked) > 2)
+        await pilot.press("enter")
+        await settled(pilot)
+        assert app.screen.state.step == MODEL
+        await pilot.pause(0.2)
+        before = len(asked)
+        await pilot.pause(0.4)
+        assert len(asked) == before
+        await pilot.press("escape")
+        await until(pilot, lambda: len(asked) > before)
+
+
+async def test_a_driver_that_sleeps_is_asked_one_question_at_a_time(driver: FakeNvml) -> None:
+    driver.write([card(0), card(1)])
+    app = wizard()
+    async with app.run_test(size=WIDE) as pilot:
+        await looked(pilot, 2)
+        under_way, most = [0], [0]
+        reader = app.screen.reader
+        read = reader.loads
+
+        def slow():  # type: ignore[no-untyped-def]
+            under_way[0] += 1
+            most[0] = max(most[0], under_way[0])
+            import time
+
+            time.sleep(0.3)
+            under_way[0] -= 1
+            return read()
+
+        reader.loads = slow  # type: ignore[method-assign]
+        for _ in range(10):
+            started = asyncio.get_running_loop().time()
+            await pilot.press("down", "up")
+            assert asyncio.get_running_loop().time() - started < 1.0
+            await pilot.pause(0.1)
+        assert most[0] == 1
+        await until(pilot, lambda: under_way[0] == 0)
+
+
+async def test_a_chosen_card_that_is_lost_is_a_sentence_with_a_remedy(driver: FakeNvml) -> None:
+    driver.write([card(n) for n in range(3)])
+    app = wizard(PlanRequest(profile="cpu-demo", overrides={"engine.gpus": ["GPU-1", "GPU-2"]}))
+    async with app.run_test(size=(120, 60)) as pilot:
+        await looked(pilot, 3)
+        await settled(pilot)
+        assert not any(one.code == "unknown_gpu" for one in app.screen.state.plan.findings)
+        driver.write([card(0), card(1, lost=True), card(2)])
+        await until(pilot, lambda: any(one.code == "unknown_gpu" for one in app.screen.state.plan.findings))
+        await settled(pilot)
+        words = said_in_form(pilot)
+        assert "This GPU cannot be used: the GPU is lost" in words and "RTX 3090" in words
+        assert len(rows(pilot)) == 3 and start_obstacle(app.screen.state).startswith("There is no GPU GPU-1")
+        finding = next(one for one in app.screen.state.plan.findings if one.code == "unknown_gpu")
+        assert finding.remedies[0].changes == {"engine.gpus": ["GPU-2"]}
+        # The row of the lost card takes it out, too.
+        rows(pilot)[1].press()
+        await until(pilot, lambda: asked_gpus(app.screen.state) == ["GPU-2"])
+        await settled(pilot)
+        assert not any(one.code == "unknown_gpu" for one in app.screen.state.plan.findings)
+        # It comes back, and nothing is left of it.
+        driver.write([card(n) for n in range(3)])
+        await until(pilot, lambda: "cannot be used" not in shown(app))
+
+
+async def test_a_card_that_leaves_the_list_is_gone_and_the_wizard_goes_on(driver: FakeNvml) -> None:
+    driver.write([card(0), card(1)])
+    app = wizard()
+    async with app.run_test(size=(120, 60)) as pilot:
+        await looked(pilot, 2)
+        app.screen.reader.rest()
+        driver.write([card(0)])
+        await until(pilot, lambda: "This GPU is gone" in said_in_form(pilot))
+        await settled(pilot)
+        assert [gpu.uuid for gpu in app.screen.state.plan.machine.gpus] == ["GPU-0"]
+        await pilot.press("enter")
+        await settled(pilot)
+        assert app.screen.state.step == MODEL
+
+
+async def test_a_driver_that_goes_while_it_is_looked_at_is_a_sentence(driver: FakeNvml) -> None:
+    driver.write([card(0), card(1)])
+    app = wizard()
+    async with app.run_test(size=(120, 60)) as pilot:
+        await looked(pilot, 2)
+        driver.write(call_error=999)
+        await until(pilot, lambda: app.screen.state.plan.machine.accelerator == "cpu")
+        await settled(pilot)
+        await pilot.press("enter")
+        await settled(pilot)
+        assert app.screen.state.step == MODEL
+
+
+async def test_mig_one_slice_trains_and_another_can_be_named(driver: FakeNvml) -> None:
+    parts = [FakeMig(uuid="MIG-a"), FakeMig(uuid="MIG-b", gpu_instance=2, memory_used=GIB)]
+    driver.write([card(0, name="NVIDIA A100-SXM4-40GB", compute_capability="8.0", mig=True, slices=parts)])
+    app = wizard()
+    async with app.run_test(size=(120, 60)) as pilot:
+        await looked(pilot, 3)
+        assert "Cut into MIG slices" in shown(app) and chosen(pilot) == ["MIG-a"]
+        rows(pilot)[2].press()
+        await until(pilot, lambda: app.screen.state.request.overrides == {"engine.gpus": ["MIG-b"]})
+        await settled(pilot)
+        plan = app.screen.state.plan
+        assert chosen(pilot) == ["MIG-b"] and visible_gpus(plan.config) == "MIG-b"
+        assert plan.memory.capacity_bytes == parts[1].memory_total - GIB and "MIG" in plan.memory.device
+        assert not any(one.code == "unknown_gpu" for one in plan.findings)
+
+
+async def test_a_visible_devices_variable_is_obeyed(driver: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,2")
+    driver.write([card(n) for n in range(3)])
+    app = wizard()
+    async with app.run_test(size=(120, 60)) as pilot:
+        await looked(pilot, 3)
+        assert chosen(pilot) == ["GPU-1", "GPU-2"] and not rows(pilot)[0].can_focus
+        assert "Not visible to this process (CUDA_VISIBLE_DEVICES=1,2)." in said_in_form(pilot)
+
+
+async def test_hostile_names_stay_text(driver: FakeNvml) -> None:
+    driver.write([card(0, name="[red]RTX[/] \x1b[31m" + "9" * 200), card(1)])
+    app = wizard()
+    for size in (WIDE, (60, 20)):
+        async with app.run_test(size=size) as pilot:
+            await looked(pilot, 2)
+            assert "\x1b" not in shown(app)
+            assert "[red]RTX" in shown(app) or size != WIDE
+        app = wizard()
+
+
+# Another machine.
+
+
+@pytest.mark.parametrize(
+    ("typed", "options"),
+    [
+        ("a100 80gb sxm", {"gpu": "A100 80GB SXM"}),
+        ("rtx 3090", {"gpu": "RTX 3090", "num_gpus": "4"}),
+        ("t4", {"gpu": "T4", "num_gpus": "2", "ram": "128G"}),
+        ("by its figures", {"gpu_memory": "48G", "tflops": "120.5", "capability": "9.0", "num_gpus": "2"}),
+    ],
+)
+async def test_another_machine_is_planned_as_its_options_would(
+    driver: FakeNvml, typed: str, options: dict[str, str]
+) -> None:
+    driver.write()
+    app = wizard()
+    async with app.run_test(size=(120, 50)) as pilot:
+        await settled(pilot)
+        await to_field(pilot, "machine")
+        await type_into(pilot, typed)
+        await pilot.press("enter")
+        await until(pilot, lambda: app.screen.state.plan.machine.hypothetical)
+        await settled(pilot)
+        for name, text in options.items():
+            if name == "gpu":
+                continue
+            await to_field(pilot, name)
+            await type_into(pilot, text)
+            await pilot.press("enter")
+            await settled(pilot)
+        mine, request = app.screen.state.plan, app.screen.state.request
+        theirs = parse_choices({"profile": "cpu-demo", **options}).request
+        assert request == theirs
+        planned = plan_run(theirs)
+        assert mine.config.model_dump_json() == planned.config.model_dump_json()
+        assert mine.machine == planned.machine and mine.memory.capacity_bytes == planned.memory.capacity_bytes
+        assert "another machine" in start_obstacle(app.screen.state, "start")
+        assert "another machine" in start_obstacle(replace(app.screen.state, request=replace(request, force=True)))
+        assert start_obstacle(app.screen.state, "write") == ""
+        assert command_line(request).endswith("--dry-run")
+        # Reset: this machine again.
+        await to_field(pilot, "machine")
+        await pilot.press("r")
+        await settled(pilot)
+        assert app.screen.state.request == PlanRequest(profile="cpu-demo")
+        assert not app.screen.state.plan.machine.hypothetical
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "said"),
+    [
+        ("num_gpus", "many", "Type a number"),
+        ("num_gpus", "9999", "give 0 to 1024"),
+        ("ram", "12 parsecs", "not a size"),
+        ("gpu_memory", "-4G", "not a size"),
+        ("tflops", "fast", "Type a number"),
+        ("capability", "ampere", "no compute capability"),
+    ],
+)
+async def test_wrong_figures_are_a_sentence_beside_the_field(
+    driver: FakeNvml, field: str, text: str, said: str
+) -> None:
+    driver.write()
+    app = wizard(PlanRequest(profile="cpu-demo", gpu="RTX 3090"))
+    async with app.run_test(size=(120, 50)) as pilot:
+        await settled(pilot)
+        row = await to_field(pilot, field)
+        await type_into(pilot, text)
+        await until(pilot, lambda: said in row.view.invalid)
+        assert start_obstacle(app.screen.state, "write")
+        await pilot.press("escape")
+        await settled(pilot)
+        assert app.screen.state.request == PlanRequest(profile="cpu-demo", gpu="RTX 3090")
+        assert row.view.invalid == "" and start_obstacle(app.screen.state, "write") == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("RTX 3080", "near: RTX 3080 10GB"), ("zzz", "by its figures"), ("[red]\x1b[31mcard", "by its figures")],
+)
+async def test_a_card_that_nobody_knows_is_a_sentence_and_the_list_helps(
+    driver: FakeNvml, name: str, said: str
+) -> None:
+    driver.write()
+    app = wizard(PlanRequest(profile="cpu-demo"))
+    async with app.run_test(size=(120, 50)) as pilot:
+        await settled(pilot)
+        row = await to_field(pilot, "machine")
+        app.screen._set(row.spec, name)
+        await until(pilot, lambda: said in row.view.invalid)
+        assert "\x1b" not in shown(app)
+        await pilot.press("r")
+        await settled(pilot)
+        assert row.view.value == "this machine" and row.view.invalid == ""
+
+
+async def test_the_gpus_of_this_machine_are_no_choice_of_another(driver: FakeNvml) -> None:
+    driver.write([card(n) for n in range(3)])
+    app = wizard(PlanRequest(profile="cpu-demo", overrides={"engine.gpus": ["GPU-1"]}))
+    async with app.run_test(size=(120, 60)) as pilot:
+        await looked(pilot, 3)
+        row = await to_field(pilot, "machine")
+        app.screen._set(row.spec, "T4")
+        await until(pilot, lambda: app.screen.state.plan.machine.hypothetical)
+        await settled(pilot)
+        assert "engine.gpus" not in app.screen.state.request.overrides
+        assert not app.screen.query_one(GpuChoice).display
+        assert "GPU 2" in shown(app)
+
+
+async def test_the_step_stays_usable_where_there_is_little_room() -> None:
+    second = replace(FrozenReader().machine.gpus[0], index=1, uuid="GPU-2")
+    reader = FrozenReader(machine=replace(FrozenReader().machine, gpus=(*FrozenReader().machine.gpus, second)))
+    app = frozen_app(reader)
+    async with app.run_test(size=(60, 20)) as pilot:
+        await settled(pilot)
+        await pilot.press("down", "down", "down", "down")
+        await pilot.pause()
+        focused = app.focused
+        assert isinstance(focused, GpuRow) and "GPU 1" in shown(app)
+        assert focused.region.bottom <= 20 and isinstance(app.screen.query_one("#field-gpus"), FieldRow)
+        assert app.screen.state.step == HARDWARE
