@@ -50,7 +50,7 @@ def test_every_field_sets_a_key_that_exists(spec):
 
 
 def test_fields_follow_the_task_and_the_adapters():
-    special = OF_TEXT | OF_ADAPTERS | OF_TARGETS | OF_GENERATION | {"concatenate", "gpus"}
+    special = OF_TEXT | OF_ADAPTERS | OF_TARGETS | OF_GENERATION | {"concatenate", "gpus", "split", "subset"}
     always = {spec.id for spec in FIELDS if spec.when is None}
     assert always | special == {spec.id for spec in FIELDS}
     assert applying(None) == applying(plan_for()) == always
