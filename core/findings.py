@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from trainwiz.core.language import language
+
 Severity = Literal["error", "warning", "note"]
 
 SEVERITY_ORDER: dict[str, int] = {"error": 0, "warning": 1, "note": 2}
@@ -50,6 +52,11 @@ class Finding:
             "remedy": self.remedies[0].text if self.remedies else None,
             "remedies": [remedy.to_json() for remedy in self.remedies],
         }
+
+
+def after(text: str) -> str:
+    """A sentence or a bracket behind another text: with the space between them that English has and Chinese has not."""
+    return text if language() == "zh" else f" {text}"
 
 
 def sort_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:

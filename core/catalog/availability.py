@@ -9,7 +9,7 @@ from trainwiz.core.catalog.hub_cache import cached_model_folder, is_hub_id
 from trainwiz.core.catalog.hub_model import PICKLES, SAFETENSORS, TOKENIZER_FILES, HubModel
 from trainwiz.core.catalog.model import ModelSpec
 from trainwiz.core.config.sections import ModelSection
-from trainwiz.core.findings import Finding, Remedy
+from trainwiz.core.findings import Finding, Remedy, after
 from trainwiz.core.language import tr, trn
 
 AskHub = Callable[[str], HubModel]
@@ -44,7 +44,7 @@ def _from_hub(spec: ModelSpec, answer: HubModel) -> Finding:
     if answer.state == "offline":
         message = tr("The weights of {hub_id} are not on this machine.", hub_id=hub_id)
         if spec.gated:
-            message += tr(" It asks for its licence to be accepted on its page first.")
+            message += after(tr("It asks for its licence to be accepted on its page first."))
         return Finding("missing_model", "error", "model.name", message, (fetch, _from_scratch()))
     if answer.closed:
         return Finding("gated_model", "error", "model.name", _licence(hub_id), (_from_scratch(),))

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 from trainwiz.core.catalog.gpu import GpuSpec
 from trainwiz.core.hardware.machine import Gpu
-from trainwiz.core.language import tr
+from trainwiz.core.language import mark, tr
 
 GIB = 1024**3
 
@@ -23,7 +23,7 @@ MEMORY_TOLERANCE = 0.15
 GUESSED_FLOPS_PER_BYTE = 130
 """Half-precision FLOP for each byte of memory traffic: near the middle of the catalogue (78 for an RTX 3080, 295 for an H100)."""
 
-BY_HAND = "given by hand"
+BY_HAND = mark("given by hand")
 """Source of a card that no catalogue has."""
 
 _MAKER_WORDS = {"nvidia", "geforce", "rtx", "tesla", "gpu", "graphics"}

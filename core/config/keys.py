@@ -11,6 +11,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from trainwiz.core.config.run import RunConfig
+from trainwiz.core.findings import after
 from trainwiz.core.language import tr
 
 NOT_SETTABLE: frozenset[str] = frozenset(
@@ -146,5 +147,5 @@ def did_you_mean(names: list[str]) -> str:
         return ""
     head, last = names[:-1], names[-1]
     if not head:
-        return tr(" Did you mean {name}?", name=last)
-    return tr(" Did you mean {names} or {last}?", names=", ".join(head), last=last)
+        return after(tr("Did you mean {name}?", name=last))
+    return after(tr("Did you mean {names} or {last}?", names=", ".join(head), last=last))

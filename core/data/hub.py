@@ -13,7 +13,7 @@ from trainwiz.core.data.hub_question import HubAnswer, ask_hub, download
 from trainwiz.core.data.hub_split import SplitError, card_of, missing_shards, split_files
 from trainwiz.core.data.samples import sample_words
 from trainwiz.core.errors import UsageError
-from trainwiz.core.findings import Finding, Remedy, Severity
+from trainwiz.core.findings import Finding, Remedy, Severity, after
 from trainwiz.core.language import tr, trn
 
 
@@ -101,7 +101,7 @@ def _snapshots(folder: Path) -> Iterator[Path]:
 def _sentence(wanted: HubSplit, problem: SplitError) -> str:
     sentence = tr("hub data set {hub_id} {problem}", hub_id=wanted.hub_id, problem=problem)
     if problem.wants_subset:
-        sentence += tr(" Set {where}.subset.", where=wanted.where)
+        sentence += after(tr("Set {where}.subset.", where=wanted.where))
     return sentence
 
 

@@ -14,9 +14,10 @@ from trainwiz.core.estimate.logits import (
     slice_weight_bytes,
     sliced,
 )
-from trainwiz.core.estimate.moment import KINDS, Moment
+from trainwiz.core.estimate.moment import KINDS, Moment, layer_name
 from trainwiz.core.estimate.states import States, states_of
 from trainwiz.core.estimate.workload import HALF, Workload
+from trainwiz.core.language import mark
 
 __all__ = ["KINDS", "Moment", "Peak", "evaluation_peak", "held_parts", "peak_of"]
 
@@ -128,7 +129,7 @@ def _forward_end(work: Workload, states: States, kept: int) -> Moment:
     else:
         positions = positions_of(work, work.micro_batch)
         parts["logits"] = work.formats.compute * positions * work.architecture.vocabulary
-    return Moment("the end of the forward pass", parts)
+    return Moment(mark("the end of the forward pass"), parts)
 
 
 def _handed_out(work: Workload, states: States, kept: int) -> Moment:
@@ -137,7 +138,7 @@ def _handed_out(work: Workload, states: States, kept: int) -> Moment:
     parts["activations"] = kept + _head_bytes(work)
     parts["temporary"] = _vocabulary_copy(work)
     parts["logits"] = handed_out_bytes(work)
-    return Moment("the end of the forward pass, with its outputs in fp32", parts)
+    return Moment(mark("the end of the forward pass, with its outputs in fp32"), parts)
 
 
 def _loss_forward(work: Workload, states: States, kept: int) -> Moment:
@@ -145,7 +146,7 @@ def _loss_forward(work: Workload, states: States, kept: int) -> Moment:
     parts["activations"] = kept + _head_bytes(work)
     parts["temporary"] = _vocabulary_copy(work)
     parts["logits"] = 0 if sliced(work) else loss_forward_bytes(work)
-    return Moment("the end of the forward pass, with the loss", parts)
+    return Moment(mark("the end of the forward pass, with the loss"), parts)
 
 
 def _loss_backward(work: Workload, states: States, kept: int) -> Moment:
@@ -154,7 +155,7 @@ def _loss_backward(work: Workload, states: States, kept: int) -> Moment:
     parts["activations"] = kept + _head_bytes(work)
     parts["temporary"] = _vocabulary_copy(work) + slice_weight_bytes(work, backward=True)
     parts["logits"] = loss_backward_bytes(work)
-    return Moment("the start of the backward pass, in the loss", parts)
+    return Moment(mark("the start of the backward pass, in the loss"), parts)
 
 
 def _backward(work: Workload, states: States, kept: int) -> Moment:
@@ -165,7 +166,7 @@ def _backward(work: Workload, states: States, kept: int) -> Moment:
     parts["temporary"] = working_bytes(work, last) + _waiting_table(work, states)
     if _gradients_grow(work, states):
         parts["gradients"] += work.architecture.vocabulary_parameters * work.formats.weights
-    return Moment(f"the backward pass of layer {work.architecture.layers}", parts)
+    return Moment(layer_name(work.architecture.layers), parts)
 
 
 def _last_block(work: Workload, states: States) -> Moment:
@@ -183,7 +184,7 @@ def _last_block(work: Workload, states: States) -> Moment:
     if work.checkpointing:
         parts["activations"] += checkpoint_bytes(work, first) + _embedding_bytes(work)
     parts["temporary"] = working_bytes(work, first) + _waiting_table(work, states)
-    return Moment("the backward pass of layer 1", parts)
+    return Moment(layer_name(1), parts)
 
 
 def _waiting_table(work: Workload, states: States) -> int:
@@ -203,7 +204,7 @@ def _token_table(work: Workload, states: States) -> Moment:
         table = work.architecture.vocabulary_parameters * work.formats.weights
         # Both of its uses give a gradient; the one that stays is one of them unless micro-batches are summed.
         parts["temporary"] = 2 * table if work.accumulation > 1 or states.flat_gradients else table
-    return Moment("the end of the backward pass, at the token table", parts)
+    return Moment(mark("the end of the backward pass, at the token table"), parts)
 
 
 def _gradients_grow(work: Workload, states: States) -> bool:
@@ -213,7 +214,7 @@ def _gradients_grow(work: Workload, states: States) -> bool:
 
 def _optimizer_step(states: States) -> Moment:
     return Moment(
-        "the optimizer step",
+        mark("the optimizer step"),
         {
             "weights": states.weights,
             "gradients": states.gradients + states.buckets,
@@ -239,7 +240,7 @@ def evaluation_peak(work: Workload) -> Peak | None:
         "gradients": states.buckets + standing,
         "optimizer": states.optimizer,
     }
-    moments = [Moment("an evaluation", {**there, **evaluation_parts(work)})]
+    moments = [Moment(mark("an evaluation"), {**there, **evaluation_parts(work)})]
     if work.generation_length:
-        moments.append(Moment("generating text in an evaluation", {**there, **generation_parts(work)}))
+        moments.append(Moment(mark("generating text in an evaluation"), {**there, **generation_parts(work)}))
     return Peak(max(moments, key=lambda moment: moment.bytes), tuple(moments), states)

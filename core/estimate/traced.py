@@ -10,9 +10,10 @@ from trainwiz.core.estimate.peak import Peak
 from trainwiz.core.estimate.state_sizes import States, single_states
 from trainwiz.core.estimate.states import states_of
 from trainwiz.core.estimate.workload import Workload
+from trainwiz.core.language import mark
 from trainwiz.core.tracing.result import TraceResult
 
-STEP = "the optimizer step"
+STEP = mark("the optimizer step")
 """Name of the step's moment in a trace."""
 
 
@@ -77,5 +78,5 @@ def _backward_buffers(states: States, moment: Moment) -> int:
 
 def _half_gradients(states: States, moment: Moment) -> int:
     """They come with the layers: none at the start of the backward pass."""
-    early = "the start" in moment.name or "last layer" in moment.name
+    early = moment.name.startswith("the start") or "last layer" in moment.name
     return states.half_gradients if "backward" in moment.name and not early else 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from trainwiz.core.findings import after
 from trainwiz.core.hardware.checkup import Check
 from trainwiz.core.hardware.choices import AMPERE, choose_attention, choose_precision, choose_tf32, weakest_gpu
 from trainwiz.core.hardware.describe import describe_gpus
@@ -193,7 +194,7 @@ def _flash_attention(machine: Machine, tools: Tools) -> Check:
         return Check("flash_attention", title, "missing", reason, tr("Attention uses sdpa."))
     remedy = tr("Attention uses sdpa until flash-attn is installed (its build needs nvcc and half an hour).")
     if machine.torch_cuda is None:
-        remedy += tr(" It needs the CUDA build of torch first.")
+        remedy += after(tr("It needs the CUDA build of torch first."))
     command = f"{tools.pip} install flash-attn --no-build-isolation"
     return Check("flash_attention", title, "missing", reason, remedy, command)
 

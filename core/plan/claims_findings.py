@@ -8,7 +8,7 @@ from typing import Any
 
 from trainwiz.core.estimate.memory import estimate_memory
 from trainwiz.core.estimate.time import IMPLAUSIBLE_SHARE, share_of_peak, verdict_of
-from trainwiz.core.findings import Finding
+from trainwiz.core.findings import Finding, after
 from trainwiz.core.language import mark, tr
 from trainwiz.core.plan.advice_findings import advice_findings
 from trainwiz.core.plan.facts import Facts
@@ -108,7 +108,9 @@ def _total(facts: Facts, claims: Mapping[str, Any]) -> list[Finding]:
     if share > IMPLAUSIBLE_SHARE:
         mean = _mean_length(facts, pace[0])
         if mean:
-            message += tr(" It would take rows that average under {mean} tokens, and no padding.", mean=f"{mean:,}")
+            message += after(
+                tr("It would take rows that average under {mean} tokens, and no padding.", mean=f"{mean:,}")
+            )
     return [Finding("claim_time", "warning", "claims.total_time", message)]
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from trainwiz.core.estimate.host import LOW_MEMORY_BYTES
 from trainwiz.core.estimate.memory import estimate_evaluation
 from trainwiz.core.estimate.workload import Workload
-from trainwiz.core.findings import Finding, Remedy
+from trainwiz.core.findings import Finding, Remedy, after
 from trainwiz.core.language import tr, trn
 from trainwiz.core.plan.facts import Facts
 from trainwiz.core.plan.words import gib, listed, part_word
@@ -92,7 +92,7 @@ def _device(facts: Facts) -> list[Finding]:
     )
     remedies = _fixes(facts)
     if not remedies:
-        message += tr(" No change of the engine makes it fit: take a smaller model or shorter sequences.")
+        message += after(tr("No change of the engine makes it fit: take a smaller model or shorter sequences."))
     return [Finding("does_not_fit", "error", "memory", message, remedies)]
 
 
@@ -170,7 +170,7 @@ def _room(facts: Facts) -> list[Finding]:
         "{needed} of {share} are needed. What would use the rest: {fixes}.",
         needed=gib(facts.estimate.needed_bytes),
         share=gib(facts.share_bytes or 0),
-        fixes=tr("; or ").join(fix.words for fix in facts.room),
+        fixes=(tr("; or") + after("")).join(fix.words for fix in facts.room),
     )
     return [Finding("room", "note", "memory", message, tuple(fix.remedy(facts) for fix in facts.room))]
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from trainwiz.core.catalog.models import load_models
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.estimate.time import step_time
-from trainwiz.core.findings import Finding, Remedy
+from trainwiz.core.findings import Finding, Remedy, after
 from trainwiz.core.language import tr
 from trainwiz.core.plan.facts import Facts
 from trainwiz.core.plan.hardware_findings import can_compile
@@ -104,5 +104,5 @@ def _idle(facts: Facts) -> list[Finding]:
     )
     remedies = tuple(fix.remedy(facts) for fix in facts.room)
     if not facts.config.engine.compile and can_compile(facts):
-        message += tr(" torch.compile (engine.compile) launches fewer kernels.")
+        message += after(tr("torch.compile (engine.compile) launches fewer kernels."))
     return [Finding("idle", "note", "time", message, remedies)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from trainwiz.core.findings import after
 from trainwiz.core.language import mark, tr
 
 GIB = 2**30
@@ -56,7 +57,7 @@ def _in_unit(seconds: float) -> tuple[str, str]:
 
 def aside(text: str | None) -> str:
     """A reason in brackets behind a word; nothing for none."""
-    return tr(" ({reason})", reason=text) if text else ""
+    return after(tr("({reason})", reason=text)) if text else ""
 
 
 def listed(words: Iterable[str]) -> str:

@@ -11,7 +11,7 @@ from typing import Literal
 import platformdirs
 from trainwiz.core.config.keys import did_you_mean
 from trainwiz.core.errors import TrainwizError, UsageError, usage_error
-from trainwiz.core.findings import Finding
+from trainwiz.core.findings import Finding, after
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.language import tr
 from trainwiz.core.profile.profile import Profile, ProfileHardware
@@ -135,7 +135,7 @@ def find_profile_file(name: str) -> ProfileFile:
     if name not in files:
         near = difflib.get_close_matches(name.lower(), files, n=3, cutoff=0.5)
         message = tr("There is no profile {name}.", name=repr(name))
-        message += did_you_mean(near) if near else tr(" There are: {names}.", names=", ".join(files))
+        message += did_you_mean(near) if near else after(tr("There are: {names}.", names=", ".join(files)))
         raise usage_error("unknown_profile", name, message)
     path, origin = files[name]
     return _read_builtin(path) if origin == "builtin" else read_profile_file(path, origin)
