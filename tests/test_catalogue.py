@@ -16,14 +16,54 @@ from scripts.unmarked import unmarked_texts
 LANGUAGES = catalogue.LANGUAGES
 PROGRAMS = [path for path in catalogue.source_files() if path.suffix == ".py"]
 
-NOT_TRANSLATED: dict[str, str] = {}
+NOT_TRANSLATED: dict[str, str] = {
+    "core/estimate/trace/__main__.py": "help of a program that only trainwiz starts",
+    "core/estimate/trace/autocast.py": "names of torch's operations",
+    "core/training/__main__.py": "help of a program that only launch.sh starts",
+    "core/tracing/answer.py": "what is wrong in the answer of a process of ours; the reader of it has a sentence",
+}
 """Whole files whose texts nobody reads on a screen -> the reason."""
 
+LOG = "a line of train.log, which is English as torch's around it and is searched for causes by core.diagnose"
+LOG_LINES = (
+    ("core/supervise/by_hand.py", "state.json could not be written"),
+    ("core/supervise/keeper.py", "could not be written"),
+    ("core/supervise/keeper.py", "could not be added to the history"),
+    ("core/supervise/recorder.py", "could not be sampled"),
+    ("core/supervise/spawn.py", "resumes from"),
+    ("core/supervise/spawn.py", "starts from the beginning"),
+    ("core/training/failure.py", "cannot write the failure file"),
+    ("core/training/final_model.py", "model saved in"),
+    ("core/training/generation.py", "BLEU of"),
+    ("core/training/reporters.py", "reports no more"),
+    ("core/training/reporters.py", "its server cannot be used"),
+    ("core/training/session.py", "it can be resumed"),
+    ("core/training/session.py", "at step"),
+    ("core/training/tokenizer_training.py", "made from the training rows"),
+    ("core/training/trace.py", "written in"),
+    ("core/training/trainer.py", "saved in"),
+    ("core/training/weights.py", "start from scratch"),
+)
 ENGLISH_TEXTS: dict[tuple[str, str], str] = {
     ("core/config/build.py", "Value error, "): "taken off pydantic's message",
     ("core/data/text_store.py", "text"): "an IndexError of ours, which people do not meet",
     ("core/estimate/config_keys.py", "is too large"): "caught where the config is read, which has a sentence",
     ("core/hardware/doctor_gpu.py", "docker run"): "a command",
+    ("core/diagnose.py", "address already in use"): "a pattern of the log",
+    ("core/diagnose.py", "no such file"): "a pattern of the log",
+    ("core/estimate/trace/build.py", "does not support"): "a pattern of transformers' messages",
+    ("core/estimate/trace/build.py", "Unrecognized configuration"): "a pattern of transformers' messages",
+    (
+        "core/estimate/trace/emulation.py",
+        "does not support",
+    ): "stands for transformers' message, which build.py matches",
+    ("core/export/solved.py", "is not solved yet"): "a mistake of the caller, which people do not meet",
+    ("core/language.py", "The texts in"): "said where there is no catalogue to translate it",
+    ("core/telemetry/event_proto.py", "a field ends"): "caught where the file is read, which has a sentence",
+    ("core/telemetry/log.py", "died with"): "a pattern of the log",
+    ("core/telemetry/log.py", "Traceback"): "a pattern of the log",
+    ("core/training/probe_trainer.py", "out of memory"): "a pattern of torch's messages",
+    **dict.fromkeys(LOG_LINES, LOG),
 }
 """(file, a part of the text) -> why this one stays English."""
 

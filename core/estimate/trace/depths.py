@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from trainwiz.core.language import tr
+
 COUNTS = {
     "encoder": ("encoder_layers", "num_encoder_layers", "num_layers"),
     "decoder": ("decoder_layers", "num_decoder_layers"),
