@@ -36,7 +36,7 @@ class FactsView(StepPart):
 
     def show(self, state: PlanState) -> None:
         self._state = state
-        self.refresh(layout=True)
+        self.redraw()
 
     def _content(self, width: int) -> Content:
         return Content() if self._state is None else self.facts(self._state, width)

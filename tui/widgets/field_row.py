@@ -20,6 +20,7 @@ from trainwiz.tui.cells import cells, cut, pad
 from trainwiz.tui.keys import bindings
 from trainwiz.tui.screens.plan_fields import FieldSpec
 from trainwiz.tui.theme import Marks
+from trainwiz.tui.widgets.repaint import Kept
 
 LONGEST_INPUT = 4096
 ORIGINS = {
@@ -119,7 +120,7 @@ class FieldInput(Input):
         self.post_message(self.Left(keep=True))
 
 
-class FieldRow(Widget, can_focus=True):
+class FieldRow(Kept, Widget, can_focus=True):
     """Shows a FieldView; posts what the user types. It holds no value of its own."""
 
     class Typed(Message):

@@ -11,12 +11,13 @@ from trainwiz.core.language import tr, trn
 from trainwiz.core.plain import plain_text
 from trainwiz.tui.cells import cells, cut
 from trainwiz.tui.theme import Marks
+from trainwiz.tui.widgets.repaint import Kept
 
 if TYPE_CHECKING:
     from trainwiz.tui.screens.plan_state import PlanState
 
 
-class HeadLine(Widget):
+class HeadLine(Kept, Widget):
     """One line."""
 
     DEFAULT_CSS = """

@@ -48,7 +48,7 @@ class RateCurve(StepPart):
         words = rate_words(plan, schedule) if plan is not None else ""
         if (schedule, words, state.slow) != (self._schedule, self._words, self._old):
             self._schedule, self._words, self._old = schedule, words, state.slow
-            self.refresh(layout=True)
+            self.redraw()
 
     def _lines(self, width: int) -> list[Content]:
         folded = any(self.screen.has_class(name) for name in ("-low", "-short", "-slim"))

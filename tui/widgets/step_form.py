@@ -17,6 +17,7 @@ from trainwiz.tui.screens.plan_views import field_view
 from trainwiz.tui.theme import Marks
 from trainwiz.tui.widgets.action_button import ActionButton
 from trainwiz.tui.widgets.field_row import FieldRow
+from trainwiz.tui.widgets.repaint import Kept
 from trainwiz.tui.widgets.step_parts import (
     FIELD_ACTIONS,
     FIELD_PARTS,
@@ -27,7 +28,7 @@ from trainwiz.tui.widgets.step_parts import (
 )
 
 
-class MoreRow(Widget, can_focus=True):
+class MoreRow(Kept, Widget, can_focus=True):
     """Opens and closes the rarely changed fields."""
 
     DEFAULT_CSS = """
@@ -61,7 +62,7 @@ class MoreRow(Widget, can_focus=True):
         self.post_message(self.Toggled())
 
 
-class GroupTitle(Static):
+class GroupTitle(Kept, Static):
     """The heading of a group of fields; it goes when none of them is shown."""
 
     def __init__(self, text: str, *, is_first: bool) -> None:

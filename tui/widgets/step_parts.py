@@ -65,6 +65,12 @@ class StepPart(Widget):
     def show(self, state: PlanState) -> None:
         """Draw a state; called for every change while the step is on the screen. Must be quick."""
 
+    def redraw(self) -> None:
+        """Draw anew, for a part that draws itself. The screen is laid out only where the height changes: that costs most."""
+        width, size = self.content_size.width, self.app.size
+        is_as_high = width > 0 and self.get_content_height(size, size, width) == self.content_size.height
+        self.refresh(layout=not is_as_high)
+
     def visit(self, shown: bool) -> None:
         """The step came onto the screen or left it: what polls begins and ends here."""
 
