@@ -57,10 +57,11 @@ def is_machine_changed(request: PlanRequest, spec: FieldSpec) -> bool:
 
 def with_machine(request: PlanRequest, spec: FieldSpec, values: Mapping[str, Any]) -> PlanRequest:
     """The request with the values of one of these fields. Another card keeps count and RAM; this machine keeps nothing."""
+    keys = spec.keys if spec.id != "machine" else OF_ONE_CARD if values else tuple(ATTRIBUTES)
+    attributes: dict[str, Any] = {ATTRIBUTES[key]: values.get(key) for key in keys}
+    changed = replace(request, **attributes)
     if spec.id != "machine":
-        return replace(request, **{ATTRIBUTES[key]: values.get(key) for key in spec.keys})
-    keys = OF_ONE_CARD if values else ATTRIBUTES
-    changed = replace(request, **{ATTRIBUTES[key]: values.get(key) for key in keys})
+        return changed
     if not values or GPUS not in changed.overrides:
         return changed
     # The GPUs that were chosen are of this machine.

@@ -6,33 +6,42 @@ from pathlib import Path
 
 from trainwiz.core.catalog.gpu import GpuSpec
 from trainwiz.core.catalog.gpus import load_gpus
+from trainwiz.core.catalog.model import ModelSpec
+from trainwiz.core.catalog.model_facts import read_model_facts
 from trainwiz.core.catalog.models import load_models
 from trainwiz.core.data.formats import format_of
 from trainwiz.core.data.samples import SAMPLES
 from trainwiz.core.estimate.families import read_architecture
+from trainwiz.core.language import tr
 from trainwiz.core.profile.store import list_profiles
+from trainwiz.tui.cells import pad
 from trainwiz.tui.figures import number, short_count, size
 from trainwiz.tui.screens.plan_state import Offer
 
 MOST_FILES = 100
+SIZE_WIDTH = 6
 
 
 def profile_offers() -> tuple[Offer, ...]:
     """All profiles, with the card that each is made for."""
     return tuple(
-        Offer(profile.name, note=f"{profile.hardware.gpu or 'any machine'}: {profile.description}")
+        Offer(profile.name, note=f"{profile.hardware.gpu or tr('any machine')}: {tr(profile.description)}")
         for profile in list_profiles()
     )
 
 
 def model_offers() -> tuple[Offer, ...]:
-    """The catalogue, with task and size."""
-    offers = []
-    for name, model in load_models().items():
-        architecture, _ = read_architecture(model.architecture)
-        parameters = short_count(architecture.parameters) if architecture is not None else "size unknown"
-        offers.append(Offer(name, note=f"{parameters:>6}  {model.task}"))
-    return tuple(offers)
+    """The catalogue, with size, task, and whether the weights are here; the description makes families findable."""
+    return tuple(Offer(name, note=_model_words(model)) for name, model in load_models().items())
+
+
+def _model_words(model: ModelSpec) -> str:
+    architecture, _ = read_architecture(model.architecture)
+    parameters = short_count(architecture.parameters) if architecture is not None else tr("unknown")
+    is_here = model.hub_id is not None and read_model_facts(model).weights_bytes is not None
+    here = tr("weights here") if is_here else ""
+    about = tr(model.description)
+    return "  ".join(part for part in (pad(parameters, SIZE_WIDTH, right=True), model.task, here, about) if part)
 
 
 def card_offers() -> tuple[Offer, ...]:
@@ -51,7 +60,7 @@ def _card_words(spec: GpuSpec) -> str:
 
 def data_offers(folder: Path) -> tuple[Offer, ...]:
     """The samples, then the files of `folder` that can be read as rows."""
-    samples = [Offer(name, note="ships with trainwiz") for name in SAMPLES]
+    samples = [Offer(name, note=tr("ships with trainwiz")) for name in SAMPLES]
     files = []
     try:
         for path in sorted(folder.iterdir()):
