@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from itertools import pairwise
 
+from trainwiz.core.language import tr
+
 LARGE = 1e4
 LARGE_UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 """From LARGE on."""
@@ -136,7 +138,7 @@ def value_label(value: float) -> str:
     if value != value:
         return "NaN"
     if math.isinf(value):
-        return "infinite" if value > 0 else "−infinite"
+        return tr("infinite") if value > 0 else tr("−infinite")
     size = abs(value)
     if size >= LARGE:
         for unit_size, unit in LARGE_UNITS:

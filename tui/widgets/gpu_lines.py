@@ -155,11 +155,11 @@ def card_cells(gpus: Sequence[GpuReading], width: int, height: int, marks: Marks
 def _cell(gpu: GpuReading, marks: Marks) -> Content:
     number = (f"{gpu.index}:", "$muted")
     if gpu.problem:
-        return Content.assemble(number, (f" {marks.tight} lost", "$warning"))
+        return Content.assemble(number, (f" {marks.tight} {tr('lost')}", "$warning"))
     busy = "?" if gpu.utilization_percent is None else f"{gpu.utilization_percent:.0f}%"
     slowed = limited_by_heat(gpu.throttle_reasons)
-    mark = (marks.tight, "$warning") if slowed else (" ", "")
-    return Content.assemble(number, f"{busy:>4}{gib(gpu.memory_used_bytes):>5}", mark)
+    sign = (marks.tight, "$warning") if slowed else (" ", "")
+    return Content.assemble(number, f"{busy:>4}{gib(gpu.memory_used_bytes):>5}", sign)
 
 
 def processes_lines(gpu: GpuReading, marks: Marks) -> list[Content]:
