@@ -68,6 +68,18 @@ def glance_at(config: RunConfig, folder: Path | None = None) -> Glance | None:
     return Glance(path, len(found.files), reader.columns, rows, text, target, has_target(source, config.task))
 
 
+def stamp_of(config: RunConfig, folder: Path | None = None) -> str:
+    """What changes when somebody writes to a source: size and time of its file, or of its folder."""
+    stamps = []
+    for _, source in (*all_sources(config)[0], *all_sources(config)[1]):
+        try:
+            state = ((folder or Path.cwd()) / Path(source.name).expanduser()).stat()
+            stamps.append(f"{state.st_size} {state.st_mtime_ns}")
+        except (OSError, RuntimeError, ValueError):
+            stamps.append("not here")
+    return ", ".join(stamps)
+
+
 def _first_rows(reader: Reader) -> tuple[tuple[str | None, ...], ...]:
     """As many rows as can be read: a broken one ends them."""
     for count in (GLANCE_ROWS, 4, 2, 1):

@@ -12,7 +12,7 @@ import trainwiz.core.plan.gather as edge
 from trainwiz.core.catalog.model import ModelSpec
 from trainwiz.core.catalog.model_facts import ModelFacts, read_model_facts
 from trainwiz.core.config import RunConfig
-from trainwiz.core.data.glance import Glance, glance_at
+from trainwiz.core.data.glance import Glance, glance_at, stamp_of
 from trainwiz.core.errors import TrainwizError
 from trainwiz.core.findings import Finding
 from trainwiz.core.hardware.host import free_disk
@@ -111,7 +111,7 @@ class PlanReader:
 
     def _glance(self, config: RunConfig) -> Glance | None:
         """The first rows of the data, looked at once."""
-        key = f"{config.task} {config.data.sources[0].model_dump_json() if config.data.sources else ''}"
+        key = f"{config.task} {config.data.sources[0].model_dump_json()} {stamp_of(config)}"
         if key not in self._glances:
             self._glances[key] = glance_at(config)
         return self._glances[key]
@@ -243,5 +243,5 @@ def planned_files(plan: Plan, folder: Path) -> Mapping[str, str]:
 
 
 def _data_key(config: RunConfig) -> str:
-    """What decides the summary of the data."""
-    return f"{config.task} {config.batch.sequence_length} {config.data.model_dump_json()}"
+    """What decides the summary of the data: what is asked for, and the file as it is now."""
+    return f"{config.task} {config.batch.sequence_length} {config.data.model_dump_json()} {stamp_of(config)}"

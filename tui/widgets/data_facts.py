@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from textual.app import RenderResult
 from textual.content import Content
 from textual.geometry import Size
+from trainwiz.core.data.joining import joins_texts
 from trainwiz.core.language import tr, trn
 from trainwiz.core.plain import plain_text
 from trainwiz.tui.figures import count, size
@@ -55,7 +56,8 @@ def fact_lines(state: PlanState, width: int, marks: Marks) -> Iterator[Content]:
     data = reading.data
     if data is not None:
         files = reading.glance.files if reading.glance is not None else 1
-        for sentence in (rows_words(data), place_words(data, files)):
+        joined = state.plan is not None and joins_texts(state.plan.config)
+        for sentence in (rows_words(data, joined=joined), place_words(data, files)):
             yield from _wrapped(sentence, width, "$muted")
     elif reading.waits_for or state.updating:
         yield from _wrapped(f"{tr('The rows are being read')} {marks.ellipsis}", width, "$muted")
@@ -64,9 +66,9 @@ def fact_lines(state: PlanState, width: int, marks: Marks) -> Iterator[Content]:
     yield from _finding_lines(findings_of(state), width, marks)
 
 
-def rows_words(data: DataSummary) -> str:
-    """How many rows there are to learn from, and whether that was counted."""
-    if data.texts and data.rows != data.texts - data.held_out_texts:
+def rows_words(data: DataSummary, *, joined: bool) -> str:
+    """How many rows there are to learn from, and whether that was counted; sequences where texts are joined."""
+    if joined:
         return tr(
             "{rows} sequences to learn from, joined of {texts} texts; {held} held out.",
             rows=count(data.rows), texts=count(data.texts), held=count(data.validation_rows),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 EIGHTHS = " ▁▂▃▄▅▆▇█"
 
@@ -32,9 +34,9 @@ def count_bars(ordered: Sequence[int], limit: int, columns: int) -> Bars:
     # The limit stays on the picture, with a little room behind it, but never makes dust of the rows before it.
     top = max(usual, min(limit * 1.1, usual * 3), columns / 4, 1)
     span = top / columns
-    counts = [0] * columns
-    for length in ordered:
-        counts[min(columns - 1, int(length / span))] += 1
+    # The rows below the right edge of each column but the last, which has no edge.
+    below = [0, *(bisect_left(ordered, span * (place + 1)) for place in range(columns - 1)), len(ordered)]
+    counts = [high - low for low, high in pairwise(below)]
     return Bars(tuple(counts), span, min(columns - 1, int(limit / span)), ordered[-1] > top)
 
 

@@ -1,0 +1,147 @@
+"""The data step over real files: rows that cannot be used yet, files that break, vanish, or are mended while it is open."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from trainwiz.core.plan.request import PlanRequest
+from trainwiz.tui.screens.plan_data_choice import browse_data, found_column
+from trainwiz.tui.screens.plan_field_table import FIELD_BY_ID
+from trainwiz.tui.screens.plan_fields import parse_field, shown_value
+from trainwiz.tui.screens.plan_reader import PlanReader
+from trainwiz.tui.screens.plan_state import PlanState, with_values
+from trainwiz.tui.screens.plan_views import field_view
+from trainwiz.tui.theme import UNICODE_MARKS
+from trainwiz.tui.widgets.data_facts import fact_lines, findings_of
+
+from tests.tui.wizard_parts import MACHINE
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    return tmp_path
+
+
+def rows(path: Path, *values: object) -> str:
+    path.write_text("\n".join(json.dumps(value) for value in values))
+    return path.name
+
+
+def asked(name: str, **values: object) -> PlanRequest:
+    return PlanRequest(
+        overrides={"data.sources.0.name": name, **{key.replace("__", "."): value for key, value in values.items()}}
+    )
+
+
+def state_of(reader: PlanReader, request: PlanRequest) -> PlanState:
+    *_, reading = reader.read(request, lambda: False)
+    return PlanState(request, reading=reading, updating=False)
+
+
+def said(state: PlanState) -> str:
+    return " ".join(line.plain.strip() for line in fact_lines(state, 400, UNICODE_MARKS))
+
+
+PAIRS = [{"prompt": "a", "response": ""}, {"prompt": "b", "response": "c"}, {"prompt": "d", "response": "e"}]
+
+
+def test_the_columns_can_be_chosen_where_nobody_knows_them(here: Path):
+    name = rows(here / "a.jsonl", *({"first": "MKV", "second": "MSS"} for _ in range(9)))
+    reader = PlanReader(MACHINE)
+    state = state_of(reader, asked(name))
+    assert state.reading.data is None and state.reading.glance is not None
+    assert [column.name for column in state.reading.glance.columns] == ["first", "second"]
+    assert field_view(state, FIELD_BY_ID["column"], UNICODE_MARKS).value == "not found"
+    chosen = with_values(state.request, FIELD_BY_ID["column"], {"data.sources.0.text_column": "second"})
+    mended = state_of(reader, chosen)
+    assert mended.reading.data is not None and mended.reading.glance is not None
+    assert mended.reading.glance.text == 1
+
+
+def test_the_column_that_was_found_is_named(here: Path):
+    name = rows(here / "a.jsonl", {"note": "x", "sequence": "MKV"})
+    state = state_of(PlanReader(MACHINE), asked(name))
+    assert field_view(state, FIELD_BY_ID["column"], UNICODE_MARKS).value == "sequence"
+    assert found_column(state, FIELD_BY_ID["target_column"]) == "", "the letters of a protein have no target"
+
+
+def test_rows_with_an_empty_target_are_counted_and_named_by_their_line(here: Path):
+    name = rows(here / "a.jsonl", *PAIRS)
+    state = state_of(PlanReader(MACHINE), asked(name, model__name="t5-chat-tiny", task="seq2seq"))
+    text = said(state)
+    assert "1 empty row of a.jsonl is left out" in text and "a.jsonl, line 1" in text
+    assert "to learn from, counted" in text
+    assert state.reading.glance is not None and state.reading.glance.rows[0] == ("a", "")
+
+
+def test_a_broken_line_is_named_and_mending_it_is_seen(here: Path):
+    path = here / "a.jsonl"
+    path.write_text('{"text": "MKV"}\n{broken\n')
+    reader = PlanReader(MACHINE)
+    broken = state_of(reader, asked("a.jsonl"))
+    problem = field_view(broken, FIELD_BY_ID["data"], UNICODE_MARKS).invalid
+    assert "a.jsonl, line 2 is not a JSON object" in problem
+    assert findings_of(broken) == (), "the field says it already"
+    assert "No rows could be read." in said(broken)
+    path.write_text('{"text": "MKV"}\n{"text": "MSSQ"}\n')
+    mended = state_of(reader, asked("a.jsonl"))
+    assert mended.reading.data is not None and mended.reading.data.texts == 2
+
+
+def test_a_file_that_vanishes_is_a_sentence(here: Path):
+    name = rows(here / "a.jsonl", {"text": "MKV"})
+    reader = PlanReader(MACHINE)
+    assert state_of(reader, asked(name)).reading.data is not None
+    (here / name).unlink()
+    gone = state_of(reader, asked(name))
+    assert "no data at 'a.jsonl'" in field_view(gone, FIELD_BY_ID["data"], UNICODE_MARKS).invalid
+    assert gone.reading.glance is None and gone.plan is not None
+
+
+def test_a_hub_that_cannot_be_asked_is_a_sentence(here: Path):
+    state = state_of(PlanReader(MACHINE), asked("nobody/nothing"))
+    assert "nobody/nothing" in field_view(state, FIELD_BY_ID["data"], UNICODE_MARKS).invalid
+    assert FIELD_BY_ID["split"].applies(state.plan)
+    assert not FIELD_BY_ID["split"].applies(state_of(PlanReader(MACHINE), asked("sample-proteins")).plan)
+
+
+def test_held_out_data_of_its_own_is_one_source(here: Path):
+    spec = FIELD_BY_ID["validation_data"]
+    train, held = rows(here / "a.jsonl", *[{"text": "MKV"}] * 9), rows(here / "b.jsonl", *[{"text": "MSS"}] * 4)
+    values = parse_field(spec, held, None)
+    assert values == {"data.validation_sources": [{"name": "b.jsonl"}]}
+    state = state_of(PlanReader(MACHINE), with_values(asked(train), spec, values))
+    assert state.plan is not None and shown_value(spec, state.plan.config) == "b.jsonl"
+    assert "9 rows to learn from, counted; 4 held out." in said(state)
+
+
+def test_the_picker_opens_beside_the_present_file(here: Path):
+    (here / "sub").mkdir()
+    rows(here / "sub" / "a.jsonl", {"text": "MKV"})
+    state = state_of(PlanReader(MACHINE), asked("sub/a.jsonl"))
+    picker = browse_data(state, FIELD_BY_ID["data"])
+    assert (picker._folder, picker._started_at) == (here / "sub", "a.jsonl")
+    sample = browse_data(state_of(PlanReader(MACHINE), asked("sample-proteins")), FIELD_BY_ID["data"])
+    assert sample._folder == here
+
+
+def test_several_files_are_counted(here: Path):
+    (here / "parts").mkdir()
+    for number in range(3):
+        rows(here / "parts" / f"{number}.jsonl", {"text": "MKV"})
+    assert " in 3 files." in said(state_of(PlanReader(MACHINE), asked("parts")))
+
+
+def test_real_proteins(here: Path, shared_data: Path):
+    state = state_of(PlanReader(MACHINE), asked(str(shared_data / "uniref90_10k.parquet")))
+    assert "9,900 rows to learn from, counted; 100 held out." in said(state)
+    assert state.reading.glance is not None
+    assert [(column.name, column.is_text) for column in state.reading.glance.columns] == [
+        ("id", True),
+        ("sequence", True),
+    ]
