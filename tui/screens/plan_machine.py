@@ -264,7 +264,7 @@ def gpus_words(state: PlanState) -> str:
 
 def _all_words(visible: Sequence[Gpu]) -> str:
     if len(visible) == 1:
-        return tr("GPU {names}", names=_short(visible[0]))
+        return trn("GPU {names}", "GPUs {names}", 1, names=_short(visible[0]))
     return tr("all {n}", n=len(visible)) if visible else tr("none")
 
 
