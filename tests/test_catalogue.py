@@ -45,7 +45,7 @@ LOG_LINES = (
     ("core/training/weights.py", "start from scratch"),
 )
 ENGLISH_TEXTS: dict[tuple[str, str], str] = {
-    ("core/config/build.py", "Value error, "): "taken off pydantic's message",
+    ("core/config/refused.py", "Value error, "): "taken off pydantic's message",
     ("core/data/text_store.py", "text"): "an IndexError of ours, which people do not meet",
     ("core/estimate/config_keys.py", "is too large"): "caught where the config is read, which has a sentence",
     ("core/hardware/doctor_gpu.py", "docker run"): "a command",

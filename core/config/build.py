@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import yaml
 from pydantic import ValidationError
 from trainwiz.core.config.conflicts import yielding_values
-from trainwiz.core.config.keys import (
-    did_you_mean,
-    field_at,
-    is_settable,
-    is_text_list,
-    is_variable,
-    literals,
-    nearest_keys,
-)
+from trainwiz.core.config.keys import is_settable, is_text_list, is_variable
+from trainwiz.core.config.refused import expectation, field_path, unknown_key_message
 from trainwiz.core.config.run import Origin, OriginKind, RunConfig, set_path
 from trainwiz.core.config.yaml_text import load_yaml
 from trainwiz.core.errors import UsageError
 from trainwiz.core.findings import Finding
-from trainwiz.core.language import mark, tr
+from trainwiz.core.language import tr
 
 if TYPE_CHECKING:
     from trainwiz.core.profile.profile import Profile
@@ -118,19 +110,12 @@ def _errors(base: RunConfig, values: Mapping[str, Any], origin: OriginKind) -> d
         RunConfig.model_validate(document)
     except ValidationError as error:
         for detail in error.errors(include_url=False):
-            path = _field_path(detail)
+            path = field_path(detail)
             owners = [key for key in values if path == key or path.startswith(f"{key}.")]
             said = found.setdefault(max(owners, key=len), []) if owners else []
             if path not in [other["path"] for other in said]:
                 said.append({**detail, "path": path})
     return found
-
-
-def _field_path(detail: Mapping[str, Any]) -> str:
-    """The key path of an error; pydantic appends the branch of a union ("text_column.str"), one error for each."""
-    path = ".".join(str(part) for part in detail["loc"])
-    parent = path.rpartition(".")[0]
-    return parent if detail["type"] != "extra_forbidden" and field_at(path) is None and field_at(parent) else path
 
 
 def _first_reading(key: str, value: Any) -> Any:
@@ -169,11 +154,6 @@ def _known(key: str, findings: list[Finding]) -> bool:
     return False
 
 
-def unknown_key_message(key: str) -> str:
-    """One sentence for a key that cannot be set, with the nearest ones."""
-    return tr("{key} is not a setting.", key=repr(key)) + did_you_mean(nearest_keys(key))
-
-
 def _bad_value(key: str, value: Any, error: Mapping[str, Any], where: str) -> Finding:
     path = str(error.get("path", key))
     place = f"{where}: " if where != key else ""
@@ -183,56 +163,9 @@ def _bad_value(key: str, value: Any, error: Mapping[str, Any], where: str) -> Fi
         return Finding("unknown_key", "error", where, f"{place}{unknown_key_message(path)}")
     if is_variable(path) and error["type"] == "value_error":
         # Its value may be a secret.
-        return Finding("bad_value", "error", where, f"{place}{path}: {_expectation(path, value, error)}")
+        return Finding("bad_value", "error", where, f"{place}{path}: {expectation(path, value, error)}")
     shown = repr(value) if len(repr(value)) <= 60 else f"{repr(value)[:57]}..."
     message = tr(
-        "{path} cannot be {value}: {expectation}", path=path, value=shown, expectation=_expectation(path, value, error)
+        "{path} cannot be {value}: {expectation}", path=path, value=shown, expectation=expectation(path, value, error)
     )
     return Finding("bad_value", "error", where, f"{place}{message}")
-
-
-BOUNDS = {
-    "greater_than_equal": mark("it must be {ge} or more."),
-    "greater_than": mark("it must be above {gt}."),
-    "less_than_equal": mark("it must be {le} or less."),
-    "less_than": mark("it must be below {lt}."),
-    "finite_number": mark("it must be a finite number."),
-    "string_too_long": mark("it has more than {max_length} characters."),
-    "string_too_short": mark("it is empty."),
-    "too_short": mark("it needs at least {min_length} entry."),
-    "too_long": mark("it has more than {max_length} entries."),
-    "no_place": mark("there is no such entry to change."),
-}
-"""What pydantic's errors mean, by their type, with the names of its bounds."""
-WANTS = {
-    "int": mark("it must be a whole number."),
-    "float": mark("it must be a number."),
-    "bool": mark("it must be true or false."),
-    "string": mark("it must be text."),
-    "list": mark("it must be a list."),
-    "dict": mark("it must be a mapping."),
-    "mapping": mark("it must be a mapping."),
-    "model": mark("it must be a mapping."),
-    "none": mark("it must be empty."),
-}
-"""Likewise by the beginning of the type: int_type, int_parsing, int_from_float."""
-
-
-def _expectation(key: str, value: Any, error: Mapping[str, Any]) -> str:
-    """What the field wants, in words, with its full stop."""
-    kind, context = str(error["type"]), error.get("ctx") or {}
-    choices = literals(key)
-    if choices:
-        near = difflib.get_close_matches(str(value), choices, n=1, cutoff=0.5)
-        listed = ", ".join(choices)
-        if near:
-            return tr("it takes {choices}. Did you mean {near}?", choices=listed, near=near[0])
-        return tr("it takes {choices}.", choices=listed)
-    if kind in BOUNDS:
-        return tr(BOUNDS[kind], **context) if context else tr(BOUNDS[kind])
-    for start, sentence in WANTS.items():
-        if kind.startswith(start):
-            return tr(sentence)
-    detail = str(error["msg"]).removeprefix("Value error, ").rstrip(".")
-    # What a validator of ours says is translated; of pydantic's own words the rest are not.
-    return tr("{sentence}.", sentence=detail)

@@ -14,6 +14,7 @@ from typing import Any
 import pydantic
 import yaml
 from trainwiz.core.config import RunConfig
+from trainwiz.core.config.refused import problems_of
 from trainwiz.core.config.yaml_text import load_yaml
 from trainwiz.core.diagnose import clean
 from trainwiz.core.errors import CannotRunError, UsageError, os_reason, usage_error
@@ -105,14 +106,10 @@ def read_run_config(folder: RunFolder) -> RunConfig:
         raise usage_error("broken_run_yaml", str(path), message) from None
     except pydantic.ValidationError as error:
         findings = [
-            Finding("broken_run_yaml", "error", _key(item["loc"]), f"{path}, {_key(item['loc'])}: {item['msg']}.")
-            for item in error.errors()
+            Finding("broken_run_yaml", "error", key or str(path), tr("{path}, {problem}", path=path, problem=sentence))
+            for key, sentence in problems_of(error)
         ]
         raise UsageError(findings) from None
-
-
-def _key(location: tuple[int | str, ...]) -> str:
-    return ".".join(map(str, location)) or tr("the document")
 
 
 def start_keeper(folder: RunFolder, order: StartOrder) -> dict[str, Any]:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from trainwiz.core.config.build import check_values, unknown_key_message
+from trainwiz.core.config.build import check_values
 from trainwiz.core.config.keys import NOT_IN_PROFILES, did_you_mean, flatten, is_settable
+from trainwiz.core.config.refused import unknown_key_message
 from trainwiz.core.config.run import RunConfig
 from trainwiz.core.config.yaml_text import YamlDocument, read_yaml
 from trainwiz.core.errors import UsageError

@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 from trainwiz.core.config import RunConfig
+from trainwiz.core.config.refused import problems_of
 from trainwiz.core.config.yaml_text import load_yaml
 from trainwiz.core.errors import os_reason, usage_error
 from trainwiz.core.export.training_arguments import training_arguments
@@ -136,6 +137,6 @@ def read_config(folder: RunFolder) -> RunConfig:
     except yaml.YAMLError as error:
         message = tr("{path} is not valid YAML: {reason}.", path=folder.run_yaml, reason=" ".join(str(error).split()))
     except ValidationError as error:
-        wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+        wrong = "; ".join(sentence.rstrip(".。") for _, sentence in problems_of(error))
         message = tr("{path} is not a run configuration: {reason}.", path=folder.run_yaml, reason=wrong)
     raise usage_error("bad_run", str(folder.run_yaml), message)
