@@ -13,6 +13,7 @@ from trainwiz.core.profile import user_folder
 from trainwiz.tui.screens.plan_command import command_line
 from trainwiz.tui.screens.plan_field_table import FIELDS
 from trainwiz.tui.screens.plan_fields import DATA, HARDWARE, MODEL, TRAINING, parse_field, shown_value
+from trainwiz.tui.screens.plan_saving import SaveDialog
 from trainwiz.tui.widgets.chooser import Chooser
 from trainwiz.tui.widgets.field_row import FieldRow
 from trainwiz.tui.widgets.plan_panel import panel_content
@@ -24,7 +25,12 @@ WIDE = (120, 40)
 OF_TEXT = {"peft", "tokenizer", "target_column", "generate", "label_smoothing"}
 OF_ADAPTERS = {"lora_rank", "lora_targets", "lora_alpha", "lora_dropout", "merge"}
 OF_TARGETS = {"target_length", "source_language", "target_language"}
-OF_GENERATION = {"beams", "generation_length", "generation_rows", "generate_at"}
+OF_GENERATION = {"beams", "generation_length", "generation_rows", "generate_at", "bleu_tokenizer"}
+OF_PROTEINS = {"mask_probability"}
+OF_CUDA = {"tf32", "empty_cache"}
+OF_OTHERS = {"concatenate", "gpus", "split", "subset", "process_timeout", "dev_steps"}
+OF_OTHER_MACHINES = {"gpu", "num_gpus", "ram", "gpu_memory", "tflops", "capability"}
+"""Shown by what the request says of a machine, and tested with the hardware step."""
 
 
 def rows_on(app) -> set[str]:
@@ -50,13 +56,16 @@ def test_every_field_sets_a_key_that_exists(spec):
 
 
 def test_fields_follow_the_task_and_the_adapters():
-    special = OF_TEXT | OF_ADAPTERS | OF_TARGETS | OF_GENERATION | {"concatenate", "gpus", "split", "subset"}
+    special = OF_TEXT | OF_ADAPTERS | OF_TARGETS | OF_GENERATION | OF_PROTEINS | OF_CUDA | OF_OTHERS
     always = {spec.id for spec in FIELDS if spec.when is None}
-    assert always | special == {spec.id for spec in FIELDS}
-    assert applying(None) == applying(plan_for()) == always
-    assert applying(plan_for(task="causal-lm")) == always | OF_TEXT | {"concatenate"}
+    assert (always | special) - OF_OTHER_MACHINES == {spec.id for spec in FIELDS} - OF_OTHER_MACHINES
+    always -= OF_OTHER_MACHINES
+    assert applying(None) - OF_OTHER_MACHINES == always
+    assert applying(plan_for()) - OF_OTHER_MACHINES == always | OF_PROTEINS
+    assert applying(plan_for(engine__device="cuda")) - OF_OTHER_MACHINES == always | OF_PROTEINS | OF_CUDA
+    assert applying(plan_for(task="causal-lm")) - OF_OTHER_MACHINES == always | OF_TEXT | {"concatenate"}
     seq2seq = plan_for(task="seq2seq", evaluation__generate=True)
-    assert applying(seq2seq) == always | OF_TEXT | OF_TARGETS | OF_GENERATION
+    assert applying(seq2seq) - OF_OTHER_MACHINES == always | OF_TEXT | OF_TARGETS | OF_GENERATION
     assert applying(plan_for(task="causal-lm", peft__method="lora")) >= OF_ADAPTERS
 
 
@@ -116,7 +125,16 @@ async def test_a_heading_without_fields_is_not_shown():
         await pilot.app.screen._toggle_more()
         await pilot.pause()
         titles = [title.content for title in app.screen.query("GroupTitle") if title.display]
-        assert titles == ["What you want", "How it is done", "How it is measured"]
+        assert titles == [
+            "What you want",
+            "How it is done",
+            "How it is measured",
+            "Optimizer and loss",
+            "Devices and processes",
+            "Loading",
+            "What is kept and reported",
+            "For the plan alone",
+        ]
 
 
 async def test_the_task_changes_what_the_later_steps_ask():
@@ -188,7 +206,7 @@ async def test_the_choices_become_a_profile_of_ones_own():
         await settled(pilot)
         app.screen.query_one("#button-save").focus()
         await go(pilot, "enter")
-        assert isinstance(app.screen, Chooser)
+        assert isinstance(app.screen, SaveDialog)
         await pilot.press(*"mine")
         await go(pilot, "enter")
         document = yaml.safe_load((user_folder() / "mine.yaml").read_text())
@@ -199,6 +217,6 @@ async def test_the_choices_become_a_profile_of_ones_own():
         await go(pilot, "enter")
         await pilot.press(*"mine")
         await go(pilot, "enter")
-        said = [notification.message for notification in app._notifications]
-        assert "mine is saved" in said[0] and "choose another name" in said[1]
+        assert "mine is saved" in next(notification.message for notification in app._notifications)
+        assert isinstance(app.screen, SaveDialog) and "choose another name" in shown(app)
         assert (user_folder() / "mine.yaml").read_bytes() == before

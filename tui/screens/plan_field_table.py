@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trainwiz.tui.screens.plan_field_architecture import ARCHITECTURE_FIELDS
 from trainwiz.tui.screens.plan_field_data import DATA_FIELDS
 from trainwiz.tui.screens.plan_field_hardware import HARDWARE_FIELDS
 from trainwiz.tui.screens.plan_field_model import MODEL_FIELDS
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 FIELDS: tuple[FieldSpec, ...] = (
     *HARDWARE_FIELDS,
     *MODEL_FIELDS,
+    *ARCHITECTURE_FIELDS,
     *DATA_FIELDS,
     *TRAINING_FIELDS,
     FieldSpec(

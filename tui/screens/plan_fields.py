@@ -142,7 +142,7 @@ def value_for(key: str, text: str) -> Any:
     if key in LISTS:
         return [part.strip() for part in text.split(",") if part.strip()]
     if key in MAPPINGS:
-        return _mapping(text)
+        return _mapping(key, text)
     if key in ROWS:
         return [{"name": text}]
     if text in {"on", "off", tr("on"), tr("off")}:
@@ -156,15 +156,26 @@ LISTS = frozenset({"engine.gpus", "peft.targets", "logging.report_to"})
 MAPPINGS = frozenset({"engine.environment", "model.architecture_overrides"})
 
 
-def _mapping(text: str) -> dict[str, str]:
-    """NAME=VALUE pairs with spaces between them, quoted as in a shell. Raises ValueError with a sentence."""
+def _mapping(key: str, text: str) -> dict[str, Any]:
+    """NAME=VALUE pairs with spaces between them, quoted as in a shell. Raises ValueError with a sentence.
+
+    A variable of the environment is a text; a key of an architecture is what YAML reads: a number, true, a list.
+    """
     try:
         pairs = [word.partition("=") for word in shlex.split(text)]
     except ValueError:
         raise ValueError(tr("A quotation mark is open; close it.")) from None
     if not all(name and sign for name, sign, _ in pairs):
         raise ValueError(tr("Type NAME=VALUE, with a space before the next one."))
-    return {name: value for name, _, value in pairs}
+    if key == "engine.environment":
+        return {name: value for name, _, value in pairs}
+    import yaml
+    from trainwiz.core.config.yaml_text import load_yaml
+
+    try:
+        return {name: load_yaml(value) for name, _, value in pairs}
+    except yaml.YAMLError:
+        raise ValueError(tr("A value cannot be read: write a number, true or false, or a text.")) from None
 
 
 def shown_key(spec: FieldSpec, config: RunConfig) -> str:
@@ -190,11 +201,13 @@ def parse_field(spec: FieldSpec, text: str, config: RunConfig | None) -> dict[st
     """
     text = text.strip()
     if len(text) > 4096:
-        raise ValueError("This is too long for a value.")
+        raise ValueError(tr("This is too long for a value."))
     if not text:
         return {}
     if is_of_the_machine(spec):
         return parse_machine(spec, text)
+    if spec.kind != "choice" and text.lower() in {"none", spec.empty, tr(spec.empty)} and _may_be_none(spec.keys[0]):
+        return {shown_key(spec, config) if config is not None else spec.keys[0]: None}
     if spec.kind == "number":
         return _parse_with_unit(spec, text, config)
     return {spec.keys[0]: value_for(spec.keys[0], text)}

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from trainwiz.core.errors import TrainwizError
+from trainwiz.core.language import tr
 from trainwiz.core.launch.prepare import prepare_run
 from trainwiz.core.launch.start import start_run
 from trainwiz.core.plan.request import PlanRequest
@@ -31,8 +32,8 @@ class Started:
             return self.problem
         path = self.folder.path
         if self.kind == "write":
-            return f"Written  {path}\nStart it with  {path}/launch.sh"
-        return f"Started  {path}\nWatch it with  trainwiz monitor {path}"
+            return tr("Written  {path}\nStart it with  {path}/launch.sh", path=path)
+        return tr("Started  {path}\nWatch it with  trainwiz monitor {path}", path=path)
 
 
 def start_plan(kind: StartKind, plan: Plan, request: PlanRequest) -> Started:

@@ -45,13 +45,13 @@ def value_words(key: str, value: Any) -> str:
 def difference_lines(differences: tuple[ConfigDifference, ...], width: int, marks: Marks, cursor: int) -> list[Content]:
     """One line for each: key, the profile's value, yours, who chose it. `cursor` -1: none has the cursor."""
     arrow = "→" if marks == UNICODE_MARKS else "->"
-    key_width = min(max(cells(one.key) for one in differences), WIDEST_KEY, max(12, width // 2))
+    key_width = min(max(cells(one.key) for one in differences), WIDEST_KEY, max(8, width // 2 - 3))
     lines = []
     for index, one in enumerate(differences):
         mine = one.chosen_by.origin == "you"
         origin = tr("you") if mine else tr("follows")
         values = f"{value_words(one.key, one.theirs)} {arrow} {value_words(one.key, one.yours)}"
-        room = max(8, width - key_width - 7 - cells(origin))
+        room = max(4, width - key_width - 7 - cells(origin))
         text = cut(plain_text(values, 2 * LONGEST_VALUE), room, marks.ellipsis)
         lines.append(
             Content.assemble(

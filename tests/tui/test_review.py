@@ -1,0 +1,251 @@
+"""The last step: buttons with their reasons, what is not the profile's, the files, saving as a profile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from textual.widgets import Input
+from trainwiz.core.hardware.probe import probe_machine
+from trainwiz.core.plan.request import PlanRequest
+from trainwiz.core.profile import store
+from trainwiz.tui.app import TrainwizApp
+from trainwiz.tui.screens.plan import PlanScreen
+from trainwiz.tui.screens.plan_command import command_line
+from trainwiz.tui.screens.plan_fields import TRAINING
+from trainwiz.tui.screens.plan_reader import PlanReader
+from trainwiz.tui.screens.plan_saving import SaveDialog, of_a_setup
+from trainwiz.tui.widgets.difference_list import DifferenceList, difference_lines, field_of
+from trainwiz.tui.widgets.file_list import FileList, FileText, file_content, first_shown
+
+from tests.tui.test_wizard import go, shown, to_field
+from tests.tui.wizard_parts import MISSING, FrozenReader, frozen_app, settled
+
+WIDE = (120, 40)
+
+
+def real_app(request: PlanRequest) -> TrainwizApp:
+    reader = PlanReader(probe_machine(Path.cwd()))
+    return TrainwizApp(lambda: PlanScreen(request, at_review=True, reader=reader), ascii_only=False)
+
+
+async def compared(pilot) -> DifferenceList:
+    """Wait until the plan and the comparison with the profile are there."""
+    await settled(pilot)
+    found = pilot.app.screen.query_one(DifferenceList)
+    for _ in range(400):
+        if found.display:
+            break
+        await pilot.pause(0.01)
+    await pilot.pause()
+    return found
+
+
+async def test_differences_are_those_of_the_resolved_run():
+    """A value that was typed as the profile has it is none; what follows from a choice is one."""
+    overrides = {"batch.micro_batch_size": 16, "training.max_steps": 120}
+    app = real_app(PlanRequest(profile="cpu-demo", overrides=overrides))
+    async with app.run_test(size=WIDE) as pilot:
+        found = await compared(pilot)
+        keys = [one.key for one in found._differences]
+        assert keys[0] == "batch.micro_batch_size" and "training.max_steps" not in keys
+        text = shown(app)
+        assert "What is not as in cpu-demo" in text
+        assert "32 → 16" in text and "● you" in text
+        follows = {one.key: one for one in found._differences if one.chosen_by.origin != "you"}
+        assert follows["batch.gradient_accumulation_steps"].theirs == 2
+        assert follows["batch.gradient_accumulation_steps"].yours == 4
+        assert "2 → 4" in text and "follows" in text
+
+
+async def test_what_differs_is_marked_in_the_files():
+    app = real_app(PlanRequest(profile="cpu-demo", overrides={"training.max_steps": 7}))
+    async with app.run_test(size=(120, 60)) as pilot:
+        await compared(pilot)
+        files = app.screen.query_one(FileList)
+        text, theirs = files.current
+        assert "max_steps: 7" in text and theirs is not None and "max_steps: 120" in theirs
+        screen = shown(app)
+        assert "-   max_steps: 120" in screen and "+   max_steps: 7" in screen
+        assert "lines differ" in screen
+        # Figures are not compared: they change with every trace.
+        plan_line = next(line for line in screen.splitlines() if "plan.json" in line)
+        assert "differ" not in plan_line
+
+
+async def test_without_a_change_nothing_is_compared_and_nothing_differs():
+    class Counting(FrozenReader):
+        asked_alone = 0
+
+        def profile_alone(self, request, folder):
+            self.asked_alone += 1
+            return super().profile_alone(request, folder)
+
+    reader = Counting()
+    app = frozen_app(reader, at_review=True)
+    async with app.run_test(size=WIDE) as pilot:
+        await settled(pilot)
+        assert "Nothing: every value is the profile's" in shown(app)
+        assert reader.asked_alone == 0
+
+
+async def test_space_on_a_difference_goes_to_its_field_and_r_gives_it_back():
+    app = frozen_app(at_review=True, request=PlanRequest(profile="2080super", overrides={"batch.micro_batch_size": 3}))
+    async with app.run_test(size=WIDE) as pilot:
+        found = await compared(pilot)
+        found.focus()
+        await go(pilot, "space")
+        assert app.screen.state.step == TRAINING and app.focused.spec.id == "micro_batch"
+        await go(pilot, "enter")
+        app.screen.query_one(DifferenceList).focus()
+        await go(pilot, "r")
+        assert app.screen.state.request.overrides == {}
+        assert not found.display
+
+
+async def test_a_profile_that_cannot_be_planned_is_a_sentence():
+    class Alone(FrozenReader):
+        def profile_alone(self, request, folder):
+            found = super().profile_alone(request, folder)
+            return type(found)(request, folder, problem="The file [b]x[/b] is gone.")
+
+    app = frozen_app(Alone(), at_review=True, request=PlanRequest(overrides={"training.seed": 1}))
+    async with app.run_test(size=WIDE) as pilot:
+        await settled(pilot)
+        await pilot.pause(0.1)
+        assert "The profile alone cannot be planned: The file" in shown(app)
+        assert "[b]x[/b] is gone." in shown(app)
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24), (60, 20)])
+async def test_why_a_start_is_not_possible_stands_on_the_button(size):
+    app = frozen_app(FrozenReader(findings=(MISSING,)), at_review=True)
+    async with app.run_test(size=size) as pilot:
+        await settled(pilot)
+        button = app.screen.query_one("#button-start")
+        words = " ".join(strip.text.strip() for strip in button.render_lines(button.size.region))
+        assert words == "[ Cannot start ] ✗ This machine has no RTX 2080 Super."
+        assert app.focused is button and "This machine has no RTX 2080 Super." in shown(app)
+        assert not app.screen.query_one("#button-detached").display
+        await go(pilot, "f5")
+        assert shown(app).count("This machine has no RTX 2080 Super.") <= 2, "the button and the finding"
+
+
+async def test_all_of_a_step_is_taken_back_by_one_key():
+    overrides = {"training.seed": 1, "engine.precision": "fp32", "model.name": "esm2-8m"}
+    app = frozen_app(request=PlanRequest(profile="2080super", overrides=overrides))
+    async with app.run_test(size=WIDE) as pilot:
+        await settled(pilot)
+        await to_field(pilot, "steps")
+        await go(pilot, "R")
+        assert app.screen.state.request == PlanRequest(profile="2080super", overrides={"model.name": "esm2-8m"})
+
+
+async def test_saving_asks_until_the_name_can_be_taken(monkeypatch, tmp_path):
+    monkeypatch.setattr(store, "user_folder", lambda: tmp_path)
+    monkeypatch.setattr("trainwiz.core.profile.save.user_folder", lambda: tmp_path)
+    (tmp_path / "taken.yaml").write_text("name: taken\nextends: cpu-demo\n")
+    request = PlanRequest(
+        profile="cpu-demo", overrides={"training.max_steps": 7, "mode.trace_steps": 2}, name="one-run"
+    )
+    app = frozen_app(at_review=True, request=request)
+    async with app.run_test(size=WIDE) as pilot:
+        await settled(pilot)
+        app.screen.query_one("#button-save").focus()
+        await go(pilot, "enter")
+        dialog = app.screen
+        assert isinstance(dialog, SaveDialog)
+        for name, words in (
+            ("", "Type a name."),
+            ("cpu-demo", "built-in profile"),
+            ("taken", "There is a profile"),
+            ("[b]", "cannot be"),
+        ):
+            dialog.query_one(Input).value = name
+            await pilot.press("enter")
+            await pilot.pause()
+            assert app.screen is dialog and words in " ".join(shown(app).split()), name
+        dialog.query_one(Input).value = "mine"
+        await go(pilot, "enter")
+        assert not isinstance(app.screen, SaveDialog)
+    saved = (tmp_path / "mine.yaml").read_text()
+    assert "max_steps: 7" in saved and "trace" not in saved
+    assert (tmp_path / "taken.yaml").read_text() == "name: taken\nextends: cpu-demo\n"
+
+
+def test_a_setup_has_nothing_of_one_run():
+    request = PlanRequest(
+        profile="p",
+        overrides={"mode.dev_steps": 3, "training.seed": 1},
+        mode="smoke",
+        output_dir="x",
+        name="n",
+        force=True,
+    )
+    assert of_a_setup(request) == PlanRequest(profile="p", overrides={"training.seed": 1})
+
+
+def test_the_command_has_every_value_of_the_request():
+    overrides = {"engine.environment": {"A": "1 2"}, "training.max_steps": 5, "training.loss_chunk": None}
+    line = command_line(PlanRequest(profile="p", overrides=overrides))
+    assert line == (
+        'trainwiz --profile p --set \'engine.environment={"A": "1 2"}\' --max-steps 5 --set training.loss_chunk=null --yes'
+    )
+
+
+def test_a_file_begins_at_its_first_difference():
+    theirs = "\n".join(f"line {n}" for n in range(100))
+    yours = theirs.replace("line 50", "line [50]\x1b[31m")
+    assert first_shown(yours, theirs) == 48
+    lines = file_content(yours, theirs).plain.splitlines()
+    assert lines[50] == "- line 50" and lines[51].startswith("+ line [50]") and "\x1b" not in lines[51]
+    assert file_content(theirs, theirs).plain == theirs and first_shown(theirs, None) == 0
+
+
+async def test_the_text_of_a_file_scrolls_by_the_keys_of_the_list():
+    class Long(FrozenReader):
+        def read(self, request, is_cancelled):
+            from dataclasses import replace
+
+            for reading in super().read(request, is_cancelled):
+                yield replace(reading, files={"run.yaml": "\n".join(f"line {n}" for n in range(90))})
+
+    app = frozen_app(Long(), at_review=True)
+    async with app.run_test(size=WIDE) as pilot:
+        await settled(pilot)
+        app.screen.query_one(FileList).focus()
+        text = app.screen.query_one(FileText)
+        await go(pilot, "right", "right")
+        assert text.scroll_y > 10
+        await go(pilot, "left", "left")
+        assert text.scroll_y == 0
+
+
+@pytest.mark.parametrize(
+    ("key", "field"),
+    [
+        ("data.sources.0.name", "data"),
+        ("engine.environment.NCCL_DEBUG", "environment"),
+        ("training.epochs", "steps"),
+        ("nothing.like.it", ""),
+    ],
+)
+def test_a_difference_knows_its_field(key, field):
+    assert field_of(key) == field
+
+
+def test_differences_keep_to_their_width_whatever_stands_in_them():
+    from trainwiz.core.config.differences import ConfigDifference
+    from trainwiz.core.config.run import Origin
+    from trainwiz.tui.theme import ASCII_MARKS, UNICODE_MARKS
+
+    mine, other = Origin(origin="you"), Origin(origin="solved", reason="x")
+    rows = (
+        ConfigDifference("data.sources.0.name", "蛋白质数据" * 9, "a\x1b[31m[b]" * 20, mine),
+        ConfigDifference("engine.environment." + "N" * 80, None, {"a": 1}, other),
+        ConfigDifference("data.sources", [{"name": "a"}], [{"name": "b"}, {"name": "c"}], mine),
+    )
+    for width in (30, 50, 90, 200):
+        for marks in (UNICODE_MARKS, ASCII_MARKS):
+            for line in difference_lines(rows, width, marks, 1):
+                assert line.cell_length <= width and "\x1b" not in line.plain and "\n" not in line.plain

@@ -1,0 +1,150 @@
+"""Every setting of a run that a user may choose is a field of the wizard, in its order, found by / and with its help."""
+
+from __future__ import annotations
+
+import pytest
+from textual.widgets import Input
+from trainwiz.core.config import RunConfig
+from trainwiz.core.config.keys import alternatives, field_at, is_settable, literals, settable_keys
+from trainwiz.tui.screens.plan_field_table import FIELD_BY_ID, FIELDS
+from trainwiz.tui.screens.plan_fields import TRAINING, FieldSpec, parse_field, shown_value, word_for
+
+from tests.tui.wizard_parts import frozen_app, settled
+
+NO_FIELD = {
+    "data.sources": "name, columns and rows of the first source are fields; several are mixed in a profile",
+    "mode.overfit_batches": "said by --overfit, which is a mode of the command",
+}
+"""Settings without a field, each with its reason."""
+
+TRAINING_FIELDS = [spec for spec in FIELDS if spec.step == TRAINING]
+OWN = [spec for spec in FIELDS if all(field_at(key) is not None for key in spec.keys)]
+"""Fields of a RunConfig; the others belong to the request."""
+
+
+def test_every_setting_has_a_field_or_a_reason():
+    shown = {key for spec in FIELDS for key in spec.keys}
+    assert [key for key in settable_keys() if key not in shown and key not in NO_FIELD] == []
+    assert [key for key in NO_FIELD if key in shown or not is_settable(key)] == [], "a reason that is none any more"
+
+
+def test_no_setting_has_two_fields():
+    keys = [key for spec in FIELDS for key in spec.keys]
+    assert sorted({key for key in keys if keys.count(key) > 1}) == []
+    assert len(FIELD_BY_ID) == len(FIELDS)
+
+
+@pytest.mark.parametrize("spec", OWN, ids=lambda spec: spec.id)
+def test_the_choices_of_a_field_are_those_of_its_setting(spec: FieldSpec):
+    known = literals(spec.keys[0])
+    if spec.kind == "choice" and known and spec.choices:
+        assert set(spec.choices) <= set(known)
+        if spec.id != "task":
+            assert set(spec.choices) == set(known)
+    if bool in alternatives(spec.keys[0]):
+        assert spec.choices == ("off", "on")
+
+
+def test_the_goal_comes_first_then_the_engine_and_what_is_rarely_changed_last():
+    goal = ["target", "steps", "learning_rate", "warmup", "schedule", "final_learning_rate"]
+    engine = ["precision", "attention", "checkpointing", "optimizer", "strategy"]
+    names = [spec.id for spec in TRAINING_FIELDS]
+    assert names[: len(goal)] == goal and not any(FIELD_BY_ID[name].rare for name in goal)
+    assert names[len(goal) : len(goal) + len(engine)] == engine and not any(FIELD_BY_ID[name].rare for name in engine)
+    shown = [index for index, spec in enumerate(TRAINING_FIELDS) if not spec.rare]
+    groups = [index for index, spec in enumerate(TRAINING_FIELDS) if spec.rare and spec.group]
+    assert max(shown) < min(groups), "the groups of rarely changed values come after all others"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "values"),
+    [
+        (
+            "environment",
+            "NCCL_DEBUG=1 NCCL_ALGO='two words'",
+            {"engine.environment": {"NCCL_DEBUG": "1", "NCCL_ALGO": "two words"}},
+        ),
+        ("loss_chunk", "1,024 tokens", {"training.loss_chunk": 1024}),
+        ("loss_chunk", "1 token", {"training.loss_chunk": 1}),
+        ("loss_chunk", "off", {"training.loss_chunk": None}),
+        ("loss_chunk", "none", {"training.loss_chunk": None}),
+        ("deepspeed_file", "none", {"engine.deepspeed_file": None}),
+        ("pin_memory", "on", {"data.pin_memory": True}),
+        ("system_every", "0.5 s", {"logging.system_every_s": 0.5}),
+        ("context_size", "500M", {"planning.context_bytes": "500M"}),
+        ("adam_epsilon", "1e-6", {"training.adam_epsilon": 1e-6}),
+        (
+            "architecture",
+            "num_hidden_layers=6 tie=true",
+            {"model.architecture_overrides": {"num_hidden_layers": 6, "tie": True}},
+        ),
+        ("report_to", "none", {"logging.report_to": ["none"]}),
+    ],
+)
+def test_what_is_typed_becomes_the_value_of_the_setting(name, text, values):
+    assert parse_field(FIELD_BY_ID[name], text, RunConfig()) == values
+    RunConfig().with_values(values, "you")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("environment", "A", "Type NAME=VALUE"),
+        ("environment", "A='1", "quotation mark"),
+        ("nodes", "1.5", "whole number"),
+        ("warmup", "none", "Type a number"),
+        ("seed", "x", "Type a number"),
+    ],
+)
+def test_what_cannot_be_a_value_is_said(name, text, words):
+    with pytest.raises(ValueError, match=words):
+        parse_field(FIELD_BY_ID[name], text, RunConfig())
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "text"),
+    [
+        ("engine.environment", {"NCCL_DEBUG": "1", "NCCL_ALGO": "two words"}, "NCCL_DEBUG=1 'NCCL_ALGO=two words'"),
+        ("planning.context_bytes", 500 << 20, "500M"),
+        ("planning.context_bytes", 500_000_001, "500000001"),
+        ("training.adam_epsilon", 1e-8, "1e-8"),
+    ],
+)
+def test_a_value_reads_back_as_it_is_shown(key, value, text):
+    assert word_for(key, value) == text
+    spec = next(spec for spec in FIELDS if key in spec.keys)
+    config = RunConfig().with_values({key: value}, "you")
+    again = parse_field(spec, shown_value(spec, config), config)
+    assert RunConfig().with_values(again, "you").value(key) == value
+
+
+async def test_slash_reaches_every_field_that_means_something():
+    app = frozen_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settled(pilot)
+        for spec in FIELDS:
+            if not spec.applies(app.screen.state.plan):
+                continue
+            await pilot.press("slash")
+            await pilot.pause()
+            app.screen.query_one(Input).value = spec.label.lower()
+            await pilot.pause()
+            await pilot.press("enter")
+            await settled(pilot)
+            assert app.screen._spec is spec, spec.id
+
+
+def test_no_field_is_without_a_plan_that_it_means_something_to():
+    """Of those that the search above left out: a plan of text, of several processes, on a GPU, of a dev run."""
+    from dataclasses import replace
+
+    from trainwiz.core.plan.request import PlanRequest
+
+    from tests.tui.wizard_parts import make_frozen_plan
+
+    plan = make_frozen_plan(PlanRequest())
+    config = plan.config.with_values(
+        {"engine.device": "cuda", "evaluation.generate": True, "mode.kind": "dev-run", "task": "seq2seq"}, "you"
+    )
+    text = replace(plan, config=config, task="seq2seq", batch=replace(plan.batch, world_size=2))
+    assert [spec.id for spec in TRAINING_FIELDS if not spec.applies(plan) and not spec.applies(text)] == []
