@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 INDENT = 4
 MOST_COLUMNS, LEAST_COLUMNS = 72, 12
 TALL, SHORT = 4, 1
+"""Lines of the bars. Where there is room for one only, the words say what is cut and no more."""
 
 
 class LengthHistogram(StepPart):
@@ -87,9 +88,10 @@ def input_lines(state: PlanState, width: int, height: int, marks: Marks) -> Iter
     if lengths is None:
         return
     yield from _picture(lengths, limit, width, height, marks)
-    estimated = data.length_unit != "tokens"
-    yield from _wrapped(_usual(lengths, estimated=estimated), width)
     yield from _wrapped(_cut(lengths, limit), width)
+    if height == SHORT:
+        return
+    yield from _wrapped(_usual(lengths, estimated=data.length_unit != "tokens"), width)
     waste, arranged = plan.batch.padding_waste, plan.batch.arranged_waste
     if waste is not None:
         text = tr("{share} of what is computed is padding.", share=percent(waste))
@@ -113,8 +115,9 @@ def target_lines(state: PlanState, width: int, height: int, marks: Marks) -> Ite
         return
     limit = limit or plan.batch.sequence_length
     yield from _picture(lengths, limit, width, height, marks)
-    yield from _wrapped(_usual(lengths, estimated=data.length_unit != "tokens"), width)
     yield from _wrapped(_cut(lengths, limit), width)
+    if height > SHORT:
+        yield from _wrapped(_usual(lengths, estimated=data.length_unit != "tokens"), width)
 
 
 def _usual(lengths: Lengths, *, estimated: bool) -> str:
