@@ -33,7 +33,7 @@ def words(state: PlanState, width: int = 100) -> str:
 def test_every_row_is_in_a_bar_and_every_line_has_the_width(columns, lengths, limit):
     bars = count_bars(lengths, limit, columns)
     assert sum(bars.counts) == len(lengths)
-    assert 0 <= bars.limit_column < columns
+    assert 0 <= bars.limit_column <= columns
     rows = bar_rows(bars, 4)
     assert [len(row) for row in rows] == [columns] * 4
     assert all((rows[-1][place] != " ") == bool(count) for place, count in enumerate(bars.counts))
@@ -58,6 +58,11 @@ def test_a_long_tail_is_in_the_last_bar():
 def test_the_mark_on_the_axis_stands_under_the_column_of_the_limit(limit):
     bars = count_bars(tuple(range(1, 1000)), limit, 60)
     assert axis_text(bars, limit).index("▲") == bars.limit_column
+
+
+def test_a_limit_far_beyond_the_rows_is_no_mark_among_them():
+    bars = count_bars((3,) * 99 + (1000,), 512, 40)
+    assert bars.limit_column == 40 and axis_text(bars, 512).endswith("cut at 512 →")
 
 
 def test_the_words_are_the_share_of_the_rows():

@@ -18,7 +18,7 @@ class Bars:
     span: float
     """Tokens of a column."""
     limit_column: int
-    """Where the longest kept length lies."""
+    """Where the longest kept length lies; as many as there are columns where it lies beyond them."""
     has_longer: bool
     """Some rows are longer than the last column; they are counted in it."""
 
@@ -31,13 +31,13 @@ class Bars:
 def count_bars(ordered: Sequence[int], limit: int, columns: int) -> Bars:
     """`ordered`: lengths in tokens, shortest first, not empty. The far end of a long tail goes into the last column."""
     usual = ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)]
-    # The limit stays on the picture, with a little room behind it, but never makes dust of the rows before it.
+    # The limit stays on the picture, with a little room behind it, unless that makes dust of the rows before it.
     top = max(usual, min(limit * 1.1, usual * 3), columns / 4, 1)
     span = top / columns
     # The rows below the right edge of each column but the last, which has no edge.
     below = [0, *(bisect_left(ordered, span * (place + 1)) for place in range(columns - 1)), len(ordered)]
     counts = [high - low for low, high in pairwise(below)]
-    return Bars(tuple(counts), span, min(columns - 1, int(limit / span)), ordered[-1] > top)
+    return Bars(tuple(counts), span, min(columns, int(limit / span)), ordered[-1] > top)
 
 
 def bar_rows(bars: Bars, height: int) -> list[str]:

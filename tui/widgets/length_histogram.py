@@ -155,7 +155,7 @@ def _picture(lengths: Lengths, limit: int, width: int, height: int, marks: Marks
     bars = count_bars(lengths.ordered, limit, columns)
     place = bars.limit_column
     for line in bar_rows(bars, height):
-        kept, mark, cut_off = line[:place], line[place], line[place + 1 :]
+        kept, mark, cut_off = line[:place], line[place : place + 1], line[place + 1 :]
         # What is cut is told by the mark and its word; the colour only repeats it.
         mark = marks.bar if mark == " " else mark
         yield Content.assemble(" " * INDENT, (kept, "$foreground"), (mark, "$accent"), (cut_off, "$warning"))
@@ -166,7 +166,10 @@ def axis_text(bars: Bars, limit: int) -> str:
     """0 at the left, the limit under its column, the longest at the right, as far as they do not meet."""
     columns = len(bars.counts)
     end = count(bars.top) + ("+" if bars.has_longer else "")
-    if bars.limit_column < columns // 2:
+    if bars.limit_column >= columns:
+        here = tr("cut at {n} →", n=count(limit))
+        start = max(0, columns - cells(here))
+    elif bars.limit_column < columns // 2:
         here = tr("▲ cut at {n}", n=count(limit))
         start = max(0, min(bars.limit_column, columns - cells(here)))
     else:
