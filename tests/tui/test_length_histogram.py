@@ -61,7 +61,7 @@ def test_the_mark_on_the_axis_stands_under_the_column_of_the_limit(limit):
 
 
 def test_a_limit_far_beyond_the_rows_is_no_mark_among_them():
-    bars = count_bars((3,) * 99 + (1000,), 512, 40)
+    bars = count_bars((3,) * 999 + (1000,), 512, 40)
     assert bars.limit_column == 40 and axis_text(bars, 512).endswith("cut at 512 →")
 
 
