@@ -163,7 +163,12 @@ def _bad_value(key: str, value: Any, error: Mapping[str, Any], where: str) -> Fi
         return Finding("unknown_key", "error", where, f"{place}{unknown_key_message(path)}")
     if is_variable(path) and error["type"] == "value_error":
         # Its value may be a secret.
-        return Finding("bad_value", "error", where, f"{place}{path}: {expectation(path, value, error)}")
+        return Finding(
+            "bad_value",
+            "error",
+            where,
+            place + tr("{path}: {problem}", path=path, problem=expectation(path, value, error)),
+        )
     shown = repr(value) if len(repr(value)) <= 60 else f"{repr(value)[:57]}..."
     message = tr(
         "{path} cannot be {value}: {expectation}", path=path, value=shown, expectation=expectation(path, value, error)

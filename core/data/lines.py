@@ -31,6 +31,19 @@ KINDS = {
     dict: mark("an object"),
 }
 """What a value of JSON is called in a sentence."""
+JSON_ERRORS = (
+    mark("Expecting value"),
+    mark("Expecting property name enclosed in double quotes"),
+    mark("Expecting ':' delimiter"),
+    mark("Expecting ',' delimiter"),
+    mark("Extra data"),
+    mark("Unterminated string"),
+    mark("Invalid control character"),
+    mark("Invalid \\escape"),
+    mark("Illegal trailing comma before end of object"),
+    mark("Illegal trailing comma before end of array"),
+)
+"""What the json module says, without its place."""
 
 
 class TextReader(TextFileReader):
@@ -221,7 +234,8 @@ def _too_long(place: str) -> UsageError:
 
 def _detail(error: Exception) -> str:
     if isinstance(error, json.JSONDecodeError):
-        return error.msg.removesuffix(" at").removesuffix(" starting")
+        # The table is of those that a file can meet; a newer json may have others.
+        return tr(error.msg.removesuffix(" at").removesuffix(" starting"))
     return tr("nested too deep") if isinstance(error, RecursionError) else tr("a number of too many digits")
 
 
