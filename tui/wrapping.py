@@ -63,7 +63,7 @@ def wrap(text: str, width: int, fold: bool = True) -> list[str]:
 
     Without `fold` a path or a command that is longer than a line stays whole, so that it can be pasted.
     """
-    if text.isascii() or cell_len(text := " ".join(text.split())) == len(text):
+    if text.isascii() or cell_len(text := re.sub(r"\s", " ", text.strip())) == len(text):
         return textwrap.wrap(text, width, break_long_words=fold, break_on_hyphens=fold)
     ends = [0, *divide_line(text, width, fold), len(text)]
     lines = (text[start:end].strip() for start, end in pairwise(ends))

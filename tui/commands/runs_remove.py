@@ -43,4 +43,4 @@ def _what_goes(folder: RunFolder) -> str:
         parts.append(trn("{n} checkpoint", "{n} checkpoints", checkpoints))
     if folder.final_model.is_dir():
         parts.append(tr("the final model"))
-    return f"{plain_text(folder.path)} ({tr(', ').join(parts)})"
+    return tr("{folder} ({parts})", folder=plain_text(folder.path), parts=tr(", ").join(parts))
