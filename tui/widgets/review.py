@@ -45,7 +45,7 @@ class Review(StepPart):
     Review .heading { text-style: bold; color: $muted; margin: 1 0 0 0; height: 1; }
     Review .text { height: auto; padding: 0 2; }
     Review .buttons { height: auto; margin: 0 0 0 2; }
-    Review .-first { margin: 1 0 0 2; }
+    Review #buttons { margin: 1 0 0 2; }
     """
 
     class Compared(Message):
@@ -65,7 +65,7 @@ class Review(StepPart):
     def compose(self) -> ComposeResult:
         labels = {action: tr(label) for action, label in BUTTONS.items()}
         yield Static(tr("Start"), classes="heading", markup=False)
-        with Horizontal(classes="buttons -first"):
+        with Horizontal(id="buttons", classes="buttons"):
             yield ActionButton(labels["start"], "start")
             yield ActionButton(labels["detached"], "detached")
         with Horizontal(classes="buttons"):
