@@ -28,7 +28,7 @@ from trainwiz.tui.widgets.gpu_choice import GpuChoice, GpuRow
 
 from tests.fakes.nvml import GIB, FakeGpu, FakeMig, FakeNvml
 from tests.fakes.nvml.fixtures import fake_nvml, fake_nvml_library  # noqa: F401 - fixtures
-from tests.tui.test_wizard import WIDE, shown, to_field, type_into
+from tests.tui.wizard_keys import WIDE, shown, to_field, type_into
 from tests.tui.wizard_parts import FrozenReader, frozen_app, settled
 
 
