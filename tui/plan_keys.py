@@ -84,6 +84,9 @@ PLAN_KEYS: tuple[KeyBinding, ...] = (
         rank=9,
     ),
     KeyBinding(
+        "plan.go", "g", "choose_step", mark("go to step"), mark("Go to a step that you have seen."), "plan", rank=9
+    ),
+    KeyBinding(
         "plan.find", "slash", "find", mark("find a value"), mark("Find a field by its name."), "plan", label="/", rank=3
     ),
     *_remedy_keys(),

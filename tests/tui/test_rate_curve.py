@@ -10,7 +10,7 @@ from trainwiz.tui.widgets.canvas import ASCII, BLOCK, BRAILLE
 from trainwiz.tui.widgets.rate_curve import rate_lines
 from trainwiz.tui.widgets.rate_picture import curve_rows, rate_picture
 
-from tests.tui.test_wizard import go, shown, to_field, type_into
+from tests.tui.wizard_keys import go, shown, to_field, type_into
 from tests.tui.wizard_parts import frozen_app, settled
 
 

@@ -18,7 +18,7 @@ from trainwiz.tui.widgets.chooser import Chooser
 from trainwiz.tui.widgets.field_row import FieldRow
 from trainwiz.tui.widgets.plan_panel import panel_content
 
-from tests.tui.test_wizard import go, shown, to_field, type_into
+from tests.tui.wizard_keys import go, shown, to_field, type_into
 from tests.tui.wizard_parts import MACHINE, FrozenReader, frozen_app, make_frozen_plan, settled
 
 WIDE = (120, 40)

@@ -17,7 +17,7 @@ KEY_NAMES = {
     " ": "space", "/": "slash", ".": "full_stop", "-": "minus", "_": "underscore", ",": "comma", "~": "tilde",
     ":": "colon", "=": "equals_sign", "+": "plus",
 }  # fmt: skip
-MOST_FIELDS = 200
+WIDE = (120, 40)
 
 
 def shown(app: TrainwizApp) -> str:
@@ -27,6 +27,27 @@ def shown(app: TrainwizApp) -> str:
 
 def keys_of_text(text: str) -> list[str]:
     return [KEY_NAMES.get(letter, letter) for letter in text]
+
+
+async def go(pilot, *keys: str) -> None:
+    await pilot.press(*keys)
+    await settled(pilot)
+    await pilot.pause()
+
+
+async def to_field(pilot, name: str) -> FieldRow:
+    """Go to a field, on whichever step it is."""
+    await pilot.app.screen._found(name)
+    await pilot.pause()
+    row = pilot.app.focused
+    assert isinstance(row, FieldRow) and row.spec.id == name
+    return row
+
+
+async def type_into(pilot, text: str) -> None:
+    await pilot.press("space")
+    await pilot.pause()
+    await pilot.press(*keys_of_text(text))
 
 
 class Typist:

@@ -17,9 +17,10 @@ from trainwiz.tui.keys import bindings, keys_of
 from trainwiz.tui.screens.plan_command import command_line
 from trainwiz.tui.screens.plan_editing import PlanEditing
 from trainwiz.tui.screens.plan_field_table import FIELD_BY_ID
-from trainwiz.tui.screens.plan_fields import REVIEW
+from trainwiz.tui.screens.plan_fields import REVIEW, STEPS
 from trainwiz.tui.screens.plan_help import help_parts
 from trainwiz.tui.screens.plan_state import (
+    Offer,
     PlanState,
     first_state,
     go_to,
@@ -94,6 +95,18 @@ class PlanScreen(PlanEditing):
     @on(StepRail.Chosen)
     async def _jump(self, event: StepRail.Chosen) -> None:
         await self._go(go_to(self.state, event.step))
+
+    def action_choose_step(self) -> None:
+        """A list of the steps that were seen; the chosen one is shown."""
+        from trainwiz.tui.widgets.chooser import Chooser
+
+        state = self.state
+        seen = [Offer(str(step), tr(name)) for step, name in enumerate(STEPS[: state.reached + 1])]
+        self.app.push_screen(Chooser(tr("Go to a step"), seen, str(state.step)), self._to_step)
+
+    async def _to_step(self, step: str | None) -> None:
+        if step is not None:
+            await self._go(go_to(self.state, int(step)))
 
     def action_next_field(self) -> None:
         self.focus_next()

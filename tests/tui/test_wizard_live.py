@@ -1,0 +1,239 @@
+"""The plan follows every key: at once, in one thread, without a pile of stale work; remedies say what they bring."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+from textual.widgets import Input
+from trainwiz.core.plan import gather
+from trainwiz.core.plan.gather import plan_run, probe_here
+from trainwiz.core.plan.request import PlanRequest
+from trainwiz.tui.screens.plan_effects import Effect, effect_key, numbered_remedies
+from trainwiz.tui.screens.plan_fields import DATA, HARDWARE, MODEL
+from trainwiz.tui.screens.plan_queue import Newest
+from trainwiz.tui.screens.plan_reader import PlanReader
+from trainwiz.tui.screens.plan_state import with_changes
+from trainwiz.tui.theme import UNICODE_MARKS
+from trainwiz.tui.widgets.findings_view import RemedyButton, effect_words
+from trainwiz.tui.widgets.memory_view import part_lines
+
+from tests.tui.wizard_keys import WIDE, go, shown, to_field, type_into
+from tests.tui.wizard_parts import GIB, FrozenReader, frozen_app, settled
+
+KEY_GAP_S = 0.03
+
+
+class SlowReader(FrozenReader):
+    """Takes its time for each request, and counts how many it works on at once."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(findings=())
+        self._seconds = seconds
+        self._at_once = 0
+        self.most_at_once = 0
+
+    def read(self, request, is_cancelled):
+        self._at_once += 1
+        self.most_at_once = max(self.most_at_once, self._at_once)
+        try:
+            time.sleep(self._seconds)
+            yield from super().read(request, is_cancelled)
+        finally:
+            self._at_once -= 1
+
+
+async def type_fast(pilot, text: str) -> None:
+    """Keys as a fast typist's, 30 ms apart."""
+    await pilot.press("space")
+    await pilot.pause()
+    for letter in text:
+        pilot.app.screen.query_one(Input).insert_text_at_cursor(letter)
+        await asyncio.sleep(KEY_GAP_S)
+
+
+@pytest.mark.parametrize(("seconds", "most"), [(0.0, 8), (0.3, 4)])
+async def test_twelve_fast_keys_are_a_few_plans_and_the_last_one_always(seconds, most):
+    reader = SlowReader(seconds)
+    app = frozen_app(reader)
+    async with app.run_test(size=WIDE) as pilot:
+        await settled(pilot)
+        await to_field(pilot, "steps")
+        await pilot.press("space")
+        await pilot.press("backspace")
+        await settled(pilot)
+        await pilot.press("escape")
+        await settled(pilot)
+        before = len(reader.asked)
+        await type_fast(pilot, "123456789012"[:12])
+        await settled(pilot)
+        assert reader.asked[-1] == app.screen.state.request
+        assert app.screen.state.plan.config.training.max_steps == reader.asked[-1].overrides["training.max_steps"]
+        assert len(reader.asked) - before <= most
+        assert reader.most_at_once == 1, "nothing piles up"
+
+
+async def test_the_first_key_does_not_wait_for_a_second_one(monkeypatch):
+    monkeypatch.setattr("trainwiz.tui.screens.plan_reading.TYPING_PAUSE_S", 30.0)
+    monkeypatch.setattr("trainwiz.tui.screens.plan_reading.BURST_S", 0.05)
+    app = frozen_app()
+    async with app.run_test(size=WIDE) as pilot:
+        await settled(pilot)
+        await to_field(pilot, "micro_batch")
+        await asyncio.sleep(0.1)
+        await type_into(pilot, "9")
+        await settled(pilot)
+        assert app.screen.state.plan.batch.micro_batch == 9
+
+
+def test_only_the_newest_request_is_worked_on():
+    first, second, third = (PlanRequest(name=name) for name in "abc")
+    newest = Newest()
+    assert newest.put(first) and newest.take() is first
+    assert not newest.put(second) and not newest.put(third), "the thread is there already"
+    assert newest.is_stale(first) and newest.is_stale(second) and not newest.is_stale(third)
+    assert newest.take() is third and newest.take() is None
+    assert newest.put(first), "a thread that ended is started again"
+    newest.stale()
+    assert newest.is_stale(first) and newest.take() is None
+    newest.close()
+    assert not newest.put(second) and newest.take() is None
+
+
+def test_values_are_planned_while_the_data_is_still_being_read(tmp_path, monkeypatch):
+    """A large file takes minutes; nobody waits for it to see what another micro-batch costs."""
+    monkeypatch.chdir(tmp_path)
+    go_on, reads = threading.Event(), []
+    real = gather.gather_data
+
+    def slow(config):
+        reads.append(config)
+        assert go_on.wait(20)
+        return real(config)
+
+    monkeypatch.setattr(gather, "gather_data", slow)
+    reader = PlanReader(probe_here(PlanRequest()))
+    try:
+        for micro in (8, 16):
+            request = PlanRequest(profile="cpu-demo", overrides={"batch.micro_batch_size": micro})
+            plans, seen = [], []
+            for reading in reader.read(request, lambda seen=seen: bool(seen)):
+                if reading.plan is not None:
+                    plans.append(reading)
+                    seen.append(reading)
+            assert plans[-1].plan.batch.micro_batch == micro and plans[-1].waits_for
+        go_on.set()
+        (*_, last) = reader.read(request, lambda: False)
+        assert last.plan.batch.real_tokens is not None and not last.waits_for
+        assert len(reads) == 1, "what was begun for an older request is not begun again"
+    finally:
+        go_on.set()
+        reader.close()
+
+
+@pytest.mark.parametrize("profile", ["2080super", "a6000"])
+def test_a_remedy_says_what_planning_it_gives(profile, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    here = probe_here(PlanRequest())
+    reader, request, readings = PlanReader(here), PlanRequest(profile=profile), []
+    (*_, last) = reader.read(request, lambda: False)
+    reader.improve(request, lambda: False, readings.append)
+    remedies = numbered_remedies(last.plan.findings)
+    assert remedies
+    for remedy in remedies:
+        expected = Effect.of(plan_run(with_changes(request, remedy.changes), here))
+        assert readings[-1].effects[effect_key(remedy.changes)] == expected
+
+
+def test_what_a_remedy_brings_is_before_and_after():
+    before = Effect(6 * GIB, "does_not_fit", "analytic", 3600.0, 7200.0)
+    after = replace(before, memory_bytes=4 * GIB, verdict="fits", total_low_s=7200.0, total_high_s=14400.0)
+    assert effect_words(before, after, UNICODE_MARKS).plain == "6.0 → 4.0 GiB ✓ fits · 60 to 120 min → 2 to 4 h"
+    traced = replace(after, tier="traced", total_low_s=3600.0, total_high_s=7200.0)
+    assert effect_words(before, traced, UNICODE_MARKS).plain == "6.0 → 4.0 GiB ✓ fits (traced)"
+    assert effect_words(before, before, UNICODE_MARKS).plain == "memory and time stay as they are"
+
+
+async def test_a_remedy_is_a_button_for_mouse_and_keyboard():
+    app = frozen_app()
+    async with app.run_test(size=WIDE) as pilot:
+        await settled(pilot)
+        assert "1  apply: 2,000 steps" in shown(app)
+        app.screen.query_one("#remedy-2", RemedyButton).focus()
+        await go(pilot, "enter")
+        assert app.screen.state.request.overrides == {"model.name": "esm2-8m"}
+        assert app.screen.state.step == HARDWARE and app.focused.id == "remedy-2", "the button keeps the focus"
+        await pilot.click("#remedy-1")
+        await settled(pilot)
+        assert app.screen.state.request.overrides == {"model.name": "esm2-8m", "training.max_steps": 2000}
+
+
+async def test_an_old_plan_is_dimmed_and_never_blank():
+    reader = SlowReader(0.0)
+    app = frozen_app(reader)
+    async with app.run_test(size=WIDE) as pilot:
+        await settled(pilot)
+        reader._seconds = 0.6
+        await to_field(pilot, "micro_batch")
+        await type_into(pilot, "7")
+        for _ in range(200):
+            await pilot.pause(0.01)
+            text = shown(app)
+            assert "sequences" in text and "GiB" in text
+            if app.screen.state.slow:
+                break
+        await pilot.pause()
+        assert "updating" in shown(app) and app.screen.query_one("#panel").has_class("-old")
+        await settled(pilot)
+        assert "updating" not in shown(app) and not app.screen.query_one("#panel").has_class("-old")
+        assert "7 × 651" in shown(app)
+
+
+async def test_g_goes_to_a_step_that_was_seen_and_to_no_other():
+    app = frozen_app()
+    async with app.run_test(size=WIDE) as pilot:
+        await settled(pilot)
+        await go(pilot, "enter", "enter", "g")
+        assert [offer.label for offer in app.screen._shown] == ["Hardware", "Model", "Data"]
+        await pilot.press(*"model")
+        await go(pilot, "enter")
+        assert app.screen.state.step == MODEL and app.screen.state.reached == DATA
+
+
+async def test_a_click_on_the_rail_goes_to_a_seen_step_at_every_width():
+    for size in (WIDE, (80, 24), (60, 20)):
+        app = frozen_app()
+        async with app.run_test(size=size) as pilot:
+            await settled(pilot)
+            await go(pilot, "enter", "enter")
+            rail = app.screen.query_one("#rail")
+            place = (str(rail.render()).index("Mod"), 0) if rail.folded else (4, 2)
+            await pilot.click("#rail", offset=place)
+            await settled(pilot)
+            assert app.screen.state.step == MODEL, size
+
+
+async def test_what_is_being_typed_stays_when_the_terminal_changes():
+    app = frozen_app()
+    async with app.run_test(size=WIDE) as pilot:
+        await settled(pilot)
+        await to_field(pilot, "name")
+        await type_into(pilot, "half a na")
+        for size in ((60, 20), (40, 10), (80, 24), WIDE):
+            await pilot.resize_terminal(*size)
+            await pilot.pause()
+        assert app.screen.query_one(Input).value == "half a na" and app.screen.query_one(Input).has_focus
+        await pilot.press(*"me")
+        await go(pilot, "enter")
+        assert app.screen.state.request.name == "half a name"
+
+
+def test_the_parts_of_the_peak_are_a_bar_with_a_legend():
+    parts = {"weights": 4 * GIB, "gradients": 2 * GIB, "activations": 2 * GIB, "context": 1}
+    bar, *legend = (line.plain for line in part_lines(parts, 40, UNICODE_MARKS))
+    assert bar == "█" * 20 + "▓" * 10 + "▒" * 10
+    assert " ".join(legend).split("  ") == ["█ weights 4.0", "▓ gradients 2.0", "▒ activations 2.0"] or len(legend) > 1
+    assert part_lines({}, 40, UNICODE_MARKS) == []
