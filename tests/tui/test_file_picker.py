@@ -13,8 +13,9 @@ from textual.widgets import Static
 from trainwiz.core.data.formats import file_endings
 from trainwiz.tui.app import TrainwizApp
 from trainwiz.tui.widgets.entry_list import EntryLine, EntryList, line_text
-from trainwiz.tui.widgets.file_picker import FilePicker, first_folder, typed_parts
-from trainwiz.tui.widgets.folder_entries import Entry, matching_entries, path_text, read_folder, sizes_of, unusable_name
+from trainwiz.tui.widgets.file_picker import FilePicker
+from trainwiz.tui.widgets.folder_entries import Entry, matching_entries, read_folder, sizes_of
+from trainwiz.tui.widgets.typed_path import first_folder, path_text, typed_parts, unusable_name
 
 KINDS = file_endings()
 
@@ -50,7 +51,7 @@ class Picked:
     async def settled(self, pilot) -> None:
         for _ in range(400):
             await pilot.pause(0.01)
-            listing = self.picker._listing
+            listing = self.picker._view.listing
             if self.app.screen is not self.picker or (listing is not None and listing.folder == self.picker._folder):
                 await pilot.pause()
                 return
@@ -63,7 +64,7 @@ class Picked:
 
     @property
     def names(self) -> list[str]:
-        return [entry.name for entry in self.picker._shown]
+        return [entry.name for entry in self.picker._view.shown]
 
     @property
     def here(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -17,25 +16,15 @@ from textual.message import Message
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 from textual.worker import get_current_worker
-from trainwiz.core.language import tr, trn
+from trainwiz.core.language import tr
 from trainwiz.core.plain import plain_text
 from trainwiz.tui.cells import cut
-from trainwiz.tui.figures import size
 from trainwiz.tui.keys import bindings
 from trainwiz.tui.theme import UNICODE_MARKS, Marks
-from trainwiz.tui.widgets.entry_list import EntryLine, EntryList
-from trainwiz.tui.widgets.folder_entries import (
-    Entry,
-    Listing,
-    matching_entries,
-    path_text,
-    read_folder,
-    sizes_of,
-    unusable_name,
-)
-
-THIS_FOLDER = Entry(".", is_folder=True)
-ABOVE = Entry("..", is_folder=True)
+from trainwiz.tui.widgets.entry_list import EntryList
+from trainwiz.tui.widgets.folder_entries import Listing, read_folder, sizes_of
+from trainwiz.tui.widgets.folder_view import ABOVE, THIS_FOLDER, FolderView
+from trainwiz.tui.widgets.typed_path import first_folder, path_text, typed_parts, unusable_name
 
 
 class PathInput(Input):
@@ -101,7 +90,6 @@ class FilePicker(ModalScreen[str | None]):
         super().__init__()
         self._title = title
         self._kinds = tuple(kinds)
-        self._with_folders = with_folders
         self._marks = marks
         self._here = Path.cwd()
         self._folder, self._started_at = first_folder(start, self._here)
@@ -110,10 +98,7 @@ class FilePicker(ModalScreen[str | None]):
         self._text = ""
         self._wants_to_take = False
         """Enter was pressed before the folder was read."""
-        self._listing: Listing | None = None
-        self._sizes: dict[str, int] = {}
-        self._shown: tuple[Entry, ...] = ()
-        self._found_last: tuple[Listing | None, str, tuple[Entry, ...]] = (None, "", ())
+        self._view = FolderView(with_kinds=bool(kinds), with_folders=with_folders)
         self._notice = ""
 
     def compose(self) -> ComposeResult:
@@ -153,7 +138,7 @@ class FilePicker(ModalScreen[str | None]):
     def _listed(self, event: Listed) -> None:
         event.stop()
         if event.listing.folder == self._folder:
-            self._listing, self._sizes = event.listing, {}
+            self._view.take(event.listing)
             self._fill()
             if self._wants_to_take:
                 self._take()
@@ -162,40 +147,28 @@ class FilePicker(ModalScreen[str | None]):
     def _sized(self, event: Sized) -> None:
         event.stop()
         if event.folder == self._folder:
-            self._sizes = event.sizes
+            self._view.sizes = event.sizes
             self.query_one(EntryList).refresh()
 
     # Drawing.
 
     def _fill(self) -> None:
         """The entries that match; the cursor stands on the one that is most likely meant."""
-        listing = self._listing
-        if listing is None:
+        view = self._view
+        if view.listing is None:
             return
-        found = self._found(listing)
-        above = () if self._text or listing.folder == listing.folder.parent else (ABOVE,)
-        own = (THIS_FOLDER,) if self._with_folders and not self._text else ()
-        self._shown = (*own, *above, *found)
-        place = self._place(len(own) + len(above))
-        self.query_one(EntryList).show(len(self._shown), self._line, place)
-        nothing = tr("Nothing here is called so; backspace shows all.") if self._text and not found else ""
-        self._say(listing.problem or self._notice or nothing)
+        has_some = view.narrow(self._text)
+        self.query_one(EntryList).show(len(view.shown), view.line, self._place())
+        nothing = tr("Nothing here is called so; backspace shows all.") if self._text and not has_some else ""
+        self._say(view.listing.problem or self._notice or nothing)
         self._show_folder()
 
-    def _found(self, listing: Listing) -> tuple[Entry, ...]:
-        """What matches; a text that goes on is looked for in what matched before."""
-        before, text, found = self._found_last
-        within = found if before is listing and text and self._text.startswith(text) else listing.entries
-        found = matching_entries(within, self._text)
-        self._found_last = listing, self._text, found
-        return found
-
-    def _place(self, after: int) -> int:
-        wanted = (place for place, entry in enumerate(self._shown) if entry.name == self._started_at)
-        first_file = (place for place, entry in enumerate(self._shown) if entry.is_wanted)
+    def _place(self) -> int:
+        """Where the cursor stands in a list that is new."""
+        at = self._view.place_of(self._started_at) if self._started_at and not self._text else None
         # A folder that was typed to its end is meant itself; of one that was entered, a file.
-        usual = 0 if self.query_one(PathInput).value.strip() else next(first_file, min(after, len(self._shown) - 1))
-        return next(wanted, usual) if self._started_at and not self._text else usual
+        is_typed = bool(self.query_one(PathInput).value.strip())
+        return at if at is not None else 0 if is_typed else self._view.usual_place()
 
     def _show_folder(self) -> None:
         for line in self.query(".folder").results(Static):
@@ -203,21 +176,6 @@ class FilePicker(ModalScreen[str | None]):
 
     def on_resize(self, event: events.Resize) -> None:
         self.call_after_refresh(self._show_folder)
-
-    def _line(self, index: int) -> EntryLine:
-        entry = self._shown[index]
-        if entry is THIS_FOLDER:
-            wanted = self._listing.wanted if self._listing is not None else 0
-            note = ""
-            if self._kinds:
-                note = trn("{n} file that fits", "{n} files that fit", wanted, n=f"{wanted:,}")
-            return EntryLine(tr("this folder"), note, quiet=not wanted)
-        if entry is ABOVE:
-            return EntryLine("..", tr("folder above"), quiet=True)
-        if entry.is_folder:
-            return EntryLine(f"{entry.name}/")
-        note = size(self._sizes[entry.name]) if entry.name in self._sizes else ""
-        return EntryLine(entry.name, note, quiet=bool(self._kinds) and not entry.is_wanted)
 
     def _say(self, sentence: str) -> None:
         for line in self.query(".problem").results(Static):
@@ -233,7 +191,7 @@ class FilePicker(ModalScreen[str | None]):
         folder, self._text = typed_parts(event.value, self._entered)
         self._wants_to_take, self._notice = False, ""
         if folder != self._folder:
-            self._listing = None
+            self._view.take(None)
             self._open(folder)
         else:
             self._fill()
@@ -250,16 +208,17 @@ class FilePicker(ModalScreen[str | None]):
 
     def _take(self) -> None:
         """Enter the folder under the cursor, or answer with the file."""
-        self._wants_to_take = self._listing is None or self._listing.folder != self._folder
+        listing = self._view.listing
+        self._wants_to_take = listing is None or listing.folder != self._folder
         if self._wants_to_take:
             return
         typed = self.query_one(PathInput).value.strip()
-        if typed and not self._shown:
+        if typed and not self._view.shown:
             self._say(tr("There is no {name}.", name=plain_text(typed, 200)))
             return
-        if not self._shown:
+        if not self._view.shown:
             return
-        entry = self._shown[self.query_one(EntryList).cursor]
+        entry = self._view.shown[self.query_one(EntryList).cursor]
         if entry is ABOVE:
             self.action_above()
         elif entry is THIS_FOLDER:
@@ -299,8 +258,8 @@ class FilePicker(ModalScreen[str | None]):
     def action_complete(self) -> None:
         """Tab: into the folder under the cursor; never an answer."""
         place = self.query_one(EntryList).cursor
-        if self._listing is not None and place < len(self._shown):
-            entry = self._shown[place]
+        if self._view.listing is not None and place < len(self._view.shown):
+            entry = self._view.shown[place]
             if entry.is_folder and entry not in (THIS_FOLDER, ABOVE):
                 self._enter(self._folder / entry.name)
 
@@ -313,34 +272,3 @@ class FilePicker(ModalScreen[str | None]):
 
     def action_close(self) -> None:
         self.dismiss(None)
-
-
-def first_folder(start: str | Path, here: Path) -> tuple[Path, str]:
-    """The folder to open and the entry in it to stand on, for what a field holds now; `here` where that is no path."""
-    if not str(start).strip():
-        return here, ""
-    try:
-        path = here / Path(start).expanduser()
-        if path.is_dir():
-            return path, ""
-        if path.is_file():
-            return path.parent, path.name
-    except (OSError, RuntimeError, ValueError):
-        pass
-    return here, ""
-
-
-def typed_parts(text: str, base: Path) -> tuple[Path, str]:
-    """(folder that a typed text names, what narrows its list). A relative path starts from `base`."""
-    text = text.strip()
-    if "\0" in text:
-        return base, text.replace("\0", "")
-    if text == "~" or text.startswith("~/"):
-        try:
-            text = str(Path("~").expanduser()) + (text[1:] or "/")
-        except RuntimeError:
-            return base, text
-    head, slash, name = text.rpartition("/")
-    if not slash:
-        return base, text
-    return Path(os.path.normpath(base / (head or "/"))), name

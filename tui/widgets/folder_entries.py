@@ -96,23 +96,3 @@ def matching_entries(entries: Sequence[Entry], text: str) -> tuple[Entry, ...]:
     if not text:
         return tuple(found)
     return tuple(sorted(found, key=lambda entry: not entry.folded.startswith(text)))
-
-
-def unusable_name(name: str) -> str:
-    """Why a path with this name could not be written into a config and read back; empty when it can."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return tr("The name of this file is not UTF-8; rename it first.")
-    if name != name.strip() or not name.isprintable():
-        return tr("The name begins or ends with a blank, or holds letters that cannot be seen; rename it first.")
-    return ""
-
-
-def path_text(path: Path, here: Path) -> str:
-    """The path as a field shows it: from the folder `here` where it lies in it, else in full."""
-    try:
-        inside = path.relative_to(here)
-    except ValueError:
-        return str(path)
-    return f"./{inside}" if len(inside.parts) == 1 and inside.suffix == "" else str(inside)
