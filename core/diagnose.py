@@ -203,7 +203,9 @@ def diagnose_end(evidence: Evidence) -> Diagnosis:
         return _of_failure(first, evidence)
     if evidence.oom_kills > 0:
         rule = next(rule for rule in RULES if rule.cause == "host_oom")
-        return _of_rule(rule, "", evidence, (tr("the kernel killed {n} process(es) for memory", n=evidence.oom_kills),))
+        return _of_rule(
+            rule, None, evidence, (tr("the kernel killed {n} process(es) for memory", n=evidence.oom_kills),)
+        )
     if killed is not None:
         return _of_killed_process(killed, evidence)
     for rule in RULES:
@@ -212,7 +214,7 @@ def diagnose_end(evidence: Evidence) -> Diagnosis:
             return _of_rule(rule, None, evidence, (line,))
     if evidence.disk_free_bytes is not None and evidence.disk_free_bytes < DISK_IS_FULL_BELOW_BYTES:
         rule = next(rule for rule in RULES if rule.cause == "disk_full")
-        return _of_rule(rule, "", evidence, (tr("{count} bytes are free", count=f"{evidence.disk_free_bytes:,}"),))
+        return _of_rule(rule, None, evidence, (tr("{count} bytes are free", count=f"{evidence.disk_free_bytes:,}"),))
     return _of_exit_status(evidence, lines)
 
 

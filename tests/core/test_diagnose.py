@@ -107,3 +107,9 @@ def test_foreign_text_stays_text() -> None:
     found = diagnose_end(Evidence("r", 1, failures=(failure("\x1b]0;title\x07boom\nsecond line"),)))
     assert "\x1b" not in found.message
     assert "second" not in found.message
+
+
+def test_what_the_machine_says_has_no_step() -> None:
+    assert diagnose_end(Evidence("r", 1, oom_kills=2)).message == "The machine ran out of RAM."
+    assert diagnose_end(Evidence("r", 1, disk_free_bytes=0)).message == "The disk is full."
+    assert diagnose_end(Evidence("r", 1, log_tail="NCCL error")).message.endswith("(NCCL).")

@@ -1,0 +1,121 @@
+"""What a run leaves behind in another language: sentences are translated, what programs read again is not."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from trainwiz.core import language
+from trainwiz.core.diagnose import RULES, Evidence, Failure, diagnose_end
+from trainwiz.core.export.launch_script import launch_script
+from trainwiz.core.language import LANGUAGE_VARIABLE, tr, use_language
+from trainwiz.core.run.actions import launch_line
+from trainwiz.core.run.folder import LAUNCH_SH, RunFolder
+from trainwiz.core.run.state import RunState, read_state, write_state
+from trainwiz.core.run.status import STATUS_WORDS, RunStatus
+from trainwiz.core.supervise.ending import Facts, last_word
+from trainwiz.core.telemetry.advice_machine import gpu_advice
+from trainwiz.core.telemetry.snapshot import GpuReading
+
+from tests.core.export.solved_config import solved_config
+
+
+@pytest.fixture(autouse=True)
+def _chinese(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv(LANGUAGE_VARIABLE, "en")
+    assert not use_language("zh")
+    yield
+    use_language("en")
+
+
+def is_chinese(text: str) -> bool:
+    return any("\u4e00" <= letter <= "\u9fff" for letter in text)
+
+
+def test_each_state_has_its_word() -> None:
+    assert set(STATUS_WORDS) == set(get_args(RunStatus))
+    assert all(is_chinese(tr(word)) for word in STATUS_WORDS.values())
+
+
+@pytest.mark.parametrize("rule", RULES, ids=[f"{number}-{rule.cause}" for number, rule in enumerate(RULES)])
+def test_a_cause_is_a_code_and_its_sentence_is_translated(rule) -> None:
+    said = {
+        "cuda_oom": "CUDA out of memory. Tried to allocate 2.00 GiB",
+        "host_oom": "MemoryError",
+        "disk_full": "No space left on device",
+        "missing_file": "No such file or directory: 'x'",
+    }.get(rule.cause)
+    if said is None:
+        assert is_chinese(tr(rule.message)) and is_chinese(tr(rule.remedy, run="r"))
+        return
+    found = diagnose_end(Evidence("r", 1, failures=(Failure(0, "RuntimeError", said, "", 1.0, 12),)))
+    assert found.cause == rule.cause
+    assert is_chinese(found.message) and said in found.message and "12" in found.message
+
+
+def test_how_a_run_ended_is_a_sentence_in_the_language_and_codes_beside_it(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    facts = Facts(
+        launcher_exit_code=130,
+        stop_reason="the end of the command that started it",
+        stop_requested_s=1.0,
+        killed=False,
+        now=False,
+        begun=True,
+        log_offset=0,
+        oom_kills=0,
+    )
+    status, ending = last_word(run, facts)
+    assert (status, ending.cause) == ("stopped", "user_stop")
+    assert is_chinese(ending.message) and "command" not in ending.message
+    write_state(run, RunState(name="r", status=status, exit=ending))
+    assert '"status": "stopped"' in run.state_json.read_text(encoding="utf-8").replace('":"', '": "')
+    use_language("en")
+    read = read_state(run)
+    assert read.status == "stopped" and read.exit is not None and read.exit.message == ending.message
+
+
+def test_a_slowed_clock_is_known_by_its_code() -> None:
+    known = {field.name: None for field in fields(GpuReading) if field.default is MISSING}
+    held = {"index": 0, "throttle_reasons": ("heat (software)",), "clock_mhz": 1200.0, "clock_limit_mhz": 2000.0}
+    card = GpuReading(**{**known, **held})
+    (advice,) = gpu_advice([card], status="running", now_s=None)
+    assert advice.code == "heat" and is_chinese(advice.text) and "1,200/2,000 MHz" in advice.text
+
+
+def run_script(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
+    (folder / LAUNCH_SH).write_text(text, encoding="utf-8")
+    command = ["/bin/sh", str(folder / LAUNCH_SH)]
+    environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C"}
+    return subprocess.run(command, env=environment, capture_output=True, encoding="utf-8", timeout=20)
+
+
+def test_the_launch_script_says_what_is_missing_where_the_locale_knows_no_chinese(tmp_path: Path) -> None:
+    script = launch_script(solved_config("cpu-demo"), [("data.sources.0.name", "../数据; $(touch pwned).csv")])
+    refused = run_script(tmp_path, script)
+    assert refused.returncode == 2 and "run.yaml" in refused.stderr and is_chinese(refused.stderr)
+    (tmp_path / "run.yaml").write_text("name: x\n")
+    refused = run_script(tmp_path, script)
+    assert refused.returncode == 2 and "../数据; $(touch pwned).csv（" not in refused.stdout
+    assert "$(touch pwned)" in refused.stderr and not (tmp_path / "pwned").exists()
+    assert launch_line(RunFolder(tmp_path)) is not None
+
+
+def test_no_translation_becomes_code_of_the_launch_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Hostile:
+        def gettext(self, message: str) -> str:
+            return f"{message}'; touch pwned; $(touch pwned) `touch pwned`\ntouch pwned #"
+
+        def ngettext(self, msgid1: str, msgid2: str, n: int) -> str:
+            return self.gettext(msgid1)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(language, "_catalogue", Hostile())
+        script = launch_script(solved_config("cpu-demo"), [("model.name", "weights")])
+    refused = run_script(tmp_path, script)
+    assert refused.returncode == 2 and not (tmp_path / "pwned").exists()
+    assert not Path("pwned").exists()
