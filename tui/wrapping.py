@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import pairwise
 
 from rich.cells import cell_len, chop_cells
@@ -67,7 +68,7 @@ def wrap(text: str, width: int, fold: bool = True) -> list[str]:
         return textwrap.wrap(text, width, break_long_words=fold, break_on_hyphens=fold)
     ends = [0, *divide_line(text, width, fold), len(text)]
     lines = (text[start:end].strip() for start, end in pairwise(ends))
-    return [line for line in lines if line]
+    return tuple(line for line in lines if line)
 
 
 def sentence_gap() -> str:
