@@ -38,7 +38,7 @@ def form(pilot: Pilot, part: str = "#form") -> str:
     """The text of one part of the screen alone, its lines joined."""
     region = pilot.app.screen.query_one(part).region
     lines = shown(pilot.app).splitlines()[region.y : region.bottom]
-    return " ".join(" ".join(line[region.x : region.right] for line in lines).split())
+    return " ".join(" ".join(line[region.x : region.right].strip("│ ") for line in lines).split())
 
 
 async def until(pilot: Pilot, holds: Callable[[], bool]) -> None:
