@@ -64,8 +64,14 @@ def wrap(text: str, width: int, fold: bool = True) -> list[str]:
 
     Without `fold` a path or a command that is longer than a line stays whole, so that it can be pasted.
     """
+    return list(_wrapped(text, width, fold))
+
+
+@lru_cache(maxsize=64)
+def _wrapped(text: str, width: int, fold: bool) -> tuple[str, ...]:
+    """Kept, as a monitor draws the same sentences every second."""
     if text.isascii() or cell_len(text := re.sub(r"\s", " ", text.strip())) == len(text):
-        return textwrap.wrap(text, width, break_long_words=fold, break_on_hyphens=fold)
+        return tuple(textwrap.wrap(text, width, break_long_words=fold, break_on_hyphens=fold))
     ends = [0, *divide_line(text, width, fold), len(text)]
     lines = (text[start:end].strip() for start, end in pairwise(ends))
     return tuple(line for line in lines if line)
