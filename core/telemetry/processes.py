@@ -8,11 +8,21 @@ import time
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from trainwiz.core.language import mark
 from trainwiz.core.run.processid import ProcessId, all_pids, identify, stat_fields
 from trainwiz.core.telemetry.process_facts import environment_of
 from trainwiz.core.telemetry.training_words import KEEPER_MODULE, is_launcher, is_wrapper
 
 Role = Literal["supervisor", "guard", "launcher", "trainer", "loader", "helper"]
+ROLE_WORDS: dict[Role, str] = {
+    "supervisor": mark("supervisor"),
+    "guard": mark("guard"),
+    "launcher": mark("launcher"),
+    "trainer": mark("trainer"),
+    "loader": mark("loader"),
+    "helper": mark("helper"),
+}
+"""Role -> its word for people, through `tr`."""
 
 HELPERS = ("multiprocessing.resource_tracker", "torch._inductor", "forkserver")
 

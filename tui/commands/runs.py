@@ -220,7 +220,9 @@ def run_compare(runs: list[str], *, as_json: bool) -> int:
     if len(rows) == 1:
         rows.append([tr("settings"), *(tr("the same") for _ in document["runs"])])
     split = len(rows)
-    rows += [[tr(label), *map(_value, document["results"][key])] for key, label in RESULTS]
+    for key, label in RESULTS:
+        values = map(_value, document["results"][key])
+        rows.append([tr(label), *(map(tr, values) if key == "status" else values)])
     for number, row in enumerate(aligned(rows)):
         if number == split:
             say()
