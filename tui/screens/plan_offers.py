@@ -25,7 +25,12 @@ SIZE_WIDTH = 6
 def profile_offers() -> tuple[Offer, ...]:
     """All profiles, with the card that each is made for."""
     return tuple(
-        Offer(profile.name, note=f"{profile.hardware.gpu or tr('any machine')}: {tr(profile.description)}")
+        Offer(
+            profile.name,
+            note=tr(
+                "{machine}: {about}", machine=profile.hardware.gpu or tr("any machine"), about=tr(profile.description)
+            ),
+        )
         for profile in list_profiles()
     )
 

@@ -49,7 +49,7 @@ def model_lines(
     yield line(tr("Architecture"), planned.architecture or tr("unknown"), "", width, marks)
     if model is None:
         return
-    shape = shape_words(model)
+    shape = shape_words(model, marks)
     if shape:
         yield from hanging(tr("Shape"), shape, width)
     yield from hanging(tr("Size"), size_words(planned.parameters, facts), width)
@@ -57,8 +57,8 @@ def model_lines(
     yield from hanging(tr("Licence"), licence_words(model, facts), width)
 
 
-def shape_words(model: ModelSpec) -> str:
-    """ "33 layers, 1280 wide, 20 heads", as far as its config says it."""
+def shape_words(model: ModelSpec, marks: Marks) -> str:
+    """ "33 layers · 1280 wide · 20 heads", as far as its config says it."""
     config = model.architecture
     layers, wide, heads = (
         next((config[key] for key in keys if isinstance(config.get(key), int)), None)
@@ -69,7 +69,7 @@ def shape_words(model: ModelSpec) -> str:
         tr("{n} wide", n=wide) if wide is not None else "",
         trn("{n} head", "{n} heads", heads) if heads is not None else "",
     ]
-    return ", ".join(part for part in parts if part)
+    return f" {marks.dot} ".join(part for part in parts if part)
 
 
 def size_words(parameters: float | None, facts: ModelFacts | None) -> str:
