@@ -46,8 +46,8 @@ class RateSchedule:
 
     @property
     def highest(self) -> float:
-        """Below `peak` where the run ends within its warm-up."""
-        return self.at(min(self.warmup_steps, self.steps))
+        """Of all steps; below `peak` where the run ends within its warm-up."""
+        return self.at(min(self.warmup_steps, self.steps - 1))
 
     @property
     def ends_at(self) -> float:
