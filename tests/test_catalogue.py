@@ -47,6 +47,7 @@ LOG_LINES = (
 ENGLISH_TEXTS: dict[tuple[str, str], str] = {
     ("core/config/refused.py", "Value error, "): "taken off pydantic's message",
     ("core/data/text_store.py", "text"): "an IndexError of ours, which people do not meet",
+    ("core/data/glance.py", "not here"): "part of a stamp that is compared",
     ("core/estimate/config_keys.py", "is too large"): "caught where the config is read, which has a sentence",
     ("core/hardware/doctor_gpu.py", "docker run"): "a command",
     ("core/diagnose.py", "address already in use"): "a pattern of the log",
@@ -63,6 +64,7 @@ ENGLISH_TEXTS: dict[tuple[str, str], str] = {
     ("core/telemetry/log.py", "died with"): "a pattern of the log",
     ("core/telemetry/log.py", "Traceback"): "a pattern of the log",
     ("core/training/probe_trainer.py", "out of memory"): "a pattern of torch's messages",
+    ("tui/screens/plan_machine.py", "by hand"): "the id of an entry; its label is translated",
     **dict.fromkeys(LOG_LINES, LOG),
 }
 """(file, a part of the text) -> why this one stays English."""

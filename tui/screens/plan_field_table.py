@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trainwiz.core.language import mark
 from trainwiz.tui.screens.plan_field_architecture import ARCHITECTURE_FIELDS
 from trainwiz.tui.screens.plan_field_data import DATA_FIELDS
 from trainwiz.tui.screens.plan_field_hardware import HARDWARE_FIELDS
@@ -23,28 +24,28 @@ FIELDS: tuple[FieldSpec, ...] = (
     *TRAINING_FIELDS,
     FieldSpec(
         id="name",
-        label="Name",
+        label=mark("Name"),
         step=REVIEW,
         keys=(NAME,),
         kind="text",
         help=Help(
-            "The name of the run, part of its folder's name.",
-            "You find the run again by it.",
-            "A word for what you try.",
-            "Nothing.",
+            mark("The name of the run, part of its folder's name."),
+            mark("You find the run again by it."),
+            mark("A word for what you try."),
+            mark("Nothing."),
         ),
     ),
     FieldSpec(
         id="folder",
-        label="Folder",
+        label=mark("Folder"),
         step=REVIEW,
         keys=(OUTPUT_DIR,),
         kind="text",
         help=Help(
-            "The run folder: everything about the run is in it.",
-            "Another disk may have more room.",
-            "Empty: runs/<time>-<name> here. A folder that is not empty is refused.",
-            "Disk, as the plan shows.",
+            mark("The run folder: everything about the run is in it."),
+            mark("Another disk may have more room."),
+            mark("Empty: runs/<time>-<name> here. A folder that is not empty is refused."),
+            mark("Disk, as the plan shows."),
         ),
     ),
 )
