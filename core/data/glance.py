@@ -76,7 +76,7 @@ def stamp_of(config: RunConfig, folder: Path | None = None) -> str:
             state = ((folder or Path.cwd()) / Path(source.name).expanduser()).stat()
             stamps.append(f"{state.st_size} {state.st_mtime_ns}")
         except (OSError, RuntimeError, ValueError):
-            stamps.append("not here")
+            stamps.append("-")
     return ", ".join(stamps)
 
 
