@@ -115,7 +115,10 @@ async def test_review_shows_files_command_and_folder():
         assert "trainwiz --profile 2080super --max-steps 100" in text and "--yes" in text
         assert "runs/2026-11-21_1402-frozen" in text
         assert "note: '[red]text[/red]'" in text
-        await go(pilot, "down", "down", "down", "down")
+        for _ in range(12):
+            if app.focused.id == "files":
+                break
+            await go(pilot, "down")
         assert app.focused.id == "files"
         await go(pilot, "down")
         assert "exec accelerate" in shown(app)
