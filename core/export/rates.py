@@ -37,7 +37,7 @@ class RateSchedule:
     """The rate after the last step."""
 
     def at(self, step: int) -> float:
-        """The rate of the step that follows `step` finished ones, as `metrics.jsonl` logs it."""
+        """The rate of the step that follows `step` finished ones: what `metrics.jsonl` logs as step `step + 1`."""
         if step < self.warmup_steps and self.kind != "constant":
             return self.peak * step / max(1, self.warmup_steps)
         done = (step - self.warmup_steps) / max(1, self.steps - self.warmup_steps)
