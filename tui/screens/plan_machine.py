@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from trainwiz.core.language import tr, trn
 from trainwiz.core.plain import plain_text
 from trainwiz.core.plan.request import PlanRequest
-from trainwiz.core.profile.size import parse_size
 from trainwiz.tui.figures import number, parse_number, parse_whole_number
 
 if TYPE_CHECKING:
@@ -74,6 +73,8 @@ def parse_machine(spec: FieldSpec, text: str) -> dict[str, Any]:
         return {} if text == HERE else dict(FIGURES) if text == BY_HAND else {"gpu": text}
     key = spec.keys[0]
     if key in ("ram", "gpu_memory"):
+        from trainwiz.core.profile.size import parse_size  # its package reads YAML: not before the first frame
+
         size = parse_size(text)
         if size is None:
             raise ValueError(tr("This is not a size; write it like 64G or 512M."))
