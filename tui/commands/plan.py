@@ -77,7 +77,7 @@ def choice_lines(plan: Plan, *, verbose: bool) -> list[str]:
 
 
 def choice_line(choice: Choice, key_width: int, value_width: int) -> str:
-    reason = plain_text(choice.reason)
+    reason = plain_text(tr(choice.reason))
     value = value_text(choice)
     origin = pad(tr(ORIGIN_WORDS[choice.origin]), 8)
     return f"  {choice.key:<{key_width}}  {pad(value, value_width)}  {origin}  {reason}".rstrip()

@@ -36,7 +36,7 @@ def help_parts(
         key = shown_key(spec, config)
         origin = config.origin(key)
         value, by = shown_value(spec, config) or tr("not set"), tr(ORIGINS.get(origin.origin, origin.origin))
-        because = tr("{value} ({origin}: {reason})", value=value, origin=by, reason=origin.reason)
+        because = tr("{value} ({origin}: {reason})", value=value, origin=by, reason=tr(origin.reason))
         parts.append((tr("Now"), because if origin.reason else tr("{value} ({origin})", value=value, origin=by)))
         parts.append((tr("As a choice of the command"), f"--set {key}=..."))
     problem = [(tr("Problem"), field_problem(state, spec))]
