@@ -205,7 +205,7 @@ class ProcessSource(Source):
                 "Its processes had ended by {time}; how they ended is not known, as another program started them.",
                 time=when,
             ),
-            remedy=f"trainwiz diagnose {self._log_tail.path}" if self._log_tail is not None else None,
+            remedy=tr("Read why in {path}.", path=self._log_tail.path) if self._log_tail is not None else None,
         )
 
 
