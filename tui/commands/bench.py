@@ -133,7 +133,7 @@ def bench_lines(plan: Plan, result: ProbeResult) -> list[str]:
     """The result, one subject a line, each figure beside the one of the plan."""
     measured = result.measurement
     assert measured is not None
-    model, device = model_text(plan), plain_text(plan.memory.device)
+    model, device = model_text(plan), plain_text(tr(plan.memory.device))
     seconds = f"{result.seconds:.0f}"
     lines = [
         labelled(
