@@ -132,6 +132,8 @@ async def test_slash_reaches_every_field_that_means_something():
             await pilot.press("enter")
             await settled(pilot)
             assert app.screen._spec is spec, spec.id
+            row, form = app.focused.region, app.screen.query_one("#form").region
+            assert form.y <= row.y and row.bottom <= form.bottom, f"{spec.id} is in view"
 
 
 def test_no_field_is_without_a_plan_that_it_means_something_to():

@@ -100,6 +100,12 @@ class PlanLayout(Screen[None]):
             target = f"#field-{field_id if field_id in names else names[0]}"
         for widget in self.query(target):
             self.set_focus(widget)
+        # Rows that were just made have no place yet; with one, the focus is brought into view.
+        self.call_after_refresh(self._show_focused)
+
+    def _show_focused(self) -> None:
+        if self.focused is not None:
+            self.focused.scroll_visible(animate=False)
 
     @property
     def _spec(self) -> FieldSpec | None:
