@@ -1,6 +1,6 @@
 """Draws the pictures of every screen into screenshots/, as SVG and PNG: make screenshots
 
-`scripts/screenshots.py monitor` draws those of the monitor only.
+`scripts/screenshots.py monitor` draws those of the monitor only, `scripts/screenshots.py plan` those of the wizard.
 
 The wizard is the product's own over a described machine, its memory traced in full; the monitor reads run folders
 that are written here in the real format. Nothing is trained and the clock stands, so the pictures are the same each time.
@@ -24,6 +24,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPOSITORY))
 
 from trainwiz.core.hardware.hypothetical import catalogue_machine  # noqa: E402
+from trainwiz.core.language import use_language  # noqa: E402
 from trainwiz.core.plan.request import PlanRequest  # noqa: E402
 from trainwiz.core.telemetry import target as targets  # noqa: E402
 from trainwiz.core.telemetry.source import Source  # noqa: E402
@@ -153,6 +154,9 @@ async def wizard_pictures() -> None:
 
     for size in ("80x24", "60x20"):
         await picture(screen("2080super", at_review=False), f"plan-hardware-{size}-dark", SIZES[size], shown)
+    use_language("zh")
+    await picture(screen("2080super", at_review=True), "plan-review-120x40-dark-zh", SIZES["120x40"], shown)
+    use_language("en")
     light = screen("2080super", at_review=True)
     light.theme = "light"
     await picture(light, "plan-review-120x40-light", SIZES["120x40"], shown)
@@ -215,7 +219,8 @@ def main() -> None:
         if "monitor" not in sys.argv[1:]:
             asyncio.run(wizard_pictures())
         targets.open_source = recorded(targets.open_source)
-        asyncio.run(monitor_pictures())
+        if "plan" not in sys.argv[1:]:
+            asyncio.run(monitor_pictures())
 
 
 if __name__ == "__main__":
