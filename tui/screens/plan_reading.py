@@ -119,11 +119,10 @@ class PlanReading(PlanLayout):
         assert reader is not None
 
         def improve(request: PlanRequest) -> None:
-            reader.improve(
-                request,
-                lambda: self._better.is_stale(request),
-                lambda reading: self.post_message(self.Read(request, reading, is_better=True)) and None,
-            )
+            def post(reading: Reading) -> None:
+                self.post_message(self.Read(request, reading, is_better=True))
+
+            reader.improve(request, lambda: self._better.is_stale(request), post)
 
         self._work_through(self._better, improve)
 
