@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -103,6 +105,8 @@ async def test_eight_cards_are_chosen_by_uuid_and_the_run_gets_what_the_option_w
         theirs = plan_run(request)
         assert mine.config.model_dump_json() == theirs.config.model_dump_json()
         assert visible_gpus(mine.config) == ",".join(left)
+        # cpu-demo is one process, so of five cards that are taken one trains.
+        assert mine.config.engine.processes == 1 and "One of them trains." in said_in_form(pilot)
         # All of them again is no choice of the user's.
         await pilot.press("space", "up", "up", "space", "up", "space")
         await settled(pilot)
@@ -398,3 +402,13 @@ async def test_the_step_stays_usable_where_there_is_little_room() -> None:
         assert isinstance(focused, GpuRow) and "GPU 1" in shown(app)
         assert focused.region.bottom <= 20 and isinstance(app.screen.query_one("#field-gpus"), FieldRow)
         assert app.screen.state.step == HARDWARE
+
+
+def test_nothing_of_the_step_waits_for_what_is_slow_to_import() -> None:
+    """The first frame shows this step."""
+    code = (
+        "import sys, trainwiz.tui.screens.plan, trainwiz.tui.widgets.gpu_choice, trainwiz.tui.widgets.machine_facts;"
+        "print([name for name in ('pydantic', 'yaml', 'psutil', 'pynvml', 'gettext') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "[]"

@@ -263,6 +263,19 @@ def gpus_words(state: PlanState) -> str:
     return trn("GPU {names}", "GPUs {names}", len(found), names=", ".join(found))
 
 
+def gpus_unused(state: PlanState) -> str:
+    """Why fewer GPUs train than are taken; empty where all of them do."""
+    machine, plan = state.reading.machine, state.plan
+    if machine is None or plan is None or state.updating:
+        return ""
+    taken = sum(is_asked(gpu, asked_gpus(state)) for gpu in usable_gpus(machine))
+    engine = plan.config.engine
+    if engine.device == "cpu":
+        return tr("None of them trains: the plan is for the CPU.") if taken else ""
+    processes = engine.processes or taken
+    return trn("One of them trains.", "{n} of them train.", processes) if processes < taken else ""
+
+
 def _all_words(visible: Sequence[Gpu]) -> str:
     if len(visible) == 1:
         return trn("GPU {names}", "GPUs {names}", 1, names=_short(visible[0]))

@@ -9,6 +9,7 @@ from trainwiz.tui.keys import KeyBinding
 from trainwiz.tui.screens.plan_data_choice import column_offers, found_column
 from trainwiz.tui.screens.plan_field_table import FIELDS
 from trainwiz.tui.screens.plan_fields import (
+    MAPPINGS,
     OUTPUT_DIR,
     PROFILE,
     REVIEW,
@@ -21,6 +22,7 @@ from trainwiz.tui.screens.plan_fields import (
 from trainwiz.tui.screens.plan_machine import (
     asked_gpus,
     current_machine,
+    gpus_unused,
     gpus_words,
     is_of_the_machine,
     machine_offers,
@@ -64,13 +66,18 @@ def field_view(state: PlanState, spec: FieldSpec, marks: Marks, *, typing: bool 
         parent = plan.config.origins.get("data.sources")
         if parent is not None and (spec.id == "data" or shown_value(spec, plan.config)):
             name, reason = parent.origin, parent.reason
+    if key in MAPPINGS and key not in plan.config.origins:
+        # The entries of a mapping have origins of their own.
+        entry = next((one for path, one in plan.config.origins.items() if path.startswith(f"{key}.")), None)
+        name, reason = (entry.origin, "") if entry is not None else (name, reason)
     is_default = name == "solved" and reason == "default"
     shown = gpus_words(state) if spec.id == "gpus" else shown_value(spec, plan.config)
+    unused = gpus_unused(state) if spec.id == "gpus" else ""
     return FieldView(
         label=tr(spec.label),
         value=shown or found_column(state, spec) or tr(spec.empty),
         origin="you" if changed else "default" if is_default else name,
-        reason="" if changed or is_default else reason,
+        reason=unused or ("" if changed or is_default else reason),
         invalid=invalid,
         changed=changed,
         has_list=has_list,

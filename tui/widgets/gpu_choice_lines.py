@@ -88,6 +88,8 @@ def _problem(view: RowView) -> str:
     if view.is_gone:
         return tr("This GPU is gone: the driver does not name it any more. The plan goes on without it.")
     reason = gpu.unavailable.get("gpu") or (load.problem if load is not None else "")
+    if reason and view.is_chosen:
+        return tr("This GPU cannot be used: {reason}. Space takes it out.", reason=plain_text(reason))
     if reason:
         return tr("This GPU cannot be used: {reason}. The plan goes on without it.", reason=plain_text(reason))
     if gpu.visible or view.can_be_chosen:
