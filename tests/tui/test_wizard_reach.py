@@ -6,10 +6,12 @@ import pytest
 from textual.widgets import Input
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.keys import alternatives, field_at, is_settable, literals, settable_keys
+from trainwiz.core.findings import Finding
 from trainwiz.tui.screens.plan_field_table import FIELD_BY_ID, FIELDS
 from trainwiz.tui.screens.plan_fields import TRAINING, FieldSpec, parse_field, shown_value, word_for
 
-from tests.tui.wizard_parts import frozen_app, settled
+from tests.tui.test_wizard import shown
+from tests.tui.wizard_parts import FrozenReader, frozen_app, settled
 
 NO_FIELD = {
     "data.sources": "name, columns and rows of the first source are fields; several are mixed in a profile",
@@ -134,6 +136,22 @@ async def test_slash_reaches_every_field_that_means_something():
             assert app.screen._spec is spec, spec.id
             row, form = app.focused.region, app.screen.query_one("#form").region
             assert form.y <= row.y and row.bottom <= form.bottom, f"{spec.id} is in view"
+
+
+async def test_a_variable_that_a_run_does_not_set_is_said_beside_its_field():
+    reader = FrozenReader()
+    app = frozen_app(reader)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settled(pilot)
+        await app.screen._found("environment")
+        await settled(pilot)
+        where, message = "engine.environment.PATH", "engine.environment.PATH: a run does not set PATH."
+        reader.problem = (Finding("bad_value", "error", where, message),)
+        await pilot.press("space", *"PATH", "equals_sign", "1")
+        await settled(pilot)
+        row = app.screen.query_one("#field-environment")
+        assert row.view.invalid == message
+        assert "a run does not set PATH." in shown(app).split("Batch")[0]
 
 
 def test_no_field_is_without_a_plan_that_it_means_something_to():

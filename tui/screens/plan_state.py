@@ -12,7 +12,7 @@ from trainwiz.core.findings import Finding
 from trainwiz.core.language import mark, tr
 from trainwiz.core.plan.request import PlanRequest
 from trainwiz.tui.screens.plan_effects import Effect
-from trainwiz.tui.screens.plan_fields import NAME, OUTPUT_DIR, PROFILE, REVIEW, STEPS, FieldSpec
+from trainwiz.tui.screens.plan_fields import MAPPINGS, NAME, OUTPUT_DIR, PROFILE, REVIEW, STEPS, FieldSpec
 from trainwiz.tui.screens.plan_machine import is_machine_changed, is_of_the_machine, names_another, with_machine
 
 if TYPE_CHECKING:
@@ -175,7 +175,9 @@ def field_problem(state: PlanState, spec: FieldSpec) -> str:
         return state.invalid[spec.id]
     findings = state.reading.findings or (state.plan.errors if state.plan is not None else ())
     places = {*spec.keys, *((SOURCES, FIRST_SOURCE.rstrip(".")) if spec.id == "data" else ())}
-    problem = next((finding.message for finding in findings if finding.where in places), "")
+    parts = tuple(f"{key}." for key in spec.keys if key in MAPPINGS)
+    about = (one for one in findings if one.where in places or (parts and one.where.startswith(parts)))
+    problem = next((finding.message for finding in about), "")
     if not problem and spec.id == "data":
         # A broken file is named by its path; what names another field's key is said there.
         own = (finding for finding in state.reading.data_findings if finding.severity == "error")

@@ -174,7 +174,11 @@ class FieldRow(Kept, Widget, can_focus=True):
             before = self._height()
             self._view = view
             # A layout of the whole screen costs more than all else that a key brings about.
-            self.refresh(layout=self._height() != before)
+            grown = self._height() - before
+            self.refresh(layout=grown != 0)
+            if grown > 0 and self.editing:
+                # What is wrong with the text stands below it, which may be below the form's last line.
+                self.call_after_refresh(self.scroll_visible, animate=False)
 
     def _height(self) -> int:
         width = self.content_size.width
