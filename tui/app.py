@@ -14,7 +14,7 @@ from textual.driver import Driver
 from textual.events import Event, Key
 from textual.filter import LineFilter
 from textual.screen import Screen
-from trainwiz.core.language import language, tr
+from trainwiz.core.language import language, tr, use_language
 from trainwiz.tui.ascii_filter import AsciiFilter
 from trainwiz.tui.keys import bindings, keys_of
 from trainwiz.tui.palette import KeyProvider
@@ -46,10 +46,13 @@ class TrainwizApp(App[int]):
         if self.console.is_dumb_terminal:
             # Rich takes 80 x 25 for it and Textual the real size: the screen would be laid out for both in turn, for ever.
             self.console.size = shutil.get_terminal_size()
-        if language() != "en":
-            wrap_wide_texts()
         self._first_screen = first_screen
         self.ascii_only = wants_ascii() if ascii_only is None else ascii_only
+        if self.ascii_only:
+            # Chinese would be nothing but question marks.
+            use_language("en")
+        elif language() != "en":
+            wrap_wide_texts()
         self._typed = TypedKeys(self, super().on_event)
         self.farewell = ""
         """What the command prints after the screen is gone."""
