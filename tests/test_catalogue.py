@@ -47,7 +47,6 @@ LOG_LINES = (
 ENGLISH_TEXTS: dict[tuple[str, str], str] = {
     ("core/config/refused.py", "Value error, "): "taken off pydantic's message",
     ("core/data/text_store.py", "text"): "an IndexError of ours, which people do not meet",
-    ("core/data/glance.py", "not here"): "part of a stamp that is compared",
     ("core/estimate/config_keys.py", "is too large"): "caught where the config is read, which has a sentence",
     ("core/hardware/doctor_gpu.py", "docker run"): "a command",
     ("core/diagnose.py", "address already in use"): "a pattern of the log",

@@ -7,11 +7,17 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core import language
-from trainwiz.core.config.keys import settable_keys
+from trainwiz.core.catalog.gpus import load_gpus
+from trainwiz.core.config.keys import literals, settable_keys
+from trainwiz.core.hardware.probe import probe_machine
 from trainwiz.core.plan.request import PlanRequest
+from trainwiz.tui.cli import main
+from trainwiz.tui.command import app
 from trainwiz.tui.options import OPTIONS
 from trainwiz.tui.screens.plan_fields import DATA, HARDWARE, MODEL, REVIEW, TRAINING
+from typer.main import get_command
 
+from tests.conftest import REPOSITORY
 from tests.tui.monitor_states import STATES
 from tests.tui.pseudo import Pseudo, english_left, screen_lines, words_in
 from tests.tui.test_monitor_snapshots import _frozen_world, app_for, drawn  # noqa: F401 -- the fixture holds for this file too
@@ -23,14 +29,19 @@ NAMES = (
 )
 """Products, formats and names that no language translates."""
 UNITS = "gib mib kib mhz kwh eur tokens token min"
+JSON = "true false null split train linux"
+"""Values as files have them, and what a system calls itself."""
 KEYS = "enter esc tab ctrl shift space home end pgup pgdn pageup pagedown del backspace up down left right"
+FILES = sorted((REPOSITORY / "profiles").rglob("*.yaml"))
 SIZES = [(120, 40), (80, 24)]
 
 
 def always_known() -> set[str]:
     """Names, units, keys, the parts of key paths and of options."""
-    options = words_in([option.flag for option in OPTIONS] + [value for option in OPTIONS for value in option.values])
-    return set(f"{NAMES} {UNITS} {KEYS}".split()) | words_in(settable_keys()) | options
+    options = words_in([option.synopsis for option in OPTIONS])
+    values = words_in(word for key in settable_keys() for word in literals(key))
+    cards = words_in(load_gpus())
+    return set(f"{NAMES} {UNITS} {KEYS} {JSON}".split()) | words_in(settable_keys()) | options | values | cards
 
 
 @pytest.fixture(autouse=True)
@@ -44,18 +55,18 @@ def _nobodys_language(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterat
 @pytest.mark.parametrize("step", [HARDWARE, MODEL, DATA, TRAINING, REVIEW])
 async def test_steps_of_the_wizard(step: int, size: tuple[int, int]) -> None:
     reader = FrozenReader()
-    app = frozen_app(reader)
-    async with app.run_test(size=size) as pilot:
+    wizard = frozen_app(reader)
+    async with wizard.run_test(size=size) as pilot:
         await settled(pilot)
         for _ in range(step):
             await pilot.press("enter")
             await settled(pilot)
         readings = list(reader.read(PlanRequest(profile="2080super"), lambda: False))
         known = always_known() | words_in(readings)
-        left = english_left(screen_lines(app), known)
+        left = english_left(screen_lines(wizard), known)
         await pilot.press("f1")
         await pilot.pause()
-        left += english_left(screen_lines(app), known)
+        left += english_left(screen_lines(wizard), known)
     assert not left, "\n".join(dict.fromkeys(left))
 
 
@@ -69,14 +80,73 @@ DIALOGS = (("tab", "f1"), ("l",), ("s",), ("e",), ("m",), ("t",), ("p",))
     ids=lambda value: value if isinstance(value, str) else "-".join(value),
 )
 async def test_states_of_the_monitor(state: str, keys: tuple[str, ...], tmp_path: Path) -> None:
-    app = app_for(state, "dark")
+    monitor = app_for(state, "dark")
     data = [path for path in tmp_path.rglob("*") if path.is_file()]
     known = always_known() | words_in([*data, *(path.read_text(errors="replace") for path in data)])
-    async with app.run_test(size=(120, 40)) as pilot:
+    async with monitor.run_test(size=(120, 40)) as pilot:
         await drawn(pilot)
         for key in keys:
             await pilot.press(key)
             await pilot.pause()
         await pilot.pause(0.1)
-        left = english_left(screen_lines(app), known)
+        left = english_left(screen_lines(monitor), known)
+    assert not left, "\n".join(dict.fromkeys(left))
+
+
+COMMANDS = (
+    "--help",
+    "plan --help",
+    "bench --help",
+    "monitor --help",
+    "profiles --help",
+    "profiles save --help",
+    "runs stop --help",
+    "doctor",
+    "hardware",
+    "profiles list",
+    "profiles show 2080super-guide",
+    "profiles diff 3080-10g 3080-12g",
+    "runs list",
+    "plan --tier analytic --verbose",
+    "plan --profile 2080super --tier analytic --verbose",
+    "plan --profile lora-r64-3090 --tier analytic --gpu A100 --num-gpus 2",
+    "plan --profile 4080s --tier analytic --smoke",
+    "bench --seconds x",
+    "runs show nothing",
+    "monitor nothing",
+    "plan --epochs -1 --task nothing --set a",
+)
+
+
+def commands_of(*group: str) -> list[str]:
+    """Names of the commands, or of those of a group."""
+    command = get_command(app)
+    for name in group:
+        command = command.commands[name]  # type: ignore[attr-defined]
+    return list(command.commands)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_what_the_commands_say(line: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    language.use_language("en")
+    with pytest.MonkeyPatch.context() as patch:
+        # The command chooses its language anew: the one that nobody speaks stands in for Chinese.
+        patch.setattr(language, "_speak", lambda name: "")
+        patch.setattr(language, "_catalogue", Pseudo())
+        main(line.split())
+    said = capsys.readouterr()
+    machine = probe_machine()
+    names = [name for group in ((), ("profiles",), ("runs",)) for name in commands_of(*group)]
+    data = [
+        tmp_path,
+        machine.cpu_model,
+        machine.libraries.versions,
+        *line.split(),
+        *FILES,
+        *names,
+        "SPEED",
+        "hf download",
+    ]
+    known = always_known() | words_in(data) | words_in(path.stem for path in FILES)
+    left = english_left([*said.out.splitlines(), *said.err.splitlines()], known)
     assert not left, "\n".join(dict.fromkeys(left))
