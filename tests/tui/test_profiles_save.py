@@ -68,6 +68,10 @@ def test_the_help_lists_the_choices_of_a_setup(capsys: pytest.CaptureFixture[str
     assert main(["profiles", "save", "--help"]) == 0
     text = capsys.readouterr().out
     assert all(f"  {option.flag}" in text for option in SAVE_OPTIONS)
-    of_one_run = {option.flag for option in OPTIONS if option.group in ("run", "modes")} - {"--json", "--lang", "--debug"}
+    of_one_run = {option.flag for option in OPTIONS if option.group in ("run", "modes")} - {
+        "--json",
+        "--lang",
+        "--debug",
+    }
     assert not [flag for flag in of_one_run if f"  {flag}" in text]
     assert "Modes:" not in text
