@@ -14,6 +14,7 @@ from textual.driver import Driver
 from textual.events import Event, Key
 from textual.filter import LineFilter
 from textual.screen import Screen
+from textual.widgets import Input
 from trainwiz.core.language import language, tr, use_language
 from trainwiz.tui.ascii_filter import AsciiFilter
 from trainwiz.tui.keys import bindings, keys_of
@@ -73,9 +74,12 @@ class TrainwizApp(App[int]):
         return [*filters, AsciiFilter()] if self.ascii_only else filters
 
     def action_command_palette(self) -> None:
-        """Textual's, with a placeholder that has a translation."""
+        """Textual's, with a placeholder that has a translation and a cursor that stands still."""
         if not any(isinstance(screen, CommandPalette) for screen in self.screen_stack):
-            self.push_screen(CommandPalette(id="--command-palette", placeholder=tr("Search for commands…")))
+            palette = CommandPalette(id="--command-palette", placeholder=tr("Search for commands…"))
+            self.push_screen(palette)
+            # As in all our fields: a cursor that blinks draws twice a second.
+            palette.call_after_refresh(lambda: setattr(palette.query_one(Input), "cursor_blink", False))
 
     def get_driver_class(self) -> type[Driver]:
         chosen = super().get_driver_class()

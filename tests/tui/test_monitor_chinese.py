@@ -112,7 +112,7 @@ async def test_where_only_ascii_can_be_drawn_the_texts_are_english() -> None:
     async with app.run_test(size=SIZES["80x24"]) as pilot:
         await drawn(pilot)
         text = screen_text(app)
-        assert "● running" in text and "RAM and disk" in text and "运行" not in text
+        assert "* running" in text and "RAM and disk" in text and "运行" not in text
     assert tr("RAM and disk") == "RAM and disk"
 
 
