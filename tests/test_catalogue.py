@@ -63,7 +63,6 @@ ENGLISH_TEXTS: dict[tuple[str, str], str] = {
     ("core/telemetry/log.py", "died with"): "a pattern of the log",
     ("core/telemetry/log.py", "Traceback"): "a pattern of the log",
     ("core/training/probe_trainer.py", "out of memory"): "a pattern of torch's messages",
-    ("tui/screens/plan_machine.py", "by hand"): "the id of an entry; its label is translated",
     **dict.fromkeys(LOG_LINES, LOG),
 }
 """(file, a part of the text) -> why this one stays English."""
