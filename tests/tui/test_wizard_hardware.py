@@ -22,11 +22,12 @@ from trainwiz.tui.choices import parse_choices
 from trainwiz.tui.screens.plan import PlanScreen
 from trainwiz.tui.screens.plan_command import command_line
 from trainwiz.tui.screens.plan_fields import HARDWARE, MODEL
-from trainwiz.tui.screens.plan_machine import asked_gpus
+from trainwiz.tui.screens.plan_gpus import asked_gpus
 from trainwiz.tui.screens.plan_state import start_obstacle
 from trainwiz.tui.widgets import gpu_choice
 from trainwiz.tui.widgets.field_row import FieldRow
-from trainwiz.tui.widgets.gpu_choice import GpuChoice, GpuRow
+from trainwiz.tui.widgets.gpu_choice import GpuChoice
+from trainwiz.tui.widgets.gpu_row import GpuRow
 
 from tests.fakes.nvml import GIB, FakeGpu, FakeMig, FakeNvml
 from tests.fakes.nvml.fixtures import fake_nvml, fake_nvml_library  # noqa: F401 - fixtures

@@ -19,11 +19,9 @@ from trainwiz.tui.screens.plan_fields import (
     shown_value,
     word_for,
 )
+from trainwiz.tui.screens.plan_gpus import asked_gpus, gpus_unused, gpus_words
 from trainwiz.tui.screens.plan_machine import (
-    asked_gpus,
     current_machine,
-    gpus_unused,
-    gpus_words,
     is_of_the_machine,
     machine_offers,
     machine_origin,

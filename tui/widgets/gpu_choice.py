@@ -5,18 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, cast
 
-from textual import events
-from textual.app import ComposeResult, RenderResult
+from textual.app import ComposeResult
 from textual.content import Content
-from textual.geometry import Size
 from textual.message import Message
 from textual.timer import Timer
 from textual.widgets import Static
 from trainwiz.core.language import tr
-from trainwiz.tui.screens.plan_machine import asked_gpus, is_asked, toggled, usable_gpus, with_gpus
+from trainwiz.tui.screens.plan_gpus import asked_gpus, is_asked, toggled, usable_gpus, with_gpus
 from trainwiz.tui.theme import Marks
-from trainwiz.tui.widgets.gpu_choice_lines import RowView, notes_below, row_lines
-from trainwiz.tui.widgets.step_parts import PartRow, StepPart
+from trainwiz.tui.widgets.gpu_choice_lines import RowView, notes_below
+from trainwiz.tui.widgets.gpu_row import GpuRow
+from trainwiz.tui.widgets.step_parts import StepPart
 
 if TYPE_CHECKING:
     from trainwiz.core.hardware import Gpu, Machine
@@ -48,59 +47,6 @@ class Shown:
     gone: tuple[Gpu, ...] = ()
     """Cards that were here when the step was first shown and are not any more."""
     loads: GpuLoads | None = None
-
-
-class GpuRow(PartRow):
-    """One card or MIG slice."""
-
-    field_id = "gpus"
-
-    DEFAULT_CSS = """
-    GpuRow { height: auto; }
-    GpuRow:focus { background: $panel; }
-    """
-
-    class Toggled(Message):
-        """Space on the row, or a click."""
-
-        def __init__(self, gpu: Gpu) -> None:
-            super().__init__()
-            self.gpu = gpu
-
-    def __init__(self, view: RowView, marks: Marks) -> None:
-        super().__init__()
-        self._marks = marks
-        self.view = view
-
-    def show(self, view: RowView) -> None:
-        self.can_focus = view.can_be_chosen
-        if view != self.view:
-            self.view = view
-            self.refresh(layout=True)
-
-    def press(self) -> None:
-        if self.view.can_be_chosen:
-            self.post_message(self.Toggled(self.view.gpu))
-
-    def _content(self, width: int) -> Content:
-        roomy = not (self.screen.has_class("-short") or self.screen.has_class("-low") or self.screen.has_class("-slim"))
-        return Content("\n").join(row_lines(self.view, width, self._marks, focused=self.has_focus, roomy=roomy))
-
-    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        return self._content(width).plain.count("\n") + 1
-
-    def render(self) -> RenderResult:
-        return self._content(self.content_size.width)
-
-    def on_focus(self) -> None:
-        self.refresh(layout=True)
-
-    def on_blur(self) -> None:
-        self.refresh(layout=True)
-
-    def on_click(self, event: events.Click) -> None:
-        event.stop()
-        self.press()
 
 
 class GpuChoice(StepPart):
