@@ -18,7 +18,7 @@ from trainwiz.tui.screens.plan_saving import SaveDialog, of_a_setup
 from trainwiz.tui.widgets.difference_list import DifferenceList, difference_lines, field_of
 from trainwiz.tui.widgets.file_list import FileList, FileText, file_content, first_shown
 
-from tests.tui.test_wizard import go, shown, to_field
+from tests.tui.wizard_keys import go, shown, to_field
 from tests.tui.wizard_parts import MISSING, FrozenReader, frozen_app, settled
 
 WIDE = (120, 40)

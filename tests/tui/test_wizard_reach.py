@@ -10,7 +10,7 @@ from trainwiz.core.findings import Finding
 from trainwiz.tui.screens.plan_field_table import FIELD_BY_ID, FIELDS
 from trainwiz.tui.screens.plan_fields import TRAINING, FieldSpec, parse_field, shown_value, word_for
 
-from tests.tui.test_wizard import shown
+from tests.tui.wizard_keys import shown
 from tests.tui.wizard_parts import FrozenReader, frozen_app, settled
 
 NO_FIELD = {
