@@ -27,6 +27,7 @@ from trainwiz.core.hardware.hypothetical import catalogue_machine  # noqa: E402
 from trainwiz.core.language import use_language  # noqa: E402
 from trainwiz.core.plan.request import PlanRequest  # noqa: E402
 from trainwiz.core.telemetry import target as targets  # noqa: E402
+from trainwiz.core.telemetry.gpu_load import GpuLoad, GpuLoads  # noqa: E402
 from trainwiz.core.telemetry.source import Source  # noqa: E402
 from trainwiz.core.telemetry.target import Target  # noqa: E402
 from trainwiz.tui.app import TrainwizApp  # noqa: E402
@@ -94,6 +95,17 @@ def described_machine() -> object:
     )
 
 
+class DescribedReader(PlanReader):
+    """Reads the world but for the GPUs: they are the described ones, idle."""
+
+    def loads(self) -> GpuLoads:
+        gpus = described_machine().gpus  # type: ignore[attr-defined]
+        return GpuLoads(tuple(GpuLoad(gpu.index, gpu.uuid, gpu.memory_other_bytes, 0) for gpu in gpus))
+
+    def forget_machine(self) -> None:
+        """It stays."""
+
+
 async def picture(app: TrainwizApp, name: str, size: tuple[int, int], ready: Drawn) -> None:
     async with app.run_test(size=size) as pilot:
         await ready(pilot)
@@ -104,11 +116,19 @@ async def picture(app: TrainwizApp, name: str, size: tuple[int, int], ready: Dra
 def save(name: str, svg: str) -> None:
     """SVG as Textual draws it; PNG with a font that has all glyphs in one width."""
     (TARGET / f"{name}.svg").write_text(svg, encoding="utf-8")
+    if not has_glyphs(svg):
+        print(f"screenshots/{name}.svg")
+        return
     import resvg_py
 
     styled = svg.replace("Fira Code", "DejaVu Sans Mono").replace("font-family: arial", "font-family: DejaVu Sans Mono")
     (TARGET / f"{name}.png").write_bytes(bytes(resvg_py.svg_to_bytes(svg_string=styled, zoom=2)))
     print(f"screenshots/{name}.svg, .png")
+
+
+def has_glyphs(svg: str) -> bool:
+    """Chinese letters are not in the font of the PNGs; an SVG is drawn with the reader's own."""
+    return not any("\u4e00" <= letter <= "\u9fff" for letter in svg)
 
 
 async def traced(pilot: object) -> None:
@@ -129,7 +149,7 @@ async def wizard_pictures() -> None:
     plan_reader.free_disk = lambda path: 181 * GIB  # type: ignore[attr-defined]
 
     def screen(profile: str, at_review: bool) -> TrainwizApp:
-        reader = PlanReader(machine, "full", clock=lambda: CLOCK)  # type: ignore[arg-type]
+        reader = DescribedReader(machine, "full", clock=lambda: CLOCK)  # type: ignore[arg-type]
         request = PlanRequest(
             profile=profile, overrides={"data.sources.0.name": "sample-proteins"}, output_dir="runs/demo"
         )
