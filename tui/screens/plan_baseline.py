@@ -1,19 +1,25 @@
-"""What the profile alone would be, on the same machine: what the review compares the plan with."""
+"""What the profile alone would be, on the same machine: what the review compares the plan with.
+
+The review is drawn in the first frame of `trainwiz --profile NAME`: what plans is imported when it is asked.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import trainwiz.core.plan.gather as edge
-from trainwiz.core.config import RunConfig
-from trainwiz.core.config.differences import ConfigDifference, config_differences
 from trainwiz.core.errors import TrainwizError
-from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.language import tr
 from trainwiz.core.plan.request import PlanRequest
-from trainwiz.core.plan.result import Plan
+
+if TYPE_CHECKING:
+    from trainwiz.core.config import RunConfig
+    from trainwiz.core.config.differences import ConfigDifference
+    from trainwiz.core.hardware.machine import Machine
+    from trainwiz.core.plan.gather import DataAnswer, Gathered
+    from trainwiz.core.plan.result import Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +34,8 @@ class Baseline:
     problem: str = ""
 
     def differences(self, plan: Plan) -> tuple[ConfigDifference, ...]:
+        from trainwiz.core.config.differences import config_differences
+
         return () if self.config is None else config_differences(self.config, plan.config)
 
 
@@ -40,13 +48,14 @@ def profile_alone(
     request: PlanRequest,
     here: Machine,
     folder: str,
-    plan: Callable[[edge.Gathered], Plan],
-    read_data: Callable[[RunConfig], edge.DataAnswer],
+    plan: Callable[[Gathered], Plan],
+    read_data: Callable[[RunConfig], DataAnswer],
 ) -> Baseline:
     """The run of the profile of `request` alone, on the machine `here`, as it would be written into `folder`.
 
     Every failure comes back as a sentence.
     """
+    import trainwiz.core.plan.gather as edge
     from trainwiz.tui.screens.plan_reader import planned_files
 
     alone = profile_request(request)
