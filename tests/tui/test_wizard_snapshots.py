@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from importlib.metadata import version
 
 import pytest
+from trainwiz.core.language import use_language
 from trainwiz.tui.screens.plan_fields import DATA, HARDWARE, MODEL, REVIEW, TRAINING
 
 from tests.conftest import REPOSITORY
@@ -18,6 +20,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 SIZES = [(60, 20), (80, 24), (120, 40)]
+STEPS = {HARDWARE: "hardware", MODEL: "model", DATA: "data", TRAINING: "training", REVIEW: "review"}
 
 
 def prepare(step: int, theme: str, *more: str):
@@ -37,21 +40,29 @@ def prepare(step: int, theme: str, *more: str):
     return run
 
 
-@pytest.mark.parametrize("theme", ["dark", "light"])
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-def test_training(snap_compare, size, theme):
-    assert snap_compare(frozen_app(), terminal_size=size, run_before=prepare(TRAINING, theme))
+@pytest.fixture
+def _chinese() -> Iterator[None]:
+    use_language("zh")
+    yield
+    use_language("en")
 
 
 @pytest.mark.parametrize("theme", ["dark", "light"])
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-def test_review(snap_compare, size, theme):
-    assert snap_compare(frozen_app(), terminal_size=size, run_before=prepare(REVIEW, theme))
+@pytest.mark.parametrize("step", STEPS, ids=STEPS.get)
+def test_step(snap_compare, step, size, theme):
+    assert snap_compare(frozen_app(), terminal_size=size, run_before=prepare(step, theme))
 
 
-@pytest.mark.parametrize("step", [HARDWARE, MODEL, DATA], ids=["hardware", "model", "data"])
-def test_other_steps(snap_compare, step):
-    assert snap_compare(frozen_app(), terminal_size=(120, 40), run_before=prepare(step, "dark"))
+@pytest.mark.usefixtures("_chinese")
+@pytest.mark.parametrize(("step", "size"), [(TRAINING, (80, 24)), (REVIEW, (120, 40))], ids=["training", "review"])
+def test_chinese(snap_compare, step, size):
+    assert snap_compare(frozen_app(), terminal_size=size, run_before=prepare(step, "dark"))
+
+
+def test_without_colours(snap_compare, monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert snap_compare(frozen_app(), terminal_size=(120, 40), run_before=prepare(TRAINING, "dark"))
 
 
 def test_high_contrast(snap_compare):
