@@ -10,6 +10,9 @@ from typing import Any
 from trainwiz.core.hardware.machine import Gpu
 from trainwiz.core.telemetry.gpu import GpuSampler
 
+MOVED_BYTES = 2**29
+"""So much more or less on a card is another capacity to plan with; what a desktop takes and gives is less."""
+
 
 @dataclass(frozen=True, slots=True)
 class GpuHolder:
@@ -80,11 +83,17 @@ def free_bytes(gpu: Gpu, load: GpuLoad | None) -> int | None:
     return max(0, free if gpu.memory_total_bytes is None else min(free, gpu.memory_total_bytes))
 
 
-def is_other_machine(gpus: Sequence[Gpu], loads: GpuLoads) -> bool:
-    """GPUs have come or gone since `gpus` were read: the machine is to be read again."""
+def is_outdated(gpus: Sequence[Gpu], loads: GpuLoads) -> bool:
+    """Since `gpus` were read, some have come or gone, or much of the memory of one was taken or given back."""
     before = {gpu.uuid or str(gpu.index) for gpu in gpus if "gpu" not in gpu.unavailable}
     now = {load.uuid or str(load.index) for load in loads.gpus if not load.problem}
-    return before != now
+    return before != now or any(_has_moved(gpu, loads.of(gpu)) for gpu in gpus if gpu.visible)
+
+
+def _has_moved(gpu: Gpu, load: GpuLoad | None) -> bool:
+    if gpu.memory_other_bytes is None or load is None or load.used_bytes is None:
+        return False
+    return abs(load.used_bytes - gpu.memory_other_bytes) >= MOVED_BYTES
 
 
 def _load(row: Mapping[str, Any], unavailable: Mapping[str, str]) -> GpuLoad:

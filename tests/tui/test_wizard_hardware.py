@@ -138,6 +138,8 @@ async def test_the_load_is_live_and_names_who_holds_the_card(driver: FakeNvml) -
         driver.write([card(0), card(1, memory_used=7 * GIB, utilization=93, processes={mine: 5 * GIB, 2**22 + 3: GIB})])
         await until(pilot, lambda: "17.0 of 24.0 GiB free" in shown(app))
         assert "93 %" in shown(app) and f"({mine}) 5.0 GiB" in shown(app)
+        # The plan counts with what is free now, too.
+        await until(pilot, lambda: app.screen.state.plan.machine.gpus[1].memory_free_bytes == 17 * GIB)
         await until(pilot, lambda: f"a process not visible from here ({2**22 + 3})" in said_in_form(pilot))
 
 

@@ -58,12 +58,12 @@ class GpuChoice(StepPart):
     """
 
     class Looked(Message):
-        """The loads of the GPUs; `is_other`: cards have come or gone."""
+        """The loads of the GPUs; `is_outdated`: the machine is to be read again."""
 
-        def __init__(self, loads: GpuLoads, is_other: bool) -> None:
+        def __init__(self, loads: GpuLoads, is_outdated: bool) -> None:
             super().__init__()
             self.loads = loads
-            self.is_other = is_other
+            self.is_outdated = is_outdated
 
     def __init__(self, step: int, marks: Marks) -> None:
         super().__init__(step, marks)
@@ -172,17 +172,17 @@ class GpuChoice(StepPart):
 
     def _work(self) -> None:
         """In a thread: a driver that sleeps takes a second or two to answer."""
-        from trainwiz.core.telemetry.gpu_load import is_other_machine
+        from trainwiz.core.telemetry.gpu_load import is_outdated
 
         source, shown = self._source, self._shown
         try:
             if source is None or shown is None or self._timer is None:
                 return
             loads = source.loads()
-            is_other = is_other_machine(shown.machine.gpus, loads)
-            if is_other:
+            outdated = is_outdated(shown.machine.gpus, loads)
+            if outdated:
                 source.forget_machine()
-            self.post_message(self.Looked(loads, is_other))
+            self.post_message(self.Looked(loads, outdated))
         finally:
             self._is_looking = False
 
@@ -192,7 +192,7 @@ class GpuChoice(StepPart):
             return
         self._shown = replace(self._shown, loads=event.loads)
         self._draw_rows()
-        if event.is_other:
+        if event.is_outdated:
             # The same request once more: what it is planned on has changed.
             self.post_message(self.Changed(replace))
 

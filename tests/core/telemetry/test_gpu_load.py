@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from trainwiz.core.hardware.gpus import read_gpus
 from trainwiz.core.telemetry.gpu import GpuSampler
-from trainwiz.core.telemetry.gpu_load import LoadReader, free_bytes, is_other_machine
+from trainwiz.core.telemetry.gpu_load import LoadReader, free_bytes, is_outdated
 
 from tests.fakes.nvml import DRIVER_NOT_LOADED, GIB, FakeGpu, FakeMig, FakeNvml, fixtures
 
@@ -59,6 +59,9 @@ def test_free_memory_is_the_plans_capacity_and_follows_what_is_used(driver: Fake
     driver.write([card(0, memory_used=6 * GIB, memory_reserved=GIB)])
     (load,) = loads.read().gpus
     assert free_bytes(gpu, load) == (gpu.memory_free_bytes or 0) - 4 * GIB
+    assert is_outdated((gpu,), loads.read()), "a plan would count with memory that is taken"
+    driver.write([card(0, memory_used=2 * GIB + 2**27, memory_reserved=GIB)])
+    assert not is_outdated((gpu,), loads.read())
     assert free_bytes(gpu, None) == gpu.memory_free_bytes
 
 
@@ -67,18 +70,18 @@ def test_a_card_that_is_lost_comes_or_goes_is_another_machine(
 ) -> None:
     driver.write([card(0), card(1)])
     gpus = read_gpus().gpus
-    assert not is_other_machine(gpus, loads.read())
+    assert not is_outdated(gpus, loads.read())
     driver.write([card(0), card(1, lost=True)])
     lost = loads.read()
-    assert is_other_machine(gpus, lost) and "lost" in lost.gpus[1].problem
-    assert not is_other_machine(read_gpus().gpus, lost)
+    assert is_outdated(gpus, lost) and "lost" in lost.gpus[1].problem
+    assert not is_outdated(read_gpus().gpus, lost)
     driver.write([card(0), card(1), card(2)])
     (folder / "0000:03:00.0").mkdir()
     more = loads.read()
     assert [load.uuid for load in more.gpus] == ["GPU-0", "GPU-1", "GPU-2"]
-    assert is_other_machine(gpus, more)
+    assert is_outdated(gpus, more)
     loads.close()
-    assert not is_other_machine(read_gpus().gpus, more)
+    assert not is_outdated(read_gpus().gpus, more)
 
 
 def test_slices_are_found_by_their_own_name(driver: FakeNvml, loads: LoadReader) -> None:
@@ -86,7 +89,7 @@ def test_slices_are_found_by_their_own_name(driver: FakeNvml, loads: LoadReader)
     driver.write([card(0, name="NVIDIA A100-SXM4-40GB", mig=True, slices=parts)])
     whole, first, second = read_gpus().gpus
     now = loads.read()
-    assert not is_other_machine((whole, first, second), now)
+    assert not is_outdated((whole, first, second), now)
     assert now.of(first) is not now.of(whole) and now.of(first).used_bytes == GIB  # type: ignore[union-attr]
 
 
