@@ -13,8 +13,6 @@ from textual.widgets import Static
 from trainwiz.core.language import tr
 from trainwiz.tui.screens.plan_gpus import asked_gpus, is_asked, toggled, usable_gpus, with_gpus
 from trainwiz.tui.theme import Marks
-from trainwiz.tui.widgets.gpu_choice_lines import RowView, notes_below
-from trainwiz.tui.widgets.gpu_row import GpuRow
 from trainwiz.tui.widgets.step_parts import StepPart
 
 if TYPE_CHECKING:
@@ -22,6 +20,8 @@ if TYPE_CHECKING:
     from trainwiz.core.plan.request import PlanRequest
     from trainwiz.core.telemetry.gpu_load import GpuLoads
     from trainwiz.tui.screens.plan_state import PlanState
+    from trainwiz.tui.widgets.gpu_choice_lines import RowView
+    from trainwiz.tui.widgets.gpu_row import GpuRow
 
 LOOK_S = 2.0
 
@@ -116,6 +116,8 @@ class GpuChoice(StepPart):
             )
 
     def _views(self) -> list[RowView]:
+        from trainwiz.tui.widgets.gpu_choice_lines import RowView  # not before the first frame
+
         shown, state = self._shown, self._state
         assert shown is not None and state is not None
         names = asked_gpus(state)
@@ -136,6 +138,9 @@ class GpuChoice(StepPart):
         return [*views, *(RowView(gpu, None, is_gone=True, of_several=several) for gpu in shown.gone)]
 
     def _draw_rows(self) -> None:
+        from trainwiz.tui.widgets.gpu_choice_lines import notes_below
+        from trainwiz.tui.widgets.gpu_row import GpuRow
+
         views = self._views()
         rows = list(self.query(GpuRow))
         for row, view in zip(rows, views, strict=False):
