@@ -18,8 +18,9 @@ from trainwiz.tui.screens.plan_queue import Newest
 from trainwiz.tui.screens.plan_reader import PlanReader
 from trainwiz.tui.screens.plan_state import with_changes
 from trainwiz.tui.theme import UNICODE_MARKS
-from trainwiz.tui.widgets.findings_view import RemedyButton, effect_words
+from trainwiz.tui.widgets.findings_view import effect_words
 from trainwiz.tui.widgets.memory_view import part_lines
+from trainwiz.tui.widgets.remedy_button import RemedyButton
 from trainwiz.tui.widgets.text_lines import TextLines
 
 from tests.tui.wizard_keys import WIDE, go, shown, to_field, type_into

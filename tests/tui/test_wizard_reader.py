@@ -26,8 +26,8 @@ from trainwiz.tui.screens.plan_state import Offer, PlanState, field_problem, wit
 from trainwiz.tui.theme import UNICODE_MARKS
 from trainwiz.tui.widgets.chooser import Chooser
 from trainwiz.tui.widgets.plan_panel import panel_content
-from trainwiz.tui.widgets.plan_strip import strip_content
 from trainwiz.tui.widgets.rail import rail_content
+from trainwiz.tui.widgets.strip_lines import strip_content
 
 from tests.tui.wizard_parts import settled
 

@@ -26,13 +26,14 @@ from trainwiz.tui.screens.plan_state import (
     go_to,
     is_ready,
     start_obstacle,
+    state_findings,
 )
 from trainwiz.tui.screens.plan_views import findable_fields
 from trainwiz.tui.widgets.action_button import ActionButton
 from trainwiz.tui.widgets.field_row import FieldRow
-from trainwiz.tui.widgets.findings_view import RemedyButton, state_findings
 from trainwiz.tui.widgets.plan_views import PlanPanel
 from trainwiz.tui.widgets.rail import StepRail
+from trainwiz.tui.widgets.remedy_button import RemedyButton
 from trainwiz.tui.widgets.step_form import FieldButton, MoreRow
 from trainwiz.tui.widgets.step_parts import PartRow, StepPart
 

@@ -13,11 +13,18 @@ from trainwiz.tui.screens.plan_effects import numbered_remedies
 from trainwiz.tui.screens.plan_field_table import FIELD_BY_ID, fields_of
 from trainwiz.tui.screens.plan_fields import FieldSpec, parse_field
 from trainwiz.tui.screens.plan_reading import PlanReading
-from trainwiz.tui.screens.plan_state import PlanState, is_changed, with_changes, with_invalid, with_values
+from trainwiz.tui.screens.plan_state import (
+    PlanState,
+    is_changed,
+    state_findings,
+    with_changes,
+    with_invalid,
+    with_values,
+)
 from trainwiz.tui.screens.plan_views import current_offer, edit_text, free_text_hint, offers
 from trainwiz.tui.widgets.action_button import ActionButton
 from trainwiz.tui.widgets.field_row import FieldRow
-from trainwiz.tui.widgets.findings_view import RemedyButton, state_findings
+from trainwiz.tui.widgets.remedy_button import RemedyButton
 from trainwiz.tui.widgets.step_form import FieldButton
 from trainwiz.tui.widgets.step_parts import FIELD_DIALOGS, StepPart, open_dialog
 

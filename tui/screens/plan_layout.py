@@ -11,10 +11,9 @@ from trainwiz.tui.keys import KeyBinding, keys_of
 from trainwiz.tui.screens.plan_effects import numbered_remedies
 from trainwiz.tui.screens.plan_field_table import FIELD_BY_ID, fields_of
 from trainwiz.tui.screens.plan_fields import REVIEW, FieldSpec
-from trainwiz.tui.screens.plan_state import PlanState, is_changed
+from trainwiz.tui.screens.plan_state import PlanState, is_changed, state_findings
 from trainwiz.tui.screens.plan_views import relabel
 from trainwiz.tui.widgets.field_row import FieldInput, FieldRow
-from trainwiz.tui.widgets.findings_view import state_findings
 from trainwiz.tui.widgets.head_line import HeadLine
 from trainwiz.tui.widgets.key_bar import KeyBar
 from trainwiz.tui.widgets.plan_strip import PlanStrip
@@ -58,10 +57,20 @@ class PlanLayout(Screen[None]):
         yield strip
         yield self._key_bar
 
-    def on_mount(self) -> None:
+    async def on_mount(self) -> None:
+        if self.state.step == REVIEW:
+            # Its buttons are parts, and a key may be meant for them at once.
+            await self.complete_first_step()
         self._draw()
         self._focus_step()
-        self.query_one(StepForm).visit(True)
+
+    async def complete_first_step(self) -> None:
+        """What the first frame does not wait for: the tables and lists of the step that it shows."""
+        for form in self.query(StepForm):
+            if not form.has_parts:
+                await form.add_parts()
+                form.visit(form.display)
+        self._draw()
 
     def _draw(self) -> None:
         if not self._parts:
@@ -86,6 +95,7 @@ class PlanLayout(Screen[None]):
         if not self.query(f"#step-{step}"):
             form = StepForm(step, self._wizard.marks, more=more)
             await holder.mount(form)
+            await form.add_parts()
             form.visit(True)
         holder.scroll_home(animate=False)
         self._draw()

@@ -56,7 +56,11 @@ class PlanReading(PlanLayout):
 
     def on_mount(self) -> None:
         # A pause, so that the imports of the reader do not hold up the first frame on its way to the terminal.
-        self.call_after_refresh(self.set_timer, FIRST_FRAME_S, self._read_world)
+        self.call_after_refresh(self.set_timer, FIRST_FRAME_S, self._begin)
+
+    async def _begin(self) -> None:
+        self._read_world()
+        await self.complete_first_step()
 
     def on_unmount(self) -> None:
         self._wanted.close()

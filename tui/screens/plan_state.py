@@ -215,3 +215,10 @@ def first_state(request: PlanRequest, *, at_review: bool) -> PlanState:
     """The wizard as it opens."""
     step = REVIEW if at_review else 0
     return PlanState(request=request, step=step, reached=step)
+
+
+def state_findings(state: PlanState) -> tuple[Finding, ...]:
+    """What stands against the plan, or why there is none."""
+    if state.reading.findings:
+        return state.reading.findings
+    return state.plan.findings if state.plan is not None else ()

@@ -7,21 +7,20 @@ from typing import TYPE_CHECKING
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
-from textual.message import Message
 from trainwiz.core.language import tr, trn
 from trainwiz.core.plain import plain_text
 from trainwiz.tui.figures import duration_range, gib
-from trainwiz.tui.screens.plan_effects import MAX_REMEDIES, Effect, effect_key
+from trainwiz.tui.screens.plan_effects import Effect, effect_key, numbered_remedies
+from trainwiz.tui.screens.plan_state import PlanState, state_findings
 from trainwiz.tui.theme import Marks
 from trainwiz.tui.widgets.memory_view import verdict_words
+from trainwiz.tui.widgets.remedy_button import RemedyButton
 from trainwiz.tui.widgets.text_lines import TextLines, hanging
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from textual import events
     from trainwiz.core.findings import Finding, Remedy
-    from trainwiz.tui.screens.plan_state import PlanState
 
 INDENT = "  "
 SEVERITY_STYLES = {"error": "$error", "warning": "$warning", "note": "$muted"}
@@ -30,13 +29,6 @@ ARROW = "→"
 
 def severity_mark(severity: str, marks: Marks) -> str:
     return {"error": marks.bad, "warning": marks.tight}.get(severity, marks.dot)
-
-
-def state_findings(state: PlanState) -> tuple[Finding, ...]:
-    """What stands against the plan, or why there is none."""
-    if state.reading.findings:
-        return state.reading.findings
-    return state.plan.findings if state.plan is not None else ()
 
 
 def effect_words(before: Effect, after: Effect, marks: Marks) -> Content:
@@ -54,30 +46,6 @@ def effect_words(before: Effect, after: Effect, marks: Marks) -> Content:
     if not parts:
         return Content.styled(tr("memory and time stay as they are"), "$muted")
     return Content.styled(f" {marks.dot} ", "$muted").join(parts)
-
-
-class RemedyButton(TextLines, can_focus=True):
-    """One remedy. Its digit, enter, space or a click applies it."""
-
-    DEFAULT_CSS = """
-    RemedyButton:hover { background: $panel; }
-    RemedyButton:focus { background: $panel; }
-    """
-
-    class Pressed(Message):
-        """The button was clicked."""
-
-        def __init__(self, number: int) -> None:
-            super().__init__()
-            self.number = number
-
-    def __init__(self, number: int) -> None:
-        super().__init__(id=f"remedy-{number}")
-        self.number = number
-
-    def on_click(self, event: events.Click) -> None:
-        event.stop()
-        self.post_message(self.Pressed(self.number))
 
 
 def remedy_lines(number: int, remedy: Remedy, effect: Content | None, width: int) -> list[Content]:
@@ -113,16 +81,23 @@ class FindingsView(Vertical):
         self._marks = marks
         self._heading = TextLines()
         self._texts: list[TextLines] = []
-        self._buttons = [RemedyButton(number) for number in range(1, MAX_REMEDIES + 1)]
+        self._buttons: list[RemedyButton] = []
+        self._shown: tuple[PlanState, int] | None = None
 
     def compose(self) -> ComposeResult:
         yield self._heading
-        for button in self._buttons:
-            button.display = False
-            yield button
 
     def show(self, state: PlanState, width: int) -> None:
-        """Draw the findings of a state in `width` cells."""
+        """Draw the findings of a state in `width` cells; as soon as there are rows to draw them in."""
+        self._shown = state, width
+        if self.children:
+            self._draw(state, width)
+
+    def on_mount(self) -> None:
+        if self._shown is not None:
+            self._draw(*self._shown)
+
+    def _draw(self, state: PlanState, width: int) -> None:
         findings, marks = state_findings(state), self._marks
         self.display = bool(findings) or state.plan is not None
         if findings:
@@ -132,15 +107,15 @@ class FindingsView(Vertical):
             title = Content.assemble((f"{marks.ok} ", "$success"), (nothing, "$muted"))
         self._heading.show(hanging(title, width, 2))
         before = Effect.of(state.plan) if state.plan is not None and not state.reading.findings else None
-        place, number = 0, 0
+        place, number, numbered = 0, 0, len(numbered_remedies(findings))
         for index, finding in enumerate(findings):
             text = self._text(index)
             text.display = True
             text.show(finding_lines(finding, width, marks))
             place = self._put(text, place)
             for remedy in finding.remedies:
-                if remedy.changes and number < MAX_REMEDIES:
-                    button = self._buttons[number]
+                if remedy.changes and number < numbered:
+                    button = self._button(number)
                     number += 1
                     button.display = True
                     effect = _effect(before, remedy, state.reading.effects, marks)
@@ -157,6 +132,13 @@ class FindingsView(Vertical):
             self._texts.append(TextLines())
             self.mount(self._texts[-1])
         return self._texts[index]
+
+    def _button(self, index: int) -> RemedyButton:
+        """The button of a remedy; made when there are more than ever before."""
+        while len(self._buttons) <= index:
+            self._buttons.append(RemedyButton(len(self._buttons) + 1))
+            self.mount(self._buttons[-1])
+        return self._buttons[index]
 
     def _put(self, row: TextLines, place: int) -> int:
         """See to it that a row is in its place below the heading; returns the next place."""

@@ -9,12 +9,11 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from trainwiz.core.language import tr
 from trainwiz.tui.theme import Marks
-from trainwiz.tui.widgets.findings_view import FindingsView
-from trainwiz.tui.widgets.plan_panel import panel_lines
 from trainwiz.tui.widgets.text_lines import TextLines
 
 if TYPE_CHECKING:
     from trainwiz.tui.screens.plan_state import PlanState
+    from trainwiz.tui.widgets.findings_view import FindingsView
 
 
 class PlanPanel(VerticalScroll, can_focus=False):
@@ -29,10 +28,10 @@ class PlanPanel(VerticalScroll, can_focus=False):
         self._marks = marks
         self._state: PlanState | None = None
         self._drawn: tuple[object, ...] = ()
+        self._findings: FindingsView | None = None
 
     def compose(self) -> ComposeResult:
         yield TextLines(id="panel-plan")
-        yield FindingsView(self._marks, id="panel-findings")
 
     def show(self, state: PlanState) -> None:
         self._state = state
@@ -54,12 +53,24 @@ class PlanPanel(VerticalScroll, can_focus=False):
             return
         self._drawn = shown
         upper = self.query_one("#panel-plan", TextLines)
+        if state.plan is None and not reading.findings:
+            # There is nothing more to draw, and the first frame need not wait for what draws it.
+            upper.show(_placeholder(self._waiting(reading.waits_for)))
+            return
+        from trainwiz.tui.widgets.findings_view import FindingsView
+        from trainwiz.tui.widgets.plan_panel import panel_lines
+
         if state.plan is None:
-            waiting = f"{tr(reading.waits_for)} {self._marks.ellipsis}" if reading.waits_for else tr("no plan")
-            upper.show(_placeholder(waiting))
+            upper.show(_placeholder(self._waiting(reading.waits_for)))
         else:
             upper.show(panel_lines(state.plan, width, self._marks, reading.read_at))
-        self.query_one(FindingsView).show(state, width)
+        if self._findings is None:
+            self._findings = FindingsView(self._marks, id="panel-findings")
+            self.mount(self._findings)
+        self._findings.show(state, width)
+
+    def _waiting(self, what: str) -> str:
+        return f"{tr(what)} {self._marks.ellipsis}" if what else tr("no plan")
 
 
 def _placeholder(text: str) -> list[Content]:

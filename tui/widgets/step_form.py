@@ -109,6 +109,7 @@ class StepForm(Vertical):
         super().__init__(id=f"step-{step}")
         self.step = step
         self.more = more
+        self.has_parts = False
         self._marks = marks
 
     def compose(self) -> ComposeResult:
@@ -122,9 +123,17 @@ class StepForm(Vertical):
             yield FieldRow(spec, self._marks)
             if spec.id in FIELD_ACTIONS:
                 yield FieldButtons(spec, FIELD_ACTIONS[spec.id])
-            yield from make_parts(FIELD_PARTS.get(spec.id, ()), self.step, self._marks)
         yield MoreRow(self._marks, hidden_fields(self.step, None), is_open=self.more)
-        yield from make_parts(STEP_PARTS.get(self.step, ()), self.step, self._marks)
+
+    async def add_parts(self) -> None:
+        """What the fields and the step bring of their own; after the rows, which the first frame is made of."""
+        self.has_parts = True
+        for spec in fields_of(self.step, self.more):
+            if spec.id in FIELD_PARTS:
+                row = self.query_one(f"#field-{spec.id}")
+                place = self.children.index(row) + (spec.id in FIELD_ACTIONS)
+                await self.mount_all(make_parts(FIELD_PARTS[spec.id], self.step, self._marks), after=place)
+        await self.mount_all(make_parts(STEP_PARTS.get(self.step, ()), self.step, self._marks))
 
     def show(self, state: PlanState) -> None:
         title: GroupTitle | None = None
