@@ -21,7 +21,6 @@ from trainwiz.tui.keys import bindings, keys_of
 from trainwiz.tui.palette import KeyProvider
 from trainwiz.tui.theme import THEMES, Marks, default_theme_name, marks, wants_ascii
 from trainwiz.tui.typed_keys import TypedKeys
-from trainwiz.tui.wrapping import wrap_wide_texts
 
 HERE = Path(__file__).parent
 
@@ -53,6 +52,8 @@ class TrainwizApp(App[int]):
             # Chinese would be nothing but question marks.
             use_language("en")
         elif language() != "en":
+            from trainwiz.tui.wrapping import wrap_wide_texts
+
             wrap_wide_texts()
         self._typed = TypedKeys(self, super().on_event)
         self.farewell = ""

@@ -14,11 +14,8 @@ from trainwiz.core.findings import Finding
 from trainwiz.core.language import tr
 from trainwiz.core.plan.request import PlanRequest
 from trainwiz.tui.keys import bindings, keys_of
-from trainwiz.tui.screens.plan_command import command_line
 from trainwiz.tui.screens.plan_editing import PlanEditing
-from trainwiz.tui.screens.plan_field_table import FIELD_BY_ID
 from trainwiz.tui.screens.plan_fields import REVIEW, STEPS
-from trainwiz.tui.screens.plan_help import help_parts
 from trainwiz.tui.screens.plan_state import (
     Offer,
     PlanState,
@@ -28,6 +25,7 @@ from trainwiz.tui.screens.plan_state import (
     start_obstacle,
     state_findings,
 )
+from trainwiz.tui.screens.plan_step_fields import field_of
 from trainwiz.tui.screens.plan_views import findable_fields
 from trainwiz.tui.widgets.action_button import ActionButton
 from trainwiz.tui.widgets.field_row import FieldRow
@@ -129,7 +127,8 @@ class PlanScreen(PlanEditing):
     async def _found(self, field_id: str | None) -> None:
         if field_id is None:
             return
-        spec = FIELD_BY_ID[field_id]
+        spec = field_of(field_id)
+        assert spec is not None, field_id
         await self._go(go_to(replace(self.state, more=self.state.more or spec.rare), spec.step))
         self._focus_step(field_id)
 
@@ -223,11 +222,14 @@ class PlanScreen(PlanEditing):
     # Help.
 
     def action_help(self) -> None:
+        from trainwiz.tui.screens.plan_help import help_parts
         from trainwiz.tui.widgets.help_card import HelpCard
 
         title, parts = help_parts(self.state, self._spec, state_findings(self.state))
         self.app.push_screen(HelpCard(title, parts, keys_of("plan", "app")))
 
     def action_copy_command(self) -> None:
+        from trainwiz.tui.screens.plan_command import command_line
+
         self.app.copy_to_clipboard(command_line(self.state.request))
         self.notify(tr("The command is in the clipboard."), markup=False)

@@ -10,7 +10,6 @@ from textual.screen import ModalScreen
 from trainwiz.core.language import tr
 from trainwiz.core.plan.request import PlanRequest
 from trainwiz.tui.screens.plan_effects import numbered_remedies
-from trainwiz.tui.screens.plan_field_table import FIELD_BY_ID, fields_of
 from trainwiz.tui.screens.plan_fields import FieldSpec, parse_field
 from trainwiz.tui.screens.plan_reading import PlanReading
 from trainwiz.tui.screens.plan_state import (
@@ -21,6 +20,7 @@ from trainwiz.tui.screens.plan_state import (
     with_invalid,
     with_values,
 )
+from trainwiz.tui.screens.plan_step_fields import field_of, fields_of
 from trainwiz.tui.screens.plan_views import current_offer, edit_text, free_text_hint, offers
 from trainwiz.tui.widgets.action_button import ActionButton
 from trainwiz.tui.widgets.field_row import FieldRow
@@ -83,7 +83,9 @@ class PlanEditing(PlanReading):
 
     @on(StepPart.FieldSet)
     def _part_set(self, event: StepPart.FieldSet) -> None:
-        self._set(FIELD_BY_ID[event.field_id], event.text)
+        spec = field_of(event.field_id)
+        assert spec is not None, event.field_id
+        self._set(spec, event.text)
 
     def _set(self, spec: FieldSpec, text: str, *, typed: bool = False) -> None:
         """Take the text of a field; a text that cannot be read leaves the request and says why."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -39,4 +38,6 @@ def numbered_remedies(findings: tuple[Finding, ...]) -> list[Remedy]:
 
 def effect_key(changes: Mapping[str, Any]) -> str:
     """Equal for equal changes."""
+    import json  # not for the first frame
+
     return json.dumps(changes, sort_keys=True, default=str)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from trainwiz.core.language import mark
 from trainwiz.tui.screens.plan_field_architecture import ARCHITECTURE_FIELDS
 from trainwiz.tui.screens.plan_field_data import DATA_FIELDS
@@ -11,10 +9,6 @@ from trainwiz.tui.screens.plan_field_hardware import HARDWARE_FIELDS
 from trainwiz.tui.screens.plan_field_model import MODEL_FIELDS
 from trainwiz.tui.screens.plan_field_training import TRAINING_FIELDS
 from trainwiz.tui.screens.plan_fields import NAME, OUTPUT_DIR, REVIEW, FieldSpec, Help
-
-if TYPE_CHECKING:
-    from trainwiz.core.plan.result import Plan
-
 
 FIELDS: tuple[FieldSpec, ...] = (
     *HARDWARE_FIELDS,
@@ -51,13 +45,3 @@ FIELDS: tuple[FieldSpec, ...] = (
 )
 
 FIELD_BY_ID = {spec.id: spec for spec in FIELDS}
-
-
-def fields_of(step: int, rare: bool) -> tuple[FieldSpec, ...]:
-    """The fields of a step; the rarely changed ones only where `rare` is true."""
-    return tuple(spec for spec in FIELDS if spec.step == step and (rare or not spec.rare))
-
-
-def hidden_fields(step: int, plan: Plan | None) -> int:
-    """How many rarely changed fields of a step have something to say to this plan."""
-    return sum(spec.rare and spec.step == step and spec.applies(plan) for spec in FIELDS)

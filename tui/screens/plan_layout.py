@@ -9,9 +9,9 @@ from textual.containers import Container, VerticalScroll
 from textual.screen import Screen
 from trainwiz.tui.keys import KeyBinding, keys_of
 from trainwiz.tui.screens.plan_effects import numbered_remedies
-from trainwiz.tui.screens.plan_field_table import FIELD_BY_ID, fields_of
 from trainwiz.tui.screens.plan_fields import REVIEW, FieldSpec
 from trainwiz.tui.screens.plan_state import PlanState, is_changed, state_findings
+from trainwiz.tui.screens.plan_step_fields import field_of, fields_of
 from trainwiz.tui.screens.plan_views import relabel
 from trainwiz.tui.widgets.field_row import FieldInput, FieldRow
 from trainwiz.tui.widgets.head_line import HeadLine
@@ -122,7 +122,7 @@ class PlanLayout(Screen[None]):
         """The field that has the focus, or whose editor has it."""
         focused = self.focused.parent if isinstance(self.focused, FieldInput) else self.focused
         if isinstance(focused, PartRow):
-            return FIELD_BY_ID.get(focused.field_id)
+            return field_of(focused.field_id)
         return focused.spec if isinstance(focused, FieldRow) else None
 
     def _keys(self) -> tuple[KeyBinding, ...]:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from trainwiz.core.language import mark, tr
 from trainwiz.tui.keys import KeyBinding
 from trainwiz.tui.screens.plan_data_choice import column_offers, found_column
-from trainwiz.tui.screens.plan_field_table import FIELDS
 from trainwiz.tui.screens.plan_fields import (
     MAPPINGS,
     OUTPUT_DIR,
@@ -114,6 +113,8 @@ def _typed(choice: str) -> object:
 
 def findable_fields(state: PlanState) -> list[Offer]:
     """All fields that mean something now, for the list of /."""
+    from trainwiz.tui.screens.plan_field_table import FIELDS
+
     return [
         Offer(spec.id, tr(spec.label), tr("{step}: {what}", step=tr(STEPS[spec.step]), what=tr(spec.help.what)))
         for spec in FIELDS

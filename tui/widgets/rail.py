@@ -10,7 +10,6 @@ from trainwiz.core.language import tr, trn
 from trainwiz.core.plain import plain_text
 from trainwiz.tui.cells import cells, cut
 from trainwiz.tui.figures import count
-from trainwiz.tui.screens.plan_field_table import FIELDS
 from trainwiz.tui.screens.plan_fields import DATA, HARDWARE, MODEL, STEPS, TRAINING
 from trainwiz.tui.screens.plan_state import PlanState, field_problem
 from trainwiz.tui.theme import Marks
@@ -48,6 +47,11 @@ def step_summary(state: PlanState, step: int) -> str:
 
 def wrong_steps(state: PlanState) -> frozenset[int]:
     """The steps with a value that cannot stay as it is."""
+    if state.plan is None and not state.invalid and not state.reading.findings:
+        # Nothing was planned yet, and the first frame need not wait for the tables of all fields.
+        return frozenset()
+    from trainwiz.tui.screens.plan_field_table import FIELDS
+
     return frozenset(spec.step for spec in FIELDS if field_problem(state, spec))
 
 

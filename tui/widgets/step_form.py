@@ -10,9 +10,9 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Static
 from trainwiz.core.language import tr, trn
-from trainwiz.tui.screens.plan_field_table import fields_of, hidden_fields
 from trainwiz.tui.screens.plan_fields import STEPS, FieldSpec
 from trainwiz.tui.screens.plan_state import PlanState
+from trainwiz.tui.screens.plan_step_fields import fields_of, hidden_fields
 from trainwiz.tui.screens.plan_views import field_view
 from trainwiz.tui.theme import Marks
 from trainwiz.tui.widgets.action_button import ActionButton
