@@ -54,7 +54,7 @@ class PlanReading(PlanLayout):
         """What reads the world; None before the first frame is drawn."""
         return self._reader
 
-    def on_mount(self) -> None:
+    async def on_mount(self) -> None:
         # A pause, so that the imports of the reader do not hold up the first frame on its way to the terminal.
         self.call_after_refresh(self.set_timer, FIRST_FRAME_S, self._begin)
 
