@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 import yaml
@@ -98,6 +99,39 @@ def test_data_is_read_once_for_each_source(reader, monkeypatch):
         reading = last(fresh, PlanRequest(profile="cpu-demo", overrides={"training.max_steps": steps}))
         assert reading.plan.time.steps == steps
     assert len(read) == 1
+
+
+def _own_tokenizer(folder: Path, vocabulary: int) -> str:
+    from tokenizers import Tokenizer, models, trainers
+
+    made = Tokenizer(models.BPE())
+    made.train_from_iterator(["a rolling stone gathers no moss " * 9], trainers.BpeTrainer(vocab_size=vocabulary))
+    folder.mkdir()
+    made.save(str(folder / "tokenizer.json"))
+    return str(folder)
+
+
+def test_lengths_follow_what_cuts_and_joins_texts(reader, tmp_path):
+    """The same source again, after another tokenizer, another model, adapters, and all the way back."""
+    text = {"data.sources.0.name": "sample-text", "model.init": "scratch"}
+    fine, coarse = (_own_tokenizer(tmp_path / str(size), size) for size in (20, 200))
+    walk = [
+        {},
+        {"model.tokenizer": fine},
+        {"model.tokenizer": coarse},
+        {"peft.method": "lora"},
+        {"model.name": "qwen2.5-7b", "peft.method": "lora"},
+        {"model.architecture_overrides.vocab_size": 600, "peft.method": "lora"},
+        {},
+    ]
+    seen = []
+    for changes in walk:
+        request = PlanRequest(profile="a6000", overrides={**text, **changes})
+        ours, fresh = last(reader, request).plan, plan_run(request, reader._machine)
+        assert ours.to_json()["data"] == fresh.to_json()["data"], changes
+        assert ours.batch == fresh.batch and ours.time == fresh.time, changes
+        seen.append(json.dumps(ours.to_json()["data"]))
+    assert len(set(seen[:4])) == 4 and seen[0] == seen[-1]
 
 
 def test_a_cancelled_reading_stops_before_it_reads(reader):

@@ -243,5 +243,14 @@ def planned_files(plan: Plan, folder: Path) -> Mapping[str, str]:
 
 
 def _data_key(config: RunConfig) -> str:
-    """What decides the summary of the data: what is asked for, and the file as it is now."""
-    return f"{config.task} {config.batch.sequence_length} {config.data.model_dump_json()} {stamp_of(config)}"
+    """What decides the summary of the data: what is asked for, who asked, and the file as it is now."""
+    parts: list[object] = [
+        config.task,
+        config.batch.sequence_length,
+        config.origin("data.sources").origin,
+        config.data.model_dump_json(),
+    ]
+    if config.task != "masked-lm":
+        # Texts are counted by the model's tokenizer; whether they are joined is a matter of adapters too.
+        parts += [config.model.model_dump_json(), config.peft.method]
+    return f"{parts} {stamp_of(config)}"
