@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from trainwiz.core.language import language, mark, tr
 from trainwiz.core.plain import plain_text
@@ -138,8 +138,9 @@ def finish_words(low_s: float | None, high_s: float | None, now: datetime) -> st
     if low_s is None or high_s is None:
         return ""
     try:
-        first, last = now + timedelta(seconds=low_s), now + timedelta(seconds=high_s)
-    except OverflowError:
+        # By the clock of the zone at that time, which may be set forward or back until then.
+        first, last = (datetime.fromtimestamp(now.timestamp() + seconds, now.tzinfo) for seconds in (low_s, high_s))
+    except (OverflowError, ValueError, OSError):
         return ""
     form = "%H:%M" if high_s < CLOCK_S else SOON if high_s < WEEK_S else "%Y-%m-%d"
     if high_s >= YEARS_S:

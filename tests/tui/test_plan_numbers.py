@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from datetime import datetime
 
@@ -110,6 +111,26 @@ def test_the_source_is_said_once(tier, basis, words):
 def test_when_it_is_done(low, high, words):
     assert finish_words(low, high, NOW) == words
     assert datetime(2026, 11, 21, 14, 2) == NOW
+
+
+@pytest.mark.skipif(not hasattr(time, "tzset"), reason="this system cannot change its time zone")
+@pytest.mark.parametrize(
+    ("zone", "now", "low", "high", "words"),
+    [
+        ("Europe/Berlin", datetime(2026, 10, 25, 1, 30), 3 * 3600, 4 * 3600, "done 03:30 to 04:30"),
+        ("Europe/Berlin", datetime(2026, 3, 29, 1, 30), 3600, 2 * 3600, "done 03:30 to 04:30"),
+        ("America/New_York", datetime(2026, 10, 31, 22), 86400, 2 * 86400, "done Sun 01 Nov 21:00 to Mon 02 Nov 21:00"),
+        ("Asia/Shanghai", datetime(2026, 10, 25, 23, 30), 600, 3600, "done 23:40 to 00:30"),
+    ],
+)
+def test_a_clock_that_is_set_in_between(zone, now, low, high, words, monkeypatch):
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        assert finish_words(low, high, now) == words
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def test_phrases_without_figures_are_empty():
