@@ -6,12 +6,14 @@ import asyncio
 import threading
 import time
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from textual.widgets import Input
 from trainwiz.core.plan import gather
 from trainwiz.core.plan.gather import plan_run, probe_here
 from trainwiz.core.plan.request import PlanRequest
+from trainwiz.tui.screens import plan_reading
 from trainwiz.tui.screens.plan_effects import Effect, effect_key, numbered_remedies
 from trainwiz.tui.screens.plan_fields import DATA, HARDWARE, MODEL
 from trainwiz.tui.screens.plan_queue import Newest
@@ -241,3 +243,26 @@ def test_the_parts_of_the_peak_are_a_bar_with_a_legend():
     assert bar == "█" * 20 + "▓" * 10 + "▒" * 10
     assert " ".join(legend).split("  ") == ["█ weights 4.0", "▓ gradients 2.0", "▒ activations 2.0"] or len(legend) > 1
     assert part_lines({}, 40, UNICODE_MARKS) == []
+
+
+class LaterReader(FrozenReader):
+    """A minute passes whenever it is asked."""
+
+    def dated(self, request, reading):
+        return replace(reading, folder="runs/of-this-minute", read_at=reading.read_at + timedelta(minutes=1))
+
+
+async def test_a_screen_that_is_left_alone_says_when_a_start_now_would_be_done(monkeypatch):
+    monkeypatch.setattr(plan_reading, "DATED_EVERY_S", 0.2)
+    app = frozen_app(LaterReader(findings=()), at_review=True)
+    async with app.run_test(size=(160, 60)) as pilot:
+        await settled(pilot)
+        first = pilot.app.screen.state.reading.read_at
+        for _ in range(100):
+            await pilot.pause(0.02)
+            if pilot.app.screen.state.reading.read_at > first:
+                break
+        await pilot.pause()
+        state = pilot.app.screen.state
+        assert not state.updating
+        assert "runs/of-this-minute" in shown(pilot.app)

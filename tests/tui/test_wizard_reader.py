@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -179,6 +181,29 @@ def test_write_only_starts_nothing_and_a_taken_folder_is_a_sentence(reader, tmp_
     assert again.folder is None and "holds a run already" in again.problem
 
 
+def test_a_run_goes_where_the_review_said(reader, tmp_path):
+    """The name has the minute in it; what was said stays true when that minute is over."""
+    request = PlanRequest(profile="cpu-demo")
+    plan, said = last(reader, request).plan, "runs/2026-01-02_0304-cpu-demo"
+    assert start_plan("write", plan, request, said).folder.path == Path(said)
+    taken = start_plan("write", plan, request, said)
+    assert taken.problem == "" and taken.folder.path != Path(said)
+
+
+def test_a_plan_that_stands_for_a_while_is_dated_again(tmp_path):
+    clock = [datetime(2026, 11, 21, 14, 2, 50)]
+    own = PlanReader(probe_here(PlanRequest()), clock=lambda: clock[0])
+    named = PlanRequest(profile="cpu-demo", output_dir=str(tmp_path / "run"))
+    free = PlanRequest(profile="cpu-demo")
+    for request, stays in ((named, True), (free, False)):
+        reading = replace(last(own, request), folder="runs/of-a-minute-ago")
+        assert own.dated(request, reading) is reading
+        clock[0] += timedelta(minutes=45)
+        later = own.dated(request, reading)
+        assert later.read_at == clock[0] and later.plan is reading.plan and later.files is reading.files
+        assert (later.folder == reading.folder) is stays
+
+
 @pytest.mark.parametrize(
     "request_",
     [
@@ -231,7 +256,9 @@ async def test_five_enters_on_a_first_start_reach_a_start_of_the_demo(monkeypatc
     """Everything is real but the launch itself."""
     started = []
     monkeypatch.setattr(
-        plan_starter, "start_plan", lambda kind, plan, request: started.append((kind, plan, request)) or Started(kind)
+        plan_starter,
+        "start_plan",
+        lambda kind, plan, request, said: started.append((kind, plan, request)) or Started(kind),
     )
     request, at_review = wizard_request(PlanRequest(), tmp_path)
     app = TrainwizApp(lambda: PlanScreen(request, at_review=at_review), ascii_only=False)

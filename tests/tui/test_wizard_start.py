@@ -19,7 +19,7 @@ async def test_five_enters_start_the_plan_that_is_shown(monkeypatch, pause):
     """Also when they are typed before anything was read."""
     started = []
     monkeypatch.setattr(
-        plan_starter, "start_plan", lambda kind, plan, request: started.append((kind, plan)) or Started(kind)
+        plan_starter, "start_plan", lambda kind, plan, request, said: started.append((kind, plan)) or Started(kind)
     )
     reader = FrozenReader(findings=())
     app = frozen_app(reader)
@@ -47,7 +47,7 @@ async def test_a_digit_applies_the_remedy_with_its_number():
 
 async def test_a_start_that_is_not_possible_says_why_and_writes_nothing(monkeypatch):
     started = []
-    monkeypatch.setattr(plan_starter, "start_plan", lambda kind, plan, request: started.append(kind) or Started(kind))
+    monkeypatch.setattr(plan_starter, "start_plan", lambda kind, plan, request, said: started.append(kind) or Started(kind))
     app = frozen_app(FrozenReader(findings=(MISSING,)))
     async with app.run_test(size=WIDE) as pilot:
         await settled(pilot)
@@ -81,7 +81,7 @@ async def test_a_request_that_cannot_be_planned_keeps_the_old_plan_and_names_the
 
 async def test_a_failed_start_is_a_sentence_and_the_wizard_goes_on(monkeypatch):
     monkeypatch.setattr(
-        plan_starter, "start_plan", lambda kind, plan, request: Started(kind, problem="The disk is full.")
+        plan_starter, "start_plan", lambda kind, plan, request, said: Started(kind, problem="The disk is full.")
     )
     app = frozen_app(FrozenReader(findings=()), at_review=True)
     async with app.run_test(size=WIDE) as pilot:
@@ -94,7 +94,7 @@ async def test_a_failed_start_is_a_sentence_and_the_wizard_goes_on(monkeypatch):
 
 async def test_start_detached_leaves_with_the_folder(monkeypatch, tmp_path):
     monkeypatch.setattr(
-        plan_starter, "start_plan", lambda kind, plan, request: Started(kind, RunFolder(tmp_path / "run"))
+        plan_starter, "start_plan", lambda kind, plan, request, said: Started(kind, RunFolder(tmp_path / "run"))
     )
     app = frozen_app(FrozenReader(findings=()), at_review=True)
     async with app.run_test(size=WIDE) as pilot:

@@ -237,6 +237,10 @@ class FrozenReader:
     ) -> None:
         """Nothing is better than frozen."""
 
+    def dated(self, request: PlanRequest, reading: Reading) -> Reading:
+        """No minute passes."""
+        return reading
+
     def loads(self) -> GpuLoads:
         """Every card is idle, as the machine was read."""
         return GpuLoads(

@@ -189,7 +189,7 @@ class PlanScreen(PlanEditing):
         from trainwiz.tui.screens.plan_starter import start_plan
 
         assert state.plan is not None
-        self.post_message(self.StartDone(start_plan(kind, state.plan, state.request)))
+        self.post_message(self.StartDone(start_plan(kind, state.plan, state.request, state.reading.folder)))
 
     @on(StartDone)
     def _start_done(self, event: StartDone) -> None:

@@ -122,6 +122,14 @@ class PlanReader:
         files, place = self._written
         return replace(self._base, plan=plan, files=files, folder=place, read_at=self._clock())
 
+    def dated(self, request: PlanRequest, reading: Reading) -> Reading:
+        """The same reading a minute later: a start now ends later, and its folder is named by the time. No other work."""
+        now, plan = self._clock(), reading.plan
+        if plan is None or reading.read_at is None or f"{now:%x %H:%M}" == f"{reading.read_at:%x %H:%M}":
+            return reading
+        folder = reading.folder if request.output_dir else str(new_run_folder(DEFAULT_ROOT, plan.config.name))
+        return replace(reading, folder=folder, read_at=now)
+
     def improve(
         self, request: PlanRequest, is_cancelled: Callable[[], bool], on_reading: Callable[[Reading], None]
     ) -> None:

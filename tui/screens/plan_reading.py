@@ -13,7 +13,7 @@ from textual.timer import Timer
 from trainwiz.core.plan.request import PlanRequest
 from trainwiz.tui.screens.plan_layout import PlanLayout
 from trainwiz.tui.screens.plan_queue import Newest
-from trainwiz.tui.screens.plan_state import PlanState, Reading
+from trainwiz.tui.screens.plan_state import PlanState, Reading, is_ready
 
 if TYPE_CHECKING:
     from trainwiz.core.plan.refine import RefineTier
@@ -25,6 +25,8 @@ BURST_S = 0.1
 TYPING_PAUSE_S = 0.032
 """A key that nothing follows for so long is the last one: it is planned now. Held keys repeat every 30 ms."""
 SEEN_AS_SLOW_S = 0.15
+DATED_EVERY_S = 10.0
+"""How often it is seen to that "done" and the folder's name are of this minute."""
 
 
 class PlanReading(PlanLayout):
@@ -57,10 +59,20 @@ class PlanReading(PlanLayout):
     async def on_mount(self) -> None:
         # A pause, so that the imports of the reader do not hold up the first frame on its way to the terminal.
         self.call_after_refresh(self.set_timer, FIRST_FRAME_S, self._begin)
+        self.set_interval(DATED_EVERY_S, self._date)
 
     async def _begin(self) -> None:
         self._read_world()
         await self.complete_first_step()
+
+    def _date(self) -> None:
+        """A plan that stands here for a while is for a start now, not for one when it was made."""
+        state = self.state
+        if self._reader is None or state.busy or not is_ready(state) or state.reading.findings:
+            return
+        reading = self._reader.dated(state.request, state.reading)
+        if reading is not state.reading:
+            self._replace(replace(state, reading=reading))
 
     def on_unmount(self) -> None:
         self._wanted.close()

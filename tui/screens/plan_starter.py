@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -36,14 +37,21 @@ class Started:
         return tr("Started  {path}\nWatch it with  trainwiz monitor {path}", path=path)
 
 
-def start_plan(kind: StartKind, plan: Plan, request: PlanRequest) -> Started:
-    """Write and start. Every failure comes back as a sentence."""
+def start_plan(kind: StartKind, plan: Plan, request: PlanRequest, said: str = "") -> Started:
+    """Write and start, in the folder that was `said` before where there is still nothing. Failures are sentences."""
     if request.force and plan.errors:
         plan = replace(plan, config=plan.config.model_copy(update={"forced": True}))
     try:
-        folder = prepare_run(plan, Path(request.output_dir).expanduser() if request.output_dir else None)
+        folder = prepare_run(plan, _folder(request, said))
         if kind != "write":
             start_run(folder)
     except TrainwizError as error:
         return Started(kind, problem=" ".join(finding.message for finding in error.findings))
     return Started(kind, folder)
+
+
+def _folder(request: PlanRequest, said: str) -> Path | None:
+    """Where the run goes; None: a new name."""
+    if request.output_dir:
+        return Path(request.output_dir).expanduser()
+    return Path(said) if said and not os.path.lexists(said) else None
