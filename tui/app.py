@@ -19,6 +19,7 @@ from trainwiz.core.language import language, tr, use_language
 from trainwiz.tui.ascii_filter import AsciiFilter
 from trainwiz.tui.keys import bindings, keys_of
 from trainwiz.tui.palette import KeyProvider
+from trainwiz.tui.stylesheet import KeptStylesheet
 from trainwiz.tui.theme import THEMES, Marks, default_theme_name, marks, wants_ascii
 from trainwiz.tui.typed_keys import TypedKeys
 
@@ -63,6 +64,7 @@ class TrainwizApp(App[int]):
         self.theme = default_theme_name()
         for name in set(self.available_themes) - {theme.name for theme in THEMES}:
             self.unregister_theme(name)
+        self.stylesheet = KeptStylesheet(variables=self.get_css_variables())
 
     @property
     def marks(self) -> Marks:

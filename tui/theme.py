@@ -9,7 +9,7 @@ from __future__ import annotations
 import locale
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from textual.theme import Theme
 
@@ -20,8 +20,7 @@ TEXT_COLOURS = ("foreground", "muted", "accent", "success", "warning", "error")
 GROUND_COLOURS = ("background", "surface", "panel")
 
 
-@dataclass(frozen=True, slots=True)
-class Palette:
+class Palette(NamedTuple):
     """The colours of one theme. `line` and `track` draw frames and empty bars; selected text lies on `track`."""
 
     name: str
@@ -192,8 +191,7 @@ def _locale_name(environment: Mapping[str, str]) -> str:
     return environment.get("LC_ALL") or (kind if kind != "C.UTF-8" else "") or environment.get("LANG") or ""
 
 
-@dataclass(frozen=True, slots=True)
-class Marks:
+class Marks(NamedTuple):
     """The marks that stand beside words, in Unicode or in ASCII."""
 
     ok: str = "✓"
