@@ -9,7 +9,7 @@ from trainwiz.core.data.place import place_of
 from trainwiz.core.data.proteins import LETTERS, OUTSIDE, EncodedProteins
 from trainwiz.core.data.rows import KeptRows
 from trainwiz.core.findings import Finding
-from trainwiz.core.language import tr
+from trainwiz.core.language import tr, trn
 
 SHOWN_LETTERS = 5
 
@@ -57,10 +57,13 @@ class LetterCheck:
             where = place_of(path, place.unit, place.position)
             more = where
             if place.rows > 1:
-                more = tr("{place} and {count} more rows", place=where, count=place.rows - 1)
+                others = place.rows - 1
+                more = trn(
+                    "{place} and {n} more row", "{place} and {n} more rows", others, place=where, n=f"{others:,}"
+                )
             message = tr(
-                "{place}: letters outside the protein alphabet: {letters}; choose another column ({key}.text_column) "
-                "or clean the file.",
+                "{place}: letters outside the protein alphabet: {letters}; choose another column "
+                "({key}.text_column), a model that reads text, or clean the file.",
                 place=more,
                 letters=letters,
                 key=key,

@@ -88,7 +88,7 @@ def find_files(
         return SourceFiles(source, key, _in_folder(path, source, key), source.format)
     if path.exists():
         return SourceFiles(source, key, (path,), source.format)
-    if looks_like_hub_id(source.name) and format_of(path) is None and not path.parent.is_dir():
+    if is_of_the_hub(source.name, folder):
         wanted = HubSplit(source.name, source.split, source.subset, key, task)
         return SourceFiles(
             source,
@@ -97,6 +97,12 @@ def find_files(
             source.format,
         )
     raise _missing(source.name, path, key, task)
+
+
+def is_of_the_hub(name: str, folder: Path) -> bool:
+    """Whether `name` can only be `owner/name` of the hub: nothing in `folder`, nor a file that is missing there."""
+    path = folder / Path(name).expanduser()
+    return looks_like_hub_id(name) and format_of(path) is None and not path.parent.is_dir()
 
 
 def _in_folder(folder: Path, source: DataSource, key: str) -> tuple[Path, ...]:

@@ -50,6 +50,18 @@ def said(state: PlanState) -> str:
 PAIRS = [{"prompt": "a", "response": ""}, {"prompt": "b", "response": "c"}, {"prompt": "d", "response": "e"}]
 
 
+def test_a_file_in_a_folder_is_no_data_set_of_the_hub_and_its_rows_are_not_denied(here: Path):
+    (here / "mine").mkdir()
+    rows(here / "mine" / "a.jsonl", *({"first": "MKV", "second": "MSS"} for _ in range(9)))
+    state = state_of(PlanReader(MACHINE), asked("mine/a.jsonl"))
+    assert state.plan is not None and state.reading.data is None
+    assert not FIELD_BY_ID["split"].applies(state.plan) and not FIELD_BY_ID["subset"].applies(state.plan)
+    assert "No rows" not in said(state) and "The rows cannot be used yet." in said(state)
+    hub = state_of(PlanReader(MACHINE), asked("someone/a-set"))
+    assert hub.plan is not None and FIELD_BY_ID["split"].applies(hub.plan)
+    assert "No rows could be read." in said(hub)
+
+
 def test_the_columns_can_be_chosen_where_nobody_knows_them(here: Path):
     name = rows(here / "a.jsonl", *({"first": "MKV", "second": "MSS"} for _ in range(9)))
     reader = PlanReader(MACHINE)

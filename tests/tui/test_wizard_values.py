@@ -8,6 +8,7 @@ import pytest
 from textual.widgets import Input
 from trainwiz.core.plan.request import PlanRequest
 from trainwiz.tui.screens.plan_fields import TRAINING
+from trainwiz.tui.widgets.action_button import ActionButton
 from trainwiz.tui.widgets.chooser import Chooser
 
 from tests.tui.wizard_keys import WIDE, go, shown, to_field, type_into
@@ -198,3 +199,16 @@ async def test_another_profile_and_another_name_are_asked_for():
         assert reader.asked[-1].output_dir == "out/x"
         await go(pilot, "r")
         assert reader.asked[-1].output_dir is None
+
+
+async def test_the_key_bar_says_what_enter_does_where_the_focus_is():
+    app = frozen_app()
+    async with app.run_test(size=WIDE) as pilot:
+        await settled(pilot)
+        await go(pilot, "enter", "enter")
+        assert "enter next" in shown(app)
+        await go(pilot, "down")
+        assert isinstance(app.focused, ActionButton)
+        assert "enter press" in shown(app)
+        await to_field(pilot, "name")
+        assert "enter next" in shown(app)

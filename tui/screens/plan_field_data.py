@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainwiz.core.language import mark
@@ -15,7 +16,13 @@ def is_of_the_hub(plan: Plan) -> bool:
     """The rows come from a data set of the hub, whose parts have names."""
     from trainwiz.core.data.hub import looks_like_hub_id
 
-    return any(looks_like_hub_id(source.name) for source in plan.config.data.sources)
+    slashed = [source.name for source in plan.config.data.sources if looks_like_hub_id(source.name)]
+    if not slashed:
+        return False
+    # It reads files' first bytes by libraries that the reader of a plan with such a name has imported by now.
+    from trainwiz.core.data.sources import is_of_the_hub as names_no_file
+
+    return any(names_no_file(name, Path()) for name in slashed)
 
 
 def can_join(plan: Plan) -> bool:

@@ -13,12 +13,14 @@ from trainwiz.tui.screens.plan_fields import REVIEW, FieldSpec
 from trainwiz.tui.screens.plan_state import PlanState, is_changed, state_findings
 from trainwiz.tui.screens.plan_step_fields import field_of, fields_of
 from trainwiz.tui.screens.plan_views import relabel
+from trainwiz.tui.widgets.action_button import ActionButton
 from trainwiz.tui.widgets.field_row import FieldInput, FieldRow
 from trainwiz.tui.widgets.head_line import HeadLine
 from trainwiz.tui.widgets.key_bar import KeyBar
 from trainwiz.tui.widgets.plan_strip import PlanStrip
 from trainwiz.tui.widgets.plan_views import PlanPanel
 from trainwiz.tui.widgets.rail import StepRail
+from trainwiz.tui.widgets.remedy_button import RemedyButton
 from trainwiz.tui.widgets.step_form import StepForm
 from trainwiz.tui.widgets.step_parts import PartRow
 
@@ -133,8 +135,9 @@ class PlanLayout(Screen[None]):
         hidden = set() if remedies else {"plan.remedy_1"}
         if self._spec is None or not is_changed(self.state, self._spec):
             hidden.add("plan.reset")
+        on_button = isinstance(self.focused, ActionButton | RemedyButton)
         rows = keys_of("plan", "app")
-        return tuple(relabel(row, remedies, self.state.step) for row in rows if row.id not in hidden)
+        return tuple(relabel(row, remedies, on_button=on_button) for row in rows if row.id not in hidden)
 
     def on_descendant_focus(self) -> None:
         self.query_one(KeyBar).refresh()

@@ -11,7 +11,6 @@ from trainwiz.tui.screens.plan_fields import (
     MAPPINGS,
     OUTPUT_DIR,
     PROFILE,
-    REVIEW,
     STEPS,
     FieldSpec,
     shown_key,
@@ -169,10 +168,10 @@ def edit_text(state: PlanState, spec: FieldSpec) -> str:
     return shown_value(spec, state.plan.config) if state.plan is not None else ""
 
 
-def relabel(row: KeyBinding, remedies: int, step: int) -> KeyBinding:
-    """The key bar says how many remedies there are, and what enter does on the last step."""
+def relabel(row: KeyBinding, remedies: int, *, on_button: bool) -> KeyBinding:
+    """The key bar says how many remedies there are, and what enter does on a button."""
     if row.id == "plan.remedy_1" and remedies > 0:
         return replace(row, label=f"1-{remedies}" if remedies > 1 else "1")
-    if row.id == "plan.next" and step == REVIEW:
+    if row.id == "plan.next" and on_button:
         return replace(row, description=mark("press"))
     return row

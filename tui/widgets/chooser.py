@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual import on
 from textual.app import ComposeResult
@@ -16,11 +16,23 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 from trainwiz.core.language import tr
 from trainwiz.core.plain import plain_text
-from trainwiz.tui.cells import pad
+from trainwiz.tui.cells import cells, pad
 from trainwiz.tui.keys import bindings
 from trainwiz.tui.screens.plan_state import Offer
+from trainwiz.tui.theme import UNICODE_MARKS
+from trainwiz.tui.widgets.field_row import wrap
+
+if TYPE_CHECKING:
+    from trainwiz.tui.app import TrainwizApp
 
 LONGEST_LIST = 300
+LABEL_WIDTH = 26
+NARROWEST_NOTE = 28
+"""Cells; narrower, a note stands beneath its label."""
+BESIDE_THE_LIST = 7
+"""Lines of the window that are no line of the list: its border, title, entry and hint, and the lines between them."""
+TALLEST = 0.86
+"""Of the screen, as max-height says."""
 
 
 def matching(offers: Sequence[Offer], text: str) -> list[Offer]:
@@ -64,6 +76,8 @@ class Chooser(ModalScreen[str | None]):
         self._current = current
         self._free_text = free_text
         self._shown: list[Offer] = []
+        self._marked = -1
+        """The line with the mark of the cursor; -1: none."""
 
     def compose(self) -> ComposeResult:
         with Vertical():
@@ -74,7 +88,7 @@ class Chooser(ModalScreen[str | None]):
             options: OptionList = OptionList(markup=False)
             options.can_focus = False
             yield options
-            yield Static(tr("enter take   ↑↓ move   esc close"), classes="hint", markup=False)
+            yield Static(classes="hint", markup=False)
 
     def on_mount(self) -> None:
         self._fill("")
@@ -82,6 +96,19 @@ class Chooser(ModalScreen[str | None]):
         if self._current in values:
             self.query_one(OptionList).highlighted = values.index(self._current)
         self.query_one(Input).focus()
+
+    def on_resize(self) -> None:
+        """The hint stays in sight, and the notes fill the width that there is."""
+        options = self.query_one(OptionList)
+        options.styles.max_height = max(2, int(self.size.height * TALLEST) - BESIDE_THE_LIST)
+        self.call_after_refresh(self._fit)
+
+    def _fit(self) -> None:
+        options = self.query_one(OptionList)
+        highlighted = options.highlighted
+        options.clear_options()
+        self._add_options()
+        options.highlighted = highlighted
 
     def _fill(self, text: str) -> None:
         text = text.strip()
@@ -92,9 +119,34 @@ class Chooser(ModalScreen[str | None]):
             self._shown.insert(0 if _is_a_path(text) else len(self._shown), typed)
         options = self.query_one(OptionList)
         options.clear_options()
-        options.add_options([Option(_line(offer)) for offer in self._shown])
+        self._add_options()
         if self._shown:
             options.highlighted = 0
+        hint = tr("enter take   ↑↓ move   esc close")
+        if not self._shown:
+            hint = tr("Nothing in the list has these letters; backspace shows all.") + "\n" + hint
+        self.query_one(".hint", Static).update(hint)
+
+    def _add_options(self) -> None:
+        self._marked = -1
+        self.query_one(OptionList).add_options([Option(self._line(index)) for index in range(len(self._shown))])
+
+    def _line(self, index: int, here: bool = False) -> Content:
+        # A cell on each side, and two of the scrollbar.
+        width = (self.query_one(OptionList).size.width or LABEL_WIDTH) - 4
+        app = cast("TrainwizApp", self.app)
+        mark = (app.marks if hasattr(app, "marks") else UNICODE_MARKS).here
+        return _line(self._shown[index], mark if here else " ", width)
+
+    @on(OptionList.OptionHighlighted)
+    def _highlighted(self, event: OptionList.OptionHighlighted) -> None:
+        """The cursor is a mark too: without colours the line under it looks like all others."""
+        event.stop()
+        options = event.option_list
+        for index, here in ((self._marked, False), (options.highlighted, True)):
+            if index is not None and 0 <= index < len(self._shown):
+                options.replace_option_prompt_at_index(index, self._line(index, here))
+        self._marked = -1 if options.highlighted is None else options.highlighted
 
     @on(Input.Changed)
     def _typed(self, event: Input.Changed) -> None:
@@ -129,6 +181,14 @@ def _is_a_path(text: str) -> bool:
         return False
 
 
-def _line(offer: Offer) -> Content:
-    label = plain_text(offer.label or offer.value, 200)
-    return Content.assemble(pad(label, 26), ("  " + plain_text(offer.note, 200) if offer.note else "", "$muted"))
+def _line(offer: Offer, mark: str, width: int) -> Content:
+    """A label and its note, whose lines stand beneath each other, in `width` cells."""
+    label, note = plain_text(offer.label or offer.value, 200), plain_text(offer.note, 200)
+    before = pad(f"{mark} {label}", LABEL_WIDTH + 2)
+    if not note:
+        return Content(before)
+    room = width - max(LABEL_WIDTH + 2, cells(before)) - 2
+    indent = " " * (width - room)
+    if room < NARROWEST_NOTE:
+        room, indent, before = width - 4, "    ", f"{before}\n  "
+    return Content.assemble(before, "  ", (f"\n{indent}".join(wrap(note, room)), "$muted"))

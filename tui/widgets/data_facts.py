@@ -61,6 +61,8 @@ def fact_lines(state: PlanState, width: int, marks: Marks) -> Iterator[Content]:
             yield from _wrapped(sentence, width, "$muted")
     elif reading.waits_for or state.updating:
         yield from _wrapped(f"{tr('The rows are being read')} {marks.ellipsis}", width, "$muted")
+    elif reading.glance is not None and reading.glance.rows:
+        yield from _wrapped(tr("The rows cannot be used yet."), width, "$muted")
     else:
         yield from _wrapped(tr("No rows could be read."), width, "$muted")
     yield from _finding_lines(findings_of(state), width, marks)

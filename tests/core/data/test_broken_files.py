@@ -90,7 +90,7 @@ def test_utf16_says_so(tmp_path: Path) -> None:
 
 def test_letters_outside_the_alphabet(tmp_path: Path) -> None:
     message = _message(write(tmp_path / "a.txt", "MKT\nMK1T\nM K\n"))
-    assert "a.txt, line 2 and 1 more rows: letters outside the protein alphabet: '1'" in message
+    assert "a.txt, line 2 and 1 more row: letters outside the protein alphabet: '1'" in message
 
 
 def test_j_is_read_as_unknown_with_a_warning(tmp_path: Path) -> None:

@@ -1,0 +1,57 @@
+"""The list over the screen: its cursor is a mark, its hint stays in sight, and an empty one says so."""
+
+from __future__ import annotations
+
+import pytest
+from textual.widgets import OptionList, Static
+from trainwiz.tui.app import TrainwizApp
+from trainwiz.tui.screens.plan_state import Offer
+from trainwiz.tui.widgets.chooser import Chooser
+
+OFFERS = [
+    Offer(f"profile-{number}", note="a long note about what it is for and on which card " * 3) for number in range(30)
+]
+
+
+def marked(chooser: Chooser) -> list[str]:
+    options = chooser.query_one(OptionList).options
+    return [str(option.prompt).split()[1] for option in options if str(option.prompt).startswith("▸")]
+
+
+async def test_the_cursor_is_a_mark_which_moves_with_it():
+    app = TrainwizApp(lambda: Chooser("Profile", OFFERS, "profile-3"), ascii_only=False)
+    async with app.run_test() as pilot:
+        await pilot.pause()
+        assert marked(app.screen) == ["profile-3"]
+        await pilot.press("down")
+        await pilot.pause()
+        assert marked(app.screen) == ["profile-4"]
+        await pilot.resize_terminal(60, 20)
+        await pilot.pause()
+        assert marked(app.screen) == ["profile-4"]
+        await pilot.press(*"29")
+        await pilot.pause()
+        assert marked(app.screen) == ["profile-29"]
+
+
+@pytest.mark.parametrize("size", [(120, 40), (100, 30), (80, 24), (60, 20)])
+async def test_the_hint_of_a_long_list_is_in_sight(size):
+    app = TrainwizApp(lambda: Chooser("Profile", OFFERS, ""), ascii_only=False)
+    async with app.run_test(size=size) as pilot:
+        await pilot.pause()
+        hint = app.screen.query_one(".hint", Static)
+        window = app.screen.query_one("Vertical")
+        assert hint.content_size.height == 1 and hint.region.bottom < window.region.bottom
+
+
+async def test_a_list_that_holds_nothing_of_the_kind_says_so():
+    app = TrainwizApp(lambda: Chooser("Profile", OFFERS, ""), ascii_only=False)
+    async with app.run_test() as pilot:
+        hint = app.screen.query_one(".hint", Static)
+        assert "Nothing in the list" not in str(hint.render())
+        await pilot.press(*"zz")
+        assert "Nothing in the list" in str(hint.render())
+        await pilot.press("enter")
+        assert isinstance(app.screen, Chooser)
+        await pilot.press("backspace", "backspace")
+        assert "Nothing in the list" not in str(hint.render())
