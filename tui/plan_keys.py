@@ -11,6 +11,7 @@ REMEDY_KEYS = "123456789"
 def _remedy_keys() -> list[KeyBinding]:
     """The first stands for all of them in the key bar."""
     apply = mark("Apply the remedy with the number {number}.")
+    all_of_them = mark("Apply the remedy with this number.")
     rows = []
     for digit in REMEDY_KEYS:
         first = digit == "1"
@@ -20,7 +21,7 @@ def _remedy_keys() -> list[KeyBinding]:
                 digit,
                 f"apply_remedy({digit})",
                 mark("apply a remedy") if first else mark("remedy {number}"),
-                apply,
+                all_of_them if first else apply,
                 "plan",
                 label="1-9" if first else "",
                 rank=2 if first else 9,

@@ -60,6 +60,8 @@ async def test_f1_explains_the_focused_field():
         await pilot.press("f1")
         await pilot.pause()
         assert isinstance(app.screen, HelpCard)
+        # One line for the digits: nine would push the other keys out of sight.
+        assert [row.shown_key for row in app.screen._rows if row.id.startswith("plan.remedy")] == ["1-9"]
         text = shown(app)
         assert "number format" in text and "the card has sm 7.5" in text and "Safe choice" in text
         await go(pilot, "escape")

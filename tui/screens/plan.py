@@ -13,7 +13,7 @@ from textual.worker import Worker, WorkerState
 from trainwiz.core.findings import Finding
 from trainwiz.core.language import tr
 from trainwiz.core.plan.request import PlanRequest
-from trainwiz.tui.keys import bindings, keys_of
+from trainwiz.tui.keys import REMEDY_KEYS, bindings, keys_of
 from trainwiz.tui.screens.plan_editing import PlanEditing
 from trainwiz.tui.screens.plan_fields import REVIEW, STEPS
 from trainwiz.tui.screens.plan_state import (
@@ -33,12 +33,15 @@ from trainwiz.tui.widgets.plan_views import PlanPanel
 from trainwiz.tui.widgets.rail import StepRail
 from trainwiz.tui.widgets.remedy_button import RemedyButton
 from trainwiz.tui.widgets.step_form import FieldButton, MoreRow
-from trainwiz.tui.widgets.step_parts import PartRow, StepPart
+from trainwiz.tui.widgets.step_parts import PartRow, StepPart, unforeseen_words
 
 if TYPE_CHECKING:
     from trainwiz.core.plan.refine import RefineTier
     from trainwiz.tui.screens.plan_reader import PlanReader
     from trainwiz.tui.screens.plan_starter import Started, StartKind
+
+
+OTHER_REMEDIES = frozenset(f"plan.remedy_{digit}" for digit in REMEDY_KEYS[1:])
 
 
 class PlanScreen(PlanEditing):
@@ -213,8 +216,8 @@ class PlanScreen(PlanEditing):
         """A failure that nobody foresaw is a sentence too, and the wizard goes on."""
         if event.state is not WorkerState.ERROR:
             return
-        error = event.worker.error
-        message = tr("trainwiz failed where it should not: {kind}: {reason}.", kind=type(error).__name__, reason=error)
+        assert event.worker.error is not None
+        message = unforeseen_words(event.worker.error)
         finding = Finding("defect", "error", event.worker.group, message)
         reading = replace(self.state.reading, findings=(finding,), waits_for="")
         self._replace(replace(self.state, reading=reading, updating=False, slow=False, busy="", problem=message))
@@ -226,7 +229,9 @@ class PlanScreen(PlanEditing):
         from trainwiz.tui.widgets.help_card import HelpCard
 
         title, parts = help_parts(self.state, self._spec, state_findings(self.state))
-        self.app.push_screen(HelpCard(title, parts, keys_of("plan", "app")))
+        # The line of the first remedy's key stands for all of them, as in the key bar.
+        rows = [row for row in keys_of("plan", "app") if row.id not in OTHER_REMEDIES]
+        self.app.push_screen(HelpCard(title, parts, rows))
 
     def action_copy_command(self) -> None:
         from trainwiz.tui.screens.plan_command import command_line
