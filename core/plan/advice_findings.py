@@ -11,6 +11,7 @@ from trainwiz.core.estimate.memory import estimate_memory
 from trainwiz.core.findings import Finding
 from trainwiz.core.language import tr
 from trainwiz.core.plan.facts import Facts
+from trainwiz.core.plan.remedied import changed
 from trainwiz.core.plan.words import gib, listed, part_word, percent
 
 KEPT_SHARE = 0.02
@@ -57,9 +58,9 @@ def _batch(facts: Facts, advice: Mapping[str, Any], where: str) -> Finding | Non
     if length != facts.batch.sequence_length or facts.batch.target_tokens:
         words += f" × {length}"
     peak = ""
-    if facts.work is not None:
-        smaller = replace(facts.work, micro_batch=micro, accumulation=kept, length=length)
-        peak = f", {gib(estimate_memory(smaller, facts.evidence).device_used_bytes)}"
+    then = changed(facts, changes) if facts.work is not None else None
+    if then is not None:
+        peak = f", {gib(then.memory.device_used_bytes)}"
     made = tr(
         "{tokens} tokens a step, {share} of {target}",
         tokens=f"{tokens:,}",
@@ -118,9 +119,10 @@ def _saving(facts: Facts, advice: Mapping[str, Any], where: str) -> Finding | No
     smaller = max(1, facts.batch.micro_batch // 2)
     kept = accumulation_for(facts.batch.effective_samples, smaller, facts.batch.world_size)
     changes = {"batch.micro_batch_size": smaller, "batch.gradient_accumulation_steps": kept}
-    peak = gib(
-        estimate_memory(replace(facts.work, micro_batch=smaller, accumulation=kept), facts.evidence).device_used_bytes
-    )
+    then = changed(facts, changes)
+    if then is None:
+        return Finding("claim_memory", "warning", where, message)
+    peak = gib(then.memory.device_used_bytes)
     remedy = facts.remedy(
         tr(
             "a smaller micro-batch does: {smaller} × accumulation {kept}, {peak}", smaller=smaller, kept=kept, peak=peak

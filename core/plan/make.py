@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -61,6 +61,7 @@ def make_plan(
         claim_findings,
     ):
         collected += judge(facts)
+    collected = [_to_do(finding, facts.config) for finding in collected]
     return Plan(
         profile=facts.config.profile,
         machine=machine,
@@ -77,6 +78,20 @@ def make_plan(
         usual=facts.usual,
         candidates=tuple(fix.after.work for fix in (*facts.fixes, *facts.room) if fix.after.work is not None),
     )
+
+
+def _to_do(finding: Finding, config: RunConfig) -> Finding:
+    """The finding without remedies that the config has already."""
+    open_ones = tuple(one for one in finding.remedies if not one.changes or not _has(config, one.changes))
+    return finding if len(open_ones) == len(finding.remedies) else replace(finding, remedies=open_ones)
+
+
+def _has(config: RunConfig, changes: Mapping[str, Any]) -> bool:
+    """Whether every value is there; what is no key of the config (profile, folder) is not."""
+    try:
+        return all(config.value(key) == value for key, value in changes.items())
+    except KeyError:
+        return False
 
 
 def _planned_model(config: RunConfig, model: ModelSpec | None, work: Workload | None) -> PlannedModel:

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 from trainwiz.core.batch import accumulation_for
+from trainwiz.core.catalog.model import ModelSpec
 from trainwiz.core.estimate.evidence import Evidence
 from trainwiz.core.estimate.memory import estimate_evaluation, estimate_memory, largest_micro_batch
 from trainwiz.core.estimate.time import step_time
@@ -61,13 +62,16 @@ class Fix:
         return tr("{fix}: {size}, the same time", fix=self.words, size=size)
 
 
-def changed(facts: Facts, changes: Mapping[str, Any]) -> Facts | None:
-    """The same run planned with `changes`, as if the user had made them; None where the config refuses them."""
+def changed(facts: Facts, changes: Mapping[str, Any], model: ModelSpec | None = None) -> Facts | None:
+    """The same run planned with `changes`, as if the user had made them; None where the config refuses them.
+
+    `model` is the one that they name, where it is another.
+    """
     try:
         config = facts.given.config.with_values(dict(changes), "you")
     except (ValidationError, KeyError):
         return None
-    return settle(replace(facts.given, config=config))
+    return settle(replace(facts.given, config=config, model=model or facts.given.model))
 
 
 def try_fix(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from trainwiz.core.catalog.model import ModelSpec
 from trainwiz.core.catalog.models import load_models
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.estimate.time import step_time
@@ -11,6 +12,7 @@ from trainwiz.core.findings import Finding, Remedy, after
 from trainwiz.core.language import tr
 from trainwiz.core.plan.facts import Facts
 from trainwiz.core.plan.hardware_findings import can_compile
+from trainwiz.core.plan.remedied import changed
 from trainwiz.core.plan.words import duration_range, percent
 
 YEAR_S = 365.25 * 86400
@@ -46,11 +48,12 @@ def _shorter(facts: Facts) -> tuple[Remedy, ...]:
     if time.step_s and time.step_low_s and time.step_high_s:
         fewer = _round_down(WANTED_S / time.step_s)
         if fewer >= 100:
-            span = duration_range(fewer * time.step_low_s, fewer * time.step_high_s)
             changes = {"training.max_steps": fewer}
             if facts.config.training.warmup >= fewer:
                 changes["training.warmup"] = max(1, fewer // 20)
-            remedies.append(facts.remedy(tr("{fewer} steps: {span}", fewer=f"{fewer:,}", span=span), changes))
+            span = _span(changed(facts, changes))
+            if span:
+                remedies.append(facts.remedy(tr("{fewer} steps: {span}", fewer=f"{fewer:,}", span=span), changes))
     sibling = _sibling(facts)
     if sibling is not None:
         remedies.append(sibling)
@@ -62,7 +65,7 @@ def _sibling(facts: Facts) -> Remedy | None:
     work, steps, total_s = facts.work, facts.time.steps, facts.time.total_s
     if work is None or facts.rate is None or steps is None or total_s is None:
         return None
-    best: tuple[float, str, float, float] | None = None
+    best: tuple[float, str, ModelSpec] | None = None
     for name, spec in load_models().items():
         if spec.architecture.get("model_type") != work.architecture.model_type:
             continue
@@ -75,14 +78,20 @@ def _sibling(facts: Facts) -> Remedy | None:
         if name.endswith("tiny"):
             continue
         if best is None or rank > best[0]:
-            best = (rank, name, time.low, time.high)
+            best = (rank, name, spec)
     if best is None:
         return None
-    _, name, low, high = best
-    return facts.remedy(
-        tr("{name}: {span} for the same steps", name=name, span=duration_range(low, high)),
-        {"model.name": name},
-    )
+    _, name, spec = best
+    changes = {"model.name": name}
+    span = _span(changed(facts, changes, spec))
+    return facts.remedy(tr("{name}: {span} for the same steps", name=name, span=span), changes) if span else None
+
+
+def _span(then: Facts | None) -> str:
+    """The time of a run as its plan has it, with all that a run does beside steps; empty where it is not known."""
+    if then is None or then.time.total_low_s is None or then.time.total_high_s is None:
+        return ""
+    return duration_range(then.time.total_low_s, then.time.total_high_s)
 
 
 def _round_down(value: float) -> int:

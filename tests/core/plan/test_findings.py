@@ -6,11 +6,14 @@ import pytest
 from trainwiz.core.catalog.models import load_models
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.build import build_config
-from trainwiz.core.findings import Remedy
+from trainwiz.core.findings import Finding, Remedy
 from trainwiz.core.hardware.hypothetical import catalogue_machine
 from trainwiz.core.plan.assumed import assumed_rows
+from trainwiz.core.plan.gather import plan_run
 from trainwiz.core.plan.make import make_plan
+from trainwiz.core.plan.request import PlanRequest
 from trainwiz.core.plan.result import Plan
+from trainwiz.core.plan.words import duration_range, gib
 from trainwiz.core.profile.store import load_profile
 
 from tests.core.plan.machines import GIB, codes, config, finding, machine, plan, real, rows
@@ -341,3 +344,25 @@ def test_a_loss_in_slices_is_no_remedy_where_the_micro_batch_alone_does_as_much(
     }
     assert None in micro
     assert all(size > micro[None] for chunk, size in micro.items() if chunk is not None)
+
+
+def _offered(made: Plan) -> list[tuple[Finding, Remedy]]:
+    return [(found, remedy) for found in made.findings for remedy in found.remedies if remedy.changes]
+
+
+@pytest.mark.parametrize("name", ["2080super", "2080super-guide", "3080-12g-guide", "a6000-guide", "3x3080-20g-guide"])
+def test_a_remedy_brings_what_it_says_and_is_gone_when_it_is_applied(name: str) -> None:
+    """Time of a whole run with evaluation and saving, memory with all that the other batch changes."""
+    request = PlanRequest(profile=name)
+    made = plan_run(request)
+    seen = set()
+    for found, remedy in _offered(made):
+        then = plan_run(replace(request, overrides={**request.overrides, **remedy.changes}))
+        assert all(dict(other.changes) != dict(remedy.changes) for _, other in _offered(then)), remedy
+        if found.code == "takes_years":
+            seen.add(found.code)
+            assert duration_range(then.time.total_low_s, then.time.total_high_s) in remedy.text
+        if found.code in ("claim_batch", "claim_memory"):
+            seen.add(found.code)
+            assert gib(then.memory.device_used_bytes) in remedy.text
+    assert seen
