@@ -40,10 +40,6 @@ class TrainerState:
     """Time of the file, Unix seconds."""
 
     @property
-    def last_row_step(self) -> float | None:
-        return next((step for row in reversed(self.rows) if (step := finite(row.get("step"))) is not None), None)
-
-    @property
     def effective_samples(self) -> int | None:
         """Samples of one optimizer step, by the rates that the Trainer writes at its end."""
         for row in reversed(self.rows):

@@ -251,6 +251,23 @@ async def test_a_folder_and_a_file_that_vanish_are_sentences(world: Path):
         assert shown.answer == "none yet"
 
 
+async def test_a_reading_that_breaks_off_is_a_sentence(world: Path, monkeypatch: pytest.MonkeyPatch):
+    def broken(*_):
+        raise ZeroDivisionError("[b]nobody[/b] foresaw it")
+
+    monkeypatch.setattr("trainwiz.tui.widgets.file_picker.read_folder", broken)
+    picked_ = picked()
+    async with picked_.app.run_test(size=(100, 30)) as pilot:
+        picked_.app.push_screen(picked_.picker)
+        for _ in range(200):
+            await pilot.pause(0.01)
+            if "ZeroDivisionError" in picked_.said:
+                break
+        assert "[b]nobody[/b] foresaw it" in picked_.said
+        await pilot.press("escape")
+        assert picked_.app.screen is not picked_.picker
+
+
 async def test_a_name_with_escape_codes_is_text_and_is_not_taken(world: Path):
     name = "z\x1b[31m[bold].csv"
     (world / name).write_text("x")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from textual.widgets import Input
+from textual.widgets import Input, Static
 from trainwiz.core.hardware.probe import probe_machine
 from trainwiz.core.plan.request import PlanRequest
 from trainwiz.core.profile import store
@@ -22,6 +24,7 @@ from tests.tui.wizard_keys import go, shown, to_field
 from tests.tui.wizard_parts import MISSING, FrozenReader, frozen_app, settled
 
 WIDE = (120, 40)
+CHANGED = {"batch.micro_batch_size": 3}
 
 
 def real_app(request: PlanRequest) -> TrainwizApp:
@@ -115,6 +118,51 @@ async def test_a_profile_that_cannot_be_planned_is_a_sentence():
         await pilot.pause(0.1)
         assert "The profile alone cannot be planned: The file" in shown(app)
         assert "[b]x[/b] is gone." in shown(app)
+
+
+async def test_one_comparison_at_a_time_and_the_last_one_always():
+    """It may read the profile's data, and every letter of a folder is another request."""
+
+    class Slow(FrozenReader):
+        def __init__(self):
+            super().__init__()
+            self.may_end = threading.Event()
+            self.folders = []
+
+        def profile_alone(self, request, folder):
+            self.folders.append(folder)
+            assert self.may_end.wait(30)
+            return super().profile_alone(request, folder)
+
+    reader = Slow()
+    app = frozen_app(reader, at_review=True, request=PlanRequest(profile="2080super", overrides=CHANGED))
+    async with app.run_test(size=WIDE) as pilot:
+        await settled(pilot)
+        for letter in "abcd":
+            app.screen._change_request(replace(app.screen.state.request, output_dir=letter))
+            await settled(pilot)
+        assert len(reader.folders) == 1
+        reader.may_end.set()
+        assert (await compared(pilot)).display
+        assert len(reader.folders) == 2 and reader.folders[-1] == "d"
+
+
+async def test_a_comparison_that_breaks_off_is_a_sentence_and_the_start_stays_possible():
+    class Broken(FrozenReader):
+        def profile_alone(self, request, folder):
+            raise ZeroDivisionError("[b]nobody[/b] foresaw it")
+
+    app = frozen_app(Broken(), at_review=True, request=PlanRequest(profile="2080super", overrides=CHANGED))
+    async with app.run_test(size=WIDE) as pilot:
+        await settled(pilot)
+        note = app.screen.query_one("#differences-note", Static)
+        for _ in range(200):
+            if "ZeroDivisionError" in str(note.render()):
+                break
+            await pilot.pause(0.01)
+        said = "The profile alone cannot be planned: trainwiz failed where it should not: ZeroDivisionError: "
+        assert str(note.render()).startswith(f"{said}[b]nobody[/b] foresaw it")
+        assert "Cannot start" not in shown(app)
 
 
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (60, 20)])

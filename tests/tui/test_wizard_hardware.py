@@ -192,6 +192,24 @@ async def test_a_driver_that_sleeps_is_asked_one_question_at_a_time(driver: Fake
         await until(pilot, lambda: under_way[0] == 0)
 
 
+async def test_a_look_that_breaks_off_is_said_once_and_the_looks_go_on(driver: FakeNvml) -> None:
+    driver.write([card(0), card(1)])
+    app = wizard()
+    async with app.run_test(size=WIDE) as pilot:
+        await looked(pilot, 2)
+        asked = [0]
+
+        def broken():  # type: ignore[no-untyped-def]
+            asked[0] += 1
+            raise ZeroDivisionError("[b]nobody[/b] foresaw it")
+
+        app.screen.reader.loads = broken  # type: ignore[method-assign]
+        await until(pilot, lambda: asked[0] > 2)
+        await pilot.pause()
+        said = [one.message for one in app._notifications]
+        assert [line for line in said if "[b]nobody[/b] foresaw it" in line] == said and len(said) == 1
+
+
 async def test_a_chosen_card_that_is_lost_is_a_sentence_with_a_remedy(driver: FakeNvml) -> None:
     driver.write([card(n) for n in range(3)])
     app = wizard(PlanRequest(profile="cpu-demo", overrides={"engine.gpus": ["GPU-1", "GPU-2"]}))

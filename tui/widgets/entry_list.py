@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from rich.segment import Segment
@@ -100,8 +100,3 @@ def line_text(line: EntryLine, mark: str, width: int) -> str:
     # A name may be as long as the file system allows; no more of it is cleaned than can be seen.
     name = pad(cut(plain_text(line.name, max(1, 4 * width)), max(1, room)), max(0, room))
     return cut(pad(f"{mark} {name}" + (f"  {note} " if note else " "), width), width, "")
-
-
-def first_place(items: Sequence[object], is_it: Callable[[object], bool]) -> int:
-    """Where the first item of a kind stands; 0 where there is none."""
-    return next((place for place, item in enumerate(items) if is_it(item)), 0)

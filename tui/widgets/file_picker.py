@@ -15,7 +15,7 @@ from textual.content import Content
 from textual.message import Message
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
-from textual.worker import get_current_worker
+from textual.worker import Worker, WorkerState, get_current_worker
 from trainwiz.core.language import tr
 from trainwiz.core.plain import plain_text
 from trainwiz.tui.cells import cut
@@ -24,6 +24,7 @@ from trainwiz.tui.theme import UNICODE_MARKS, Marks
 from trainwiz.tui.widgets.entry_list import EntryList
 from trainwiz.tui.widgets.folder_entries import Listing, read_folder, sizes_of
 from trainwiz.tui.widgets.folder_view import ABOVE, THIS_FOLDER, FolderView
+from trainwiz.tui.widgets.step_parts import unforeseen_words
 from trainwiz.tui.widgets.typed_path import first_folder, path_text, typed_parts, unusable_name
 
 
@@ -133,6 +134,11 @@ class FilePicker(ModalScreen[str | None]):
             return
         self.post_message(self.Listed(listing))
         self.post_message(self.Sized(folder, sizes_of(listing, lambda: worker.is_cancelled)))
+
+    @on(Worker.StateChanged)
+    def _worker_failed(self, event: Worker.StateChanged) -> None:
+        if event.state is WorkerState.ERROR and event.worker.error is not None:
+            self._say(unforeseen_words(event.worker.error))
 
     @on(Listed)
     def _listed(self, event: Listed) -> None:

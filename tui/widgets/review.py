@@ -60,6 +60,7 @@ class Review(StepPart):
         self._state: PlanState | None = None
         self._baseline: Baseline | None = None
         self._asked: tuple[PlanRequest, str] | None = None
+        self._is_comparing = False
         self._file: tuple[str, str | None] = ("", None)
 
     def compose(self) -> ComposeResult:
@@ -117,21 +118,30 @@ class Review(StepPart):
             return
         wanted = (profile_request(state.request), state.reading.folder)
         reader = cast("PlanReading", self.screen).reader
-        if wanted != self._asked and reader is not None:
-            self._asked = wanted
+        # One at a time: it may read the profile's data, and the folder is another one at every key typed there.
+        if wanted != self._asked and not self._is_comparing and reader is not None:
+            self._asked, self._is_comparing = wanted, True
             work = partial(self._work_compare, reader.profile_alone, *wanted)
-            self.run_worker(work, thread=True, group="compare", exclusive=True, exit_on_error=False)
+            self.run_worker(work, thread=True, group="compare", exit_on_error=False)
 
     def _work_compare(self, alone: Callable[[PlanRequest, str], Baseline], request: PlanRequest, folder: str) -> None:
         self.post_message(self.Compared(alone(request, folder)))
 
+    def failed(self, sentence: str) -> None:
+        """Said in its place; asked again when the profile, the machine or the folder is another."""
+        if self._asked is not None:
+            request, folder = self._asked
+            self.post_message(self.Compared(Baseline(request, folder, problem=sentence)))
+
     @on(Compared)
     def _take(self, event: Compared) -> None:
         event.stop()
-        if self._asked == (event.baseline.request, event.baseline.folder):
-            self._baseline = event.baseline
-            if self._state is not None:
-                self._show_comparison(self._state)
+        self._is_comparing = False
+        self._baseline = event.baseline
+        if self._state is not None:
+            # What was asked for meanwhile.
+            self._compare(self._state)
+            self._show_comparison(self._state)
 
     def _show_comparison(self, state: PlanState) -> None:
         baseline = self._fitting(state)

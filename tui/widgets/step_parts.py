@@ -10,9 +10,12 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from textual import on
 from textual.message import Message
 from textual.widget import Widget
-from trainwiz.core.language import mark
+from textual.worker import Worker, WorkerState
+from trainwiz.core.language import mark, tr
+from trainwiz.core.plain import plain_text
 from trainwiz.tui.screens.plan_fields import HARDWARE, MODEL, REVIEW
 from trainwiz.tui.theme import Marks
 
@@ -61,6 +64,7 @@ class StepPart(Widget):
         super().__init__(id=id)
         self.step = step
         self.marks = marks
+        self._said = ""
 
     def show(self, state: PlanState) -> None:
         """Draw a state; called for every change while the step is on the screen. Must be quick."""
@@ -73,6 +77,23 @@ class StepPart(Widget):
 
     def visit(self, shown: bool) -> None:
         """The step came onto the screen or left it: what polls begins and ends here."""
+
+    def failed(self, sentence: str) -> None:
+        """A worker of the part broke off. Said once: what polls would say it again and again."""
+        if sentence != self._said:
+            self._said = sentence
+            self.app.notify(plain_text(sentence), severity="error", markup=False)
+
+    @on(Worker.StateChanged)
+    def _worker_failed(self, event: Worker.StateChanged) -> None:
+        """These messages do not bubble: without this nobody would hear of a failure that nobody foresaw."""
+        if event.state is WorkerState.ERROR and event.worker.error is not None:
+            self.failed(unforeseen_words(event.worker.error))
+
+
+def unforeseen_words(error: BaseException) -> str:
+    """What is said of a failure that is a mistake of trainwiz's own."""
+    return tr("trainwiz failed where it should not: {kind}: {reason}.", kind=type(error).__name__, reason=error)
 
 
 class PartRow(Widget, can_focus=True):
