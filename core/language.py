@@ -41,6 +41,16 @@ def tr(text: str, /, **values: object) -> str:
     return _filled(text if _catalogue is None or not text else _catalogue.gettext(text), text, values)
 
 
+def tr_as(meaning: str, text: str, /) -> str:
+    """`text` as this `meaning` of it, where English has one word and another language has two.
+
+    The catalogue holds it as "text [meaning]".
+    """
+    named = f"{text} [{meaning}]"
+    translated = named if _catalogue is None else _catalogue.gettext(named)
+    return text if translated == named else translated
+
+
 def trn(one: str, many: str, n: int, /, **values: object) -> str:
     """The form of a text that fits the number `n`, which is {n} in it unless `values` says how it is written."""
     english = one if n == 1 else many

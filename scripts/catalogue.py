@@ -35,7 +35,7 @@ LOCALE = ROOT / "core" / "locale"
 LANGUAGES = ("zh",)
 SOURCES = ("core", "tui", "profiles")
 FUNCTIONS = {"tr": 1, "mark": 1, "trn": 2}
-"""How many literals each takes."""
+"""How many literals each takes; tr_as takes a meaning and a text, which is "text [meaning]" in the catalogue."""
 TRANSLATED_KEYS = ("description", "text")
 """Keys of the YAML of profiles whose values people read; `reasons` is a table of them."""
 NO_DATE = datetime(1970, 1, 1, tzinfo=UTC)
@@ -89,7 +89,12 @@ def python_texts(tree: ast.Module) -> Iterator[tuple[int, Text]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and any(map(is_command, node.decorator_list)):
             yield node.lineno, (ast.get_docstring(node) or "").partition("\n\n")[0].replace("\n", " ")
-        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
+            continue
+        if node.func.id == "tr_as" and all(isinstance(arg, ast.Constant) for arg in node.args):
+            meaning, text = (str(ast.literal_eval(arg)) for arg in node.args)
+            yield node.lineno, f"{text} [{meaning}]"
+        if node.func.id not in FUNCTIONS:
             continue
         wanted = FUNCTIONS[node.func.id]
         literals = [arg.value for arg in node.args[:wanted] if isinstance(arg, ast.Constant)]

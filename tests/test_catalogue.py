@@ -112,6 +112,20 @@ def test_a_translation_keeps_the_space_at_both_ends(language: str) -> None:
         assert text.endswith(" ") == translation.endswith(" "), text
 
 
+def test_chinese_stands_apart_from_latin_letters_and_digits() -> None:
+    han, latin = "[\u4e00-\u9fff]", "[A-Za-z0-9`%]"
+    glued = catalogue.re.compile(f"{han}{latin}|{latin}{han}")
+    texts = [catalogue.translation_of(message) for message in catalogue.read_language("zh") if message.id]
+    assert not [text for text in texts if glued.search(text)]
+
+
+def test_chinese_has_the_same_word_for_the_same_thing() -> None:
+    """Words that the glossary has another one for."""
+    wrong = ("从零训练", "加载器", "冒烟任务", "探测提前", "您")
+    texts = [catalogue.translation_of(message) for message in catalogue.read_language("zh") if message.id]
+    assert not [text for text in texts if any(word in text for word in wrong)]
+
+
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_options_and_commands_in_a_text_stay_what_can_be_typed(language: str) -> None:
     for message in catalogue.read_language(language):

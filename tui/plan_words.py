@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
-from trainwiz.core.language import language, mark, tr
+from trainwiz.core.language import language, mark, tr, tr_as
 from trainwiz.core.plain import plain_text
 from trainwiz.tui.figures import amount_range, count, duration, percent, short_count, size
 
@@ -59,6 +59,11 @@ def time_part_words(
         for part, seconds in parts
         if seconds and total_s and seconds > SMALL_SHARE * total_s
     ]
+
+
+def memory_title(device: str) -> str:
+    """What heads the memory that is computed in, by the `device` of the plan's memory: a card's, or the host's."""
+    return tr_as("of the host", "Memory") if device == "host RAM" else tr("Memory")
 
 
 def pace_words(basis: str, text: str) -> str:

@@ -74,6 +74,8 @@ PARTS = {
     "temporary": mark("temporary"),
     "context": mark("context"),
     "processes": mark("processes"),
+    "training": mark("training processes"),
+    "loading": mark("loading the model"),
     "supervisor": mark("supervisor"),
     "workers": mark("workers"),
     "pinned": mark("pinned"),

@@ -47,7 +47,7 @@ def _reason(key: str, first: Profile, second: Profile) -> str:
     if second.reasons.get(key):
         return tr(second.reasons[key])
     if first.reasons.get(key):
-        return f"{first.name}: {tr(first.reasons[key])}"
+        return tr("{origin}: {reason}", origin=first.name, reason=tr(first.reasons[key]))
     if second.values.get(key) is None:
         return tr("{name} leaves it to the plan", name=second.name)
     setter = second.set_by.get(key, second.name)

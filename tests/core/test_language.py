@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core import language
-from trainwiz.core.language import CATALOGUE, LANGUAGE_VARIABLE, chosen_language, mark, tr, trn, use_language
+from trainwiz.core.language import CATALOGUE, LANGUAGE_VARIABLE, chosen_language, mark, tr, tr_as, trn, use_language
 
 
 @pytest.fixture(autouse=True)
@@ -53,6 +53,13 @@ def test_english_is_the_text_in_the_code() -> None:
     assert (trn("{n} row", "{n} rows", 1), trn("{n} row", "{n} rows", 2)) == ("1 row", "2 rows")
     assert trn("{n} row", "{n} rows", 2000, n="2,000") == "2,000 rows"
     assert mark("Peak learning rate") == "Peak learning rate"
+
+
+def test_a_word_of_two_meanings_is_one_in_english_and_two_in_chinese() -> None:
+    assert tr_as("of the host", "Memory") == tr("Memory") == "Memory"
+    use_language("zh")
+    assert tr_as("of the host", "Memory") != tr("Memory")
+    assert tr_as("of nothing known", "Memory") == "Memory"
 
 
 def test_chinese() -> None:
@@ -125,7 +132,7 @@ def test_a_child_process_speaks_like_its_parent() -> None:
     use_language("zh")
     code = "from trainwiz.core.language import tr; print(tr('not a number'))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, encoding="utf-8")
-    assert done.stdout.strip() == "不是数值", done.stderr
+    assert done.stdout.strip() == "不是有效数值", done.stderr
 
 
 def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -67,7 +67,7 @@ def test_a_process_that_is_nearly_all_context_says_where_its_figure_is_from():
 def test_verbose_says_what_host_ram_is_made_of():
     memory = replace(PLAN.memory, host_ram_parts={"training": 9 * GIB, "offloaded states": 12 * GIB})
     plan = replace(PLAN, memory=memory)
-    assert "offloaded states 12.0 GiB, training 9.0 GiB" in text_of(plan, verbose=True)
+    assert "offloaded states 12.0 GiB, training processes 9.0 GiB" in text_of(plan, verbose=True)
     assert "offloaded" not in text_of(plan)
 
 

@@ -71,7 +71,7 @@ def _hardware_lines(machine: Machine) -> Iterable[tuple[str, str]]:
     if not machine.gpus:
         yield "GPU", tr("none: {reason}", reason=machine.unavailable.get("gpus") or tr("no GPU was found"))
     cores = trn("{n} usable core", "{n} usable cores", machine.cpu_cores)
-    yield "CPU", f"{machine.cpu_model or tr('unknown processor')}, {cores}"
+    yield "CPU", f"{machine.cpu_model or tr('unknown processor')}{tr(', ')}{cores}"
     yield (
         "RAM",
         tr(
@@ -89,16 +89,16 @@ def _hardware_lines(machine: Machine) -> Iterable[tuple[str, str]]:
     precision, precision_reason = choose_precision(machine)
     attention, attention_reason = choose_attention(machine)
     tf32, tf32_reason = choose_tf32(machine)
-    yield tr("Precision"), f"{precision}: {precision_reason}"
-    yield tr("Attention"), f"{attention}: {attention_reason}"
-    yield "TF32", f"{tr('on') if tf32 else tr('off')}: {tf32_reason}"
+    yield tr("Precision"), tr("{origin}: {reason}", origin=precision, reason=precision_reason)
+    yield tr("Attention"), tr("{origin}: {reason}", origin=attention, reason=attention_reason)
+    yield "TF32", tr("{origin}: {reason}", origin=tr("on") if tf32 else tr("off"), reason=tf32_reason)
     torch = machine.libraries.versions.get("torch")
     cuda = (
         tr("built for CUDA {version}", version=machine.torch_cuda)
         if machine.torch_cuda
         else machine.unavailable.get("torch_cuda", "")
     )
-    yield "torch", f"{torch}, {cuda}" if torch is not None and machine.torch_cuda else cuda
+    yield "torch", f"{torch}{tr(', ')}{cuda}" if torch is not None and machine.torch_cuda else cuda
     for note in machine.notes:
         yield tr("Note"), note
 
@@ -130,7 +130,7 @@ def _gpu_lines(gpu: Gpu) -> Iterable[tuple[str, str]]:
         facts.append(tr("MIG {state}", state=tr(gpu.mig)))
     if not gpu.visible and gpu.mig != "enabled":
         facts.append(tr("hidden from programs"))
-    yield label, ", ".join(facts)
+    yield label, tr(", ").join(facts)
     if gpu.uuid is not None:
         yield "", gpu.uuid
     if gpu.links:

@@ -35,7 +35,11 @@ def gpu_parts(gpu: GpuReading, snapshot: Snapshot) -> list[str]:
     if gpu.fan_percent is not None:
         parts.append(tr("fan {share} %", share=f"{gpu.fan_percent:.0f}"))
     slowing = real_throttling(gpu.throttle_reasons)
-    return [*parts, tr("held back by {reasons}", reasons=plain_text(", ".join(map(tr, slowing))))] if slowing else parts
+    return (
+        [*parts, tr("held back by {reasons}", reasons=plain_text(tr(", ").join(map(tr, slowing))))]
+        if slowing
+        else parts
+    )
 
 
 def of_limit(value: float, limit: float | None) -> str:

@@ -25,7 +25,7 @@ def machine_words(profile: Profile) -> str:
         parts.append(trn("{n} core", "{n} cores", hardware.cpu_cores))
     if hardware.ram_bytes:
         parts.append(tr("{size} RAM", size=size(hardware.ram_bytes)))
-    return ", ".join(parts)
+    return tr(", ").join(parts)
 
 
 def card_words(gpu: str | None, count: int) -> str:

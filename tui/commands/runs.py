@@ -115,7 +115,7 @@ def run_show(run: str, *, as_json: bool) -> int:
         _label(tr("Loss"), f"{summary.loss:.4g}")
     measured = evaluation_parts(state.outcome or {})
     if measured:
-        _label(tr("Held out"), ", ".join(measured))
+        _label(tr("Held out"), tr(", ").join(measured))
     for attempt in state.attempts:
         ended = attempt.ended_s or (time.time() if state.is_active else attempt.started_s)
         origin = plain_text(attempt.resume or tr("the beginning"))

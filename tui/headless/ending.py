@@ -150,7 +150,7 @@ def stopped_text(ending: Ending, run: str) -> str:
 def measured_lines(ending: Ending) -> list[str]:
     """What the held-out rows say, and an engine that is not the planned one."""
     parts = evaluation_parts(ending.evaluation)
-    lines = [labelled(tr("Held out"), ", ".join(parts))] if parts else []
+    lines = [labelled(tr("Held out"), tr(", ").join(parts))] if parts else []
     problems = engine_problems(ending.engine)
     return [*lines, *(labelled(tr("Engine"), f"! {plain_text(problem)}") for problem in problems)]
 

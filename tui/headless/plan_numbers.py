@@ -9,12 +9,14 @@ from datetime import datetime
 from trainwiz.core.language import tr, trn
 from trainwiz.core.plain import plain_text
 from trainwiz.core.plan.result import Plan
+from trainwiz.core.plan.words import part_word
 from trainwiz.tui.figures import count, duration_range, gib, percent, size
 from trainwiz.tui.headless.plan_text import batch_text, data_text, lengths_text, memory_text, model_text, time_text
 from trainwiz.tui.output import labelled, paint
 from trainwiz.tui.plan_words import (
     energy_words,
     finish_words,
+    memory_title,
     need_words,
     needed_bytes,
     pace_words,
@@ -36,7 +38,7 @@ def number_lines(plan: Plan, now: datetime, *, verbose: bool = False) -> list[st
         labelled(tr("Machine"), machine_text(plan)),
         labelled(tr("Plan"), f"{model_text(plan)} · {data_text(plan)}"),
         *_under(tr("Batch"), batch_lines(plan)),
-        *_under(tr("Memory"), memory_lines(plan)),
+        *_under(memory_title(memory.device), memory_lines(plan)),
         labelled(tr("Host RAM"), of_capacity(memory.host_ram_bytes, memory.host_ram_capacity_bytes)),
     ]
     if verbose and memory.host_ram_parts:
@@ -72,7 +74,7 @@ def batch_lines(plan: Plan) -> Iterator[str]:
             aim = count(batch.target_real_tokens)
             yield tr("of them real {count} ({share}), aimed at {aim}", count=real, share=share, aim=aim)
     padding = padding_words(batch.effective_tokens, batch.padded_tokens, batch.padding_waste, batch.arranged_waste)
-    yield "; ".join(padding)
+    yield tr("; ").join(padding)
 
 
 def memory_lines(plan: Plan) -> Iterator[str]:
@@ -132,7 +134,7 @@ def parts_text(breakdown: Mapping[str, int]) -> str:
     total = sum(breakdown.values())
     parts = sorted(breakdown.items(), key=lambda part: -part[1])
     return tr(", ").join(
-        tr("{part} {size}", part=plain_text(tr(name)), size=size(amount))
+        tr("{part} {size}", part=plain_text(part_word(name)), size=size(amount))
         for name, amount in parts
         if amount > SMALL_PART * total
     )

@@ -21,6 +21,7 @@ from trainwiz.tui.keys import bindings
 from trainwiz.tui.metric_words import engine_problems
 from trainwiz.tui.plan_words import (
     energy_words,
+    memory_title,
     pace_words,
     padding_words,
     source_words,
@@ -98,7 +99,7 @@ def _figures(plan: Mapping[str, Any], marks: Marks) -> Iterator[Content]:
     padding = (_number(batch, key) for key in PADDING)
     yield from _below(tr("; ").join(padding_words(*padding)))
     yield _line(
-        tr("Memory"),
+        memory_title(str(memory.get("device") or "")),
         tr(
             "{amount} GiB, between {low} and {high}: {verdict}",
             amount=gib(_number(memory, "device_used_bytes")),

@@ -15,6 +15,7 @@ from trainwiz.tui.plan_words import (
     energy_words,
     finish_words,
     length_words,
+    memory_title,
     need_words,
     needed_bytes,
     pace_words,
@@ -87,7 +88,7 @@ def _batch(plan: Plan, marks: Marks) -> Iterator[Content]:
 def _memory(plan: Plan, width: int, marks: Marks) -> Iterator[Content]:
     memory = plan.memory
     capacity = "" if memory.capacity_bytes is None else f" {marks.dot} {gib(memory.capacity_bytes)} GiB"
-    yield _heading(tr("Memory"), f" {marks.dot} {plain_text(tr(memory.device))}{capacity}")
+    yield _heading(memory_title(memory.device), f" {marks.dot} {plain_text(tr(memory.device))}{capacity}")
     if plan.model.parameters is None:
         # Zeros would read as figures, and "fits" as a verdict.
         yield from _muted(tr(UNKNOWN_SIZE))
@@ -161,7 +162,7 @@ def _time(plan: Plan, marks: Marks, now: datetime | None) -> Iterator[Content]:
     yield from _muted(pace)
     parts = time_part_words(time.total_s, time.evaluation_s, time.generation_s, time.saving_s)
     if parts:
-        yield from _muted(tr("of it {parts}", parts=", ".join(parts)))
+        yield from _muted(tr("of it {parts}", parts=tr(", ").join(parts)))
     costs = energy_words(
         time.energy_low_kwh, time.energy_high_kwh, time.energy_cost_low, time.energy_cost_high, time.currency
     )

@@ -9,6 +9,7 @@ from trainwiz.core.language import tr, trn
 from trainwiz.core.plain import plain_text
 from trainwiz.tui.cells import cells, cut, pad
 from trainwiz.tui.figures import count, deviation, gib
+from trainwiz.tui.plan_words import memory_title
 from trainwiz.tui.screens.plan_state import PlanState, state_findings
 from trainwiz.tui.theme import Marks
 from trainwiz.tui.widgets.findings_view import SEVERITY_STYLES, severity_mark
@@ -40,7 +41,8 @@ def strip_lines(state: PlanState, width: int, height: int, marks: Marks) -> list
 
 def _label(text: str) -> str:
     """A label as wide as the widest one of the strip."""
-    return pad(text, max(map(cells, (tr("Batch"), tr("Memory"), tr("Time"), tr("Findings")))) + 1)
+    labels = tr("Batch"), tr("Memory"), memory_title("host RAM"), tr("Time"), tr("Findings")
+    return pad(text, max(map(cells, labels)) + 1)
 
 
 def _one_line(plan: Plan, marks: Marks) -> Content:
@@ -73,7 +75,7 @@ def _memory_line(plan: Plan, width: int, marks: Marks) -> Content:
     verdict = verdict_words(memory.verdict, marks)
     used, capacity = gib(memory.device_used_bytes), memory.capacity_bytes
     text = tr("{used} of {total} GiB", used=used, total=gib(capacity)) if capacity else f"{used} GiB"
-    label = _label(tr("Memory"))
+    label = _label(memory_title(memory.device))
     bar = memory_bar(plan, max(6, min(24, width - cells(label) - verdict.cell_length - cells(text) - 4)), marks)
     line = Content.assemble((label, "bold"), bar, "  ", verdict, (f"  {text}", "$muted"))
     return _with_extras(line, [f"{tr(memory.tier)}{marks.ellipsis if memory.waiting else ''}"], width, 2)

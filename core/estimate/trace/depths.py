@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainwiz.core.language import tr
+from trainwiz.core.language import mark
 
 COUNTS = {
     "encoder": ("encoder_layers", "num_encoder_layers", "num_layers"),
@@ -71,9 +71,10 @@ class Versions:
 
     @property
     def words(self) -> str:
+        """In English, which is kept in the cache; `TraceResult.note_words` translates it."""
         parts = zip(self.stacks, self.first, self.second, strict=True)
-        return tr(" and ").join(
-            tr("layers {first} and {second} of {whole}", first=first, second=second, whole=stack.layers)
+        return mark(" and ").join(
+            mark("layers {first} and {second} of {layers}").format(first=first, second=second, layers=stack.layers)
             for stack, first, second in parts
         )
 

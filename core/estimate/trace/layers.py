@@ -12,7 +12,7 @@ from trainwiz.core.estimate.trace.full import rounding_of, trace_into
 from trainwiz.core.estimate.trace.growth import Growth, Parts, PeaksLedger
 from trainwiz.core.estimate.trace.ledger import Ledger
 from trainwiz.core.estimate.trace.problems import CannotTrace
-from trainwiz.core.language import mark, tr
+from trainwiz.core.language import mark
 from trainwiz.core.tracing.request import TraceRequest
 from trainwiz.core.tracing.result import TraceResult
 from transformers import AutoConfig
@@ -52,7 +52,7 @@ def trace_layers(request: TraceRequest, *, forks: bool = False) -> TraceResult:
         moved_bytes=number("moved_bytes"),
         kernels=round(number("kernels")),
         seconds=time.perf_counter() - started,
-        note=tr("{layers}, extended", layers=versions.words),
+        note=mark("{stacks}, extended").format(stacks=versions.words),
     )
 
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from trainwiz.core.estimate.disk import disk_needs
 from trainwiz.core.estimate.host import GIB, HostNeeds, host_ram_parts
+from trainwiz.core.plan.words import PARTS
 
 from tests.core.estimate.test_peak import esm650
 
@@ -74,3 +75,7 @@ def test_pinned_batches_are_rounded_up_to_powers_of_two() -> None:
     waiting = NEEDS.workers * NEEDS.prefetch + 1
     assert batch * waiting < size < 2 * batch * waiting
     assert (size // waiting).bit_count() == 1
+
+
+def test_every_part_has_a_word_that_can_be_translated() -> None:
+    assert set(host_ram_parts(replace(NEEDS, offloaded_bytes=GIB))) <= set(PARTS)

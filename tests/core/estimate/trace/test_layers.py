@@ -10,6 +10,7 @@ import pytest
 from trainwiz.core.estimate.trace.full import trace_full
 from trainwiz.core.estimate.trace.layers import ALL_TRACED, trace_layers
 from trainwiz.core.estimate.trace.problems import CannotTrace
+from trainwiz.core.language import use_language
 from trainwiz.core.tracing.request import TraceRequest
 
 from tests.core.tracing.requests import REQUEST
@@ -118,3 +119,16 @@ def test_a_config_that_cannot_be_built_says_why() -> None:
     with pytest.raises(CannotTrace) as caught:
         trace_layers(request("causal-lm", {"model_type": "no-such-model"}))
     assert caught.value.code == "unknown_model"
+
+
+def test_what_the_cache_keeps_is_english_and_is_translated_when_it_is_read() -> None:
+    try:
+        use_language("zh")
+        traced = trace_layers(
+            request("causal-lm", {"model_type": "gpt2", "vocab_size": 128, "n_embd": 64, "n_layer": 12, "n_head": 4})
+        )
+        assert traced.note.isascii()
+        assert not traced.note_words.isascii()
+    finally:
+        use_language("en")
+    assert traced.note_words.isascii()
