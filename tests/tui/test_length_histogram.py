@@ -54,6 +54,12 @@ def test_a_long_tail_is_in_the_last_bar():
     assert axis_text(count_bars((50,) * 1000 + (90_000,), 20, 40), 20).endswith("+")
 
 
+def test_the_column_of_the_limit_is_the_one_that_holds_it():
+    for limit, columns in ((50, 100), (100, 72), (300, 40)):
+        bars = count_bars(tuple(range(1, 1000)), limit, columns)
+        assert bars.limit_column * bars.span <= limit < (bars.limit_column + 1) * bars.span
+
+
 @pytest.mark.parametrize("limit", [1, 100, 300, 512, 900])
 def test_the_mark_on_the_axis_stands_under_the_column_of_the_limit(limit):
     bars = count_bars(tuple(range(1, 1000)), limit, 60)

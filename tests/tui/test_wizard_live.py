@@ -157,6 +157,39 @@ def test_what_a_remedy_brings_is_before_and_after():
     assert effect_words(before, before, UNICODE_MARKS).plain == "memory and time stay as they are"
 
 
+async def test_better_figures_of_an_old_request_end_before_the_new_one_is_planned():
+    """They wait for another process, which the new request needs too."""
+
+    class Improving(FrozenReader):
+        def __init__(self):
+            super().__init__()
+            self.may_read, self.improves, self.ended = threading.Event(), threading.Event(), threading.Event()
+            self.may_read.set()
+
+        def read(self, request, is_cancelled):
+            assert self.may_read.wait(30)
+            yield from super().read(request, is_cancelled)
+
+        def improve(self, request, is_cancelled, on_reading):
+            self.improves.set()
+            until = time.monotonic() + 10
+            while not is_cancelled() and time.monotonic() < until:
+                time.sleep(0.005)
+            self.ended.set()
+
+    reader = Improving()
+    app = frozen_app(reader)
+    async with app.run_test(size=WIDE) as pilot:
+        await settled(pilot)
+        assert await asyncio.to_thread(reader.improves.wait, 10) and not reader.ended.is_set()
+        reader.may_read.clear()
+        app.screen._change_request(PlanRequest(profile="2080super", overrides={"training.max_steps": 7}))
+        try:
+            assert await asyncio.to_thread(reader.ended.wait, 5)
+        finally:
+            reader.may_read.set()
+
+
 async def test_a_remedy_is_a_button_for_mouse_and_keyboard():
     app = frozen_app()
     async with app.run_test(size=WIDE) as pilot:

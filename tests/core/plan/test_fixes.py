@@ -1,5 +1,6 @@
 """Advice with numbers: applying a remedy gives exactly the peak, the fit and the batch that it promises."""
 
+import re
 from typing import Any
 
 import pytest
@@ -44,6 +45,19 @@ def too_large(made: Plan) -> Finding:
     return next(one for one in made.findings if one.code in ("does_not_fit", "tight"))
 
 
+def said_time(text: str) -> int:
+    """How much longer a sequence takes by the words of a remedy, in %; 0 where they name no figure."""
+    found = re.search(r"about (\d+) % (more|less) time", text)
+    return 0 if found is None else int(found[1]) * (1 if found[2] == "more" else -1)
+
+
+def slower_by(made: Plan, after: Plan) -> float:
+    """The same, of the two plans."""
+    before, then = made.time.step_s, after.time.step_s
+    assert before is not None and then is not None
+    return 100 * (then / after.batch.effective_samples / (before / made.batch.effective_samples) - 1)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_a_remedy_keeps_its_promise(name: str) -> None:
     request, made = case(name)
@@ -56,6 +70,7 @@ def test_a_remedy_keeps_its_promise(name: str) -> None:
         assert after.memory.verdict in ("fits", "tight"), remedy.text
         assert f": {gib(after.memory.device_used_bytes)}" in remedy.text
         assert after.work == promised
+        assert said_time(remedy.text) == pytest.approx(slower_by(made, after), abs=2), remedy.text
         assert not {one.code for one in after.errors} - {one.code for one in made.errors}, remedy.text
         now, then = made.batch, after.batch
         if now.target_tokens:

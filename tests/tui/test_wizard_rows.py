@@ -1,0 +1,58 @@
+"""What a row says of its value, and what a plan is judged by beside a remedy: pure functions of the state."""
+
+from __future__ import annotations
+
+import pytest
+from trainwiz.core.plan.request import PlanRequest
+from trainwiz.tui.screens.plan_effects import Effect
+from trainwiz.tui.screens.plan_field_table import FIELD_BY_ID
+from trainwiz.tui.screens.plan_state import PlanState, Reading
+from trainwiz.tui.screens.plan_views import field_view
+from trainwiz.tui.theme import UNICODE_MARKS
+from trainwiz.tui.widgets.field_row import FieldView
+
+from tests.tui.wizard_parts import make_frozen_plan
+
+
+def row(field_id: str, **overrides: object) -> FieldView:
+    request = PlanRequest(
+        profile="2080super", overrides={key.replace("__", "."): one for key, one in overrides.items()}
+    )
+    state = PlanState(request, reading=Reading(plan=make_frozen_plan(request)), updating=False)
+    return field_view(state, FIELD_BY_ID[field_id], UNICODE_MARKS)
+
+
+@pytest.mark.parametrize(
+    ("field_id", "origin", "reason"),
+    [
+        ("precision", "detected", "the card has sm 7.5, bf16 needs 8.0"),
+        ("micro_batch", "solved", "the largest that fits"),
+        ("steps", "profile", ""),
+        # Nobody chose it: "default" is its origin, and no reason too.
+        ("weight_decay", "default", ""),
+    ],
+)
+def test_a_row_says_who_chose_its_value_and_why(field_id: str, origin: str, reason: str) -> None:
+    view = row(field_id)
+    assert (view.origin, view.reason, view.changed) == (origin, reason, False)
+
+
+def test_what_the_user_chose_is_marked_and_has_no_reason_but_that() -> None:
+    view = row("precision", engine__precision="fp32")
+    assert (view.value, view.origin, view.reason, view.changed) == ("fp32", "you", "", True)
+    # The plan that is still on the screen was made before the choice.
+    late = PlanState(
+        PlanRequest(profile="2080super", overrides={"engine.precision": "fp32"}),
+        reading=Reading(plan=make_frozen_plan(PlanRequest(profile="2080super"))),
+    )
+    view = field_view(late, FIELD_BY_ID["precision"], UNICODE_MARKS)
+    assert (view.origin, view.reason, view.changed) == ("you", "", True)
+
+
+def test_a_plan_is_judged_by_its_peak_and_by_both_ends_of_its_time() -> None:
+    plan = make_frozen_plan(PlanRequest())
+    effect = Effect.of(plan)
+    assert effect.memory_bytes == plan.memory.device_used_bytes
+    assert (effect.verdict, effect.tier) == (plan.memory.verdict, plan.memory.tier)
+    assert (effect.total_low_s, effect.total_high_s) == (plan.time.total_low_s, plan.time.total_high_s)
+    assert plan.time.total_low_s != plan.time.total_high_s
