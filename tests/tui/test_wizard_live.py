@@ -57,8 +57,11 @@ async def type_fast(pilot, text: str) -> None:
         await asyncio.sleep(KEY_GAP_S)
 
 
-@pytest.mark.parametrize(("seconds", "most"), [(0.0, 8), (0.3, 4)])
-async def test_twelve_fast_keys_are_a_few_plans_and_the_last_one_always(seconds, most):
+@pytest.mark.parametrize("seconds", [0.0, 0.3])
+async def test_twelve_fast_keys_are_a_few_plans_and_the_last_one_always(seconds, monkeypatch):
+    # Ten times slower than they are, and so are keys that a busy machine takes ten times as long for.
+    monkeypatch.setattr(plan_reading, "BURST_S", 10 * plan_reading.BURST_S)
+    monkeypatch.setattr(plan_reading, "TYPING_PAUSE_S", 10 * plan_reading.TYPING_PAUSE_S)
     reader = SlowReader(seconds)
     app = frozen_app(reader)
     async with app.run_test(size=WIDE) as pilot:
@@ -72,7 +75,7 @@ async def test_twelve_fast_keys_are_a_few_plans_and_the_last_one_always(seconds,
         await settled(pilot)
         assert reader.asked[-1].overrides == {"training.max_steps": 123456789012}
         assert app.screen.state.plan.config.training.max_steps == reader.asked[-1].overrides["training.max_steps"]
-        assert len(reader.asked) - before <= most
+        assert len(reader.asked) - before <= 4
         assert reader.most_at_once == 1, "nothing piles up"
 
 
