@@ -31,7 +31,8 @@ def short_count(value: float | None) -> str:
     """651000000 -> "651M"; 900000 -> "0.9M"; None -> "unknown"."""
     if value is None:
         return tr("unknown")
-    for least, unit, letter in ((1e12, 1e12, "T"), (1e9, 1e9, "B"), (1e5, 1e6, "M"), (1e4, 1e3, "k")):
+    # What rounds to a thousand of a unit is one of the next: 999.9 billion are 1.0T, not 1000B.
+    for least, unit, letter in ((999.5e9, 1e12, "T"), (999.5e6, 1e9, "B"), (1e5, 1e6, "M"), (1e4, 1e3, "k")):
         if value >= least:
             scaled = value / unit
             return f"{scaled:.1f}{letter}" if scaled < 100 else f"{scaled:.0f}{letter}"

@@ -48,7 +48,15 @@ def test_number_is_short_and_reads_back(value, text):
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(651e6, "651M"), (0.9e6, "0.9M"), (7.5e6, "7.5M"), (500, "500"), (35_000, "35.0k"), (None, "unknown")],
+    [
+        (651e6, "651M"),
+        (0.9e6, "0.9M"),
+        (7.5e6, "7.5M"),
+        (500, "500"),
+        (35_000, "35.0k"),
+        (None, "unknown"),
+        (999.9e9, "1.0T"),
+    ],
 )
 def test_short_count(value, text):
     assert figures.short_count(value) == text

@@ -136,8 +136,8 @@ async def test_the_load_is_live_and_names_who_holds_the_card(driver: FakeNvml) -
         assert "24.0 of 24.0 GiB free" in shown(app)
         mine = os.getpid()
         driver.write([card(0), card(1, memory_used=7 * GIB, utilization=93, processes={mine: 5 * GIB, 2**22 + 3: GIB})])
-        await until(pilot, lambda: "17.0 of 24.0 GiB free" in shown(app))
-        assert "93 %" in shown(app) and f"({mine}) 5.0 GiB" in shown(app)
+        said = ("17.0 of 24.0 GiB free", "93 %", f"({mine}) 5.0 GiB")
+        await until(pilot, lambda: all(text in shown(app) for text in said))
         # The plan counts with what is free now, too.
         await until(pilot, lambda: app.screen.state.plan.machine.gpus[1].memory_free_bytes == 17 * GIB)
         await until(pilot, lambda: f"a process not visible from here ({2**22 + 3})" in said_in_form(pilot))
@@ -245,6 +245,11 @@ async def test_a_card_that_leaves_the_list_is_gone_and_the_wizard_goes_on(driver
         await until(pilot, lambda: "This GPU is gone" in said_in_form(pilot))
         await settled(pilot)
         assert [gpu.uuid for gpu in app.screen.state.plan.machine.gpus] == ["GPU-0"]
+        # It comes back, also into a driver whose session would not tell.
+        driver.write([card(0), card(1)])
+        await until(pilot, lambda: "This GPU is gone" not in said_in_form(pilot))
+        await settled(pilot)
+        assert [gpu.uuid for gpu in app.screen.state.plan.machine.gpus] == ["GPU-0", "GPU-1"]
         await pilot.press("enter")
         await settled(pilot)
         assert app.screen.state.step == MODEL

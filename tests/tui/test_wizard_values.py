@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
+from textual import events
 from textual.widgets import Input
 from trainwiz.core.plan.request import PlanRequest
 from trainwiz.tui.screens.plan_fields import TRAINING
 from trainwiz.tui.widgets.action_button import ActionButton
 from trainwiz.tui.widgets.chooser import Chooser
+from trainwiz.tui.widgets.field_row import FieldRow
 
 from tests.tui.wizard_keys import WIDE, go, shown, to_field, type_into
 from tests.tui.wizard_parts import FrozenReader, frozen_app, settled
@@ -212,3 +215,22 @@ async def test_the_key_bar_says_what_enter_does_where_the_focus_is():
         assert "enter press" in shown(app)
         await to_field(pilot, "name")
         assert "enter next" in shown(app)
+
+
+async def test_one_click_of_a_real_mouse_opens_a_row_below_the_focused_one():
+    """Its button comes up later than it goes down, and the row with the focus has more lines than without."""
+    app = frozen_app()
+    async with app.run_test(size=WIDE) as pilot:
+        await settled(pilot)
+        await to_field(pilot, "precision")
+        below = pilot.app.screen.query_one("#field-attention", FieldRow)
+        long = "a reason that takes many words, and with them more lines than a row without the focus has for it"
+        app.focused.show(replace(app.focused.view, reason=long))
+        await pilot.pause()
+        place = below.region
+        for kind in (events.MouseDown, events.MouseUp):
+            app.post_message(kind(None, place.x + 4, place.y, 0, 0, 1, False, False, False, place.x + 4, place.y))
+            await pilot.pause()
+        await pilot.pause()
+        assert isinstance(app.screen, Chooser)
+        assert below.has_focus or app.screen_stack[-2].focused is below

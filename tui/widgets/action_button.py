@@ -13,6 +13,9 @@ from trainwiz.tui.widgets.field_row import wrap
 class ActionButton(Widget, can_focus=True):
     """Enter (through the screen) or a click presses it."""
 
+    FOCUS_ON_CLICK = False
+    """As of a FieldRow."""
+
     DEFAULT_CSS = """
     ActionButton { width: auto; height: 1; margin: 0 2 0 0; color: $foreground; }
     ActionButton.-blocked { width: 1fr; height: auto; margin: 0; color: $error; }
@@ -53,4 +56,5 @@ class ActionButton(Widget, can_focus=True):
         return Content("\n".join(self._lines(self.content_size.width)))
 
     def on_click(self) -> None:
+        self.focus(scroll_visible=False)
         self.post_message(self.Pressed(self))

@@ -65,5 +65,6 @@ class CursorList(PartRow):
         """Only a list of files has something beside it that scrolls."""
 
     def on_click(self, event: events.Click) -> None:
+        self.focus(scroll_visible=False)
         if event.y < self.size_of_list:
             self.set_cursor(event.y)

@@ -32,6 +32,9 @@ FIRST_LINE_OF_COLUMNS, LINES_OF_COLUMNS = 2, 2
 class DataTable(StepPart, can_focus=True):
     """Left and right move along the columns; space learns from one, t answers with one. A click does as space."""
 
+    FOCUS_ON_CLICK = False
+    """As of a FieldRow."""
+
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("columns")]
     DEFAULT_CSS = """
     DataTable { height: auto; }
@@ -120,6 +123,7 @@ class DataTable(StepPart, can_focus=True):
 
     def on_click(self, event: events.Click) -> None:
         """On a column's name: the cursor goes there, and a second click learns from it."""
+        self.focus(scroll_visible=False)
         glance = self.glance
         line = event.y - FIRST_LINE_OF_COLUMNS
         if glance is None or not 0 <= line < LINES_OF_COLUMNS:

@@ -123,6 +123,10 @@ class FieldInput(Input):
 class FieldRow(Kept, Widget, can_focus=True):
     """Shows a FieldView; posts what the user types. It holds no value of its own."""
 
+    FOCUS_ON_CLICK = False
+    """Not yet when the button of the mouse goes down: the row that loses the focus becomes shorter, and the button
+    would come up over another row, which is no click."""
+
     class Typed(Message):
         """The text in the editor changed."""
 
@@ -222,6 +226,8 @@ class FieldRow(Kept, Widget, can_focus=True):
 
     def on_click(self, event: events.Click) -> None:
         event.stop()
+        if self._editor is None:
+            self.focus(scroll_visible=False)
         self.post_message(self.Clicked(self))
 
     @on(Input.Changed)

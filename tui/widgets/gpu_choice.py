@@ -187,6 +187,9 @@ class GpuChoice(StepPart):
             outdated = is_outdated(shown.machine.gpus, loads)
             if outdated:
                 source.forget_machine()
+            elif shown.gone:
+                # Only another session of the driver sees a card that is back.
+                source.rest()
             self.post_message(self.Looked(loads, outdated))
         finally:
             self._is_looking = False

@@ -67,4 +67,5 @@ class GpuRow(PartRow):
 
     def on_click(self, event: events.Click) -> None:
         event.stop()
+        self.focus(scroll_visible=False)
         self.press()

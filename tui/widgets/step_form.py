@@ -31,6 +31,9 @@ from trainwiz.tui.widgets.step_parts import (
 class MoreRow(Kept, Widget, can_focus=True):
     """Opens and closes the rarely changed fields."""
 
+    FOCUS_ON_CLICK = False
+    """As of a FieldRow."""
+
     DEFAULT_CSS = """
     MoreRow { height: 2; color: $muted; }
     MoreRow:focus { color: $accent; }
@@ -59,6 +62,7 @@ class MoreRow(Kept, Widget, can_focus=True):
 
     def on_click(self, event: events.Click) -> None:
         event.stop()
+        self.focus(scroll_visible=False)
         self.post_message(self.Toggled())
 
 

@@ -99,6 +99,9 @@ def unforeseen_words(error: BaseException) -> str:
 class PartRow(Widget, can_focus=True):
     """A row of a part that takes the focus: space presses it, and help and reset are those of its field."""
 
+    FOCUS_ON_CLICK = False
+    """As of a FieldRow."""
+
     field_id = ""
 
     def press(self) -> None:
