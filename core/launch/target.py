@@ -69,6 +69,8 @@ def _refuse_what_is_there(folder: Path) -> None:
     except PermissionError:
         message = tr("{path} may not be read by you.", path=folder)
         raise CannotRunError(_finding("output_not_writable", folder, message)) from None
+    except OSError as error:  # A name that is too long, links that go in circles, a disk that does not answer.
+        raise _refusal(folder, error) from None
     if "run.yaml" in entries:
         message = tr("{path} holds a run already. Go on with it: trainwiz --resume --output-dir {path}", path=folder)
         raise _usage("output_not_empty", folder, message)

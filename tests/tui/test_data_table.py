@@ -106,6 +106,12 @@ def test_text_and_target_change_places():
     assert with_target(glance, 0, PlanRequest()).overrides == {TARGET: "q", TEXT: "a"}
 
 
+def test_the_other_column_of_a_pair_stays_what_it_was():
+    glance = table("q", "a", "z", text=0, target=1, has_target=True)
+    assert with_text(glance, 2, PlanRequest()).overrides == {TEXT: "z", TARGET: "a"}
+    assert with_target(glance, 2, PlanRequest()).overrides == {TARGET: "z", TEXT: "q"}
+
+
 def test_a_target_is_taken_back_by_choosing_it_again():
     glance = table("q", "a", text=0, target=1, has_target=True)
     first = with_target(replace(glance, target=None, has_target=False), 1, PlanRequest())

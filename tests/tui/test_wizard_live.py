@@ -92,6 +92,10 @@ async def test_the_first_key_does_not_wait_for_a_second_one(monkeypatch):
         assert app.screen.state.plan.batch.micro_batch == 9
 
 
+def test_the_last_of_fast_keys_waits_for_less_than_a_preview_may_take():
+    assert 0.03 < plan_reading.TYPING_PAUSE_S < 0.05, "held keys repeat every 30 ms; a key is drawn after 50 at most"
+
+
 def test_only_the_newest_request_is_worked_on():
     first, second, third = (PlanRequest(name=name) for name in "abc")
     newest = Newest()

@@ -92,6 +92,16 @@ def test_what_is_there_is_never_touched(tmp_path: Path) -> None:
         prepare_run(small_plan(), full / "thesis.txt" / "below")
 
 
+def test_a_folder_that_cannot_even_be_looked_for_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="x cannot be a folder: File name too long"):
+        prepare_run(small_plan(), tmp_path / ("x" * 300))
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    with pytest.raises(CannotRunError, match="cannot be written"):
+        prepare_run(small_plan(), loop / "run")
+    assert [path.name for path in tmp_path.iterdir()] == ["loop"]
+
+
 def test_an_empty_folder_is_taken(tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     (empty / "lost+found").mkdir(parents=True)
