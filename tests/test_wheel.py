@@ -65,6 +65,12 @@ def test_all_data_of_the_checkout_are_in_the_wheel_and_nothing_beside_the_packag
     assert {path.name for path in installed.iterdir() if not path.name.endswith(".dist-info")} <= {"trainwiz", "bin"}
 
 
+def test_the_wheel_speaks_chinese(installed: Path, tmp_path: Path) -> None:
+    done = trainwiz(installed, tmp_path, "--lang", "zh", "--help")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("用法：trainwiz") and not done.stderr
+
+
 @pytest.mark.real
 def test_the_wheel_runs_the_demo(installed: Path, tmp_path: Path) -> None:
     done = trainwiz(

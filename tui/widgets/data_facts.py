@@ -38,7 +38,7 @@ class DataFacts(StepPart):
 
     def show(self, state: PlanState) -> None:
         self._state = state
-        self.refresh(layout=True)
+        self.redraw()
 
     def _lines(self, width: int) -> list[Content]:
         return [] if self._state is None else list(fact_lines(self._state, width, self.marks))

@@ -52,8 +52,9 @@ class FileList(CursorList):
 
     def show(self, files: Mapping[str, str], theirs: Mapping[str, str] | None) -> None:
         """`theirs` is None where nothing differs from the profile, or the comparison is still being made."""
-        self._files, self._theirs = files, theirs
-        self.keep_cursor()
+        if (files, theirs) != (self._files, self._theirs):
+            self._files, self._theirs = files, theirs
+            self.keep_cursor()
 
     class Scrolled(Message):
         """More of the file is wanted."""

@@ -44,7 +44,7 @@ class LengthHistogram(StepPart):
         if now != self._shown:
             self._shown = now
             self.display = bool(self._lines(60))
-            self.refresh(layout=True)
+            self.redraw()
 
     def _content(self, state: PlanState, width: int, height: int) -> Iterator[Content]:
         yield from input_lines(state, width, height, self.marks)
