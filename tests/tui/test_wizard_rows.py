@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import pytest
 from trainwiz.core.plan.request import PlanRequest
+from trainwiz.core.telemetry.gpu_load import GpuHolder, GpuLoad
 from trainwiz.tui.screens.plan_effects import Effect
 from trainwiz.tui.screens.plan_field_table import FIELD_BY_ID
 from trainwiz.tui.screens.plan_state import PlanState, Reading
 from trainwiz.tui.screens.plan_views import field_view
 from trainwiz.tui.theme import UNICODE_MARKS
 from trainwiz.tui.widgets.field_row import FieldView
+from trainwiz.tui.widgets.gpu_choice_lines import RowView, row_lines
 
-from tests.tui.wizard_parts import make_frozen_plan
+from tests.tui.wizard_parts import MACHINE, make_frozen_plan
 
 
 def row(field_id: str, **overrides: object) -> FieldView:
@@ -56,3 +58,11 @@ def test_a_plan_is_judged_by_its_peak_and_by_both_ends_of_its_time() -> None:
     assert (effect.verdict, effect.tier) == (plan.memory.verdict, plan.memory.tier)
     assert (effect.total_low_s, effect.total_high_s) == (plan.time.total_low_s, plan.time.total_high_s)
     assert plan.time.total_low_s != plan.time.total_high_s
+
+
+@pytest.mark.parametrize(("holders", "said"), [(1, "held by p0 (100)"), (3, "p2 (102)"), (5, "p2 (102) and 2 more")])
+def test_three_who_hold_a_card_are_named_and_the_others_counted(holders: int, said: str) -> None:
+    gpu = MACHINE.gpus[0]
+    load = GpuLoad(gpu.index, gpu.uuid, holders=tuple(GpuHolder(100 + n, f"p{n}", None) for n in range(holders)))
+    lines = row_lines(RowView(gpu, load), 100, UNICODE_MARKS, focused=False, roomy=True)
+    assert lines[1].plain.strip().endswith(said)
