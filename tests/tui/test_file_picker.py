@@ -94,6 +94,13 @@ def test_folders_first_then_the_files_that_can_be_read(world: Path):
     assert sizes_of(listing)["b.jsonl"] == 2048
 
 
+def test_a_file_that_cannot_be_read_comes_last_whatever_it_is_called(tmp_path: Path):
+    for name in ("a.md", "z.csv"):
+        (tmp_path / name).touch()
+    (tmp_path / "zz").mkdir()
+    assert [entry.name for entry in read_folder(tmp_path, KINDS).entries] == ["zz", "z.csv", "a.md"]
+
+
 def test_a_folder_that_cannot_be_read_is_a_sentence(world: Path, monkeypatch: pytest.MonkeyPatch):
     assert read_folder(world / "gone", KINDS).problem == f"{world / 'gone'} cannot be read: No such file or directory."
     assert "Not a directory" in read_folder(world / "b.jsonl", KINDS).problem

@@ -6,7 +6,8 @@ import pytest
 from trainwiz.core.plan.request import PlanRequest
 from trainwiz.core.telemetry.gpu_load import GpuHolder, GpuLoad
 from trainwiz.tui.screens.plan_effects import Effect
-from trainwiz.tui.screens.plan_field_table import FIELD_BY_ID
+from trainwiz.tui.screens.plan_field_table import FIELD_BY_ID, FIELDS
+from trainwiz.tui.screens.plan_help import help_parts
 from trainwiz.tui.screens.plan_state import PlanState, Reading
 from trainwiz.tui.screens.plan_views import field_view
 from trainwiz.tui.theme import UNICODE_MARKS
@@ -16,12 +17,14 @@ from trainwiz.tui.widgets.gpu_choice_lines import RowView, row_lines
 from tests.tui.wizard_parts import MACHINE, make_frozen_plan
 
 
+def state_of(**overrides: object) -> PlanState:
+    values = {key.replace("__", "."): value for key, value in overrides.items()}
+    request = PlanRequest(profile="2080super", overrides=values)
+    return PlanState(request, reading=Reading(plan=make_frozen_plan(request)), updating=False)
+
+
 def row(field_id: str, **overrides: object) -> FieldView:
-    request = PlanRequest(
-        profile="2080super", overrides={key.replace("__", "."): one for key, one in overrides.items()}
-    )
-    state = PlanState(request, reading=Reading(plan=make_frozen_plan(request)), updating=False)
-    return field_view(state, FIELD_BY_ID[field_id], UNICODE_MARKS)
+    return field_view(state_of(**overrides), FIELD_BY_ID[field_id], UNICODE_MARKS)
 
 
 @pytest.mark.parametrize(
@@ -49,6 +52,23 @@ def test_what_the_user_chose_is_marked_and_has_no_reason_but_that() -> None:
     )
     view = field_view(late, FIELD_BY_ID["precision"], UNICODE_MARKS)
     assert (view.origin, view.reason, view.changed) == ("you", "", True)
+
+
+def test_the_help_of_every_field_says_all_four_things() -> None:
+    for spec in FIELDS:
+        title, parts = help_parts(state_of(), spec, ())
+        said = dict(parts)
+        assert title == spec.label
+        wanted = (said["What"], said["Why"], said["Safe choice"], said["What it costs"])
+        assert wanted == (spec.help.what, spec.help.why, spec.help.safe, spec.help.cost) and all(wanted), spec.id
+
+
+def test_the_help_says_who_chose_the_present_value_and_why() -> None:
+    parts = dict(help_parts(state_of(), FIELD_BY_ID["precision"], ())[1])
+    assert parts["Now"] == "fp16 (detected: the card has sm 7.5, bf16 needs 8.0)"
+    assert parts["As a choice of the command"] == "--set engine.precision=..."
+    parts = dict(help_parts(state_of(engine__precision="fp32"), FIELD_BY_ID["precision"], ())[1])
+    assert parts["Now"] == "fp32 (you)"
 
 
 def test_a_plan_is_judged_by_its_peak_and_by_both_ends_of_its_time() -> None:
