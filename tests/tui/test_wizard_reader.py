@@ -21,11 +21,12 @@ from trainwiz.tui.screens import plan_starter
 from trainwiz.tui.screens.plan import PlanScreen
 from trainwiz.tui.screens.plan_command import command_line
 from trainwiz.tui.screens.plan_field_table import FIELD_BY_ID
-from trainwiz.tui.screens.plan_fields import HARDWARE, REVIEW
+from trainwiz.tui.screens.plan_fields import HARDWARE, REVIEW, parse_field
 from trainwiz.tui.screens.plan_help import help_parts
 from trainwiz.tui.screens.plan_reader import PlanReader, planned_files
 from trainwiz.tui.screens.plan_starter import Started, start_plan
 from trainwiz.tui.screens.plan_state import Offer, PlanState, field_problem, with_values
+from trainwiz.tui.screens.plan_views import field_view
 from trainwiz.tui.theme import UNICODE_MARKS
 from trainwiz.tui.widgets.chooser import Chooser
 from trainwiz.tui.widgets.plan_panel import panel_content
@@ -305,6 +306,18 @@ def test_a_broken_file_is_said_under_its_field_on_the_rail_and_first_in_the_help
     assert parts[0][0] == "Problem" and said in parts[0][1]
     sound = PlanRequest(profile="cpu-demo")
     assert field_problem(PlanState(sound, reading=last(reader, sound)), FIELD_BY_ID["data"]) == ""
+
+
+def test_epochs_that_were_asked_for_stay_epochs_beside_the_steps_that_they_come_to(reader):
+    spec = FIELD_BY_ID["steps"]
+    request = with_values(PlanRequest(profile="cpu-demo"), spec, {"training.epochs": 2.0})
+    state = PlanState(request, reading=last(reader, request), updating=False)
+    assert state.plan.config.training.max_steps == 62
+    view = field_view(state, spec, UNICODE_MARKS)
+    assert (view.value, view.origin) == ("2 epochs", "you")
+    assert parse_field(spec, "3", state.plan.config) == {"training.epochs": 3.0}
+    profile = PlanRequest(profile="cpu-demo")
+    assert field_view(PlanState(profile, reading=last(reader, profile)), spec, UNICODE_MARKS).value == "120 steps"
 
 
 async def test_a_typed_folder_wins_over_a_file_that_begins_like_it(tmp_path):

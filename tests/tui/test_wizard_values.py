@@ -9,7 +9,8 @@ import pytest
 from textual import events
 from textual.widgets import Input
 from trainwiz.core.plan.request import PlanRequest
-from trainwiz.tui.screens.plan_fields import TRAINING
+from trainwiz.tui.screens.plan_field_table import FIELD_BY_ID
+from trainwiz.tui.screens.plan_fields import TRAINING, parse_field
 from trainwiz.tui.widgets.action_button import ActionButton
 from trainwiz.tui.widgets.chooser import Chooser
 from trainwiz.tui.widgets.field_row import FieldRow
@@ -234,3 +235,10 @@ async def test_one_click_of_a_real_mouse_opens_a_row_below_the_focused_one():
         await pilot.pause()
         assert isinstance(app.screen, Chooser)
         assert below.has_focus or app.screen_stack[-2].focused is below
+
+
+def test_a_number_with_a_word_that_is_no_unit_names_the_units():
+    with pytest.raises(ValueError, match=r"Type a number.* After it may stand: .*tokens.*sequences"):
+        parse_field(FIELD_BY_ID["target"], "128 seq", None)
+    with pytest.raises(ValueError, match=r"4e-4\.$"):
+        parse_field(FIELD_BY_ID["learning_rate"], "fast", None)

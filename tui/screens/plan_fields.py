@@ -179,11 +179,13 @@ def _mapping(key: str, text: str) -> dict[str, Any]:
 
 
 def shown_key(spec: FieldSpec, config: RunConfig) -> str:
-    """Which of the keys of a field is the one that counts in this config."""
-    for key in spec.keys:
-        if _value(config, key) is not None:
-            return key
-    return spec.keys[0]
+    """Which of the keys of a field is the one that counts in this config: what was asked for before what follows.
+
+    Two epochs that somebody asked for are two epochs, and not the 62 steps that they come to.
+    """
+    there = [key for key in spec.keys if _value(config, key) is not None]
+    asked = [key for key in there if config.origin(key).origin != "solved"]
+    return next(iter((*asked, *there, spec.keys[0])))
 
 
 def shown_value(spec: FieldSpec, config: RunConfig) -> str:
@@ -220,13 +222,24 @@ def _parse_with_unit(spec: FieldSpec, text: str, config: RunConfig | None) -> di
         if text.lower().endswith(unit):
             text, key = text[: -len(unit)], candidate
             break
-    return {key: parse_whole_number(text) if _is_whole(key) else parse_number(text)}
+    try:
+        return {key: parse_whole_number(text) if _is_whole(key) else parse_number(text)}
+    except ValueError as error:
+        if len(spec.units) < 2:
+            raise
+        units = ", ".join(tr(unit) for unit in spec.units)
+        raise ValueError(tr("{reason} After it may stand: {units}.", reason=error, units=units)) from None
+
+
+MEASURE_WORDS = "条个"
+"""Chinese counts with them; who types a number may leave them out."""
 
 
 def _unit_words(spec: FieldSpec) -> Iterator[tuple[str, str]]:
     """(key, word): each unit, and its singular, as it is written and as it is shown."""
     for key, unit in zip(spec.keys, spec.units, strict=False):
-        for word in {unit, unit[:-1] if unit.endswith("s") and len(unit) > 1 else unit, tr(unit)}:
+        single, shown = unit[:-1] if unit.endswith("s") and len(unit) > 1 else unit, tr(unit)
+        for word in {unit, single, shown, shown.lstrip(MEASURE_WORDS)}:
             yield key, word
 
 
