@@ -14,6 +14,7 @@ from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.findings import Finding
 from trainwiz.core.json_text import parse_json
 from trainwiz.core.language import tr
+from trainwiz.core.small_file import read_small
 
 Source = Literal["hub", "folder", "config"]
 Answer = tuple[ModelSpec | None, tuple[Finding, ...]]
@@ -58,7 +59,7 @@ SMALLEST: Mapping[str, str] = {
 def read_config(path: Path, name: str, source: Source) -> Answer:
     """The model that the file describes, or a finding that says what is wrong with the file."""
     try:
-        document = parse_json(path.read_text(encoding="utf-8"))
+        document = parse_json(read_small(path).decode("utf-8"))
     except FileNotFoundError:
         return None, (model_error("missing_model", _missing(path, source)),)
     except OSError as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import http.client
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -12,6 +14,8 @@ from trainwiz.core.catalog.hub_cache import hub_endpoint, hub_token, is_offline
 from trainwiz.core.json_text import parse_json
 
 TIMEOUT_S = 3.0
+LONGEST_S = 6.0
+"""For an answer that comes in small pieces: each of them is waited for."""
 REMEMBERED_S = 60.0
 """A screen plans at each key that is pressed: the hub is not asked each time."""
 LONGEST_ANSWER = 16 * 2**20
@@ -25,7 +29,7 @@ _remembered: dict[tuple[str, str, str], tuple[float, HubReply]] = {}
 
 
 def ask(path: str, environment: Mapping[str, str] | None = None) -> HubReply:
-    """What the hub answers to GET `path`; at most one question of three seconds, none when HF_HUB_OFFLINE is set."""
+    """What the hub answers to GET `path`; at most one question of some seconds, none when HF_HUB_OFFLINE is set."""
     if is_offline(environment):
         return 0, None
     endpoint, token = hub_endpoint(environment), hub_token(environment) or ""
@@ -33,23 +37,33 @@ def ask(path: str, environment: Mapping[str, str] | None = None) -> HubReply:
     known = _remembered.get(key)
     if known is not None and time.monotonic() - known[0] <= REMEMBERED_S:
         return known[1]
-    reply = _ask(f"{endpoint}{path}", token)
+    reply = _in_time(f"{endpoint}{path}", token)
     _remembered[key] = (time.monotonic(), reply)
     return reply
 
 
+def _in_time(url: str, token: str) -> HubReply:
+    """What the hub answers within LONGEST_S: each wait has its own end, and a slow line makes any number of them."""
+    replies: list[HubReply] = []
+    thread = threading.Thread(target=lambda: replies.append(_ask(url, token)), daemon=True)
+    thread.start()
+    thread.join(LONGEST_S)
+    return replies[0] if replies else (0, None)
+
+
 def _ask(url: str, token: str) -> HubReply:
-    request = urllib.request.Request(url)
-    if token:
-        # Not sent along when the hub redirects to a store of files elsewhere.
-        request.add_unredirected_header("Authorization", f"Bearer {token}")
     try:
+        request = urllib.request.Request(url)
+        if token:
+            # Not sent along when the hub redirects to a store of files elsewhere.
+            request.add_unredirected_header("Authorization", f"Bearer {token}")
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
             document = parse_json(response.read(LONGEST_ANSWER))
             return response.status, document if isinstance(document, dict) else None
     except urllib.error.HTTPError as error:
         return error.code, None
-    except (OSError, ValueError):
+    except (OSError, ValueError, http.client.HTTPException):
+        # HTTPException: an answer that is no HTTP, or an address that is none.
         return 0, None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -105,6 +106,8 @@ def _errors(base: RunConfig, values: Mapping[str, Any], origin: OriginKind) -> d
             set_path(document, key, value)
         except KeyError:
             found[key] = [{"type": "no_place", "msg": "", "path": key}]
+        if not _is_text(value):
+            found[key] = [{"type": "string_unicode", "msg": "", "path": key}]
         document["origins"][key] = Origin(origin=origin)
     try:
         RunConfig.model_validate(document)
@@ -116,6 +119,15 @@ def _errors(base: RunConfig, values: Mapping[str, Any], origin: OriginKind) -> d
             if path not in [other["path"] for other in said]:
                 said.append({**detail, "path": path})
     return found
+
+
+def _is_text(value: Any) -> bool:
+    """No text in it holds bytes that are none, as the name of a file or a column may: no file of a run could say it."""
+    try:
+        json.dumps(value, ensure_ascii=False, default=str).encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _first_reading(key: str, value: Any) -> Any:

@@ -79,7 +79,7 @@ def field_at(key: str) -> FieldInfo | None:
         return FieldInfo(annotation=str, description="An environment variable of the run.")
     for listed in LIST_KEYS:
         index, _, rest = key.removeprefix(f"{listed}.").partition(".")
-        if key.startswith(f"{listed}.") and index.isdigit() and rest:
+        if key.startswith(f"{listed}.") and index.isdecimal() and rest:
             return _source_fields().get(rest)
     return None
 

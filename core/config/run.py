@@ -80,7 +80,7 @@ class RunConfig(Section):
                 node = node.__dict__[part]
             elif isinstance(node, dict) and part in node:
                 node = node[part]
-            elif isinstance(node, list) and part.isdigit() and int(part) < len(node):
+            elif isinstance(node, list) and part.isdecimal() and int(part) < len(node):
                 node = node[int(part)]
             else:
                 raise KeyError(key)
@@ -111,14 +111,14 @@ def set_path(document: dict[str, Any], key: str, value: Any) -> None:
     *parents, last = key.split(".")
     node: Any = document
     for part in parents:
-        if isinstance(node, list) and part.isdigit() and int(part) < len(node):
+        if isinstance(node, list) and part.isdecimal() and int(part) < len(node):
             node = node[int(part)]
         elif isinstance(node, dict) and isinstance(node.get(part), dict | list):
             node = node[part]
         else:
             raise KeyError(key)
     if isinstance(node, list):
-        if not last.isdigit() or int(last) >= len(node):
+        if not last.isdecimal() or int(last) >= len(node):
             raise KeyError(key)
         node[int(last)] = value
     else:

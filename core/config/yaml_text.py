@@ -10,6 +10,7 @@ import yaml
 from trainwiz.core.errors import UsageError, os_reason, usage_error
 from trainwiz.core.findings import Finding
 from trainwiz.core.language import tr
+from trainwiz.core.small_file import read_small
 
 MOST_NODES = 50_000
 """Values that one document may hold once its aliases are written out: a few lines of them can stand for billions."""
@@ -36,7 +37,7 @@ class YamlDocument:
 def read_yaml(path: Path) -> YamlDocument:
     """Read one mapping. Raises UsageError naming file, line and column of what is wrong."""
     try:
-        text = path.read_bytes().decode("utf-8")
+        text = read_small(path).decode("utf-8")
     except OSError as error:
         raise usage_error(
             "unreadable_file", str(path), tr("{path} cannot be read: {reason}.", path=path, reason=os_reason(error))

@@ -80,8 +80,9 @@ def _blocks(raw: IO[bytes], size: int, rows: int, mark: bytes) -> tuple[int, int
 def _lines_from(raw: IO[bytes], path: Path, start: int, end: int, mark: bytes) -> tuple[int, str]:
     """(first byte from 0, text) of the lines that begin from byte `start` to before `end`."""
     raw.seek(max(0, start - 1))
-    if start:
-        _line(raw, path)
+    # Where no line begins in the block, the end of the one that fills it is not looked for.
+    if start and not raw.readline(end - start).endswith(b"\n"):
+        return end, ""
     first = raw.tell()
     parts = [raw.read(end - first)] if first < end else []
     if parts and not parts[0].endswith(b"\n"):

@@ -27,7 +27,7 @@ SHOWN_COLUMNS, LONGEST_NAME = 20, 40
 def chooses_by_position(source: DataSource) -> bool:
     """Whether all columns that the source names are positions, so that its files may have no header."""
     named = [column for column in (source.text_column, source.target_column) if column is not None]
-    return bool(named) and all(isinstance(column, int) or column.isdigit() for column in named)
+    return bool(named) and all(isinstance(column, int) or column.isdecimal() for column in named)
 
 
 def find_columns(
@@ -93,7 +93,7 @@ def find_column(
     is in use already. Raises UsageError that lists the columns which the file has.
     """
     names = [column.name for column in columns]
-    if isinstance(wanted, str) and wanted not in names and wanted.isdigit():
+    if isinstance(wanted, str) and wanted not in names and wanted.isdecimal():
         wanted = int(wanted)
     if isinstance(wanted, int):
         if not 0 <= wanted < len(columns):

@@ -104,6 +104,6 @@ def _named(columns: Sequence[Column], wanted: str | int | None) -> int | None:
     names = [column.name for column in columns]
     if isinstance(wanted, str) and wanted in names:
         return names.index(wanted)
-    if wanted is not None and str(wanted).isdigit() and int(wanted) < len(columns):
+    if wanted is not None and str(wanted).isdecimal() and int(wanted) < len(columns):
         return int(wanted)
     return None

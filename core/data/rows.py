@@ -25,6 +25,8 @@ SMALL_BYTES, SMALL_PACKED_BYTES = 8 << 20, 2 << 20
 """A file up to this size is read whole in a fraction of a second: sorted ones make a poor sample."""
 SAMPLED_FILES, SHARDS_BYTES = 16, 64 << 20
 """Of more files, with more bytes together, so many are read, spread over all; the others are opened."""
+NAMED_FILES = 20
+"""Broken files of one source that are named; the others are counted: a folder may hold 100,000."""
 NEARLY_READ = 0.9
 """Share of a file's bytes above which the rest is read too: buffers run ahead of the rows."""
 
@@ -72,6 +74,7 @@ def read_rows(files: SourceFiles, tally: SourceTally, task: Task, *, limit: int 
         chosen = set(spread(len(files.files), SAMPLED_FILES))
     each = None if limit is None else max(limit // len(chosen), 200)
     rest = _Rest()
+    broken = 0
     for number, path in enumerate(files.files):
         if source.max_rows is not None and tally.rows >= source.max_rows:
             break
@@ -81,7 +84,11 @@ def read_rows(files: SourceFiles, tally: SourceTally, task: Task, *, limit: int 
             else:
                 rest.add(path, open_columns(path, files, task)[0])
         except UsageError as error:
-            tally.findings.extend(error.findings)
+            broken += 1
+            if broken <= NAMED_FILES:
+                tally.findings.extend(error.findings)
+    if broken > NAMED_FILES:
+        tally.add_broken(source, files.key, broken - NAMED_FILES)
     rest.count(tally)
     if source.max_rows is not None:
         tally.rows = min(tally.rows, source.max_rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from trainwiz.core.config import DataSource, RunConfig
@@ -17,6 +18,8 @@ from trainwiz.core.errors import UsageError, usage_error
 from trainwiz.core.findings import Finding
 from trainwiz.core.language import tr
 
+MOST_ENTRIES = 200_000
+"""Below one folder. More than any data set has files: "/", or a home, was meant to become a longer path."""
 FORMATS_OF_PROSE = frozenset({"txt"})
 """Left aside in a folder that also holds other data: README.txt, LICENSE.txt."""
 
@@ -108,7 +111,15 @@ def is_of_the_hub(name: str, folder: Path) -> bool:
 def _in_folder(folder: Path, source: DataSource, key: str) -> tuple[Path, ...]:
     by_format: dict[str, list[Path]] = {}
     others: set[str] = set()
-    for path in sorted(folder.rglob("*")):
+    found = list(islice(folder.rglob("*"), MOST_ENTRIES + 1))
+    if len(found) > MOST_ENTRIES:
+        message = tr(
+            "folder {folder} holds more than {most} files and folders; name the one in it that holds the data.",
+            folder=folder,
+            most=f"{MOST_ENTRIES:,}",
+        )
+        raise usage_error("missing_data", key, message)
+    for path in sorted(found):
         if not path.is_file() or any(part.startswith((".", "_")) for part in path.relative_to(folder).parts):
             continue
         kind = format_of(path)

@@ -61,6 +61,16 @@ class SourceTally:
             self._longest = int(characters[longest])
             self._longest_place = place.of(longest)
 
+    def add_broken(self, source: DataSource, key: str, files: int) -> None:
+        """Files that cannot be read, beside those that have a finding each."""
+        message = trn(
+            "{n} more file of {name} cannot be read.",
+            "{n} more files of {name} cannot be read.",
+            files,
+            name=source.name,
+        )
+        self._error("broken_data", key, message)
+
     def conclude(self, source: DataSource, key: str) -> None:
         """Errors for a source without rows, warnings for rows that hold nothing or far too much."""
         if self.findings:

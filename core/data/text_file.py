@@ -9,6 +9,7 @@ import zlib
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import IO
 
@@ -129,7 +130,19 @@ class TextFileReader(Reader):
     def sample(self, wanted: Sequence[int], limit: int) -> Iterator[ColumnBatch]:
         if self._file.is_plain() and self._can_jump(limit):
             self.unit, self.partial = "byte", True
-            yield from self._in_batches(self._from_blocks(wanted, limit))
+            found = self._in_batches(self._from_blocks(wanted, limit))
+            first = next(found, None)
+            if first is not None:
+                yield first
+                yield from found
+                return
+            # Rows so long that none begins in a block: the first ones stand for all.
+            self.unit = type(self).unit
+            rows = self.batches(wanted)
+            first_ones = list(islice(rows, 2))
+            self.partial = len(first_ones) == 2
+            self._share = self._file.share_read() if self.partial else 1.0
+            yield from first_ones
         else:
             yield from self.batches(wanted)
 

@@ -14,6 +14,7 @@ from trainwiz.core.export.deepspeed_check import KEY, mismatches, problems
 from trainwiz.core.findings import Finding
 from trainwiz.core.json_text import parse_json
 from trainwiz.core.language import tr
+from trainwiz.core.small_file import read_small
 
 STRATEGIES: dict[int, Strategy] = {1: "zero1", 2: "zero2", 3: "zero3"}
 
@@ -91,7 +92,7 @@ def checked_deepspeed_text(config: RunConfig) -> str | None:
 def _text(path: Path) -> str:
     # Bytes, because reading as text would change the ends of the lines.
     try:
-        return path.read_bytes().decode("utf-8")
+        return read_small(path).decode("utf-8")
     except OSError as error:
         message = tr("The DeepSpeed file {path} cannot be read: {reason}.", path=path, reason=os_reason(error))
         raise usage_error("missing_file", KEY, message) from None

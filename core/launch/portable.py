@@ -108,7 +108,8 @@ def _moved(name: str, folder: Path) -> str:
     if not path.is_absolute() and not path.exists() and _is_on_the_hub(name):
         return name
     # Both sides resolved: "..", taken as text, would lead elsewhere through a symbolic link.
-    real, start = path.resolve(), folder.resolve()
+    # Path.resolve() fails for a link that leads to itself, which is what the data's own sentence is about.
+    real, start = Path(os.path.realpath(path)), Path(os.path.realpath(folder))
     if path.is_absolute() and not _near(real, start):
         return str(path)
     return os.path.relpath(real, start)

@@ -44,5 +44,8 @@ def open_at_once(name: str, flags: int) -> int:
     descriptor = os.open(name, flags | getattr(os, "O_NONBLOCK", 0))
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return descriptor
+    is_folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
     os.close(descriptor)
+    if is_folder:
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
     raise OSError(errno.EINVAL, tr("it is no regular file"), name)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from trainwiz.core.catalog import hub_api
 from trainwiz.core.catalog.hub_api import ask, is_closed, sizes_of
 from trainwiz.core.data.hub import HubSplit, hub_files
 from trainwiz.core.errors import UsageError
@@ -72,3 +75,38 @@ def test_what_a_document_says() -> None:
     assert sizes_of({"siblings": "?"}) == {} == sizes_of({})
     assert not is_closed({"gated": False}, {"HF_TOKEN_PATH": "/nowhere"})
     assert is_closed({"gated": "manual"}, {"HF_TOKEN_PATH": "/nowhere"})
+
+
+@contextmanager
+def strange_server(*pieces: bytes) -> Iterator[str]:
+    """Address of one that answers with these pieces, again and again the last one, a tenth of a second apart."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer() -> None:
+            with suppress(OSError):
+                connection, _ = listening.accept()
+                with connection:
+                    for piece in (*pieces[:-1], *[pieces[-1]] * 100):
+                        connection.sendall(piece)
+                        time.sleep(0.1)
+
+        threading.Thread(target=answer, daemon=True).start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+
+def test_an_answer_that_never_ends_is_not_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub_api, "LONGEST_S", 0.5)
+    with strange_server(b"HTTP/1.1 200 OK\r\n", b"X: y\r\n") as hub:
+        began = time.monotonic()
+        assert ask("/api/slow", {"HF_ENDPOINT": hub}) == (0, None)
+    assert time.monotonic() - began < 5
+
+
+def test_what_is_no_http_is_no_answer() -> None:
+    with strange_server(b"\0\xff nonsense\r\n\r\n") as hub:
+        assert ask("/api/odd", {"HF_ENDPOINT": hub}) == (0, None)
+
+
+@pytest.mark.parametrize("endpoint", ["nonsense", "http://a b", "http://[::", "http://x:port"])
+def test_an_address_that_is_none_is_no_answer(endpoint: str) -> None:
+    assert ask("/api/odd", {"HF_ENDPOINT": endpoint}) == (0, None)

@@ -215,3 +215,9 @@ def test_nearest_keys(wrong: str, right: str | None) -> None:
 def test_a_run_name_stays_one_plain_folder_name(name: str) -> None:
     with pytest.raises(ValueError, match="name"):
         RunConfig(name=name)
+
+
+def test_bytes_that_are_no_text_are_refused_wherever_they_stand() -> None:
+    """A header of a CSV in latin-1 brings them, or the name of a file: no run.yaml could hold them."""
+    assert "it must be text" in mistakes({"data.sources.0.text_column": "caf\udce9"})[0]
+    assert "it must be text" in mistakes({"engine.environment": {"A": "\udce9"}})[0]

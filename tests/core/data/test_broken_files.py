@@ -6,6 +6,7 @@ import gzip
 from pathlib import Path
 
 import pytest
+from trainwiz.core.data import rows, sources
 from trainwiz.core.errors import UsageError
 
 from tests.core.data.builders import PROTEINS, fasta_text, parquet, summary_of, write
@@ -180,3 +181,39 @@ def test_a_letter_outside_the_alphabet_is_named_with_its_own_line(
     tmp_path: Path, name: str, text: str, place: str
 ) -> None:
     assert f"{name}, {place}: letters outside" in _message(write(tmp_path / name, text.encode()))
+
+
+def test_of_many_broken_files_some_are_named_and_the_others_counted(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    for number in range(rows.NAMED_FILES + 7):
+        write(tmp_path / "data" / f"{number:03}.fasta", "")
+    messages = _messages(tmp_path / "data")
+    assert len(messages) == rows.NAMED_FILES + 1
+    assert sum("is empty (0 bytes)" in message for message in messages) == rows.NAMED_FILES
+    assert any(message.startswith("7 more files of ") for message in messages)
+
+
+def test_a_folder_of_everything_is_not_searched_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "MOST_ENTRIES", 3)
+    (tmp_path / "data").mkdir()
+    for number in range(4):
+        write(tmp_path / "data" / f"{number}.fasta", fasta_text(PROTEINS))
+    assert "more than 3 files and folders" in _message(tmp_path / "data")
+
+
+def test_rows_so_long_that_no_sample_meets_the_beginning_of_one_are_rows(tmp_path: Path) -> None:
+    path = write(tmp_path / "long.txt", "M" * (12 << 20))
+    assert summary_of(path).texts == 1
+    write(path, ("M" * (12 << 20) + "\n") * 6)
+    assert 4 <= summary_of(path).texts <= 9
+
+
+def test_a_position_is_written_in_plain_digits(tmp_path: Path) -> None:
+    path = write(tmp_path / "two.csv", "a,b\nMKV,MKV\n")
+    assert "has no column '²'" in _message(path, text_column="²")
+
+
+def test_a_link_to_itself_is_a_missing_file(tmp_path: Path) -> None:
+    path = tmp_path / "loop.fasta"
+    path.symlink_to(path)
+    assert "no data at" in _message(path)

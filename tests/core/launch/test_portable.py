@@ -198,3 +198,11 @@ def test_a_file_without_an_optimizer_trains_with_a_rate_that_ends_above_zero(pro
     rates = [row["learning_rate"] for row in rows if "learning_rate" in row]
     assert rates == pytest.approx([1e-3, 7e-4, 4e-4])
     assert read_state(run).engine["actual"] == "zero1"
+
+
+def test_a_link_to_itself_stays_a_path(project: Path) -> None:
+    """That there is nothing behind it is for those to say who read it."""
+    loop = project / "loop.jsonl"
+    loop.symlink_to(loop)
+    config = RunConfig.model_validate({"data": {"sources": [{"name": "loop.jsonl"}]}})
+    assert relative_to_folder(config, project / "runs" / "one").data.sources[0].name.endswith("loop.jsonl")
