@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import os
 import selectors
+import signal
 import threading
 import time
 from codecs import getincrementaldecoder
 from contextlib import suppress
+from functools import partial
 
 from textual import constants
 from textual._parser import ParseError
 from textual._xterm_parser import XTermParser
 from textual.drivers.linux_driver import LinuxDriver
+from trainwiz.core.errors import EXIT_STOPPED
 
 TICK_S = 0.1
 """How often the parser is asked whether an escape that came alone was the key, as Textual does all the time."""
 UNDECIDED_S = max(1.0, 2 * constants.ESCAPE_DELAY)
 """How long after the last byte the parser may still wait for the rest of a sequence."""
 CHUNK_BYTES = 4096
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class WakingEvent(threading.Event):
@@ -53,11 +57,20 @@ class SleepingDriver(LinuxDriver):
         if not isinstance(self.exit_event, WakingEvent):
             self.exit_event = WakingEvent()
         super().start_application_mode()  # type: ignore[no-untyped-call]  # Textual gives it no types
+        # Their default would end the process at once, and leave the shell a terminal without lines, echo and cursor.
+        for number in ENDING:
+            self._loop.add_signal_handler(number, partial(self._app.exit, return_code=EXIT_STOPPED))
+
+    def stop_application_mode(self) -> None:
+        for number in ENDING:
+            self._loop.remove_signal_handler(number)
+        super().stop_application_mode()
 
     def run_input_thread(self) -> None:
         """Wait for input and dispatch its events, until `exit_event` is set."""
         parser = XTermParser(self._debug)
-        decode = getincrementaldecoder("utf-8")().decode
+        # A paste or a key may bring bytes of another encoding.
+        decode = getincrementaldecoder("utf-8")("replace").decode
         assert isinstance(self.exit_event, WakingEvent)
         undecided_until = time.monotonic() + UNDECIDED_S
         with selectors.SelectSelector() as selector:

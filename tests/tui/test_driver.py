@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -86,3 +87,19 @@ def test_waiting_for_keys_costs_nothing_and_ends_at_once(terminal: Terminal) -> 
     terminal.type(b"q")
     assert terminal.wait() == 0
     assert time.monotonic() - began < 5
+
+
+def test_bytes_of_another_encoding_are_no_end(run: Path, terminal: Terminal) -> None:
+    terminal.type(b"n")
+    terminal.seconds_until(b"Note")
+    terminal.type(b"caf\xe9 \xff\r")
+    assert soon(lambda: read_notes(run))
+    assert [note.text for note in read_notes(run)] == ["caf\ufffd \ufffd"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_that_ends_it_leaves_a_terminal_that_can_be_used(terminal: Terminal, number: int) -> None:
+    os.kill(terminal.pid, number)
+    # Out of the other screen, and the cursor and the line editor are back.
+    terminal.seconds_until(b"\x1b[?1049l", b"\x1b[?25h")
+    assert terminal.wait() == 130
