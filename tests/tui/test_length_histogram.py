@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from trainwiz.core.data.summary import DataSummary
@@ -46,6 +47,16 @@ def test_the_highest_bar_is_full_and_half_as_many_rows_are_half_as_high():
     high, half = (int(length / bars.span) for length in (10, 30))
     assert [row[high] for row in rows] == ["█"] * 4
     assert [row[half] for row in rows] == [" ", " ", "█", "█"]
+
+
+@pytest.mark.parametrize("longest", [20, 35, 71, 90, 108, 143, 500])
+def test_as_many_rows_of_every_length_are_a_level_line(longest):
+    """No spikes where a column holds one length more than its neighbours, no gaps where the columns are many."""
+    rows = bar_rows(count_bars(tuple(range(1, longest + 1)), longest, 72), 4)
+    drawn = [place for place, cell in enumerate(rows[-1]) if cell != " "][:-2]
+    steps = {after - before for before, after in pairwise(drawn)}
+    assert len(steps) == 1
+    assert all(rows[0][place] in "▇█" for place in drawn[1:])
 
 
 def test_a_long_tail_is_in_the_last_bar():

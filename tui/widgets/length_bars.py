@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import ceil
 
 EIGHTHS = " ▁▂▃▄▅▆▇█"
 
@@ -33,17 +34,21 @@ def count_bars(ordered: Sequence[int], limit: int, columns: int) -> Bars:
     usual = ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)]
     # The limit stays on the picture, with a little room behind it, unless that makes dust of the rows before it.
     top = max(usual, min(limit * 1.1, usual * 3), columns / 4, 1)
-    span = top / columns
+    # Few lengths have as many columns each, so that none falls between two.
+    span = top / columns if top >= columns else 1 / (columns // ceil(top))
     # The rows below the right edge of each column but the last, which has no edge.
     below = [0, *(bisect_left(ordered, span * (place + 1)) for place in range(columns - 1)), len(ordered)]
     counts = [high - low for low, high in pairwise(below)]
-    return Bars(tuple(counts), span, min(columns, int(limit / span)), ordered[-1] > top)
+    return Bars(tuple(counts), span, min(columns, int(limit / span)), ordered[-1] > span * columns)
 
 
 def bar_rows(bars: Bars, height: int) -> list[str]:
-    """`height` lines, the highest first. A column with any row shows something."""
-    most = max(bars.counts)
-    eighths = [0 if not count else max(1, round(count / most * 8 * height)) for count in bars.counts]
+    """`height` lines, the highest first: rows for each length that a column holds. One with any row shows something."""
+    # A column of two lengths beside one of a single length would look like twice the rows.
+    edges = [ceil(bars.span * place) for place in range(len(bars.counts) + 1)]
+    means = [count / max(1, high - low) for count, (low, high) in zip(bars.counts, pairwise(edges), strict=True)]
+    most = max(means)
+    eighths = [0 if not mean else max(1, round(mean / most * 8 * height)) for mean in means]
     return [
         "".join(EIGHTHS[max(0, min(8, column - 8 * (height - 1 - line)))] for column in eighths)
         for line in range(height)
