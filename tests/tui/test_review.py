@@ -297,3 +297,17 @@ def test_differences_keep_to_their_width_whatever_stands_in_them():
         for marks in (UNICODE_MARKS, ASCII_MARKS):
             for line in difference_lines(rows, width, marks, 1):
                 assert line.cell_length <= width and "\x1b" not in line.plain and "\n" not in line.plain
+
+
+async def test_a_profile_that_is_not_there_leaves_nothing_that_is_not_true():
+    app = real_app(PlanRequest(profile="nosuch"))
+    async with app.run_test(size=(120, 60)) as pilot:
+        await settled(pilot)
+        for _ in range(400):
+            if "There is no profile 'nosuch'" in shown(app):
+                break
+            await pilot.pause(0.01)
+        await pilot.pause()
+        text = shown(app)
+        assert "Cannot start" in text and "There is no profile 'nosuch'" in text
+        assert "updating the plan" not in text and "every value is the profile's" not in text

@@ -105,6 +105,9 @@ class Review(StepPart):
         if state.wanted_start and not state.busy:
             return Content.styled(tr("starts as soon as the plan is ready; esc cancels"), "$accent")
         if not is_ready(state):
+            if _is_without_plan(state):
+                # Nothing is on its way: the button says why.
+                return Content("")
             waits_for = tr(state.reading.waits_for) if state.reading.waits_for else tr("updating the plan")
             return Content.styled(f"{waits_for} {self.marks.ellipsis}", "$muted")
         where = tr("Goes to {folder}; nothing is overwritten.", folder=plain_text(state.reading.folder))
@@ -151,10 +154,12 @@ class Review(StepPart):
             if state.request.profile
             else tr("What is not as trainwiz would choose it")
         )
-        self.query_one("#differences-title", Static).update(Content(title))
+        heading = self.query_one("#differences-title", Static)
+        heading.update(Content(title))
+        heading.display = not _is_without_plan(state)
         note = self.query_one("#differences-note", Static)
         note.update(Content.styled(self._note(state, baseline, bool(differences)), "$muted"))
-        note.display = not differences
+        note.display = heading.display and not differences
         self.query_one(DifferenceList).show(differences)
         files = self.query_one(FileList)
         files.show(state.reading.files, baseline.files if baseline is not None else None)
@@ -194,3 +199,8 @@ class Review(StepPart):
         if current != self._file:
             self._file = current
             self.query_one(FileText).show(*current)
+
+
+def _is_without_plan(state: PlanState) -> bool:
+    """There is none and none is being made."""
+    return state.plan is None and not state.updating and not state.reading.waits_for
