@@ -11,6 +11,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code (0, 1, 2, 3, 130; 141 for a closed pipe). No exception leaves it."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
+    open_streams()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
@@ -22,6 +23,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         return report_failure(error, arguments=given, debug=debug)
     return code
+
+
+def open_streams() -> None:
+    """Nothing in the place of a stream that the caller closed (`trainwiz <&-`), which Python has as None."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
 
 
 def speak(arguments: list[str]) -> list[str]:
@@ -36,10 +44,20 @@ def speak(arguments: list[str]) -> list[str]:
         from trainwiz.tui.lang_option import take_lang
 
         option, arguments = take_lang(arguments)
-    problem = use_language(chosen_language(option, os.environ))
+    language = chosen_language(option, os.environ)
+    problem = use_language(language if can_be_written(language) else "en")
     if problem:
         print(problem, file=sys.stderr)
     return arguments
+
+
+def can_be_written(language: str) -> bool:
+    """Whether the letters of a language have a place in what stdout takes; else all of them would be question marks."""
+    try:
+        {"zh": "中文"}.get(language, "").encode(sys.stdout.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
 
 
 def run_command(arguments: Sequence[str]) -> int:

@@ -11,6 +11,7 @@ from pathlib import Path
 from trainwiz.core.errors import CannotRunError, TrainwizError, UsageError, os_reason
 from trainwiz.core.findings import Finding, Remedy
 from trainwiz.core.language import tr
+from trainwiz.core.plain import plain_text
 from trainwiz.core.run.lock import LOCK_FILE
 
 IGNORED = frozenset({"lost+found"})
@@ -115,7 +116,7 @@ def _refusal(folder: Path, error: OSError) -> TrainwizError:
             "output_taken", folder, tr("Another start has just taken {path}. Name a new folder.", path=folder)
         )
     if error.errno in (errno.ENOTDIR, errno.ENAMETOOLONG):
-        message = tr("{path} cannot be a folder: {reason}.", path=folder, reason=os_reason(error))
+        message = tr("{path} cannot be a folder: {reason}.", path=plain_text(folder, 100), reason=os_reason(error))
         return _usage("output_not_a_folder", folder, message)
     reasons = {
         errno.EROFS: ("output_read_only", tr("its disk is read-only")),

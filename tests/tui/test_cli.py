@@ -147,9 +147,22 @@ def test_a_folder_name_too_long_for_any_file(
 ) -> None:
     code, out, err = run(capsys, *arguments, "x" * 600)
     assert code == 2
-    words = "There is no run, file or process" if arguments == ("monitor",) else "Check the path."
-    assert words in err and "Errno" not in out + err and len(err) < 300
+    words = {"monitor": "There is no run, file or process", "runs": "Check the path."}
+    assert (
+        words.get(arguments[0], "cannot be a folder: File name too long.") in err
+        and "Errno" not in out + err
+        and len(err) < 300
+    )
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("encoding", "words"), [("ascii", "Usage: "), ("latin-1", "Usage: "), ("gbk", "用法：")])
+def test_where_chinese_cannot_be_written_there_is_english(encoding: str, words: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "trainwiz.tui", "--lang", "zh", "--help"],
+        env={**os.environ, "PYTHONIOENCODING": encoding}, cwd=tmp_path, capture_output=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.decode(encoding).startswith(words)
 
 
 def test_errors_as_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -234,3 +247,21 @@ def test_the_way_to_a_monitor_loads_no_typer_and_says_the_same(capsys: pytest.Ca
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n", done.stderr
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-"])
+def test_a_stream_that_the_caller_closed_is_no_terminal(closed: str) -> None:
+    words = [sys.executable, "-m", "trainwiz.tui.cli"]
+    done = subprocess.run(["sh", "-c", f'"$@" {closed}', "sh", *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "needs a terminal" in done.stderr
+
+
+def test_a_working_folder_that_was_deleted_is_a_sentence(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    command = [sys.executable, "-P", "-m", "trainwiz.tui.cli", "--profile", "cpu-demo", "--yes"]
+    script = 'cd "$0" && rmdir "$0" && exec "$@"'
+    done = subprocess.run(["sh", "-c", script, str(gone), *command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "is gone; go to another one" in done.stderr

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from trainwiz.core.findings import Finding, Remedy
 from trainwiz.core.plan.request import PlanRequest
 from trainwiz.core.telemetry.gpu_load import GpuHolder, GpuLoad
-from trainwiz.tui.screens.plan_effects import Effect
+from trainwiz.tui.plan_keys import PLAN_KEYS
+from trainwiz.tui.screens.plan_effects import Effect, numbered_remedies
 from trainwiz.tui.screens.plan_field_table import FIELD_BY_ID, FIELDS
 from trainwiz.tui.screens.plan_help import help_parts
-from trainwiz.tui.screens.plan_state import PlanState, Reading
+from trainwiz.tui.screens.plan_state import PlanState, Reading, start_obstacle
 from trainwiz.tui.screens.plan_views import field_view
 from trainwiz.tui.theme import UNICODE_MARKS
 from trainwiz.tui.widgets.field_row import FieldView
 from trainwiz.tui.widgets.gpu_choice_lines import RowView, row_lines
 
-from tests.tui.wizard_parts import MACHINE, make_frozen_plan
+from tests.tui.wizard_parts import MACHINE, MISSING, make_frozen_plan
 
 
 def state_of(**overrides: object) -> PlanState:
@@ -86,3 +90,23 @@ def test_three_who_hold_a_card_are_named_and_the_others_counted(holders: int, sa
     load = GpuLoad(gpu.index, gpu.uuid, holders=tuple(GpuHolder(100 + n, f"p{n}", None) for n in range(holders)))
     lines = row_lines(RowView(gpu, load), 100, UNICODE_MARKS, focused=False, roomy=True)
     assert lines[1].plain.strip().endswith(said)
+
+
+def test_as_many_remedies_have_a_number_as_there_are_digits() -> None:
+    remedies = tuple(Remedy(f"remedy {n}", changes={"training.seed": n}) for n in range(12))
+    by_hand = Remedy("nothing that a key could do")
+    findings = (Finding("one", "note", "", "", (by_hand, *remedies[:5])), Finding("two", "note", "", "", remedies[5:]))
+    digits = [key.key for key in PLAN_KEYS if key.id.startswith("plan.remedy_")]
+    assert digits == list("123456789")
+    assert numbered_remedies(findings) == list(remedies[: len(digits)])
+
+
+@pytest.mark.parametrize(
+    ("kind", "force", "hinders"),
+    [("start", False, True), ("detached", False, True), ("write", False, False), ("start", True, False)],
+)
+def test_an_error_hinders_a_start_that_is_not_forced_and_no_writing(kind: str, force: bool, hinders: bool) -> None:
+    request = PlanRequest(profile="2080super", force=force)
+    reading = Reading(plan=make_frozen_plan(request, (replace(MISSING, severity="error"),)))
+    state = PlanState(request, reading=reading, updating=False)
+    assert start_obstacle(state, kind) == (MISSING.message if hinders else "")
