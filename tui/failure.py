@@ -52,6 +52,9 @@ def tell(error: BaseException, *, arguments: Sequence[str], as_json: bool) -> in
         return EXIT_STOPPED
     if isinstance(error, TrainwizError):
         findings, code = error.findings, error.exit_code
+    elif isinstance(error, FileNotFoundError) and is_nowhere():
+        message = tr("The folder that this was started in is gone; go to another one and run the command again.")
+        findings, code = (Finding("unreachable_file", "error", "working folder", message),), EXIT_USAGE
     elif isinstance(error, OSError) and error.filename is not None:
         findings = (Finding("unreachable_file", "error", plain_text(error.filename, 60), file_sentence(error)),)
         code = EXIT_USAGE if error.errno in WRONG_PATH else EXIT_DEFECT
@@ -68,6 +71,15 @@ def tell(error: BaseException, *, arguments: Sequence[str], as_json: bool) -> in
         for line in rest:
             say(line, sys.stderr)
     return code
+
+
+def is_nowhere() -> bool:
+    """The working folder was deleted."""
+    try:
+        os.getcwd()  # noqa: PTH109
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def silence_stdout() -> None:
