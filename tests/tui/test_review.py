@@ -17,7 +17,7 @@ from trainwiz.tui.screens.plan_command import command_line
 from trainwiz.tui.screens.plan_fields import TRAINING
 from trainwiz.tui.screens.plan_reader import PlanReader
 from trainwiz.tui.screens.plan_saving import SaveDialog, of_a_setup
-from trainwiz.tui.widgets.difference_list import DifferenceList, difference_lines, field_of
+from trainwiz.tui.widgets.difference_list import DifferenceList, difference_lines, field_id_of
 from trainwiz.tui.widgets.file_list import FileList, FileText, file_content, first_shown
 
 from tests.tui.wizard_keys import go, shown, to_field
@@ -279,7 +279,7 @@ async def test_the_text_of_a_file_scrolls_by_the_keys_of_the_list():
     ],
 )
 def test_a_difference_knows_its_field(key, field):
-    assert field_of(key) == field
+    assert field_id_of(key) == field
 
 
 def test_differences_keep_to_their_width_whatever_stands_in_them():

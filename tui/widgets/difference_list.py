@@ -22,7 +22,7 @@ WIDEST_KEY = 36
 LONGEST_VALUE = 60
 
 
-def field_of(key: str) -> str:
+def field_id_of(key: str) -> str:
     """The id of the field that shows a key; empty where a row of a list or mapping stands for it."""
     while True:
         for spec in FIELDS:
@@ -79,7 +79,7 @@ class DifferenceList(CursorList):
     @property
     def field_id(self) -> str:  # type: ignore[override]
         """Whose help and reset the keys of the screen give."""
-        return field_of(self._differences[self.cursor].key) if self._differences else ""
+        return field_id_of(self._differences[self.cursor].key) if self._differences else ""
 
     def show(self, differences: tuple[ConfigDifference, ...]) -> None:
         self.display = bool(differences)
