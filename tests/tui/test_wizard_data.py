@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.plan.request import PlanRequest
 from trainwiz.tui.screens.plan_data_choice import browse_data, found_column
 from trainwiz.tui.screens.plan_field_table import FIELD_BY_ID
@@ -14,7 +15,7 @@ from trainwiz.tui.screens.plan_reader import PlanReader
 from trainwiz.tui.screens.plan_state import PlanState, with_values
 from trainwiz.tui.screens.plan_views import field_view
 from trainwiz.tui.theme import UNICODE_MARKS
-from trainwiz.tui.widgets.data_facts import fact_lines, findings_of
+from trainwiz.tui.widgets.data_facts import fact_lines, findings_of, rows_words
 
 from tests.tui.wizard_parts import MACHINE
 
@@ -157,3 +158,9 @@ def test_real_proteins(here: Path, shared_data: Path):
         ("id", True),
         ("sequence", True),
     ]
+
+
+def test_sequences_of_joined_texts_are_about_so_many():
+    """They are counted by the mean length of a text; only rows are counted one by one."""
+    joined = DataSummary(74, False, (512,) * 74, texts=1000, validation_rows=4)
+    assert rows_words(joined, joined=True).startswith("About 74 sequences")

@@ -69,10 +69,11 @@ def fact_lines(state: PlanState, width: int, marks: Marks) -> Iterator[Content]:
 
 
 def rows_words(data: DataSummary, *, joined: bool) -> str:
-    """How many rows there are to learn from, and whether that was counted; sequences where texts are joined."""
+    """How many rows there are to learn from, and whether that was counted; sequences, of their mean length, where texts
+    are joined."""
     if joined:
         return tr(
-            "{rows} sequences to learn from, joined of {texts} texts; {held} held out.",
+            "About {rows} sequences to learn from, joined of {texts} texts; {held} held out.",
             rows=count(data.rows), texts=count(data.texts), held=count(data.validation_rows),
         )  # fmt: skip
     rows, held = count(data.rows), count(data.validation_rows)
