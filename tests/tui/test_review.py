@@ -14,11 +14,14 @@ from trainwiz.core.profile import store
 from trainwiz.tui.app import TrainwizApp
 from trainwiz.tui.screens.plan import PlanScreen
 from trainwiz.tui.screens.plan_command import command_line
-from trainwiz.tui.screens.plan_fields import TRAINING
+from trainwiz.tui.screens.plan_fields import REVIEW, TRAINING
 from trainwiz.tui.screens.plan_reader import PlanReader
 from trainwiz.tui.screens.plan_saving import SaveDialog, of_a_setup
+from trainwiz.tui.widgets.action_button import ActionButton
 from trainwiz.tui.widgets.difference_list import DifferenceList, difference_lines, field_id_of
 from trainwiz.tui.widgets.file_list import FileList, FileText, file_content, first_shown
+from trainwiz.tui.widgets.review import Review
+from trainwiz.tui.widgets.step_form import StepForm
 
 from tests.tui.wizard_keys import go, shown, to_field
 from tests.tui.wizard_parts import MISSING, FrozenReader, frozen_app, settled
@@ -311,3 +314,18 @@ async def test_a_profile_that_is_not_there_leaves_nothing_that_is_not_true():
         text = shown(app)
         assert "Cannot start" in text and "There is no profile 'nosuch'" in text
         assert "updating the plan" not in text and "every value is the profile's" not in text
+
+
+async def test_a_plan_that_comes_while_the_review_is_made_waits_for_it():
+    """On a busy machine a reading arrives between the mount of a part and that of its buttons."""
+    app = frozen_app()
+    async with app.run_test(size=WIDE) as pilot:
+        await settled(pilot)
+        await go(pilot, "enter", "enter", "enter", "enter")
+        form = app.screen.query_one(f"#step-{REVIEW}", StepForm)
+        await form.query_one(Review).remove()
+        making = form.mount(Review(REVIEW, app.marks))
+        form.show(app.screen.state)
+        await making
+        form.show(app.screen.state)
+        assert form.query_one("#button-start", ActionButton).is_mounted

@@ -153,7 +153,8 @@ class StepForm(Vertical):
                 title, is_used = child, False
             elif isinstance(child, MoreRow):
                 child.show(hidden_fields(self.step, state.plan))
-            elif isinstance(child, FieldButtons | StepPart):
+            elif isinstance(child, FieldButtons) or (isinstance(child, StepPart) and child.is_mounted):
+                # A plan may come while a part is made: it is drawn when it has what it is made of.
                 child.show(state)
         _use(title, is_used)
 
