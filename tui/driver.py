@@ -16,6 +16,7 @@ from textual._parser import ParseError
 from textual._xterm_parser import XTermParser
 from textual.drivers.linux_driver import LinuxDriver
 from trainwiz.core.errors import EXIT_STOPPED
+from trainwiz.tui.paste_filter import PasteFilter
 
 TICK_S = 0.1
 """How often the parser is asked whether an escape that came alone was the key, as Textual does all the time."""
@@ -71,6 +72,7 @@ class SleepingDriver(LinuxDriver):
         parser = XTermParser(self._debug)
         # A paste or a key may bring bytes of another encoding.
         decode = getincrementaldecoder("utf-8")("replace").decode
+        pasted = PasteFilter()
         assert isinstance(self.exit_event, WakingEvent)
         undecided_until = time.monotonic() + UNDECIDED_S
         with selectors.SelectSelector() as selector:
@@ -86,7 +88,7 @@ class SleepingDriver(LinuxDriver):
                         # The terminal is gone, or stdin is a pipe that has ended: it would be "ready" for ever.
                         selector.unregister(self.fileno)
                     # Half a character is no text yet; no text would tell the parser that it is over.
-                    elif text := decode(data):
+                    elif text := pasted.passed(decode(data)):
                         for event in parser.feed(text):
                             self.process_message(event)
                 for event in parser.tick():

@@ -103,3 +103,11 @@ def test_a_signal_that_ends_it_leaves_a_terminal_that_can_be_used(terminal: Term
     # Out of the other screen, and the cursor and the line editor are back.
     terminal.seconds_until(b"\x1b[?1049l", b"\x1b[?25h")
     assert terminal.wait() == 130
+
+
+def test_keys_that_stand_in_a_paste_are_not_pressed(run: Path, terminal: Terminal) -> None:
+    terminal.type(b"\x1b[200~x\x1b[31mq\nq\x1b[201~")
+    time.sleep(0.5)
+    terminal.type(b"nstill here\r")
+    assert soon(lambda: read_notes(run))
+    assert [note.text for note in read_notes(run)] == ["still here"]
