@@ -80,8 +80,9 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
     yield enter
 
 
-async def by_keyboard(profile: str, changes: tuple[tuple[str, str, str], ...]) -> tuple[str, datetime]:
-    """From the first screen to the folder that "Write only" writes; returns the plan's text and the time it was read."""
+async def by_keyboard(profile: str, changes: tuple[tuple[str, str, str], ...]) -> tuple[str, str, datetime]:
+    """From the first screen to the folder that "Write only" writes; returns the plan's text, that of its findings and
+    the time it was read."""
     request, at_review = wizard_request(PlanRequest(), Path.cwd())
     app = TrainwizApp(
         lambda: PlanScreen(request, at_review=at_review, reader=PlanReader(gather.probe_here(request))),
@@ -96,13 +97,13 @@ async def by_keyboard(profile: str, changes: tuple[tuple[str, str, str], ...]) -
         for field, typed, _ in changes:
             await typist.change(field, typed)
         await typist.change("Folder", FOLDER)
-        text = plan_text(typist.screen)
+        text, findings = plan_text(typist.screen), findings_text(typist.screen)
         read_at = typist.screen.state.reading.read_at
         assert read_at is not None
         await press_button(typist, "write")
         await pilot.app.workers.wait_for_complete()
         await pilot.pause()
-    return text, read_at
+    return text, findings, read_at
 
 
 async def press_button(typist: Typist, action: str) -> None:
@@ -122,6 +123,27 @@ def plan_text(screen: PlanScreen) -> str:
     """Batch, memory and time as they stand on the screen."""
     lines = screen.query_one("#panel-plan", TextLines).content_lines()
     return " ".join(" ".join(line.plain for line in lines).split())
+
+
+def findings_text(screen: PlanScreen) -> str:
+    """What stands against the plan, as it is on the screen, without spaces: a line may break anywhere."""
+    shown = (one for one in screen.query("#panel-findings TextLines") if one.display)
+    lines = [line.plain for one in shown for line in one.content_lines()]
+    return "".join("".join(lines).split())
+
+
+def verdicts_of(plan: dict[str, Any]) -> list[str]:
+    """The words of judgement, in the order of the lines: the device, host RAM, disk."""
+    memory = plan["memory"]
+    known = plan["model"]["parameters"] is not None
+    words = [{"does_not_fit": "does not fit", None: "capacity unknown"}.get(memory["verdict"], memory["verdict"])]
+    for what in ("host_ram", "disk"):
+        needed, capacity = memory[f"{what}_bytes"], memory[f"{what}_capacity_bytes"]
+        words.append("free space unknown" if capacity is None else "fits" if needed <= capacity else "too little")
+    return words if known else []
+
+
+VERDICTS = re.compile(r"does not fit|capacity unknown|fits|tight|free space unknown|too little")
 
 
 def headless(profile: str, changes: tuple[tuple[str, str, str], ...]) -> list[str]:
@@ -214,7 +236,7 @@ async def test_keys_alone_give_the_config_and_the_numbers_of_the_command(profile
     cli.main(["plan", *words, "--output-dir", FOLDER, "--json"])
     document = json.loads(capsys.readouterr().out)
     ours = folders("wizard")
-    text, read_at = await by_keyboard(profile, changes)
+    text, findings, read_at = await by_keyboard(profile, changes)
     written = ours / FOLDER
     assert {file.name for file in written.iterdir()} >= OF_A_FOLDER
     assert (written / "run.yaml").read_bytes() == (theirs / FOLDER / "run.yaml").read_bytes()
@@ -230,5 +252,16 @@ async def test_keys_alone_give_the_config_and_the_numbers_of_the_command(profile
     assert f"{count(batch['effective_samples'])} sequence" in text
     if document["model"]["parameters"] is not None:
         assert f"{gib(memory['device_used_bytes'])} GiB" in text and memory["peak_moment"] in text
-    if document["time"]["total_low_s"] is not None:
-        assert duration_range(document["time"]["total_low_s"], document["time"]["total_high_s"]) in text
+    assert f"{count(batch['effective_tokens'])} tokens a step" in text
+    assert VERDICTS.findall(text) == verdicts_of(document)
+    time = document["time"]
+    if time["total_low_s"] is not None:
+        assert duration_range(time["total_low_s"], time["total_high_s"]) in text
+        assert finish_words(time["total_low_s"], time["total_high_s"], read_at) in text
+    for finding in document["findings"]:
+        assert "".join(finding["message"].split()) in findings, finding["message"]
+    number = len(document["findings"])
+    assert f"{number}finding" in findings or (number == 0 and "nothingstandsagainst" in findings)
+    offered = [remedy for finding in document["findings"] for remedy in finding["remedies"] if remedy["changes"]]
+    for place, remedy in enumerate(offered[:9], 1):
+        assert "".join(f"{place} apply: {remedy['text']}".split()) in findings, remedy
