@@ -164,5 +164,5 @@ def energy_words(
     if low_kwh is None or high_kwh is None:
         return ""
     unit = f" {plain_text(currency)}" if currency else ""
-    cost = "" if low_cost is None or high_cost is None else f", {amount_range(low_cost, high_cost)}{unit}"
+    cost = "" if low_cost is None or high_cost is None else f"{tr(', ')}{amount_range(low_cost, high_cost)}{unit}"
     return f"{amount_range(low_kwh, high_kwh)} kWh{cost}"

@@ -60,7 +60,7 @@ def _batch(facts: Facts, advice: Mapping[str, Any], where: str) -> Finding | Non
     peak = ""
     then = changed(facts, changes) if facts.work is not None else None
     if then is not None:
-        peak = f", {gib(then.memory.device_used_bytes)}"
+        peak = tr(", ") + gib(then.memory.device_used_bytes)
     made = tr(
         "{tokens} tokens a step, {share} of {target}",
         tokens=f"{tokens:,}",
@@ -77,7 +77,7 @@ def _batch(facts: Facts, advice: Mapping[str, Any], where: str) -> Finding | Non
         )
     message = tr(
         "The guide's advice {text} makes {made}: it changes the training, not only the memory.",
-        text=repr(advice.get("text", "")),
+        text=repr(tr(str(advice.get("text", "")))),
         made=made,
     )
     if _keeps(micro, kept, facts, length, target):
@@ -109,7 +109,7 @@ def _saving(facts: Facts, advice: Mapping[str, Any], where: str) -> Finding | No
         "The guide's advice {text} saves nothing on the GPU: {used} with accumulation {before} and "
         "{used_after} with {after}, because gradients are summed in place. It makes the batch {share} "
         "of what it was.",
-        text=repr(advice.get("text", "")),
+        text=repr(tr(str(advice.get("text", "")))),
         used=gib(used[0]),
         before=before,
         used_after=gib(used[1]),
@@ -140,7 +140,7 @@ def _host(facts: Facts, advice: Mapping[str, Any], where: str) -> Finding:
     message = tr(
         "The guide's advice {text} is for another memory: host RAM ({host_ram} here: {parts}) "
         "follows processes, loader workers, pinned batches and rows, not the micro-batch.",
-        text=repr(advice.get("text", "")),
+        text=repr(tr(str(advice.get("text", "")))),
         host_ram=gib(facts.memory.host_ram_bytes),
         parts=parts_words,
     )
@@ -161,7 +161,7 @@ def _other_batch(facts: Facts, advice: Mapping[str, Any], where: str) -> Finding
     message = tr(
         "The guide's {text} is not so: {said} sequences a step are {difference} against {planned}, "
         "another batch with another number of steps.",
-        text=repr(advice.get("text", "")),
+        text=repr(tr(str(advice.get("text", "")))),
         said=f"{said:,}",
         difference=percent(said / planned - 1, signed=True),
         planned=f"{planned:,}",

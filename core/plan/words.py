@@ -77,7 +77,7 @@ PARTS = {
     "training": mark("training processes"),
     "loading": mark("loading the model"),
     "supervisor": mark("supervisor"),
-    "workers": mark("workers"),
+    "workers": mark("loader workers"),
     "pinned": mark("pinned"),
     "data": mark("data"),
     "model": mark("model"),

@@ -7,6 +7,7 @@ from textual.widgets import Input
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.keys import alternatives, field_at, is_settable, literals, settable_keys
 from trainwiz.core.findings import Finding
+from trainwiz.core.language import use_language
 from trainwiz.tui.screens.plan_field_table import FIELD_BY_ID, FIELDS
 from trainwiz.tui.screens.plan_fields import TRAINING, FieldSpec, parse_field, shown_value, word_for
 
@@ -118,6 +119,18 @@ def test_a_value_reads_back_as_it_is_shown(key, value, text):
     config = RunConfig().with_values({key: value}, "you")
     again = parse_field(spec, shown_value(spec, config), config)
     assert RunConfig().with_values(again, "you").value(key) == value
+
+
+@pytest.mark.parametrize("typed", ["96 条序列", "96 序列", "96条序列", "96 sequences", "96"])
+def test_a_unit_may_be_typed_in_chinese_with_its_measure_word_or_without(typed):
+    try:
+        use_language("zh")
+        spec = next(spec for spec in FIELDS if "batch.target_samples" in spec.keys)
+        config = RunConfig().with_values({"batch.target_samples": 64}, "you")
+        assert shown_value(spec, config) == "64 条序列"
+        assert parse_field(spec, typed, config) == {"batch.target_samples": 96}
+    finally:
+        use_language("en")
 
 
 async def test_slash_reaches_every_field_that_means_something():

@@ -73,7 +73,7 @@ def _hardware_lines(machine: Machine) -> Iterable[tuple[str, str]]:
     cores = trn("{n} usable core", "{n} usable cores", machine.cpu_cores)
     yield "CPU", f"{machine.cpu_model or tr('unknown processor')}{tr(', ')}{cores}"
     yield (
-        "RAM",
+        tr("RAM"),
         tr(
             "{free} available of {whole}",
             free=size(machine.ram_available_bytes),

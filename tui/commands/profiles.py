@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainwiz.core.errors import EXIT_FINISHED, EXIT_USAGE
-from trainwiz.core.language import mark, tr, trn
+from trainwiz.core.language import tr, tr_as, trn
 from trainwiz.core.plain import plain_text
 from trainwiz.core.profile import (
     current_profile,
@@ -36,15 +36,9 @@ if TYPE_CHECKING:
     from trainwiz.core.plan.request import PlanRequest
 
 
-LIST_HEAD = (
-    mark("profile"),
-    "GPU",
-    mark("model"),
-    mark("sequences"),
-    mark("tokens a step"),
-    mark("fits here"),
-    mark("from"),
-)
+def _list_head() -> list[str]:
+    batch = tr_as("of a step, heading", "sequences"), tr("tokens a step")
+    return ["", tr("profile"), "GPU", tr("model"), *batch, tr("fits here"), tr("from")]
 
 
 def run_list(*, as_json: bool) -> int:
@@ -57,7 +51,7 @@ def run_list(*, as_json: bool) -> int:
         say(json.dumps([row.to_json() for row in rows], ensure_ascii=False, indent=1))
         return EXIT_FINISHED
     current = current_profile(Path.cwd())
-    table = [["", *(tr(word) for word in LIST_HEAD)]]
+    table = [_list_head()]
     table += [
         [
             "▸" if row.name == current else "",

@@ -16,7 +16,7 @@ from trainwiz.core.plain import plain_text
 from trainwiz.tui.cells import pad
 from trainwiz.tui.keys import KeyBinding, bindings
 
-KEY_WIDTH = 9
+KEY_WIDTH = 10
 
 
 class HelpCard(ModalScreen[None]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from textual.content import Content
-from trainwiz.core.language import mark, tr
+from trainwiz.core.language import mark, tr, tr_as
 from trainwiz.core.moments import moment_words
 from trainwiz.tui.cells import pad
 from trainwiz.tui.figures import gib
@@ -80,7 +80,11 @@ def short_step_parts(snapshot: Snapshot, marks: Marks) -> list[Content]:
     planned, measured = snapshot.planned, snapshot.pace.step_s
     parts = []
     if measured is not None:
-        parts.append(Content.assemble((tr("step") + " ", "$muted"), tr("{amount} s", amount=step_seconds(measured))))
+        parts.append(
+            Content.assemble(
+                (tr_as("what it takes", "step") + " ", "$muted"), tr("{amount} s", amount=step_seconds(measured))
+            )
+        )
     if planned.step_low_s is not None and planned.step_high_s is not None:
         range_ = _range(planned.step_low_s, planned.step_high_s)
         parts.append(Content.assemble((tr("planned") + " ", "$muted"), range_))
