@@ -9,7 +9,16 @@ from typing import Any
 from trainwiz.core.catalog.gpus import find_gpu
 from trainwiz.core.hardware.links import read_links
 from trainwiz.core.hardware.machine import Gpu
-from trainwiz.core.hardware.nvml import NO_GPU, NvmlSession, Reader, Unreadable, call, device_memory, mig_handles
+from trainwiz.core.hardware.nvml import (
+    NO_GPU,
+    NvmlSession,
+    Reader,
+    Unreadable,
+    call,
+    device_memory,
+    in_time,
+    mig_handles,
+)
 from trainwiz.core.language import tr
 
 
@@ -26,6 +35,13 @@ class GpuReading:
 
 def read_gpus() -> GpuReading:
     """All cards and MIG slices. Without a driver the reading is empty, with the reason under `unavailable["gpus"]`."""
+    try:
+        return in_time(_read_all)
+    except Unreadable as error:
+        return GpuReading(unavailable={"gpus": error.reason})
+
+
+def _read_all() -> GpuReading:
     with NvmlSession() as nvml:
         if nvml.error is not None:
             return GpuReading(unavailable={"gpus": nvml.error})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +20,7 @@ WSL_LIBRARY = Path("/usr/lib/wsl/lib/libnvidia-ml.so.1")
 NO_LIBRARY = mark("no NVIDIA driver is installed: libnvidia-ml.so.1 was not found")
 NOT_LOADED = mark("the NVIDIA driver is installed but not loaded")
 DRIVER_UPDATED = mark("the NVIDIA driver was updated and the old one is still loaded: reboot, or reload the driver")
+TOO_LATE = mark("the driver did not answer in time")
 NO_GPU = mark("the NVIDIA driver works and finds no GPU")
 """Reasons that code compares, in the language in use: `reason == tr(NO_GPU)`."""
 
@@ -27,7 +29,7 @@ _REASONS: dict[int, str] = {
     pynvml.NVML_ERROR_NOT_SUPPORTED: mark("this GPU does not report it"),
     pynvml.NVML_ERROR_NO_PERMISSION: mark("the driver does not permit this user to read it"),
     pynvml.NVML_ERROR_DRIVER_NOT_LOADED: NOT_LOADED,
-    pynvml.NVML_ERROR_TIMEOUT: mark("the driver did not answer in time"),
+    pynvml.NVML_ERROR_TIMEOUT: TOO_LATE,
     pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: NO_LIBRARY,
     pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: mark("this driver version does not report it"),
     pynvml.NVML_ERROR_GPU_IS_LOST: mark("the GPU is lost: it fell off the bus, or it needs a reset or a reboot"),
@@ -70,6 +72,37 @@ def call(function: str, *arguments: Any) -> Any:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
+ANSWER_S = 30.0
+"""A driver that must first wake eight cards takes most of it."""
+_hangs = False
+
+
+def in_time(read: Callable[[], T]) -> T:
+    """What `read` gives. Raises Unreadable where the driver has not answered after ANSWER_S: it is not asked again.
+
+    A driver that has lost its card may never come back from a call, and nothing can end such a call.
+    """
+    global _hangs
+    answers: list[T] = []
+    failures: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            answers.append(read())
+        except BaseException as error:  # noqa: BLE001 -- raised again by the one who waits
+            failures.append(error)
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(ANSWER_S)
+    if failures:
+        raise failures[0]
+    if not answers:
+        _hangs = True
+        raise Unreadable(tr(TOO_LATE), pynvml.NVML_ERROR_TIMEOUT)
+    return answers[0]
+
+
 class Reader:
     """Reads the fields of one thing and keeps the reasons for those that could not be read."""
 
@@ -98,6 +131,9 @@ class NvmlSession:
         """Initialise NVML; True when it worked. Safe to call again after a failure or a close."""
         if self.error is None:
             return True
+        if _hangs:
+            self.error = tr(TOO_LATE)
+            return False
         try:
             call("nvmlInit")
         except Unreadable as error:
