@@ -12,12 +12,13 @@ import yaml
 from trainwiz.core.config import RunConfig
 from trainwiz.core.findings import Finding, Remedy
 from trainwiz.core.launch.prepare import prepare_run
+from trainwiz.core.plan import gather
 from trainwiz.core.plan.gather import plan_run, probe_here
 from trainwiz.core.plan.request import PlanRequest
 from trainwiz.tui.app import TrainwizApp
 from trainwiz.tui.choices import parse_choices
 from trainwiz.tui.commands.wizard import wizard_request
-from trainwiz.tui.screens import plan_starter
+from trainwiz.tui.screens import plan_reader, plan_starter
 from trainwiz.tui.screens.plan import PlanScreen
 from trainwiz.tui.screens.plan_command import command_line
 from trainwiz.tui.screens.plan_field_table import FIELD_BY_ID
@@ -180,6 +181,18 @@ def test_write_only_starts_nothing_and_a_taken_folder_is_a_sentence(reader, tmp_
     assert str(tmp_path / "run") in started.words
     again = start_plan("write", plan, request)
     assert again.folder is None and "holds a run already" in again.problem
+
+
+def test_the_disk_is_that_of_the_folder_and_of_runs_again_when_it_is_taken_back(tmp_path, monkeypatch):
+    probed = []
+    machine = replace(probe_here(PlanRequest()), disk_free_bytes=7 * 2**30)
+    monkeypatch.setattr(gather, "probe_here", lambda request: probed.append(request) or machine)
+    monkeypatch.setattr(plan_reader, "free_disk", lambda path: 5 * 2**30)
+    own = PlanReader()
+    there = last(own, PlanRequest(profile="cpu-demo", output_dir=str(tmp_path / "run"))).plan
+    here = last(own, PlanRequest(profile="cpu-demo")).plan
+    assert [plan.memory.disk_capacity_bytes for plan in (there, here)] == [5 * 2**30, 7 * 2**30]
+    assert [request.output_dir for request in probed] == [None]
 
 
 def test_a_run_goes_where_the_review_said(reader, tmp_path):

@@ -209,8 +209,8 @@ class PlanReader:
     def _here(self, request: PlanRequest) -> Machine:
         """This machine, probed once; only the free disk is read again for another folder."""
         if self._machine is None:
-            self._machine = edge.probe_here(request)
-            return self._machine
+            # Its own disk is that of runs/: a folder that is named can be taken back.
+            self._machine = edge.probe_here(replace(request, output_dir=None))
         if request.output_dir is None:
             return self._machine
         return replace(
