@@ -183,6 +183,19 @@ def test_write_only_starts_nothing_and_a_taken_folder_is_a_sentence(reader, tmp_
     assert again.folder is None and "holds a run already" in again.problem
 
 
+def test_a_folder_below_home_is_the_same_on_the_screen_in_the_command_and_on_the_disk(reader, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "own.fasta").write_text(">a\nMKVLAAG\n" * 40)
+    request = PlanRequest(profile="cpu-demo", overrides={"data.sources.0.name": "own.fasta"})
+    request = with_values(request, FIELD_BY_ID["folder"], {"output_dir": "~/deep/er/run"})
+    reading = last(reader, request)
+    folder = start_plan("write", reading.plan, request, reading.folder).folder
+    assert str(folder.path) == reading.folder == str(tmp_path / "home/deep/er/run")
+    assert f"--output-dir {folder.path}" in command_line(request)
+    for name, text in reading.files.items():
+        assert folder.file(name).read_text() == text, name
+
+
 def test_the_disk_is_that_of_the_folder_and_of_runs_again_when_it_is_taken_back(tmp_path, monkeypatch):
     probed = []
     machine = replace(probe_here(PlanRequest()), disk_free_bytes=7 * 2**30)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -130,7 +131,8 @@ def with_values(request: PlanRequest, spec: FieldSpec, values: Mapping[str, Any]
     if spec.keys == (PROFILE,):
         return replace(request, profile=values.get(PROFILE) or None)
     if spec.keys == (OUTPUT_DIR,):
-        return replace(request, output_dir=values.get(OUTPUT_DIR) or None)
+        # A shell would do so; the files name others by their way from this folder, and the command quotes it.
+        return replace(request, output_dir=os.path.expanduser(values.get(OUTPUT_DIR) or "") or None)  # noqa: PTH111 - raises never
     if spec.keys == (NAME,):
         return replace(request, name=values.get(NAME) or None)
     if is_of_the_machine(spec):
