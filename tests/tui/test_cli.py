@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from trainwiz.tui.cli import main
 from trainwiz.tui.help import PLAN_OPTIONS, plan_help, root_help
+from trainwiz.tui.lang_option import take_lang
 from trainwiz.tui.options import OPTIONS
 
 
@@ -163,6 +164,11 @@ def test_where_chinese_cannot_be_written_there_is_english(encoding: str, words: 
         env={**os.environ, "PYTHONIOENCODING": encoding}, cwd=tmp_path, capture_output=True, check=True,
     )  # fmt: skip
     assert done.stdout.decode(encoding).startswith(words)
+
+
+def test_what_follows_two_dashes_is_no_language() -> None:
+    assert take_lang(["plan", "--lang", "en", "--lang=zh"]) == ("zh", ["plan"])
+    assert take_lang(["monitor", "--", "--lang", "zh"]) == (None, ["monitor", "--", "--lang", "zh"])
 
 
 def test_errors_as_json(capsys: pytest.CaptureFixture[str]) -> None:

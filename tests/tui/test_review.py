@@ -182,6 +182,36 @@ async def test_why_a_start_is_not_possible_stands_on_the_button(size):
         assert shown(app).count("This machine has no RTX 2080 Super.") <= 2, "the button and the finding"
 
 
+async def test_a_start_that_waits_for_its_plan_says_so_and_can_be_called_off(monkeypatch):
+    class Waiting(FrozenReader):
+        may_go_on = threading.Event()
+
+        def read(self, request, is_cancelled):
+            first, *others = super().read(request, is_cancelled)
+            yield first
+            assert self.may_go_on.wait(30)
+            yield from others
+
+    started = []
+    monkeypatch.setattr("trainwiz.tui.screens.plan_starter.start_plan", lambda *given: started.append(given))
+    app = frozen_app(Waiting(), at_review=True)
+    async with app.run_test(size=WIDE) as pilot:
+        for _ in range(200):
+            await pilot.pause(0.01)
+            if app.screen.query("#review"):
+                break
+        await pilot.press("f5")
+        await pilot.pause()
+        assert app.screen.state.wanted_start == "start"
+        verdict = app.screen.query_one("#verdict", Static)
+        assert str(verdict.render()) == "starts as soon as the plan is ready; esc cancels"
+        await pilot.press("escape")
+        assert app.screen.state.wanted_start == "" and app.screen.state.step == REVIEW
+        Waiting.may_go_on.set()
+        await settled(pilot)
+        assert str(verdict.render()).startswith("Goes to runs/") and not started
+
+
 async def test_all_of_a_step_is_taken_back_by_one_key():
     overrides = {"training.seed": 1, "engine.precision": "fp32", "model.name": "esm2-8m"}
     app = frozen_app(request=PlanRequest(profile="2080super", overrides=overrides))
