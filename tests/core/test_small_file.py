@@ -40,6 +40,11 @@ def test_a_folder_is_called_one(tmp_path: Path) -> None:
         read_small(tmp_path)
 
 
+def test_a_name_that_no_file_has() -> None:
+    with pytest.raises(OSError, match="it is no regular file"):
+        read_small(Path("a\0b"))
+
+
 def test_a_profile(endless: Path) -> None:
     with pytest.raises(UsageError, match=REASON):
         read_yaml(endless)
