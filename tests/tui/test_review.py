@@ -17,8 +17,9 @@ from trainwiz.tui.screens.plan_command import command_line
 from trainwiz.tui.screens.plan_fields import REVIEW, TRAINING
 from trainwiz.tui.screens.plan_reader import PlanReader
 from trainwiz.tui.screens.plan_saving import SaveDialog, of_a_setup
+from trainwiz.tui.theme import ASCII_MARKS, UNICODE_MARKS
 from trainwiz.tui.widgets.action_button import ActionButton
-from trainwiz.tui.widgets.difference_list import DifferenceList, difference_lines, field_id_of
+from trainwiz.tui.widgets.difference_list import DifferenceList, change_words, difference_lines, field_id_of
 from trainwiz.tui.widgets.file_list import FileList, FileText, file_content, first_shown
 from trainwiz.tui.widgets.review import Review
 from trainwiz.tui.widgets.step_form import StepForm
@@ -318,7 +319,6 @@ def test_a_difference_knows_its_field(key, field):
 def test_differences_keep_to_their_width_whatever_stands_in_them():
     from trainwiz.core.config.differences import ConfigDifference
     from trainwiz.core.config.run import Origin
-    from trainwiz.tui.theme import ASCII_MARKS, UNICODE_MARKS
 
     mine, other = Origin(origin="you"), Origin(origin="solved", reason="x")
     rows = (
@@ -359,3 +359,18 @@ async def test_a_plan_that_comes_while_the_review_is_made_waits_for_it():
         await making
         form.show(app.screen.state)
         assert form.query_one("#button-start", ActionButton).is_mounted
+
+
+@pytest.mark.parametrize(
+    ("theirs", "yours", "room", "words"),
+    [
+        ("5", "23", 20, "5 → 23"),
+        ("agemagician/uniref50", "sample-proteins", 21, "agemagic… → sample-p…"),
+        ("agemagician/uniref50", "ours", 21, "agemagician/u… → ours"),
+        ("5", "agemagician/uniref50", 21, "5 → agemagician/unir…"),
+        ("蛋白质序列数据", "ours", 14, "蛋白质… → ours"),
+        ("a", "b", 4, " → b"),
+    ],
+)
+def test_a_change_keeps_something_of_both_values(theirs: str, yours: str, room: int, words: str) -> None:
+    assert change_words(theirs, yours, "→", room, UNICODE_MARKS) == words

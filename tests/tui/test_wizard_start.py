@@ -47,7 +47,9 @@ async def test_a_digit_applies_the_remedy_with_its_number():
 
 async def test_a_start_that_is_not_possible_says_why_and_writes_nothing(monkeypatch):
     started = []
-    monkeypatch.setattr(plan_starter, "start_plan", lambda kind, plan, request, said: started.append(kind) or Started(kind))
+    monkeypatch.setattr(
+        plan_starter, "start_plan", lambda kind, plan, request, said: started.append(kind) or Started(kind)
+    )
     app = frozen_app(FrozenReader(findings=(MISSING,)))
     async with app.run_test(size=WIDE) as pilot:
         await settled(pilot)

@@ -110,7 +110,9 @@ async def test_with_a_hung_tracer_values_are_planned_and_it_ends_with_the_screen
 async def test_a_start_takes_the_plan_on_the_screen(machine, monkeypatch):
     started = []
     monkeypatch.setattr(
-        plan_starter, "start_plan", lambda kind, plan, request, said: started.append(plan) or Started(kind, problem="no")
+        plan_starter,
+        "start_plan",
+        lambda kind, plan, request, said: started.append(plan) or Started(kind, problem="no"),
     )
     tracer = Kept(hung_worker)
     app = wizard(machine, tracer)

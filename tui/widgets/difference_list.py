@@ -42,6 +42,15 @@ def value_words(key: str, value: Any) -> str:
     return word_for(key, value)
 
 
+def change_words(theirs: str, yours: str, arrow: str, room: int, marks: Marks) -> str:
+    """ "theirs -> yours" in at most `room` cells; each keeps half of them before the other is cut."""
+    theirs, yours = plain_text(theirs, LONGEST_VALUE), plain_text(yours, LONGEST_VALUE)
+    both = room - cells(arrow) - 2
+    for_theirs = max(both // 2, both - cells(yours))
+    theirs = cut(theirs, for_theirs, marks.ellipsis)
+    return cut(f"{theirs} {arrow} {cut(yours, both - cells(theirs), marks.ellipsis)}", room, marks.ellipsis)
+
+
 def difference_lines(differences: tuple[ConfigDifference, ...], width: int, marks: Marks, cursor: int) -> list[Content]:
     """One line for each: key, the profile's value, yours, who chose it. `cursor` -1: none has the cursor."""
     arrow = "→" if marks == UNICODE_MARKS else "->"
@@ -50,9 +59,8 @@ def difference_lines(differences: tuple[ConfigDifference, ...], width: int, mark
     for index, one in enumerate(differences):
         mine = one.chosen_by.origin == "you"
         origin = tr("you") if mine else tr("follows")
-        values = f"{value_words(one.key, one.theirs)} {arrow} {value_words(one.key, one.yours)}"
         room = max(4, width - key_width - 7 - cells(origin))
-        text = cut(plain_text(values, 2 * LONGEST_VALUE), room, marks.ellipsis)
+        text = change_words(value_words(one.key, one.theirs), value_words(one.key, one.yours), arrow, room, marks)
         lines.append(
             Content.assemble(
                 (f"{marks.here if index == cursor else ' '} ", "$accent"),

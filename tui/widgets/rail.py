@@ -61,7 +61,7 @@ def _mark(state: PlanState, step: int, wrong: frozenset[int], marks: Marks) -> t
         return marks.here, "$accent"
     if step in wrong:
         return marks.bad, "$error"
-    return (marks.ok, "$success") if step < state.reached else (" ", "$muted")
+    return (marks.ok, "$success") if step <= state.reached else (" ", "$muted")
 
 
 def rail_lines(state: PlanState, wrong: frozenset[int], width: int, marks: Marks) -> list[Content]:
