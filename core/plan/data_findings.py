@@ -6,10 +6,13 @@ from trainwiz.core.estimate.host import LOW_MEMORY_BYTES
 from trainwiz.core.findings import Finding
 from trainwiz.core.language import tr, trn
 from trainwiz.core.plan.facts import Facts
-from trainwiz.core.plan.lengths import lengths_of
+from trainwiz.core.plan.lengths import Lengths, lengths_of
 from trainwiz.core.plan.words import gib, percent
 
 NOTABLE_CUT = 0.02
+MOSTLY_CUT = 0.5
+"""Of the rows: more than so many cut is hardly meant, and a longer input is offered."""
+ROUND_LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
 WORKERS_SHARE = 0.25
 """Of host RAM: loader workers that take more are worth a word."""
 
@@ -57,7 +60,25 @@ def _cut(facts: Facts) -> list[Finding]:
         longer=percent(longer),
         length=f"{length:,}",
     )
-    return [Finding("rows_cut", "note", "batch.sequence_length", message), *_targets_cut(facts)]
+    if longer <= MOSTLY_CUT:
+        return [Finding("rows_cut", "note", "batch.sequence_length", message), *_targets_cut(facts)]
+    remedies = tuple(
+        facts.remedy(
+            tr("up to {length} tokens: {longer} of the rows are cut", length=f"{most:,}", longer=percent(share)),
+            {"batch.sequence_length": most},
+        )
+        for most, share in _longer_input(facts, lengths)
+    )
+    return [Finding("rows_cut", "warning", "batch.sequence_length", message, remedies), *_targets_cut(facts)]
+
+
+def _longer_input(facts: Facts, lengths: Lengths) -> list[tuple[int, float]]:
+    """The shortest round length that cuts hardly a row, or the longest that the model knows; none where it is no longer."""
+    work = facts.work
+    most = None if work is None or work.architecture.rotary else work.architecture.max_positions
+    enough = next((one for one in ROUND_LENGTHS if lengths.share_above(one) <= NOTABLE_CUT), ROUND_LENGTHS[-1])
+    wanted = enough if most is None else min(enough, most)
+    return [(wanted, lengths.share_above(wanted))] if wanted > facts.config.batch.sequence_length else []
 
 
 def _targets_cut(facts: Facts) -> list[Finding]:
