@@ -9,7 +9,9 @@ import pytest
 from trainwiz.core import language
 from trainwiz.core.catalog.gpus import load_gpus
 from trainwiz.core.config.keys import literals, settable_keys
+from trainwiz.core.hardware.doctor import check_machine
 from trainwiz.core.hardware.probe import probe_machine
+from trainwiz.core.hardware.tools import find_tools
 from trainwiz.core.plan.request import PlanRequest
 from trainwiz.tui.cli import main
 from trainwiz.tui.command import app
@@ -136,6 +138,7 @@ def test_what_the_commands_say(line: str, capsys: pytest.CaptureFixture[str], tm
         main(line.split())
     said = capsys.readouterr()
     machine = probe_machine()
+    pasted = [check.command or "" for check in check_machine(machine, find_tools())]
     names = [name for group in ((), ("profiles",), ("runs",)) for name in commands_of(*group)]
     data = [
         tmp_path,
@@ -144,6 +147,7 @@ def test_what_the_commands_say(line: str, capsys: pytest.CaptureFixture[str], tm
         *line.split(),
         *FILES,
         *names,
+        *pasted,
         "SPEED",
         "hf download",
     ]
