@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -33,6 +34,10 @@ from trainwiz.tui.screens.plan_effects import Effect, effect_key, numbered_remed
 from trainwiz.tui.screens.plan_maker import OwnTracer, PlanMaker, new_tracer
 from trainwiz.tui.screens.plan_offers import card_offers, data_offers, model_offers, profile_offers
 from trainwiz.tui.screens.plan_state import Reading, with_changes
+
+PAINTED_WITHIN_S = 0.03
+"""Nothing is worked on for so long while new figures are painted: two threads that both work hold each other up.
+A key that follows within it also saves the files of a plan that nobody will see."""
 
 
 class PlanReader:
@@ -104,6 +109,7 @@ class PlanReader:
         files, folder = self._written
         quick = replace(self._base, plan=plan, files=files, folder=folder, read_at=self._clock())
         yield replace(quick, waits_for=mark("writing the files"))
+        time.sleep(PAINTED_WITHIN_S)
         if is_cancelled():
             return
         self._gathered = request, gathered, plan
