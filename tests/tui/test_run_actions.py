@@ -142,6 +142,18 @@ async def test_a_note_is_written_and_shown(tmp_path: Path) -> None:
         assert any("lr [red]too high" in advice.text for advice in screen.snapshot.advice)
 
 
+async def test_notes_stand_in_the_order_in_which_they_were_entered(tmp_path: Path) -> None:
+    """Each is written by a thread, and threads begin in any order."""
+    folder = write_run(tmp_path / "run")
+    texts = [f"note {number}" for number in range(40)]
+    async with monitor_app(of(folder)).run_test(size=WIDE) as pilot:
+        screen = await looked(pilot)
+        for text in texts:
+            screen._note(text)
+        await until(pilot, lambda: len(read_notes(folder)) == len(texts))
+    assert [note.text for note in read_notes(folder)] == texts
+
+
 async def test_an_empty_note_and_escape_write_nothing(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run")
     async with monitor_app(of(folder)).run_test(size=WIDE) as pilot:
