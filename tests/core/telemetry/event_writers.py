@@ -28,7 +28,9 @@ def write_points(folder: Path, points: Points, *, purge_step: int | None = None,
             writer.add_event(scalar_event(tag, step, value))
     writer.close()
     (made,) = set(folder.glob("*")) - before
-    return made
+    # The writer counts its files without zeros: of two in one second TensorBoard would read 10 before 9.
+    stem, _, number = made.name.removesuffix(suffix).rpartition(".")
+    return made.rename(made.with_name(f"{stem}.{int(number):06d}{suffix}"))
 
 
 def scalar_event(tag: str, step: int, value: float) -> Event:
