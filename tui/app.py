@@ -84,6 +84,15 @@ class TrainwizApp(App[int]):
             # As in all our fields: a cursor that blinks draws twice a second.
             palette.call_after_refresh(lambda: setattr(palette.query_one(Input), "cursor_blink", False))
 
+    def run(self, **options: Any) -> int | None:
+        """As Textual's; a screen that ended because its terminal was taken away leaves no process behind."""
+        try:
+            return super().run(**options)
+        finally:
+            release = getattr(self._driver, "release", None)
+            if release is not None:
+                release()
+
     def get_driver_class(self) -> type[Driver]:
         chosen = super().get_driver_class()
         if chosen.__name__ != "LinuxDriver":

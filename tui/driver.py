@@ -67,6 +67,13 @@ class SleepingDriver(LinuxDriver):
             self._loop.remove_signal_handler(number)
         super().stop_application_mode()
 
+    def release(self) -> None:
+        """End both threads, whatever became of the terminal: the process waits for them before it ends."""
+        if isinstance(self.exit_event, WakingEvent):
+            self.exit_event.set()
+        if self._writer_thread is not None and self._writer_thread.is_alive():
+            self._writer_thread.stop()
+
     def run_input_thread(self) -> None:
         """Wait for input and dispatch its events, until `exit_event` is set."""
         parser = XTermParser(self._debug)

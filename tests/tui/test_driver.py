@@ -111,3 +111,21 @@ def test_keys_that_stand_in_a_paste_are_not_pressed(run: Path, terminal: Termina
     terminal.type(b"nstill here\r")
     assert soon(lambda: read_notes(run))
     assert [note.text for note in read_notes(run)] == ["still here"]
+
+
+def test_a_screen_that_breaks_off_leaves_no_process_waiting_for_its_threads(tmp_path: Path) -> None:
+    program = tmp_path / "breaks.py"
+    program.write_text(
+        "from textual.screen import Screen\n"
+        "from trainwiz.tui.app import TrainwizApp\n"
+        "from trainwiz.tui.driver import SleepingDriver\n"
+        "def lost(self):\n"
+        "    raise OSError(5, 'the terminal is gone')\n"
+        "SleepingDriver.stop_application_mode = lost\n"
+        "class Ends(Screen):\n"
+        "    def on_mount(self):\n"
+        "        self.set_timer(0.3, self.app.exit)\n"
+        "TrainwizApp(lambda: Ends()).run()\n"
+    )
+    with Terminal([sys.executable, str(program)], {**os.environ}, str(tmp_path)) as terminal:
+        terminal.wait()
