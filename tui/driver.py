@@ -10,6 +10,7 @@ import time
 from codecs import getincrementaldecoder
 from contextlib import suppress
 from functools import partial
+from typing import IO, Any, cast
 
 from textual import constants
 from textual._parser import ParseError
@@ -47,6 +48,27 @@ class WakingEvent(threading.Event):
                 pass
 
 
+class TakenAway:
+    """The file of a terminal that may be gone: what cannot be written is dropped.
+
+    Textual's writing thread would end with the error, and whoever writes after it would wait for it for ever.
+    """
+
+    def __init__(self, file: IO[str]) -> None:
+        self._file = file
+
+    def write(self, text: str) -> None:
+        with suppress(OSError, ValueError):
+            self._file.write(text)
+
+    def flush(self) -> None:
+        with suppress(OSError, ValueError):
+            self._file.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
 class SleepingDriver(LinuxDriver):
     """Waits for keys until there are some.
 
@@ -57,6 +79,7 @@ class SleepingDriver(LinuxDriver):
         # Made here and not in __init__: a driver that was never started leaves no open files behind.
         if not isinstance(self.exit_event, WakingEvent):
             self.exit_event = WakingEvent()
+            self._file = cast(Any, TakenAway(cast(IO[str], self._file)))
         super().start_application_mode()  # type: ignore[no-untyped-call]  # Textual gives it no types
         # Their default would end the process at once, and leave the shell a terminal without lines, echo and cursor.
         for number in ENDING:

@@ -113,19 +113,23 @@ def test_keys_that_stand_in_a_paste_are_not_pressed(run: Path, terminal: Termina
     assert [note.text for note in read_notes(run)] == ["still here"]
 
 
-def test_a_screen_that_breaks_off_leaves_no_process_waiting_for_its_threads(tmp_path: Path) -> None:
-    program = tmp_path / "breaks.py"
+def test_a_terminal_that_is_gone_keeps_no_process(tmp_path: Path) -> None:
+    """More is written after it than the queue of the writing thread holds."""
+    program = tmp_path / "gone.py"
     program.write_text(
+        "import os\n"
         "from textual.screen import Screen\n"
         "from trainwiz.tui.app import TrainwizApp\n"
-        "from trainwiz.tui.driver import SleepingDriver\n"
-        "def lost(self):\n"
-        "    raise OSError(5, 'the terminal is gone')\n"
-        "SleepingDriver.stop_application_mode = lost\n"
         "class Ends(Screen):\n"
         "    def on_mount(self):\n"
-        "        self.set_timer(0.3, self.app.exit)\n"
+        "        self.set_timer(0.3, self.lose)\n"
+        "    def lose(self):\n"
+        "        os.dup2(os.open('/dev/full', os.O_WRONLY), 2)\n"
+        "        for number in range(100):\n"
+        "            self.app._driver.write('x' * 100)\n"
+        "            self.app._driver.flush()\n"
+        "        self.app.exit()\n"
         "TrainwizApp(lambda: Ends()).run()\n"
     )
     with Terminal([sys.executable, str(program)], {**os.environ}, str(tmp_path)) as terminal:
-        terminal.wait()
+        assert soon(lambda: not Path(f"/proc/{terminal.pid}/fd/0").exists())

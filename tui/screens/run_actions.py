@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-from collections import deque
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from textual import work
 from textual.screen import Screen
+from trainwiz.core.errors import TrainwizError
 from trainwiz.core.language import tr
 from trainwiz.core.run import actions
 from trainwiz.core.run.folder import RunFolder
@@ -104,27 +102,15 @@ class RunActions(Screen[None]):
         if self._may("note"):
             self.app.push_screen(NoteDialog(), self._note)
 
-    @cached_property
-    def _unwritten_notes(self) -> deque[tuple[str, int | None]]:
-        """Notes that a thread has yet to write, with their steps."""
-        return deque()
-
-    @cached_property
-    def _note_order(self) -> threading.Lock:
-        """Threads start in any order: one at a time takes the oldest note, so that they stand as they were written."""
-        return threading.Lock()
-
     def _note(self, text: str | None) -> None:
-        if text is not None:
-            self._unwritten_notes.append((text, self.snapshot.step if self.snapshot else None))
-            self._keep_note(self._note_order)
-
-    @work(thread=True, group="note", exit_on_error=False)
-    def _keep_note(self, order: threading.Lock) -> None:
-        with order:
-            text, step = self._unwritten_notes.popleft()
-            add_note(self.folder.path, text, step=step)
-        self.app.call_from_thread(self.look)
+        """At once, not in a thread: it is one short line, and neither a second note nor a quick q may overtake it."""
+        if text is None:
+            return
+        try:
+            add_note(self.folder.path, text, step=self.snapshot.step if self.snapshot else None)
+        except TrainwizError as error:
+            self.notify(str(error), severity="error", markup=False)
+        self.look()
 
     def action_copy_command(self) -> None:
         from trainwiz.tui.screens.command_card import CommandCard
