@@ -133,3 +133,20 @@ def test_a_terminal_that_is_gone_keeps_no_process(tmp_path: Path) -> None:
     )
     with Terminal([sys.executable, str(program)], {**os.environ}, str(tmp_path)) as terminal:
         assert soon(lambda: not Path(f"/proc/{terminal.pid}/fd/0").exists())
+
+
+def test_a_screen_that_could_not_leave_its_terminal_keeps_no_process(tmp_path: Path) -> None:
+    """Seen with a tmux that was killed: the application had ended, and its two threads had not been told."""
+    program = tmp_path / "stays.py"
+    program.write_text(
+        "from textual.screen import Screen\n"
+        "from trainwiz.tui.app import TrainwizApp\n"
+        "from trainwiz.tui.driver import SleepingDriver\n"
+        "SleepingDriver.stop_application_mode = SleepingDriver.disable_input = lambda self: None\n"
+        "class Ends(Screen):\n"
+        "    def on_mount(self):\n"
+        "        self.set_timer(0.3, self.app.exit)\n"
+        "TrainwizApp(lambda: Ends()).run()\n"
+    )
+    with Terminal([sys.executable, str(program)], {**os.environ}, str(tmp_path)) as terminal:
+        assert soon(lambda: not Path(f"/proc/{terminal.pid}/fd/0").exists())
