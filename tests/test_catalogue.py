@@ -49,8 +49,8 @@ ENGLISH_TEXTS: dict[tuple[str, str], str] = {
     ("core/data/text_store.py", "text"): "an IndexError of ours, which people do not meet",
     ("core/estimate/config_keys.py", "is too large"): "caught where the config is read, which has a sentence",
     ("core/hardware/doctor_gpu.py", "docker run"): "a command",
-    ("core/diagnose.py", "address already in use"): "a pattern of the log",
-    ("core/diagnose.py", "no such file"): "a pattern of the log",
+    ("core/diagnosis/ending.py", "address already in use"): "a pattern of the log",
+    ("core/diagnosis/ending.py", "no such file"): "a pattern of the log",
     ("core/estimate/trace/build.py", "does not support"): "a pattern of transformers' messages",
     ("core/estimate/trace/build.py", "Unrecognized configuration"): "a pattern of transformers' messages",
     (

@@ -16,6 +16,7 @@ from trainwiz.core.config.sections import (
     ModeSection,
     PeftSection,
     PlanningSection,
+    RecoverySection,
     Section,
     Task,
     TrainingSection,
@@ -54,6 +55,7 @@ class RunConfig(Section):
     peft: PeftSection = Field(default_factory=PeftSection)
     evaluation: EvaluationSection = Field(default_factory=EvaluationSection)
     checkpoint: CheckpointSection = Field(default_factory=CheckpointSection)
+    recovery: RecoverySection = Field(default_factory=RecoverySection)
     logging: LoggingSection = Field(default_factory=LoggingSection)
     planning: PlanningSection = Field(default_factory=PlanningSection)
     mode: ModeSection = Field(default_factory=ModeSection)

@@ -278,6 +278,21 @@ class CheckpointSection(Section):
     )
 
 
+class RecoverySection(Section):
+    """What trainwiz does by itself when a run fails while nobody looks."""
+
+    on: bool = Field(True, description="Start again by itself after a failure that a new start can cure.")
+    max_restarts: int = Field(
+        3, ge=0, le=100, description="Starts in a row without a new checkpoint before it gives up."
+    )
+    on_nan: Literal["stop", "continue"] = Field(
+        "stop", description="What a loss that is no longer a number does: end the run, or only say so."
+    )
+    disk_wait_s: float = Field(
+        3600.0, ge=0, le=604800, description="Seconds that a save waits for room on a full disk before the run ends."
+    )
+
+
 class LoggingSection(Section):
     """What is reported."""
 

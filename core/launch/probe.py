@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from trainwiz.core.data.summary import DataSummary
-from trainwiz.core.diagnose import Evidence, diagnose_end
+from trainwiz.core.diagnosis.ending import Evidence, diagnose_end
 from trainwiz.core.errors import CannotRunError, os_reason
 from trainwiz.core.export.files import export_files
 from trainwiz.core.export.launch_script import TRAINING_MODULE, launch_command

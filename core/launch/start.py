@@ -16,7 +16,7 @@ import yaml
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.refused import problems_of
 from trainwiz.core.config.yaml_text import load_yaml
-from trainwiz.core.diagnose import clean
+from trainwiz.core.diagnosis.ending import clean
 from trainwiz.core.errors import CannotRunError, UsageError, os_reason, usage_error
 from trainwiz.core.export.launch_script import launch_command, launch_environment
 from trainwiz.core.findings import Finding

@@ -31,7 +31,7 @@ class RunExit:
     code: int
     """0 finished, 1 failed or lost, 130 stopped by the user."""
     cause: str | None
-    """One of the causes of core/diagnose.py; None when it finished."""
+    """One of the causes of core/diagnosis; None when it finished."""
     message: str
     remedy: str | None = None
     evidence: tuple[str, ...] = ()
@@ -68,6 +68,12 @@ class Attempt:
     """Negative: ended by that signal."""
     status: str | None = None
     exit: dict[str, Any] | None = None
+    because: str | None = None
+    """The cause for which trainwiz itself started this attempt; None when a person did."""
+    changes: dict[str, Any] = field(default_factory=dict)
+    """Key paths of the RunConfig -> values with which this attempt differs from run.yaml."""
+    not_retried: str | None = None
+    """One sentence: why no attempt followed by itself after this one failed."""
 
 
 @dataclass(slots=True)
@@ -156,7 +162,16 @@ def _attempt(document: Any) -> Attempt | None:
     if not isinstance(number, int) or not isinstance(started_s, int | float):
         return None
     attempt = Attempt(number, float(started_s))
-    kinds: dict[str, type] = {"resume": str, "status": str, "log_offset": int, "launcher_exit_code": int, "exit": dict}
+    kinds: dict[str, type] = {
+        "resume": str,
+        "status": str,
+        "log_offset": int,
+        "launcher_exit_code": int,
+        "exit": dict,
+        "because": str,
+        "changes": dict,
+        "not_retried": str,
+    }
     for key, kind in kinds.items():
         if isinstance(document.get(key), kind):
             setattr(attempt, key, document[key])

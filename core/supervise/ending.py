@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainwiz.core.diagnose import Evidence, Failure, diagnose_end, earliest
+from trainwiz.core.diagnosis.ending import Evidence, Failure, diagnose_end, earliest
 from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, EXIT_TRAINING_FAILED
 from trainwiz.core.language import mark, tr
 from trainwiz.core.run.checkpoints import newest_complete

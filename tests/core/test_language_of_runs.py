@@ -10,7 +10,7 @@ from typing import get_args
 
 import pytest
 from trainwiz.core import language
-from trainwiz.core.diagnose import RULES, Evidence, Failure, diagnose_end
+from trainwiz.core.diagnosis.ending import RULES, Evidence, Failure, diagnose_end
 from trainwiz.core.export.launch_script import launch_script
 from trainwiz.core.language import LANGUAGE_VARIABLE, tr, use_language
 from trainwiz.core.run.actions import launch_line

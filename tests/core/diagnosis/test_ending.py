@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from trainwiz.core.diagnose import Evidence, Failure, clean, diagnose_end
+from trainwiz.core.diagnosis.ending import Evidence, Failure, clean, diagnose_end
 
 WILD = {
     "address_already_in_use.txt": "port_in_use",
