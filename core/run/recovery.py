@@ -2,7 +2,7 @@
 
     {"format": "trainwiz.recovery/1",
      "attempts": [{"attempt": 2, "because": "cuda_oom", "after_step": 5, "time_s": 1795344000.0,
-                   "changes": {"batch.micro_batch_size": 3, "batch.accumulation_steps": 16}}]}
+                   "changes": {"batch.micro_batch_size": 3, "batch.gradient_accumulation_steps": 16}}]}
 
 `changes` of an entry are all differences from run.yaml that hold from that attempt on, not only the
 new ones. The keeper of the run is the only writer. Reading needs no configuration: see
