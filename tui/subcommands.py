@@ -112,7 +112,7 @@ def runs_list(as_json: AsJson = False) -> int:
 @runs_app.command("show", cls=HelpfulCommand)
 def runs_show(run: Run, as_json: AsJson = False) -> int:
     """Show one run: state, progress, settings, how it ended."""
-    from trainwiz.tui.commands.runs import run_show
+    from trainwiz.tui.commands.runs_show import run_show
 
     return run_show(run, as_json=as_json)
 
@@ -122,7 +122,7 @@ def runs_stop(
     run: Run, now: Annotated[bool, typer.Option("--now", help=mark("End at once, without a checkpoint."))] = False
 ) -> int:
     """Finish the step, save a checkpoint and stop."""
-    from trainwiz.tui.commands.runs import run_stop
+    from trainwiz.tui.commands.runs_stop import run_stop
 
     return run_stop(run, now=now)
 
@@ -132,7 +132,7 @@ def runs_resume(
     run: Run, detach: Annotated[bool, typer.Option("--detach", help=mark("Print the folder and leave."))] = False
 ) -> int:
     """Go on from the newest complete checkpoint."""
-    from trainwiz.tui.commands.runs import run_resume
+    from trainwiz.tui.commands.runs_resume import run_resume
 
     return run_resume(run, detach=detach)
 
@@ -143,7 +143,7 @@ def runs_compare(
     as_json: AsJson = False,
 ) -> int:
     """Show where runs differ, in settings and in results."""
-    from trainwiz.tui.commands.runs import run_compare
+    from trainwiz.tui.commands.runs_compare import run_compare
 
     return run_compare(runs, as_json=as_json)
 

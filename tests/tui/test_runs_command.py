@@ -14,8 +14,11 @@ from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.notes import add_note
 from trainwiz.core.run.processid import machine_identity, this_process
 from trainwiz.core.run.state import Attempt, RunExit, read_state, write_state
-from trainwiz.tui.commands.runs import run_compare, run_list, run_show, run_stop
+from trainwiz.tui.commands.runs import run_list
+from trainwiz.tui.commands.runs_compare import run_compare
 from trainwiz.tui.commands.runs_remove import run_remove
+from trainwiz.tui.commands.runs_show import run_show
+from trainwiz.tui.commands.runs_stop import run_stop
 
 from tests.core.launch.plans import small_plan
 from tests.core.run.checkpoint_files import cut, write_checkpoint
