@@ -91,7 +91,9 @@ class RunState:
     ended_s: float | None = None
     heartbeat_s: float | None = None
     grace_s: float = 120.0
-    """How long a graceful stop may take before what is left is killed."""
+    """How long a graceful stop may take before what is left is killed: planned first, measured later."""
+    window: dict[str, Any] | None = None
+    """Where grace_s comes from, a core.run.stop_window.StopWindow; None until something was measured."""
     host: str | None = None
     machine: str | None = None
     mark: str | None = None
@@ -103,7 +105,7 @@ class RunState:
     engine: dict[str, Any] = field(default_factory=dict)
     """`planned` and `actual` as one word each, and all that engine.json says."""
     stop: dict[str, Any] | None = None
-    """{requested_s, reason, now} once somebody asked for a stop."""
+    """{requested_s, reason, now} once somebody asked for a stop; `verified` once it is over: see core.supervise.verify."""
     outcome: dict[str, Any] | None = None
     exit: RunExit | None = None
     notes: list[str] = field(default_factory=list)
@@ -135,7 +137,7 @@ class RunState:
                 setattr(state, key, float(document[key]))
         if isinstance(document.get("max_steps"), int):
             state.max_steps = document["max_steps"]
-        for key in ("stop", "outcome", "engine"):
+        for key in ("stop", "outcome", "engine", "window"):
             if isinstance(document.get(key), dict):
                 setattr(state, key, document[key])
         state.supervisor = ProcessId.from_json(document.get("supervisor"))
