@@ -40,6 +40,9 @@ def read_phase(folder: RunFolder) -> PhaseNow | None:
     return PhaseNow(phase, float(since_s), step if isinstance(step, int) else None, str(document.get("detail", "")))
 
 
-def write_phase(folder: RunFolder, phase: Phase, step: int | None = None, detail: str = "") -> None:
-    """Raises OSError."""
-    write_json_atomic(folder.file(PHASE_JSON), {"phase": phase, "since_s": time.time(), "step": step, "detail": detail})
+def write_phase(
+    folder: RunFolder, phase: Phase, step: int | None = None, detail: str = "", since_s: float | None = None
+) -> None:
+    """`since_s`: when the phase began (Unix time), now without it. Raises OSError."""
+    began_s = time.time() if since_s is None else since_s
+    write_json_atomic(folder.file(PHASE_JSON), {"phase": phase, "since_s": began_s, "step": step, "detail": detail})

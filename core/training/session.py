@@ -23,6 +23,7 @@ from trainwiz.core.training.meter import StepMeter
 from trainwiz.core.training.metrics import MetricsCallback, json_number
 from trainwiz.core.training.model import may_skip_weights
 from trainwiz.core.training.parts import TaskParts
+from trainwiz.core.training.phases import PhaseCallback, phases
 from trainwiz.core.training.process_group import join_processes
 from trainwiz.core.training.reporters import add_reporters, take_reporters
 from trainwiz.core.training.stop import StopRequest
@@ -45,6 +46,7 @@ class TrainingSession:
 
     def run(self) -> None:
         """Train, then write final_model and outcome.json. Raises UsageError for what is wrong with the run."""
+        phases.begin(self.folder)
         config = read_config(self.folder)
         os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(self.folder.file(TENSORBOARD_LOGS)))
         disable_progress_bar()  # type: ignore[no-untyped-call]
@@ -53,6 +55,7 @@ class TrainingSession:
         arguments = training_arguments(config) | join_processes(config)
         # Made first: it starts the process group and DeepSpeed, which the model's weights depend on.
         args = TrainingArguments(**arguments)
+        phases.enter("loading")
         parts = build_task(config, self.folder.path, self.checkpoint, args.world_size)
         args.ddp_find_unused_parameters = may_skip_weights(parts.model)
         if parts.evaluation is None:
@@ -75,6 +78,7 @@ class TrainingSession:
         trainer.metrics_callback = metrics
         for callback in (
             EpochCallback(parts.sampler),
+            PhaseCallback(config.engine.compile),
             engine,
             metrics,
             stopping,
@@ -93,6 +97,7 @@ class TrainingSession:
         finally:
             trainer.shield.over()
         if not stopping.stopped:
+            phases.enter("finishing")
             save_final_model(trainer, self.folder, config.peft.merge)
         self._write_outcome(trainer, metrics, "stopped" if stopping.stopped else "finished")
 

@@ -16,6 +16,7 @@ from trainwiz.core.data.turn import turn
 from trainwiz.core.errors import CannotRunError, os_reason
 from trainwiz.core.findings import Finding
 from trainwiz.core.language import mark, tr
+from trainwiz.core.training.phases import phases
 from trainwiz.core.training.text_encoding import CausalEncoder
 from trainwiz.core.training.tokenizer_training import parallel_tokenizing
 from transformers import PreTrainedTokenizerBase
@@ -62,10 +63,17 @@ def join_tokens(
     Streamed rows get a file beside theirs, written once by whichever process comes first.
     Raises CannotRunError where the disk is full.
     """
-    if not isinstance(rows.texts, FileTexts):
+    with phases.during("tokenising"):
+        if isinstance(rows.texts, FileTexts):
+            return _in_file(rows.texts.path.parent, rows, numbers, encoder, tokenizer)
         parts = list(_encoded(rows, numbers, encoder))
         return TokenStore(np.concatenate([np.empty(0, KIND), *parts]))
-    place = rows.texts.path.parent / f"tokens-{_digest(numbers, tokenizer)}.i32"
+
+
+def _in_file(
+    folder: Path, rows: TextRows, numbers: np.ndarray, encoder: CausalEncoder, tokenizer: PreTrainedTokenizerBase
+) -> TokenStore:
+    place = folder / f"tokens-{_digest(numbers, tokenizer)}.i32"
     try:
         with turn(place.with_name(".tokens.lock")):
             if not place.is_file():
@@ -79,8 +87,11 @@ def join_tokens(
 
 def _encoded(rows: TextRows, numbers: np.ndarray, encoder: CausalEncoder) -> Iterator[np.ndarray]:
     targets = None if rows.targets is None else rows.targets.batches(numbers)
+    done, count = 0, f"{len(numbers):,}"
     with parallel_tokenizing():
         for texts in rows.texts.batches(numbers):
+            done += len(texts)
+            phases.tell(tr("{done} of {count} rows", done=f"{done:,}", count=count), whoever=True)
             whole = encoder.whole(texts, None if targets is None else next(targets))
             yield np.concatenate([_stored(tokens, unlabelled) for tokens, unlabelled in whole])
 

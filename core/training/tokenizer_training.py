@@ -16,6 +16,7 @@ from trainwiz.core.data.text_rows import TextRows
 from trainwiz.core.data.turn import turn
 from trainwiz.core.errors import usage_error
 from trainwiz.core.language import tr
+from trainwiz.core.training.phases import phases
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 PAD, BOS, EOS, UNK, MASK = "<pad>", "<s>", "</s>", "<unk>", "<mask>"
@@ -38,7 +39,7 @@ def trained_tokenizer(
     vocabulary that does not hold the 256 bytes.
     """
     if not (place / "tokenizer.json").is_file():
-        with turn(place.with_name(f".{place.name}.lock")):
+        with phases.during("tokenising"), turn(place.with_name(f".{place.name}.lock")):
             if not (place / "tokenizer.json").is_file():
                 _save(_trained(rows, vocabulary, ends_texts, model_type), place)
     tokenizer = PreTrainedTokenizerFast.from_pretrained(place)
@@ -114,8 +115,13 @@ def _texts(rows: TextRows) -> Iterator[list[str]]:
     stores = [rows.texts] if rows.targets is None else [rows.texts, rows.targets]
     total = sum(int(store.lengths[rows.train].sum()) for store in stores)
     chosen: np.ndarray = rows.train[:: -(-total // MOST_BYTES) or 1]
+    done, count = 0, len(chosen) * len(stores)
     for store in stores:
         for batch in store.batches(chosen):
+            done += len(batch)
+            phases.tell(
+                tr("tokenizer from {done} of {count} texts", done=f"{done:,}", count=f"{count:,}"), whoever=True
+            )
             yield [text[:LONGEST_TEXT] for text in batch]
 
 

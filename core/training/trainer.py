@@ -20,6 +20,7 @@ from trainwiz.core.training.meter import StepMeter
 from trainwiz.core.training.metrics import MetricsCallback
 from trainwiz.core.training.model_inputs import batch_alone
 from trainwiz.core.training.parts import TaskParts
+from trainwiz.core.training.phases import phases
 from trainwiz.core.training.sampling import EvaluationSampler
 from trainwiz.core.training.vocabulary import let_logits_be_read
 from transformers import Trainer, TrainingArguments
@@ -92,7 +93,7 @@ class RunTrainer(Trainer):
         return window, self._labels_of_window(window, device)
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
-        with self._meter.paused():
+        with self._meter.paused(), phases.during("evaluating", self.state.global_step):
             metrics: dict[str, float] = super().evaluate(*args, **kwargs)
         self._note_best(metrics)
         return metrics
@@ -133,7 +134,8 @@ class RunTrainer(Trainer):
             request = GenerationRequest(
                 model, self.accelerator, self.compute_loss_context_manager, self.state.global_step, self.stop_requested
             )
-            metrics |= generator.metrics(request, metric_key_prefix)
+            with phases.during("generating"):
+                metrics |= generator.metrics(request, metric_key_prefix)
         rows = len(self._parts.evaluation) if self._parts.evaluation is not None else 0  # type: ignore[arg-type]
         return EvalLoopOutput(predictions=np.empty(0), label_ids=None, metrics=metrics, num_samples=rows)
 
@@ -176,7 +178,7 @@ class RunTrainer(Trainer):
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         """Our counts go in first: trainer_state.json stays the last file of a complete checkpoint."""
         step = self.state.global_step
-        with self._meter.paused():
+        with self._meter.paused(), phases.during("saving", step):
             if self.metrics_callback is not None:
                 self.metrics_callback.save_progress(Path(self.args.output_dir or ".") / f"checkpoint-{step}")
             started = time.perf_counter()
