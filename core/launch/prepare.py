@@ -20,13 +20,11 @@ from trainwiz.core.language import tr
 from trainwiz.core.launch.portable import needed, relative_to_folder
 from trainwiz.core.launch.target import claim_folder, release_folder
 from trainwiz.core.plan.draft import choices_of
-from trainwiz.core.plan.result import Plan, TimePlan
+from trainwiz.core.plan.result import Plan
 from trainwiz.core.run.folder import LAUNCH_SH, PLAN_JSON, RunFolder, write_atomic
 from trainwiz.core.run.names import DEFAULT_ROOT, check_name, new_run_folder
 from trainwiz.core.run.state import RunState, write_state
-
-SHORTEST_GRACE_S = 60.0
-LONGEST_GRACE_S = 4 * 3600.0
+from trainwiz.core.run.stop_window import StopWindow, window_of
 
 
 def prepare_run(plan: Plan, folder: Path | None = None) -> RunFolder:
@@ -86,6 +84,7 @@ def run_yaml_text(config: RunConfig) -> str:
 
 
 def _first_state(plan: Plan, config: RunConfig, run: RunFolder) -> RunState:
+    window = planned_window(plan, config)
     return RunState(
         status="prepared",
         name=run.path.name,
@@ -94,7 +93,8 @@ def _first_state(plan: Plan, config: RunConfig, run: RunFolder) -> RunState:
         task=config.task,
         max_steps=plan.time.steps or config.training.max_steps,
         created_s=time.time(),
-        grace_s=grace_s(plan.time),
+        grace_s=window.window_s,
+        window=window.to_json(),
         engine={"planned": engine_word(config), "actual": None, "planned_values": planned_engine(plan)},
     )
 
@@ -118,7 +118,16 @@ def planned_engine(plan: Plan) -> dict[str, Any]:
     }
 
 
-def grace_s(time_plan: TimePlan) -> float:
-    """How long a graceful stop may take: the rest of a step, an evaluation and a save, at their slowest, in seconds."""
-    parts = (2.0 * (time_plan.step_high_s or 0.0), time_plan.evaluation_s or 0.0, 3.0 * (time_plan.saving_s or 0.0))
-    return min(LONGEST_GRACE_S, SHORTEST_GRACE_S + sum(parts))
+def planned_window(plan: Plan, config: RunConfig) -> StopWindow:
+    """How long a graceful stop may take by the plan; measured steps and saves take its place while the run goes on."""
+    time_plan, every = plan.time, config.checkpoint.every_steps
+    saves = max(1, (time_plan.steps or 1) // every) if every else 1
+    save_s = None if time_plan.saving_s is None else time_plan.saving_s / saves
+    batch = plan.batch
+    return window_of(
+        time_plan.step_high_s,
+        save_s,
+        accumulation=batch.accumulation,
+        processes=batch.world_size,
+        measured=False,
+    )

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core.errors import CannotRunError, UsageError
-from trainwiz.core.launch.prepare import grace_s, prepare_run
+from trainwiz.core.launch.prepare import planned_window, prepare_run
 from trainwiz.core.launch.start import own_launcher, start_run, training_variables
 from trainwiz.core.launch.stop import stop_run
 from trainwiz.core.run.folder import RunFolder
@@ -35,8 +35,12 @@ def test_the_variables_of_the_run_reach_the_training() -> None:
     assert training_variables(plan, {})["NCCL_P2P_DISABLE"] == "1"
 
 
-def test_the_grace_follows_the_length_of_a_step() -> None:
-    assert grace_s(small_plan().time) == pytest.approx(60 + 2 * 0.5 + 1.0 + 3 * 0.5)
+def test_the_planned_window_is_one_micro_step_and_one_save() -> None:
+    plan = small_plan(training__max_steps=100, checkpoint__every_steps=10)
+    window = planned_window(plan, plan.config)
+    # 3 micro-batches in a step of 0.5 s; 10 saves in 0.5 s.
+    assert (window.work, window.source) == ("micro_step", "planned")
+    assert window.window_s == pytest.approx(60 + 2 * 0.5 / 3 + 2 * 0.05)
 
 
 @pytest.mark.parametrize(
