@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import struct
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,9 +11,10 @@ from trainwiz.core.errors import os_reason
 from trainwiz.core.json_text import parse_json
 from trainwiz.core.language import tr
 from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.run.saved_files import changed_file
+from trainwiz.core.run.tensor_files import safetensors_problem, zip_problem
 
 CHECKPOINT_NAME = re.compile(r"checkpoint-(\d+)")
-LONGEST_SAFETENSORS_HEADER_BYTES = 100_000_000
 ADAPTER_WEIGHTS = frozenset({"adapter_model.safetensors", "adapter_model.bin"})
 PICKLED_WEIGHTS = frozenset({"pytorch_model.bin", "adapter_model.bin"})
 PROGRESS_JSON = "progress.json"
@@ -43,18 +42,25 @@ def list_checkpoints(folder: RunFolder) -> list[Checkpoint]:
 
 def newest_complete(folder: RunFolder) -> Path | None:
     """The complete checkpoint with the highest step; None when there is none."""
-    complete = [found for found in list_checkpoints(folder) if found.problem is None]
+    complete = complete_checkpoints(folder)
     return complete[-1].path if complete else None
 
 
+def complete_checkpoints(folder: RunFolder) -> list[Checkpoint]:
+    """Those that a training can go on from, oldest step first."""
+    return [found for found in list_checkpoints(folder) if found.problem is None]
+
+
 def inspect_checkpoint(path: Path) -> Checkpoint:
-    """Reads headers and sizes, not tensors: milliseconds for any size.
+    """Reads headers, sizes and a sample of each file, never all of a large one: milliseconds for any size.
 
     A save is not atomic (files go straight into `checkpoint-N`), so each file must prove itself:
     trainer_state.json parses, safetensors files are as long as their headers say, every shard of an
     index is there, the description of the model or adapter parses, torch files are whole zip archives,
     the random state of each process is there, and DeepSpeed's `latest` names a folder with the states
-    of all ranks. A checkpoint of adapters alone is complete without the weights of their base.
+    of all ranks. A checkpoint of adapters alone is complete without the weights of their base. What
+    was saved by trainwiz is compared with its files.json as well (see `core.run.saved_files` for what
+    that sees); without one, large files are only looked into for halves of nothing but zeros.
     """
     named = CHECKPOINT_NAME.fullmatch(path.name)
     step = int(named.group(1)) if named else -1
@@ -92,6 +98,9 @@ def _trainer_state(path: Path) -> dict[str, Any] | str:
 
 
 def _problem(path: Path) -> str | None:
+    changed = changed_file(path)
+    if changed:
+        return changed
     names = {entry.name for entry in path.iterdir()}
     deepspeed = "latest" in names
     for check in (_weights_problem, _description_problem, _torch_files_problem, _random_state_problem):
@@ -140,33 +149,6 @@ def _description_problem(path: Path, names: set[str]) -> str | None:
     return None if isinstance(document, dict) else tr("{name} holds no settings", name=description)
 
 
-def safetensors_problem(path: Path) -> str | None:
-    """One sentence when the file is not as long as its own header says; None when it is whole.
-
-    Format: 8 bytes little-endian length of the header, the header as JSON, the tensors
-    (https://huggingface.co/docs/safetensors).
-    """
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        start = file.read(8)
-        if len(start) < 8:
-            return tr("{name} is empty or cut off", name=path.name)
-        (length,) = struct.unpack("<Q", start)
-        if length > min(size - 8, LONGEST_SAFETENSORS_HEADER_BYTES):
-            return tr("{name} is cut off", name=path.name)
-        try:
-            header = parse_json(file.read(length))
-            ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
-            expected = 8 + length + max(ends, default=0)
-        except (ValueError, LookupError, TypeError, AttributeError):
-            return tr("{name} has no readable header", name=path.name)
-    if size != expected:
-        return tr(
-            "{name} has {size} bytes instead of {expected}", name=path.name, size=f"{size:,}", expected=f"{expected:,}"
-        )
-    return None
-
-
 def _missing_shards(path: Path) -> str | None:
     try:
         shards = set(parse_json(path.read_bytes())["weight_map"].values())
@@ -181,7 +163,7 @@ def _missing_shards(path: Path) -> str | None:
 def _torch_files_problem(path: Path, names: set[str]) -> str | None:
     for name in sorted(names):
         if name.endswith((".pt", ".pth")) or name in (*PICKLED_WEIGHTS, "optimizer.bin"):
-            problem = _zip_problem(path / name, name)
+            problem = zip_problem(path / name, name)
             if problem:
                 return problem
     return None
@@ -207,16 +189,6 @@ def saved_by(path: Path) -> int:
     return count if isinstance(count, int) and count > 0 else 0
 
 
-def _zip_problem(path: Path, name: str) -> str | None:
-    # torch.save writes an uncompressed zip whose directory comes last: a file that was cut off has none.
-    try:
-        with zipfile.ZipFile(path) as archive:
-            end = max((entry.header_offset + entry.compress_size for entry in archive.infolist()), default=0)
-    except (zipfile.BadZipFile, ValueError, struct.error):
-        return tr("{name} is cut off", name=name)
-    return tr("{name} is cut off", name=name) if end == 0 or end > path.stat().st_size else None
-
-
 def _deepspeed_problem(path: Path) -> str | None:
     tag = (path / "latest").read_text(encoding="utf-8", errors="replace").strip()
     folder = path / tag
@@ -224,7 +196,7 @@ def _deepspeed_problem(path: Path) -> str | None:
         return tr("DeepSpeed's folder {name} is missing", name=repr(tag))
     files = sorted(entry.name for entry in folder.iterdir())
     for name in files:
-        problem = _zip_problem(folder / name, f"{tag}/{name}") if name.endswith(".pt") else None
+        problem = zip_problem(folder / name, f"{tag}/{name}") if name.endswith(".pt") else None
         if problem:
             return problem
     if not any(name.endswith("model_states.pt") for name in files):
