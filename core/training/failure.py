@@ -15,11 +15,18 @@ from trainwiz.core.run.folder import RunFolder, write_json_atomic
 
 current_step: int | None = None
 """Last optimizer step that this process finished; kept by the metrics callback."""
+current_phase: str | None = None
+"""What it is at ("training", "evaluating", ...); kept by the phases."""
 
 
 def note_step(step: int) -> None:
     global current_step
     current_step = step
+
+
+def note_phase(phase: str) -> None:
+    global current_phase
+    current_phase = phase
 
 
 def rank_of_this_process() -> int:
@@ -29,7 +36,7 @@ def rank_of_this_process() -> int:
 
 
 def write_failure(folder: Path, error: BaseException) -> None:
-    """Write failure-rank<N>.json: type, message, traceback, time_s (Unix seconds), step, rank and findings."""
+    """Write failure-rank<N>.json: type, message, traceback, time_s (Unix seconds), step, phase, rank and findings."""
     rank = rank_of_this_process()
     findings = [finding.to_json() for finding in error.findings] if isinstance(error, TrainwizError) else []
     write_json_atomic(
@@ -40,6 +47,7 @@ def write_failure(folder: Path, error: BaseException) -> None:
             "traceback": "".join(traceback.format_exception(error)),
             "time_s": time.time(),
             "step": current_step,
+            "phase": current_phase,
             "rank": rank,
             "findings": findings,
         },

@@ -15,7 +15,7 @@ from typing import Any
 
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.phase import Phase, write_phase
-from trainwiz.core.training.failure import rank_of_this_process
+from trainwiz.core.training.failure import note_phase, rank_of_this_process
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 DETAIL_EVERY_S = 2.0
@@ -42,6 +42,7 @@ class Phases:
     def enter(self, phase: Phase, step: int | None = None, detail: str = "") -> None:
         """From now on it is `phase`. `step`: optimizer steps done; the last number known without it."""
         self.now, self._since_s = phase, time.time()
+        note_phase(phase)
         self.step = self.step if step is None else step
         if self._writes:
             self._write(detail)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain, repeat
 
 import numpy as np
 from torch.utils.data import Sampler
@@ -22,6 +23,7 @@ class EpochSampler(Sampler[RowKey]):
 
     def __init__(self, rows: int, seed: int, *, repeat_first_epoch: bool = False) -> None:
         self._rows = rows
+        self._fillers = 0
         self._seed = seed
         self._repeat = repeat_first_epoch
         self._epoch = 0
@@ -31,15 +33,22 @@ class EpochSampler(Sampler[RowKey]):
         with its own count, which a resumed run does not share."""
         self._epoch = 0 if self._repeat else epoch
 
+    def fill_up(self, rows_of_all_processes: int) -> None:
+        """Ends each epoch with rows that count for nothing, so that all processes get the same number of micro-batches.
+
+        accelerate would repeat rows in their place, more or fewer of them with each size of the micro-batch.
+        """
+        self._fillers = -self._rows % rows_of_all_processes
+
     def __len__(self) -> int:
-        return self._rows
+        return self._rows + self._fillers
 
     def __iter__(self) -> Iterator[RowKey]:
         epoch = self._epoch
         order = np.random.Generator(np.random.Philox(key=[self._seed, epoch], counter=[0, 0, 1, 0])).permutation(
             self._rows
         )
-        return ((epoch, int(row)) for row in order)
+        return chain(((epoch, int(row)) for row in order), repeat((epoch, FILLER), self._fillers))
 
 
 class EvaluationSampler(Sampler[RowKey]):

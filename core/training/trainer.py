@@ -13,6 +13,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 from trainwiz.core.training.evaluation import SUMS, batch_sums, token_metrics
 from trainwiz.core.training.evaluation_schedule import ScheduleCallback
+from trainwiz.core.training.faults import Faults
 from trainwiz.core.training.generation import GenerationRequest
 from trainwiz.core.training.loader_workers import LoaderShield
 from trainwiz.core.training.masking import IGNORED
@@ -51,6 +52,7 @@ class RunTrainer(Trainer):
         self.saved_steps: set[int] = set()
         self.metrics_callback: MetricsCallback | None = None
         self.shield = LoaderShield()
+        self.faults = Faults.of_environment(Path(args.output_dir or "."))
         self.stop_requested: Callable[[], bool] = lambda: False
         """Whether this process was asked to stop; a generation under way ends then."""
         self._parts = parts
@@ -123,6 +125,7 @@ class RunTrainer(Trainer):
         device = self.args.device
         sums = torch.zeros(SUMS, dtype=torch.float64, device="cpu" if device.type == "mps" else device)
         for batch in dataloader:
+            self.faults.strike("evaluation", self.state.global_step, self.args.per_device_eval_batch_size)
             inputs = self._parts.inputs(self._prepare_inputs(batch), model)
             labels = inputs.pop("labels")
             with torch.no_grad(), self.compute_loss_context_manager():
@@ -149,7 +152,9 @@ class RunTrainer(Trainer):
         """With what the model needs beside the batch; the labels go to our own loss."""
         complete = self._parts.inputs(inputs, self.model)
         complete = {**complete, **self._parts.loss.keywords(complete["labels"])}
-        return super().compute_loss(model, complete, return_outputs, num_items_in_batch)
+        spoilt = self.faults.strike("training", self.state.global_step + 1, self.args.per_device_train_batch_size)
+        loss = super().compute_loss(model, complete, return_outputs, num_items_in_batch)
+        return loss * float("nan") if spoilt else loss
 
     def _labels_of_window(self, window: list[Any], device: torch.device) -> torch.Tensor | None:
         """Labelled tokens of an accumulation window over all processes.
@@ -170,6 +175,8 @@ class RunTrainer(Trainer):
         return loader
 
     def _get_train_sampler(self, train_dataset: Dataset[Any] | None = None) -> Sampler[Any]:
+        if self.args.world_size > 1:
+            self._parts.sampler.fill_up(self.args.train_batch_size * self.args.world_size)
         return self._parts.sampler
 
     def _get_eval_sampler(self, eval_dataset: Dataset[Any]) -> Sampler[Any]:
@@ -182,6 +189,7 @@ class RunTrainer(Trainer):
             if self.metrics_callback is not None:
                 self.metrics_callback.save_progress(Path(self.args.output_dir or ".") / f"checkpoint-{step}")
             started = time.perf_counter()
+            self.faults.strike("saving", step, self.args.per_device_train_batch_size)
             super()._save_checkpoint(model, trial)
             self.saved_steps.add(step)
             if self._parts.retention is not None and self.is_world_process_zero():
