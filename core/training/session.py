@@ -18,6 +18,7 @@ from trainwiz.core.run.folder import TENSORBOARD_LOGS, RunFolder, read_json, wri
 from trainwiz.core.training.callbacks import EngineCallback, EpochCallback, StopCallback
 from trainwiz.core.training.compiling import allow_any_length
 from trainwiz.core.training.final_model import save_final_model
+from trainwiz.core.training.finite import LossGuard
 from trainwiz.core.training.memory_log import MemoryCallback
 from trainwiz.core.training.meter import StepMeter
 from trainwiz.core.training.metrics import MetricsCallback, json_number
@@ -76,9 +77,12 @@ class TrainingSession:
         engine.trainer = trainer
         stopping = StopCallback(self.stop, trainer.accelerator, trainer.saved_steps)
         trainer.metrics_callback = metrics
+        guard = LossGuard(config.recovery.on_nan, trainer.accelerator, self.folder)
+        trainer.loss_guard = guard
         for callback in (
             EpochCallback(parts.sampler),
             PhaseCallback(config.engine.compile),
+            guard,
             engine,
             metrics,
             stopping,
@@ -98,6 +102,7 @@ class TrainingSession:
             trainer.shield.over()
         if not stopping.stopped:
             phases.enter("finishing")
+            guard.refuse_final(trainer.model, trainer.state.global_step)
             save_final_model(trainer, self.folder, config.peft.merge)
         self._write_outcome(trainer, metrics, "stopped" if stopping.stopped else "finished")
 
