@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
+from trainwiz.core.training.callbacks import StopCallback
 from trainwiz.core.training.evaluation import SUMS, batch_sums, token_metrics
 from trainwiz.core.training.evaluation_schedule import ScheduleCallback
 from trainwiz.core.training.faults import Faults
+from trainwiz.core.training.finite import LossGuard
 from trainwiz.core.training.generation import GenerationRequest
 from trainwiz.core.training.loader_workers import LoaderShield
 from trainwiz.core.training.masking import IGNORED
@@ -26,6 +28,10 @@ from trainwiz.core.training.sampling import EvaluationSampler
 from trainwiz.core.training.vocabulary import let_logits_be_read
 from transformers import Trainer, TrainingArguments
 from transformers.trainer_utils import EvalLoopOutput
+
+
+class EvaluationLeft(Exception):
+    """A stop came while held-out rows were measured: there is no result."""
 
 
 class RunTrainer(Trainer):
@@ -51,10 +57,12 @@ class RunTrainer(Trainer):
         )
         self.saved_steps: set[int] = set()
         self.metrics_callback: MetricsCallback | None = None
+        self.loss_guard: LossGuard | None = None
         self.shield = LoaderShield()
         self.faults = Faults.of_environment(Path(args.output_dir or "."))
         self.stop_requested: Callable[[], bool] = lambda: False
         """Whether this process was asked to stop; a generation under way ends then."""
+        self.stopping: StopCallback | None = None
         self._parts = parts
         self._meter = meter
         self._weights_from = weights_from
@@ -84,21 +92,43 @@ class RunTrainer(Trainer):
     def get_batch_samples(
         self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device
     ) -> tuple[list[Any], torch.Tensor | int | None]:
-        """One accumulation window, with the wait for each batch measured; none after the last step.
+        """One accumulation window, with the wait for each batch measured; none after the last step or a stop.
 
         Resumed from the checkpoint of its last step, the Trainer would otherwise do one step too many.
         """
-        if self.state.global_step >= self.state.max_steps:
+        if self.state.global_step >= self.state.max_steps or self.control.should_training_stop:
             self.control.should_training_stop = True
             return [], None
-        window = list(islice(self._meter.timed(epoch_iterator), num_batches))
+        window: list[Any] = []
+        for batch in islice(self._meter.timed(epoch_iterator), num_batches):
+            window.append(batch)
+            if self.stopping is not None and self.stopping.drops_window():
+                break
         return window, self._labels_of_window(window, device)
+
+    def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """One micro-batch, whose loss the guard sees."""
+        loss = super().training_step(*args, **kwargs)
+        if self.loss_guard is not None:
+            self.loss_guard.see(loss)
+        return loss
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
         with self._meter.paused(), phases.during("evaluating", self.state.global_step):
-            metrics: dict[str, float] = super().evaluate(*args, **kwargs)
+            try:
+                metrics: dict[str, float] = super().evaluate(*args, **kwargs)
+            except EvaluationLeft:
+                metrics = {}
+                self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         self._note_best(metrics)
         return metrics
+
+    def make_up_last_evaluation(self) -> None:
+        """That of the last step, where the run was stopped in it and now has only this left to do."""
+        step, metrics = self.state.global_step, self.metrics_callback
+        whole = 0 < self.state.max_steps <= step
+        if whole and self._parts.evaluation is not None and metrics is not None and metrics.evaluated_step != step:
+            self.evaluate()
 
     def _note_best(self, metrics: dict[str, float]) -> None:
         """Write the best score into the state, which every checkpoint saves."""
@@ -138,7 +168,10 @@ class RunTrainer(Trainer):
                 model, self.accelerator, self.compute_loss_context_manager, self.state.global_step, self.stop_requested
             )
             with phases.during("generating"):
-                metrics |= generator.metrics(request, metric_key_prefix)
+                generated = generator.metrics(request, metric_key_prefix)
+            if not generated and self.state.global_step >= self.state.max_steps:
+                raise EvaluationLeft
+            metrics |= generated
         rows = len(self._parts.evaluation) if self._parts.evaluation is not None else 0  # type: ignore[arg-type]
         return EvalLoopOutput(predictions=np.empty(0), label_ids=None, metrics=metrics, num_samples=rows)
 
@@ -185,6 +218,8 @@ class RunTrainer(Trainer):
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         """Our counts go in first: trainer_state.json stays the last file of a complete checkpoint."""
         step = self.state.global_step
+        if self.loss_guard is not None and not self.loss_guard.may_save(model, step):
+            return
         with self._meter.paused(), phases.during("saving", step):
             if self.metrics_callback is not None:
                 self.metrics_callback.save_progress(Path(self.args.output_dir or ".") / f"checkpoint-{step}")
