@@ -42,12 +42,17 @@ class EngineCallback(TrainerCallback):
             write_json_atomic(self._folder.engine_json, read_engine(self.trainer))
 
 
+EVALUATION_BATCHES = 8
+"""Several processes leave an evaluation together: they ask each other after so many batches."""
+
+
 class StopCallback(TrainerCallback):
     """Ends the training with a checkpoint when any process was asked to stop.
 
-    With several processes the flag is shared at the end of each optimizer step, so that all of
-    them stop at the same one. A single process does not wait for the rest of a long
-    accumulation window: the window is dropped, and the resumed run computes it again.
+    With several processes the flag is shared at the end of each optimizer step, within evaluations and
+    after saves, so that all of them stop at the same place. A single process does not wait for the rest
+    of a long accumulation window: the window is dropped, and the resumed run computes it again. An
+    evaluation under way is left without a result; a run that was stopped in its last one makes it up.
     """
 
     def __init__(self, request: StopRequest, accelerator: Accelerator, saved: set[int]) -> None:
@@ -63,6 +68,21 @@ class StopCallback(TrainerCallback):
         flag = torch.tensor([int(self._request.requested)], device=self._accelerator.device)
         return bool(self._accelerator.reduce(flag, reduction="sum").item() > 0)
 
+    def leaves_evaluation(self, batches: int) -> bool:
+        """Whether all processes leave the evaluation now, after `batches` of it."""
+        due = self._accelerator.num_processes == 1 or batches % EVALUATION_BATCHES == 0
+        return due and self.agreed()
+
+    def drops_window(self) -> bool:
+        """Whether no more micro-batches of the window under way are wanted."""
+        return self._accelerator.num_processes == 1 and self._request.requested
+
+    def on_epoch_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        if state.global_step < state.max_steps and self.agreed():
+            self._stop(state, control)
+
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         # The last step ends the run by itself.
         if state.global_step < state.max_steps and self.agreed():
@@ -72,7 +92,23 @@ class StopCallback(TrainerCallback):
     def on_substep_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        if self._accelerator.num_processes == 1 and self._request.requested:
+        if self.drops_window():
+            self._stop(state, control)
+
+    def on_evaluate(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        metrics: dict[str, float] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        left = metrics is not None and not metrics
+        if (left or state.global_step < state.max_steps) and self.agreed():
+            self._stop(state, control)
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        if state.global_step < state.max_steps and self.agreed():
             self._stop(state, control)
 
     def on_epoch_end(

@@ -48,7 +48,8 @@ class MetricsCallback(TrainerCallback):
         self._path = folder.metrics_jsonl
         self._meter = meter
         self._accelerator = accelerator
-        self._evaluated_step: int | None = None
+        self.evaluated_step: int | None = None
+        """Step of the last evaluation that has a result."""
         self._before: dict[str, int] = {}
         self._last: dict[str, int] = {}
 
@@ -60,7 +61,7 @@ class MetricsCallback(TrainerCallback):
         self.first_loss = progress.get("first_loss")
         self.last_loss = progress.get("last_loss")
         self.last_evaluation = progress.get("last_evaluation") or {}
-        self._evaluated_step = progress.get("evaluated_step")
+        self.evaluated_step = progress.get("evaluated_step")
         if self._accelerator.is_main_process:
             self._write({"time_s": time.time(), "resumed_from": step})
 
@@ -75,7 +76,7 @@ class MetricsCallback(TrainerCallback):
                 "first_loss": json_number(self.first_loss),
                 "last_loss": json_number(self.last_loss),
                 "last_evaluation": evaluation,
-                "evaluated_step": self._evaluated_step,
+                "evaluated_step": self.evaluated_step,
                 "world_size": self._accelerator.num_processes,
             }
             write_json_atomic(checkpoint / PROGRESS_JSON, progress)
@@ -100,7 +101,7 @@ class MetricsCallback(TrainerCallback):
             line = {**head, **self._training_line(logs)}
         elif any(name.startswith("eval_") for name in logs):
             self.last_evaluation = {name: value for name, value in logs.items() if name.startswith("eval_")}
-            self._evaluated_step = state.global_step
+            self.evaluated_step = state.global_step
             line = {**head, **self.last_evaluation}
         else:
             return

@@ -77,6 +77,7 @@ class TrainingSession:
         engine.trainer = trainer
         stopping = StopCallback(self.stop, trainer.accelerator, trainer.saved_steps)
         trainer.metrics_callback = metrics
+        trainer.stopping = stopping
         guard = LossGuard(config.recovery.on_nan, trainer.accelerator, self.folder)
         trainer.loss_guard = guard
         for callback in (
@@ -98,6 +99,7 @@ class TrainingSession:
             return
         try:
             trainer.train(resume_from_checkpoint=str(self.checkpoint) if self.checkpoint else None)
+            trainer.make_up_last_evaluation()
         finally:
             trainer.shield.over()
         if not stopping.stopped:
