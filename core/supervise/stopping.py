@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
 from types import FrameType
 from typing import Any, Literal
 
@@ -31,7 +32,8 @@ class Stopping:
 
     The first stop signal asks every training process (all ranks, for the others would wait for one
     that stopped alone) for a checkpoint and its end. A second one more than ONE_REQUEST_S later,
-    NOW_SIGNAL, or the end of the grace period ends everything at once.
+    NOW_SIGNAL, or the end of the window (core.run.stop_window) ends everything at once; a save that is
+    still being written then is waited for as long as it grows.
     """
 
     def __init__(self, owner: ProcessId | None = None) -> None:
@@ -41,6 +43,8 @@ class Stopping:
         """Seconds since the epoch."""
         self.now = False
         self.killed = False
+        self.verified: dict[str, Any] | None = None
+        """What was found gone when it was over: see core.supervise.verify."""
         self._asked_at: float | None = None
         self._told: set[tuple[int, float]] = set()
         self._seen: dict[tuple[int, float], float] = {}
@@ -80,17 +84,20 @@ class Stopping:
             self.reason, self.requested_s, self._asked_at = reason, time.time(), time.monotonic()
         self.now = self.now or now
 
-    def heed(self, keeper_pid: int, starting: bool, grace_s: float) -> Literal["wait", "kill"]:
+    def heed(
+        self, keeper_pid: int, starting: bool, grace_s: float, saves: Callable[[], bool] = lambda: False
+    ) -> Literal["wait", "kill"]:
         """Do what the request asks for at this moment; "kill" when the patience is over.
 
-        `starting`: no training process has said yet that it trains, so there is nothing to save.
+        `starting`: no training process has said yet that it trains, so there is nothing to save. `saves`
+        is asked once the patience is over: whether a save still grows.
         """
         if self.reason is None and self.owner is not None and not self.owner.is_alive():
             self.ask(mark("the end of the command that started it"))
         if self._asked_at is None:
             return "wait"
         now = time.monotonic()
-        if self.now or now - self._asked_at > grace_s:
+        if self.now or (now - self._asked_at > grace_s and not saves()):
             self.killed = True
             return "kill"
         trainers = trainers_below(keeper_pid)
@@ -111,4 +118,5 @@ class Stopping:
     def to_json(self) -> dict[str, Any] | None:
         if self.reason is None:
             return None
-        return {"requested_s": self.requested_s, "reason": self.reason, "now": self.now}
+        document = {"requested_s": self.requested_s, "reason": self.reason, "now": self.now}
+        return document if self.verified is None else {**document, "verified": self.verified}
