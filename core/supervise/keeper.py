@@ -14,6 +14,7 @@ from trainwiz.core.language import mark, tr
 from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.run.processid import identify
 from trainwiz.core.run.state import HEARTBEAT_EVERY_S, RunExit, RunState, write_state
+from trainwiz.core.run.stop_window import StopWindow, StopWindowReader
 from trainwiz.core.supervise.attempt import OUTCOME_JSON, begin_attempt
 from trainwiz.core.supervise.ending import Facts, kernel_oom_kills, last_word
 from trainwiz.core.supervise.engine import take_engine
@@ -23,6 +24,7 @@ from trainwiz.core.supervise.log import log, log_exception
 from trainwiz.core.supervise.marks import kill_marked, marked_processes, reap
 from trainwiz.core.supervise.order import StartOrder
 from trainwiz.core.supervise.recorder import Recorder
+from trainwiz.core.supervise.save_progress import SaveProgress
 from trainwiz.core.supervise.spawn import mark_log, spawn_launcher
 from trainwiz.core.supervise.stopping import Stopping
 from trainwiz.core.telemetry.processes import trainers_below
@@ -45,6 +47,8 @@ class Keeper:
         self.stopping = Stopping(order.owner)
         self.launcher: subprocess.Popen[bytes] | None = None
         self.launcher_exit_code: int | None = None
+        self._window = StopWindowReader(run)
+        self._saves = SaveProgress(run.path)
         self._guard: Guard | None = None
         self._wakeup: int = -1
         self._next_beat = 0.0
@@ -92,7 +96,7 @@ class Keeper:
             if not self.run.path.is_dir():
                 self.stopping.ask(mark("the removal of its folder"), now=True)
             asked_before = self.state.status == "stopping"
-            if self.stopping.heed(os.getpid(), not self._begun(), self.state.grace_s) == "kill":
+            if self.stopping.heed(os.getpid(), not self._begun(), self.state.grace_s, self._saves.moves) == "kill":
                 self._kill()
             if self.stopping.reason is not None and not asked_before:
                 self.state.status = "stopping"
@@ -116,9 +120,15 @@ class Keeper:
             self._read_engine()
         if self.state.status == "starting" and self._training_speaks():
             self.state.status = "running"
+        self._take_window()
         self._write()
         cost_s = time.thread_time() - started_s
         self._next_beat = time.monotonic() + max(HEARTBEAT_EVERY_S, cost_s / SHARE_OF_A_CORE)
+
+    def _take_window(self) -> None:
+        window = self._window.read(self.state.engine.get("world_size"), StopWindow.from_json(self.state.window))
+        if window is not None:
+            self.state.grace_s, self.state.window = window.window_s, window.to_json()
 
     def _begun(self) -> bool:
         return self.state.engine.get("actual") is not None or self._training_speaks()
