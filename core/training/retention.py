@@ -1,9 +1,10 @@
-"""BestCheckpoints: keeps the checkpoints with the best scores, and the newest for resuming."""
+"""Which checkpoints stay: the newest ones, or those with the best scores and the newest for resuming."""
 
 from __future__ import annotations
 
 import math
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +12,65 @@ from trainwiz.core.config import RunConfig
 from trainwiz.core.config.metrics import BLEU_METRIC, known_metrics, lower_is_better, ranking_metric
 from trainwiz.core.findings import Finding
 from trainwiz.core.language import tr
-from trainwiz.core.run.checkpoints import list_checkpoints
+from trainwiz.core.run.checkpoints import complete_checkpoints
 from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.training.metrics import PROGRESS_JSON
 
 
-class BestCheckpoints:
-    """The `keep` best checkpoints by one evaluation metric.
+class NewestCheckpoints:
+    """The `keep` newest checkpoints.
+
+    Nothing is deleted before the newest one has proved to be whole by its content: there is always
+    one that the training can go on from. One process of the run calls it. A folder is renamed before
+    it is deleted, so that a checkpoint is whole or not there; broken ones are left alone.
+    """
+
+    def __init__(self, folder: Path, keep: int) -> None:
+        self._folder = RunFolder(folder)
+        self._keep = keep
+
+    def prune(self, newest: int) -> list[Path]:
+        """Delete all complete checkpoints but those to keep and `checkpoint-<newest>`; the deleted folders.
+
+        None is deleted while `checkpoint-<newest>` is not whole.
+        """
+        self._finish_deleting()
+        complete = [found.path for found in complete_checkpoints(self._folder)]
+        if newest not in map(_step, complete):
+            return []
+        return [_delete(path) for path in self._best_first(complete)[self._keep :] if _step(path) != newest]
+
+    def tighten(self, enough: Callable[[], bool]) -> list[Path]:
+        """Delete complete checkpoints, the least wanted first, until it is `enough`; the newest always stays."""
+        self._finish_deleting()
+        complete = [found.path for found in complete_checkpoints(self._folder)]
+        deleted: list[Path] = []
+        for path in reversed(self._best_first(complete)):
+            if enough():
+                break
+            if path != complete[-1]:
+                deleted.append(_delete(path))
+        return deleted
+
+    def _best_first(self, complete: list[Path]) -> list[Path]:
+        """`complete` is ordered by step, the oldest first."""
+        return complete[::-1]
+
+    def _finish_deleting(self) -> None:
+        for left in self._folder.path.glob(".checkpoint-*.deleting"):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+class BestCheckpoints(NewestCheckpoints):
+    """The `keep` best checkpoints by one evaluation metric, and the newest for resuming.
 
     Losses and perplexities are better when lower, all other metrics when higher. Of equal scores
     the later checkpoint is better; one without a score is worse than any with one.
     """
 
     def __init__(self, folder: Path, keep: int, metric: str) -> None:
+        super().__init__(folder, keep)
         self.metric = metric
-        self._folder = folder
-        self._keep = keep
 
     @property
     def lower_is_better(self) -> bool:
@@ -47,22 +91,8 @@ class BestCheckpoints:
         value = evaluation.get(self.metric) if isinstance(evaluation, dict) else None
         return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
-    def prune(self, newest: int) -> list[Path]:
-        """Delete all complete checkpoints but the best ones and `checkpoint-<newest>`; the deleted folders.
-
-        One process of the run calls it. A folder is renamed before it is deleted, so that a
-        checkpoint is whole or not there.
-        """
-        for left in self._folder.glob(".checkpoint-*.deleting"):
-            shutil.rmtree(left, ignore_errors=True)
-        complete = [found.path for found in list_checkpoints(RunFolder(self._folder)) if found.problem is None]
-        ranked = sorted(complete, key=self._rank, reverse=True)
-        deleted = [path for path in ranked[self._keep :] if _step(path) != newest]
-        for path in deleted:
-            going = path.with_name(f".{path.name}.deleting")
-            path.rename(going)
-            shutil.rmtree(going, ignore_errors=True)
-        return deleted
+    def _best_first(self, complete: list[Path]) -> list[Path]:
+        return sorted(complete, key=self._rank, reverse=True)
 
     def _rank(self, checkpoint: Path) -> tuple[bool, float, int]:
         score = self.score(checkpoint)
@@ -73,6 +103,13 @@ class BestCheckpoints:
 
 def _step(checkpoint: Path) -> int:
     return int(checkpoint.name.rpartition("-")[2])
+
+
+def _delete(checkpoint: Path) -> Path:
+    going = checkpoint.with_name(f".{checkpoint.name}.deleting")
+    checkpoint.rename(going)
+    shutil.rmtree(going, ignore_errors=True)
+    return checkpoint
 
 
 def best_checkpoints(

@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 from trainwiz.core.config import RunConfig
+from trainwiz.core.config.effective import with_recovery
 from trainwiz.core.config.refused import problems_of
 from trainwiz.core.config.yaml_text import load_yaml
 from trainwiz.core.errors import os_reason, usage_error
@@ -17,6 +18,7 @@ from trainwiz.core.language import tr
 from trainwiz.core.run.folder import TENSORBOARD_LOGS, RunFolder, read_json, write_json_atomic
 from trainwiz.core.training.callbacks import EngineCallback, EpochCallback, StopCallback
 from trainwiz.core.training.compiling import allow_any_length
+from trainwiz.core.training.disk_guard import DiskGuard
 from trainwiz.core.training.final_model import save_final_model
 from trainwiz.core.training.finite import LossGuard
 from trainwiz.core.training.memory_log import MemoryCallback
@@ -80,6 +82,13 @@ class TrainingSession:
         trainer.stopping = stopping
         guard = LossGuard(config.recovery.on_nan, trainer.accelerator, self.folder)
         trainer.loss_guard = guard
+        trainer.disk_guard = DiskGuard(
+            self.folder,
+            trainer.accelerator,
+            trainer.retention,
+            wait_s=config.recovery.disk_wait_s,
+            stop_requested=trainer.stop_requested,
+        )
         for callback in (
             EpochCallback(parts.sampler),
             PhaseCallback(config.engine.compile),
@@ -138,10 +147,10 @@ class TrainingSession:
 
 
 def read_config(folder: RunFolder) -> RunConfig:
-    """The RunConfig of run.yaml; UsageError when it is missing or not one."""
+    """The RunConfig of run.yaml with what recovery changed; UsageError when it is missing or not one."""
     try:
         document: Any = load_yaml(folder.run_yaml.read_text(encoding="utf-8"))
-        return RunConfig.model_validate(document)
+        return with_recovery(RunConfig.model_validate(document), folder)
     except OSError as error:
         message = tr(
             "{path} cannot be read: {reason}; give a run folder.", path=folder.run_yaml, reason=os_reason(error)

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 from trainwiz.core.training.callbacks import StopCallback
+from trainwiz.core.training.disk_guard import DiskGuard
 from trainwiz.core.training.evaluation import SUMS, batch_sums, token_metrics
 from trainwiz.core.training.evaluation_schedule import ScheduleCallback
 from trainwiz.core.training.faults import Faults
@@ -24,7 +25,9 @@ from trainwiz.core.training.metrics import MetricsCallback
 from trainwiz.core.training.model_inputs import batch_alone
 from trainwiz.core.training.parts import TaskParts
 from trainwiz.core.training.phases import phases
+from trainwiz.core.training.retention import NewestCheckpoints
 from trainwiz.core.training.sampling import EvaluationSampler
+from trainwiz.core.training.saving import CheckpointSaver, planned_checkpoint_bytes
 from trainwiz.core.training.vocabulary import let_logits_be_read
 from transformers import Trainer, TrainingArguments
 from transformers.trainer_utils import EvalLoopOutput
@@ -72,8 +75,12 @@ class RunTrainer(Trainer):
             # Switched off by the Trainer for good, and saved with the model; we leave it out call by call.
             parts.model.config.use_cache = uses_cache
         if parts.retention is not None:
-            args.save_total_limit = None
             args.metric_for_best_model = None
+        folder = Path(args.output_dir or ".")
+        self.retention = parts.retention or NewestCheckpoints(folder, args.save_total_limit or 1)
+        # The Trainer goes by names and deletes without looking whether the newest is whole.
+        args.save_total_limit = None
+        self.disk_guard: DiskGuard | None = None
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
         """Schedules that end above 0 read the peak from the optimizer's defaults, which ZeRO's wrapper hides."""
@@ -216,21 +223,33 @@ class RunTrainer(Trainer):
         return EvaluationSampler(len(eval_dataset), self.args.eval_batch_size * self.args.world_size)  # type: ignore[arg-type]
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        """Our counts go in first: trainer_state.json stays the last file of a complete checkpoint."""
+        """One save; left out, and the training ended, when there is no room and a stop was asked for."""
         step = self.state.global_step
         if self.loss_guard is not None and not self.loss_guard.may_save(model, step):
             return
+        folder = Path(self.args.output_dir or ".")
+        sharded = self.is_deepspeed_enabled or self.is_fsdp_enabled
+        saver = CheckpointSaver(folder, self.accelerator, self.retention, self.disk_guard)
+        planned = planned_checkpoint_bytes(self.model, self.optimizer, sharded=sharded)
         with self._meter.paused(), phases.during("saving", step):
-            if self.metrics_callback is not None:
-                self.metrics_callback.save_progress(Path(self.args.output_dir or ".") / f"checkpoint-{step}")
             started = time.perf_counter()
-            self.faults.strike("saving", step, self.args.per_device_train_batch_size)
-            super()._save_checkpoint(model, trial)
+            if not saver.save(
+                step, planned, lambda: self._write_checkpoint(folder / f"checkpoint-{step}", model, trial)
+            ):
+                self.control.should_training_stop = True
+                if self.stopping is not None:
+                    self.stopping.stopped = True
+                return
             self.saved_steps.add(step)
-            if self._parts.retention is not None and self.is_world_process_zero():
-                self._parts.retention.prune(step)
             if self.is_world_process_zero():
                 print(f"checkpoint-{step} saved in {time.perf_counter() - started:.1f} s", flush=True)
+
+    def _write_checkpoint(self, checkpoint: Path, model: Any, trial: Any) -> None:
+        """Our counts go in first: trainer_state.json stays the last file of the Trainer's own save."""
+        if self.metrics_callback is not None:
+            self.metrics_callback.save_progress(checkpoint)
+        self.faults.strike("saving", self.state.global_step, self.args.per_device_train_batch_size)
+        super()._save_checkpoint(model, trial)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         if self._weights_from is None or Path(resume_from_checkpoint) != self._weights_from:

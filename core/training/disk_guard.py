@@ -1,0 +1,220 @@
+"""DiskGuard: room for a checkpoint before it is written; without it fewer are kept, then the training waits."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+from accelerate import Accelerator
+from trainwiz.core.errors import CannotRunError
+from trainwiz.core.findings import Finding
+from trainwiz.core.language import tr
+from trainwiz.core.run.checkpoints import newest_complete
+from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.run.names import name_for_commands
+from trainwiz.core.telemetry.recorded_advice import ADVICE_JSONL
+from trainwiz.core.training.phases import phases
+from trainwiz.core.training.retention import NewestCheckpoints
+
+POLL_S = 2.0
+RETRY_AFTER_S = 30.0
+"""After a write that failed although there seemed to be room (a quota, another writer) it is tried again this late."""
+HEADROOM_BYTES = 4 << 20
+"""For logs and state while the checkpoint is written."""
+FEWEST_FILES = 64
+ADVICE_CODE = "waiting_for_disk"
+
+
+class _Verdict(IntEnum):
+    WAIT = 0
+    GO = 1
+    GIVE_UP = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a file system has left for this user."""
+
+    free_bytes: int
+    has_files: bool
+    """False when it can take no more files, however small."""
+
+    @classmethod
+    def of(cls, folder: Path) -> Room:
+        found = os.statvfs(folder)
+        has_files = found.f_files == 0 or found.f_favail >= FEWEST_FILES
+        return cls(found.f_bavail * found.f_frsize, has_files)
+
+    def fits(self, needed_bytes: int) -> bool:
+        return self.has_files and self.free_bytes >= needed_bytes + HEADROOM_BYTES
+
+
+class DiskGuard:
+    """Of one training process; every process of the run calls `make_room` at the same place.
+
+    Rank 0 looks at the disk and decides, and the others learn it in a short collective every
+    `POLL_S`, so that no timeout of the process group runs out while the training waits.
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        accelerator: Accelerator,
+        retention: NewestCheckpoints,
+        *,
+        wait_s: float,
+        stop_requested: Callable[[], bool],
+        room: Callable[[Path], Room] = Room.of,
+        poll_s: float = POLL_S,
+        retry_after_s: float = RETRY_AFTER_S,
+    ) -> None:
+        self._folder = folder
+        self._accelerator = accelerator
+        self._retention = retention
+        self._wait_s = wait_s
+        self._stop_requested = stop_requested
+        self._room = room
+        self._poll_s = poll_s
+        self._retry_after_s = retry_after_s
+        self._waits_since: float | None = None
+        self._failed_at: float | None = None
+
+    def make_room(self, needed_bytes: int, step: int) -> bool:
+        """Whether `needed_bytes` can be written now; False when a stop was asked for while it could not.
+
+        Waits until there is room. Raises CannotRunError on every process when the wait is over.
+        """
+        if self._asked_and_settled(needed_bytes, step):
+            return True
+        with phases.during("paused", step, tr("waiting for room on the disk")):
+            while True:
+                verdict, stops = self._agree(needed_bytes, step)
+                if verdict == _Verdict.GO:
+                    return True
+                if verdict == _Verdict.GIVE_UP:
+                    self._give_up(needed_bytes, step)
+                if stops:
+                    self._say_stopped(step)
+                    return False
+                time.sleep(self._poll_s)
+
+    def failed(self) -> None:
+        """A write ended for lack of room although `make_room` saw enough: the next one waits first."""
+        self._failed_at = time.monotonic()
+
+    def saved(self) -> None:
+        """The save is over: a wait, if there was one, too."""
+        if self._waits_since is not None and self._accelerator.is_main_process:
+            print("there is room on the disk again: the training goes on", flush=True)
+            self._advise({"severity": "cleared"})
+        self._waits_since = self._failed_at = None
+
+    def _asked_and_settled(self, needed_bytes: int, step: int) -> bool:
+        return self._agree(needed_bytes, step)[0] == _Verdict.GO
+
+    def _agree(self, needed_bytes: int, step: int) -> tuple[_Verdict, bool]:
+        """What rank 0 decides, and whether any process was asked to stop."""
+        mine = self._decide(needed_bytes, step) if self._accelerator.is_main_process else _Verdict.WAIT
+        stop = self._stop_requested()
+        if self._accelerator.num_processes == 1:
+            return mine, stop
+        votes = torch.tensor([int(mine), int(stop)], device=self._accelerator.device)
+        verdict, stops = self._accelerator.reduce(votes, reduction="sum").tolist()
+        return _Verdict(verdict), stops > 0
+
+    def _decide(self, needed_bytes: int, step: int) -> _Verdict:
+        waits_after_failure = self._failed_at is not None and time.monotonic() - self._failed_at < self._retry_after_s
+        if not waits_after_failure and self._fits(needed_bytes):
+            self._failed_at = None
+            return _Verdict.GO
+        if self._failed_at is None and self._tightened(needed_bytes):
+            return _Verdict.GO
+        if self._waits_since is None:
+            self._waits_since = time.monotonic()
+            self._say_waiting(needed_bytes, step)
+        over = time.monotonic() - self._waits_since >= self._wait_s
+        return _Verdict.GIVE_UP if over else _Verdict.WAIT
+
+    def _fits(self, needed_bytes: int) -> bool:
+        return self._room(self._folder.path).fits(needed_bytes)
+
+    def _tightened(self, needed_bytes: int) -> bool:
+        deleted = self._retention.tighten(lambda: self._fits(needed_bytes))
+        if deleted:
+            names = ", ".join(path.name for path in deleted)
+            print(f"the disk is nearly full: {names} removed to make room for the next checkpoint", flush=True)
+        return self._fits(needed_bytes)
+
+    def _say_waiting(self, needed_bytes: int, step: int) -> None:
+        advice = {
+            "severity": "error",
+            "text": tr(
+                "The run waits at step {step}: {shortage}.", step=f"{step:,}", shortage=self._shortage(needed_bytes)
+            ),
+            "remedy": tr(
+                "Free space on the disk of {path}: the run goes on by itself. It waits {minutes} minutes at most.",
+                path=self._folder.path,
+                minutes=f"{self._wait_s / 60:,.0f}",
+            ),
+        }
+        print(f"{advice['text']} {advice['remedy']}", flush=True)
+        self._advise(advice)
+
+    def _say_stopped(self, step: int) -> None:
+        if self._accelerator.is_main_process:
+            print(f"stop at step {step} without a new checkpoint: the disk has no room for it", flush=True)
+            self._advise({"severity": "cleared"})
+
+    def _give_up(self, needed_bytes: int, step: int) -> NoReturn:
+        if self._accelerator.is_main_process:
+            self._advise({"severity": "cleared"})
+        raise disk_full(self._folder, step, self._shortage(needed_bytes))
+
+    def _shortage(self, needed_bytes: int) -> str:
+        room = self._room(self._folder.path)
+        if not room.has_files:
+            return tr("the disk can take no more files")
+        if room.fits(needed_bytes):
+            return tr("the disk refused the checkpoint, for lack of room or by a quota")
+        return tr(
+            "the disk has {free} free and the checkpoint needs {needed}",
+            free=_size(room.free_bytes),
+            needed=_size(needed_bytes + HEADROOM_BYTES),
+        )
+
+    def _advise(self, advice: dict[str, Any]) -> None:
+        line = {"time_s": time.time(), "code": ADVICE_CODE, "where": "disk", **advice}
+        try:
+            with self._folder.file(ADVICE_JSONL).open("a", encoding="utf-8") as lines:
+                lines.write(json.dumps(line, ensure_ascii=False) + "\n")
+        except OSError as error:
+            print(f"advice.jsonl could not be written: {error}", flush=True)
+
+
+def disk_full(folder: RunFolder, step: int, reason: str) -> CannotRunError:
+    """The sentence with which a run ends that could not save at `step`."""
+    newest = newest_complete(folder)
+    kept = tr("There is no checkpoint yet.")
+    if newest is not None:
+        kept = tr("{name} is whole and the newest.", name=newest.name)
+    message = tr(
+        "No checkpoint could be saved at step {step}: {reason}. {kept} "
+        "Free space on the disk of {path}, then: trainwiz runs resume {run}",
+        step=f"{step:,}",
+        reason=reason,
+        kept=kept,
+        path=folder.path,
+        run=name_for_commands(folder.path),
+    )
+    return CannotRunError(Finding("disk_full", "error", str(folder.path), message))
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**30:,.1f} GiB" if count >= 2**29 else f"{count / 2**20:,.1f} MiB"

@@ -1,0 +1,150 @@
+"""CheckpointSaver: one save from the look at the disk to the removal of older checkpoints."""
+
+from __future__ import annotations
+
+import errno
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from trainwiz.core.errors import os_reason
+from trainwiz.core.run.checkpoints import complete_checkpoints, inspect_checkpoint
+from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.run.saved_files import seal, size_on_disk
+from trainwiz.core.training.disk_guard import DiskGuard, disk_full
+from trainwiz.core.training.retention import NewestCheckpoints
+
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+SAYS_NO_ROOM = re.compile(
+    r"no space left on device|disk quota exceeded|file too large|os error (28|122|27)\b"
+    r"|PytorchStreamWriter failed|inline_container",
+    re.IGNORECASE,
+)
+"""safetensors and torch hand on what the system said as text, torch not even that."""
+MARGIN = 1.02
+MOMENTS = 12
+"""Bytes that a sharded optimizer keeps for each trained parameter: a float32 copy and two moments."""
+
+
+class CheckpointSaver:
+    """Of one training process; every process of the run calls `save` at the same place.
+
+    Before: is there room? After: the files are brought to the disk and noted in files.json, the new
+    checkpoint is looked into as a resume would, and only then may older ones go. A save that ends for
+    lack of room leaves nothing of itself and is tried again; the checkpoint before it is not touched.
+    """
+
+    def __init__(
+        self, folder: Path, accelerator: Accelerator, retention: NewestCheckpoints, guard: DiskGuard | None
+    ) -> None:
+        self._folder = RunFolder(folder)
+        self._accelerator = accelerator
+        self._retention = retention
+        self._guard = guard
+
+    def save(self, step: int, planned_bytes: int, write: Callable[[], None]) -> bool:
+        """Let `write` write `checkpoint-<step>`. False when it was left out: no room, and a stop was asked for.
+
+        `planned_bytes`: what it will take where there is none before it. Raises CannotRunError when
+        there is no room for too long, and whatever `write` raises that is no lack of room.
+        """
+        checkpoint = self._folder.path / f"checkpoint-{step}"
+        needed_bytes = self._needed_bytes(planned_bytes)
+        while self._guard is None or self._guard.make_room(needed_bytes, step):
+            if self._written(checkpoint, step, write):
+                if self._guard is not None:
+                    self._guard.saved()
+                self._settle(checkpoint, step)
+                return True
+        return False
+
+    def _needed_bytes(self, planned_bytes: int) -> int:
+        if not self._accelerator.is_main_process:
+            return 0
+        complete = complete_checkpoints(self._folder)
+        return int(MARGIN * (size_on_disk(complete[-1].path) if complete else planned_bytes))
+
+    def _written(self, checkpoint: Path, step: int, write: Callable[[], None]) -> bool:
+        """Whether every process has written its part; what is left of a failed save is removed."""
+        failure: BaseException | None = None
+        try:
+            write()
+        except Exception as error:
+            if not is_no_room(error):
+                raise
+            failure = error
+            if self._guard is None or not _all_write_alone(self._accelerator):
+                # The others wait in a collective of the save itself: this one can only end, and they with it.
+                shutil.rmtree(checkpoint, ignore_errors=True)
+                raise disk_full(self._folder, step, _reason(error)) from error
+        if not self._any(failure is not None):
+            return True
+        if self._accelerator.is_main_process:
+            shutil.rmtree(checkpoint, ignore_errors=True)
+            said = _reason(failure) if failure else "another process had no room"
+            print(f"checkpoint-{step} could not be written ({said}); what was written of it is removed", flush=True)
+        assert self._guard is not None
+        self._guard.failed()
+        return False
+
+    def _any(self, mine: bool) -> bool:
+        if self._accelerator.num_processes == 1:
+            return mine
+        flag = torch.tensor([int(mine)], device=self._accelerator.device)
+        return bool(self._accelerator.reduce(flag, reduction="sum").item() > 0)
+
+    def _settle(self, checkpoint: Path, step: int) -> None:
+        """After the last file of the last process (`_any` has waited for all)."""
+        if not self._accelerator.is_main_process:
+            return
+        try:
+            seal(checkpoint)
+        except OSError as error:
+            print(f"checkpoint-{step} could not be brought to the disk for sure: {os_reason(error)}", flush=True)
+        problem = inspect_checkpoint(checkpoint).problem
+        if problem is not None:
+            print(f"checkpoint-{step} is not whole ({problem}): older checkpoints are kept", flush=True)
+        self._retention.prune(step)
+
+
+def is_no_room(error: BaseException | None) -> bool:
+    """Whether a write ended because the disk, a quota or a limit on file sizes had no room for it."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in NO_ROOM:
+            return True
+        if SAYS_NO_ROOM.search(str(error)):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def planned_checkpoint_bytes(model: torch.nn.Module, optimizer: Any, *, sharded: bool) -> int:
+    """What a first checkpoint of this process group will take: weights and the optimizer's state as they are now."""
+    parameters = list(model.parameters())
+    weights = sum(_numbers(parameter) * parameter.element_size() for parameter in parameters)
+    if sharded:
+        trained = sum(_numbers(parameter) for parameter in parameters if parameter.requires_grad)
+        return 2 * weights + MOMENTS * trained
+    states = getattr(optimizer, "state", None) or {}
+    kept = (value for state in states.values() for value in state.values() if isinstance(value, torch.Tensor))
+    return weights + sum(value.nbytes for value in kept)
+
+
+def _numbers(parameter: torch.nn.Parameter) -> int:
+    # ZeRO-3 leaves an empty parameter behind and notes how many numbers it stands for.
+    return int(getattr(parameter, "ds_numel", parameter.numel()))
+
+
+def _all_write_alone(accelerator: Accelerator) -> bool:
+    """Whether a save holds no collective in which the others would wait for one that failed."""
+    return accelerator.distributed_type.value in ("NO", "MULTI_GPU", "MULTI_CPU")
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, OSError):
+        return os_reason(error)
+    return str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
