@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.supervise.gpu_ledger import GpuLedger
 from trainwiz.core.supervise.log import log
 from trainwiz.core.supervise.sample_file import SampleFile
 from trainwiz.core.telemetry.processes import ProcessSampler
@@ -27,6 +28,7 @@ class Recorder:
     def __init__(self, run: RunFolder, every_s: float) -> None:
         self.run = run
         self.every_s = every_s
+        self.ledger = GpuLedger()
         self._file = SampleFile(run.system_jsonl)
         self._so_far = SoFar()
         self._so_far_at_bytes = 0
@@ -80,6 +82,7 @@ class Recorder:
 
     def _write(self, row: dict[str, Any]) -> None:
         self._so_far.add(row)
+        self.ledger.note(row)
         if self._file.size_bytes >= self._so_far_at_bytes:
             row["so_far"] = self._so_far.to_json()
         self._file.append(row)
