@@ -50,7 +50,7 @@ class GpuLedger:
 
     def __init__(self) -> None:
         self._before: dict[str, int] = {}
-        self._now: dict[str, int] = {}
+        self._grown: dict[str, int] = {}
         self._ours: dict[str, int] = {}
         self._pids: set[int] = set()
 
@@ -61,33 +61,34 @@ class GpuLedger:
             uuid, used = gpu.get("uuid"), gpu.get("memory_used_bytes")
             if uuid is None or used is None:
                 continue
-            self._before.setdefault(uuid, used)
-            self._now[uuid] = used
-            ours = [one for one in gpu.get("processes") or () if one["pid"] in own]
-            self._pids |= {one["pid"] for one in ours}
-            self._ours[uuid] = sum(one.get("memory_used_bytes") or 0 for one in ours)
+            grown = used - self._before.setdefault(uuid, used)
+            ours = {one["pid"]: one.get("memory_used_bytes") or 0 for one in gpu.get("processes") or ()}
+            ours = {pid: held for pid, held in ours.items() if pid in own}
+            # What was held last is remembered: samples go on for a moment after all is given back.
+            if grown >= LEAST_BYTES:
+                self._grown[uuid] = grown
+            if any(ours.values()):
+                self._ours[uuid] = sum(ours.values())
+            self._pids |= ours.keys()
 
     @property
     def held(self) -> dict[str, int]:
-        """uuid -> bytes of the run in the last sample; by its growth where the driver does not name our processes."""
-        if self._pids:
-            return {uuid: used for uuid, used in self._ours.items() if used}
-        grown = {uuid: used - self._before[uuid] for uuid, used in self._now.items()}
-        return {uuid: used for uuid, used in grown.items() if used >= LEAST_BYTES}
+        """uuid -> bytes that the run held; by the growth of a card where the driver does not name our processes."""
+        return dict(self._ours or self._grown)
 
     def check(self, sample: Sample, *, patience_s: float = RELEASE_TAKES_AT_MOST_S) -> GpuCheck | None:
         """Look until all is given back, `patience_s` at most; None where the run held nothing on any GPU."""
-        held = self.held
-        if not held and not self._pids:
+        held, pids = self.held, frozenset(self._pids)
+        if not held and not pids:
             return None
         deadline = time.monotonic() + patience_s
         while True:
-            found = self._look(sample, held)
+            found = self._look(sample, held, pids)
             if found.verdict in ("free", "not_checked") or time.monotonic() > deadline:
                 return found
             time.sleep(LOOK_EVERY_S)
 
-    def _look(self, sample: Sample, held: Mapping[str, int]) -> GpuCheck:
+    def _look(self, sample: Sample, held: Mapping[str, int], pids: frozenset[int]) -> GpuCheck:
         total = sum(held.values())
         gpus, problem = _in_time(sample)
         if problem is not None:
@@ -98,7 +99,7 @@ class GpuLedger:
             one["pid"]: one.get("memory_used_bytes") or 0
             for gpu in gpus
             for one in gpu.get("processes") or ()
-            if one["pid"] in self._pids
+            if one["pid"] in pids
         }
         if left:
             reason = tr(
@@ -111,7 +112,7 @@ class GpuLedger:
         if unread:
             reason = tr("{gpu} could not be looked at: the driver does not answer for it.", gpu=unread[0])
             return GpuCheck("not_checked", total, reason=reason)
-        return GpuCheck("free", total) if self._pids else self._compared(gpus, held, total)
+        return GpuCheck("free", total) if pids else self._compared(gpus, held, total)
 
     def _compared(self, gpus: Sequence[Mapping[str, Any]], held: Mapping[str, int], total: int) -> GpuCheck:
         for gpu in gpus:

@@ -15,8 +15,8 @@ from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.run.processid import identify
 from trainwiz.core.run.state import HEARTBEAT_EVERY_S, RunExit, RunState, write_state
 from trainwiz.core.run.stop_window import StopWindow, StopWindowReader
-from trainwiz.core.supervise.attempt import OUTCOME_JSON, begin_attempt
-from trainwiz.core.supervise.ending import Facts, kernel_oom_kills, last_word
+from trainwiz.core.supervise.attempt import OUTCOME_JSON, CannotResume, begin_attempt
+from trainwiz.core.supervise.ending import Ended, Facts, how_it_ended, kernel_oom_kills, stopped_between
 from trainwiz.core.supervise.engine import take_engine
 from trainwiz.core.supervise.guard import Guard
 from trainwiz.core.supervise.linux import become_subreaper
@@ -25,8 +25,11 @@ from trainwiz.core.supervise.marks import kill_marked, marked_processes, reap
 from trainwiz.core.supervise.order import StartOrder
 from trainwiz.core.supervise.recorder import Recorder
 from trainwiz.core.supervise.save_progress import SaveProgress
+from trainwiz.core.supervise.recovery import Retry
+from trainwiz.core.supervise.retrying import CannotRetry, Retrying
 from trainwiz.core.supervise.spawn import mark_log, spawn_launcher
 from trainwiz.core.supervise.stopping import Stopping
+from trainwiz.core.supervise.verify import verify_gone
 from trainwiz.core.telemetry.processes import trainers_below
 
 LOOK_EVERY_S = 0.5
@@ -37,7 +40,7 @@ SHARE_OF_A_CORE = 0.003
 
 
 class Keeper:
-    """One attempt of one run, in this order: `begin`, then `keep`."""
+    """One run from a start to its end, with the attempts that follow by themselves: `begin`, then `keep`."""
 
     def __init__(self, run: RunFolder, order: StartOrder, state: RunState) -> None:
         self.run = run
@@ -50,6 +53,7 @@ class Keeper:
         self._window = StopWindowReader(run)
         self._saves = SaveProgress(run.path)
         self._guard: Guard | None = None
+        self._retrying = Retrying(run, order)
         self._wakeup: int = -1
         self._next_beat = 0.0
         self._metrics_bytes = _size(run.metrics_jsonl)
@@ -58,23 +62,25 @@ class Keeper:
     def begin(self) -> None:
         """Prepare the folder and say `starting`. Raises CannotResume and OSError; nothing runs yet."""
         self._wakeup = self.stopping.listen()
+        self._begin_attempt(because=None)
+
+    def _begin_attempt(self, because: str | None) -> None:
         state = self.state
-        self.checkpoint = begin_attempt(self.run, state, self.order.resume, self.order.mark)
+        self.checkpoint = begin_attempt(self.run, state, self.order.resume, self.order.mark, because)
         state.attempts[-1].log_offset = mark_log(self.run, len(state.attempts), self.checkpoint)
         write_state(self.run, state)
 
     def keep(self) -> None:
-        """Start the training, stay with it to its end, clear up, and write the last word."""
+        """Start the training, stay with it to its end, as often as a failure is one that passes, and write the last word."""
         recorder = Recorder(self.run, self.order.system_every_s)
         try:
             become_subreaper()
             self._guard = Guard(self.order.mark)
-            self.launcher = spawn_launcher(self.run, self.order, self.checkpoint)
-            self.state.launcher = identify(self.launcher.pid)
             recorder.start()
-            self._watch()
-            self._clear_up(gently=self.launcher_exit_code == 0)
-            self._write_last_word()
+            ended = self._attempt()
+            while self._goes_on_after(ended):
+                ended = self._attempt()
+            self._write_last_word(ended)
         except OSError as error:
             self._end_with(tr("The training could not be started: {reason}.", reason=error))
         except Exception as error:  # noqa: BLE001 - whatever happens here, nothing may be left running
@@ -85,6 +91,56 @@ class Keeper:
             recorder.stop()
             if self._guard:
                 self._guard.dismiss()
+
+    def _attempt(self) -> Ended:
+        """Start the launcher, stay with it to its end, and clear up after it."""
+        self.launcher = spawn_launcher(self.run, self.order, self.checkpoint)
+        self.state.launcher = identify(self.launcher.pid)
+        self._watch()
+        self._clear_up(gently=self.launcher_exit_code == 0)
+        self._read_engine()
+        return how_it_ended(self.run, self._facts())
+
+    def _goes_on_after(self, ended: Ended) -> bool:
+        """Whether another attempt has begun by itself. Until then the run is `starting`, not `failed`."""
+        if ended.status != "failed" or self.stopping.reason is not None:
+            return False
+        follows = self._retrying.after(ended)
+        if not isinstance(follows, Retry):
+            self.state.attempts[-1].not_retried = follows.why if follows else None
+            return False
+        self._close_attempt(ended)
+        self.state.status, self.state.launcher = "starting", None
+        self._write()
+        log(f"attempt {len(self.state.attempts)} failed ({ended.exit.cause}); another follows: {follows.changes}")
+        if not self._wait(follows.wait_s):
+            return False
+        try:
+            cause = ended.exit.cause or "unknown"
+            self.order = self._retrying.prepare(len(self.state.attempts) + 1, cause, follows)
+            self.launcher_exit_code, self.launcher = None, None
+            self._metrics_bytes, self._oom_kills = _size(self.run.metrics_jsonl), kernel_oom_kills()
+            self._begin_attempt(because=cause)
+        except (CannotRetry, CannotResume, OSError) as error:
+            self.state.attempts[-1].not_retried = str(error)
+            return False
+        self.stopping.next_attempt()
+        return self.stopping.reason is None
+
+    def _wait(self, seconds: float) -> bool:
+        """False when a stop was asked for meanwhile."""
+        deadline = time.monotonic() + seconds
+        while self.stopping.reason is None and time.monotonic() < deadline:
+            select.select([self._wakeup], [], [], min(LOOK_EVERY_S, seconds))
+            self.stopping.drain()
+            self._collect()
+            if not self.run.path.is_dir():
+                self.stopping.ask(mark("the removal of its folder"), now=True)
+            self.stopping.heed(os.getpid(), True, self.state.grace_s, self._saves.moves)
+            if time.monotonic() >= self._next_beat:
+                self._write()
+                self._next_beat = time.monotonic() + HEARTBEAT_EVERY_S
+        return self.stopping.reason is None
 
     def _watch(self) -> None:
         while self.launcher_exit_code is None:
@@ -167,9 +223,8 @@ class Keeper:
             time.sleep(0.1)
         self._kill()
 
-    def _write_last_word(self) -> None:
-        self._read_engine()
-        facts = Facts(
+    def _facts(self) -> Facts:
+        return Facts(
             launcher_exit_code=self.launcher_exit_code,
             stop_reason=self.stopping.reason,
             stop_requested_s=self.stopping.requested_s,
@@ -179,9 +234,13 @@ class Keeper:
             log_offset=self.state.attempts[-1].log_offset,
             oom_kills=kernel_oom_kills() - self._oom_kills,
         )
-        status, exit_ = last_word(self.run, facts)
+
+    def _write_last_word(self, ended: Ended) -> None:
+        if ended.status == "failed" and self.state.status == "starting" and self.stopping.reason is not None:
+            # The failure was to be followed by another attempt; that was stopped before it began.
+            ended = stopped_between(self.run, self._facts())
         self.state.outcome = read_json(self.run.file(OUTCOME_JSON))
-        self.state.status, self.state.exit = status, exit_
+        self.state.status, self.state.exit = ended.status, ended.exit
         self._close()
 
     def _end_with(self, message: str) -> None:
@@ -199,15 +258,21 @@ class Keeper:
         except Exception as error:  # noqa: BLE001 - the run has ended well or not, whatever becomes of the history
             log(f"The run could not be added to the history of measurements: {type(error).__name__}: {error}")
 
+    def _close_attempt(self, ended: Ended) -> None:
+        """Once for each; what stands there of an attempt that has ended stays."""
+        attempt = self.state.attempts[-1]
+        self.state.workers = []
+        if attempt.ended_s is None:
+            attempt.ended_s = time.time()
+            attempt.launcher_exit_code, attempt.status = self.launcher_exit_code, ended.status
+            attempt.exit = {"code": ended.exit.code, "cause": ended.exit.cause, "message": ended.exit.message}
+
     def _close(self) -> None:
-        state, attempt = self.state, self.state.attempts[-1]
-        state.ended_s = attempt.ended_s = time.time()
-        state.stop = self.stopping.to_json()
-        state.workers = []
-        attempt.launcher_exit_code = self.launcher_exit_code
-        attempt.status = state.status
+        state = self.state
         if state.exit is not None:
-            attempt.exit = {"code": state.exit.code, "cause": state.exit.cause, "message": state.exit.message}
+            self._close_attempt(Ended(state.status, state.exit))
+        state.ended_s = time.time()
+        state.stop = self.stopping.to_json()
         for _ in range(LAST_WRITES):
             if self._write():
                 self._remember()

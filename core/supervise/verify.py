@@ -41,6 +41,8 @@ def verified_words(left: Collection[int], gpu: GpuCheck | None) -> str:
         return processes if gpu is None or gpu.verdict == "free" else f"{processes} {gpu.reason}"
     if gpu is None:
         return tr("No process of the run is left.")
+    if gpu.verdict == "free" and not gpu.held_bytes:
+        return tr("No process of the run is left, neither here nor on a GPU.")
     if gpu.verdict == "free":
         amount = f"{gpu.held_bytes / GIB:.1f}"
         return tr("No process of the run is left, and its {amount} GiB on the GPU are free again.", amount=amount)
