@@ -14,6 +14,7 @@ from typing import Any
 import pydantic
 import yaml
 from trainwiz.core.config import RunConfig
+from trainwiz.core.config.effective import with_recovery
 from trainwiz.core.config.refused import problems_of
 from trainwiz.core.config.yaml_text import load_yaml
 from trainwiz.core.diagnosis.ending import clean
@@ -23,8 +24,10 @@ from trainwiz.core.findings import Finding
 from trainwiz.core.language import tr
 from trainwiz.core.run.folder import RUN_MARK_VARIABLE, SUPERVISOR_LOG, RunFolder
 from trainwiz.core.run.processid import this_process
+from trainwiz.core.run.recovery import RECOVERY_JSON
 from trainwiz.core.run.registry import record_run
 from trainwiz.core.supervise.order import StartOrder
+from trainwiz.core.supervise.recovery import Setup
 
 REFUSED_AS_USAGE = frozenset({"run_is_active", "cannot_resume"})
 
@@ -39,7 +42,7 @@ def start_run(folder: RunFolder, *, resume: str | None = None, tied_to_caller: b
     Raises UsageError when the run is active, was started before, or the checkpoint is not complete;
     CannotRunError when the keeper could not start.
     """
-    config = read_run_config(folder)
+    config = changed_config(folder)
     order = StartOrder(
         command=own_launcher(launch_command(config)),
         mark=uuid.uuid4().hex,
@@ -47,6 +50,8 @@ def start_run(folder: RunFolder, *, resume: str | None = None, tied_to_caller: b
         system_every_s=config.logging.system_every_s,
         resume=resume,
         owner=this_process() if tied_to_caller else None,
+        setup=setup_of(config),
+        renew=[sys.executable, "-P", "-m", "trainwiz.core.launch.again", str(folder.path.resolve())],
     )
     answer = start_keeper(folder, order)
     if answer.get("ok"):
@@ -64,6 +69,23 @@ def training_variables(config: RunConfig, callers: Mapping[str, str]) -> dict[st
     if config.engine.device == "cuda" and not config.engine.gpus and visible:
         variables["CUDA_VISIBLE_DEVICES"] = ",".join(visible.split(",")[: config.engine.processes or 1])
     return variables
+
+
+def setup_of(config: RunConfig) -> Setup | None:
+    """What the keeper may change of a run, as plain values; None for a config that no plan has completed."""
+    batch = config.batch
+    if batch.micro_batch_size is None or batch.gradient_accumulation_steps is None:
+        return None
+    return Setup(
+        on=config.recovery.on,
+        max_restarts=config.recovery.max_restarts,
+        micro_batch_size=batch.micro_batch_size,
+        gradient_accumulation_steps=batch.gradient_accumulation_steps,
+        processes=config.engine.processes or 1,
+        eval_micro_batch_size=batch.eval_micro_batch_size,
+        workers=config.data.workers or 0,
+        overfit_batches=config.mode.overfit_batches,
+    )
 
 
 def own_launcher(command: list[str]) -> list[str]:
@@ -110,6 +132,17 @@ def read_run_config(folder: RunFolder) -> RunConfig:
             for key, sentence in problems_of(error)
         ]
         raise UsageError(findings) from None
+
+
+def changed_config(folder: RunFolder) -> RunConfig:
+    """The RunConfig of the newest attempt: run.yaml with recovery.json. Raises UsageError when one of them is broken."""
+    config = read_run_config(folder)
+    try:
+        return with_recovery(config, folder)
+    except (pydantic.ValidationError, KeyError) as error:
+        path, reason = folder.file(RECOVERY_JSON), " ".join(str(error).split())
+        message = tr("{path} holds changes that run.yaml cannot take: {reason}.", path=path, reason=reason)
+        raise usage_error("broken_recovery", str(path), message) from None
 
 
 def start_keeper(folder: RunFolder, order: StartOrder) -> dict[str, Any]:

@@ -11,6 +11,7 @@ new ones. The keeper of the run is the only writer. Reading needs no configurati
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -48,7 +49,12 @@ def changes_now(folder: RunFolder) -> dict[str, Any]:
 
 def add_recovery(folder: RunFolder, recovery: Recovery) -> None:
     """Raises OSError."""
-    entries = [asdict(entry) for entry in (*read_recoveries(folder), recovery)]
+    write_recoveries(folder, [*read_recoveries(folder), recovery])
+
+
+def write_recoveries(folder: RunFolder, recoveries: Iterable[Recovery]) -> None:
+    """Raises OSError."""
+    entries = [asdict(entry) for entry in recoveries]
     write_json_atomic(folder.file(RECOVERY_JSON), {"format": FORMAT, "attempts": entries})
 
 

@@ -8,22 +8,25 @@ from pathlib import Path
 
 from trainwiz.core.language import tr
 from trainwiz.core.run.checkpoints import Checkpoint, inspect_checkpoint, list_checkpoints, set_aside
-from trainwiz.core.run.folder import ADAPTER, BASE_MODEL, FINAL_MODEL, PARTIAL, TOKENIZER, RunFolder
+from trainwiz.core.run.folder import ADAPTER, ATTEMPTS, BASE_MODEL, FINAL_MODEL, PARTIAL, TOKENIZER, RunFolder
 from trainwiz.core.run.processid import machine_identity, this_process
+from trainwiz.core.run.recovery import changes_now
 from trainwiz.core.run.state import Attempt, RunState
 
 OUTCOME_JSON = "outcome.json"
-ATTEMPTS = "attempts"
 
 
 class CannotResume(Exception):
     """One sentence for the user."""
 
 
-def begin_attempt(run: RunFolder, state: RunState, resume: str | None, mark: str | None) -> Path | None:
+def begin_attempt(
+    run: RunFolder, state: RunState, resume: str | None, mark: str | None, because: str | None = None
+) -> Path | None:
     """Prepare the folder for a start by this process and note it in `state` as `starting`; writes no state.
 
-    Returns the checkpoint to go on from. Raises CannotResume and OSError.
+    `because`: the cause for which the keeper starts it by itself. Returns the checkpoint to go on from.
+    Raises CannotResume and OSError.
     """
     number = len(state.attempts) + 1
     for attempt in state.attempts:
@@ -31,7 +34,9 @@ def begin_attempt(run: RunFolder, state: RunState, resume: str | None, mark: str
     chosen, said = choose_checkpoint(run, resume)
     put_away_last_attempt(run, number - 1)
     now = time.time()
-    state.attempts.append(Attempt(number, now, resume=chosen.path.name if chosen else None, set_aside=said))
+    attempt = Attempt(number, now, resume=chosen.path.name if chosen else None, set_aside=said, because=because)
+    attempt.changes = changes_now(run)
+    state.attempts.append(attempt)
     state.status = "starting"
     state.started_s = state.started_s or now
     state.ended_s = state.exit = state.stop = state.outcome = state.launcher = None
@@ -40,6 +45,7 @@ def begin_attempt(run: RunFolder, state: RunState, resume: str | None, mark: str
     state.engine["actual"] = None
     state.host, state.machine, state.mark = platform.node(), machine_identity(), mark
     state.supervisor = this_process()
+    state.folder = str(run.path.resolve())
     state.heartbeat_s = now
     return chosen.path if chosen else None
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+import signal
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,6 +38,59 @@ class Facts:
     """The training itself has said something."""
     log_offset: int
     oom_kills: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How an attempt ended."""
+
+    status: RunStatus
+    exit: RunExit
+    phase: str | None = None
+    """What the process that failed first was at (core.run.phase), where it says so."""
+    killed_by: str | None = None
+    """Name of the signal with which somebody outside ended the launcher or a training process."""
+
+
+def how_it_ended(run: RunFolder, facts: Facts) -> Ended:
+    """The last word, and what a decision about another start needs beside it."""
+    status, exit_ = last_word(run, facts)
+    if status != "failed":
+        return Ended(status, exit_)
+    return Ended(status, exit_, phase=_phase_of_failure(run), killed_by=_killed_by(run, facts))
+
+
+def _phase_of_failure(run: RunFolder) -> str | None:
+    documents = [read_json(path) or {} for path in run.path.glob("failure-rank*.json")]
+    known = [document for document in documents if isinstance(document.get("time_s"), int | float)]
+    phase = min(known, key=lambda document: float(document["time_s"]), default={}).get("phase")
+    return phase if isinstance(phase, str) else None
+
+
+KILLED_IN_LOG = re.compile(r"exitcode\s*: -(\d+)|died with <Signals\.(\w+)")
+
+
+def _killed_by(run: RunFolder, facts: Facts) -> str | None:
+    """Of the launcher; else as the launcher's log tells it."""
+    code = facts.launcher_exit_code
+    if code is not None and code < 0:
+        return _signal_name(-code)
+    found = KILLED_IN_LOG.search(_log_tail(run.train_log, facts.log_offset))
+    if found is None:
+        return None
+    return found.group(2) or _signal_name(int(found.group(1)))
+
+
+def _signal_name(number: int) -> str | None:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return None
+
+
+def stopped_between(run: RunFolder, facts: Facts) -> Ended:
+    """A stop that came after a failed attempt and before the next."""
+    return Ended("stopped", _stopped(run, facts, {}))
 
 
 def last_word(run: RunFolder, facts: Facts) -> tuple[RunStatus, RunExit]:

@@ -24,12 +24,11 @@ from trainwiz.core.supervise.log import log, log_exception
 from trainwiz.core.supervise.marks import kill_marked, marked_processes, reap
 from trainwiz.core.supervise.order import StartOrder
 from trainwiz.core.supervise.recorder import Recorder
-from trainwiz.core.supervise.save_progress import SaveProgress
 from trainwiz.core.supervise.recovery import Retry
 from trainwiz.core.supervise.retrying import CannotRetry, Retrying
+from trainwiz.core.supervise.save_progress import SaveProgress
 from trainwiz.core.supervise.spawn import mark_log, spawn_launcher
 from trainwiz.core.supervise.stopping import Stopping
-from trainwiz.core.supervise.verify import verify_gone
 from trainwiz.core.telemetry.processes import trainers_below
 
 LOOK_EVERY_S = 0.5

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainwiz.core.run.processid import ProcessId
+from trainwiz.core.supervise.recovery import Setup
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,11 @@ class StartOrder:
     """None from the beginning, "auto" the newest complete checkpoint, else the name of one."""
     owner: ProcessId | None = None
     """The foreground command that the run is tied to: the run is stopped when it is gone."""
+    setup: Setup | None = None
+    """What a start by itself may change; None: the keeper never starts the training again."""
+    renew: list[str] = field(default_factory=list)
+    """The command that writes the exported files again for changed settings and prints the launcher's `command`,
+    `environment` and `setup` as JSON; none: the next attempt is started as this one was."""
 
     def to_text(self) -> str:
         return json.dumps(
@@ -33,6 +39,8 @@ class StartOrder:
                 "system_every_s": self.system_every_s,
                 "resume": self.resume,
                 "owner": self.owner.to_json() if self.owner else None,
+                "setup": self.setup.to_json() if self.setup else None,
+                "renew": self.renew,
             }
         )
 
@@ -47,4 +55,6 @@ class StartOrder:
             system_every_s=float(document["system_every_s"]),
             resume=document["resume"],
             owner=ProcessId.from_json(document["owner"]),
+            setup=Setup.from_json(document.get("setup")),
+            renew=[str(word) for word in document.get("renew") or []],
         )

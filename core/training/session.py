@@ -16,6 +16,7 @@ from trainwiz.core.errors import os_reason, usage_error
 from trainwiz.core.export.training_arguments import training_arguments
 from trainwiz.core.language import tr
 from trainwiz.core.run.folder import TENSORBOARD_LOGS, RunFolder, read_json, write_json_atomic
+from trainwiz.core.run.recovery import RECOVERY_JSON
 from trainwiz.core.training.callbacks import EngineCallback, EpochCallback, StopCallback
 from trainwiz.core.training.compiling import allow_any_length
 from trainwiz.core.training.disk_guard import DiskGuard
@@ -157,6 +158,9 @@ def read_config(folder: RunFolder) -> RunConfig:
         )
     except yaml.YAMLError as error:
         message = tr("{path} is not valid YAML: {reason}.", path=folder.run_yaml, reason=" ".join(str(error).split()))
+    except KeyError as error:
+        path = folder.file(RECOVERY_JSON)
+        message = tr("{path} changes a setting that there is not: {key}.", path=path, key=error.args[0])
     except ValidationError as error:
         wrong = "; ".join(sentence.rstrip(".。") for _, sentence in problems_of(error))
         message = tr("{path} is not a run configuration: {reason}.", path=folder.run_yaml, reason=wrong)

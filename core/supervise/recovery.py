@@ -1,0 +1,148 @@
+"""What follows a failure: another start with what has to be changed, or the end. Pure: decides, and does nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+from trainwiz.core.language import tr
+
+MICRO = "batch.micro_batch_size"
+ACCUMULATION = "batch.gradient_accumulation_steps"
+EVALUATION_MICRO = "batch.eval_micro_batch_size"
+WORKERS = "data.workers"
+OVERFIT_BATCHES = "mode.overfit_batches"
+
+FIRST_WAIT_S = 2.0
+LONGEST_WAIT_S = 60.0
+EVALUATING = frozenset({"evaluating", "generating"})
+KILLING_SIGNALS = frozenset({"SIGKILL", "SIGTERM", "SIGHUP", "SIGINT"})
+"""With these a process is ended from outside; the others are those of a process that crashed."""
+PASSING = frozenset({"nccl_error", "nccl_timeout", "port_in_use"})
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What of a run a new start may change, and how often it may start: the RunConfig of the present attempt as plain values."""
+
+    on: bool
+    max_restarts: int
+    micro_batch_size: int
+    gradient_accumulation_steps: int
+    processes: int
+    eval_micro_batch_size: int | None
+    workers: int
+    overfit_batches: int | None = None
+
+    def changed(self, changes: Mapping[str, Any]) -> Setup:
+        """As the next attempt has it."""
+        names = {key.rpartition(".")[2]: value for key, value in changes.items()}
+        return replace(self, **{field.name: names[field.name] for field in fields(self) if field.name in names})
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, document: Any) -> Setup | None:
+        """None for null. Raises TypeError for what is no setup."""
+        return None if document is None else cls(**document)
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """A failure, and what led to it."""
+
+    setup: Setup
+    phase: str | None = None
+    """What the process that failed first was at, as core.run.phase names it."""
+    killed_by: str | None = None
+    """Name of the signal with which somebody outside ended a process of the training."""
+    starts: int = 0
+    """Starts by itself since the last one that gained a checkpoint; those with a smaller batch do not count."""
+    changed_keys: frozenset[str] = frozenset()
+    """What earlier starts by itself have changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Start again from the newest complete checkpoint."""
+
+    changes: dict[str, Any]
+    """Key path -> value: new ones."""
+    wait_s: float = 0.0
+    counts: bool = True
+    """Whether it is one of `recovery.max_restarts`: a batch cannot become smaller for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """It stays ended. `why` is one sentence."""
+
+    why: str
+
+
+def decide(cause: str, situation: Situation) -> Retry | End:
+    """What follows a failure of this cause (one of core.diagnosis)."""
+    setup = situation.setup
+    if not setup.on or setup.max_restarts == 0:
+        return End(tr("trainwiz does not start it again by itself: recovery.on is off or recovery.max_restarts is 0."))
+    if cause == "cuda_oom":
+        return _smaller_evaluation(setup) if situation.phase in EVALUATING else _smaller_batch(setup)
+    retry = _same_again(cause, situation)
+    if isinstance(retry, Retry) and situation.starts >= setup.max_restarts:
+        return End(
+            tr(
+                "It was started {count} times without a new checkpoint (recovery.max_restarts); it is not started again.",
+                count=situation.starts,
+            )
+        )
+    return retry
+
+
+def _smaller_batch(setup: Setup) -> Retry | End:
+    micro = next_smaller(setup.micro_batch_size, setup.gradient_accumulation_steps, setup.overfit_batches)
+    if micro is None:
+        return End(
+            tr("The micro-batch is one row already: it cannot be made smaller, and the effective batch is not changed.")
+        )
+    rows = setup.micro_batch_size * setup.gradient_accumulation_steps
+    changes: dict[str, Any] = {MICRO: micro, ACCUMULATION: rows // micro}
+    if setup.overfit_batches is not None:
+        # The same few rows, in more batches.
+        changes[OVERFIT_BATCHES] = setup.overfit_batches * setup.micro_batch_size // micro
+    return Retry(changes, counts=False)
+
+
+def next_smaller(
+    micro_batch_size: int, gradient_accumulation_steps: int, overfit_batches: int | None = None
+) -> int | None:
+    """The largest smaller micro-batch with which micro-batch x accumulation stays what it is; None below 1.
+
+    `overfit_batches` x micro-batch stays too: these are the rows that an overfit run repeats.
+    """
+    rows = micro_batch_size * gradient_accumulation_steps
+    repeated = micro_batch_size * (overfit_batches or rows)
+    return next((micro for micro in range(micro_batch_size - 1, 0, -1) if rows % micro == repeated % micro == 0), None)
+
+
+def _smaller_evaluation(setup: Setup) -> Retry | End:
+    now = setup.eval_micro_batch_size or setup.micro_batch_size
+    if now == 1:
+        return End(tr("The evaluation takes one row at a time already: it cannot be made smaller."))
+    return Retry({EVALUATION_MICRO: now // 2}, counts=False)
+
+
+def _same_again(cause: str, situation: Situation) -> Retry | End:
+    """For what passes, or passes with fewer loader processes."""
+    wait_s = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2**situation.starts)
+    workers = situation.setup.workers
+    if cause == "dataloader_worker_killed" and workers > 0:
+        return Retry({WORKERS: workers // 2}, wait_s)
+    if cause == "host_oom":
+        if workers > 0 and WORKERS not in situation.changed_keys:
+            return Retry({WORKERS: workers // 2}, wait_s)
+        return End(tr("A new start would need as much RAM again; it is not started again by itself."))
+    if cause in PASSING or (cause == "unknown" and situation.killed_by in KILLING_SIGNALS):
+        return Retry({}, wait_s)
+    return End(tr("A new start would fail in the same way; it is not started again by itself."))
