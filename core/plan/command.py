@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Mapping
 from typing import Any
@@ -11,12 +10,10 @@ from trainwiz.core.catalog.gpus import load_gpus
 from trainwiz.core.config import RunConfig
 from trainwiz.core.hardware.hypothetical import DEFAULT_RAM_BYTES
 from trainwiz.core.hardware.machine import Machine
+from trainwiz.core.plan.set_words import not_said_twice, set_words
 from trainwiz.core.profile.profile import Profile, ProfileHardware
 
 MODE_WORDS: Mapping[str, str] = {"smoke": "--smoke", "dev-run": "--dev-run", "overfit": "--overfit"}
-OWN_OPTIONS: Mapping[str, str] = {"model.name": "--model", "data.sources.0.name": "--dataset", "task": "--task"}
-_OF_THE_COMMAND = ("profile", "name", "mode.")
-"""Keys that the command says with options of their own."""
 
 
 def plan_command(config: RunConfig, machine: Machine, profile: Profile | None, changes: Mapping[str, Any]) -> str:
@@ -26,27 +23,7 @@ def plan_command(config: RunConfig, machine: Machine, profile: Profile | None, c
         words += ["--profile", config.profile]
     words += [*_machine_words(machine, profile), *mode_words(config.mode.kind, config.mode.overfit_batches)]
     yours = {key: config.value(key) for key, origin in config.origins.items() if origin.origin == "you"}
-    return shlex.join([*words, *set_words(_not_said_twice({**yours, **changes}, changes))])
-
-
-def set_words(values: Mapping[str, Any]) -> list[str]:
-    """key path -> value as arguments: `--set`, but --model, --dataset and --task, without which the demo would be meant."""
-    words: list[str] = []
-    for key, value in values.items():
-        if key in OWN_OPTIONS and value:
-            words += [OWN_OPTIONS[key], str(value)]
-        elif not key.startswith(_OF_THE_COMMAND):
-            words += ["--set", f"{key}={_yaml(value)}"]
-    return words
-
-
-def _not_said_twice(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Without the keys of which a whole section is in `values` too: data.sources.0.name beside data.sources."""
-    return {
-        key: value
-        for key, value in values.items()
-        if key in changes or not any(key.startswith(f"{other}.") for other in values)
-    }
+    return shlex.join([*words, *set_words(not_said_twice({**yours, **changes}, changes))])
 
 
 def mode_words(mode: str, overfit_batches: int | None) -> list[str]:
@@ -91,14 +68,3 @@ def _size(count: int) -> str:
         if count % 2**power == 0:
             return f"{count >> power}{letter}"
     return f"{count}B"
-
-
-def _yaml(value: Any) -> str:
-    """A value as `--set` reads it back: JSON is YAML, and a plain word stays plain."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
-        return ",".join(value)
-    if isinstance(value, list):
-        value = [item.model_dump(exclude_defaults=True) if hasattr(item, "model_dump") else item for item in value]
-    return json.dumps(value)

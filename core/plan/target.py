@@ -11,8 +11,9 @@ from trainwiz.core.hardware.describe import describe_gpus, gpu_label
 from trainwiz.core.hardware.hypothetical import catalogue_machine
 from trainwiz.core.hardware.machine import Gpu, Machine
 from trainwiz.core.language import tr
-from trainwiz.core.plan.command import mode_words, set_words
+from trainwiz.core.plan.command import mode_words
 from trainwiz.core.plan.request import PlanRequest
+from trainwiz.core.plan.set_words import set_words
 from trainwiz.core.plan.words import aside
 from trainwiz.core.profile.profile import Profile, ProfileHardware
 
