@@ -29,6 +29,7 @@ from trainwiz.core.supervise.retrying import CannotRetry, Retrying
 from trainwiz.core.supervise.save_progress import SaveProgress
 from trainwiz.core.supervise.spawn import mark_log, spawn_launcher
 from trainwiz.core.supervise.stopping import Stopping
+from trainwiz.core.supervise.verify import verify_gone
 from trainwiz.core.telemetry.processes import trainers_below
 
 LOOK_EVERY_S = 0.5
@@ -79,6 +80,8 @@ class Keeper:
             ended = self._attempt()
             while self._goes_on_after(ended):
                 ended = self._attempt()
+            if self.stopping.reason is not None:
+                self.stopping.verified = verify_gone(self.order.mark, self._spared(), recorder.ledger)
             self._write_last_word(ended)
         except OSError as error:
             self._end_with(tr("The training could not be started: {reason}.", reason=error))
