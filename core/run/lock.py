@@ -7,10 +7,14 @@ import fcntl
 import os
 import time
 from pathlib import Path
+from typing import Literal
 
 from trainwiz.core.language import tr
 
 LOCK_FILE = ".lock"
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+LockSeen = Literal["held", "free", "unknown"]
+"""unknown: there is no lock file, it may not be read, or the file system knows no locks."""
 
 
 class RunLock:
@@ -41,11 +45,36 @@ class RunLock:
                         continue
                     os.close(descriptor)
                     return None
-                if error.errno in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
+                if error.errno in NO_LOCKS:
                     note = tr("This file system knows no locks: a second start is not prevented.")
                     return cls(descriptor, note)
                 os.close(descriptor)
                 raise
 
+    @property
+    def seen_by_holder(self) -> LockSeen:
+        """What it tells its own holder about everybody else."""
+        return "unknown" if self.note else "free"
+
     def release(self) -> None:
         os.close(self.descriptor)
+
+
+def look_at_lock(folder: Path) -> LockSeen:
+    """Whether somebody holds the lock of a run, from this computer or (NFS) another one.
+
+    "held" is certain; "free" is not where each computer or container keeps locks to itself. The lock is
+    taken shared for a moment: a start at that very moment waits for it.
+    """
+    try:
+        # A pipe under this name would block.
+        descriptor = os.open(folder / LOCK_FILE, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return "unknown"
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        return "held" if error.errno in (errno.EWOULDBLOCK, errno.EACCES) else "unknown"
+    finally:
+        os.close(descriptor)
+    return "free"

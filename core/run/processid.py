@@ -8,8 +8,10 @@ import sys
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+ProcessSeen = Literal["alive", "gone", "hidden"]
+"""hidden: a process has the number, and the system shows no more of it to this user (hidepid)."""
 CREATE_TIME_TOLERANCE_S = 2.0
 
 
@@ -56,7 +58,26 @@ def identify(pid: int) -> ProcessId | None:
     if fields is None or fields[0] in ("Z", "X"):
         return None
     ticks = int(fields[19])
-    return ProcessId(pid, _boot_time_s() + ticks / os.sysconf("SC_CLK_TCK"), ticks)
+    return ProcessId(pid, boot_time_s() + ticks / os.sysconf("SC_CLK_TCK"), ticks)
+
+
+def look_for(process: ProcessId) -> ProcessSeen:
+    """Like `ProcessId.is_alive`, telling a process that may not be looked at from one that has ended."""
+    if process.is_alive():
+        return "alive"
+    if sys.platform == "linux" and stat_fields(process.pid) is None and _belongs_to_another(process.pid):
+        return "hidden"
+    return "gone"
+
+
+def _belongs_to_another(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return False
 
 
 def stat_fields(pid: int) -> list[str] | None:
@@ -93,7 +114,8 @@ def _identify_with_psutil(pid: int) -> ProcessId | None:
         return None
 
 
-def _boot_time_s() -> float:
+def boot_time_s() -> float:
+    """When this computer was started, in seconds since the epoch; 0.0 where the system does not say."""
     try:
         for line in Path("/proc/stat").read_text(encoding="ascii").splitlines():
             if line.startswith("btime "):

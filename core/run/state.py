@@ -1,27 +1,28 @@
-"""RunState: what state.json says about a run, and the written rule for a lost one.
+"""RunState: what state.json says about a run.
 
 The keeper of a run (core/supervise) is the only writer while it lives; `prepare_run` writes the first
-state. A reader never writes: it applies the rule for lost runs to what it shows.
+state. A reader never writes: it applies the rule for lost runs (core/run/lost.py) to what it shows.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import platform
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast, get_args
 
 from trainwiz.core.language import tr
-from trainwiz.core.moments import moment_words
-from trainwiz.core.run.folder import RunFolder, read_json, write_json_atomic
+from trainwiz.core.run.folder import RunFolder, write_json_atomic
+from trainwiz.core.run.lock import RunLock
+from trainwiz.core.run.lost import HEARTBEAT_LOST_S, Sight, lost_words, why_lost
 from trainwiz.core.run.names import name_for_commands
-from trainwiz.core.run.processid import ProcessId, machine_identity
+from trainwiz.core.run.processid import ProcessId
 from trainwiz.core.run.status import ACTIVE, ENDED, RunStatus
+from trainwiz.core.run.unread import SCHEMA_VERSION, known_without_state, read_document, was_trained
+
+__all__ = ["HEARTBEAT_EVERY_S", "HEARTBEAT_LOST_S", "Attempt", "RunExit", "RunState", "read_state", "write_state"]
 
 HEARTBEAT_EVERY_S = 2.0
-HEARTBEAT_LOST_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,8 @@ class RunState:
     """Where grace_s comes from, a core.run.stop_window.StopWindow; None until something was measured."""
     host: str | None = None
     machine: str | None = None
+    folder: str | None = None
+    """Where the run folder was when its keeper began: a copy of it has no keeper."""
     mark: str | None = None
     """Value of RUN_MARK_VARIABLE in the environment of every process of the run."""
     supervisor: ProcessId | None = None
@@ -121,7 +124,7 @@ class RunState:
         return self.status in ENDED
 
     def to_json(self) -> dict[str, Any]:
-        return {"schema_version": 1, **dataclasses.asdict(self)}
+        return {"schema_version": SCHEMA_VERSION, **dataclasses.asdict(self)}
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> RunState:
@@ -129,7 +132,7 @@ class RunState:
         state = cls()
         if document.get("status") in get_args(RunStatus):
             state.status = cast(RunStatus, document["status"])
-        for key in ("name", "profile", "model", "task", "host", "machine", "mark"):
+        for key in ("name", "profile", "model", "task", "host", "machine", "folder", "mark"):
             if isinstance(document.get(key), str):
                 setattr(state, key, document[key])
         for key in ("created_s", "started_s", "ended_s", "heartbeat_s", "grace_s"):
@@ -184,54 +187,38 @@ def _attempt(document: Any) -> Attempt | None:
     return attempt
 
 
-def read_state(folder: RunFolder | Path, now_s: float | None = None) -> RunState:
-    """The state of a run, `lost` where the rule says so.
+def read_state(folder: RunFolder | Path, now_s: float | None = None, lock: RunLock | None = None) -> RunState:
+    """The state of a run; `lost` where core/run/lost.py proves it. `lock`: what the caller itself holds.
 
-    **A run is lost** when its state says starting, running or stopping, and its keeper can never
-    write again: on the machine that started it, no process has the keeper's pid and creation time;
-    seen from any other machine (or container, or after a restart), there was no heartbeat for
-    HEARTBEAT_LOST_S. A keeper that is alive but silent (suspended, disk full) is not lost.
-
-    A missing or unreadable state.json is `prepared` when nothing was ever trained there, else `lost`.
+    A state.json that cannot be used is `running` while somebody holds the lock (the keeper writes it
+    again), `prepared` when nothing was ever trained there, else `lost`. The reason is in its notes.
     """
     run = folder if isinstance(folder, RunFolder) else RunFolder(folder)
-    state = _read(run)
-    if state.is_active and _keeper_is_gone(state, time.time() if now_s is None else now_s):
+    sight = Sight.of(run, now_s, lock)
+    state = _read(run, sight)
+    if why_lost(state, sight) is not None:
         # The keeper may have written its last word between our reading and our looking for it.
-        state = _read(run)
-        if state.is_active:
-            return _as_lost(state, run)
+        state = _read(run, sight)
+        why = why_lost(state, sight)
+        if why is not None:
+            return _as_lost(state, run, lost_words(why, state))
     return state
 
 
-def _read(run: RunFolder) -> RunState:
-    document = read_json(run.state_json)
-    if document is not None and document.get("status") in get_args(RunStatus):
+def _read(run: RunFolder, sight: Sight) -> RunState:
+    document = read_document(run)
+    if not isinstance(document, str):
         return RunState.from_json(document)
-    state = RunState(name=run.path.name)
-    if run.metrics_jsonl.exists() or run.train_log.exists():
-        return _as_lost(state, run)
-    return state
+    state = RunState.from_json(known_without_state(run))
+    if sight.lock() == "held":
+        # Its heartbeat is now: who holds the lock is there.
+        return dataclasses.replace(state, status="running", heartbeat_s=sight.now_s, notes=[document])
+    if was_trained(run):
+        return _as_lost(state, run, tr("{problem} How the run ended is not known.", problem=document))
+    return dataclasses.replace(state, notes=[document])
 
 
-def _keeper_is_gone(state: RunState, now_s: float) -> bool:
-    if state.machine == machine_identity() and state.supervisor is not None:
-        return not state.supervisor.is_alive()
-    return state.heartbeat_s is None or now_s - state.heartbeat_s > HEARTBEAT_LOST_S
-
-
-def _as_lost(state: RunState, run: RunFolder) -> RunState:
-    if state.heartbeat_s is not None:
-        last = moment_words(state.heartbeat_s, "%Y-%m-%d %H:%M:%S")
-        message = tr("The process that kept this run is gone without a last word (last heartbeat {time}).", time=last)
-        if state.host and state.host != platform.node():
-            message = tr(
-                "The process that kept this run on {host} is gone without a last word (last heartbeat {time}).",
-                host=state.host,
-                time=last,
-            )
-    else:
-        message = tr("{path} cannot be read: how the run ended is not known.", path=run.state_json)
+def _as_lost(state: RunState, run: RunFolder, message: str) -> RunState:
     remedy = f"trainwiz runs resume {name_for_commands(run.path)}"
     exit_ = RunExit(code=1, cause="unknown", message=message, remedy=remedy)
     return dataclasses.replace(state, status="lost", ended_s=state.heartbeat_s, exit=exit_)

@@ -17,13 +17,15 @@ from trainwiz.core.errors import os_reason
 from trainwiz.core.language import chosen_language, tr, use_language
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.lock import RunLock
-from trainwiz.core.run.names import name_for_commands
-from trainwiz.core.run.state import read_state
+from trainwiz.core.run.refusal import being_cleared_up, why_not_start
+from trainwiz.core.run.state import RunState, read_state
 from trainwiz.core.supervise.attempt import CannotResume
 from trainwiz.core.supervise.keeper import Keeper
+from trainwiz.core.supervise.marks import kill_marked
 from trainwiz.core.supervise.order import StartOrder
 
 LOCK_PATIENCE_S = 10.0
+LEFTOVERS_PATIENCE_S = 10.0
 
 
 def main() -> int:
@@ -55,36 +57,28 @@ def main() -> int:
 
 def _take_over(run: RunFolder, order: StartOrder) -> Keeper | str:
     """The keeper with its folder prepared, or the sentence that refuses. The lock is held until this process ends."""
-    name, typed = run.path.name, name_for_commands(run.path)
     # A run that is active keeps its lock; one that was just killed gives it back when all is cleared up.
     deadline = time.monotonic() + LOCK_PATIENCE_S
     lock = RunLock.take(run.path)
     while lock is None and not read_state(run).is_active and time.monotonic() < deadline:
         lock = RunLock.take(run.path, wait_s=0.2)
-    if lock is None:
-        return tr("{name} runs already. Watch it with: trainwiz monitor {typed}", name=name, typed=typed)
-    state = read_state(run)
-    if state.is_active:
-        return tr(
-            "{name} runs already on {host}. Watch it with: trainwiz monitor {typed}",
-            name=name,
-            host=state.host,
-            typed=typed,
-        )
-    if order.resume is None and state.status != "prepared":
-        return tr(
-            "{name} was started before ({status}). Go on with: trainwiz runs resume {typed}",
-            name=name,
-            status=tr(state.status),
-            typed=typed,
-        )
-    if order.resume is not None and state.status == "finished":
-        return tr("{name} has finished; there is nothing to resume.", name=name)
+    state = read_state(run, lock=lock)
+    refused = why_not_start(run, state, resume=order.resume is not None, lock_is_mine=lock is not None)
+    if refused or lock is None:
+        return refused or being_cleared_up(run)
+    _end_leftovers(state)
     if lock.note:
         state.notes.append(lock.note)
     keeper = Keeper(run, order, state)
     keeper.begin()
     return keeper
+
+
+def _end_leftovers(state: RunState) -> None:
+    """Where keeper and guard were killed together, what they could not end must not train beside the new attempt."""
+    # A copy of a run folder names the living keeper of the original.
+    if state.status == "lost" and state.mark and not (state.supervisor and state.supervisor.is_alive()):
+        kill_marked(state.mark, spare=(), patience_s=LEFTOVERS_PATIENCE_S)
 
 
 def _answer(code: str | None, message: str) -> int:

@@ -46,8 +46,9 @@ class KeptByHand:
         """Take the folder. Raises UsageError when a run is active there, or would be written over."""
         run = RunFolder(folder)
         lock = _lock(run)
-        refuse_active(folder)
-        state = read_state(run)
+        state = read_state(run, lock=lock)
+        if state.is_active:
+            raise _active(run)
         if resume is None:
             _refuse_overwriting(run)
         try:

@@ -1,0 +1,303 @@
+"""The rule for `lost`: a test for each row of the table in docs/runs.md, in its order."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from trainwiz.core.run import lock as lock_module
+from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.run.lock import LockSeen, RunLock, look_at_lock
+from trainwiz.core.run.lost import Place, Sight, lost_words, why_lost
+from trainwiz.core.run.processid import ProcessId, ProcessSeen, identify, look_for, machine_identity, this_process
+from trainwiz.core.run.state import RunState, read_state, write_state
+from trainwiz.core.run.status import ENDED
+
+NOW = 1_795_344_000.0
+HERE = "node boot-2 pid:[1]"
+KEEPER = ProcessId(4321, NOW - 3600, 99)
+
+
+def running(**changes: object) -> RunState:
+    """A run of this machine whose keeper wrote a heartbeat a second ago."""
+    state = RunState(status="running", host="node", machine=HERE, supervisor=KEEPER, heartbeat_s=NOW - 1)
+    return replace(state, **changes)  # type: ignore[arg-type]
+
+
+def sight(
+    process: ProcessSeen = "gone",
+    lock: LockSeen = "free",
+    written_s: float | None = NOW - 7200,
+    elsewhere: bool = False,
+    boot_s: float = NOW - 7200,
+    machine: str = HERE,
+) -> Sight:
+    return Sight(machine, NOW, lambda _: process, lambda: lock, lambda: written_s, lambda _: elsewhere, lambda: boot_s)
+
+
+@pytest.mark.parametrize("status", ["prepared", *sorted(ENDED)])
+def test_only_an_active_run_can_be_lost(status: str) -> None:
+    assert why_lost(running(status=status), sight("gone")) is None
+
+
+def test_on_its_machine_the_process_decides() -> None:
+    assert why_lost(running(), sight("gone")) == "no_process"
+    assert why_lost(running(), sight("alive")) is None
+
+
+def test_where_the_process_is_seen_no_clock_counts() -> None:
+    for heartbeat_s in (NOW - 1e6, NOW + 1e6, None):
+        assert why_lost(running(heartbeat_s=heartbeat_s), sight("alive")) is None
+        assert why_lost(running(heartbeat_s=heartbeat_s), sight("gone", written_s=NOW)) == "no_process"
+
+
+def test_after_a_restart_nobody_waits() -> None:
+    then = running(machine="node boot-1 pid:[1]", heartbeat_s=NOW - 30)
+    assert why_lost(then, sight("alive", boot_s=NOW - 10, written_s=NOW - 30)) == "restarted"
+    # In a container too, whose process numbers are others each time.
+    inside = replace(then, machine="node boot-1 pid:[7]")
+    assert why_lost(inside, sight("alive", boot_s=NOW - 10, written_s=NOW - 30)) == "restarted"
+
+
+def test_another_computer_of_the_same_name_is_no_restart() -> None:
+    then = running(machine="node boot-1 pid:[1]", heartbeat_s=NOW - 30)
+    assert why_lost(then, sight(boot_s=NOW - 3600)) is None
+    assert why_lost(replace(then, machine="other boot-1 pid:[1]"), sight(boot_s=NOW - 10)) is None
+    # Nor is a folder on a server whose lock is still held, whatever the clocks say.
+    assert why_lost(then, sight(lock="held", boot_s=NOW - 10)) is None
+
+
+@pytest.mark.parametrize("machine", ["node boot-2 pid:[7]", "other boot-9 pid:[1]", "mac", ""])
+def test_where_no_process_can_be_seen_the_signs_of_life_decide(machine: str) -> None:
+    """Another container of this computer, another computer on the same server, a system without boot ids."""
+    far = running(machine=machine)
+    assert why_lost(far, sight("alive")) is None
+    assert why_lost(replace(far, heartbeat_s=NOW - 59), sight()) is None
+    assert why_lost(replace(far, heartbeat_s=NOW - 61), sight("alive")) == "silent"
+    assert why_lost(replace(far, heartbeat_s=None), sight()) == "silent"
+    assert why_lost(replace(far, heartbeat_s=None), sight(written_s=None)) == "silent"
+
+
+def test_a_lock_that_is_held_is_a_sign_of_life() -> None:
+    stopped = running(machine="other boot-9 pid:[1]", heartbeat_s=NOW - 1e6)
+    assert why_lost(stopped, sight(lock="held")) is None
+
+
+def test_a_wrong_clock_elsewhere_does_not_make_a_run_lost() -> None:
+    behind = running(machine="other boot-9 pid:[1]", heartbeat_s=NOW - 900)
+    assert why_lost(behind, sight(written_s=NOW - 2)) is None
+    assert why_lost(behind, sight(written_s=NOW + 30)) is None
+    ahead = replace(behind, heartbeat_s=NOW + 900)
+    assert why_lost(ahead, sight(lock="unknown")) is None
+    assert why_lost(ahead, sight(lock="free")) == "silent"
+
+
+def test_a_process_that_may_not_be_looked_at_counts_as_one_elsewhere() -> None:
+    assert why_lost(running(), sight("hidden")) is None
+    assert why_lost(running(heartbeat_s=NOW - 61), sight("hidden", lock="held")) is None
+    assert why_lost(running(heartbeat_s=NOW - 61), sight("hidden")) == "silent"
+
+
+def test_a_copy_has_no_keeper() -> None:
+    copy = running(folder="/runs/original")
+    assert why_lost(copy, sight("alive", elsewhere=True)) == "copied"
+    assert why_lost(copy, sight("alive", elsewhere=False)) is None
+    # Elsewhere the same path may be another folder.
+    assert why_lost(replace(copy, machine="other boot-9 pid:[1]"), sight("alive", elsewhere=True)) is None
+
+
+@pytest.mark.parametrize("why", ["copied", "no_process", "restarted", "silent"])
+def test_each_reason_is_one_sentence(why: str) -> None:
+    for state in (running(host="far", folder="/x"), running(host=None, heartbeat_s=None), running(heartbeat_s=1e300)):
+        words = lost_words(why, state)  # type: ignore[arg-type]
+        assert words.endswith(".")
+        assert "None" not in words or why == "copied"
+
+
+def test_the_identity_of_a_machine_is_read_back() -> None:
+    assert Place.of("node boot pid:[1]") == Place("node", "boot", "pid:[1]")
+    assert Place.of("node ") == Place("node", "", "")
+    assert Place.of("") == Place("", "", "")
+    if sys.platform == "linux":
+        assert Place.of(machine_identity()).boot
+
+
+# The same with what is really there.
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    folder = RunFolder(tmp_path / "one")
+    folder.path.mkdir()
+    folder.run_yaml.write_text("name: x\n")
+    return folder
+
+
+def keeper_of(run: RunFolder, process: ProcessId | None, heartbeat_s: float | None = None) -> None:
+    """Write the state that a keeper with this number would write now."""
+    state = RunState(status="running", machine=machine_identity(), supervisor=process, folder=str(run.path.resolve()))
+    write_state(run, replace(state, heartbeat_s=time.time() if heartbeat_s is None else heartbeat_s))
+
+
+def test_a_keeper_that_is_stopped_is_not_lost_and_a_killed_one_is_at_once(run: RunFolder) -> None:
+    child = subprocess.Popen(["sleep", "600"])
+    keeper_of(run, identify(child.pid), heartbeat_s=time.time() - 9999)
+    child.send_signal(signal.SIGSTOP)
+    assert read_state(run).status == "running"
+    child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert read_state(run).status == "lost"
+    child.wait()
+    assert read_state(run).status == "lost"
+
+
+def test_a_number_that_is_used_again_is_another_process(run: RunFolder) -> None:
+    me = this_process()
+    keeper_of(run, replace(me, start_ticks=(me.start_ticks or 0) - 1, create_time=me.create_time - 100))
+    assert read_state(run).status == "lost"
+
+
+def test_a_moved_folder_keeps_its_keeper_and_a_copy_has_none(run: RunFolder, tmp_path: Path) -> None:
+    keeper_of(run, this_process())
+    copy = RunFolder(tmp_path / "copy")
+    shutil.copytree(run.path, copy.path)
+    state = read_state(copy)
+    assert state.status == "lost"
+    assert state.exit is not None
+    assert str(run.path) in state.exit.message
+    link = RunFolder(tmp_path / "link")
+    link.path.symlink_to(run.path)
+    moved = RunFolder(run.path.rename(tmp_path / "moved"))
+    assert read_state(moved).status == "running"
+    assert read_state(link).status == "prepared"
+
+
+def test_the_lock_is_seen_and_left_as_it_is(run: RunFolder) -> None:
+    assert look_at_lock(run.path) == "unknown"
+    lock = RunLock.take(run.path)
+    assert lock is not None
+    assert look_at_lock(run.path) == "held"
+    assert lock.seen_by_holder == "free"
+    lock.release()
+    assert look_at_lock(run.path) == "free"
+    (run.path / ".lock").unlink()
+    os.mkfifo(run.path / ".lock")
+    assert look_at_lock(run.path) in ("free", "unknown")
+    assert look_at_lock(run.path / "nowhere") == "unknown"
+
+
+def test_a_file_system_without_locks_tells_nothing(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock = RunLock.take(run.path)
+    assert lock is not None
+
+    def no_locks(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(lock_module.fcntl, "flock", no_locks)
+    assert look_at_lock(run.path) == "unknown"
+    again = RunLock.take(run.path)
+    assert again is not None
+    assert again.seen_by_holder == "unknown"
+    again.release()
+    lock.release()
+
+
+def test_whoever_holds_the_lock_does_not_take_it_for_the_keepers(run: RunFolder) -> None:
+    state = RunState(status="running", machine="elsewhere boot pid:[1]", heartbeat_s=time.time() - 3600)
+    write_state(run, state)
+    os.utime(run.state_json, (1, 1))
+    lock = RunLock.take(run.path)
+    assert lock is not None
+    assert read_state(run).status == "running"
+    assert read_state(run, lock=lock).status == "lost"
+    lock.release()
+
+
+BROKEN = {
+    "empty": (b"", "is empty"),
+    "zero bytes, as after a power cut": (b"\0" * 4096, "is empty"),
+    "truncated": (b'{"status": "running", "na', "not JSON"),
+    "no text": (b"\xff\xfe\x00garbage", "not JSON"),
+    "another kind": (b"[1, 2]", "no JSON object"),
+    "no state": (b'{"name": "x"}', "names no state"),
+    "newer": (b'{"schema_version": 9, "status": "dreaming"}', "newer trainwiz"),
+    "deep": (b"[" * 100_000, "not JSON"),
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_a_state_that_cannot_be_used(run: RunFolder, kind: str) -> None:
+    content, reason = BROKEN[kind]
+    run.state_json.write_bytes(content)
+    run.plan_json.write_text(json.dumps({"profile": "p", "task": "t", "model": {"name": "m"}, "time": {"steps": 9}}))
+    state = read_state(run)
+    assert state.status == "prepared"
+    assert reason in state.notes[0]
+    run.train_log.write_text("it ran")
+    state = read_state(run)
+    assert (state.status, state.name, state.profile, state.model, state.max_steps) == ("lost", "one", "p", "m", 9)
+    assert state.exit is not None
+    assert reason in state.exit.message
+    assert "runs resume" in (state.exit.remedy or "")
+    # Its keeper writes it again within seconds: no viewer may take that for the end.
+    lock = RunLock.take(run.path)
+    assert lock is not None
+    assert read_state(run).status == "running"
+    assert read_state(run, lock=lock).status == "lost"
+    lock.release()
+
+
+def test_a_state_that_is_no_file(run: RunFolder) -> None:
+    run.train_log.write_text("it ran")
+    run.state_json.mkdir()
+    assert read_state(run).status == "lost"
+    run.state_json.rmdir()
+    os.mkfifo(run.state_json)
+    assert read_state(run).status == "lost"
+    run.state_json.unlink()
+    assert read_state(run).status == "lost"
+    shutil.rmtree(run.path)
+    assert read_state(run).status == "prepared"
+
+
+def test_newer_keys_of_a_known_state_are_let_be(run: RunFolder) -> None:
+    run.state_json.write_text('{"schema_version": 2, "status": "finished", "colour": 5}')
+    assert read_state(run).status == "finished"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_the_run_of_another_user(run: RunFolder, tmp_path: Path) -> None:
+    """Its process is seen as ours is; only what may not be looked at at all is `hidden`."""
+    program = "import os, sys, time; os.setuid(12345); print(flush=True); time.sleep(600)"
+    child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    child.stdout.readline()
+    keeper = identify(child.pid)
+    assert keeper is not None
+    assert look_for(keeper) == "alive"
+    keeper_of(run, keeper)
+    assert read_state(run).status == "running"
+    child.kill()
+    child.wait()
+    assert look_for(keeper) == "gone"
+    assert read_state(run).status == "lost"
+
+
+def test_a_process_is_hidden_where_the_system_only_says_that_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(pid: int, number: int) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr("trainwiz.core.run.processid.stat_fields", lambda pid: None)
+    me = this_process()
+    assert look_for(me) == "gone"
+    monkeypatch.setattr(os, "kill", refuse)
+    assert look_for(me) == "hidden"
