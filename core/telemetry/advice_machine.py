@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from trainwiz.core.language import tr, trn
 from trainwiz.core.moments import moment_words
+from trainwiz.core.telemetry.checkpoint_room import Saves
 from trainwiz.core.telemetry.snapshot import Advice, GpuReading, HostReading
 from trainwiz.core.telemetry.so_far import limited_by_heat, real_throttling
 from trainwiz.core.telemetry.spans import span_words
@@ -20,16 +21,20 @@ IDLE_S = 120.0
 OTHERS_BYTES = GIB // 4
 """A desktop takes that much; it is no other job."""
 OTHERS_NAMED = 3
+LOST = "GPU is lost"
+"""In the reason of core/hardware/nvml.py for a card that is gone; records hold it in English."""
 
 
 def gpu_advice(gpus: Sequence[GpuReading], *, status: str, now_s: float | None) -> Iterable[Advice]:
     """One sentence for each trouble, whichever cards have it."""
     for gpu in gpus:
         if gpu.problem and not _is_slice(gpu):
+            lost = LOST in gpu.problem
             yield Advice(
-                "gpu_unreadable",
-                "warning",
+                "gpu_lost" if lost else "gpu_unreadable",
+                "error" if lost else "warning",
                 tr("{gpus} cannot be read: {reason}.", gpus=_names([gpu]), reason=tr(gpu.problem)),
+                tr("What computes on it fails or hangs: restart the machine, then resume the run.") if lost else None,
             )
     readable = [gpu for gpu in gpus if not gpu.problem]
     yield from _throttling(readable)
@@ -179,9 +184,23 @@ def _idle(gpus: Sequence[GpuReading], now_s: float) -> Iterable[Advice]:
     )
 
 
-def host_advice(host: HostReading, checkpoint_bytes: int | None) -> Iterable[Advice]:
-    """`checkpoint_bytes`: what the next checkpoint takes, where that is known."""
-    yield from _ram(host)
+def host_advice(
+    host: HostReading,
+    checkpoint_bytes: int | None,
+    *,
+    saves: Saves | None = None,
+    step_s: float | None = None,
+    left_s: float | None = None,
+) -> Iterable[Advice]:
+    """`checkpoint_bytes`: what the next checkpoint takes, where that is known. `saves`: what the run still
+    writes, `step_s` its pace by the wall clock, and `left_s` the time until its end; None where unknown."""
+    yield from _ram(host, left_s)
+    yield from _disk(host, checkpoint_bytes, saves, step_s, left_s)
+
+
+def _disk(
+    host: HostReading, checkpoint_bytes: int | None, saves: Saves | None, step_s: float | None, left_s: float | None
+) -> Iterable[Advice]:
     free = host.disk_free_bytes
     if free is not None and checkpoint_bytes is not None and checkpoint_bytes > free:
         yield Advice(
@@ -194,7 +213,12 @@ def host_advice(host: HostReading, checkpoint_bytes: int | None) -> Iterable[Adv
             ),
             tr("Free some disk: older checkpoints of this run or of others may go."),
         )
-    if _soon(host.disk_lasts_s, host.disk_span_s):
+    failing = saves.fails_at_step(free) if saves is not None and free is not None else None
+    # The trend of a run that has not yet as many checkpoints as it keeps is not the one to come.
+    settled = saves is None or not saves.grows
+    if saves is not None and free is not None and failing is not None:
+        yield _lasts_not(saves, free, failing, step_s)
+    elif settled and _soon(host.disk_lasts_s, host.disk_span_s, left_s):
         yield Advice(
             "disk_short",
             "warning",
@@ -209,7 +233,28 @@ def host_advice(host: HostReading, checkpoint_bytes: int | None) -> Iterable[Adv
         yield Advice("disk_short", "warning", tr("Only {size} of disk are free.", size=_gib(free)))
 
 
-def _ram(host: HostReading) -> Iterable[Advice]:
+def _lasts_not(saves: Saves, free: int, failing: int, step_s: float | None) -> Advice:
+    """The disk does not last to the end of the run."""
+    values = {"need": _gib(saves.needed_bytes), "free": _gib(free), "step": f"{failing:,}"}
+    text = tr(
+        "The disk does not last to the end: the run still takes {need} for checkpoints and model, and {free} are free; "
+        "the save at step {step} does not fit.",
+        **values,
+    )
+    if step_s is not None:
+        text = tr(
+            "The disk does not last to the end: the run still takes {need} for checkpoints and model, and {free} are "
+            "free; the save at step {step}, in about {time}, does not fit.",
+            time=span_words(max(0, failing - saves.step) * step_s),
+            **values,
+        )
+    missing = _gib(saves.needed_bytes - free)
+    return Advice(
+        "disk_short", "warning", text, tr("Free {size} there: `trainwiz runs list` shows older runs.", size=missing)
+    )
+
+
+def _ram(host: HostReading, left_s: float | None) -> Iterable[Advice]:
     used, total = host.ram_used_bytes, host.ram_total_bytes
     if used and total and used > NEARLY_FULL * total:
         message = tr("Host RAM is nearly full: {used} of {total}.", used=_gib(used), total=_gib(total))
@@ -226,7 +271,7 @@ def _ram(host: HostReading) -> Iterable[Advice]:
             message,
             tr("Fewer loader workers would free some (data.workers)."),
         )
-    elif _soon(host.ram_lasts_s, host.ram_span_s):
+    elif _soon(host.ram_lasts_s, host.ram_span_s, left_s):
         yield Advice(
             "ram_short",
             "warning",
@@ -239,9 +284,11 @@ def _ram(host: HostReading) -> Iterable[Advice]:
         )
 
 
-def _soon(lasts_s: float | None, span_s: float | None) -> bool:
-    """A trend is believed for FORESEEN_SPANS times as long as it was watched."""
-    return lasts_s is not None and span_s is not None and lasts_s < min(DISK_SHORT_S, FORESEEN_SPANS * span_s)
+def _soon(lasts_s: float | None, span_s: float | None, left_s: float | None) -> bool:
+    """A trend is believed for FORESEEN_SPANS times as long as it was watched; what ends before it does not matter."""
+    if lasts_s is None or span_s is None or (left_s is not None and left_s < lasts_s):
+        return False
+    return lasts_s < min(DISK_SHORT_S, FORESEEN_SPANS * span_s)
 
 
 def _gib(size: int) -> str:

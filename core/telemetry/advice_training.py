@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterable, Mapping
 
 from trainwiz.core.language import tr, trn
+from trainwiz.core.run.phase import PhaseNow
 from trainwiz.core.run.state import HEARTBEAT_LOST_S
 from trainwiz.core.telemetry.course import Course
 from trainwiz.core.telemetry.metrics import MetricSummary, Pace
@@ -13,7 +14,6 @@ from trainwiz.core.telemetry.snapshot import Advice, Planned
 from trainwiz.core.telemetry.spans import span_words
 
 GIB = 1024**3
-DATA_WAIT_SHARE = 0.15
 STALLED_PAUSES = 5
 """No new row for so many of the usual pauses between two rows,"""
 STALLED_S = 120.0
@@ -103,13 +103,6 @@ def _gradients(metrics: Mapping[str, MetricSummary]) -> Iterable[Advice]:
 
 
 def pace_advice(pace: Pace, planned: Planned) -> Iterable[Advice]:
-    if pace.data_wait is not None and pace.data_wait > DATA_WAIT_SHARE:
-        yield Advice(
-            "data_wait",
-            "warning",
-            tr("Steps wait {share} % of their time for data.", share=f"{pace.data_wait * 100:.0f}"),
-            tr("More loader workers may help (data.workers)."),
-        )
     if pace.step_s is None or planned.step_high_s is None or planned.step_low_s is None:
         return
     if pace.step_s > planned.step_high_s * 1.1:
@@ -123,15 +116,20 @@ def pace_advice(pace: Pace, planned: Planned) -> Iterable[Advice]:
         yield Advice("faster_than_plan", "ok", tr("Steps are {times} times as fast as planned.", times=times))
 
 
-def stall_advice(status: str, course: Course, now_s: float | None, began_s: float | None) -> Iterable[Advice]:
+def stall_advice(
+    status: str, course: Course, now_s: float | None, began_s: float | None, phase: PhaseNow | None = None
+) -> Iterable[Advice]:
     """A run that is said to go on and logs nothing for much longer than it used to.
 
-    `began_s`: when this attempt began; the rows before are another's.
+    `began_s`: when this attempt began; the rows before are another's. `phase`: what the training says
+    of itself; work that is no step is no stall, and the time of it does not count.
     """
     pause_s = course.pause_s
     if status != "running" or now_s is None or course.newest_s is None or pause_s is None:
         return
-    silent_s = now_s - max(course.newest_s, began_s or 0.0)
+    if phase is not None and phase.phase != "training":
+        return
+    silent_s = now_s - max(course.newest_s, began_s or 0.0, phase.since_s if phase else 0.0)
     if silent_s > max(STALLED_PAUSES * pause_s, pause_s + STALLED_S):
         yield Advice(
             "stalled",
@@ -141,7 +139,9 @@ def stall_advice(status: str, course: Course, now_s: float | None, began_s: floa
                 time=span_words(silent_s),
                 pause=span_words(pause_s),
             ),
-            tr("It may be evaluating or saving; if the log says neither, one of its processes may hang."),
+            tr("It may be evaluating or saving; if the log says neither, one of its processes may hang.")
+            if phase is None
+            else tr("One of its processes may hang: the log may say which. A stop and a resume start it anew."),
         )
 
 

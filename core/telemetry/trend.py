@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+import statistics
+
 MOST_POINTS = 64
 """Kept evenly spread over the time watched: when there are more, every second one goes."""
 LEAST_SPAN_S = 180.0
 """A pace is judged over at least this long."""
 MOST_SPAN_S = 12 * 3600.0
 """What happened before that says nothing of the pace now."""
+PARTS = 3
+"""The time watched is looked at in so many parts of equal length."""
 
 
 class Trend:
@@ -45,16 +50,33 @@ class Trend:
         return self._last[0] - self._points[0][0] if self._last is not None else 0.0
 
     def lasts_s(self) -> float | None:
-        """Seconds until nothing is left at the mean pace of the time watched.
+        """Seconds until nothing is left at the present pace.
 
-        None where it was watched for less than LEAST_SPAN_S, or does not shrink in both halves of that
-        time: one large file, or memory that is filled once, is no pace.
+        The medians of PARTS equal parts of the time are compared, so that a tooth of a saw is no pace,
+        and the least of the paces between neighbours counts, so that memory that is filled once at the
+        start is none. None where it was watched for less than LEAST_SPAN_S, or does not shrink from
+        each part to the next.
         """
         if self._last is None or self.span_s < LEAST_SPAN_S:
             return None
-        first, last = self._points[0], self._last
-        middle_s = (first[0] + last[0]) / 2
-        middle = min(self._points, key=lambda point: abs(point[0] - middle_s))
-        if not first[1] > middle[1] > last[1]:
+        medians = [_median_point(part) for part in self._parts()]
+        if len(medians) < PARTS:
             return None
-        return last[1] / (first[1] - last[1]) * self.span_s
+        paces = [(a[1] - b[1]) / (b[0] - a[0]) for a, b in itertools.pairwise(medians)]
+        if min(paces) <= 0:
+            return None
+        return self._last[1] / min(paces)
+
+    def _parts(self) -> list[list[tuple[float, float]]]:
+        """The points of each part of the time that has any."""
+        points = self.points
+        start_s, part_s = points[0][0], self.span_s / PARTS
+        numbers = [min(PARTS - 1, int((point[0] - start_s) / part_s)) for point in points]
+        found = [[point for point, at in zip(points, numbers, strict=True) if at == part] for part in range(PARTS)]
+        return [part for part in found if part]
+
+
+def _median_point(points: list[tuple[float, float]]) -> tuple[float, float]:
+    """(mean time, median amount)."""
+    times, amounts = zip(*points, strict=True)
+    return statistics.fmean(times), statistics.median(amounts)

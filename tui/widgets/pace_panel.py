@@ -17,7 +17,7 @@ from trainwiz.tui.widgets.unknown import pace_reason
 if TYPE_CHECKING:
     from trainwiz.core.telemetry.snapshot import Snapshot
 
-MUCH_WAIT = 0.15
+MUCH_WAIT = 0.25
 FAR_S = 5 * 365.25 * 86400.0
 """A finish further away than this is no date."""
 GAP = 3

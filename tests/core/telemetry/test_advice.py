@@ -71,10 +71,10 @@ def test_what_holds_the_clock(reason: str, code: str | None, level: str | None) 
 
 
 def test_a_lost_card_says_so_and_the_others_speak_for_themselves() -> None:
-    lost = replace(CARD, index=1, problem="the GPU is lost", memory_used_bytes=None, processes=())
+    lost = replace(CARD, index=1, problem="the GPU is lost: it fell off the bus", memory_used_bytes=None, processes=())
     full = replace(CARD, index=2, memory_used_bytes=int(23.9 * GIB))
     found = {item.code: item.text for item in advise(status="running", gpus=[lost, full], now_s=NOW_S)}
-    assert found["gpu_unreadable"] == "GPU 1 cannot be read: the GPU is lost."
+    assert found["gpu_lost"] == "GPU 1 cannot be read: the GPU is lost: it fell off the bus."
     assert found["gpu_memory_full"].startswith("GPU 2")
 
 

@@ -1,0 +1,111 @@
+"""Data wait: an input that starves the training, and the number of loader workers that would cure it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from trainwiz.core.language import tr
+from trainwiz.core.telemetry.run_setup import RunSetup
+from trainwiz.core.telemetry.snapshot import Advice, HostReading, ProcessReading
+
+DATA_WAIT_SHARE = 0.25
+"""Of a step: more waiting than this is worth a word."""
+SPARE = 1.1
+"""Workers are counted so much too slow: batches differ, and a cure that is just enough is none."""
+RAM_SHARE = 0.5
+"""Of the free RAM that more workers may take."""
+USUAL_WORKER_BYTES = 700 * 1024**2
+"""Of a worker, where none was seen yet: its interpreter, torch and its share of the rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cure:
+    """How many loader workers each training process should have."""
+
+    needed: int
+    """That would load a step's batches while the step before is computed."""
+    possible: int
+    """As many of them as the cores and the RAM allow; never fewer than there are."""
+    bound: str | None = None
+    """What allows no more, "cores" or "ram"; None where all that are needed are possible."""
+
+
+def workers_that_cure(
+    workers: int,
+    step_s: float,
+    wait_s: float,
+    *,
+    processes: int = 1,
+    cpu_cores: int | None = None,
+    worker_bytes: int = USUAL_WORKER_BYTES,
+    free_bytes: int | None = None,
+) -> Cure:
+    """Solved from what was measured: a step took `step_s`, `wait_s` of it without a batch.
+
+    A training that waits has loaders that never rest: `workers` of them spent `step_s` each on a
+    step's batches, or the process itself spent `wait_s` where there are none. In the
+    `step_s - wait_s` that the computing takes, that work needs as many workers as it holds times.
+    """
+    computing_s = max(step_s - wait_s, 1e-3 * step_s, 1e-9)
+    loading_s = step_s * workers if workers else wait_s
+    needed = max(workers + 1, math.ceil(SPARE * loading_s / computing_s - 1e-9))
+    bounds: dict[str, int] = {}
+    if cpu_cores is not None:
+        # Each training process keeps a core for itself.
+        bounds["cores"] = max(1, cpu_cores // processes - 1)
+    if free_bytes is not None:
+        bounds["ram"] = workers + int(RAM_SHARE * free_bytes / max(1, worker_bytes) / processes)
+    bound = min(bounds, key=lambda name: bounds[name], default=None)
+    if bound is None or bounds[bound] >= needed:
+        return Cure(needed, needed)
+    return Cure(needed, max(workers, bounds[bound]), bound)
+
+
+def worker_bytes(processes: Iterable[ProcessReading]) -> int:
+    """RSS of the largest loader worker that was seen; the usual size where there is none."""
+    return max((row.rss_bytes or 0 for row in processes if row.role == "worker"), default=0) or USUAL_WORKER_BYTES
+
+
+def data_wait_advice(
+    step_s: float | None, share: float | None, setup: RunSetup, host: HostReading, processes: Iterable[ProcessReading]
+) -> Iterable[Advice]:
+    """`share` of a step of `step_s` is spent waiting for data."""
+    if share is None or share <= DATA_WAIT_SHARE:
+        return
+    text = tr("Steps wait {share} % of their time for data.", share=f"{share * 100:.0f}")
+    if step_s is None or setup.workers is None:
+        yield Advice("data_wait", "warning", text, tr("More loader workers may help (data.workers)."))
+        return
+    used, total = host.ram_used_bytes, host.ram_total_bytes
+    cure = workers_that_cure(
+        setup.workers,
+        step_s,
+        share * step_s,
+        processes=setup.processes,
+        cpu_cores=setup.cpu_cores,
+        worker_bytes=worker_bytes(processes),
+        free_bytes=None if used is None or total is None else max(0, total - used),
+    )
+    yield Advice("data_wait", "warning", text, _remedy(cure, setup.workers))
+
+
+def _remedy(cure: Cure, workers: int) -> str:
+    values = {"now": workers, "needed": cure.needed, "possible": cure.possible}
+    if cure.bound is None:
+        return tr("{needed} loader workers instead of {now} would cure it: --set data.workers={needed}", **values)
+    bound = tr("CPU cores") if cure.bound == "cores" else tr("free RAM")
+    if cure.possible <= workers:
+        return tr(
+            "{needed} loader workers instead of {now} would cure it, and the {bound} allow no more than there are: "
+            "rows that cost less to prepare, or a faster disk, would help.",
+            bound=bound,
+            **values,
+        )
+    return tr(
+        "{needed} loader workers instead of {now} would cure it; the {bound} allow {possible}: "
+        "--set data.workers={possible}",
+        bound=bound,
+        **values,
+    )
