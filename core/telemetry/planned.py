@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+from trainwiz.core.run.attempt_words import ACCUMULATION, MICRO
 from trainwiz.core.telemetry.metrics import finite
 from trainwiz.core.telemetry.rows import object_in, objects_in, text_in, whole_in
 from trainwiz.core.telemetry.snapshot import Planned
@@ -23,11 +25,22 @@ def read_planned(plan: Mapping[str, Any]) -> Planned:
         step_high_s=finite(time.get("step_high_s")),
         total_s=finite(time.get("total_s")),
         steps=whole_in(time.get("steps")),
+        micro_batch=whole_in(batch.get("micro_batch")),
+        accumulation=whole_in(batch.get("accumulation")),
+        world_size=whole_in(batch.get("world_size")),
         effective_samples=whole_in(batch.get("effective_samples")),
         effective_tokens=whole_in(batch.get("effective_tokens")),
         model=text_in(model.get("name")),
         device=text_in(memory.get("device")),
     )
+
+
+def with_changes(planned: Planned, changes: Mapping[str, Any]) -> Planned:
+    """The batch as it is now; `changes` are those of recovery. What only memory and time would say of it stays as planned."""
+    if not changes:
+        return planned
+    micro, accumulation = whole_in(changes.get(MICRO)), whole_in(changes.get(ACCUMULATION))
+    return replace(planned, micro_batch=micro or planned.micro_batch, accumulation=accumulation or planned.accumulation)
 
 
 def gpu_names(plan: Mapping[str, Any]) -> dict[str, str]:

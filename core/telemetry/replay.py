@@ -13,7 +13,7 @@ from trainwiz.core.language import tr
 from trainwiz.core.plain import plain_text
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.notes import NOTES_JSONL
-from trainwiz.core.run.state import RunState, read_state
+from trainwiz.core.run.state import Attempt, RunState, read_state
 from trainwiz.core.telemetry.metrics import finite
 from trainwiz.core.telemetry.recorded_advice import ADVICE_JSONL, AdviceFile
 from trainwiz.core.telemetry.replay_clock import ReplayClock
@@ -54,6 +54,10 @@ class ReplaySource(RunSource):
             replayed_s=snapshot.time_s,
             replay_speed=0.0 if self._play.over else self._play.speed,
         )
+
+    def _newest_attempt(self, state: RunState) -> Attempt | None:
+        """As it was: recovery.json may tell of later ones."""
+        return state.attempts[-1] if state.attempts else None
 
     def _state(self) -> RunState:
         """The state as it was: no end, no checkpointed outcome, no attempt that was still to come."""

@@ -10,9 +10,12 @@ from typing import Any
 
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.run.actions import allowed
+from trainwiz.core.run.attempt_words import attempt_words
 from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.run.notes import NOTES_JSONL, Note, note_of
-from trainwiz.core.run.state import RunExit, RunState, read_state
+from trainwiz.core.run.phase import PhaseNow, read_phase
+from trainwiz.core.run.recovery import changes_now
+from trainwiz.core.run.state import Attempt, RunExit, RunState, read_state
 from trainwiz.core.run.status import ENDED
 from trainwiz.core.telemetry.advice import advise
 from trainwiz.core.telemetry.checkpoint_size import CheckpointSize
@@ -21,8 +24,9 @@ from trainwiz.core.telemetry.ending import ending_of
 from trainwiz.core.telemetry.log_lines import LogLines
 from trainwiz.core.telemetry.machine_history import MachineHistory
 from trainwiz.core.telemetry.metrics import Metrics
-from trainwiz.core.telemetry.planned import gpu_names, read_planned
+from trainwiz.core.telemetry.planned import gpu_names, read_planned, with_changes
 from trainwiz.core.telemetry.recorded_advice import ADVICE_JSONL, AdviceFile
+from trainwiz.core.telemetry.rows import object_in
 from trainwiz.core.telemetry.snapshot import Planned, Snapshot, computes_on_cpu
 from trainwiz.core.telemetry.source import Source
 from trainwiz.core.telemetry.tail import JsonLinesTail, TextTail
@@ -34,6 +38,8 @@ POLL_S = 0.2
 GONE_REMEDY = mark("What was read before is shown; `trainwiz monitor FOLDER` opens it where it is now.")
 MOST_NOTES = 100
 NOTES_SHOWN = 3
+CLOCK_SLACK_S = 5.0
+"""So far the clocks of the training's machine and of the viewer's may differ; a replay has not come to what is later."""
 
 
 class RunSource(Source):
@@ -139,7 +145,9 @@ class RunSource(Source):
         self._notes += [note for row in rows if (note := note_of(row)) is not None]
 
     def _snapshot(self, state: RunState, curves: Iterable[str]) -> Snapshot:
-        metrics, machine, planned = self._metrics, self._machine, self._planned
+        metrics, machine = self._metrics, self._machine
+        attempt = self._newest_attempt(state)
+        planned = with_changes(self._planned, attempt.changes if attempt else {})
         ended = state.status in ENDED
         now = self._clock()
         max_steps = state.max_steps or planned.steps or None
@@ -166,7 +174,7 @@ class RunSource(Source):
             course=self._course,
             checkpoint_bytes=None if ended else self._checkpoint_size.next_bytes(),
             now_s=now,
-            began_s=state.attempts[-1].started_s if state.attempts else None,
+            began_s=attempt.started_s if attempt else None,
             heartbeat_s=state.heartbeat_s,
             recorded=[
                 *engine_findings(state.engine),
@@ -203,6 +211,9 @@ class RunSource(Source):
             unavailable=machine.unavailable(),
             planned=planned,
             engine=state.engine,
+            attempts=tuple(state.attempts),
+            attempt_words=attempt_words(attempt, object_in(self._plan.get("batch"))) if attempt else "",
+            phase=None if ended else self._phase(attempt),
             ending=ending_of(state, self.folder, step, max_steps, metrics) if ended else None,
             advice=advice,
             log=self._log.lines(),
@@ -213,6 +224,18 @@ class RunSource(Source):
             problems=self._problems(),
             behind=self._metrics_tail.behind or self._system_tail.behind,
         )
+
+    def _newest_attempt(self, state: RunState) -> Attempt | None:
+        """With what recovery has changed, also where a person started it."""
+        if not state.attempts:
+            return None
+        newest = state.attempts[-1]
+        return newest if newest.changes else replace(newest, changes=changes_now(self.folder))
+
+    def _phase(self, attempt: Attempt | None) -> PhaseNow | None:
+        """What the training says that it does; what an earlier attempt said is over."""
+        now = read_phase(self.folder)
+        return now if now and attempt and attempt.started_s <= now.since_s <= self._clock() + CLOCK_SLACK_S else None
 
     def _peak_memory_bytes(self, on_cpu: bool) -> int | None:
         """Peak use of the device that the plan speaks of: a GPU, else the RAM of all training processes."""

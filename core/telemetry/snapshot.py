@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from trainwiz.core.run.notes import Note
+from trainwiz.core.run.phase import PhaseNow
+from trainwiz.core.run.state import Attempt
 from trainwiz.core.telemetry.log import LogLine
 from trainwiz.core.telemetry.metrics import MetricSummary, Pace
 from trainwiz.core.telemetry.series import EMPTY_CURVE, Curve
@@ -135,6 +137,10 @@ class Planned:
     step_high_s: float | None = None
     total_s: float | None = None
     steps: int | None = None
+    micro_batch: int | None = None
+    """This and accumulation as they are now: recovery may have changed them, at the same effective batch."""
+    accumulation: int | None = None
+    world_size: int | None = None
     effective_samples: int | None = None
     effective_tokens: int | None = None
     model: str | None = None
@@ -203,6 +209,12 @@ class Snapshot:
     unavailable: Mapping[str, str] = field(default_factory=dict)
     planned: Planned = field(default_factory=Planned)
     engine: Mapping[str, Any] = field(default_factory=dict)
+    attempts: tuple[Attempt, ...] = ()
+    """Every start of the training, the first one first."""
+    attempt_words: str = ""
+    """The newest attempt, why there is one and how it differs from the plan; empty for a first one as planned."""
+    phase: PhaseNow | None = None
+    """What the training does now, while it says so."""
     ending: Ending | None = None
     advice: tuple[Advice, ...] = ()
     log: tuple[LogLine, ...] = ()
@@ -231,6 +243,11 @@ class Snapshot:
     def used_gpus(self) -> tuple[GpuReading, ...]:
         """The GPUs that matter to this run: none where it computes on the CPU, whatever cards the machine has."""
         return () if computes_on_cpu(self.engine) else self.gpus
+
+    @property
+    def not_retried(self) -> str | None:
+        """Of a run that has ended: one sentence why trainwiz did not start it again by itself."""
+        return self.attempts[-1].not_retried if self.ending is not None and self.attempts else None
 
     @property
     def job_rss_bytes(self) -> int | None:
@@ -266,6 +283,8 @@ class Snapshot:
             "exit": None
             if self.ending is None
             else {"cause": self.ending.cause, "message": self.ending.text, "remedy": self.ending.remedy},
+            "attempts": [attempt_json(attempt) for attempt in self.attempts],
+            "phase": None if self.phase is None else asdict(self.phase),
             "advice": [advice.to_json() for advice in self.advice],
             "notes": [note.to_json() for note in self.notes],
             "replayed_s": self.replayed_s,
@@ -273,3 +292,17 @@ class Snapshot:
             "read_from": list(self.read_from),
             "hyperparameters": dict(self.hyperparameters),
         }
+
+
+def attempt_json(attempt: Attempt) -> dict[str, Any]:
+    """What a viewer tells of an attempt."""
+    return {
+        "number": attempt.number,
+        "status": attempt.status,
+        "started_s": attempt.started_s,
+        "ended_s": attempt.ended_s,
+        "resume": attempt.resume,
+        "because": attempt.because,
+        "changes": dict(attempt.changes),
+        "not_retried": attempt.not_retried,
+    }

@@ -29,6 +29,28 @@ OUT_OF_MEMORY = {
 }
 STOPPED = {"code": 130, "cause": "stopped", "message": "Stopped after step 1,600; checkpoint-1600 is complete."}
 
+FIRST_ATTEMPT = {"number": 1, "started_s": NOW_S - 9_000, "ended_s": NOW_S - 7_000, "status": "failed"}
+AGAIN = {
+    "number": 2,
+    "started_s": NOW_S - 7_000,
+    "resume": "checkpoint-1200",
+    "because": "cuda_oom",
+    "changes": {"batch.micro_batch_size": 3, "batch.gradient_accumulation_steps": 1302},
+}
+GIVEN_UP = {
+    **AGAIN,
+    "ended_s": NOW_S,
+    "status": "failed",
+    "not_retried": "It was not started again: a micro-batch of 1 does not fit either.",
+}
+FULL = {
+    "phase": "paused",
+    "since_s": NOW_S - 400,
+    "step": 1600,
+    "detail": "checkpoint-1600 takes 9.1 GiB, 2.0 are free",
+}
+TOKENISING = {"phase": "tokenising", "since_s": NOW_S - 200, "step": 0, "detail": "12,000 of 80,000 rows"}
+
 RUN_STATES: dict[str, dict[str, Any]] = {
     "running": {"throttled": True},
     "nan": {"nan_at": (812, 1000, 1004)},
@@ -39,6 +61,19 @@ RUN_STATES: dict[str, dict[str, Any]] = {
     "failed": {"status": "failed", "exit_": OUT_OF_MEMORY},
     "stopped": {"status": "stopped", "exit_": STOPPED},
     "lost": {"status": "lost"},
+    "recovered": {
+        "attempts": [FIRST_ATTEMPT, AGAIN],
+        "phase": {"phase": "evaluating", "since_s": NOW_S - 75, "step": 1600},
+    },
+    "paused": {"phase": FULL, "attempts": [{"number": 1, "started_s": NOW_S - 9_000}]},
+    "tokenising": {
+        "status": "starting",
+        "steps": 0,
+        "gpus": 0,
+        "phase": TOKENISING,
+        "attempts": [{"number": 1, "started_s": NOW_S - 300}],
+    },
+    "given-up": {"status": "failed", "exit_": OUT_OF_MEMORY, "attempts": [FIRST_ATTEMPT, GIVEN_UP]},
 }
 FOREIGN_STATES = ("trainer", "quiet", "tensorboard", "process")
 STATES = (*RUN_STATES, *FOREIGN_STATES)

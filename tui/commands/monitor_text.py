@@ -16,6 +16,7 @@ from trainwiz.tui.metric_words import measured
 from trainwiz.tui.output import labelled
 from trainwiz.tui.widgets.axes import value_label
 from trainwiz.tui.widgets.pace_panel import step_seconds
+from trainwiz.tui.widgets.run_header import phase_part
 
 if TYPE_CHECKING:
     from trainwiz.core.telemetry.snapshot import Snapshot
@@ -52,6 +53,7 @@ def summary_lines(snapshot: Snapshot) -> list[str]:
 def labelled_parts(snapshot: Snapshot) -> Iterator[tuple[str, list[str]]]:
     """(subject, what is known of it), in the order of reading; an empty list is a subject that nothing is known of."""
     yield tr("Progress"), progress_parts(snapshot)
+    yield tr("Now"), work_parts(snapshot)
     yield tr("Metrics"), metric_parts(snapshot)
     yield tr("Pace"), pace_parts(snapshot)
     yield tr("Engine"), engine_parts(snapshot)
@@ -72,13 +74,15 @@ def labelled_parts(snapshot: Snapshot) -> Iterator[tuple[str, list[str]]]:
             yield tr("Read from"), [plain_text(path)]
     if snapshot.ending is not None:
         yield tr("End"), [plain_text(snapshot.ending.text)]
+        if snapshot.not_retried:
+            yield "", [plain_text(snapshot.not_retried)]
         if snapshot.ending.remedy:
             yield tr("Next"), [plain_text(snapshot.ending.remedy)]
 
 
 def plain_line(snapshot: Snapshot) -> str:
     """One line: the moment of a replay, status, progress, loss, pace, memory, the worst advice."""
-    parts = [tr(snapshot.status), *progress_parts(snapshot)]
+    parts = [tr(snapshot.status), *work_parts(snapshot), *progress_parts(snapshot)]
     if snapshot.replayed_s is not None:
         parts.insert(0, moment_words(snapshot.replayed_s, "%Y-%m-%d %H:%M:%S"))
     parts += leading_metric(snapshot)
@@ -137,6 +141,11 @@ def progress_parts(snapshot: Snapshot) -> list[str]:
     elif snapshot.started_s is not None and snapshot.ended_s is not None:
         parts.append(tr("took {time}", time=duration(max(0.0, snapshot.ended_s - snapshot.started_s))))
     return parts
+
+
+def work_parts(snapshot: Snapshot) -> list[str]:
+    """What is done while no steps are made, and an attempt that is not the first."""
+    return [words for words in (phase_part(snapshot), snapshot.attempt_words) if words]
 
 
 def metric_parts(snapshot: Snapshot) -> list[str]:

@@ -9,6 +9,7 @@ from textual.content import Content
 from trainwiz.core.language import mark, tr
 from trainwiz.core.moments import moment_words
 from trainwiz.core.plain import plain_text
+from trainwiz.core.run.phase_words import phase_words
 from trainwiz.core.run.status import STATUS_WORDS
 from trainwiz.tui.cells import cells
 from trainwiz.tui.figures import duration, epochs
@@ -39,6 +40,7 @@ RESUME_KEY = next(row.shown_key for row in KEYS if row.needs == "resume")
 SHORTEST_NAME = 4
 ROOMY = 96
 SOON_S = 20 * 3600.0
+MOST_WORK_LINES = 2
 
 
 def status_word(status: str) -> str:
@@ -68,7 +70,8 @@ SOURCE_WORDS = {
 
 
 class RunHeader(LinedWidget):
-    """Two lines; one more for what was not started here; after the end those of the sentence and what to do next."""
+    """Two lines; more for what was not started here, for a save that waits and for an attempt that is not the first;
+    after the end those of the sentence and what to do next."""
 
     DEFAULT_CSS = """
     RunHeader { height: auto; padding: 0 1; color: $foreground; }
@@ -106,9 +109,17 @@ class RunHeader(LinedWidget):
         origin = origin_words(snapshot, self.marks)
         if origin:
             lines.append(Content.styled(origin, "$muted").truncate(width, ellipsis=True))
-        if snapshot.ending is not None:
-            lines += self._ending(snapshot, width)
-        return lines
+        # Where there is little room, how it ended and what to do comes before how it got there.
+        return [*lines, *self._ending(snapshot, width), *self._work(snapshot, width)]
+
+    def _work(self, snapshot: Snapshot, width: int) -> list[Content]:
+        """A save that waits, and what recovery did."""
+        paused = phase_part(snapshot) if is_paused(snapshot) else ""
+        recovered = any(attempt.because for attempt in snapshot.attempts)
+        lines = [Content.styled(line, "$warning") for line in wrap(paused, width)[:MOST_WORK_LINES] if paused]
+        style = "$warning" if recovered else "$muted"
+        words = snapshot.attempt_words
+        return lines + [Content.styled(line, style) for line in wrap(words, width)[:MOST_WORK_LINES] if words]
 
     def _first_line(self, snapshot: Snapshot, width: int) -> Content:
         dot = self.marks.dot
@@ -158,6 +169,8 @@ class RunHeader(LinedWidget):
             words.append(tr("{seconds} s a step", seconds=step_seconds(snapshot.pace.step_s)))
         if snapshot.behind:
             words.insert(0, tr("still reading"))
+        if not is_paused(snapshot) and (phase := phase_part(snapshot)):
+            words.insert(0, phase)
         while words and cells(f" {self.marks.dot} ".join(words)) > width - SHORTEST_NAME:
             words.pop()
         text = f" {self.marks.dot} ".join(words)
@@ -170,6 +183,8 @@ class RunHeader(LinedWidget):
         if ending is None:
             return []
         lines = [Content(line) for line in wrap(plain_text(ending.text, 600), width)[: 3 if width >= ROOMY else 2]]
+        if snapshot.not_retried and width >= ROOMY:
+            lines += [Content.styled(line, "$muted") for line in wrap(plain_text(snapshot.not_retried, 300), width)[:1]]
         if ending.remedy:
             text = plain_text(ending.remedy, 300)
             if "resume" in snapshot.actions and RESUME in text and not self.readonly:
@@ -179,6 +194,19 @@ class RunHeader(LinedWidget):
             lines.append(Content.assemble((label, "$muted"), (first, "$accent")))
             lines += [Content.styled(" " * cells(label) + line, "$accent") for line in rest[:1]]
         return lines
+
+
+def phase_part(snapshot: Snapshot) -> str:
+    """What is done while no steps are made, and since when; else empty."""
+    now = snapshot.phase
+    if now is None or now.phase == "training":
+        return ""
+    return tr("{what}, for {time}", what=phase_words(now), time=duration(max(0.0, snapshot.time_s - now.since_s)))
+
+
+def is_paused(snapshot: Snapshot) -> bool:
+    """Whether a save waits, which needs somebody."""
+    return snapshot.phase is not None and snapshot.phase.phase == "paused"
 
 
 def _finish_words(eta_s: float, time_s: float) -> str:

@@ -26,12 +26,17 @@ def write_run(
     throttled: bool = False,
     exit_: dict[str, Any] | None = None,
     log: str | None = None,
+    attempts: list[dict[str, Any]] | None = None,
+    phase: dict[str, Any] | None = None,
 ) -> Path:
     """A run of `steps` logged steps that is now in `status`. The newest sample is NOW_S old by a second."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "run.yaml").write_text(f"name: {folder.name}\ntraining:\n  max_steps: {max_steps}\n")
     write_json(folder / "plan.json", plan(gpus, step_s, max_steps))
-    write_json(folder / "state.json", state(folder.name, status, steps * log_every * step_s, max_steps, exit_))
+    record = state(folder.name, status, steps * log_every * step_s, max_steps, exit_)
+    write_json(folder / "state.json", record | ({"attempts": attempts} if attempts else {}))
+    if phase is not None:
+        write_json(folder / "phase.json", phase)
     write_lines(folder / "metrics.jsonl", metric_rows(steps, log_every, step_s, nan_at))
     write_lines(folder / "system.jsonl", [system_row(index, gpus, throttled) for index in range(120)] if steps else [])
     (folder / "train.log").write_text(default_log() if log is None else log)
