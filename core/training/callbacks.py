@@ -31,15 +31,17 @@ class EpochCallback(TrainerCallback):
 class EngineCallback(TrainerCallback):
     """Writes engine.json once the model is wrapped."""
 
-    def __init__(self, folder: RunFolder) -> None:
+    def __init__(self, folder: RunFolder, checkpoints_kept: int | None = None) -> None:
         self._folder = folder
+        self._checkpoints_kept = checkpoints_kept
         self.trainer: Trainer | None = None
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         if state.is_world_process_zero and self.trainer is not None:
-            write_json_atomic(self._folder.engine_json, read_engine(self.trainer))
+            document = {**read_engine(self.trainer), "checkpoints_kept": self._checkpoints_kept}
+            write_json_atomic(self._folder.engine_json, document)
 
 
 EVALUATION_BATCHES = 8

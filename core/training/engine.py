@@ -7,7 +7,9 @@ from typing import Any
 import torch
 from accelerate.utils import DistributedType
 from peft import PeftModel
+from trainwiz.core.hardware.host import count_cores
 from transformers import Trainer
+from transformers.trainer_utils import SaveStrategy
 
 
 def read_engine(trainer: Trainer) -> dict[str, Any]:
@@ -41,8 +43,16 @@ def read_engine(trainer: Trainer) -> dict[str, Any]:
         "max_steps": trainer.state.max_steps,
         "parameters": sum(parameter.numel() for parameter in inner.parameters()),
         "trainable_parameters": sum(parameter.numel() for parameter in inner.parameters() if parameter.requires_grad),
+        "workers": trainer.args.dataloader_num_workers,
+        "cpu_cores": count_cores(),
+        "save_every_steps": _save_every(trainer),
         "torch": torch.__version__,
     }
+
+
+def _save_every(trainer: Trainer) -> int | None:
+    """Optimizer steps between two checkpoints, as the trainer solved a share of the run."""
+    return trainer.state.save_steps if trainer.args.save_strategy == SaveStrategy.STEPS else None
 
 
 def _without_compiler(wrapped: Any) -> tuple[Any, bool]:

@@ -76,7 +76,7 @@ class TrainingSession:
         for printing in (PrinterCallback, ProgressCallback):
             trainer.remove_callback(printing)
         metrics = MetricsCallback(self.folder, meter, trainer.accelerator)
-        engine = EngineCallback(self.folder)
+        engine = EngineCallback(self.folder, config.checkpoint.keep + int(config.checkpoint.keep_best))
         engine.trainer = trainer
         stopping = StopCallback(self.stop, trainer.accelerator, trainer.saved_steps)
         trainer.metrics_callback = metrics
