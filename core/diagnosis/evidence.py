@@ -7,6 +7,8 @@ from typing import Any
 
 from trainwiz.core.diagnosis.facts import LogFacts
 
+OWN_ERRORS = frozenset({"UsageError", "CannotRunError", "TrainwizError"})
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
@@ -18,12 +20,19 @@ class Failure:
     traceback: str
     time_s: float
     step: int | None
+    codes: tuple[str, ...] = ()
+    """Codes of the findings, where the error is one of trainwiz."""
+
+    @property
+    def is_own(self) -> bool:
+        """An error of trainwiz itself: a whole sentence, not a foreign exception."""
+        return bool(self.codes) or self.type in OWN_ERRORS
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Failure:
         """Takes what is there: the file may come from a process that was dying."""
         rank, time_s, step = document.get("rank"), document.get("time_s"), document.get("step")
-        trace = document.get("traceback", "")
+        trace, findings = document.get("traceback", ""), document.get("findings")
         return cls(
             rank=rank if isinstance(rank, int) else 0,
             type=str(document.get("type", "Exception")),
@@ -31,6 +40,9 @@ class Failure:
             traceback="".join(map(str, trace)) if isinstance(trace, list) else str(trace),
             time_s=float(time_s) if isinstance(time_s, int | float) else float("inf"),
             step=step if isinstance(step, int) else None,
+            codes=tuple(str(one.get("code")) for one in findings if isinstance(one, dict))
+            if isinstance(findings, list)
+            else (),
         )
 
 

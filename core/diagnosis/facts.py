@@ -27,8 +27,8 @@ class Hit:
     consequence: bool = False
     """It may come of the failure of another process: a lost connection, a wait without an end."""
     during: str | None = None
-    progress_after: int = 0
-    """Lines of progress that came behind it; with several the training survived it."""
+    chain: int = 0
+    """Hits of one chain are of one traceback and those that followed from handling it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,7 @@ class LogFacts:
     """Name of the file, for proofs."""
     lines: int = 0
     hits: tuple[Hit, ...] = ()
-    exceptions: tuple[Hit, ...] = ()
-    """Exceptions that end a traceback and speak for no other cause (python_error)."""
+    """In their order; `python_error` is an exception that speaks for no other cause. What the training survived is not among them."""
     signals: tuple[tuple[str, Line], ...] = ()
     """(name of the signal, line) of processes that were ended by one, in order."""
     root_rank: int | None = None

@@ -1,0 +1,194 @@
+"""diagnose(evidence) -> Diagnosis. Pure: the earliest failure that is no consequence of another is the cause."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from trainwiz.core.diagnosis.causes import CAUSES, Cause, Confidence
+from trainwiz.core.diagnosis.diagnosis import Diagnosis, Proof
+from trainwiz.core.diagnosis.evidence import Evidence, Failure
+from trainwiz.core.diagnosis.facts import Hit, Line
+from trainwiz.core.diagnosis.first import first_failure, first_hit, own_signal
+from trainwiz.core.diagnosis.marks import place_of_frame, signal_name
+from trainwiz.core.diagnosis.of_failure import cause_of_failure
+from trainwiz.core.diagnosis.remedies import Place, remedies_for
+from trainwiz.core.diagnosis.words import clean, of_cause, of_error, of_signal
+from trainwiz.core.language import tr
+
+DISK_IS_FULL_BELOW_BYTES = 1 << 20
+KERNEL = "kernel"
+
+
+def diagnose(evidence: Evidence) -> Diagnosis:
+    """The cause of an end, from all that is known. `recorded` is not asked: see `core.diagnosis.of_run`."""
+    failure = first_failure(evidence.failures)
+    hit = first_hit(evidence.log)
+    killed = own_signal(evidence.log)
+    found = (
+        _of_kernel(evidence, failure, hit)
+        or (_of_failure(failure, evidence) if failure is not None and not _is_partner(failure) else None)
+        or (_of_hit(hit, evidence) if hit is not None and not hit.consequence else None)
+        or (_of_signal(killed, evidence) if killed is not None else None)
+        or (_of_failure(failure, evidence) if failure is not None else None)
+        or (_of_hit(hit, evidence) if hit is not None else None)
+        or _of_metrics(evidence)
+        or _of_disk(evidence)
+        or _of_exit_status(evidence)
+    )
+    return replace(found, remedies=remedies_for(found.cause, _place(evidence, found))) if found.cause else found
+
+
+def _place(evidence: Evidence, found: Diagnosis) -> Place:
+    return Place(evidence.run, evidence.settings, found.during)
+
+
+def _is_partner(failure: Failure) -> bool:
+    return cause_of_failure(failure)[2]
+
+
+def _of_kernel(evidence: Evidence, failure: Failure | None, hit: Hit | None) -> Diagnosis | None:
+    """The kernel killed for memory: that is the cause, unless a process had failed of itself before."""
+    kernel = evidence.kernel
+    if not kernel.oom_kills and not kernel.lines:
+        return None
+    first = cause_of_failure(failure) if failure is not None else None
+    if first is not None and not first[2] and first[0] not in ("dataloader_worker_killed", "host_oom"):
+        return None
+    if first is None and hit is not None and not hit.consequence and _is_own(hit):
+        return None
+    proofs = [Proof(None, clean(line), KERNEL) for line in kernel.lines]
+    if kernel.oom_kills:
+        said = tr("the kernel killed {n} process(es) for memory", n=kernel.oom_kills)
+        proofs.append(Proof(None, said, KERNEL))
+    step = (failure.step if failure is not None else None) or evidence.log.step
+    return Diagnosis("host_oom", "high", of_cause("host_oom"), (*proofs, *_killed_lines(evidence)), step=step)
+
+
+def _is_own(hit: Hit) -> bool:
+    return hit.cause not in ("dataloader_worker_killed", "host_oom", "python_error")
+
+
+def _of_failure(failure: Failure, evidence: Evidence) -> Diagnosis:
+    cause, confidence, _, said = cause_of_failure(failure)
+    proof = Proof(None, clean(f"rank {failure.rank}: {failure.type}: {said}"), f"failure-rank{failure.rank}.json")
+    if cause == "python_error":
+        message = of_error(f"{failure.type}: {said}" if said else failure.type, failure.step)
+    elif failure.is_own:
+        # Our own errors are whole sentences that already name the place and the remedy.
+        message = clean(failure.message)
+    else:
+        message = of_cause(cause, said, failure.step)
+    during = next((place for line in failure.traceback.splitlines() if (place := place_of_frame(line))), None)
+    return Diagnosis(
+        cause, confidence, message, (proof, *_line_of(said, evidence)), (), failure.step, failure.rank, None, during
+    )
+
+
+def _line_of(said: str, evidence: Evidence) -> tuple[Proof, ...]:
+    """Where the log says the same."""
+    if not said:
+        return ()
+    lines = (hit.line for hit in evidence.log.hits if said[:80] in hit.line.text)
+    return tuple(_proof(line, evidence) for line in list(lines)[:1])
+
+
+def _of_hit(hit: Hit, evidence: Evidence) -> Diagnosis:
+    others = [other.line for other in evidence.log.hits if other.cause == hit.cause and other.line != hit.line]
+    proofs = tuple(_proof(line, evidence) for line in (hit.line, *others[:2]))
+    if evidence.log.root_line is not None:
+        proofs = (*proofs, _proof(evidence.log.root_line, evidence))
+    message = of_error(hit.line.text) if hit.cause == "python_error" else of_cause(hit.cause, hit.line.text)
+    confidence: Confidence = (
+        "medium" if hit.consequence and hit.confidence == "high" and _others(hit, evidence) else hit.confidence
+    )
+    return Diagnosis(
+        hit.cause, confidence, message, proofs, (), evidence.log.step, hit.line.rank, own_name(evidence), hit.during
+    )
+
+
+def _others(hit: Hit, evidence: Evidence) -> bool:
+    return any(other.cause != hit.cause for other in evidence.log.hits)
+
+
+def own_name(evidence: Evidence) -> str | None:
+    """The signal that ended a process, where that is known beside another cause."""
+    killed = own_signal(evidence.log)
+    return killed[0] if killed is not None else None
+
+
+def _of_signal(killed: tuple[str, Line], evidence: Evidence) -> Diagnosis:
+    name, line = killed
+    proofs = (_proof(line, evidence),)
+    step = evidence.log.step
+    rank = evidence.log.root_rank if line.rank is None else line.rank
+    if name == "SIGINT":
+        return Diagnosis("user_stop", "medium", of_cause("user_stop", line.text), proofs, (), step, rank, name)
+    if name == "SIGBUS":
+        message = of_cause("shared_memory", line.text)
+        return Diagnosis("shared_memory", "medium", message, proofs, (), step, rank, name)
+    if name == "SIGKILL" and evidence.run is None and not evidence.kernel.told:
+        # Nobody can be asked any more; who kills a training without a word is nearly always the kernel.
+        message = of_cause("host_oom", line.text)
+        return Diagnosis("host_oom", "low", message, proofs, (), step, rank, name)
+    return Diagnosis("unknown", "medium", of_signal(name), proofs, (), step, rank, name)
+
+
+def _killed_lines(evidence: Evidence) -> tuple[Proof, ...]:
+    killed = own_signal(evidence.log)
+    return () if killed is None else (_proof(killed[1], evidence),)
+
+
+def _of_metrics(evidence: Evidence) -> Diagnosis | None:
+    line = evidence.log.not_finite
+    if line is None:
+        return None
+    message = of_cause("nan_loss", "", evidence.log.step)
+    return Diagnosis("nan_loss", "high", message, (_proof(line, evidence),), (), evidence.log.step)
+
+
+def _of_disk(evidence: Evidence) -> Diagnosis | None:
+    free = evidence.disk_free_bytes
+    if free is None or free >= DISK_IS_FULL_BELOW_BYTES or evidence.log.finished is not None:
+        return None
+    proof = Proof(None, tr("{count} bytes are free", count=f"{free:,}"), "disk")
+    return Diagnosis("disk_full", "medium", of_cause("disk_full"), (proof,), (), evidence.log.step)
+
+
+def _of_exit_status(evidence: Evidence) -> Diagnosis:
+    log, code = evidence.log, evidence.exit_code
+    last = tuple(_proof(line, evidence) for line in log.tail)
+    if log.finished is not None and code in (None, 0):
+        return Diagnosis(None, "high", tr("The training finished."), (_proof(log.finished, evidence),), (), log.step)
+    name = signal_name(-code) if code is not None and code < 0 else None
+    if name is not None:
+        return Diagnosis("unknown", "medium", of_signal(name, launcher=True), last, (), log.step, None, name)
+    if code is None:
+        return Diagnosis("unknown", "low", _no_reason(evidence), last, (), log.step)
+    message = tr("The training ended with exit code {code} and left no reason.", code=code)
+    if code == 0:
+        message = tr("The training ended without saying that it finished.")
+    return Diagnosis("unknown", "low", message, last, (), log.step)
+
+
+def _no_reason(evidence: Evidence) -> str:
+    if evidence.log.lines == 0 and not evidence.log.tail:
+        return tr("There is no log, and nothing else says why it ended.")
+    if evidence.log.step is not None:
+        return tr(
+            "The log ends after step {step}; it says neither that the training finished nor why it ended.",
+            step=f"{evidence.log.step:,}",
+        )
+    return tr("The log says neither that a training finished nor why it ended.")
+
+
+def _proof(line: Line, evidence: Evidence) -> Proof:
+    text = line.text if line.rank is None or "rank" in line.text.lower() else f"rank {line.rank}: {line.text}"
+    return Proof(line.number or None, clean(text), evidence.log.source)
+
+
+def is_cause(text: str) -> bool:
+    """Whether programs know this cause."""
+    return text in CAUSES
+
+
+__all__ = ["Cause", "diagnose", "is_cause"]

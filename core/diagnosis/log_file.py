@@ -1,0 +1,189 @@
+"""A log on disk or from a pipe -> LogFacts: streamed in blocks, so that gigabytes cost seconds and no memory."""
+
+from __future__ import annotations
+
+import codecs
+import errno
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from trainwiz.core.diagnosis.facts import LogFacts
+from trainwiz.core.diagnosis.line_text import lines_in
+from trainwiz.core.diagnosis.scan import LogScan
+from trainwiz.core.language import tr
+from trainwiz.core.telemetry.paths import open_at_once
+
+BLOCK_BYTES = 1 << 18
+LONGEST_LINE_BYTES = 1 << 22
+"""A longer one is a bar without line feeds, or no text; it is cut at a carriage return."""
+TAIL_BYTES = 1 << 20
+"""The end of a large log is read line by line whatever it holds: it has the last words."""
+SAMPLE_BYTES = 1 << 16
+MOST_ODD = 0.1
+"""Share of control characters in the sample above which a file is no text."""
+
+TELLING_BYTES = (
+    b"error", b"exception", b"interrupt", b"killed", b"fail", b"signal", b"exit", b"fault", b"memory", b"oom",
+    b"no space", b"timed out", b"timeout", b"timing out", b"lost", b"fallen", b"xid", b"root cause", b"traceback",
+    b"nan", b"inf", b"runtime", b"finished at", b"completed", b"cancelled", b"cannot", b"errno", b"closed", b"rank",
+    b"\\u", b"\x1b", b"unhandled", b"watchdog", b"abort", b"shm", b"quota", b"support", b"died",
+    "已杀死".encode(), "不足".encode(), "没有".encode(),
+)  # fmt: skip
+"""A block without any of these (in lower case) holds no line that could tell a cause: it is counted and passed over."""
+_ODD = bytes(code for code in range(32) if code not in b"\t\n\r\f\b\x1b") + b"\x7f"
+
+
+class NotALogError(OSError):
+    """The file is no text."""
+
+
+def read_log(path: Path, offset: int = 0) -> LogFacts:
+    """The facts of the log from byte `offset` on. Raises OSError with a reason, NotALogError for what is no text."""
+    with open(path, "rb", opener=open_at_once) as file:
+        size = os.fstat(file.fileno()).st_size
+        first_line = 1
+        if offset > 0:
+            first_line += _line_feeds(file, min(offset, size))
+        file.seek(min(offset, size))
+        return scan_stream(file, path.name, first_line=first_line, last_bytes_from=size - TAIL_BYTES - offset)
+
+
+def scan_stream(stream: BinaryIO, source: str, *, first_line: int = 1, last_bytes_from: int = 0) -> LogFacts:
+    """The facts of what can be read from `stream`; blocks before byte `last_bytes_from` may be passed over.
+
+    Raises NotALogError.
+    """
+    scan = LogScan(source)
+    number, at = first_line, 0
+    for block in _whole_lines(_as_utf8(stream)):
+        if at + len(block) < last_bytes_from and not _tells(block):
+            _pass_over(scan, number, block)
+        else:
+            _feed(scan, number, block)
+        number += block.count(b"\n")
+        at += len(block)
+    return scan.facts()
+
+
+def _feed(scan: LogScan, number: int, block: bytes) -> None:
+    lines = block.split(b"\n")
+    if lines and not lines[-1]:
+        lines.pop()
+    for place, raw in enumerate(lines):
+        for line in lines_in(_text(raw)):
+            scan.feed(number + place, line)
+
+
+def _text(raw: bytes) -> str:
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        # Logs of Windows and of older Chinese systems; whatever it is, ASCII stays what it is.
+        try:
+            return raw.decode("gb18030")
+        except UnicodeDecodeError:
+            return raw.decode("utf-8", "replace")
+
+
+def _tells(block: bytes) -> bool:
+    lower = block.lower()
+    return any(word in lower for word in TELLING_BYTES)
+
+
+def _pass_over(scan: LogScan, number: int, block: bytes) -> None:
+    lines = block.count(b"\n")
+    metrics = block.count(b"loss")
+    last = None
+    if metrics:
+        at = block.rfind(b"loss")
+        start, end = block.rfind(b"\n", 0, at) + 1, block.find(b"\n", at)
+        last = (number + block.count(b"\n", 0, at), _text(block[start : end if end >= 0 else None]))
+    scan.skip(lines, metrics + min(block.count(b"%|"), 5), last)
+
+
+def _as_utf8(stream: BinaryIO) -> Iterator[bytes]:
+    """Blocks of bytes without NULs, UTF-16 turned into UTF-8. Raises NotALogError."""
+    sample = _read_sample(stream)
+    if not sample:
+        return
+    encoding = _utf16(sample)
+    if encoding is not None:
+        decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
+        block: bytes | None = sample
+        while block:
+            yield decoder.decode(block).replace("\ufeff", "").encode("utf-8", "replace")
+            block = stream.read(BLOCK_BYTES)
+        return
+    _refuse_binary(sample)
+    block = sample.removeprefix(codecs.BOM_UTF8)
+    while block:
+        # Where a log was cut while it was written, or the machine went down, there are NULs in it.
+        yield block.replace(b"\0", b"") if b"\0" in block else block
+        block = stream.read(BLOCK_BYTES)
+
+
+def _read_sample(stream: BinaryIO) -> bytes:
+    """The first bytes; a pipe may bring them in pieces, and a hole at the front of a file is passed over."""
+    sample = b""
+    while len(sample) < SAMPLE_BYTES:
+        piece = stream.read(SAMPLE_BYTES - len(sample))
+        if not piece:
+            break
+        sample += piece.lstrip(b"\0") if not sample else piece
+    return sample
+
+
+def _utf16(sample: bytes) -> str | None:
+    if sample.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    even, odd = sample[0:4096:2], sample[1:4096:2]
+    if len(odd) > 8 and odd.count(0) > 0.4 * len(odd) and even.count(0) < 0.05 * len(even):
+        return "utf-16-le"
+    if len(even) > 8 and even.count(0) > 0.4 * len(even) and odd.count(0) < 0.05 * len(odd):
+        return "utf-16-be"
+    return None
+
+
+def _refuse_binary(sample: bytes) -> None:
+    text = sample.replace(b"\0", b"")
+    odd = len(text) - len(text.translate(None, _ODD))
+    known = sample.startswith((b"PK\x03\x04", b"\x1f\x8b", b"\x7fELF", b"\x89PNG", b"%PDF", b"SQLite format 3"))
+    if known or odd > MOST_ODD * max(len(text), 1) or len(text) < len(sample) / 4 or _is_no_text(text):
+        raise NotALogError(errno.EINVAL, tr("it is no text"))
+
+
+def _is_no_text(text: bytes) -> bool:
+    """Whether much of it is text in no encoding that is tried."""
+    shown = text[: SAMPLE_BYTES - 8]
+    if re.search(rb"[\x80-\xff]", shown) is None:
+        return False
+    broken = shown.decode("utf-8", "replace").count("\ufffd")
+    return broken > MOST_ODD * len(shown) and shown.decode("gb18030", "replace").count("\ufffd") > 0.02 * len(shown)
+
+
+def _whole_lines(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """The same bytes, each block ending with a line."""
+    half = b""
+    for block in blocks:
+        whole = half + block
+        cut = whole.rfind(b"\n") + 1
+        if not cut and len(whole) > LONGEST_LINE_BYTES:
+            cut = whole.rfind(b"\r") + 1 or len(whole)
+        half = whole[cut:]
+        if cut:
+            yield whole[:cut]
+    if half:
+        yield half
+
+
+def _line_feeds(file: BinaryIO, until: int) -> int:
+    """Line feeds before byte `until`."""
+    file.seek(0)
+    found = 0
+    while until > 0 and (block := file.read(min(BLOCK_BYTES, until))):
+        found += block.count(b"\n")
+        until -= len(block)
+    return found

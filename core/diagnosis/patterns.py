@@ -1,0 +1,258 @@
+"""PATTERNS: the sentences of frameworks and systems that speak for a cause, as data.
+
+Each stands in the words that the library itself uses. A pattern of `ERRORS_ONLY` counts only in a line
+that is an error (an exception, or logged as one): warnings and advice use the same words. The order is
+that of trust: of the patterns that fit one line the first counts, so the special ones stand first.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from trainwiz.core.diagnosis.causes import Cause, Confidence
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """`consequence`: the line may come of the failure of another process."""
+
+    cause: Cause
+    expression: re.Pattern[str]
+    confidence: Confidence = "high"
+    errors_only: bool = False
+    consequence: bool = False
+
+
+def _pattern(
+    cause: Cause,
+    *expressions: str,
+    confidence: Confidence = "high",
+    errors_only: bool = False,
+    consequence: bool = False,
+) -> Pattern:
+    return Pattern(cause, re.compile("|".join(expressions), re.IGNORECASE), confidence, errors_only, consequence)
+
+
+PARTNER = r"(?:gloo|pair\.cc|socket\.cpp|c10d|ProcessGroup|TCPStore|DistNetworkError|DistBackendError|NCCL|sendBytes|recvBytes)"
+"""What a line about the connection between ranks names; a download has none of it."""
+
+PATTERNS: tuple[Pattern, ...] = (
+    _pattern(
+        "shared_memory",
+        r"insufficient shared memory \(shm\)",
+        r"workers are out of shared memory",
+        r"/dev/shm\S*.{0,80}(?:no space|cannot allocate)",
+        r"no space left on device.{0,40}/dev/shm",
+        r"unable to (?:open|allocate|write to|mmap|resize).{0,40}(?:shared memory|file </torch_)",
+        r"error while (?:creating|attaching to) shared memory segment",
+        r"couldn't allocate shared memory segment",
+        r"posix_fallocate failed.{0,80}no space",
+    ),
+    _pattern(
+        "shared_memory",
+        r"received 0 items of ancdata",
+        r"torch_shm_manager.{0,80}(?:error|failed)",
+        r"could not duplicate a shared memory file descriptor",
+        confidence="medium",
+        errors_only=True,
+    ),
+    _pattern(
+        "disk_full",
+        r"no space left on device",
+        r"\[errno 28\]",
+        r"disk quota exceeded",
+        r"\[errno 122\]",
+        r"\bStorageFull\b",
+        r"not enough space on the disk|磁盘空间不足|设备上没有空间",
+        r"not enough disk space\. needed",
+        r"database or disk is full",
+    ),
+    _pattern(
+        "disk_full",
+        r"PytorchStreamWriter failed writing",
+        r"unexpected pos \d+ vs \d+",
+        r"\[errno 27\] file too large",
+        confidence="medium",
+        errors_only=True,
+    ),
+    _pattern(
+        "cuda_oom",
+        r"(?:CUDA|HIP|XPU|NPU) out of memory\. tried to allocate",
+        r"MPS backend out of memory",
+        r"CUDA (?:driver )?error: out of memory",
+        r"cuda runtime error \(2\) ?: ?out of memory",
+        r"cudaErrorMemoryAllocation|hipErrorOutOfMemory",
+        r"CU(?:BLAS|SOLVER|DNN)_STATUS_ALLOC_FAILED",
+        r"Cuda failure(?: 2)? '?out of memory",
+        r"(?:^|\.|\s)OutOfMemoryError\b(?!\s+Traceback)",
+        r"Error out of memory at line \d+ in file",
+    ),
+    _pattern("cuda_oom", r"\bCUDA out of memory\b", errors_only=True),
+    _pattern(
+        "host_oom",
+        r"out of memory: killed process",
+        r"\boom-kill:|\boom[-_]kill event|\bOOM Killed\b|\bOOMKilled\b",
+        r"oom_reaper: reaped process",
+        r"exceeded (?:job|step|virtual)? ?memory limit",
+        r"DefaultCPUAllocator: (?:can't allocate|not enough) memory",
+        r"\[errno 12\] cannot allocate memory",
+        r"unable to allocate [\d.]+ [KMGTP]iB for an array",
+        r"ArrowMemoryError|_ArrayMemoryError",
+        r"\[WinError 1455\]|页面文件太小",
+        r"^MemoryError\b|\bOutOfCpuMemoryError\b",
+        r"CpuAllocator.{0,60}out of memory",
+    ),
+    _pattern("host_oom", r"\bMemoryError\b(?!\.)", errors_only=True),
+    _pattern("host_oom", r"what\(\):\s+std::bad_alloc|instance of 'std::bad_alloc'", confidence="medium"),
+    _pattern(
+        "gpu_lost",
+        r"\bGPU is lost\b|GPU_IS_LOST",
+        r"fallen off the bus",
+        r"NVRM: Xid.{0,60}: (?:79|48|94|95|119|120)\b",
+        r"uncorrectable ECC error",
+    ),
+    _pattern(
+        "gpu_lost",
+        r"CUDA error: no CUDA-capable device is detected|cudaErrorNoDevice",
+        r"failed to initialize NVML: (?:unknown|GPU)|NVML.{0,40}unknown error",
+        r"unable to determine the device handle for GPU",
+        confidence="medium",
+        errors_only=True,
+    ),
+    _pattern(
+        "port_in_use",
+        r"EADDRINUSE",
+        r"(?:error|errno|socket|bind|listen|store).{0,160}address already in use",
+        r"tried to launch distributed communication on port .{0,20} but another process is utilizing it",
+        r"地址已在使用",
+    ),
+    _pattern(
+        "dataloader_worker_killed",
+        r"dataloader worker \(pid\S* [\d, ]+\) (?:is killed by signal|exited unexpectedly)",
+    ),
+    _pattern(
+        "dataloader_worker_killed",
+        r"one of the subprocesses has abruptly died during map operation",
+        r"a (?:process in the process pool|worker process managed by the executor) was (?:terminated abruptly|unexpectedly terminated)",
+        confidence="medium",
+    ),
+    _pattern(
+        "nan_loss",
+        r"\bloss is (?:nan|inf|infinite|not finite|no longer a number)\b",
+        r"non-?finite (?:training )?loss|loss (?:became|turned|went to) (?:nan|inf)",
+        r"probability tensor contains either `?inf`?, `?nan`?",
+        r"returned nan values in its \d+th output",
+        r"loss scale already at minimum|minimum loss scale reached",
+        r"\b(?:nan|inf) loss (?:encountered|detected|found)",
+        r"gradients? (?:norm )?(?:is|are|contains?) (?:nan|non-?finite|inf)\b",
+        errors_only=True,
+    ),
+    _pattern(
+        "bf16_unsupported",
+        r"setup doesn't support bf16",
+        r"bf16 mixed precision (?:requires|with MPS)",
+        r"type bf16 is not supported",
+        r"(?:bf16|bfloat16) is (?:not|only) supported (?:on|by|for)",
+        r"does(?:n't| not) support (?:bf16|bfloat16)",
+        r"not implemented for '?BFloat16",
+        r"Feature '\.bf16' requires \.target",
+        r"bf16/gpu",
+        errors_only=True,
+    ),
+    _pattern("bf16_unsupported", r"Feature '\.bf16' requires \.target"),
+    _pattern(
+        "flash_attention_missing",
+        r"no module named '?flash_attn",
+        r"flash_attn\S* .{0,60}undefined symbol|flash_attn\S*\.so: undefined symbol",
+        r"flash.?attention.{0,160}(?:installed|cannot be used|not supported|not available|requires|only supports?|seems? to be not)",
+        r"does not support flash.?attention",
+        r"flash_attn.{0,80}(?:not installed|seems to be not installed|is not available)",
+        errors_only=True,
+    ),
+    _pattern(
+        "deepspeed_mismatch",
+        r"correct the following deepspeed config values that mismatch",
+        r"train_batch_size is not equal to micro_batch",
+        r"check batch related parameters",
+        r"cannot specify an? (?:optimizer|scheduler) in the config file and in the code",
+        r"cannot create a `Dummy(?:Optim|Scheduler)` without specifying",
+        r"found `optimizer` configured in the deepspeed config",
+        r"validation errors? for DeepSpeed\w*Config",
+        r"using ZeRO-Offload with a client provided optimizer",
+        r"incompatible with gradient partitioning logic of ZeRO",
+        r"deepspeed.{0,80}(?:does not agree|contradict|mismatch)|does not agree.{0,60}deepspeed",
+        r"DP world size of \d+ but the current world size is",
+        errors_only=True,
+    ),
+    _pattern(
+        "config_mismatch",
+        r"size mismatch for|error\(s\) in loading state_dict",
+        r"loaded state dict (?:contains a parameter group|has a different number)",
+        r"requires the sav(?:e|ing) .{0,20}(?:strategy|steps)",
+        r"got an unexpected keyword argument",
+        r"mutually exclusive",
+        r"at most one of fp16 and bf16",
+        r"fp16 mixed precision (?:requires|training)",
+        r"gradient accumulation steps mismatch",
+        r"unrecognized arguments:|arguments are not used by the HfArgumentParser",
+        r"unrecognized configuration class",
+        r"is not a valid \w+, please select one of",
+        r"attempting to unscale FP16 gradients",
+        r"no padding token is defined",
+        r"max_steps must be set to a positive value",
+        r"needs? to be set when .{0,60}(?:strategy|steps)",
+        r"checkpoint.{0,60}(?:does not (?:fit|match)|incompatible)",
+        errors_only=True,
+    ),
+    _pattern(
+        "config_mismatch",
+        r": error: (?:unrecognized arguments|the following arguments are required|argument --?\w)",
+    ),
+    _pattern(
+        "missing_file",
+        r"\bFileNotFoundError\b",
+        r"no such file or directory",
+        r"does not appear to have a file named",
+        r"can't load (?:the )?(?:tokenizer|configuration|model|feature extractor|image processor)\b",
+        r"not a local folder and is not a valid model identifier",
+        r"couldn't find (?:a dataset script|any data file|file at|a module script)",
+        r"\b(?:DatasetNotFound|EntryNotFound|RepositoryNotFound|LocalEntryNotFound|RevisionNotFound)Error\b",
+        r"incorrect path_or_model_id",
+        r"没有那个文件或目录|系统找不到指定的(?:文件|路径)",
+        errors_only=True,
+    ),
+    _pattern("user_stop", r"^KeyboardInterrupt\b", r"slurmstepd: error: .{0,80}CANCELLED AT (?!.*TIME LIMIT)(?!.*PREEMPT)"),
+    _pattern("user_stop", r"got signal: 2\b"),
+    _pattern(
+        "nccl_timeout",
+        r"watchdog caught collective operation timeout",
+        r"milliseconds before timing out",
+        r"timeout at NCCL work",
+        r"timed out waiting \d+ms for (?:send|recv) operation",
+        r"watchdog (?:got stuck|hang|heartbeat).{0,80}(?:seconds|timeout)|heartbeat monitor timed out",
+        r"monitoredBarrier.{0,200}timed? ?out|timed out in monitoredBarrier",
+        r"wait timeout after \d+ ?ms",
+        r"RendezvousTimeoutError|DistStoreError.{0,120}time",
+        r"client socket has timed out after",
+        r"timed out after \d+ seconds waiting for clients",
+        r"failed to connect/validate to host .{0,80}timed out",
+        consequence=True,
+    ),
+    _pattern(
+        "nccl_error",
+        r"ncclRemoteError|NCCL communicator was aborted|remote process exited",
+        PARTNER + r".{0,240}(?:connection (?:was )?(?:reset|closed|refused)|broken pipe|socket closed|unexpectedly closed|failed to (?:recv|send)|pair closure)",
+        r"pair closure|connection closed by (?:remote )?peer",
+        consequence=True,
+    ),
+    _pattern(
+        "nccl_error",
+        r"ncclSystemError|ncclInternalError|ncclUnhandledCudaError|ncclInvalidUsage|ncclInvalidArgument",
+        r"NCCL error",
+        r"unhandled (?:cuda|system) error.{0,20}NCCL",
+        r"duplicate GPU detected",
+        r"NCCL WARN .{0,80}(?:failure|failed|error)",
+    ),
+    _pattern("nccl_error", r"^(?:torch\.distributed\.)?Dist(?:Backend|Network)?Error\b", confidence="medium", consequence=True),
+)  # fmt: skip

@@ -1,0 +1,246 @@
+"""LogScan: one pass over the lines of a log; what it keeps is bounded, however long the log."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from dataclasses import replace
+from functools import lru_cache
+
+from trainwiz.core.diagnosis.facts import Hit, Line, LogFacts
+from trainwiz.core.diagnosis.line_text import LineText
+from trainwiz.core.diagnosis.marks import (
+    FINISHED,
+    NO_NUMBER,
+    ROOT_CAUSE,
+    TELLING,
+    bar_of,
+    is_metrics,
+    place_of_frame,
+    signal_named,
+    step_named,
+)
+from trainwiz.core.diagnosis.patterns import PATTERNS, Pattern
+from trainwiz.core.plain import plain_text
+
+MOST_HITS = 200
+KEPT_TAIL = 5
+LONGEST_PROOF = 300
+SURVIVED_AFTER = 5
+"""Lines of progress behind a failure after which the training has survived it."""
+
+_EXCEPTION = re.compile(
+    r"^((?:[A-Za-z_]\w*\.)*[A-Z_]\w*(?:Error|Exception|Interrupt|Exit|Failure|Timeout|NotFound))(?:: .*|:)?$"
+)
+_LAUNCHERS = ("ChildFailedError", "CalledProcessError", "SignalException", "SystemExit")
+"""How a launcher says that a process of it failed: no cause by itself."""
+_CHAINED = re.compile(r"^(?:During handling of the above exception|The above exception was the direct cause)")
+_SOURCE_LINE = re.compile(r"^\s{4,}\S|^(?:-+>)?\s*\d+ ")
+_TABLE_RANK = re.compile(r"^\s*rank\s*:\s*(\d+)")
+
+
+class _Traceback:
+    """What is known of the traceback that one rank prints."""
+
+    def __init__(self) -> None:
+        self.open = False
+        self.ignored = False
+        self.aside = False
+        """Of a thread that dies with its process."""
+        self.chain = 0
+        self.chained = False
+        self.during: str | None = None
+
+
+class LogScan:
+    """Feed it `(number, line)` in order; `facts` says what was found so far."""
+
+    def __init__(self, source: str = "log") -> None:
+        self._source = source
+        self._lines = 0
+        self._chain = 0
+        self._progress = 0
+        self._hits: deque[tuple[int, Hit]] = deque(maxlen=None)
+        self._signals: deque[tuple[int, str, Line]] = deque(maxlen=MOST_HITS)
+        self._tracebacks: dict[int | None, _Traceback] = {}
+        self._in_table = False
+        self._root: tuple[int | None, Line | None] = (None, None)
+        self._finished: Line | None = None
+        self._metrics: tuple[int, str] | None = None
+        self._bar: tuple[int, int] | None = None
+        self._step: int | None = None
+        self._tail: deque[Line] = deque(maxlen=KEPT_TAIL)
+
+    def skip(self, lines: int, progress: int, last_metrics: tuple[int, str] | None) -> None:
+        """Pass over `lines` lines of which none can tell a cause; `progress` of them are of a training that goes on."""
+        self._lines += lines
+        if last_metrics is not None:
+            self._metrics = last_metrics
+        self._note_progress(progress)
+
+    def feed(self, number: int, line: LineText) -> None:
+        """Take the line with this number; one physical line may come as several."""
+        self._lines = max(self._lines, number)
+        text = line.text
+        if not text.strip():
+            return
+        self._tail.append(Line(number, text, line.rank))
+        bar = bar_of(text)
+        if bar is not None:
+            # Behind a bar without an end of its line stands what was printed next.
+            *place, text = bar
+            self._see_bar(place[0], place[1])
+            line = replace(line, text=text)
+        if not text or self._see_metrics(number, text):
+            return
+        if not self._see_traceback(number, line):
+            return
+        self._see_end(number, text)
+        here = Line(number, plain_text(text.strip(), LONGEST_PROOF), line.rank)
+        self._see_launcher(here, text)
+        if text[:1] not in "{'\"" and (pattern := _pattern_of(text, line.is_error)) is not None:
+            self._add(
+                Hit(
+                    pattern.cause, pattern.confidence, here, self._is_aside(line.rank, pattern), self._during(line.rank)
+                ),
+                line.rank,
+            )
+        elif _is_python_error(text):
+            exception = Hit("python_error", "high", here, self._aside(line.rank), self._during(line.rank))
+            self._add(exception, line.rank)
+        self._close(line.rank, text)
+
+    def facts(self) -> LogFacts:
+        """What the lines so far say."""
+        not_finite = None
+        if self._metrics is not None and NO_NUMBER.search(self._metrics[1]):
+            not_finite = Line(self._metrics[0], plain_text(self._metrics[1].strip(), LONGEST_PROOF))
+        return LogFacts(
+            source=self._source,
+            lines=self._lines,
+            hits=tuple(hit for _, hit in self._hits),
+            signals=tuple((name, line) for _, name, line in self._signals),
+            root_rank=self._root[0],
+            root_line=self._root[1],
+            finished=self._finished,
+            not_finite=not_finite,
+            step=self._step,
+            tail=tuple(Line(one.number, plain_text(one.text.strip(), LONGEST_PROOF), one.rank) for one in self._tail),
+        )
+
+    def _see_bar(self, step: int, steps: int) -> None:
+        # A bar is drawn again when it is closed: only one that moved is progress.
+        if (step, steps) != self._bar:
+            self._bar = (step, steps)
+            self._step = step
+            self._note_progress(1)
+
+    def _see_metrics(self, number: int, text: str) -> bool:
+        """Whether the line is one of metrics, in which nothing else is looked for."""
+        if not is_metrics(text):
+            return False
+        self._metrics = (number, text)
+        step = step_named(text)
+        self._step = self._step if step is None else step
+        self._note_progress(1)
+        return True
+
+    def _note_progress(self, lines: int) -> None:
+        if not lines:
+            return
+        self._progress += lines
+        while self._hits and self._progress - self._hits[0][0] >= SURVIVED_AFTER:
+            self._hits.popleft()
+        while self._signals and self._progress - self._signals[0][0] >= SURVIVED_AFTER:
+            self._signals.popleft()
+        if self._root[1] is not None and not self._hits and not self._signals:
+            self._root = (None, None)
+        self._finished = None
+
+    def _see_traceback(self, number: int, line: LineText) -> bool:
+        """False for the lines inside a traceback: the source that it shows may hold any words."""
+        text, state = line.text, self._tracebacks.setdefault(line.rank, _Traceback())
+        if text.startswith("Exception ignored in"):
+            state.ignored = True
+            return False
+        if text.startswith("Exception in thread"):
+            state.aside = True
+        if _CHAINED.match(text):
+            state.chained = True
+            return False
+        if "Traceback (most recent call last)" in text:
+            state.open = True
+            state.during = None if not state.chained else state.during
+            if not state.chained:
+                self._chain += 1
+                state.chain = self._chain
+            state.chained = False
+            return False
+        if state.open and (text.lstrip().startswith(("File ", "Cell In")) or _SOURCE_LINE.match(text)):
+            state.during = state.during or place_of_frame(text)
+            return False
+        return True
+
+    def _close(self, rank: int | None, text: str) -> None:
+        """An exception at the start of a line ends its traceback."""
+        state = self._tracebacks[rank]
+        if state.open and not text[:1].isspace():
+            state.open = state.ignored = state.aside = False
+
+    def _during(self, rank: int | None) -> str | None:
+        state = self._tracebacks[rank]
+        return state.during if state.open else None
+
+    def _aside(self, rank: int | None) -> bool:
+        state = self._tracebacks[rank]
+        return state.open and state.aside
+
+    def _is_aside(self, rank: int | None, pattern: Pattern) -> bool:
+        return pattern.consequence or self._aside(rank)
+
+    def _add(self, hit: Hit, rank: int | None) -> None:
+        state = self._tracebacks[rank]
+        if state.ignored or len(self._hits) >= MOST_HITS:
+            return
+        if not state.open:
+            self._chain += 1
+        chain = state.chain if state.open else self._chain
+        self._hits.append(
+            (self._progress, Hit(hit.cause, hit.confidence, hit.line, hit.consequence, hit.during, chain))
+        )
+
+    def _see_end(self, number: int, text: str) -> None:
+        if FINISHED.search(text):
+            self._finished = Line(number, plain_text(text.strip(), LONGEST_PROOF))
+            # What came before it did not hinder the training.
+            self._hits.clear()
+            self._signals.clear()
+
+    def _see_launcher(self, here: Line, text: str) -> None:
+        """Signals that ended processes, and torchrun's table with the rank that failed first."""
+        name = signal_named(text)
+        if name is not None:
+            self._signals.append((self._progress, name, here))
+        if ROOT_CAUSE.search(text):
+            self._in_table = True
+            return
+        rank = _TABLE_RANK.match(text) if self._in_table else None
+        if rank:
+            self._root = (int(rank[1]), here)
+            self._in_table = False
+
+
+@lru_cache(maxsize=4096)
+def _pattern_of(text: str, is_error: bool) -> Pattern | None:
+    """The pattern of most trust that the line fits."""
+    if not TELLING.search(text):
+        return None
+    return next(
+        (one for one in PATTERNS if (is_error or not one.errors_only) and one.expression.search(text)),
+        None,
+    )
+
+
+def _is_python_error(text: str) -> bool:
+    found = _EXCEPTION.match(text)
+    return found is not None and found[1].rpartition(".")[2] not in _LAUNCHERS
