@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from trainwiz.core.language import mark, tr
@@ -49,6 +49,12 @@ def attempt_words(attempt: Attempt, batch: Mapping[str, Any]) -> str:
     return tr("{attempt}: {changes}", attempt=said, changes=changes) if changes else said
 
 
+def recovered_attempts(attempts: Sequence[Attempt]) -> list[Attempt]:
+    """Those that trainwiz started by itself since a person last started the run."""
+    last_by_hand = max((place for place, attempt in enumerate(attempts) if attempt.because is None), default=-1)
+    return list(attempts[last_by_hand + 1 :])
+
+
 def origin_words(resume: str | None) -> str:
     """Where an attempt began; `resume` is the name of a checkpoint."""
     if resume is None:
@@ -73,4 +79,4 @@ def change_words(changes: Mapping[str, Any], batch: Mapping[str, Any]) -> Iterat
 
 
 def _product(factors: tuple[Any, Any]) -> str:
-    return " × ".join("?" if factor is None else plain_text(factor, 20) for factor in factors)
+    return " × ".join(f"{factor:,}" if isinstance(factor, int) else "?" for factor in factors)

@@ -17,17 +17,20 @@ PHASE_WORDS: Mapping[Phase, str] = {
     "evaluating": mark("evaluating"),
     "generating": mark("generating texts"),
     "saving": mark("saving"),
-    "paused": mark("waits for room on the disk"),
+    "paused": mark("paused"),
     "finishing": mark("finishing"),
 }
 LONGEST_DETAIL = 200
 
 
-def phase_words(now: PhaseNow) -> str:
-    """ "tokenising 12,000 of 80,000 rows"; the detail is in the language of the training."""
+def phase_words(now: PhaseNow, lasted: str = "") -> str:
+    """ "tokenising 12,000 of 80,000 rows, for 3 min"; the detail is in the language of the training.
+
+    `lasted`: how long it has, in words.
+    """
     word, detail = tr(PHASE_WORDS[now.phase]), plain_text(now.detail, LONGEST_DETAIL)
-    if not detail:
-        return word
-    if now.phase == "tokenising":
-        return tr("tokenising {detail}", detail=detail)
-    return tr("{phase}: {detail}", phase=word, detail=detail)
+    if detail and now.phase == "tokenising":
+        word, detail = tr("tokenising {detail}", detail=detail), ""
+    if lasted:
+        word = tr("{what}, for {time}", what=word, time=lasted)
+    return tr("{phase}: {detail}", phase=word, detail=detail) if detail else word

@@ -47,7 +47,7 @@ FULL = {
     "phase": "paused",
     "since_s": NOW_S - 400,
     "step": 1600,
-    "detail": "checkpoint-1600 takes 9.1 GiB, 2.0 are free",
+    "detail": "waiting for room on the disk",
 }
 TOKENISING = {"phase": "tokenising", "since_s": NOW_S - 200, "step": 0, "detail": "12,000 of 80,000 rows"}
 

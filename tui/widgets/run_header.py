@@ -201,7 +201,7 @@ def phase_part(snapshot: Snapshot) -> str:
     now = snapshot.phase
     if now is None or now.phase == "training":
         return ""
-    return tr("{what}, for {time}", what=phase_words(now), time=duration(max(0.0, snapshot.time_s - now.since_s)))
+    return phase_words(now, duration(max(0.0, snapshot.time_s - now.since_s)))
 
 
 def is_paused(snapshot: Snapshot) -> bool:
