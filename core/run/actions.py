@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from trainwiz.core.language import mark, tr
 from trainwiz.core.run.checkpoints import list_checkpoints
-from trainwiz.core.run.folder import LAUNCH_SH, RunFolder, read_json
+from trainwiz.core.run.folder import LAUNCH_SH, RunFolder
 from trainwiz.core.run.names import name_for_commands
-from trainwiz.core.run.state import RunState, read_state
+from trainwiz.core.run.state import RunState
 from trainwiz.core.run.status import ENDED
 
 if TYPE_CHECKING:
@@ -57,49 +56,6 @@ def why_not(action: Action, snapshot: Snapshot | None, *, readonly: bool = False
     if action == "resume" and snapshot.status == "prepared":
         return tr("This run was never started: `bash {script}` in its folder starts it.", script=LAUNCH_SH)
     return tr("That cannot be done now: the run is {status}.", status=status)
-
-
-@dataclass(frozen=True, slots=True)
-class StopCost:
-    """What a stop costs. Seconds and steps; None where nothing was measured yet."""
-
-    wait_s: float | None
-    """The longest time until the checkpoint is begun."""
-    again_s: float | None
-    """The most work of an unfinished step that a resumed run computes again after a stop with a checkpoint."""
-    patience_s: float
-    """After this long the keeper ends the run, with or without a checkpoint."""
-    checkpoint: str | None
-    """Name of the newest complete checkpoint: what a stop at once falls back to."""
-    lost_steps: int | None
-    """Steps since then."""
-    lost_s: float | None
-
-
-def stop_cost(folder: RunFolder, snapshot: Snapshot) -> StopCost:
-    """From the measured time of a step and the checkpoints that are there.
-
-    A single process leaves its accumulation window as it stands after the present micro-batch;
-    several finish the step together.
-    """
-    state = read_state(folder)
-    step_s = snapshot.pace.step_s
-    batch = (read_json(folder.plan_json) or {}).get("batch")
-    accumulation = _positive(batch, "accumulation")
-    processes = _positive(state.engine, "world_size") or _positive(batch, "world_size") or 1
-    complete = [found for found in list_checkpoints(folder) if found.problem is None]
-    saved_step = complete[-1].step if complete else 0
-    lost_steps = None if snapshot.step is None else max(0, snapshot.step - saved_step)
-    per_step_s = snapshot.pace.wall_step_s or step_s
-    alone = processes == 1
-    return StopCost(
-        wait_s=step_s / accumulation if step_s is not None and alone and accumulation else step_s,
-        again_s=step_s if alone else 0.0,
-        patience_s=state.grace_s,
-        checkpoint=complete[-1].path.name if complete else None,
-        lost_steps=lost_steps,
-        lost_s=None if lost_steps is None or per_step_s is None else lost_steps * per_step_s,
-    )
 
 
 def stop(folder: RunFolder, *, now: bool) -> None:
@@ -161,8 +117,3 @@ def launch_line(folder: RunFolder) -> str | None:
         if line.startswith("exec "):
             return " ".join(line.removeprefix("exec ").replace('"$@"', "").split())
     return None
-
-
-def _positive(document: Any, key: str) -> int | None:
-    value = document.get(key) if isinstance(document, dict) else None
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None

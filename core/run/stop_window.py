@@ -90,8 +90,7 @@ class StopWindowReader:
         self._run = run
         self._tail = JsonLinesTail(run.metrics_jsonl, window_bytes=METRICS_WINDOW_BYTES)
         self._steps_s: deque[float] = deque(maxlen=RECENT_LINES)
-        self._plan: dict[str, Any] | None = None
-        self._accumulation: int | None = None
+        self._engine: tuple[Any, int, int] | None = None
 
     def read(self, world_size: Any, planned: StopWindow | None) -> StopWindow | None:
         """The window now; `planned` (with the step and the save of the plan) until a step was measured.
@@ -99,39 +98,38 @@ class StopWindowReader:
         `world_size` is that of the engine that runs; anything but a number counts as the planned one.
         """
         self._take_new()
-        batch = self._batch()
-        processes = _count(world_size) or _count(batch.get("world_size")) or 1
-        accumulation = self._accumulation or _count(batch.get("accumulation")) or 1
-        save_s = last_save_s(self._run.path)
         if not self._steps_s:
             return planned
+        if self._engine is None or self._engine[0] != world_size:
+            self._engine = (world_size, *processes_and_accumulation(self._run, world_size))
+        save_s = last_save_s(self._run.path)
         planned_save_s = planned.save_s if planned is not None else None
         return window_of(
             max(self._steps_s),
             planned_save_s if save_s is None else save_s,
-            accumulation=accumulation,
-            processes=processes,
+            accumulation=self._engine[2],
+            processes=self._engine[1],
             measured=True,
         )
 
     def _take_new(self) -> None:
         for row in self._tail.read_new():
             if "resumed_from" in row:
+                # Another attempt may have another micro-batch.
                 self._steps_s.clear()
-                self._accumulation = None
+                self._engine = None
             step_s = _seconds(row.get("step_s"))
             if step_s is not None:
                 self._steps_s.append(step_s)
-        if self._accumulation is None:
-            self._accumulation = _count(changes_now(self._run).get(ACCUMULATION)) or _count(
-                self._batch().get("accumulation")
-            )
 
-    def _batch(self) -> dict[str, Any]:
-        if self._plan is None:
-            self._plan = read_json(self._run.plan_json) or {}
-        batch = self._plan.get("batch")
-        return batch if isinstance(batch, dict) else {}
+
+def processes_and_accumulation(run: RunFolder, world_size: Any) -> tuple[int, int]:
+    """Of the newest attempt: as they run, else as recovery changed them, else as they were planned."""
+    document = read_json(run.plan_json) or {}
+    batch = document.get("batch")
+    planned = batch if isinstance(batch, dict) else {}
+    accumulation = _count(changes_now(run).get(ACCUMULATION)) or _count(planned.get("accumulation")) or 1
+    return _count(world_size) or _count(planned.get("world_size")) or 1, accumulation
 
 
 def read_window(run: RunFolder, world_size: Any, planned: StopWindow | None) -> StopWindow | None:

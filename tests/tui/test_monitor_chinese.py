@@ -11,11 +11,11 @@ from textual import content as textual_content
 from textual.content import Content
 from textual.pilot import Pilot
 from trainwiz.core.language import tr, use_language
-from trainwiz.core.run.actions import StopCost
+from trainwiz.core.run.stop_cost import StopCost
 from trainwiz.tui.cells import cells
 from trainwiz.tui.keys import KEYS, keys_of
 from trainwiz.tui.screens.monitor import MonitorScreen
-from trainwiz.tui.screens.stop_dialog import now_words, with_checkpoint_words
+from trainwiz.tui.stop_words import now_words, with_checkpoint_words
 from trainwiz.tui.widgets.canvas import ASCII, BRAILLE, DotCanvas
 from trainwiz.tui.widgets.key_bar import GAP, fitting_keys
 from trainwiz.tui.widgets.monitor_panel import MonitorPanel

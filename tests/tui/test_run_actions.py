@@ -12,10 +12,10 @@ import pytest
 from textual.app import App
 from textual.pilot import Pilot
 from textual.widgets import Input, Static
-from trainwiz.core.run.actions import StopCost
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.notes import NOTES_JSONL, read_notes
 from trainwiz.core.run.state import read_state
+from trainwiz.core.run.stop_cost import StopCost
 from trainwiz.core.supervise.marks import marked_processes
 from trainwiz.core.telemetry.target import Target
 from trainwiz.tui.app import TrainwizApp
@@ -25,7 +25,8 @@ from trainwiz.tui.screens.log_card import LogCard
 from trainwiz.tui.screens.monitor import MonitorScreen
 from trainwiz.tui.screens.note_dialog import NoteDialog
 from trainwiz.tui.screens.resume_dialog import ResumeDialog
-from trainwiz.tui.screens.stop_dialog import StopDialog, now_words, with_checkpoint_words
+from trainwiz.tui.screens.stop_dialog import StopDialog
+from trainwiz.tui.stop_words import now_words, with_checkpoint_words
 from trainwiz.tui.widgets.action_button import ActionButton
 from trainwiz.tui.widgets.log_view import LogView
 
@@ -99,7 +100,18 @@ async def test_the_key_decides_which_way_is_offered_first(tmp_path: Path, key: s
 @pytest.mark.parametrize(
     ("cost", "words"),
     [
-        (StopCost(2400.0, 0.0, 5000.0, None, 3, 7200.0), ["within 40 min", "After 83 min it is ended without"]),
+        (
+            StopCost(2400.0, 0.0, 5000.0, None, 3, 7200.0),
+            ["may take 40 min; it is", "After 83 min it is ended without"],
+        ),
+        (
+            StopCost(70.0, 2400.0, 200.0, None, 3, 1.0, "micro_step", save_s=30.0),
+            ["within 70 s", "The save takes about 30 s"],
+        ),
+        (StopCost(70.0, 0.0, 200.0, None, 3, 1.0, phase="paused"), ["waits for room on the disk"]),
+        (StopCost(70.0, 0.0, 200.0, None, 3, 1.0, phase="tokenising"), ["has not begun"]),
+        (StopCost(70.0, 0.0, 200.0, None, 3, 1.0, phase="evaluating"), ["left without a result", "may take 70 s"]),
+        (StopCost(70.0, 0.0, 200.0, None, 3, 1.0, waits_to_start=True), ["waits before it starts again"]),
         (StopCost(0.3, 0.4, 62.0, None, 3, 1.0), ["within 1 s"]),
         (StopCost(None, None, 60.0, None, None, None), ["goes on from there."]),
     ],
@@ -107,7 +119,7 @@ async def test_the_key_decides_which_way_is_offered_first(tmp_path: Path, key: s
 def test_the_wait_for_a_checkpoint_in_words(cost: StopCost, words: list[str]) -> None:
     text = with_checkpoint_words(cost)
     assert all(word in text for word in words), text
-    assert "computed again" not in text
+    assert ("computed again" in text) == bool(cost.again_s and cost.again_s > 10)
 
 
 @pytest.mark.parametrize(

@@ -62,11 +62,12 @@ class RunActions(Screen[None]):
         self._ask_how_to_stop(now=True)
 
     def _ask_how_to_stop(self, now: bool) -> None:
+        from trainwiz.core.run.stop_cost import stop_cost
         from trainwiz.tui.screens.stop_dialog import StopDialog
 
         snapshot = self.snapshot
         if self._may("stop", "stop_now") and snapshot is not None:
-            dialog = StopDialog(snapshot, lambda: actions.stop_cost(self.folder, snapshot), now=now)
+            dialog = StopDialog(snapshot, lambda: stop_cost(self.folder, snapshot), now=now)
             self.app.push_screen(dialog, self._stop)
 
     def _stop(self, how: str | None) -> None:

@@ -12,58 +12,14 @@ from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
-from trainwiz.core.language import tr, trn
-from trainwiz.tui.figures import duration
+from trainwiz.core.language import tr
 from trainwiz.tui.keys import bindings
+from trainwiz.tui.stop_words import now_words, with_checkpoint_words
 from trainwiz.tui.widgets.action_button import ActionButton
-from trainwiz.tui.wrapping import sentence_gap
 
 if TYPE_CHECKING:
-    from trainwiz.core.run.actions import StopCost
+    from trainwiz.core.run.stop_cost import StopCost
     from trainwiz.core.telemetry.snapshot import Snapshot
-
-SHORT_S = 1.0
-WORTH_TELLING_S = 10.0
-"""Work that is lost for less than this is not spoken of."""
-
-
-def with_checkpoint_words(cost: StopCost | None, *, stopping: bool = False) -> str:
-    """What a stop with a checkpoint does and what it costs."""
-    if stopping:
-        sentences = [tr("It is asked already: it saves a checkpoint and ends.")]
-    else:
-        sentences = [tr("With a checkpoint: it saves one and ends; `trainwiz runs resume` goes on from there.")]
-    if cost is None or cost.wait_s is None:
-        return sentences[0]
-    sentences.append(tr("It begins to save within {time}.", time=duration(max(cost.wait_s, SHORT_S))))
-    if cost.again_s and cost.again_s > max(cost.wait_s, WORTH_TELLING_S):
-        again = duration(cost.again_s)
-        sentences.append(tr("The step under way is dropped: up to {time} of work are computed again.", time=again))
-    sentences.append(tr("After {time} it is ended without.", time=duration(cost.patience_s)))
-    return sentence_gap().join(sentences)
-
-
-def now_words(cost: StopCost | None) -> str:
-    """What a stop at once loses."""
-    if cost is None:
-        return tr("Now: it ends at once, without a checkpoint. The complete ones stay, the steps since are lost.")
-    if cost.lost_steps is None:
-        return tr("Now: it ends at once. No step was logged yet.")
-    since = (
-        tr("since {checkpoint}", checkpoint=cost.checkpoint)
-        if cost.checkpoint
-        else tr("all so far: there is no checkpoint yet")
-    )
-    if not cost.lost_steps:
-        return tr("Now: it ends at once and loses nothing ({since}).", since=since)
-    return tr("Now: it ends at once and loses {what} ({since}).", what=_lost_words(cost, cost.lost_steps), since=since)
-
-
-def _lost_words(cost: StopCost, steps: int) -> str:
-    lost = trn("{n} step", "{n} steps", steps, n=f"{steps:,}")
-    if cost.lost_s is None:
-        return lost
-    return tr("{steps}, about {time} of work", steps=lost, time=duration(cost.lost_s))
 
 
 class StopDialog(ModalScreen[str | None]):

@@ -12,6 +12,7 @@ from trainwiz.core.run import actions
 from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.run.state import RunState, write_state
 from trainwiz.core.run.status import RunStatus
+from trainwiz.core.run.stop_cost import stop_cost
 from trainwiz.core.telemetry.metrics import Pace
 from trainwiz.core.telemetry.snapshot import Action, Snapshot
 
@@ -76,7 +77,7 @@ def run_with_checkpoints(tmp_path: Path, world_size: int) -> RunFolder:
 
 
 def test_a_single_process_drops_the_step_that_is_under_way(tmp_path: Path) -> None:
-    cost = actions.stop_cost(run_with_checkpoints(tmp_path, 1), snapshot())
+    cost = stop_cost(run_with_checkpoints(tmp_path, 1), snapshot())
     assert cost.wait_s == pytest.approx(742.0 / 651)
     assert cost.again_s == 742.0
     assert (cost.checkpoint, cost.lost_steps, cost.patience_s) == ("checkpoint-80", 20, 2400.0)
@@ -84,12 +85,12 @@ def test_a_single_process_drops_the_step_that_is_under_way(tmp_path: Path) -> No
 
 
 def test_several_processes_finish_the_step(tmp_path: Path) -> None:
-    cost = actions.stop_cost(run_with_checkpoints(tmp_path, 2), snapshot())
+    cost = stop_cost(run_with_checkpoints(tmp_path, 2), snapshot())
     assert (cost.wait_s, cost.again_s) == (742.0, 0.0)
 
 
 def test_without_measurements_nothing_is_made_up(tmp_path: Path) -> None:
-    cost = actions.stop_cost(RunFolder(tmp_path), snapshot(step=None, step_s=None))
+    cost = stop_cost(RunFolder(tmp_path), snapshot(step=None, step_s=None))
     assert (cost.wait_s, cost.again_s, cost.checkpoint, cost.lost_steps, cost.lost_s) == (None,) * 5
 
 
@@ -122,5 +123,5 @@ def test_a_run_without_a_script_has_no_launch_command(tmp_path: Path) -> None:
 def test_the_folder_is_not_touched_by_asking(tmp_path: Path) -> None:
     run = run_with_checkpoints(tmp_path, 1)
     before = read_json(run.state_json)
-    actions.stop_cost(run, snapshot())
+    stop_cost(run, snapshot())
     assert read_json(run.state_json) == before
