@@ -1,10 +1,11 @@
 # make demo   installs trainwiz into .venv and trains the embedded demo
 # make test   installs trainwiz with its test tools into .venv-test and runs the checks and the tests
+# make faults hurts 200 tiny runs on purpose and says what became of them (half an hour)
 SHELL := /bin/bash
 VENV ?= .venv
 TEST_VENV ?= .venv-test
 
-.PHONY: demo test test-all check benchmark screenshots catalogue clean
+.PHONY: demo test test-all check benchmark faults screenshots catalogue clean
 
 demo: $(VENV)/.installed
 	$(VENV)/bin/trainwiz --profile cpu-demo --yes
@@ -22,6 +23,9 @@ check: $(TEST_VENV)/.installed
 
 benchmark: $(TEST_VENV)/.installed
 	$(TEST_VENV)/bin/python -m tests.benchmarks
+
+faults: $(TEST_VENV)/.installed
+	$(TEST_VENV)/bin/python -m tests.faults --faults 200 --jobs 3 --report faults.json
 
 screenshots: $(TEST_VENV)/.installed
 	$(TEST_VENV)/bin/python scripts/screenshots.py
