@@ -102,11 +102,14 @@ def profiles_save(
 
 
 @runs_app.command("list", cls=HelpfulCommand)
-def runs_list(as_json: AsJson = False) -> int:
+def runs_list(
+    as_json: AsJson = False,
+    everywhere: Annotated[bool, typer.Option("--all", help=mark("Also runs that lie in other folders."))] = False,
+) -> int:
     """List the runs in ./runs, newest first."""
     from trainwiz.tui.commands.runs import run_list
 
-    return run_list(as_json=as_json)
+    return run_list(as_json=as_json, everywhere=everywhere)
 
 
 @runs_app.command("show", cls=HelpfulCommand)

@@ -1,19 +1,17 @@
-"""Finding runs: all of a folder, or the one that a user means."""
+"""Lists of runs: all of a folder, and those that were started elsewhere."""
 
 from __future__ import annotations
 
-import difflib
 import math
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from trainwiz.core.errors import usage_error
 from trainwiz.core.json_text import parse_json
-from trainwiz.core.language import tr
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.names import DEFAULT_ROOT
+from trainwiz.core.run.registry import recorded_runs
 from trainwiz.core.run.state import read_state
 from trainwiz.core.run.status import RunStatus
 
@@ -46,6 +44,13 @@ class RunSummary:
 def list_runs(root: Path = DEFAULT_ROOT) -> list[RunSummary]:
     """Every run folder directly below `root`, the newest first. A missing root holds no runs."""
     runs = [summarize_run(folder) for folder in run_folders(root)]
+    return sorted(runs, key=lambda run: (run.created_s or 0.0, run.name), reverse=True)
+
+
+def list_runs_elsewhere(root: Path = DEFAULT_ROOT) -> list[RunSummary]:
+    """The runs of this user that do not lie below `root` and are still there, the newest first."""
+    here = {folder.path.resolve() for folder in run_folders(root)}
+    runs = [summarize_run(folder) for folder in recorded_runs() if folder.path.resolve() not in here]
     return sorted(runs, key=lambda run: (run.created_s or 0.0, run.name), reverse=True)
 
 
@@ -103,43 +108,3 @@ def last_metrics(path: Path) -> dict[str, Any]:
             found["loss"] = float(loss)
             break
     return found
-
-
-def find_run(text: str, root: Path = DEFAULT_ROOT, *, whole: bool = False) -> RunFolder:
-    """The run that `text` means: a name below `root`, a unique beginning or part of one, or a path.
-
-    With `whole` only a whole name or a path will do: for what cannot be taken back.
-
-    Raises UsageError when there is none (with the nearest names) or more than one.
-    """
-    plain = bool(text) and Path(text).name == text
-    if plain and RunFolder(root / text).is_run():
-        return RunFolder(root / text)
-    if text and RunFolder(Path(text)).is_run():
-        return RunFolder(Path(text))
-    names = sorted((folder.path.name for folder in run_folders(root)), reverse=True)
-    matches = [name for name in names if plain and name.startswith(text)]
-    matches = matches or [name for name in names if plain and text in name]
-    if len(matches) == 1 and not whole:
-        return RunFolder(root / matches[0])
-    if len(matches) > 1:
-        shown = ", ".join(matches[:5]) + (", ..." if len(matches) > 5 else "")
-        message = tr(
-            "{text} fits {n} runs: {names}. Give more of the name.", text=repr(text), n=len(matches), names=shown
-        )
-        raise usage_error("ambiguous_run", text, message)
-    if text and Path(text).is_dir() and not plain:
-        raise usage_error("not_a_run", text, tr("The folder {path} is not a run: it holds no run.yaml.", path=text))
-    near = matches or difflib.get_close_matches(text, names, n=3, cutoff=0.4)
-    if not names:
-        message = tr(
-            "There is no run {text}. There are no runs in {root}/ yet; `trainwiz --profile cpu-demo --yes` makes one.",
-            text=repr(text),
-            root=root,
-        )
-    elif near:
-        guess = tr(" or ").join(near)
-        message = tr("There is no run {text}. Did you mean {guess}?", text=repr(text), guess=guess)
-    else:
-        message = tr("There is no run {text}. `trainwiz runs list` shows them.", text=repr(text))
-    raise usage_error("no_such_run", text, message)

@@ -1,13 +1,14 @@
-"""`trainwiz runs list`."""
+"""`trainwiz runs list [--all]`."""
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 from trainwiz.core.errors import EXIT_FINISHED
-from trainwiz.core.language import mark, tr
+from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.plain import plain_text
-from trainwiz.core.run.listing import RunSummary, list_runs
+from trainwiz.core.run.listing import RunSummary, list_runs, list_runs_elsewhere
 from trainwiz.core.run.names import DEFAULT_ROOT
 from trainwiz.tui.commands.runs_words import MARKS, WIDEST_VALUE, moment, steps
 from trainwiz.tui.output import paint, say, say_json
@@ -17,14 +18,16 @@ HEADINGS = (mark("name"), mark("status"), mark("step"), mark("loss"), mark("mode
 WIDEST_NAME = 48
 
 
-def run_list(*, as_json: bool) -> int:
-    """All runs in ./runs, the newest first."""
-    runs = list_runs(DEFAULT_ROOT)
+def run_list(*, as_json: bool, everywhere: bool = False) -> int:
+    """All runs in ./runs, the newest first; with `everywhere` also those of this user that lie in other folders."""
+    here = list_runs(DEFAULT_ROOT)
+    elsewhere = list_runs_elsewhere(DEFAULT_ROOT) if everywhere or not (here or as_json) else []
+    runs = here + elsewhere if everywhere else here
     if as_json:
         say_json({"runs": [run.to_json() for run in runs]})
         return EXIT_FINISHED
     if not runs:
-        say(tr("There are no runs in runs/ yet. `trainwiz --profile cpu-demo --yes` makes one."))
+        say(_nothing(len(elsewhere)))
         return EXIT_FINISHED
     rows = [tuple(map(tr, HEADINGS))]
     rows += [_row(run) for run in runs]
@@ -38,12 +41,27 @@ def run_list(*, as_json: bool) -> int:
     return EXIT_FINISHED
 
 
+def _nothing(elsewhere: int) -> str:
+    if elsewhere:
+        return trn(
+            "There are no runs in runs/ here; {n} run lies elsewhere: trainwiz runs list --all",
+            "There are no runs in runs/ here; {n} runs lie elsewhere: trainwiz runs list --all",
+            elsewhere,
+        )
+    return tr("There are no runs in runs/ yet. `trainwiz --profile cpu-demo --yes` makes one.")
+
+
 def _row(run: RunSummary) -> tuple[str, str, str, str, str, str]:
     return (
-        plain_text(run.name, WIDEST_NAME),
+        plain_text(_name(run), WIDEST_NAME),
         tr(run.status),
         steps(run),
         "-" if run.loss is None else f"{run.loss:.3f}",
         plain_text(run.model or "-", WIDEST_VALUE),
         moment(run.started_s),
     )
+
+
+def _name(run: RunSummary) -> str:
+    """What the other commands take for it: the name of one below runs/, else its path."""
+    return run.name if Path(run.path).parent == DEFAULT_ROOT else run.path

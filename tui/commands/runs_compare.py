@@ -8,7 +8,7 @@ from trainwiz.core.errors import EXIT_FINISHED
 from trainwiz.core.language import tr
 from trainwiz.core.plain import plain_text
 from trainwiz.core.run.compare import RESULTS, compare_runs
-from trainwiz.core.run.listing import find_run
+from trainwiz.core.run.find import find_run
 from trainwiz.tui.commands.runs_words import WIDEST_VALUE
 from trainwiz.tui.output import say, say_json
 from trainwiz.tui.table_text import aligned

@@ -8,8 +8,8 @@ from trainwiz.core.errors import EXIT_FINISHED, usage_error
 from trainwiz.core.language import tr, trn
 from trainwiz.core.plain import plain_text
 from trainwiz.core.run.checkpoints import list_checkpoints
+from trainwiz.core.run.find import find_run
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.listing import find_run
 from trainwiz.core.run.remove import check_removable, remove_run, size_bytes
 from trainwiz.tui.figures import size
 from trainwiz.tui.output import is_terminal, say
@@ -32,7 +32,7 @@ def run_remove(run: str, *, yes: bool) -> int:
             say(tr("Nothing was removed."))
             return EXIT_FINISHED
     remove_run(folder)
-    say(f"Removed {what}.")
+    say(tr("Removed {what}.", what=what))
     return EXIT_FINISHED
 
 

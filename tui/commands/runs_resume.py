@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainwiz.core.run.listing import find_run
+from trainwiz.core.run.find import find_run
 
 
 def run_resume(run: str, *, detach: bool) -> int:

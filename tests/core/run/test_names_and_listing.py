@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core.errors import UsageError
+from trainwiz.core.run.find import find_run
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.listing import find_run, last_metrics, list_runs
+from trainwiz.core.run.listing import last_metrics, list_runs
 from trainwiz.core.run.names import check_name, name_for_commands, new_run_folder
 from trainwiz.core.run.state import RunState, write_state
 

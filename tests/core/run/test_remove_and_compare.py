@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import shutil
 import time
 from pathlib import Path
 
 import pytest
-from trainwiz.core.errors import UsageError
+from trainwiz.core.errors import CannotRunError, UsageError
 from trainwiz.core.launch.prepare import prepare_run
 from trainwiz.core.run.compare import compare_runs
 from trainwiz.core.run.folder import RunFolder
@@ -36,7 +37,9 @@ def test_only_runs_are_removed(tmp_path: Path) -> None:
     run = prepare_run(small_plan(), tmp_path / "one")
     link = tmp_path / "link"
     link.symlink_to(run.path)
-    for path in (folder, tmp_path, link, tmp_path / "nowhere"):
+    with pytest.raises(UsageError, match=f"is a link.* runs remove {run.path}"):
+        remove_run(RunFolder(link))
+    for path in (folder, tmp_path, tmp_path / "nowhere"):
         with pytest.raises(UsageError, match="not a run folder"):
             remove_run(RunFolder(path))
     assert (folder / "chapter").exists()
@@ -49,7 +52,7 @@ def test_an_active_run_or_the_place_of_work_is_not_removed(tmp_path: Path, monke
     state.status, state.supervisor, state.machine = "running", this_process(), machine_identity()
     state.heartbeat_s = time.time()
     write_state(run, state)
-    with pytest.raises(UsageError, match="runs stop one"):
+    with pytest.raises(UsageError, match=f"runs stop {run.path}"):
         remove_run(run)
     state.status = "finished"
     write_state(run, state)
@@ -60,6 +63,40 @@ def test_an_active_run_or_the_place_of_work_is_not_removed(tmp_path: Path, monke
     lock.release()
     monkeypatch.chdir(run.path)
     with pytest.raises(UsageError, match="the folder you work in"):
+        remove_run(run)
+    assert run.is_run()
+
+
+def test_a_run_that_cannot_go_whole_stays_whole_under_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = prepare_run(small_plan(), tmp_path / "one")
+    seen: list[list[str]] = []
+
+    def refuse(path: Path) -> None:
+        seen.append([entry.name for entry in tmp_path.iterdir()])
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(shutil, "rmtree", refuse)
+    with pytest.raises(CannotRunError, match="could not be removed whole: Permission denied"):
+        remove_run(run)
+    # While it goes, no list finds half of it.
+    assert seen == [[".one.removing"]]
+    assert run.is_run()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["one"]
+
+
+def test_a_run_that_is_started_while_the_removal_waits_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = prepare_run(small_plan(), tmp_path / "one")
+    take = RunLock.take
+
+    def take_late(folder: Path, wait_s: float = 0.0) -> RunLock | None:
+        # Its keeper is elsewhere, on a file system whose locks are not shared.
+        state = read_state(run)
+        state.status, state.machine, state.heartbeat_s = "running", "elsewhere boot pid:[1]", time.time()
+        write_state(run, state)
+        return take(folder, wait_s)
+
+    monkeypatch.setattr(RunLock, "take", take_late)
+    with pytest.raises(UsageError, match="stop it first"):
         remove_run(run)
     assert run.is_run()
 
