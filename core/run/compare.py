@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 import yaml
@@ -10,6 +11,7 @@ from trainwiz.core.errors import usage_error
 from trainwiz.core.language import mark, tr
 from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.run.listing import summarize_run
+from trainwiz.core.run.recovery import changes_now
 from trainwiz.core.run.state import read_state
 
 LEFT_OUT = ("origins", "name", "schema_version")
@@ -26,23 +28,29 @@ RESULTS: tuple[tuple[str, str], ...] = (
     ("eval_bleu", "BLEU"),
     ("duration_s", mark("seconds")),
     ("engine", mark("engine")),
+    ("attempts", mark("attempts")),
 )
 
 
 def compare_runs(folders: list[RunFolder]) -> dict[str, Any]:
-    """{runs: [names], settings: {key path: [value of each]} where they differ, results: {name: [value of each]}}.
+    """{runs: [names], settings: {key path: [value of each]} where they differ, planned: {key path: [value of each]}
+    where recovery changed one, results: {name: [value of each]}}.
 
-    Raises UsageError for fewer than two runs and for a run.yaml that cannot be read.
+    The settings are those of the newest attempt, as core.config.effective has them. Raises UsageError for fewer than two runs and for a run.yaml that cannot be read.
     """
     if len(folders) < 2:
         raise usage_error("too_few_runs", "runs", tr("Name two runs or more to compare."))
-    settings = [_settings(folder) for folder in folders]
+    planned = [_settings(folder) for folder in folders]
+    changes = [changes_now(folder) for folder in folders]
+    # Key paths as they stand: a run.yaml of another version, which no RunConfig takes, can be compared too.
+    settings = [one | changed for one, changed in zip(planned, changes, strict=True)]
     keys = list(dict.fromkeys(key for one in settings for key in one))
     rows = {key: [one.get(key, ABSENT) for one in settings] for key in keys}
     results = [_results(folder) for folder in folders]
     return {
         "runs": [folder.path.name for folder in folders],
         "settings": {key: values for key, values in rows.items() if any(value != values[0] for value in values[1:])},
+        "planned": {key: [one.get(key, ABSENT) for one in planned] for key in dict.fromkeys(chain(*changes))},
         "results": {key: [one[key] for one in results] for key, _ in RESULTS},
     }
 
@@ -89,4 +97,5 @@ def _results(folder: RunFolder) -> dict[str, Any]:
         "eval_bleu": outcome.get("eval_bleu"),
         "duration_s": duration_s,
         "engine": state.engine.get("actual"),
+        "attempts": len(state.attempts),
     }

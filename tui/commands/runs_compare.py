@@ -21,7 +21,11 @@ def run_compare(runs: list[str], *, as_json: bool) -> int:
         say_json(document)
         return EXIT_FINISHED
     rows: list[list[str]] = [["", *(plain_text(name, WIDEST_VALUE) for name in document["runs"])]]
-    rows += [[plain_text(key), *map(_value, values)] for key, values in document["settings"].items()]
+    planned = document["planned"]
+    rows += [
+        [plain_text(key), *map(_setting, values, planned.get(key, values))]
+        for key, values in document["settings"].items()
+    ]
     if len(rows) == 1:
         rows.append([tr("settings"), *(tr("the same") for _ in document["runs"])])
     split = len(rows)
@@ -33,6 +37,13 @@ def run_compare(runs: list[str], *, as_json: bool) -> int:
             say()
         say("  ".join(row).rstrip())
     return EXIT_FINISHED
+
+
+def _setting(value: Any, planned: Any) -> str:
+    """The value of the newest attempt, with the planned one where recovery changed it."""
+    if value == planned:
+        return _value(value)
+    return tr("{value} (planned {planned})", value=_value(value), planned=_value(planned))
 
 
 def _value(value: Any) -> str:

@@ -5,12 +5,15 @@ import time
 from pathlib import Path
 
 import pytest
+from trainwiz.core.config.effective import with_recovery
 from trainwiz.core.errors import CannotRunError, UsageError
 from trainwiz.core.launch.prepare import prepare_run
+from trainwiz.core.launch.start import read_run_config
 from trainwiz.core.run.compare import compare_runs
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.lock import RunLock
 from trainwiz.core.run.processid import machine_identity, this_process
+from trainwiz.core.run.recovery import Recovery, add_recovery
 from trainwiz.core.run.remove import remove_run, size_bytes
 from trainwiz.core.run.state import read_state, write_state
 
@@ -113,3 +116,19 @@ def test_comparing_shows_only_what_differs(tmp_path: Path) -> None:
     two.run_yaml.write_text("a: [")
     with pytest.raises(UsageError, match="cannot be read as YAML"):
         compare_runs([one, two])
+
+
+def test_comparing_takes_what_recovery_made_of_a_run(tmp_path: Path) -> None:
+    one, two = (prepare_run(small_plan(), tmp_path / name) for name in ("one", "two"))
+    config = read_run_config(one)
+    micro = config.batch.micro_batch_size
+    changes = {"batch.micro_batch_size": 1, "batch.eval_micro_batch_size": 1}
+    add_recovery(one, Recovery(2, "cuda_oom", 5, 1.0, changes))
+    document = compare_runs([one, two])
+    assert document["settings"]["batch.micro_batch_size"] == [1, micro]
+    assert document["planned"]["batch.micro_batch_size"] == [micro, micro]
+    effective = with_recovery(config, one)
+    for key, values in document["settings"].items():
+        section, _, name = key.partition(".")
+        assert getattr(getattr(effective, section), name) == values[0]
+    assert document["results"]["attempts"] == [0, 0]
