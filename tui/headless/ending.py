@@ -11,6 +11,7 @@ from typing import Any
 from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, EXIT_TRAINING_FAILED
 from trainwiz.core.language import mark, tr
 from trainwiz.core.plain import plain_text
+from trainwiz.core.run.attempt_words import attempt_words, recovered_attempts
 from trainwiz.core.run.checkpoints import newest_complete
 from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.run.listing import last_metrics
@@ -43,6 +44,8 @@ class Ending:
     """The last measurement on held-out rows: names that begin with eval_."""
     engine: dict[str, Any]
     """{planned, actual}, one word each, and findings where they differ."""
+    attempts: tuple[str, ...] = ()
+    """What trainwiz started by itself since somebody last started the run, one phrase each, and why no more followed."""
 
     def to_json(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__slots__}
@@ -73,7 +76,23 @@ def ending_of(folder: RunFolder, state: RunState) -> Ending:
         remedy=state.exit.remedy if state.exit else None,
         evaluation=evaluation_of(outcome),
         engine={key: state.engine.get(key) for key in ("planned", "actual", "findings")},
+        attempts=attempts_of(folder, state),
     )
+
+
+def planned_batch(folder: RunFolder) -> dict[str, Any]:
+    """Section `batch` of plan.json."""
+    batch = (read_json(folder.plan_json) or {}).get("batch")
+    return batch if isinstance(batch, dict) else {}
+
+
+def attempts_of(folder: RunFolder, state: RunState) -> tuple[str, ...]:
+    """The attempts that nobody asked for, in words, and why the last failure was not followed by one."""
+    recovered = recovered_attempts(state.attempts)
+    batch = planned_batch(folder) if recovered else {}
+    said = [attempt_words(attempt, batch) for attempt in recovered]
+    why = state.attempts[-1].not_retried if state.attempts and state.status == "failed" else None
+    return (*said, *([plain_text(why)] if why else []))
 
 
 def evaluation_of(outcome: Mapping[str, Any]) -> dict[str, float]:
@@ -93,8 +112,9 @@ def exit_code_of(state: RunState) -> int:
 
 
 def seconds_of(state: RunState) -> float | None:
-    """Length of the last attempt."""
-    began = state.attempts[-1].started_s if state.attempts else state.started_s
+    """Since somebody last started the run: attempts that followed by themselves are part of it."""
+    by_hand = [attempt.started_s for attempt in state.attempts if attempt.because is None]
+    began = by_hand[-1] if by_hand else state.started_s
     return None if began is None or state.ended_s is None else max(0.0, state.ended_s - began)
 
 
@@ -109,10 +129,11 @@ def shown_path(path: Path) -> str:
 def ending_lines(ending: Ending) -> list[str]:
     """The last words of the headless run."""
     run = plain_text(ending.run)
+    attempts = [labelled(tr("Attempts") if not place else "", text) for place, text in enumerate(ending.attempts)]
     if ending.status == "finished":
-        return [labelled(tr("Finished"), finished_text(ending, run)), *measured_lines(ending)]
+        return [labelled(tr("Finished"), finished_text(ending, run)), *measured_lines(ending), *attempts]
     if ending.status == "stopped":
-        return [labelled(tr("Stopped"), stopped_text(ending, run))]
+        return [labelled(tr("Stopped"), stopped_text(ending, run)), *attempts]
     said = plain_text(ending.message or tr("The run ended without a last word."))
     lines = [labelled(tr(ENDED_WORDS.get(ending.status, ending.status)), said)]
     if ending.remedy:
@@ -120,7 +141,7 @@ def ending_lines(ending: Ending) -> list[str]:
     lines.append(labelled(tr("Log"), f"{run}/train.log"))
     if ending.checkpoint:
         lines.append(labelled(tr("Kept"), f"{run}/{ending.checkpoint}"))
-    return lines
+    return [*lines, *attempts]
 
 
 ENDED_WORDS = {"failed": mark("Failed"), "lost": mark("Lost")}

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Sequence
 
 from trainwiz.core.language import mark, tr
 from trainwiz.core.launch.stop import stop_run
 from trainwiz.core.plain import plain_text
+from trainwiz.core.run.attempt_words import attempt_words
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.state import read_state
-from trainwiz.tui.headless.ending import ending_of
+from trainwiz.core.run.state import Attempt, read_state
+from trainwiz.tui.headless.ending import ending_of, planned_batch
 from trainwiz.tui.headless.progress import ProgressReader
 from trainwiz.tui.headless.reporters import Reporter
 from trainwiz.tui.headless.signals import StopSignals
@@ -24,11 +26,12 @@ STOPPING_NOW = mark("Ending it at once.")
 def follow(folder: RunFolder, reporter: Reporter, signals: StopSignals, *, resumed: bool = False) -> int:
     """Show the run until it has ended; returns its exit code (129 when the terminal went away)."""
     reader = ProgressReader(folder, resumed=resumed)
-    asked = 0
-    for sentence in set_aside(folder):
-        reporter.note(sentence)
+    asked, told = 0, len(read_state(folder).attempts) - 1
     while True:
         progress = reader.read()
+        for sentence in attempt_notes(folder, progress.state.attempts[max(0, told) :]):
+            reporter.note(sentence)
+        told = len(progress.state.attempts)
         reporter.progress(progress)
         if progress.state.has_ended:
             ending = ending_of(folder, progress.state)
@@ -44,7 +47,9 @@ def follow(folder: RunFolder, reporter: Reporter, signals: StopSignals, *, resum
         time.sleep(POLL_S)
 
 
-def set_aside(folder: RunFolder) -> list[str]:
-    """What the keeper said about checkpoints that it renamed before this start."""
-    attempts = read_state(folder).attempts
-    return [plain_text(sentence) for sentence in attempts[-1].set_aside] if attempts else []
+def attempt_notes(folder: RunFolder, attempts: Sequence[Attempt]) -> Iterator[str]:
+    """Why each attempt began, where trainwiz began it by itself, and which checkpoints were renamed before it."""
+    for attempt in attempts:
+        if attempt.because is not None:
+            yield tr("It goes on by itself: {attempt}.", attempt=attempt_words(attempt, planned_batch(folder)))
+        yield from map(plain_text, attempt.set_aside)

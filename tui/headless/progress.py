@@ -10,7 +10,9 @@ from typing import Any
 from trainwiz.core.language import mark
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.state import RunState, read_state
+from trainwiz.core.telemetry.snapshot import Advice
 from trainwiz.core.telemetry.tail import JsonLinesTail
+from trainwiz.tui.headless.record import RecordReader
 
 PACE_ROWS = 20
 SYSTEM_WINDOW_BYTES = 64 * 1024
@@ -35,6 +37,10 @@ class Progress:
     left_s: float | None
     new_rows: tuple[dict[str, Any], ...] = field(default=())
     """Lines of metrics.jsonl that came since the last reading."""
+    doing: str = ""
+    """What the training says that it does while it makes no steps, in words: "tokenising 12,000 of 80,000 rows"."""
+    new_advice: tuple[Advice, ...] = ()
+    """Warnings and errors of watchers that came since the last reading."""
 
 
 class ProgressReader:
@@ -44,11 +50,13 @@ class ProgressReader:
         self.folder = folder
         self._metrics = JsonLinesTail(folder.metrics_jsonl)
         self._system = JsonLinesTail(folder.system_jsonl, window_bytes=SYSTEM_WINDOW_BYTES)
+        self._record = RecordReader(folder)
         self._pace: deque[tuple[float, int]] = deque(maxlen=PACE_ROWS)
         self._row: dict[str, Any] = {}
         self._memory: int | None = None
         self._phase = ""
         self._loading = False
+        self._attempts = 0
         self._phase_began = time.monotonic()
         if resumed:
             # Rows of earlier attempts are history: they say nothing about the pace of this one.
@@ -56,6 +64,10 @@ class ProgressReader:
 
     def read(self) -> Progress:
         state = read_state(self.folder)
+        if len(state.attempts) != self._attempts:
+            # The time between two attempts is no pace.
+            self._attempts, self._loading = len(state.attempts), False
+            self._pace.clear()
         rows = self._new_rows()
         for row in rows:
             self._take(row)
@@ -75,6 +87,8 @@ class ProgressReader:
             memory_bytes=self._memory,
             left_s=self._left_s(step, max_steps),
             new_rows=tuple(rows),
+            doing=self._record.doing(state),
+            new_advice=tuple(self._record.new_advice(state)),
         )
 
     def _new_rows(self) -> list[dict[str, Any]]:
