@@ -122,12 +122,13 @@ def runs_show(run: Run, as_json: AsJson = False) -> int:
 
 @runs_app.command("stop", cls=HelpfulCommand)
 def runs_stop(
-    run: Run, now: Annotated[bool, typer.Option("--now", help=mark("End at once, without a checkpoint."))] = False
+    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help=mark("One run or more."))],
+    now: Annotated[bool, typer.Option("--now", help=mark("End at once, without a checkpoint."))] = False,
 ) -> int:
     """Finish the step, save a checkpoint and stop."""
     from trainwiz.tui.commands.runs_stop import run_stop
 
-    return run_stop(run, now=now)
+    return run_stop(*runs, now=now)
 
 
 @runs_app.command("resume", cls=HelpfulCommand)

@@ -11,10 +11,13 @@ from trainwiz.core.findings import Finding
 from trainwiz.core.language import tr
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.names import name_for_commands
-from trainwiz.core.run.processid import machine_identity
+from trainwiz.core.run.processid import ProcessId, machine_identity
 from trainwiz.core.run.state import RunState, read_state
 
 POLL_S = 0.1
+SELDOM_S = 0.5
+QUICK_S = 10.0
+"""After this the wait is a long one and is looked at seldom."""
 AFTER_GRACE_S = 30.0
 
 
@@ -23,7 +26,8 @@ def stop_run(folder: RunFolder, *, now: bool = False, wait_s: float | None = Non
 
     Waits until it has ended, at most `wait_s` seconds (None: as long as a graceful stop may take),
     and returns the state then. A run that is not active is left as it is. Asking twice for a
-    graceful stop is the same as asking once. Raises CannotRunError for a run on another machine.
+    graceful stop is the same as asking once. Raises CannotRunError for a run on another machine or
+    of another user.
     """
     state = read_state(folder)
     if not state.is_active or state.supervisor is None:
@@ -35,25 +39,41 @@ def stop_run(folder: RunFolder, *, now: bool = False, wait_s: float | None = Non
         )
         raise CannotRunError(Finding("run_elsewhere", "error", str(folder.path), message))
     if now:
-        _send(state, signal.SIGUSR1)
+        _send(folder, state.supervisor, signal.SIGUSR1)
     elif state.stop is None:
-        _send(state, signal.SIGTERM)
-    patience_s = state.grace_s + AFTER_GRACE_S if wait_s is None else wait_s
-    deadline = time.monotonic() + patience_s
-    while state.is_active and time.monotonic() < deadline:
-        time.sleep(POLL_S)
+        _send(folder, state.supervisor, signal.SIGTERM)
+    return wait_for_end(folder, wait_s)
+
+
+def wait_for_end(folder: RunFolder, wait_s: float | None = None) -> RunState:
+    """The state once the run has ended, or after `wait_s` seconds; None: as long as a graceful stop may take.
+
+    That may grow meanwhile: the keeper reckons the window of the stop again as it measures.
+    """
+    began = time.monotonic()
+    while True:
         state = read_state(folder)
-    return state
+        waited_s = time.monotonic() - began
+        patience_s = state.grace_s + AFTER_GRACE_S if wait_s is None else wait_s
+        if not state.is_active or waited_s >= patience_s:
+            return state
+        time.sleep(POLL_S if waited_s < QUICK_S else SELDOM_S)
 
 
-def _send(state: RunState, number: int) -> None:
-    supervisor = state.supervisor
-    if supervisor is None or not supervisor.is_alive():
-        return
+def _send(folder: RunFolder, keeper: ProcessId, number: int) -> None:
+    """A signal to the keeper and to no process that has its number since."""
     try:
-        os.kill(supervisor.pid, number)
+        if hasattr(os, "pidfd_open"):
+            descriptor = os.pidfd_open(keeper.pid)
+            try:
+                if keeper.is_alive():
+                    signal.pidfd_send_signal(descriptor, number)
+            finally:
+                os.close(descriptor)
+        elif keeper.is_alive():
+            os.kill(keeper.pid, number)
     except ProcessLookupError:
         return
     except PermissionError:
-        message = tr("{name} belongs to another user; only that user can stop it.", name=state.name)
-        raise CannotRunError(Finding("not_your_run", "error", state.name, message)) from None
+        message = tr("{name} belongs to another user; only that user can stop it.", name=folder.path.name)
+        raise CannotRunError(Finding("not_your_run", "error", folder.path.name, message)) from None

@@ -6,7 +6,7 @@ import sys
 import time
 
 from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, CannotRunError
-from trainwiz.core.language import tr, trn
+from trainwiz.core.language import tr
 from trainwiz.core.plain import plain_text
 from trainwiz.core.run.find import find_run
 from trainwiz.core.run.folder import RunFolder
@@ -81,7 +81,7 @@ def _wait_for(folder: RunFolder, *, now: bool, others: int) -> int:
 
     doing = tr("ending it at once") if now else tr("finishing the step and saving a checkpoint")
     if others:
-        doing = trn("{name}: {doing}; {n} more", "{name}: {doing}; {n} more", others, name=_name(folder), doing=doing)
+        doing = tr("{name}: {doing}; others wait: {n}", name=_name(folder), doing=doing, n=others)
     with Waiting(doing):
         state = wait_for_end(folder)
     if not state.has_ended:
