@@ -30,6 +30,7 @@ from trainwiz.core.supervise.save_progress import SaveProgress
 from trainwiz.core.supervise.spawn import mark_log, spawn_launcher
 from trainwiz.core.supervise.stopping import Stopping
 from trainwiz.core.supervise.verify import verify_gone
+from trainwiz.core.supervise.watchers.watch import Watch
 from trainwiz.core.telemetry.processes import trainers_below
 
 LOOK_EVERY_S = 0.5
@@ -72,14 +73,17 @@ class Keeper:
 
     def keep(self) -> None:
         """Start the training, stay with it to its end, as often as a failure is one that passes, and write the last word."""
-        recorder = Recorder(self.run, self.order.system_every_s)
+        watch = Watch(self.run, self.state, self.order.system_every_s)
+        recorder = Recorder(self.run, self.order.system_every_s, watch.take_sample)
         try:
             become_subreaper()
             self._guard = Guard(self.order.mark)
             recorder.start()
+            watch.start()
             ended = self._attempt()
             while self._goes_on_after(ended):
                 ended = self._attempt()
+            watch.stop()
             if self.stopping.reason is not None:
                 self.stopping.verified = verify_gone(self.order.mark, self._spared(), recorder.ledger)
             self._write_last_word(ended)
@@ -90,6 +94,7 @@ class Keeper:
             said = f"{type(error).__name__}: {error}"
             self._end_with(tr("The keeper of the run failed: {reason}. See supervisor.log.", reason=said))
         finally:
+            watch.stop()
             recorder.stop()
             if self._guard:
                 self._guard.dismiss()

@@ -25,9 +25,13 @@ SO_FAR_EVERY_BYTES = REMEMBERED_BYTES // 4
 class Recorder:
     """Appends one line every `every_s` seconds; less often where a sample is so dear that it would cost a core."""
 
-    def __init__(self, run: RunFolder, every_s: float) -> None:
+    def __init__(
+        self, run: RunFolder, every_s: float, listener: Callable[[dict[str, Any]], None] | None = None
+    ) -> None:
+        """`listener` is handed each sample, in the recorder's thread."""
         self.run = run
         self.every_s = every_s
+        self._listener = listener
         self.ledger = GpuLedger()
         self._file = SampleFile(run.system_jsonl)
         self._so_far = SoFar()
@@ -85,6 +89,9 @@ class Recorder:
         self.ledger.note(row)
         if self._file.size_bytes >= self._so_far_at_bytes:
             row["so_far"] = self._so_far.to_json()
+        if self._listener is not None:
+            # Also where the disk is full: those who watch it are the ones to know.
+            self._listener(row)
         self._file.append(row)
         if "so_far" in row:
             self._so_far_at_bytes = self._file.size_bytes + SO_FAR_EVERY_BYTES

@@ -52,7 +52,7 @@ class SampleFile:
         """One line. Raises OSError."""
         line = json.dumps(row, separators=(",", ":")).encode() + b"\n"
         with self.path.open("ab") as file:
-            if not self._whole_line and not _ends_a_line(self.path):
+            if not self._whole_line and not ends_a_line(self.path):
                 # A keeper that was killed while it wrote left half a line: the new one is not its end.
                 line = b"\n" + line
             self._whole_line = False
@@ -102,7 +102,7 @@ class SampleFile:
                 yield _time_of(line), len(line)
 
 
-def _ends_a_line(path: Path) -> bool:
+def ends_a_line(path: Path) -> bool:
     """True for an empty file too."""
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)

@@ -17,6 +17,8 @@ DISK_SHORT_S = 24 * 3600.0
 DISK_SHORT_BYTES = 2 * GIB
 FORESEEN_SPANS = 24
 """How many times as far as it was watched a trend is believed."""
+RAM_SPAN_S = 300.0
+"""RAM is watched for so long at least: loader workers and buffers fill up in the first minutes, and stop."""
 IDLE_S = 120.0
 OTHERS_BYTES = GIB // 4
 """A desktop takes that much; it is no other job."""
@@ -271,7 +273,7 @@ def _ram(host: HostReading, left_s: float | None) -> Iterable[Advice]:
             message,
             tr("Fewer loader workers would free some (data.workers)."),
         )
-    elif _soon(host.ram_lasts_s, host.ram_span_s, left_s):
+    elif (host.ram_span_s or 0.0) >= RAM_SPAN_S and _soon(host.ram_lasts_s, host.ram_span_s, left_s):
         yield Advice(
             "ram_short",
             "warning",

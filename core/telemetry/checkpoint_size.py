@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from trainwiz.core.run.checkpoints import CHECKPOINT_NAME
+from trainwiz.core.telemetry.checkpoint_room import Saves
+from trainwiz.core.telemetry.run_setup import RunSetup
 
 LOOK_EVERY_S = 10.0
 SETTLED_AFTER_S = 60.0
@@ -26,6 +28,8 @@ class CheckpointSize:
         self._next_look = 0.0
         self._measured: tuple[str, int] | None = None
         self._settled = False
+        self.present = 0
+        """Checkpoints that lie there, as of the last look."""
 
     def next_bytes(self) -> int | None:
         """Bytes of the newest checkpoint; None where there is none, or one is being written now."""
@@ -36,7 +40,9 @@ class CheckpointSize:
         return self._measured[1] if self._measured is not None and self._settled else None
 
     def _look(self) -> None:
-        newest = _newest_checkpoint(self.folder)
+        checkpoints = _checkpoints(self.folder)
+        self.present = len(checkpoints)
+        newest = Path(max(checkpoints)[1]) if checkpoints else None
         if newest is None:
             self._measured = None
             return
@@ -47,15 +53,30 @@ class CheckpointSize:
         self._settled = self._clock() - changed_s > SETTLED_AFTER_S
 
 
-def _newest_checkpoint(folder: Path) -> Path | None:
-    """The `checkpoint-N` with the highest step."""
+def saves_of(setup: RunSetup, sizes: CheckpointSize, step: float | None) -> Saves | None:
+    """What a run at `step` still saves; None where one of the facts is not known."""
+    size = sizes.next_bytes()
+    if size is None or step is None or setup.save_every_steps is None or setup.max_steps is None:
+        return None
+    return Saves(
+        checkpoint_bytes=size,
+        present=sizes.present,
+        kept=setup.checkpoints_kept,
+        every_steps=setup.save_every_steps,
+        step=int(step),
+        max_steps=setup.max_steps,
+        model_bytes=setup.model_bytes,
+    )
+
+
+def _checkpoints(folder: Path) -> list[tuple[int, str]]:
+    """(step, path) of each `checkpoint-N`."""
     try:
         with os.scandir(folder) as entries:
             paths = {entry.name: entry.path for entry in entries}
     except OSError:
-        return None
-    steps = [(int(found.group(1)), path) for name, path in paths.items() if (found := CHECKPOINT_NAME.fullmatch(name))]
-    return Path(max(steps)[1]) if steps else None
+        return []
+    return [(int(found.group(1)), path) for name, path in paths.items() if (found := CHECKPOINT_NAME.fullmatch(name))]
 
 
 def _size_of(folder: Path) -> tuple[int, float]:

@@ -1,0 +1,153 @@
+"""The watchers: each is a function of what is seen, and gives the advice that holds now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from trainwiz.core.language import tr
+from trainwiz.core.run.phase import Phase
+from trainwiz.core.supervise.watchers.sight import Sight
+from trainwiz.core.telemetry.advice_machine import gpu_advice, host_advice
+from trainwiz.core.telemetry.advice_training import STALLED_PAUSES, STALLED_S, loss_advice, stall_advice
+from trainwiz.core.telemetry.data_wait import data_wait_advice
+from trainwiz.core.telemetry.run_setup import RunSetup
+from trainwiz.core.telemetry.snapshot import Advice
+from trainwiz.core.telemetry.spans import span_words
+
+LEAST_ROWS = 20
+"""Logged steps before their pace says anything: the first ones warm up."""
+FIRST_STEP_S = 1_800.0
+"""A first step that takes longer, and many times as long as planned, is worth a word."""
+PLANNED_TIMES = 20
+SAMPLES_MISSING_S = 60.0
+OWN_PACE: Mapping[Phase, str] = {"evaluating": "evaluation", "generating": "generation", "saving": "save"}
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What the keeper knows beside what is seen."""
+
+    status: str
+    setup: RunSetup
+    on_cpu: bool
+    """No card of this machine computes for the run."""
+    planned_step_s: float | None = None
+    """The longest that a step was planned to take."""
+
+
+Watcher = Callable[[Sight, Run], Iterable[Advice]]
+
+WATCHED_AFTER_S: Mapping[str, float] = {
+    "nan_loss": 0.0,
+    "stalled": 0.0,
+    "data_wait": 120.0,
+    "gpu_lost": 5.0,
+    "gpu_unreadable": 60.0,
+    "heat": 60.0,
+    "power_brake": 60.0,
+    "sensors_silent": 0.0,
+    "ram_full": 30.0,
+    "ram_short": 60.0,
+    "disk_short": 60.0,
+    "checkpoint_does_not_fit": 5.0,
+}
+"""Code -> seconds that it must hold before it is written: a hot second is no trouble. Other codes are left to viewers."""
+
+
+def watched_advice(sight: Sight, run: Run) -> list[Advice]:
+    """All that holds now, at most one for each code."""
+    found = [item for watcher in WATCHERS for item in watcher(sight, run) if item.code in WATCHED_AFTER_S]
+    return list({item.code: item for item in reversed(found)}.values())[::-1]
+
+
+def watch_loss(sight: Sight, run: Run) -> Iterable[Advice]:
+    steps = {"loss": sight.metrics.non_finite_steps("loss")}
+    return loss_advice(sight.metrics.summaries(), steps, sight.course)
+
+
+def watch_steps(sight: Sight, run: Run) -> Iterable[Advice]:
+    """A run that stands still, by its own pace."""
+    if run.status != "running":
+        return
+    since_s = max(sight.began_s, sight.awake_s)
+    yield from stall_advice(run.status, sight.course, sight.now_s, since_s, sight.phase)
+    yield from _first_step(sight, run, since_s)
+    yield from _long_phase(sight, since_s)
+
+
+def _first_step(sight: Sight, run: Run, since_s: float) -> Iterable[Advice]:
+    """Before there is a pace of its own, the plan's."""
+    phase, planned_s = sight.phase, run.planned_step_s
+    if sight.rows or phase is None or phase.phase != "training" or planned_s is None:
+        return
+    waited_s = sight.now_s - max(phase.since_s, since_s)
+    if waited_s > max(FIRST_STEP_S, PLANNED_TIMES * planned_s):
+        yield Advice(
+            "stalled",
+            "warning",
+            tr(
+                "No step was logged in the first {time}; {planned} were planned for one.",
+                time=span_words(waited_s),
+                planned=span_words(planned_s),
+            ),
+            tr("One of its processes may hang: the log may say which. A stop and a resume start it anew."),
+        )
+
+
+def _long_phase(sight: Sight, since_s: float) -> Iterable[Advice]:
+    """Other work than steps has a pace too, once it was done before."""
+    phase = sight.phase
+    longest_s = sight.longest_s(phase.phase) if phase is not None and phase.phase in OWN_PACE else None
+    if phase is None or longest_s is None:
+        return
+    lasts_s = sight.now_s - max(phase.since_s, since_s)
+    if lasts_s <= STALLED_PAUSES * longest_s + STALLED_S:
+        return
+    values = {"time": span_words(lasts_s), "longest": span_words(longest_s)}
+    text = tr("A save has taken {time}; the longest before took {longest}.", **values)
+    if phase.phase == "evaluating":
+        text = tr("An evaluation has taken {time}; the longest before took {longest}.", **values)
+    elif phase.phase == "generating":
+        text = tr("The generation of texts has taken {time}; the longest before took {longest}.", **values)
+    yield Advice("stalled", "warning", text, tr("One of its processes, or the disk, may hang: the log may say which."))
+
+
+def watch_input(sight: Sight, run: Run) -> Iterable[Advice]:
+    if sight.rows < LEAST_ROWS:
+        return ()
+    pace = sight.metrics.pace()
+    return data_wait_advice(pace.step_s, pace.data_wait, run.setup, sight.machine.host(), sight.machine.processes())
+
+
+def watch_host(sight: Sight, run: Run) -> Iterable[Advice]:
+    return host_advice(
+        sight.machine.host(),
+        sight.checkpoint_bytes(),
+        saves=sight.saves(run.setup),
+        step_s=sight.metrics.pace().wall_step_s,
+        left_s=sight.left_s(run.setup),
+    )
+
+
+def watch_gpus(sight: Sight, run: Run) -> Iterable[Advice]:
+    gpus = () if run.on_cpu else sight.machine.gpus()
+    return gpu_advice(gpus, status=run.status, now_s=sight.now_s)
+
+
+def watch_sensors(sight: Sight, run: Run) -> Iterable[Advice]:
+    """The recorder is a thread of its own: it hangs where a driver does."""
+    newest_s = sight.machine.latest.get("time_s")
+    if not isinstance(newest_s, int | float):
+        return
+    silent_s = sight.now_s - max(newest_s, sight.awake_s)
+    if silent_s > SAMPLES_MISSING_S + 5 * sight.sample_every_s:
+        yield Advice(
+            "sensors_silent",
+            "warning",
+            tr("The sensors of this machine have not answered for {time}.", time=span_words(silent_s)),
+            tr("A GPU driver that hangs does that: `nvidia-smi` would hang too, and the machine needs a restart."),
+        )
+
+
+WATCHERS: tuple[Watcher, ...] = (watch_loss, watch_steps, watch_input, watch_host, watch_gpus, watch_sensors)
