@@ -11,13 +11,13 @@ from rich.progress import BarColumn, ProgressColumn, Task
 from rich.progress import Progress as RichProgress
 from rich.table import Column
 from rich.text import Text
-from trainwiz.core.language import tr
 from trainwiz.core.plain import plain_text
 from trainwiz.tui.headless.ending import Ending
 from trainwiz.tui.headless.progress import Progress
 from trainwiz.tui.headless.reporters import (
     QUIET_STEP_S,
     PlainReporter,
+    advice_text,
     clock,
     numbers_text,
     waiting_for,
@@ -46,6 +46,8 @@ class BarReporter(PlainReporter):
         self._task: int | None = None
 
     def progress(self, progress: Progress) -> None:
+        for advice in progress.new_advice:
+            self.note(advice_text(advice))
         if not progress.state.is_active:
             return
         bar = self._started()
@@ -54,7 +56,7 @@ class BarReporter(PlainReporter):
             self._task,  # type: ignore[arg-type]
             total=None if progress.step is None else progress.max_steps,
             completed=progress.step or 0,
-            text=f"{tr(progress.phase)} · {clock(progress.phase_s)}" if waiting else self._training_text(progress),
+            text=f"{waiting_for(progress)} · {clock(progress.phase_s)}" if waiting else self._training_text(progress),
             refresh=True,
         )
 

@@ -10,6 +10,7 @@ from trainwiz.core.language import tr
 from trainwiz.core.plain import plain_text
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.telemetry.snapshot import Advice
 from trainwiz.tui.cells import cells, pad
 from trainwiz.tui.figures import count, size
 from trainwiz.tui.headless.ending import Ending, ending_lines, shown_path
@@ -71,6 +72,8 @@ class PlainReporter:
             say(labelled(tr("Written"), ", ".join(files)))
 
     def progress(self, progress: Progress) -> None:
+        for advice in progress.new_advice:
+            self.note(advice_text(advice))
         for row in progress.new_rows:
             text = row_text(row, progress)
             if text:
@@ -118,6 +121,8 @@ class JsonReporter:
         if now != self._said:
             self._said = now
             say_json({"event": "status", "status": now[0], "phase": now[1]}, compact=True)
+        for advice in progress.new_advice:
+            say_json({"event": "advice", **advice.to_json()}, compact=True)
         for row in progress.new_rows:
             say_json({"event": "metrics", **row}, compact=True)
 
@@ -185,12 +190,22 @@ def row_text(row: dict[str, Any], progress: Progress) -> str:
 
 
 def waiting_for(progress: Progress) -> str:
-    """What a silent moment is spent on."""
+    """What a silent moment is spent on: in the training's own words where it has some."""
+    if progress.doing and progress.phase == "stopping":
+        return tr("{phase}: {detail}", phase=tr(progress.phase), detail=progress.doing)
+    if progress.doing:
+        return progress.doing
     if progress.phase == "training" and progress.step is not None:
         if progress.step == progress.max_steps:
             return tr("measuring and saving the model")
         return tr("working on the steps after {step}", step=count(progress.step))
     return tr(progress.phase)
+
+
+def advice_text(advice: Advice) -> str:
+    """ "! The run waits at step 40: ... Free space on the disk of ..."."""
+    sign = "✗" if advice.level == "error" else "!"
+    return " ".join(filter(None, (sign, advice.text, advice.remedy)))
 
 
 def clock(seconds: float) -> str:
