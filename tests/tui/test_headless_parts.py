@@ -88,6 +88,7 @@ def test_gpu_memory_wins_over_processes(folder: RunFolder) -> None:
 
 def test_a_lost_run_ends_with_1(folder: RunFolder) -> None:
     write_state(folder, RunState(status="running", heartbeat_s=1.0))
+    os.utime(folder.state_json, (1.0, 1.0))
     state = ProgressReader(folder).read().state
     ending = ending_of(folder, state)
     assert (ending.status, ending.exit_code) == ("lost", 1)
