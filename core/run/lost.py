@@ -92,13 +92,20 @@ def why_lost(state: RunState, sight: Sight) -> Why | None:
     return "silent" if _is_silent(state, sight, lock) else None
 
 
-def lost_words(why: Why, state: RunState) -> str:
-    """One sentence for people: how the keeper of the run was lost, and when it was last heard of."""
+def lost_words(why: Why, state: RunState, folder: Path) -> str:
+    """One sentence for people: how the keeper of the run in `folder` was lost, and when it was last heard of."""
     last = tr("an unknown time") if state.heartbeat_s is None else moment_words(state.heartbeat_s, "%Y-%m-%d %H:%M:%S")
     if why == "copied":
         return tr("This folder is a copy of {path}, made while that run went on; nothing runs here.", path=state.folder)
     if why == "restarted":
         return tr("The computer was restarted while this run went on (last heartbeat {time}).", time=last)
+    if why == "no_process" and state.folder is not None and Path(state.folder) != folder.resolve():
+        return tr(
+            "This folder was {path} when the process that kept its run was last heard of ({time}); "
+            "a run ends when its folder is moved.",
+            path=state.folder,
+            time=last,
+        )
     if why == "silent" and state.host and state.host != platform.node():
         return tr(
             "The process that kept this run on {host} is gone without a last word (last heartbeat {time}).",

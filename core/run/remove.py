@@ -44,6 +44,9 @@ def check_removable(folder: RunFolder, lock: RunLock | None = None) -> None:
             message = tr("{path} is not removed: {what} is inside it.", path=path, what=what)
             raise usage_error("not_removable", str(path), message)
     state = read_state(folder, lock=lock)
+    if state.status == "stopping":
+        message = tr("{name} is being stopped; remove it when it has ended.", name=path.name)
+        raise usage_error("run_is_active", str(path), message)
     if state.is_active:
         message = tr(
             "{name} is {status}; stop it first: trainwiz runs stop {typed}",

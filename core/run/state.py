@@ -201,7 +201,7 @@ def read_state(folder: RunFolder | Path, now_s: float | None = None, lock: RunLo
         state = _read(run, sight)
         why = why_lost(state, sight)
         if why is not None:
-            return _as_lost(state, run, lost_words(why, state))
+            return _as_lost(state, run, lost_words(why, state, run.path))
     return state
 
 

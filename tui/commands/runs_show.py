@@ -101,7 +101,7 @@ def _setup(run: RunDescription) -> Iterator[Row]:
 def _attempt(attempt: Attempt, run: RunDescription) -> Iterator[Row]:
     """One start: when, from where, for how long; why trainwiz made it, what it changed, how it ended."""
     state = run.state
-    ended_s = attempt.ended_s or (time.time() if state.is_active else attempt.started_s)
+    ended_s = attempt.ended_s or (time.time() if state.is_active else state.ended_s or attempt.started_s)
     yield (
         tr("Attempt {number}", number=attempt.number),
         tr(

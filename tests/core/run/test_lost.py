@@ -118,7 +118,7 @@ def test_a_copy_has_no_keeper() -> None:
 @pytest.mark.parametrize("why", ["copied", "no_process", "restarted", "silent"])
 def test_each_reason_is_one_sentence(why: str) -> None:
     for state in (running(host="far", folder="/x"), running(host=None, heartbeat_s=None), running(heartbeat_s=1e300)):
-        words = lost_words(why, state)  # type: ignore[arg-type]
+        words = lost_words(why, state, Path("/y"))  # type: ignore[arg-type]
         assert words.endswith(".")
         assert "None" not in words or why == "copied"
 
@@ -146,6 +146,13 @@ def keeper_of(run: RunFolder, process: ProcessId | None, heartbeat_s: float | No
     """Write the state that a keeper with this number would write now."""
     state = RunState(status="running", machine=machine_identity(), supervisor=process, folder=str(run.path.resolve()))
     write_state(run, replace(state, heartbeat_s=time.time() if heartbeat_s is None else heartbeat_s))
+
+
+def ended_words(run: RunFolder) -> str:
+    state = read_state(run)
+    assert state.status == "lost"
+    assert state.exit is not None
+    return state.exit.message
 
 
 def test_a_keeper_that_is_stopped_is_not_lost_and_a_killed_one_is_at_once(run: RunFolder) -> None:
@@ -178,6 +185,10 @@ def test_a_moved_folder_keeps_its_keeper_and_a_copy_has_none(run: RunFolder, tmp
     link.path.symlink_to(run.path)
     moved = RunFolder(run.path.rename(tmp_path / "moved"))
     assert read_state(moved).status == "running"
+    keeper_of(moved, replace(this_process(), start_ticks=1, create_time=1.0))
+    assert "This folder was" not in ended_words(moved)
+    back = RunFolder(moved.path.rename(tmp_path / "again"))
+    assert f"This folder was {moved.path} when" in ended_words(back)
     assert read_state(link).status == "prepared"
 
 
