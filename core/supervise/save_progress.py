@@ -15,6 +15,10 @@ STALLED_AFTER_S = 60.0
 """A save that has written nothing for so long is not waited for: its disk hangs, or there is none."""
 
 
+ENDS_WITHIN_S = 15.0
+"""After a save that outlasted the patience, its processes still have to end."""
+
+
 class SaveProgress:
     """Looks at what is half written in a run folder: checkpoints without their last file, and `*.partial`."""
 
@@ -25,12 +29,16 @@ class SaveProgress:
         self._moved_at: float | None = None
 
     def moves(self) -> bool:
-        """Whether something half written has grown within the last STALLED_AFTER_S; the first look counts as growth."""
+        """Whether something half written has grown within the last STALLED_AFTER_S; the first look counts as growth.
+
+        True for ENDS_WITHIN_S more when it is whole.
+        """
         now, found = self._clock(), self._half_written()
         if found and (self._moved_at is None or any(size != self._seen.get(name) for name, size in found.items())):
             self._moved_at = now
         self._seen = found
-        return bool(found) and self._moved_at is not None and now - self._moved_at <= STALLED_AFTER_S
+        patience_s = STALLED_AFTER_S if found else ENDS_WITHIN_S
+        return self._moved_at is not None and now - self._moved_at <= patience_s
 
     def _half_written(self) -> dict[str, int]:
         """Name -> bytes so far."""
