@@ -169,5 +169,18 @@ def doctor(as_json: AsJson = False) -> int:
     return run_doctor(as_json=as_json)
 
 
+WHAT_TO_DIAGNOSE = mark("A run's name or folder, a log, the output folder of a Trainer, or - for a log from a pipe.")
+
+
+@app.command("diagnose", cls=HelpfulCommand)
+def diagnose(
+    what: Annotated[str, typer.Argument(metavar="WHAT", help=WHAT_TO_DIAGNOSE)], as_json: AsJson = False
+) -> int:
+    """Say why a training ended: the cause, what proves it, what to do."""
+    from trainwiz.tui.commands.diagnose import run_diagnose
+
+    return run_diagnose(what, as_json=as_json)
+
+
 app.add_typer(profiles_app, name="profiles")
 app.add_typer(runs_app, name="runs")

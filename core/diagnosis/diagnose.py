@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
-from trainwiz.core.diagnosis.causes import CAUSES, Cause, Confidence
+from trainwiz.core.diagnosis.causes import Confidence
 from trainwiz.core.diagnosis.diagnosis import Diagnosis, Proof
 from trainwiz.core.diagnosis.evidence import Evidence, Failure
 from trainwiz.core.diagnosis.facts import Hit, Line
-from trainwiz.core.diagnosis.first import first_failure, first_hit, own_signal
+from trainwiz.core.diagnosis.first import OF_THE_LAUNCHER, first_failure, first_hit, own_signal
 from trainwiz.core.diagnosis.marks import place_of_frame, signal_name
 from trainwiz.core.diagnosis.of_failure import cause_of_failure
 from trainwiz.core.diagnosis.remedies import Place, remedies_for
@@ -17,6 +18,14 @@ from trainwiz.core.language import tr
 
 DISK_IS_FULL_BELOW_BYTES = 1 << 20
 KERNEL = "kernel"
+PLACES: Mapping[str, str] = {
+    "evaluating": "evaluation",
+    "generating": "evaluation",
+    "saving": "saving",
+    "finishing": "saving",
+    "loading": "loading",
+}
+"""What a training process says it is at -> as a diagnosis calls it."""
 
 
 def diagnose(evidence: Evidence) -> Diagnosis:
@@ -28,10 +37,11 @@ def diagnose(evidence: Evidence) -> Diagnosis:
         _of_kernel(evidence, failure, hit)
         or (_of_failure(failure, evidence) if failure is not None and not _is_partner(failure) else None)
         or (_of_hit(hit, evidence) if hit is not None and not hit.consequence else None)
-        or (_of_signal(killed, evidence) if killed is not None else None)
+        or (_of_signal(killed, evidence) if killed is not None and killed[0] not in OF_THE_LAUNCHER else None)
         or (_of_failure(failure, evidence) if failure is not None else None)
         or (_of_hit(hit, evidence) if hit is not None else None)
         or _of_metrics(evidence)
+        or (_of_signal(killed, evidence) if killed is not None else None)
         or _of_disk(evidence)
         or _of_exit_status(evidence)
     )
@@ -47,21 +57,35 @@ def _is_partner(failure: Failure) -> bool:
 
 
 def _of_kernel(evidence: Evidence, failure: Failure | None, hit: Hit | None) -> Diagnosis | None:
-    """The kernel killed for memory: that is the cause, unless a process had failed of itself before."""
+    """The kernel killed for memory, or lost a card: that is the cause, unless a process had failed of itself before."""
     kernel = evidence.kernel
-    if not kernel.oom_kills and not kernel.lines:
-        return None
+    killed = own_signal(evidence.log)
+    by_kill = evidence.exit_code == -9 or (killed is not None and killed[0] == "SIGKILL")
+    lines = kernel.lines if by_kill or (hit is not None and hit.cause == "dataloader_worker_killed") else ()
+    if not kernel.oom_kills and not lines:
+        return _of_card(evidence, failure, hit)
     first = cause_of_failure(failure) if failure is not None else None
     if first is not None and not first[2] and first[0] not in ("dataloader_worker_killed", "host_oom"):
         return None
     if first is None and hit is not None and not hit.consequence and _is_own(hit):
         return None
-    proofs = [Proof(None, clean(line), KERNEL) for line in kernel.lines]
+    proofs = [Proof(None, clean(line), KERNEL) for line in lines]
     if kernel.oom_kills:
         said = tr("the kernel killed {n} process(es) for memory", n=kernel.oom_kills)
         proofs.append(Proof(None, said, KERNEL))
     step = (failure.step if failure is not None else None) or evidence.log.step
     return Diagnosis("host_oom", "high", of_cause("host_oom"), (*proofs, *_killed_lines(evidence)), step=step)
+
+
+def _of_card(evidence: Evidence, failure: Failure | None, hit: Hit | None) -> Diagnosis | None:
+    """A card that was lost fails the next call to it, in words that say nothing."""
+    lines = evidence.kernel.card_lines
+    cause = cause_of_failure(failure)[0] if failure is not None else hit.cause if hit is not None else "unknown"
+    if not lines or cause not in ("python_error", "nccl_error", "nccl_timeout", "gpu_lost", "unknown"):
+        return None
+    proofs = tuple(Proof(None, clean(line), KERNEL) for line in lines)
+    rank = failure.rank if failure is not None else None
+    return Diagnosis("gpu_lost", "high", of_cause("gpu_lost"), proofs, (), evidence.log.step, rank)
 
 
 def _is_own(hit: Hit) -> bool:
@@ -78,7 +102,9 @@ def _of_failure(failure: Failure, evidence: Evidence) -> Diagnosis:
         message = clean(failure.message)
     else:
         message = of_cause(cause, said, failure.step)
-    during = next((place for line in failure.traceback.splitlines() if (place := place_of_frame(line))), None)
+    during = PLACES.get(failure.phase or "") or next(
+        (place for line in failure.traceback.splitlines() if (place := place_of_frame(line))), None
+    )
     return Diagnosis(
         cause, confidence, message, (proof, *_line_of(said, evidence)), (), failure.step, failure.rank, None, during
     )
@@ -184,11 +210,3 @@ def _no_reason(evidence: Evidence) -> str:
 def _proof(line: Line, evidence: Evidence) -> Proof:
     text = line.text if line.rank is None or "rank" in line.text.lower() else f"rank {line.rank}: {line.text}"
     return Proof(line.number or None, clean(text), evidence.log.source)
-
-
-def is_cause(text: str) -> bool:
-    """Whether programs know this cause."""
-    return text in CAUSES
-
-
-__all__ = ["Cause", "diagnose", "is_cause"]

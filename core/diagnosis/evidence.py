@@ -22,6 +22,8 @@ class Failure:
     step: int | None
     codes: tuple[str, ...] = ()
     """Codes of the findings, where the error is one of trainwiz."""
+    phase: str | None = None
+    """What the process was at (core.run.phase), where it says so."""
 
     @property
     def is_own(self) -> bool:
@@ -43,6 +45,7 @@ class Failure:
             codes=tuple(str(one.get("code")) for one in findings if isinstance(one, dict))
             if isinstance(findings, list)
             else (),
+            phase=phase if isinstance(phase := document.get("phase"), str) else None,
         )
 
 
@@ -54,7 +57,9 @@ class KernelFacts:
     oom_kills: int = 0
     """Processes that it killed for memory in this container while the training ran."""
     lines: tuple[str, ...] = ()
-    """Lines of its log about them."""
+    """Lines of its log about them; they may be of another job."""
+    card_lines: tuple[str, ...] = ()
+    """Lines of its log about cards that fell off the bus, or have errors that cannot be corrected."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,8 +28,11 @@ _BEFORE = re.compile(
     r")\s*[-|:]?\s*"
 )
 _LEVEL = re.compile(r"\b(?:ERROR|CRITICAL|FATAL)\b|^\[?[EF]\d{3,4} \d\d:")
-_ERROR_WORD = re.compile(
-    r"\b[A-Za-z_]*(?:Error|Exception)\b(?:$|[:(\s])|^(?:fatal )?error:|\berrno \d|exception_ptr", re.IGNORECASE
+_ERROR = re.compile(
+    # An exception as it ends a traceback, "error: ..." of a program, a number of the system, C++.
+    r"^\s{0,2}(?:[A-Za-z_]\w*\.)*\w*(?:Error|Exception|NotFound|Timeout)(?:$|: |\()"
+    r"|^(?:[\w./ -]{1,60}: )?(?:fatal )?error: |\[errno \d+\]|\(errno: \d|^\s*what\(\): ",
+    re.IGNORECASE,
 )
 _WARNING = re.compile(r"\b\w*Warning\b|\bwarnings\.warn\b|^warning:|\bWARN(?:ING)?\b", re.IGNORECASE)
 
@@ -74,7 +77,7 @@ def line_text(part: str, rank: int | None = None, is_error: bool = False) -> Lin
         if not found or not found.end():
             break
         text = text[found.end() :]
-    return LineText(text, rank, (is_error or bool(_ERROR_WORD.search(text))) and not _WARNING.search(text))
+    return LineText(text, rank, (is_error or bool(_ERROR.search(text))) and not _WARNING.search(text))
 
 
 def _message_of(part: str) -> tuple[str, int | None, bool] | None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from trainwiz.core.diagnosis.facts import Hit, Line, LogFacts
-from trainwiz.core.diagnosis.line_text import LineText
+from trainwiz.core.diagnosis.line_text import LineText, line_text
 from trainwiz.core.diagnosis.marks import (
     FINISHED,
     NO_NUMBER,
@@ -23,6 +23,9 @@ from trainwiz.core.diagnosis.marks import (
 from trainwiz.core.diagnosis.patterns import PATTERNS, Pattern
 from trainwiz.core.plain import plain_text
 
+TRACEBACK = "Traceback (most recent call last)"
+LONGEST_PREFIX = 60
+MOST_PREFIXES = 64
 MOST_HITS = 200
 KEPT_TAIL = 5
 LONGEST_PROOF = 300
@@ -63,6 +66,7 @@ class LogScan:
         self._hits: deque[tuple[int, Hit]] = deque(maxlen=None)
         self._signals: deque[tuple[int, str, Line]] = deque(maxlen=MOST_HITS)
         self._tracebacks: dict[int | None, _Traceback] = {}
+        self._prefixes: set[str] = set()
         self._in_table = False
         self._root: tuple[int | None, Line | None] = (None, None)
         self._finished: Line | None = None
@@ -81,6 +85,7 @@ class LogScan:
     def feed(self, number: int, line: LineText) -> None:
         """Take the line with this number; one physical line may come as several."""
         self._lines = max(self._lines, number)
+        line = self._without_prefix(line)
         text = line.text
         if not text.strip():
             return
@@ -128,6 +133,17 @@ class LogScan:
             tail=tuple(Line(one.number, plain_text(one.text.strip(), LONGEST_PROOF), one.rank) for one in self._tail),
         )
 
+    def _without_prefix(self, line: LineText) -> LineText:
+        """Launchers of many kinds name the host or the process before each line: what stood before a traceback goes."""
+        text = line.text
+        at = text.find(TRACEBACK)
+        if 0 < at <= LONGEST_PREFIX and len(self._prefixes) < MOST_PREFIXES and text[:at].strip():
+            self._prefixes.add(text[:at])
+        for prefix in self._prefixes:
+            if text.startswith(prefix):
+                return line_text(text[len(prefix) :], line.rank, line.is_error)
+        return line
+
     def _see_bar(self, step: int, steps: int) -> None:
         # A bar is drawn again when it is closed: only one that moved is progress.
         if (step, steps) != self._bar:
@@ -168,7 +184,7 @@ class LogScan:
         if _CHAINED.match(text):
             state.chained = True
             return False
-        if "Traceback (most recent call last)" in text:
+        if TRACEBACK in text:
             state.open = True
             state.during = None if not state.chained else state.during
             if not state.chained:

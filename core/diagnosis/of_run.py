@@ -1,0 +1,154 @@
+"""diagnose_run: a run of trainwiz in any state, from its folder. Reads; changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+from trainwiz.core.diagnosis.causes import CAUSES, Cause
+from trainwiz.core.diagnosis.diagnose import diagnose
+from trainwiz.core.diagnosis.diagnosis import Diagnosis, Proof, Remedy
+from trainwiz.core.diagnosis.evidence import Evidence, Settings
+from trainwiz.core.diagnosis.kernel import kernel_facts
+from trainwiz.core.diagnosis.of_attempt import attempt_evidence, log_of, settings_of
+from trainwiz.core.diagnosis.remedies import Place, remedies_for
+from trainwiz.core.diagnosis.words import clean, of_cause, sentence
+from trainwiz.core.language import tr
+from trainwiz.core.run.folder import LAUNCH_SH, STATE_JSON, RunFolder
+from trainwiz.core.run.names import name_for_commands
+from trainwiz.core.run.phase import PHASE_JSON, read_phase
+from trainwiz.core.run.processid import boot_time_s
+from trainwiz.core.run.state import Attempt, RunState, read_state
+from trainwiz.core.telemetry.recorded_advice import ADVICE_JSONL, AdviceFile
+from trainwiz.core.telemetry.tail import JsonLinesTail
+
+
+def diagnose_run(run: RunFolder) -> tuple[str, Diagnosis]:
+    """(state of the run, why it is in it). A run that goes on has no cause but where something ails it."""
+    state = read_state(run)
+    if state.is_active:
+        return state.status, _of_active(run, state)
+    if state.status == "prepared":
+        text = tr("Start it with its script, in its folder: bash {script}", script=LAUNCH_SH)
+        return state.status, Diagnosis(None, "high", tr("This run was never started."), (), (Remedy(text),))
+    if state.status == "finished":
+        return state.status, _of_finished(run, state)
+    if state.status == "stopped":
+        return state.status, _of_stopped(run, state)
+    return state.status, _of_failed(run, state)
+
+
+def _of_active(run: RunFolder, state: RunState) -> Diagnosis:
+    newest = _newest(state)
+    log = log_of(run, newest.log_offset if newest else 0)
+    phase, place = read_phase(run), Place(name_for_commands(run.path), settings_of(run))
+    said = [*_recovered(newest), *_advice(run)]
+    if phase is not None and phase.phase == "paused":
+        proof = Proof(None, clean(phase.detail or phase.phase), PHASE_JSON)
+        message = sentence(tr("The run waits: there is no room on the disk for a checkpoint"))
+        return Diagnosis("disk_full", "high", message, (proof, *said), remedies_for("disk_full", place), phase.step)
+    if log.not_finite is not None:
+        proof = Proof(log.not_finite.number, log.not_finite.text, log.source)
+        message = of_cause("nan_loss", "", log.step)
+        return Diagnosis("nan_loss", "high", message, (proof, *said), remedies_for("nan_loss", place), log.step)
+    words = {"starting": tr("The run starts."), "stopping": tr("The run is being stopped.")}
+    message = words.get(state.status, tr("The run goes on."))
+    if state.status == "running" and log.step is not None:
+        message = tr("The run goes on, at step {step}.", step=f"{log.step:,}")
+    if said:
+        message = tr("{message} What its watchers and its record say stands below.", message=message)
+    watch = Remedy(tr("Watch it."), f"trainwiz monitor {place.run}")
+    return Diagnosis(None, "high", message, tuple(said), (watch,), log.step)
+
+
+def _recovered(newest: Attempt | None) -> Iterable[Proof]:
+    if newest is not None and newest.because:
+        text = tr("attempt {n} was started by trainwiz after {cause}", n=newest.number, cause=newest.because)
+        yield Proof(None, text, STATE_JSON)
+
+
+def _advice(run: RunFolder) -> Iterable[Proof]:
+    """What watchers say now."""
+    for row in AdviceFile(JsonLinesTail(run.file(ADVICE_JSONL))).read():
+        text = row.get("text") or row.get("message")
+        if isinstance(text, str) and row.get("severity") in ("error", "warning"):
+            yield Proof(None, clean(text), ADVICE_JSONL)
+
+
+def _of_finished(run: RunFolder, state: RunState) -> Diagnosis:
+    newest = _newest(state)
+    log = log_of(run, newest.log_offset if newest else 0)
+    message = state.exit.message if state.exit else tr("The training finished.")
+    if log.not_finite is not None:
+        proof = Proof(log.not_finite.number, log.not_finite.text, log.source)
+        place = Place(name_for_commands(run.path), settings_of(run))
+        text = tr("The run finished, but its loss is no longer a number: its weights are of no use.")
+        remedies = tuple(one for one in remedies_for("nan_loss", place) if "runs resume" not in (one.command or ""))
+        return Diagnosis("nan_loss", "high", text, (proof,), remedies, log.step)
+    proofs = (Proof(log.finished.number, log.finished.text, log.source),) if log.finished else ()
+    return Diagnosis(None, "high", clean(message), proofs, (), log.step)
+
+
+def _of_stopped(run: RunFolder, state: RunState) -> Diagnosis:
+    place = Place(name_for_commands(run.path), settings_of(run))
+    message = clean(state.exit.message) if state.exit else of_cause("user_stop")
+    proof = Proof(None, message, STATE_JSON)
+    step = _step(state.outcome)
+    return Diagnosis("user_stop", "high", message, (proof,), remedies_for("user_stop", place), step)
+
+
+def _of_failed(run: RunFolder, state: RunState) -> Diagnosis:
+    """Failed or lost. The keeper saw what the machine no longer tells: what it recorded stands, with fresh proof."""
+    newest = _newest(state)
+    since_s = newest.started_s if newest else state.started_s
+    until_s = (newest.ended_s if newest else None) or state.ended_s or state.heartbeat_s
+    kernel = kernel_facts(since_s, until_s)
+    code = newest.launcher_exit_code if newest else None
+    evidence = attempt_evidence(run, exit_code=code, log_offset=newest.log_offset if newest else 0, kernel=kernel)
+    found = diagnose(evidence)
+    recorded = state.exit
+    if recorded is not None and recorded.cause in CAUSES and recorded.cause != "unknown":
+        found = _as_recorded(found, cast(Cause, recorded.cause), recorded.message, recorded.evidence, evidence)
+    elif found.cause is None or found.cause == "unknown" or found.confidence == "low":
+        found = _unknown(found, state, evidence.run or "")
+    if newest is not None and newest.not_retried:
+        found = replace(found, evidence=(*found.evidence, Proof(None, clean(newest.not_retried), STATE_JSON)))
+    return found
+
+
+def _as_recorded(found: Diagnosis, cause: Cause, message: str, said: tuple[str, ...], evidence: Evidence) -> Diagnosis:
+    if found.cause == cause:
+        return replace(found, message=clean(message) or found.message)
+    proofs = tuple(Proof(None, clean(text), STATE_JSON) for text in (said or (message,)))
+    place = Place(evidence.run, evidence.settings, found.during)
+    return Diagnosis(
+        cause, "high", clean(message), proofs, remedies_for(cause, place), found.step, found.rank, found.signal
+    )
+
+
+def _unknown(found: Diagnosis, state: RunState, run: str) -> Diagnosis:
+    message = found.message if state.exit is None else clean(state.exit.message)
+    if found.signal is not None:
+        message = found.message
+    if state.status == "lost":
+        message = clean(state.exit.message) if state.exit else message
+        heartbeat = state.heartbeat_s
+        if heartbeat is not None and heartbeat < boot_time_s():
+            message = tr("{message} The machine was restarted after that.", message=message)
+    return replace(
+        found,
+        cause="unknown",
+        confidence="low",
+        message=message,
+        remedies=remedies_for("unknown", Place(run, Settings())),
+    )
+
+
+def _newest(state: RunState) -> Attempt | None:
+    return state.attempts[-1] if state.attempts else None
+
+
+def _step(outcome: Mapping[str, Any] | None) -> int | None:
+    step = (outcome or {}).get("step")
+    return step if isinstance(step, int) else None

@@ -1,0 +1,100 @@
+"""`trainwiz diagnose WHAT`: why a training ended, what proves it, what can be done."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from trainwiz.core.diagnosis.diagnosis import Diagnosis
+from trainwiz.core.errors import EXIT_FINISHED, usage_error
+from trainwiz.core.language import mark, tr
+from trainwiz.core.plain import plain_text
+from trainwiz.core.run.folder import RUN_YAML, RunFolder
+from trainwiz.core.run.names import DEFAULT_ROOT
+from trainwiz.tui.output import is_terminal, labelled, paint, say, say_json, say_labelled
+
+STDIN = "-"
+CONFIDENCES: dict[str, str] = {
+    "high": mark("high confidence"),
+    "medium": mark("medium confidence"),
+    "low": mark("low confidence"),
+}
+LONGEST_NAME = 200
+
+
+def run_diagnose(what: str, *, as_json: bool) -> int:
+    """Print the diagnosis of a run, a log, a folder or stdin. 0 whatever the cause. Raises UsageError."""
+    source, path, status, found = look(what)
+    if as_json:
+        say_json({"source": source, "path": path, "status": status, **found.to_json()})
+        return EXIT_FINISHED
+    for line in lines_of(plain_text(path, LONGEST_NAME), status, found):
+        say_labelled(line)
+    for number, remedy in enumerate(found.remedies):
+        say_labelled(labelled(tr("Remedies") if number == 0 else "", remedy.text))
+        if remedy.command:
+            # One line whatever its length: it is there to be copied.
+            say(labelled("", paint(f"  {remedy.command}", "strong", sys.stdout)))
+    return EXIT_FINISHED
+
+
+def look(what: str) -> tuple[str, str, str | None, Diagnosis]:
+    """(kind of source, its path, state of a run, diagnosis). Raises UsageError for what cannot be diagnosed."""
+    from trainwiz.core.diagnosis import of_path
+
+    if what == STDIN:
+        if is_terminal(sys.stdin):
+            message = tr("`trainwiz diagnose -` reads a log from a pipe, as in: cat FILE | trainwiz diagnose -")
+            raise usage_error("no_input", "-", message)
+        return "log", STDIN, None, of_path.diagnose_stream(sys.stdin.buffer, "stdin")
+    run = _run_at(what)
+    if run is not None:
+        from trainwiz.core.diagnosis.of_run import diagnose_run
+
+        status, found = diagnose_run(run)
+        return "run", str(run.path), status, found
+    path = Path(what).expanduser() if what.startswith("~/") else Path(what)
+    if path.is_dir():
+        return "folder", str(path), None, of_path.diagnose_folder(path)
+    if path.name == "trainer_state.json":
+        return "trainer", str(path), None, of_path.diagnose_trainer(path)
+    return "log", str(path), None, of_path.diagnose_log(path)
+
+
+def _run_at(what: str) -> RunFolder | None:
+    """The run that is meant; None for a file or folder that is none. Raises UsageError where there is nothing at all."""
+    from trainwiz.core.run.find import find_run
+
+    path = Path(what).expanduser() if what.startswith("~/") else Path(what)
+    named = RunFolder(DEFAULT_ROOT / what) if what and path.name == what else None
+    if named is not None and named.is_run():
+        return named
+    if RunFolder(path).is_run():
+        return RunFolder(path)
+    if not what or "\0" in what or not os.path.lexists(path):
+        if path.name != what:
+            raise usage_error(
+                "no_such_path", what, tr("There is no file or folder {path}.", path=repr(plain_text(what)))
+            )
+        return find_run(what)
+    # The log of a run by its name: what else the run knows helps.
+    inside = path.name in (RUN_YAML, "state.json", "train.log") and RunFolder(path.parent).is_run()
+    return RunFolder(path.parent) if inside else None
+
+
+def lines_of(name: str, status: str | None, found: Diagnosis) -> list[str]:
+    """What is said before the remedies."""
+    what = name if status is None else f"{name} ({tr(status)})"
+    lines = [labelled(tr("Of"), what)]
+    if found.cause is None:
+        lines.append(labelled(tr("Cause"), tr("none")))
+    else:
+        lines.append(labelled(tr("Cause"), f"{found.cause} ({tr(CONFIDENCES[found.confidence])})"))
+    lines.append(labelled("", found.message))
+    if found.rank is not None:
+        lines.append(labelled(tr("Process"), tr("rank {rank} failed first", rank=found.rank)))
+    for number, proof in enumerate(found.evidence):
+        place = proof.source if proof.line is None else f"{proof.source}:{proof.line}"
+        lines.append(labelled(tr("Evidence") if number == 0 else "", f"{plain_text(place, 80)}  {proof.text}"))
+    return lines
