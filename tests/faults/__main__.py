@@ -10,14 +10,17 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 from tests.faults.campaign_plan import plan
 from tests.faults.fault import Fault
-from tests.faults.judge import judge
+from tests.faults.judge import Problem, judge
+from tests.faults.observation import Observation
 from tests.faults.report import Verdict, line, table, write
 from tests.faults.short_plan import short_plan
+from tests.faults.trial import Trial
 from tests.faults.workshop import NotUndisturbedError, Workshop
 
 PATIENCE_S = 150.0
@@ -67,7 +70,8 @@ def run(faults: list[Fault], root: Path, jobs: int, patience_s: float, *, keep: 
     """All trials, each reported as it ends. Raises NotUndisturbedError."""
     workshop = Workshop(root, patience_s)
     halves = {fault.scenario for fault in faults if fault.moment.kind == "rest"}
-    with ThreadPoolExecutor(jobs) as pool:
+    pool = ThreadPoolExecutor(jobs)
+    try:
         for done in [
             pool.submit(workshop.prepare, name, half=name in halves) for name in sorted({f.scenario for f in faults})
         ]:
@@ -76,13 +80,18 @@ def run(faults: list[Fault], root: Path, jobs: int, patience_s: float, *, keep: 
         for finished in as_completed([pool.submit(try_fault, fault, workshop, keep) for fault in faults]):
             verdicts.append(finished.result())
             print(line(verdicts[-1]), flush=True)
+    finally:
+        # Ctrl-C: the trials under way end by themselves, no further one begins.
+        pool.shutdown(cancel_futures=True)
     return sorted(verdicts, key=lambda verdict: verdict.seen.fault.number)
 
 
 def try_fault(fault: Fault, workshop: Workshop, keep: bool) -> Verdict:
-    from tests.faults.trial import Trial
-
-    seen = Trial(fault, workshop, keep=keep).run()
+    try:
+        seen = Trial(fault, workshop, keep=keep).run()
+    except Exception as error:  # noqa: BLE001 - a trial that cannot be judged must not end the campaign, nor look good
+        said = "".join(traceback.format_exception(error))
+        return Verdict(Observation(fault, injected=True), (Problem("campaign", said),))
     return Verdict(seen, tuple(judge(seen)) if seen.injected else ())
 
 

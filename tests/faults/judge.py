@@ -9,9 +9,12 @@ from typing import Literal
 from tests.faults.expectation import names_the_signal, right_causes_on_the_way, right_ends
 from tests.faults.observation import End, Observation
 
-ProblemKind = Literal["orphan", "lost_steps", "wrong_resume", "traceback", "hang", "diagnosis", "ending", "keeper"]
+ProblemKind = Literal[
+    "orphan", "lost_steps", "wrong_resume", "traceback", "hang", "diagnosis", "ending", "keeper", "campaign"
+]
 KINDS: tuple[ProblemKind, ...] = (
     "orphan", "lost_steps", "wrong_resume", "traceback", "hang", "diagnosis", "ending", "keeper",
+    "campaign",
 )  # fmt: skip
 EXIT_CODES = frozenset({0, 1, 2, 3, 129, 130})
 """What a command of trainwiz may answer when nobody sent it a signal."""

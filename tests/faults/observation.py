@@ -71,7 +71,7 @@ class Observation:
 def starts_of(log: str) -> list[Start]:
     """The attempts in a train.log."""
     marks = list(ATTEMPT.finditer(log))
-    ends = [mark.start() for mark in marks[1:]] + [len(log)]
+    ends = [mark.start() for mark in marks[1:]] + [len(log)] * bool(marks)
     return [
         Start(int(mark[1]), int(mark[2] or 0), tuple(map(int, SAVED.findall(log, mark.end(), end))))
         for mark, end in zip(marks, ends, strict=True)

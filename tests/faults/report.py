@@ -14,6 +14,7 @@ from tests.faults.observation import Observation
 TITLES = {
     "orphan": "orphans", "lost_steps": "steps lost", "wrong_resume": "wrong resumes", "traceback": "tracebacks",
     "hang": "hangs", "diagnosis": "diagnoses", "ending": "ends", "keeper": "keeper",
+    "campaign": "not judged",
 }  # fmt: skip
 
 

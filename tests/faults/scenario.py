@@ -22,7 +22,7 @@ _ALL = {
 _ESM = ("--profile", "cpu-demo", "--length", "48")
 _LLAMA = (
     "--task", "causal-lm", "--model", "llama-tiny", "--dataset", "sample-text", "--length", "48", "--precision", "fp32",
-    "--micro-batch", "4", "--accumulation", "4",
+    "--micro-batch", "4", "--accumulation", "12",
 )  # fmt: skip
 
 

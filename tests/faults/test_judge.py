@@ -186,6 +186,7 @@ def test_attempts_and_saves_are_read_from_the_log() -> None:
         "=== trainwiz: attempt 2, 2026-01-01 00:01:00, resumes from checkpoint-6 ===\ncheckpoint-9 saved in 0.1 s\n"
     )
     assert starts_of(log) == [Start(1, 0, (3, 6)), Start(2, 6, (9,))]
+    assert starts_of("") == []
 
 
 def test_a_plan_is_the_same_for_its_seed_and_half_of_it_at_random() -> None:

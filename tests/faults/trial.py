@@ -17,7 +17,7 @@ from tests.faults.front import Front
 from tests.faults.injectors import INJECTORS
 from tests.faults.moments import wait_for
 from tests.faults.observation import End, Observation, last_step, read_text, starts_of
-from tests.faults.processes import kill_all, wait_until_gone
+from tests.faults.processes import kill_all, of_trial, wait_until_gone
 from tests.faults.scenario import SCENARIOS
 from tests.faults.tensors import compare
 from tests.faults.workshop import Workshop
@@ -140,9 +140,11 @@ class Trial:
         seen.orphans += wait_until_gone(self.box.mark, GONE_AFTER_S)
 
     def _wait_for_status(self, patience_s: float) -> bool:
+        """Until the run has ended, or was not even started and nothing of it is left."""
         deadline = time.monotonic() + patience_s
         while time.monotonic() < deadline:
-            if self._status() not in ("starting", "running", "stopping"):
+            status = self._status()
+            if status in ENDED or (status in ("none", "prepared") and not of_trial(self.box.mark)):
                 return True
             time.sleep(0.1)
         return False
