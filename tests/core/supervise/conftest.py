@@ -20,6 +20,7 @@ from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.processid import ProcessId
 from trainwiz.core.run.state import RunState, read_state, write_state
 from trainwiz.core.supervise.order import StartOrder
+from trainwiz.core.supervise.recovery import Setup
 
 from tests.fakes.marked import marked_pids
 
@@ -102,6 +103,8 @@ class Starter:
         resume: str | None = None,
         owner: ProcessId | None = None,
         command: list[str] | None = None,
+        setup: Setup | None = None,
+        renew: list[str] | None = None,
         expect: str | None = None,
         **variables: Any,
     ) -> Started:
@@ -114,6 +117,8 @@ class Starter:
             system_every_s=0.5,
             resume=resume,
             owner=owner,
+            setup=setup,
+            renew=renew or [],
         )
         started = Started(run, order.mark)
         self.started.append(started)

@@ -1,6 +1,6 @@
 """A stand-in for the training: what the keeper can see of one, without torch. Started by a real accelerate.
 
-Environment: STEPS, STEP_S, FAIL_AT (step of an exception), IGNORE_STOP, EXTRA (start children that hold to nothing),
+Environment: STEPS, STEP_S, FAIL_AT (step of an exception), FAIL_WITH (its text), FAIL_ONCE, IGNORE_STOP, EXTRA (start children that hold to nothing),
 PREPARE_S (seconds before the training begins).
 """
 
@@ -48,8 +48,9 @@ def save(step: int) -> str:
 
 def train(first: int, steps: int) -> None:
     for step in range(first + 1, steps + 1):
-        if step == int(os.environ.get("FAIL_AT", "-1")):
-            raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        if step == int(os.environ.get("FAIL_AT", "-1")) and not (os.environ.get("FAIL_ONCE") and Path("once").exists()):
+            Path("once").touch()
+            raise RuntimeError(os.environ.get("FAIL_WITH", "CUDA out of memory. Tried to allocate 2.00 GiB"))
         time.sleep(float(os.environ.get("STEP_S", "0.05")))
         if RANK == 0:
             with open("metrics.jsonl", "a") as file:
