@@ -133,12 +133,21 @@ def runs_stop(
 
 @runs_app.command("resume", cls=HelpfulCommand)
 def runs_resume(
-    run: Run, detach: Annotated[bool, typer.Option("--detach", help=mark("Print the folder and leave."))] = False
+    run: Run,
+    detach: Annotated[bool, typer.Option("--detach", help=mark("Print the folder and leave."))] = False,
+    accept: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--accept",
+            metavar="PART",
+            help=mark("Go on although this is not what the run began with: data, model, tokenizer, batch, ... or all."),
+        ),
+    ] = None,
 ) -> int:
     """Go on from the newest complete checkpoint."""
     from trainwiz.tui.commands.runs_resume import run_resume
 
-    return run_resume(run, detach=detach)
+    return run_resume(run, detach=detach, accept=accept or [])
 
 
 @runs_app.command("compare", cls=HelpfulCommand)

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,32 +17,39 @@ from trainwiz.core.config import RunConfig
 from trainwiz.core.config.effective import with_recovery
 from trainwiz.core.config.refused import problems_of
 from trainwiz.core.config.yaml_text import load_yaml
-from trainwiz.core.diagnosis.ending import clean
+from trainwiz.core.diagnosis.words import clean
 from trainwiz.core.errors import CannotRunError, UsageError, os_reason, usage_error
 from trainwiz.core.export.launch_script import launch_command, launch_environment
 from trainwiz.core.findings import Finding
 from trainwiz.core.language import tr
+from trainwiz.core.run.checkpoints import newest_complete
 from trainwiz.core.run.folder import RUN_MARK_VARIABLE, SUPERVISOR_LOG, RunFolder
 from trainwiz.core.run.processid import this_process
 from trainwiz.core.run.recovery import RECOVERY_JSON
 from trainwiz.core.run.registry import record_run
+from trainwiz.core.run.state import read_state
 from trainwiz.core.supervise.order import StartOrder
 from trainwiz.core.supervise.recovery import Setup
 
 REFUSED_AS_USAGE = frozenset({"run_is_active", "cannot_resume"})
 
 
-def start_run(folder: RunFolder, *, resume: str | None = None, tied_to_caller: bool = False) -> None:
+def start_run(
+    folder: RunFolder, *, resume: str | None = None, tied_to_caller: bool = False, accept: Sequence[str] = ()
+) -> None:
     """Start the training of a prepared folder, or go on with one that has ended, in a process of its own.
 
     `resume`: None for a first start, "auto" for the newest complete checkpoint, else a checkpoint's
     name. `tied_to_caller` stops the run (with a checkpoint) when the calling process is gone, however
     it ended; without it the run goes on alone. Returns when the state is `starting`.
 
-    Raises UsageError when the run is active, was started before, or the checkpoint is not complete;
+    `accept` names parts of its identity that may be others than those it began with (core.run.identity).
+    Raises UsageError when the run is active, was started before, the checkpoint is not complete, or
+    something of its identity has changed and is not accepted;
     CannotRunError when the keeper could not start.
     """
     config = changed_config(folder)
+    notes = accepted_differences(folder, config, resume, accept) if resume is not None else []
     order = StartOrder(
         command=own_launcher(launch_command(config)),
         mark=uuid.uuid4().hex,
@@ -51,6 +58,8 @@ def start_run(folder: RunFolder, *, resume: str | None = None, tied_to_caller: b
         resume=resume,
         owner=this_process() if tied_to_caller else None,
         setup=setup_of(config),
+        accept=list(accept),
+        notes=notes,
         renew=[sys.executable, "-P", "-m", "trainwiz.core.launch.again", str(folder.path.resolve())],
     )
     answer = start_keeper(folder, order)
@@ -59,6 +68,26 @@ def start_run(folder: RunFolder, *, resume: str | None = None, tied_to_caller: b
         return
     finding = Finding(str(answer.get("error")), "error", str(folder.path), str(answer.get("message")))
     raise UsageError(finding) if finding.code in REFUSED_AS_USAGE else CannotRunError(finding)
+
+
+def accepted_differences(folder: RunFolder, config: RunConfig, resume: str, accept: Sequence[str]) -> list[str]:
+    """A sentence for each difference between the run as it began and as it is now, where `accept` allows it.
+
+    Raises UsageError with all the others. Rows and tokenizer are compared by the training itself.
+    """
+    from trainwiz.core.run.identity import compare, recorded_identity, refuse
+    from trainwiz.core.run.identity_now import settings_now
+
+    if read_state(folder).is_active:
+        return []
+    checkpoint = newest_complete(folder) if resume == "auto" else folder.path / resume
+    recorded = recorded_identity(folder, checkpoint)
+    if recorded is None:
+        return []
+    differences = compare(recorded.settings, settings_now(config, folder.path))
+    return [
+        tr("Accepted at a resume: {difference}.", difference=one.text) for one in refuse(folder, differences, accept)
+    ]
 
 
 def training_variables(config: RunConfig, callers: Mapping[str, str]) -> dict[str, str]:

@@ -63,6 +63,7 @@ class Keeper:
     def begin(self) -> None:
         """Prepare the folder and say `starting`. Raises CannotResume and OSError; nothing runs yet."""
         self._wakeup = self.stopping.listen()
+        self.state.notes += self.order.notes
         self._begin_attempt(because=None)
 
     def _begin_attempt(self, because: str | None) -> None:

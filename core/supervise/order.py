@@ -30,6 +30,11 @@ class StartOrder:
     """The command that writes the exported files again for changed settings and prints the launcher's `command`,
     `environment` and `setup` as JSON; none: the next attempt is started as this one was."""
 
+    accept: list[str] = field(default_factory=list)
+    """Parts of the run's identity that may differ from its record (core.run.identity)."""
+    notes: list[str] = field(default_factory=list)
+    """Sentences for the record of the run: what was accepted."""
+
     def to_text(self) -> str:
         return json.dumps(
             {
@@ -41,6 +46,8 @@ class StartOrder:
                 "owner": self.owner.to_json() if self.owner else None,
                 "setup": self.setup.to_json() if self.setup else None,
                 "renew": self.renew,
+                "accept": self.accept,
+                "notes": self.notes,
             }
         )
 
@@ -57,4 +64,6 @@ class StartOrder:
             owner=ProcessId.from_json(document["owner"]),
             setup=Setup.from_json(document.get("setup")),
             renew=[str(word) for word in document.get("renew") or []],
+            accept=[str(word) for word in document.get("accept") or []],
+            notes=[str(word) for word in document.get("notes") or []],
         )

@@ -35,6 +35,7 @@ def spawn_launcher(run: RunFolder, order: StartOrder, checkpoint: Path | None) -
     end was started with some ignored (nohup, a shell's `&`).
     """
     command = [*order.command, *(["--resume", str(checkpoint)] if checkpoint is not None else [])]
+    command += ["--accept", ",".join(order.accept)] if order.accept else []
     keeper = os.getpid()
 
     def in_child() -> None:

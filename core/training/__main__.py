@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from trainwiz.core.errors import EXIT_USAGE, UsageError
 from trainwiz.core.language import chosen_language, use_language
+from trainwiz.core.run.identity import PARTS
 from trainwiz.core.supervise.lifeline import hold_to_parent
 from trainwiz.core.training.failure import exit_after_failure, rank_of_this_process
 from trainwiz.core.training.stop import StopRequest
@@ -26,7 +27,11 @@ def main() -> None:
     parser.add_argument(
         "--resume", type=Path, default=None, metavar="CHECKPOINT", help="checkpoint folder to go on from"
     )
+    parser.add_argument(
+        "--accept", default="", metavar="PARTS", help=f"go on with other {', '.join(PARTS)} than the run began with"
+    )
     choices = parser.parse_args()
+    accept = [part.strip() for part in choices.accept.split(",") if part.strip()]
     folder = choices.folder.resolve()
     checkpoint = choices.resume.resolve() if choices.resume else None
     stop = StopRequest.install()
@@ -39,7 +44,7 @@ def main() -> None:
         os.chdir(folder)
         from trainwiz.core.training.session import TrainingSession
 
-        TrainingSession(folder, checkpoint, stop).run()
+        TrainingSession(folder, checkpoint, stop, accept).run()
     except BaseException as error:  # noqa: BLE001 - every way to die is written down
         exit_after_failure(folder, error, kept.end if kept else None)
     if kept:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from trainwiz.core.training.compiling import allow_any_length
 from trainwiz.core.training.disk_guard import DiskGuard
 from trainwiz.core.training.final_model import save_final_model
 from trainwiz.core.training.finite import LossGuard
+from trainwiz.core.training.identity_check import IdentityCheck
 from trainwiz.core.training.memory_log import MemoryCallback
 from trainwiz.core.training.meter import StepMeter
 from trainwiz.core.training.metrics import MetricsCallback, json_number
@@ -43,8 +45,9 @@ OUTCOME_JSON = "outcome.json"
 class TrainingSession:
     """Trains the run in `folder`; with `checkpoint`, goes on from it."""
 
-    def __init__(self, folder: Path, checkpoint: Path | None, stop: StopRequest) -> None:
+    def __init__(self, folder: Path, checkpoint: Path | None, stop: StopRequest, accept: Collection[str] = ()) -> None:
         self.folder = RunFolder(folder)
+        self.accept = accept
         self.checkpoint = checkpoint
         self.stop = stop
 
@@ -59,15 +62,18 @@ class TrainingSession:
         arguments = training_arguments(config) | join_processes(config)
         # Made first: it starts the process group and DeepSpeed, which the model's weights depend on.
         args = TrainingArguments(**arguments)
+        identity = IdentityCheck(self.folder, config, self.checkpoint, self.accept)
+        identity.before_loading(args.world_size)
         phases.enter("loading")
         parts = build_task(config, self.folder.path, self.checkpoint, args.world_size)
         args.ddp_find_unused_parameters = may_skip_weights(parts.model)
         if parts.evaluation is None:
             args.eval_strategy = "no"
             args.metric_for_best_model = None
-        self._train(config, args, parts)
+        identity.after_loading(parts)
+        self._train(config, args, parts, identity)
 
-    def _train(self, config: RunConfig, args: TrainingArguments, parts: TaskParts) -> None:
+    def _train(self, config: RunConfig, args: TrainingArguments, parts: TaskParts, identity: IdentityCheck) -> None:
         meter = StepMeter()
         reporters = take_reporters(args)
         trainer = RunTrainer(args, parts, meter, self.checkpoint)
@@ -83,6 +89,7 @@ class TrainingSession:
         trainer.stopping = stopping
         guard = LossGuard(config.recovery.on_nan, trainer.accelerator, self.folder)
         trainer.loss_guard = guard
+        trainer.identity = identity
         trainer.disk_guard = DiskGuard(
             self.folder,
             trainer.accelerator,

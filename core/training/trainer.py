@@ -18,6 +18,7 @@ from trainwiz.core.training.evaluation_schedule import ScheduleCallback
 from trainwiz.core.training.faults import Faults
 from trainwiz.core.training.finite import LossGuard
 from trainwiz.core.training.generation import GenerationRequest
+from trainwiz.core.training.identity_check import IdentityCheck
 from trainwiz.core.training.loader_workers import LoaderShield
 from trainwiz.core.training.masking import IGNORED
 from trainwiz.core.training.meter import StepMeter
@@ -81,6 +82,7 @@ class RunTrainer(Trainer):
         # The Trainer goes by names and deletes without looking whether the newest is whole.
         args.save_total_limit = None
         self.disk_guard: DiskGuard | None = None
+        self.identity: IdentityCheck | None = None
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
         """Schedules that end above 0 read the peak from the optimizer's defaults, which ZeRO's wrapper hides."""
@@ -248,6 +250,9 @@ class RunTrainer(Trainer):
         """Our counts go in first: trainer_state.json stays the last file of the Trainer's own save."""
         if self.metrics_callback is not None:
             self.metrics_callback.save_progress(checkpoint)
+        if self.identity is not None and self.is_world_process_zero():
+            checkpoint.mkdir(parents=True, exist_ok=True)
+            self.identity.copy_to(checkpoint)
         self.faults.strike("saving", self.state.global_step, self.args.per_device_train_batch_size)
         super()._save_checkpoint(model, trial)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from trainwiz.core.errors import EXIT_CANNOT_RUN, EXIT_FINISHED, UsageError, usage_error
@@ -113,7 +114,14 @@ def resume(choices: Choices, reporter: Reporter) -> int:
     return start_and_follow(folder, reporter, detach=choices.detach, checkpoint=choices.resume)
 
 
-def start_and_follow(folder: RunFolder, reporter: Reporter, *, detach: bool, checkpoint: str | None = None) -> int:
+def start_and_follow(
+    folder: RunFolder,
+    reporter: Reporter,
+    *,
+    detach: bool,
+    checkpoint: str | None = None,
+    accept: Sequence[str] = (),
+) -> int:
     """Start the keeper of the run; then leave, or stay until the end.
 
     A run that is followed belongs to this command: were it to vanish (killed, terminal closed), the
@@ -121,7 +129,7 @@ def start_and_follow(folder: RunFolder, reporter: Reporter, *, detach: bool, che
     """
     with StopSignals() as signals:
         with Waiting(tr("starting the run")):
-            start_run(folder, resume=checkpoint, tied_to_caller=not detach)
+            start_run(folder, resume=checkpoint, tied_to_caller=not detach, accept=accept)
         reporter.prepared(folder, [])
         if detach:
             reporter.note(tr("Started. Watch it: trainwiz monitor {path}", path=folder.path))
