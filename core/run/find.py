@@ -14,6 +14,7 @@ from trainwiz.core.run.names import DEFAULT_ROOT
 from trainwiz.core.run.registry import recorded_runs
 
 MOST_SHOWN = 5
+LONGEST_SHOWN = 120
 
 
 def find_run(text: str, root: Path = DEFAULT_ROOT, *, whole: bool = False) -> RunFolder:
@@ -44,6 +45,11 @@ def find_run(text: str, root: Path = DEFAULT_ROOT, *, whole: bool = False) -> Ru
     raise _none_such(text, root, is_name, [*here, *elsewhere])
 
 
+def _quoted(text: str) -> str:
+    """As Python writes it, so that what cannot be seen is seen; of a very long one its beginning."""
+    return repr(text) if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]!r}..."
+
+
 def _fitting(text: str, folders: list[RunFolder]) -> list[RunFolder]:
     """Those whose name begins with the text; where none does, those that hold it."""
     begin = [folder for folder in folders if folder.path.name.startswith(text)]
@@ -55,7 +61,7 @@ def _ambiguous(text: str, found: list[RunFolder]) -> UsageError:
     if len(set(names)) < len(names):
         names = [str(folder.path) for folder in found]
     shown = ", ".join(names[:MOST_SHOWN]) + (", ..." if len(names) > MOST_SHOWN else "")
-    message = tr("{text} fits {n} runs: {names}. Give more of the name.", text=repr(text), n=len(names), names=shown)
+    message = tr("{text} fits {n} runs: {names}. Give more of the name.", text=_quoted(text), n=len(names), names=shown)
     return usage_error("ambiguous_run", text, message)
 
 
@@ -68,12 +74,12 @@ def _none_such(text: str, root: Path, is_name: bool, folders: list[RunFolder]) -
     if not names:
         message = tr(
             "There is no run {text}. There are no runs in {root}/ yet; `trainwiz --profile cpu-demo --yes` makes one.",
-            text=repr(text),
+            text=_quoted(text),
             root=root,
         )
     elif near:
         guess = tr(" or ").join(near)
-        message = tr("There is no run {text}. Did you mean {guess}?", text=repr(text), guess=guess)
+        message = tr("There is no run {text}. Did you mean {guess}?", text=_quoted(text), guess=guess)
     else:
-        message = tr("There is no run {text}. `trainwiz runs list` shows them.", text=repr(text))
+        message = tr("There is no run {text}. `trainwiz runs list` shows them.", text=_quoted(text))
     return usage_error("no_such_run", text, message)

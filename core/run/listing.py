@@ -58,10 +58,11 @@ def run_folders(root: Path) -> list[RunFolder]:
     """The run folders directly below `root`, in no order."""
     try:
         with os.scandir(root) as entries:
-            folders = [RunFolder(Path(entry.path)) for entry in entries if entry.is_dir()]
+            paths = [Path(entry.path) for entry in entries if not entry.name.startswith(".")]
     except OSError:
         return []
-    return [folder for folder in folders if folder.is_run()]
+    # is_run() is false for what cannot be looked at, like a link to itself.
+    return [folder for folder in map(RunFolder, paths) if folder.is_run()]
 
 
 def summarize_run(folder: RunFolder) -> RunSummary:

@@ -8,8 +8,9 @@ import pytest
 from trainwiz.core.errors import UsageError
 from trainwiz.core.run.find import find_run
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.listing import last_metrics, list_runs
+from trainwiz.core.run.listing import last_metrics, list_runs, list_runs_elsewhere
 from trainwiz.core.run.names import check_name, name_for_commands, new_run_folder
+from trainwiz.core.run.registry import record_run
 from trainwiz.core.run.state import RunState, write_state
 
 NOON = time.mktime((2026, 11, 21, 12, 34, 0, 0, 0, -1))
@@ -50,6 +51,8 @@ def test_a_long_name_of_wide_letters_is_still_a_file_name(tmp_path: Path) -> Non
 def test_the_name_for_commands_is_quoted() -> None:
     assert name_for_commands(Path("runs/a-b")) == "a-b"
     assert name_for_commands(Path("/tmp/my run")) == "'/tmp/my run'"
+    assert name_for_commands(Path("runs/-a")) == "runs/-a"
+    assert name_for_commands(Path("-a")) == "./-a"
 
 
 def test_runs_are_listed_newest_first_and_others_left_alone(tmp_path: Path) -> None:
@@ -57,6 +60,9 @@ def test_runs_are_listed_newest_first_and_others_left_alone(tmp_path: Path) -> N
     make_run(tmp_path, "new", 2.0)
     (tmp_path / "not-a-run").mkdir()
     (tmp_path / "file").write_text("")
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "dangling").symlink_to("nowhere")
+    make_run(tmp_path, ".old.removing", 3.0)
     assert [run.name for run in list_runs(tmp_path)] == ["new", "old"]
     assert list_runs(tmp_path / "nowhere") == []
 
@@ -91,3 +97,54 @@ def test_finding_a_run(tmp_path: Path) -> None:
         find_run("protein", tmp_path, whole=True)
     with pytest.raises(UsageError, match="no run ''"):
         find_run("", tmp_path)
+
+
+def test_a_run_elsewhere_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "runs"
+    make_run(root, "2026-demo")
+    far = make_run(tmp_path / "far", "2026-protein")
+    named_alike = make_run(tmp_path / "far", "demo")
+    for run in (far, named_alike):
+        record_run(run)
+    assert find_run("protein", root).path == far.path
+    assert find_run("2026-protein", root, whole=True).path == far.path
+    assert [run.name for run in list_runs_elsewhere(root)] == ["demo", "2026-protein"]
+    # What it is called comes before a part of another name.
+    assert find_run("demo", root).path == named_alike.path
+    assert find_run("2026-d", root).path == root / "2026-demo"
+    with pytest.raises(UsageError, match="Did you mean 2026-protein"):
+        find_run("protein", root, whole=True)
+    again = make_run(tmp_path / "farther", "2026-protein")
+    record_run(again)
+    with pytest.raises(UsageError, match=f"fits 2 runs: {again.path}, {far.path}"):
+        find_run("2026-protein", root)
+
+
+def test_a_run_is_found_from_inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = make_run(tmp_path, "one")
+    (run.path / "logs").mkdir()
+    monkeypatch.chdir(run.path)
+    assert find_run(".").path == run.path
+    monkeypatch.chdir(run.path / "logs")
+    assert find_run("..").path == run.path
+
+
+@pytest.mark.parametrize("text", ["\0", "a\0b", "x" * 5000, "\udcff", "\n\x1b[31m", "*", "~", "./", "//", "runs/../.."])
+def test_a_name_that_is_none_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_run(tmp_path / "runs", "demo")
+    with pytest.raises(UsageError) as refused:
+        find_run(text)
+    assert len(refused.value.findings) == 1
+    assert refused.value.exit_code == 2
+    assert len(refused.value.findings[0].message) < 400
+
+
+def test_a_list_of_500_runs_is_quick(tmp_path: Path) -> None:
+    for number in range(500):
+        run = make_run(tmp_path, f"run-{number}", float(number))
+        lines = "".join(json.dumps({"step": step, "loss": 2.5, "tokens": step * 1000}) + "\n" for step in range(50))
+        run.metrics_jsonl.write_text(lines * 10)
+    began = time.perf_counter()
+    assert len(list_runs(tmp_path)) == 500
+    assert time.perf_counter() - began < 1.0
