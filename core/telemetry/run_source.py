@@ -14,11 +14,11 @@ from trainwiz.core.run.attempt_words import attempt_words
 from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.run.notes import NOTES_JSONL, Note, note_of
 from trainwiz.core.run.phase import PhaseNow, read_phase
-from trainwiz.core.run.recovery import changes_now
+from trainwiz.core.run.recovery import read_recoveries
 from trainwiz.core.run.state import Attempt, RunExit, RunState, read_state
 from trainwiz.core.run.status import ENDED
 from trainwiz.core.telemetry.advice import advise
-from trainwiz.core.telemetry.checkpoint_size import CheckpointSize
+from trainwiz.core.telemetry.checkpoint_size import CheckpointSize, saves_of
 from trainwiz.core.telemetry.course import Course
 from trainwiz.core.telemetry.ending import ending_of
 from trainwiz.core.telemetry.log_lines import LogLines
@@ -27,6 +27,7 @@ from trainwiz.core.telemetry.metrics import Metrics
 from trainwiz.core.telemetry.planned import gpu_names, read_planned, with_changes
 from trainwiz.core.telemetry.recorded_advice import ADVICE_JSONL, AdviceFile
 from trainwiz.core.telemetry.rows import object_in
+from trainwiz.core.telemetry.run_setup import setup_of
 from trainwiz.core.telemetry.snapshot import Planned, Snapshot, computes_on_cpu
 from trainwiz.core.telemetry.source import Source
 from trainwiz.core.telemetry.tail import JsonLinesTail, TextTail
@@ -162,6 +163,7 @@ class RunSource(Source):
             # Nothing is used up any more.
             host = replace(host, disk_lasts_s=None, ram_lasts_s=None)
         peak_memory_bytes = self._peak_memory_bytes(on_cpu)
+        setup = setup_of(state.engine)
         advice = advise(
             status=state.status,
             metrics=summaries,
@@ -176,6 +178,11 @@ class RunSource(Source):
             now_s=now,
             began_s=attempt.started_s if attempt else None,
             heartbeat_s=state.heartbeat_s,
+            phase=None if ended else self._phase(attempt),
+            setup=setup,
+            processes=machine.processes(),
+            saves=None if ended else saves_of(setup, self._checkpoint_size, step),
+            left_s=_eta_s(step, max_steps, pace.wall_step_s),
             recorded=[
                 *engine_findings(state.engine),
                 *state.advice,
@@ -230,7 +237,11 @@ class RunSource(Source):
         if not state.attempts:
             return None
         newest = state.attempts[-1]
-        return newest if newest.changes else replace(newest, changes=changes_now(self.folder))
+        if newest.changes:
+            return newest
+        # What is written for the attempt that comes next does not hold yet.
+        held = [entry.changes for entry in read_recoveries(self.folder) if entry.attempt <= newest.number]
+        return replace(newest, changes=dict(held[-1])) if held else newest
 
     def _phase(self, attempt: Attempt | None) -> PhaseNow | None:
         """What the training says that it does; what an earlier attempt said is over."""

@@ -19,10 +19,10 @@ from tests.conftest import REPOSITORY
 
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
 OF_THE_CAMPAIGN = {"--faults", "--seed", "--jobs", "--list", "--only", "--keep", "--patience", "--report"}
-OF_OTHERS = {"--no-index", *OF_THE_CAMPAIGN}
-"""Options of pip, and of the fault campaign."""
+OF_OTHERS = {"--no-index", "--user", *OF_THE_CAMPAIGN}
+"""Options of pip and systemctl, and of the fault campaign."""
 TASK_WORDS = {"masked-lm": "masked LM", "causal-lm": "causal LM", "seq2seq": "seq2seq"}
-SECTIONS = "batch|checkpoint|data|engine|evaluation|logging|mode|model|peft|planning|training"
+SECTIONS = "batch|checkpoint|data|engine|evaluation|logging|mode|model|peft|planning|recovery|training"
 
 
 def flags_of(command: Any) -> Iterator[str]:
