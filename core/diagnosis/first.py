@@ -8,7 +8,7 @@ from trainwiz.core.diagnosis.evidence import Failure
 from trainwiz.core.diagnosis.facts import Hit, Line, LogFacts
 from trainwiz.core.diagnosis.of_failure import cause_of_failure
 
-OF_THE_LAUNCHER = ("SIGTERM", "SIGABRT", "SIGHUP")
+OF_THE_LAUNCHER = ("SIGTERM", "SIGABRT")
 """What ends the other processes after one has failed, and what a process sends itself: weaker than any other."""
 
 
