@@ -52,7 +52,7 @@ def _half_at_random(faults: list[Fault], chance: random.Random) -> list[Fault]:
     movable = [
         k for k, fault in enumerate(faults) if fault.family in ("signal", "stop", "disk", "clock", "file", "start")
     ]
-    movable = [k for k in movable if faults[k].moment.kind != "rest"]
+    movable = [k for k in movable if faults[k].moment.kind != "rest" and faults[k].how != "both at once"]
     chosen = set(chance.sample(movable, min(len(movable), (len(faults) + 1) // 2)))
     return [
         replace(fault, moment=_random_moment(chance), random=True) if k in chosen else fault
@@ -175,6 +175,7 @@ def _data(chance: random.Random) -> Iterator[Fault]:
 def _starts(chance: random.Random) -> Iterator[Fault]:
     for how in ("resumed", "resumed by name"):
         yield Fault(0, "start", chance.choice(USUAL), "folder", how, Moment("step", 3.0))
+    yield Fault(0, "start", chance.choice(USUAL), "folder", "both at once", Moment("preparation"))
 
 
 def _clock(chance: random.Random) -> Iterator[Fault]:

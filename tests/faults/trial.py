@@ -33,6 +33,7 @@ VIEWERS = {
 }
 CHECKPOINT = "{checkpoint}"
 """In the name of a file: the newest one."""
+AT_ONCE = "both at once"
 KEYS_TO_START = b"\r"
 KEY_TO_LEAVE = b"q"
 
@@ -74,6 +75,8 @@ class Trial:
             self.box.mount()
         if fault.moment.kind == "rest":
             self._hurt_at_rest()
+        elif fault.how == AT_ONCE:
+            self._start_twice_at_once()
         else:
             self._hurt_while_it_runs()
         if seen.injected:
@@ -91,6 +94,22 @@ class Trial:
         target.touch()
         damage(target, self.fault.how, self.fault.number)
         self.seen.injected = True
+
+    def _start_twice_at_once(self) -> None:
+        """Two people start a prepared folder in the same moment: one of them gets it."""
+        seen, patience_s = self.seen, self.workshop.patience_s
+        prepared = self.box.new_run(self.scenario, "--dry-run")
+        prepared.wait(patience_s)
+        prepared.end()
+        fronts = [self.box.resume() for _ in range(2)]
+        codes = [front.wait(patience_s) for front in fronts]
+        for number, (front, code) in enumerate(zip(fronts, codes, strict=True), start=1):
+            front.end()
+            seen.codes[f"start {number}"], seen.shown[f"start {number}"] = code, front.text()
+        if sorted(map(str, codes)) != ["0", "2"]:
+            seen.hung.append(f"of two starts at once one has to be refused; they ended with {codes}")
+        seen.orphans += wait_until_gone(self.box.mark, GONE_AFTER_S)
+        seen.injected = True
 
     def _hurt_while_it_runs(self) -> None:
         fault, seen, box = self.fault, self.seen, self.box
