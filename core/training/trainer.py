@@ -163,7 +163,9 @@ class RunTrainer(Trainer):
         model.eval()
         device = self.args.device
         sums = torch.zeros(SUMS, dtype=torch.float64, device="cpu" if device.type == "mps" else device)
-        for batch in dataloader:
+        for number, batch in enumerate(dataloader):
+            if self.stopping is not None and self.stopping.leaves_evaluation(number):
+                raise EvaluationLeft
             self.faults.strike("evaluation", self.state.global_step, self.args.per_device_eval_batch_size)
             inputs = self._parts.inputs(self._prepare_inputs(batch), model)
             labels = inputs.pop("labels")
