@@ -20,6 +20,7 @@ NOT_TRANSLATED: dict[str, str] = {
     "core/estimate/trace/__main__.py": "help of a program that only trainwiz starts",
     "core/estimate/trace/autocast.py": "names of torch's operations",
     "core/training/__main__.py": "help of a program that only launch.sh starts",
+    "core/diagnosis/patterns.py": "patterns of what frameworks say",
     "core/tracing/answer.py": "what is wrong in the answer of a process of ours; the reader of it has a sentence",
 }
 """Whole files whose texts nobody reads on a screen -> the reason."""
@@ -49,8 +50,6 @@ ENGLISH_TEXTS: dict[tuple[str, str], str] = {
     ("core/data/text_store.py", "text"): "an IndexError of ours, which people do not meet",
     ("core/estimate/config_keys.py", "is too large"): "caught where the config is read, which has a sentence",
     ("core/hardware/doctor_gpu.py", "docker run"): "a command",
-    ("core/diagnosis/ending.py", "address already in use"): "a pattern of the log",
-    ("core/diagnosis/ending.py", "no such file"): "a pattern of the log",
     ("core/estimate/trace/build.py", "does not support"): "a pattern of transformers' messages",
     ("core/estimate/trace/build.py", "Unrecognized configuration"): "a pattern of transformers' messages",
     (
@@ -60,6 +59,7 @@ ENGLISH_TEXTS: dict[tuple[str, str], str] = {
     ("core/export/solved.py", "is not solved yet"): "a mistake of the caller, which people do not meet",
     ("core/language.py", "The texts in"): "said where there is no catalogue to translate it",
     ("core/telemetry/event_proto.py", "a field ends"): "caught where the file is read, which has a sentence",
+    ("core/diagnosis/scan.py", "Traceback"): "a pattern of the log",
     ("core/telemetry/log.py", "died with"): "a pattern of the log",
     ("core/telemetry/log.py", "Traceback"): "a pattern of the log",
     ("core/training/probe_trainer.py", "out of memory"): "a pattern of torch's messages",

@@ -21,13 +21,21 @@ _NOT_SAID_AGAIN = ("output_dir", "name", "mode.", "profile")
 
 
 def attempt_evidence(
-    run: RunFolder, *, exit_code: int | None, log_offset: int = 0, kernel: KernelFacts | None = None
+    run: RunFolder,
+    *,
+    exit_code: int | None,
+    log_offset: int = 0,
+    kernel: KernelFacts | None = None,
+    failures: tuple[Failure, ...] | None = None,
 ) -> Evidence:
-    """All that the folder says about the attempt whose part of train.log begins at byte `log_offset`."""
+    """All that the folder says about the attempt whose part of train.log begins at byte `log_offset`.
+
+    `failures` None reads them.
+    """
     return Evidence(
         run=name_for_commands(run.path),
         exit_code=exit_code,
-        failures=read_failures(run),
+        failures=read_failures(run) if failures is None else failures,
         log=log_of(run, log_offset),
         kernel=kernel or KernelFacts(),
         disk_free_bytes=_disk_free_bytes(run.path),

@@ -15,7 +15,12 @@ from types import TracebackType
 from typing import Any
 
 from trainwiz.core.data.summary import DataSummary
-from trainwiz.core.diagnosis.ending import Evidence, diagnose_end
+from trainwiz.core.diagnosis.diagnose import diagnose
+from trainwiz.core.diagnosis.evidence import Evidence, KernelFacts
+from trainwiz.core.diagnosis.facts import LogFacts
+from trainwiz.core.diagnosis.kernel import kernel_oom_kills
+from trainwiz.core.diagnosis.log_file import read_log
+from trainwiz.core.diagnosis.of_attempt import read_failures
 from trainwiz.core.errors import CannotRunError, os_reason
 from trainwiz.core.export.files import export_files
 from trainwiz.core.export.launch_script import TRAINING_MODULE, launch_command
@@ -33,7 +38,6 @@ from trainwiz.core.launch.start import own_launcher, training_variables
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.run.folder import RUN_MARK_VARIABLE, RunFolder
 from trainwiz.core.run.processid import this_process
-from trainwiz.core.supervise.ending import kernel_oom_kills, read_failures
 from trainwiz.core.supervise.lifeline import KEEPER_VARIABLE, keeper_value
 
 LONGEST_S = 60.0
@@ -41,7 +45,6 @@ CLOSING_S = 4.0
 """Of the time: what the processes get to end by themselves."""
 LOOK_EVERY_S = 0.1
 LOG = "probe.log"
-LOG_TAIL_BYTES = 65_536
 
 Listener = Callable[[Mapping[str, Any]], None]
 
@@ -192,13 +195,13 @@ class Probe:
     def _diagnosis(self) -> str:
         """Why the launcher ended with an error, in a sentence."""
         assert self._launcher is not None
-        diagnosis = diagnose_end(
+        diagnosis = diagnose(
             Evidence(
                 run="bench",
                 exit_code=self._launcher.poll(),
                 failures=read_failures(RunFolder(self._folder)),
-                log_tail=_tail(self._folder / LOG),
-                oom_kills=kernel_oom_kills() - self._oom_kills,
+                log=_log_facts(self._folder / LOG),
+                kernel=KernelFacts(told=True, oom_kills=kernel_oom_kills() - self._oom_kills),
             )
         )
         return diagnosis.message
@@ -227,8 +230,8 @@ def _read(path: Path, offset: int) -> tuple[list[dict[str, Any]], int]:
     return [line for line in documents if isinstance(line, dict)], offset + len(whole)
 
 
-def _tail(path: Path) -> str:
+def _log_facts(path: Path) -> LogFacts:
     try:
-        return path.read_bytes()[-LOG_TAIL_BYTES:].decode("utf-8", "replace")
+        return read_log(path)
     except OSError:
-        return ""
+        return LogFacts()

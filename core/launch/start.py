@@ -26,6 +26,7 @@ from trainwiz.core.run.checkpoints import newest_complete
 from trainwiz.core.run.folder import RUN_MARK_VARIABLE, SUPERVISOR_LOG, RunFolder
 from trainwiz.core.run.processid import this_process
 from trainwiz.core.run.recovery import RECOVERY_JSON
+from trainwiz.core.run.refusal import why_not_start
 from trainwiz.core.run.registry import record_run
 from trainwiz.core.run.state import read_state
 from trainwiz.core.supervise.order import StartOrder
@@ -49,6 +50,10 @@ def start_run(
     CannotRunError when the keeper could not start.
     """
     config = changed_config(folder)
+    # The keeper asks again when it holds the lock; a run that is clearly taken needs no process to say so.
+    refused = why_not_start(folder, read_state(folder), resume=resume is not None, lock_is_mine=True)
+    if refused:
+        raise usage_error("run_is_active", str(folder.path), refused)
     notes = accepted_differences(folder, config, resume, accept) if resume is not None else []
     order = StartOrder(
         command=own_launcher(launch_command(config)),
@@ -191,7 +196,12 @@ def start_keeper(folder: RunFolder, order: StartOrder) -> dict[str, Any]:
                 start_new_session=True,
             )
     except OSError as error:
-        return {"error": "keeper_failed", "message": tr("The run could not be started: {reason}.", reason=error)}
+        return {
+            "error": "keeper_failed",
+            "message": tr(
+                "The run in {path} could not be started: {reason}.", path=folder.path, reason=os_reason(error)
+            ),
+        }
     said, _ = keeper.communicate(order.to_text().encode())
     try:
         answer = json.loads(said)

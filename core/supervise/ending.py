@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-import shutil
 import signal
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainwiz.core.diagnosis.ending import Evidence, Failure, diagnose_end, earliest
+from trainwiz.core.diagnosis.diagnose import diagnose
+from trainwiz.core.diagnosis.evidence import Failure, KernelFacts
+from trainwiz.core.diagnosis.kernel import kernel_oom_kills as kernel_oom_kills
+from trainwiz.core.diagnosis.of_attempt import attempt_evidence, read_failures
 from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, EXIT_TRAINING_FAILED
 from trainwiz.core.language import mark, tr
 from trainwiz.core.run.checkpoints import newest_complete
@@ -108,14 +110,9 @@ def last_word(run: RunFolder, facts: Facts) -> tuple[RunStatus, RunExit]:
     return "failed", _failed(run, facts, failures)
 
 
-def read_failures(run: RunFolder) -> tuple[Failure, ...]:
-    documents = (read_json(path) for path in sorted(run.path.glob("failure-rank*.json")))
-    return tuple(Failure.from_json(document) for document in documents if document is not None)
-
-
 def _failed_before_stop(failures: tuple[Failure, ...], facts: Facts) -> bool:
     # What goes wrong after the stop was asked for is a consequence of stopping.
-    first = earliest(failures)
+    first = min(failures, key=lambda failure: failure.time_s, default=None)
     if first is None:
         return False
     return facts.stop_requested_s is None or first.time_s < facts.stop_requested_s
@@ -160,17 +157,22 @@ def _stopped_how(facts: Facts, step: Any) -> str:
 
 
 def _failed(run: RunFolder, facts: Facts, failures: tuple[Failure, ...]) -> RunExit:
-    diagnosis = diagnose_end(
-        Evidence(
-            run=name_for_commands(run.path),
+    diagnosis = diagnose(
+        attempt_evidence(
+            run,
             exit_code=facts.launcher_exit_code,
+            log_offset=facts.log_offset,
+            kernel=KernelFacts(told=True, oom_kills=facts.oom_kills),
             failures=failures,
-            log_tail=_log_tail(run.train_log, facts.log_offset),
-            oom_kills=facts.oom_kills,
-            disk_free_bytes=_disk_free_bytes(run.path),
         )
     )
-    return RunExit(EXIT_TRAINING_FAILED, diagnosis.cause, diagnosis.message, diagnosis.remedy, diagnosis.evidence)
+    return RunExit(
+        EXIT_TRAINING_FAILED,
+        diagnosis.cause or "unknown",
+        diagnosis.message,
+        diagnosis.remedy,
+        diagnosis.proofs,
+    )
 
 
 def _log_tail(path: Path, offset: int) -> str:
@@ -180,23 +182,3 @@ def _log_tail(path: Path, offset: int) -> str:
             return file.read().decode("utf-8", "replace")
     except OSError:
         return ""
-
-
-def _disk_free_bytes(path: Path) -> int | None:
-    try:
-        return shutil.disk_usage(path).free
-    except OSError:
-        return None
-
-
-def kernel_oom_kills() -> int:
-    """Processes that the kernel has killed for memory in this control group so far; 0 where it does not tell.
-
-    cgroup v2: memory.events, key oom_kill (https://docs.kernel.org/admin-guide/cgroup-v2.html).
-    """
-    try:
-        own = Path("/proc/self/cgroup").read_text(encoding="ascii").strip().rpartition("::")[2]
-        text = Path(f"/sys/fs/cgroup{own}/memory.events").read_text(encoding="ascii")
-        return next(int(line.split()[1]) for line in text.splitlines() if line.startswith("oom_kill "))
-    except (OSError, ValueError, StopIteration, UnicodeDecodeError):
-        return 0

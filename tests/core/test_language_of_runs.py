@@ -10,7 +10,11 @@ from typing import get_args
 
 import pytest
 from trainwiz.core import language
-from trainwiz.core.diagnosis.ending import RULES, Evidence, Failure, diagnose_end
+from trainwiz.core.diagnosis.causes import CAUSES
+from trainwiz.core.diagnosis.diagnose import diagnose
+from trainwiz.core.diagnosis.evidence import Evidence, Failure
+from trainwiz.core.diagnosis.remedies import Place, remedies_for
+from trainwiz.core.diagnosis.sentences import SENTENCES
 from trainwiz.core.export.launch_script import launch_script
 from trainwiz.core.language import LANGUAGE_VARIABLE, tr, use_language
 from trainwiz.core.run.actions import launch_line
@@ -41,19 +45,16 @@ def test_each_state_has_its_word() -> None:
     assert all(is_chinese(tr(word)) for word in STATUS_WORDS.values())
 
 
-@pytest.mark.parametrize("rule", RULES, ids=[f"{number}-{rule.cause}" for number, rule in enumerate(RULES)])
-def test_a_cause_is_a_code_and_its_sentence_is_translated(rule) -> None:
-    said = {
-        "cuda_oom": "CUDA out of memory. Tried to allocate 2.00 GiB",
-        "host_oom": "MemoryError",
-        "disk_full": "No space left on device",
-        "missing_file": "No such file or directory: 'x'",
-    }.get(rule.cause)
-    if said is None:
-        assert is_chinese(tr(rule.message)) and is_chinese(tr(rule.remedy, run="r"))
-        return
-    found = diagnose_end(Evidence("r", 1, failures=(Failure(0, "RuntimeError", said, "", 1.0, 12),)))
-    assert found.cause == rule.cause
+@pytest.mark.parametrize("cause", [cause for cause in CAUSES if cause not in ("python_error", "unknown")])
+def test_a_cause_is_a_code_and_its_sentence_is_translated(cause) -> None:
+    assert is_chinese(tr(SENTENCES[cause]))
+    assert all(is_chinese(remedy.text) for remedy in remedies_for(cause, Place("r", Evidence().settings)))
+
+
+def test_what_a_framework_said_stays_as_it_was_said() -> None:
+    said = "CUDA out of memory. Tried to allocate 2.00 GiB"
+    found = diagnose(Evidence("r", 1, failures=(Failure(0, "RuntimeError", said, "", 1.0, 12),)))
+    assert found.cause == "cuda_oom"
     assert is_chinese(found.message) and said in found.message and "12" in found.message
 
 
