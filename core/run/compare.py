@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 from trainwiz.core.config.yaml_text import load_yaml
-from trainwiz.core.errors import usage_error
+from trainwiz.core.errors import os_reason, usage_error
 from trainwiz.core.language import mark, tr
 from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.run.listing import summarize_run
@@ -58,7 +58,10 @@ def compare_runs(folders: list[RunFolder]) -> dict[str, Any]:
 def _settings(folder: RunFolder) -> dict[str, Any]:
     try:
         document = load_yaml(folder.run_yaml.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+    except OSError as error:
+        message = tr("{path} cannot be read: {reason}.", path=folder.run_yaml, reason=os_reason(error))
+        raise usage_error("broken_run_yaml", str(folder.run_yaml), message) from None
+    except (UnicodeDecodeError, yaml.YAMLError):
         document = None
     if not isinstance(document, dict):
         message = tr("{path} cannot be read as YAML.", path=folder.run_yaml)

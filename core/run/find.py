@@ -66,7 +66,12 @@ def _ambiguous(text: str, found: list[RunFolder]) -> UsageError:
 
 
 def _none_such(text: str, root: Path, is_name: bool, folders: list[RunFolder]) -> UsageError:
-    if text and os.path.isdir(text) and not is_name:  # noqa: PTH112 - Path.is_dir() raises below a closed folder
+    for path in (root / text, root) if is_name else (Path(text),):
+        # Path.is_dir() raises below a closed folder.
+        if text and os.path.isdir(path) and not os.access(path, os.R_OK | os.X_OK):  # noqa: PTH112
+            message = tr("{path} cannot be read: {reason}.", path=path, reason=tr("Permission denied"))
+            return usage_error("not_readable", str(path), message)
+    if text and os.path.isdir(text) and not is_name:  # noqa: PTH112
         return usage_error("not_a_run", text, tr("The folder {path} is not a run: it holds no run.yaml.", path=text))
     names = [folder.path.name for folder in folders]
     near = [folder.path.name for folder in _fitting(text, folders)][:3] if is_name else []

@@ -42,7 +42,7 @@ class RunSummary:
 
 
 def list_runs(root: Path = DEFAULT_ROOT) -> list[RunSummary]:
-    """Every run folder directly below `root`, the newest first. A missing root holds no runs."""
+    """Every run folder directly below `root`, the newest first. A missing or closed root holds no runs."""
     runs = [summarize_run(folder) for folder in run_folders(root)]
     return sorted(runs, key=lambda run: (run.created_s or 0.0, run.name), reverse=True)
 

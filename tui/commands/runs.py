@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
-from trainwiz.core.errors import EXIT_FINISHED
+from trainwiz.core.errors import EXIT_FINISHED, usage_error
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.plain import plain_text
 from trainwiz.core.run.listing import RunSummary, list_runs, list_runs_elsewhere
@@ -19,7 +20,14 @@ WIDEST_NAME = 48
 
 
 def run_list(*, as_json: bool, everywhere: bool = False) -> int:
-    """All runs in ./runs, the newest first; with `everywhere` also those of this user that lie in other folders."""
+    """All runs in ./runs, the newest first; with `everywhere` also those of this user that lie in other folders.
+
+    Raises UsageError when runs/ may not be read.
+    """
+    if DEFAULT_ROOT.is_dir() and not os.access(DEFAULT_ROOT, os.R_OK | os.X_OK):
+        reason = tr("Permission denied")
+        message = tr("{path} cannot be read: {reason}.", path=DEFAULT_ROOT, reason=reason)
+        raise usage_error("not_readable", str(DEFAULT_ROOT), message)
     here = list_runs(DEFAULT_ROOT)
     elsewhere = list_runs_elsewhere(DEFAULT_ROOT) if everywhere or not (here or as_json) else []
     runs = here + elsewhere if everywhere else here

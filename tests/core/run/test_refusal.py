@@ -1,0 +1,126 @@
+"""One sentence for each state in which a run cannot be started or gone on with."""
+
+from __future__ import annotations
+
+import os
+import platform
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+from trainwiz.core.errors import CannotRunError, UsageError
+from trainwiz.core.launch.prepare import prepare_run
+from trainwiz.core.launch.start import start_run
+from trainwiz.core.run.find import find_run
+from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.run.lock import RunLock
+from trainwiz.core.run.processid import machine_identity, this_process
+from trainwiz.core.run.refusal import why_not_start
+from trainwiz.core.run.state import RunState, read_state, write_state
+from trainwiz.core.run.status import ENDED, RunStatus
+
+from tests.core.launch.plans import small_plan
+
+
+def may_do_all() -> bool:
+    """Whether closed folders are open to this process, as to root."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0)
+        return os.access(folder, os.W_OK)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    return prepare_run(small_plan(), tmp_path / "one")
+
+
+def stand(run: RunFolder, status: RunStatus, host: str | None = None) -> RunState:
+    """The run as it stands in this state, kept by this process."""
+    state = read_state(run)
+    state.status, state.host, state.heartbeat_s = status, host or platform.node(), time.time()
+    state.machine, state.supervisor = (machine_identity() if host is None else f"{host} boot pid:[1]"), this_process()
+    write_state(run, state)
+    return read_state(run)
+
+
+@pytest.mark.parametrize("status", ["starting", "running"])
+@pytest.mark.parametrize("resume", [True, False])
+def test_an_active_run_is_watched(run: RunFolder, status: RunStatus, resume: bool) -> None:
+    said = why_not_start(run, stand(run, status), resume=resume)
+    assert said == f"one runs already. Watch it with: trainwiz monitor {run.path}"
+    said = why_not_start(run, stand(run, status, host="far"), resume=resume)
+    assert said == f"one runs already on far. Watch it with: trainwiz monitor {run.path}"
+
+
+def test_a_stopping_run_is_waited_for(run: RunFolder) -> None:
+    said = why_not_start(run, stand(run, "stopping"), resume=True)
+    assert said == f"one is being stopped. When it has ended, go on with: trainwiz runs resume {run.path}"
+
+
+@pytest.mark.parametrize("status", sorted(ENDED - {"finished"}))
+def test_what_has_ended_is_gone_on_with_and_not_started_again(run: RunFolder, status: RunStatus) -> None:
+    state = stand(run, status)
+    assert why_not_start(run, state, resume=True) is None
+    said = why_not_start(run, state, resume=False)
+    assert said == f"one was started before ({status}). Go on with: trainwiz runs resume {run.path}"
+
+
+def test_a_finished_run_has_nothing_to_go_on_with(run: RunFolder) -> None:
+    assert why_not_start(run, stand(run, "finished"), resume=True) == "one has finished; there is nothing to resume."
+
+
+def test_a_prepared_run_may_be_started_either_way(run: RunFolder) -> None:
+    state = read_state(run)
+    assert why_not_start(run, state, resume=True) is None
+    assert why_not_start(run, state, resume=False) is None
+
+
+def test_who_clears_up_holds_the_lock(run: RunFolder) -> None:
+    state = stand(run, "failed")
+    lock = RunLock.take(run.path)
+    assert lock is not None
+    assert "try again in some seconds" in (why_not_start(run, state, resume=True) or "")
+    assert why_not_start(run, state, resume=True, lock_is_mine=True) is None
+    lock.release()
+
+
+def test_a_state_of_a_newer_trainwiz_is_not_written_over(run: RunFolder) -> None:
+    state = stand(run, "failed")
+    before = run.state_json.read_text().replace('"schema_version": 1', '"schema_version": 2')
+    run.state_json.write_text(before)
+    said = why_not_start(run, state, resume=True) or ""
+    assert "newer trainwiz (version 2" in said
+    assert said.endswith("Update trainwiz to go on with one.")
+    with pytest.raises(UsageError, match="newer trainwiz"):
+        start_run(run, resume="auto")
+    assert run.state_json.read_text() == before
+
+
+def test_a_start_that_is_refused_starts_no_process(run: RunFolder) -> None:
+    stand(run, "running")
+    with pytest.raises(UsageError, match="runs already"):
+        start_run(run, resume="auto")
+    assert not (run.path / "supervisor.log").exists()
+
+
+@pytest.mark.skipif(may_do_all(), reason="root may write everywhere")
+def test_a_folder_that_may_not_be_written_to(run: RunFolder) -> None:
+    stand(run, "failed")
+    run.path.chmod(0o555)
+    try:
+        with pytest.raises(CannotRunError, match="could not be started: Permission denied"):
+            start_run(run, resume="auto")
+    finally:
+        run.path.chmod(0o755)
+
+
+@pytest.mark.skipif(may_do_all(), reason="root may read everything")
+def test_a_closed_folder_is_not_called_no_run(run: RunFolder, tmp_path: Path) -> None:
+    run.path.chmod(0)
+    try:
+        for text, root in (("one", tmp_path), (str(run.path), tmp_path / "nowhere")):
+            with pytest.raises(UsageError, match="cannot be read: Permission denied"):
+                find_run(text, root)
+    finally:
+        run.path.chmod(0o755)
