@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from trainwiz.core.language import mark, tr, trn
+from trainwiz.core.plain import plain_text
 from trainwiz.tui.figures import duration
 from trainwiz.tui.wrapping import sentence_gap
 
 if TYPE_CHECKING:
     from trainwiz.core.run.phase import Phase
+    from trainwiz.core.run.state import RunState
     from trainwiz.core.run.stop_cost import StopCost
 
 SHORT_S = 1.0
@@ -72,6 +74,13 @@ def wait_sentences(cost: StopCost) -> list[str]:
 def is_long(cost: StopCost) -> bool:
     """Whether the wait for the checkpoint is worth a word before it begins."""
     return (cost.wait_s or 0.0) + (cost.save_s or 0.0) >= LONG_WAIT_S
+
+
+def verified_text(state: RunState) -> str:
+    """What the keeper found gone after a stop, as one sentence; empty where it did not look."""
+    verified = (state.stop or {}).get("verified")
+    text = verified.get("text") if isinstance(verified, dict) else None
+    return plain_text(text) if isinstance(text, str) else ""
 
 
 def now_words(cost: StopCost | None) -> str:

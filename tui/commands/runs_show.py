@@ -13,14 +13,18 @@ from trainwiz.core.run.attempt_words import cause_words, change_words
 from trainwiz.core.run.description import RunDescription, SetAside, describe_run
 from trainwiz.core.run.find import find_run
 from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.run.names import name_for_commands
 from trainwiz.core.run.phase_words import phase_words
 from trainwiz.core.run.state import Attempt, RunState
+from trainwiz.core.run.stop_cost import stop_cost
 from trainwiz.core.telemetry.recorded_advice import advice_of
 from trainwiz.tui.cells import pad
 from trainwiz.tui.commands.runs_words import MARKS, moment, steps
 from trainwiz.tui.figures import duration
 from trainwiz.tui.metric_words import engine_problems, evaluation_parts
 from trainwiz.tui.output import paint, say, say_json
+from trainwiz.tui.stop_words import verified_text, wait_sentences
+from trainwiz.tui.wrapping import sentence_gap
 
 LABEL_WIDTH = 12
 MOST_EVIDENCE = 3
@@ -46,6 +50,7 @@ def run_show(run: str, *, as_json: bool) -> int:
 def _rows(folder: RunFolder, run: RunDescription) -> Iterator[Row]:
     yield tr("Run"), plain_text(run.summary.name)
     yield from _state(run)
+    yield from _stop(folder, run.state)
     yield from _setup(run)
     for attempt in run.state.attempts:
         yield from _attempt(attempt, run)
@@ -81,6 +86,18 @@ def _state(run: RunDescription) -> Iterator[Row]:
         yield tr("Advice"), paint(advice.text, LEVEL_STYLES.get(advice.level, "note"), sys.stdout)
         if advice.remedy:
             yield "", advice.remedy
+
+
+def _stop(folder: RunFolder, state: RunState) -> Iterator[Row]:
+    """What a stop with a checkpoint would take; after one, whether all is gone."""
+    verified = verified_text(state)
+    if verified:
+        yield "", verified
+    sentences = wait_sentences(stop_cost(folder)) if state.is_active else []
+    if sentences:
+        yield tr("To stop it"), sentence_gap().join(sentences)
+        if state.status == "stopping":
+            yield "", f"trainwiz runs stop {plain_text(name_for_commands(folder.path))} --now"
 
 
 def _setup(run: RunDescription) -> Iterator[Row]:

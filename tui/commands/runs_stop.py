@@ -15,6 +15,7 @@ from trainwiz.core.run.state import RunState, read_state
 from trainwiz.tui.commands.runs_words import MARKS
 from trainwiz.tui.figures import duration
 from trainwiz.tui.output import paint, say
+from trainwiz.tui.stop_words import is_long, verified_text, wait_sentences
 from trainwiz.tui.wrapping import sentence_gap
 
 
@@ -62,7 +63,6 @@ def _ask(folder: RunFolder, refused: list[CannotRunError], *, now: bool) -> bool
 def _say_what_it_takes(folder: RunFolder, state: RunState) -> None:
     """Before somebody waits for long: how long it may be, why, and how it is over at once."""
     from trainwiz.core.run.stop_cost import stop_cost
-    from trainwiz.tui.stop_words import is_long, wait_sentences
 
     cost = stop_cost(folder)
     sentences = wait_sentences(cost)
@@ -105,8 +105,8 @@ def _say_end(state: RunState) -> None:
     sign, style = MARKS[state.status]
     message = state.exit.message if state.exit else tr(state.status)
     say(f"{paint(sign, style, sys.stdout)} {plain_text(message)}")
-    verified = (state.stop or {}).get("verified")
-    if isinstance(verified, dict) and verified.get("text"):
-        say(f"  {plain_text(verified['text'])}")
+    verified = verified_text(state)
+    if verified:
+        say(f"  {verified}")
     if state.exit and state.exit.remedy:
         say(f"  {plain_text(state.exit.remedy)}")
