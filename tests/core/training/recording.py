@@ -1,0 +1,51 @@
+"""Entry of a training process that also notes which rows each optimizer step sees, in the run folder.
+
+samples-rank<N>.jsonl: {"step", "rows": a fingerprint for each row that counts, "labels": of the whole window, all ranks}.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from trainwiz.core.training.__main__ import main
+from trainwiz.core.training.masking import IGNORED
+from trainwiz.core.training.trainer import RunTrainer
+
+
+def fingerprints(batch: dict[str, torch.Tensor]) -> list[str]:
+    """Of the tokens, and of the labels with their places: the same row with another mask is another one."""
+    found = []
+    for tokens, mask, labels in zip(batch["input_ids"], batch["attention_mask"], batch["labels"], strict=True):
+        if (labels != IGNORED).any():
+            row = [tokens[mask.bool()].tolist(), labels[mask.bool()].tolist()]
+            found.append(hashlib.sha1(json.dumps(row).encode()).hexdigest()[:12])
+    return found
+
+
+def note_samples() -> None:
+    original = RunTrainer.get_batch_samples
+
+    def noted(self: RunTrainer, *args: Any, **kwargs: Any) -> Any:
+        window, count = original(self, *args, **kwargs)
+        line = {
+            "step": self.state.global_step + 1,
+            "rows": [row for batch in window for row in fingerprints(batch)],
+            "labels": None if count is None else int(count),
+            "micro_batches": len(window),
+        }
+        if window:
+            with Path(f"samples-rank{os.environ.get('RANK', '0')}.jsonl").open("a") as file:
+                file.write(json.dumps(line) + "\n")
+        return window, count
+
+    RunTrainer.get_batch_samples = noted  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    note_samples()
+    main()

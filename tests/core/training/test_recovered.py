@@ -1,0 +1,120 @@
+"""After recovery each optimizer step sees the samples, the rate and the loss that it would have seen undisturbed."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trainwiz.core.config import RunConfig
+from trainwiz.core.launch.again import prepare_again
+from trainwiz.core.launch.start import changed_config, setup_of
+from trainwiz.core.run.folder import RunFolder, read_json
+from trainwiz.core.run.recovery import Recovery, add_recovery
+from trainwiz.core.supervise.attempt import put_away_last_attempt
+from trainwiz.core.supervise.recovery import Retry, Situation, decide
+from trainwiz.core.training.faults import FAULTS_VARIABLE
+
+from tests.core.training import runs
+from tests.core.training.runs import metrics, tiny_config, write_run
+from tests.core.training.test_engines import needs_deepspeed
+
+pytestmark = pytest.mark.real
+RECORDING = str(Path(__file__).with_name("recording.py"))
+STEPS, SAVED, FAILS = 12, 5, 7
+"""107 rows: with 40 to 48 a step, an epoch is three steps, the last one short."""
+
+
+def launch(folder: Path, config: RunConfig, *arguments: str) -> int:
+    """As launch.sh does, with the recording entry in place of the training's own."""
+    command = runs.launch_command(config)[2:]
+    place = command.index("-m")
+    words = [sys.executable, "-m", "accelerate.commands.launch", *command[:place], RECORDING, ".", *arguments]
+    environment = {**os.environ, **runs.launch_environment(config), "PYTHONWARNINGS": "ignore"}
+    environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    with (folder / "train.log").open("ab") as log:
+        return runs.subprocess.run(
+            words, cwd=folder, env=environment, stdout=log, stderr=log, check=False, timeout=240
+        ).returncode
+
+
+def samples(folder: Path) -> dict[int, dict[str, Any]]:
+    """Step -> rows of all ranks (sorted), labels, micro-batches, as the step was done at last."""
+    steps: dict[int, dict[str, Any]] = {}
+    files = sorted(folder.glob("samples-rank*.jsonl"))
+    for file in files:
+        last = {line["step"]: line for line in map(json.loads, file.read_text().splitlines())}
+        for step, line in last.items():
+            found = steps.setdefault(step, {"rows": [], "labels": line["labels"]})
+            assert found["labels"] == line["labels"]
+            found["rows"] += line["rows"]
+    return {step: {**found, "rows": sorted(found["rows"])} for step, found in steps.items()}
+
+
+def lines(folder: Path) -> dict[int, dict[str, Any]]:
+    return {line["step"]: line for line in metrics(folder) if "loss" in line}
+
+
+SETUPS = {
+    "one process, 6 x 8": (1, 6, 8, 3, {}),
+    "one process, 5 x 8": (1, 5, 8, 4, {}),
+    "two processes, 5 x 4": (2, 5, 4, 4, {"engine__strategy": "ddp"}),
+    "two processes, ZeRO-2, 6 x 4": (2, 6, 4, 3, {"engine__strategy": "zero2"}),
+}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[needs_deepspeed] if "ZeRO" in name else []) for name in SETUPS]
+)
+def test_every_step_sees_what_it_would_have_seen(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    processes, micro, accumulation, smaller, engine = SETUPS[name]
+    config = tiny_config(
+        engine__processes=processes,
+        batch__micro_batch_size=micro,
+        batch__gradient_accumulation_steps=accumulation,
+        training__max_steps=STEPS,
+        training__schedule="cosine",
+        training__warmup=0.25,
+        checkpoint__every_steps=SAVED,
+        **engine,
+    )
+    whole = write_run(tmp_path / "whole", config)
+    assert launch(whole, config) == 0, (whole / "train.log").read_text()[-3000:]
+
+    folder = write_run(tmp_path / "recovered", config)
+    monkeypatch.setenv(FAULTS_VARIABLE, f"oom@{FAILS}:above={smaller}")
+    assert launch(folder, config) != 0
+    run = RunFolder(folder)
+    failure = read_json(run.failure_json(0)) or {}
+    assert failure["type"] == "OutOfMemoryError" and failure["phase"] == "training"
+    setup = setup_of(config)
+    assert setup is not None
+    retry = decide("cuda_oom", Situation(setup, phase=failure["phase"]))
+    assert isinstance(retry, Retry)
+    put_away_last_attempt(run, 1)
+    add_recovery(run, Recovery(2, "cuda_oom", SAVED, 0.0, retry.changes))
+    monkeypatch.chdir(folder)
+    answer = prepare_again(run)
+    assert answer["setup"]["micro_batch_size"] == smaller
+    now = changed_config(run)
+    assert launch(folder, now, "--resume", f"checkpoint-{SAVED}") == 0, (folder / "train.log").read_text()[-3000:]
+
+    for path in (whole, folder):
+        outcome = json.loads((path / "outcome.json").read_text())
+        assert (outcome["outcome"], outcome["step"]) == ("finished", STEPS)
+    planned, found = samples(whole), samples(folder)
+    assert sorted(planned) == sorted(found) == list(range(1, STEPS + 1))
+    assert found == planned
+    assert sum(len(step["rows"]) for step in found.values()) == 4 * 107
+    rows = micro * accumulation * processes
+    assert len(planned[1]["rows"]) == rows and len(planned[3]["rows"]) == 107 - 2 * rows
+    told, expected = lines(folder), lines(whole)
+    for step in range(1, STEPS + 1):
+        assert told[step]["learning_rate"] == pytest.approx(expected[step]["learning_rate"], rel=1e-12)
+        assert told[step]["loss"] == pytest.approx(expected[step]["loss"], rel=2e-4)
+    engine_json = json.loads((folder / "engine.json").read_text())
+    assert engine_json["micro_batch_size"] == smaller
+    assert engine_json["gradient_accumulation_steps"] == micro * accumulation // smaller
