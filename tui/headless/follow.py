@@ -11,10 +11,13 @@ from trainwiz.core.plain import plain_text
 from trainwiz.core.run.attempt_words import attempt_words
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.state import Attempt, read_state
+from trainwiz.core.run.stop_cost import stop_cost
 from trainwiz.tui.headless.ending import ending_of, planned_batch
 from trainwiz.tui.headless.progress import ProgressReader
 from trainwiz.tui.headless.reporters import Reporter
 from trainwiz.tui.headless.signals import StopSignals
+from trainwiz.tui.stop_words import is_long, wait_sentences
+from trainwiz.tui.wrapping import sentence_gap
 
 POLL_S = 0.2
 EXIT_HUNG_UP = 129
@@ -43,8 +46,17 @@ def follow(folder: RunFolder, reporter: Reporter, signals: StopSignals, *, resum
         if signals.stops > asked:
             asked = signals.stops
             reporter.note(tr(STOPPING if asked == 1 else STOPPING_NOW))
+            if asked == 1:
+                _say_long_wait(folder, reporter)
             stop_run(folder, now=asked > 1, wait_s=0.0)
         time.sleep(POLL_S)
+
+
+def _say_long_wait(folder: RunFolder, reporter: Reporter) -> None:
+    """How long the checkpoint may take, where that is worth a word."""
+    cost = stop_cost(folder)
+    if is_long(cost):
+        reporter.note(sentence_gap().join(wait_sentences(cost)))
 
 
 def attempt_notes(folder: RunFolder, attempts: Sequence[Attempt]) -> Iterator[str]:
