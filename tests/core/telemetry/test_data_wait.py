@@ -1,0 +1,73 @@
+"""The number of loader workers that would cure a wait for data."""
+
+from __future__ import annotations
+
+import pytest
+from trainwiz.core.telemetry.advice import advise
+from trainwiz.core.telemetry.data_wait import Cure, workers_that_cure
+from trainwiz.core.telemetry.metrics import Pace
+from trainwiz.core.telemetry.run_setup import RunSetup, setup_of
+from trainwiz.core.telemetry.snapshot import HostReading, ProcessReading
+
+GIB = 1024**3
+
+
+def pace(wait: float) -> Pace:
+    return Pace(step_s=2.0, wall_step_s=2.0, tokens_per_s=None, real_tokens_per_s=None, data_wait=wait)
+
+
+@pytest.mark.parametrize(
+    ("workers", "step_s", "wait_s", "needed"),
+    [
+        # 2 workers take 10 s each for what is computed in 4: 20 s of loading in 4 s are 5 workers, and a tenth more.
+        (2, 10.0, 6.0, 6),
+        # Without workers the process loads for 6 s what it computes in 4: two workers.
+        (0, 10.0, 6.0, 2),
+        (0, 10.0, 3.0, 1),
+        (4, 10.0, 5.0, 9),
+    ],
+)
+def test_as_many_as_load_a_step_while_the_one_before_is_computed(
+    workers: int, step_s: float, wait_s: float, needed: int
+) -> None:
+    assert workers_that_cure(workers, step_s, wait_s) == Cure(needed, needed)
+
+
+def test_that_many_workers_would_really_have_cured_it() -> None:
+    """A loader is simulated: with the solved number the wait is gone, with one fewer than needed it is not."""
+    load_s, compute_s = 7.0, 2.0
+
+    def wait_of(workers: int) -> float:
+        return max(0.0, load_s / workers - compute_s) if workers else load_s
+
+    for workers in (0, 1, 2, 3):
+        wait_s = wait_of(workers)
+        cure = workers_that_cure(workers, compute_s + wait_s, wait_s)
+        assert wait_of(cure.needed) == 0.0
+        assert cure.needed <= 4 + 1
+
+
+def test_cores_and_ram_bound_it() -> None:
+    assert workers_that_cure(2, 10.0, 6.0, processes=2, cpu_cores=8) == Cure(6, 3, "cores")
+    tight = workers_that_cure(2, 10.0, 6.0, cpu_cores=64, worker_bytes=GIB, free_bytes=4 * GIB)
+    assert tight == Cure(6, 4, "ram")
+    assert workers_that_cure(4, 10.0, 6.0, cpu_cores=4).possible == 4, "never fewer than there are"
+
+
+def test_the_advice_names_the_number() -> None:
+    host = HostReading(ram_used_bytes=4 * GIB, ram_total_bytes=64 * GIB)
+    worker = ProcessReading(7, "worker", GIB, 90.0)
+    setup = RunSetup(workers=2, cpu_cores=32)
+    (advice,) = advise(status="running", pace=pace(0.6), setup=setup, host=host, processes=[worker])
+    assert advice.code == "data_wait" and "60 %" in advice.text
+    assert advice.remedy == "6 loader workers instead of 2 would cure it: --set data.workers=6"
+    (bound,) = advise(status="running", pace=pace(0.6), setup=RunSetup(workers=2, cpu_cores=4), host=host)
+    assert bound.remedy is not None and "CPU cores allow 3" in bound.remedy
+    (full,) = advise(status="running", pace=pace(0.6), setup=RunSetup(workers=2, cpu_cores=3), host=host)
+    assert full.remedy is not None and "allow no more than there are" in full.remedy
+    assert not advise(status="running", pace=pace(0.25), setup=setup, host=host)
+
+
+def test_an_engine_that_does_not_say_it_is_no_guess() -> None:
+    (advice,) = advise(status="running", pace=pace(0.6), setup=setup_of({"actual": "single"}))
+    assert advice.remedy == "More loader workers may help (data.workers)."
