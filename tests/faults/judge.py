@@ -63,6 +63,8 @@ def _right_end(seen: Observation, end: End) -> Iterator[Problem]:
         yield Problem("diagnosis", f"{end.status} for {end.cause} ({end.message}), not for {_named(right[end.status])}")
     elif end.status == "failed" and names_the_signal(seen.fault) and seen.fault.how not in end.message:
         yield Problem("diagnosis", f"the sentence does not name {seen.fault.how}: {end.message}")
+    elif seen.diagnosed not in (*right[end.status], "(not asked)"):
+        yield Problem("diagnosis", f"`trainwiz diagnose` says {seen.diagnosed}, not {_named(right[end.status])}")
     allowed = right_causes_on_the_way(seen.fault)
     for cause, message in end.failed:
         if cause not in allowed:

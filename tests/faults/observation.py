@@ -54,6 +54,8 @@ class Observation:
     codes: dict[str, int | None] = field(default_factory=dict)
     end: End = field(default_factory=lambda: End("none"))
     """After the fault."""
+    diagnosed: str | None = "(not asked)"
+    """The cause that `trainwiz diagnose` names for that end."""
     last: End = field(default_factory=lambda: End("none"))
     """After the run was taken up again, where it had not finished."""
     starts: list[Start] = field(default_factory=list)

@@ -116,6 +116,14 @@ def test_a_wrong_end_or_cause_is_seen(end: End, kind: str) -> None:
     assert kinds(seen) == [kind]
 
 
+def test_another_cause_of_diagnose_is_seen() -> None:
+    seen = good()
+    seen.diagnosed = "unknown"
+    assert kinds(seen) == []
+    seen.diagnosed = "cuda_oom"
+    assert kinds(seen) == ["diagnosis"]
+
+
 def test_a_run_that_cannot_be_taken_up_again_is_seen() -> None:
     seen = good()
     seen.last = End("failed", "python_error", "KeyError")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
-from pathlib import Path
 
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.state import read_state
@@ -30,6 +30,7 @@ VIEWERS = {
     "monitor --once": ("monitor", "--once"),
     "monitor --once --json": ("monitor", "--once", "--json"),
     "diagnose": ("diagnose",),
+    "diagnose --json": ("diagnose", "--json"),
 }
 CHECKPOINT = "{checkpoint}"
 """In the name of a file: the newest one."""
@@ -179,6 +180,8 @@ class Trial:
         if self.box.run.is_dir() and (self.box.run / "run.yaml").exists():
             for name, words in VIEWERS.items():
                 self._view(name, [*words, str(self.box.run)])
+            if self.fault.moment.kind != "rest":
+                seen.diagnosed = cause_in(seen.shown["diagnose --json"])
 
     def _view(self, name: str, words: list[str]) -> None:
         front = self.box.command(*words)
@@ -283,5 +286,10 @@ class Trial:
 ENDED = ("finished", "failed", "stopped", "lost")
 
 
-def folder_of(fault: Fault, workshop: Workshop) -> Path:
-    return workshop.root / f"fault-{fault.number}"
+def cause_in(shown: str) -> str | None:
+    """The cause that `diagnose --json` printed; a word for what is no such document."""
+    try:
+        cause = json.loads(shown)["cause"]
+    except (ValueError, LookupError, TypeError):
+        return "(no document)"
+    return None if cause is None else str(cause)
