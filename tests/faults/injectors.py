@@ -17,7 +17,7 @@ from tests.faults.processes import victim
 
 LOOK_EVERY_S = 0.01
 PAUSED_LONG_ENOUGH_S = 3.0
-DISK_STAYS_FULL_S = 25.0
+DISK_STAYS_FULL_S = 60.0
 
 
 def strike_with_signal(box: Box, front: Front, fault: Fault, over: Callable[[], bool], seen: Observation) -> bool:
@@ -60,6 +60,7 @@ def strike_disk(box: Box, front: Front, fault: Fault, over: Callable[[], bool], 
         paused = _phase(box) == "paused"
         paused_since = (paused_since or time.monotonic()) if paused else None
         if paused_since and time.monotonic() - paused_since > PAUSED_LONG_ENOUGH_S:
+            seen.notes.append("paused")
             break
         time.sleep(0.1)
     box.free_disk()

@@ -47,6 +47,8 @@ class Observation:
     not_done: str | None = None
     """Why the fault could not be injected."""
     seconds: float = 0.0
+    notes: list[str] = field(default_factory=list)
+    """What was seen on the way, for the report."""
     hung: list[str] = field(default_factory=list)
     orphans: list[str] = field(default_factory=list)
     shown: dict[str, str] = field(default_factory=dict)

@@ -38,6 +38,7 @@ def line(verdict: Verdict) -> str:
     end = f"{seen.end.status}{' ' + seen.end.cause if seen.end.cause else ''}"
     after = "" if seen.end.status == seen.last.status else f" -> {seen.last.status}"
     attempts = f", {len(seen.starts_before_resume)} attempts" if len(seen.starts_before_resume) > 1 else ""
+    attempts += "".join(f", {note}" for note in seen.notes)
     first = f"{verdict.sign:4} {seen.fault}: {seen.not_done or end + after + attempts} ({seen.seconds:.0f} s)"
     return "\n".join([first, *(f"       {problem.kind}: {problem.text}" for problem in verdict.problems)])
 
