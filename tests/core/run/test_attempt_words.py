@@ -1,0 +1,61 @@
+"""Attempts and phases in words."""
+
+from __future__ import annotations
+
+import pytest
+from trainwiz.core.run.attempt_words import attempt_words, cause_words
+from trainwiz.core.run.phase import PhaseNow
+from trainwiz.core.run.phase_words import phase_words
+from trainwiz.core.run.state import Attempt
+
+BATCH = {"micro_batch": 6, "accumulation": 8, "world_size": 1}
+SMALLER = {"batch.micro_batch_size": 3, "batch.gradient_accumulation_steps": 16}
+
+
+@pytest.mark.parametrize(
+    ("attempt", "words"),
+    [
+        (Attempt(1, 0.0), ""),
+        (Attempt(2, 0.0, resume="checkpoint-1200"), "attempt 2, from step 1,200"),
+        (Attempt(2, 0.0, resume="kept"), "attempt 2, from kept"),
+        (Attempt(2, 0.0), "attempt 2, from the beginning"),
+        (
+            Attempt(2, 0.0, resume="checkpoint-5", because="cuda_oom", changes=SMALLER),
+            "attempt 2, as GPU memory ran out; from step 5: 3 × 16 instead of 6 × 8",
+        ),
+        (
+            Attempt(3, 0.0, resume="checkpoint-5", because="dataloader_worker_killed", changes={"data.workers": 2}),
+            "attempt 3, as a loader worker was killed; from step 5: loader workers: 2",
+        ),
+        (
+            Attempt(2, 0.0, because="cuda_oom", changes={"batch.eval_micro_batch_size": 4, "a.b": "\x1b[31mred"}),
+            "attempt 2, as GPU memory ran out; from the beginning: evaluation in batches of 4; a.b = red",
+        ),
+    ],
+)
+def test_an_attempt_says_why_it_is_and_how_it_differs(attempt: Attempt, words: str) -> None:
+    assert attempt_words(attempt, BATCH) == words
+
+
+def test_without_a_plan_what_was_planned_is_open() -> None:
+    attempt = Attempt(2, 0.0, because="cuda_oom", changes=SMALLER)
+    assert attempt_words(attempt, {}).endswith("3 × 16 instead of ? × ?")
+    attempt.changes = {"batch.micro_batch_size": "\x1b[2Jthree"}
+    assert attempt_words(attempt, BATCH).endswith("? × 8 instead of 6 × 8")
+
+
+def test_a_cause_that_nobody_foresaw_has_its_own_name() -> None:
+    assert cause_words("solar_\x07flare") == "solar flare"
+
+
+@pytest.mark.parametrize(
+    ("now", "lasted", "words"),
+    [
+        (PhaseNow("evaluating", 0.0), "", "evaluating"),
+        (PhaseNow("evaluating", 0.0), "40 s", "evaluating, for 40 s"),
+        (PhaseNow("tokenising", 0.0, 0, "12 of 80 rows"), "3 min", "tokenising 12 of 80 rows, for 3 min"),
+        (PhaseNow("paused", 0.0, 9, "no \x1b[31mroom"), "3 min", "paused, for 3 min: no room"),
+    ],
+)
+def test_a_phase_says_what_and_since_when(now: PhaseNow, lasted: str, words: str) -> None:
+    assert phase_words(now, lasted) == words
