@@ -25,7 +25,7 @@ _BEFORE = re.compile(
     r"|(?:INFO|WARN|WARNING|ERROR|CRITICAL|FATAL|DEBUG)(?=[\s:|-])"
     r"|\(\w[\w ]{0,40} pid=\d+(?:, ip=[\d.]+)?\)"  # Ray
     r"|(?:stdout|stderr) F(?=\s)"  # containers
-    r")\s*[-|:]?\s*"
+    r")(?:\s*[-|:]+)?\s?"
 )
 _LEVEL = re.compile(r"\b(?:ERROR|CRITICAL|FATAL)\b|^\[?[EF]\d{3,4} \d\d:")
 _ERROR = re.compile(

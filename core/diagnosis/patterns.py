@@ -231,7 +231,7 @@ PATTERNS: tuple[Pattern, ...] = (
         r"timeout at NCCL work",
         r"timed out waiting \d+ms for (?:send|recv) operation",
         r"watchdog (?:got stuck|hang|heartbeat).{0,80}(?:seconds|timeout)|heartbeat monitor timed out",
-        r"monitoredBarrier.{0,200}timed? ?out|timed out in monitoredBarrier",
+        r"monitoredBarrier, but received errors|monitoredBarrier.{0,200}timed? ?out|timed out in monitoredBarrier",
         r"wait timeout after \d+ ?ms",
         r"RendezvousTimeoutError|DistStoreError.{0,120}time",
         r"client socket has timed out after",

@@ -35,6 +35,8 @@ SURVIVED_AFTER = 5
 _EXCEPTION = re.compile(
     r"^((?:[A-Za-z_]\w*\.)*[A-Z_]\w*(?:Error|Exception|Interrupt|Exit|Failure|Timeout|NotFound))(?:: .*|:)?$"
 )
+_RAISED = re.compile(r"^((?:[A-Za-z_]\w*\.)*[A-Z_]\w*)(?:: .*|:)?$")
+"""Behind the frames of a traceback any name is one of an exception."""
 _LAUNCHERS = ("ChildFailedError", "CalledProcessError", "SignalException", "SystemExit")
 """How a launcher says that a process of it failed: no cause by itself."""
 _CHAINED = re.compile(r"^(?:During handling of the above exception|The above exception was the direct cause)")
@@ -96,11 +98,10 @@ class LogScan:
             *place, text = bar
             self._see_bar(place[0], place[1])
             line = replace(line, text=text)
-        if not text or self._see_metrics(number, text):
+        if not text or self._see_end(number, text) or self._see_metrics(number, text):
             return
         if not self._see_traceback(number, line):
             return
-        self._see_end(number, text)
         here = Line(number, plain_text(text.strip(), LONGEST_PROOF), line.rank)
         self._see_launcher(here, text)
         if text[:1] not in "{'\"" and (pattern := _pattern_of(text, line.is_error)) is not None:
@@ -110,7 +111,7 @@ class LogScan:
                 ),
                 line.rank,
             )
-        elif _is_python_error(text):
+        elif _is_python_error(text, self._tracebacks[line.rank].open):
             exception = Hit("python_error", "high", here, self._aside(line.rank), self._during(line.rank))
             self._add(exception, line.rank)
         self._close(line.rank, text)
@@ -225,12 +226,15 @@ class LogScan:
             (self._progress, Hit(hit.cause, hit.confidence, hit.line, hit.consequence, hit.during, chain))
         )
 
-    def _see_end(self, number: int, text: str) -> None:
-        if FINISHED.search(text):
-            self._finished = Line(number, plain_text(text.strip(), LONGEST_PROOF))
-            # What came before it did not hinder the training.
-            self._hits.clear()
-            self._signals.clear()
+    def _see_end(self, number: int, text: str) -> bool:
+        """Whether the line says that the training finished: what came before it did not hinder it."""
+        if not FINISHED.search(text):
+            return False
+        self._finished = Line(number, plain_text(text.strip(), LONGEST_PROOF))
+        self._hits.clear()
+        self._signals.clear()
+        self._root = (None, None)
+        return True
 
     def _see_launcher(self, here: Line, text: str) -> None:
         """Signals that ended processes, and torchrun's table with the rank that failed first."""
@@ -257,6 +261,6 @@ def _pattern_of(text: str, is_error: bool) -> Pattern | None:
     )
 
 
-def _is_python_error(text: str) -> bool:
-    found = _EXCEPTION.match(text)
+def _is_python_error(text: str, in_traceback: bool) -> bool:
+    found = (_RAISED if in_traceback else _EXCEPTION).match(text)
     return found is not None and found[1].rpartition(".")[2] not in _LAUNCHERS
