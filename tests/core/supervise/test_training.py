@@ -17,6 +17,7 @@ from trainwiz.core.run.checkpoints import list_checkpoints, newest_complete
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.registry import recorded_runs
 from trainwiz.core.run.state import RunState, read_state
+from trainwiz.core.training.faults import FAULTS_VARIABLE
 
 from tests.core.launch.plans import small_plan
 from tests.fakes.marked import describe, marked_pids, wait_until_gone
@@ -47,8 +48,9 @@ def steps(run: RunFolder) -> int:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[RunFolder]:
-    """A run of 100,000 steps that saves every 10, started."""
-    plan = small_plan(training__max_steps=100_000, checkpoint__every_steps=10, evaluation__every_steps=1000)
+    """A run of 100,000 steps that saves every 10 and stays ended when it fails, started."""
+    steps = {"training__max_steps": 100_000, "checkpoint__every_steps": 10, "evaluation__every_steps": 1000}
+    plan = small_plan(**steps, recovery__on=False)
     folder = prepare_run(plan, tmp_path / "one")
     start_run(folder)
     assert recorded_runs() == [RunFolder(folder.path.resolve())]
@@ -94,3 +96,36 @@ def test_a_kill_leaves_no_process_and_every_complete_checkpoint(run: RunFolder, 
     assert newest is not None
     assert int(newest.name.partition("-")[2]) >= int(complete[-1].partition("-")[2])
     assert read_state(run).status == ("lost" if victim == "supervisor" else "failed")
+
+
+def test_out_of_memory_at_step_7_goes_on_as_3_by_16(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    changes = {"batch__micro_batch_size": 6, "batch__gradient_accumulation_steps": 8, "training__max_steps": 9}
+    plan = small_plan(**changes, checkpoint__every_steps=5, evaluation__every_steps=9)
+    folder = prepare_run(plan, tmp_path / "one")
+    planned = {name: folder.file(name).read_text() for name in ("run.yaml", "plan.json", "accelerate.yaml")}
+    monkeypatch.setenv(FAULTS_VARIABLE, "oom@7:above=3; oom@9:during=evaluation:above=2")
+    start_run(folder)
+    try:
+        state = read_state(folder)
+        deadline = time.monotonic() + 2 * PATIENCE_S
+        while not state.has_ended and time.monotonic() < deadline:
+            assert state.status in ("starting", "running")
+            time.sleep(0.1)
+            state = read_state(folder)
+        assert state.status == "finished", (state, folder.train_log.read_text()[-3000:])
+    finally:
+        for pid in marked_pids(read_state(folder).mark or "none"):
+            os.kill(pid, signal.SIGKILL)
+    batch = {"batch.micro_batch_size": 3, "batch.gradient_accumulation_steps": 16}
+    assert [attempt.because for attempt in state.attempts[:2]] == [None, "cuda_oom"]
+    assert [attempt.changes for attempt in state.attempts[:2]] == [{}, batch]
+    assert state.attempts[1].resume == "checkpoint-5"
+    # The evaluation after step 9 ran out of memory: only its own batch became smaller.
+    evaluations = [attempt.changes["batch.eval_micro_batch_size"] for attempt in state.attempts[2:]]
+    assert evaluations and evaluations[-1] <= 2 and evaluations == sorted(evaluations, reverse=True)
+    assert all(batch.items() <= attempt.changes.items() for attempt in state.attempts[2:])
+    assert state.engine["micro_batch_size"] == 3 and state.outcome is not None and state.outcome["step"] == 9
+    assert {name: folder.file(name).read_text() for name in planned} == planned
+    rows = [json.loads(line) for line in folder.metrics_jsonl.read_text().splitlines()]
+    assert {row["step"] for row in rows if "loss" in row} == set(range(1, 10))
+    assert wait_until_gone(state.mark or "", 5.0) == []
