@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -44,8 +45,10 @@ class EngineCallback(TrainerCallback):
             write_json_atomic(self._folder.engine_json, document)
 
 
-EVALUATION_BATCHES = 8
-"""Several processes leave an evaluation together: they ask each other after so many batches."""
+ASK_EVERY_S = 2.0
+"""Several processes leave an evaluation together: they ask each other as often."""
+MOST_BATCHES = 64
+"""And at least after so many batches."""
 
 
 class StopCallback(TrainerCallback):
@@ -62,18 +65,38 @@ class StopCallback(TrainerCallback):
         self._request = request
         self._accelerator = accelerator
         self._saved = saved
+        self._ask_at = 0
+        """Batch of the evaluation at which the processes ask each other next."""
+        self._asked = (0, 0.0)
+        """Batch and time (monotonic, seconds) of the last time."""
 
     def agreed(self) -> bool:
         """Whether any process was asked; every process must call it at the same place."""
-        if self._accelerator.num_processes == 1:
-            return self._request.requested
-        flag = torch.tensor([int(self._request.requested)], device=self._accelerator.device)
-        return bool(self._accelerator.reduce(flag, reduction="sum").item() > 0)
+        return self._sums(float(self._request.requested))[0] > 0
 
     def leaves_evaluation(self, batches: int) -> bool:
         """Whether all processes leave the evaluation now, after `batches` of it."""
-        due = self._accelerator.num_processes == 1 or batches % EVALUATION_BATCHES == 0
-        return due and self.agreed()
+        if self._accelerator.num_processes == 1:
+            return self._request.requested
+        if batches and batches < self._ask_at:
+            return False
+        now = time.monotonic()
+        asked_at, asked_s = self._asked
+        batch_s = (now - asked_s) / max(1, batches - asked_at)
+        # The time is shared too: the processes must come to the same next batch.
+        requested, batches_s = self._sums(float(self._request.requested), batch_s)
+        each_s = max(batches_s / self._accelerator.num_processes, 1e-6)
+        self._ask_at = batches + (max(1, min(MOST_BATCHES, int(ASK_EVERY_S / each_s))) if batches else 1)
+        self._asked = (batches, now)
+        return requested > 0
+
+    def _sums(self, *values: float) -> list[float]:
+        """The sums of each value over all processes."""
+        if self._accelerator.num_processes == 1:
+            return list(values)
+        mine = torch.tensor(values, dtype=torch.float32, device=self._accelerator.device)
+        sums: list[float] = self._accelerator.reduce(mine, reduction="sum").tolist()
+        return sums
 
     def drops_window(self) -> bool:
         """Whether no more micro-batches of the window under way are wanted."""

@@ -7,6 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
+from trainwiz.core.training import callbacks
 from trainwiz.core.training.callbacks import StopCallback
 from trainwiz.core.training.stop import StopRequest
 from transformers import TrainerControl, TrainerState
@@ -36,3 +38,62 @@ def test_at_the_last_step_the_run_ends_by_itself() -> None:
     callback, control = stopping_at(10, set(), "on_step_end")
     assert not callback.stopped
     assert not control.should_training_stop
+
+
+class Several:
+    """The accelerator of `processes` that all say the same."""
+
+    num_processes = 2
+    device = "cpu"
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def reduce(self, values: torch.Tensor, reduction: str) -> torch.Tensor:
+        assert reduction == "sum"
+        self.asked += 1
+        return values * self.num_processes
+
+
+def test_several_processes_ask_each_other_by_the_clock_in_an_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(callbacks.time, "monotonic", lambda: now)
+    several: Any = Several()
+    callback = StopCallback(StopRequest(), several, set())
+    asked = []
+    for batch in range(200):
+        before = several.asked
+        assert not callback.leaves_evaluation(batch)
+        asked += [batch] if several.asked > before else []
+        now += 0.5 if batch < 20 else 0.001
+    # 2 s are four batches of half a second, and of short ones never more than 64.
+    assert asked == [0, 1, 5, 9, 13, 17, 21, 26, 90, 154]
+
+
+def test_one_process_asks_nobody() -> None:
+    request = StopRequest()
+    callback = StopCallback(request, ONE_PROCESS, set())
+    assert not callback.leaves_evaluation(0) and not callback.drops_window() and not callback.agreed()
+    request.asked_at = 1.0
+    assert callback.leaves_evaluation(1) and callback.drops_window() and callback.agreed()
+
+
+@pytest.mark.parametrize(
+    ("event", "step", "metrics", "stops"),
+    [
+        ("on_evaluate", 4, {"eval_loss": 1.0}, True),
+        ("on_evaluate", 10, {"eval_loss": 1.0}, False),
+        ("on_evaluate", 10, {}, True),
+        ("on_save", 4, None, True),
+        ("on_save", 10, None, False),
+        ("on_epoch_begin", 4, None, True),
+    ],
+)
+def test_a_stop_is_seen_after_evaluations_and_saves(
+    event: str, step: int, metrics: dict[str, float] | None, stops: bool
+) -> None:
+    callback = StopCallback(StopRequest(asked_at=time.monotonic()), ONE_PROCESS, {step})
+    control = TrainerControl()
+    more = {} if metrics is None else {"metrics": metrics}
+    getattr(callback, event)(ARGUMENTS, TrainerState(global_step=step, max_steps=10), control, **more)
+    assert (callback.stopped, control.should_training_stop, control.should_save) == (stops, stops, False)
