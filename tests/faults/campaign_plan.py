@@ -180,7 +180,7 @@ def _starts(chance: random.Random) -> Iterator[Fault]:
 
 
 def _clock(chance: random.Random) -> Iterator[Fault]:
-    for how in ("86400", "-86400", "-3600", "31536000", "-5"):
+    for how in ("86400", "-86400", "-3600", "31536000", "-5", "suspended"):
         yield Fault(0, "clock", chance.choice(USUAL), "clock", how, Moment("step", 5.0))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -13,8 +14,10 @@ from tests.faults.damage import damage
 from tests.faults.fault import Fault
 from tests.faults.front import Front
 from tests.faults.observation import Observation
-from tests.faults.processes import victim
+from tests.faults.processes import of_trial, victim
 
+SUSPENDED = "suspended"
+ASLEEP_S = 6.0
 LOOK_EVERY_S = 0.01
 PAUSED_LONG_ENOUGH_S = 3.0
 DISK_STAYS_FULL_S = 60.0
@@ -47,7 +50,20 @@ def strike_with_stop(box: Box, front: Front, fault: Fault, over: Callable[[], bo
 
 
 def strike_clock(box: Box, front: Front, fault: Fault, over: Callable[[], bool], seen: Observation) -> bool:
+    if fault.how == SUSPENDED:
+        return _suspend(box)
     box.clock.write_text(fault.how)
+    return True
+
+
+def _suspend(box: Box) -> bool:
+    """A lid that is closed: every process of the trial stands still, and goes on later."""
+    asleep = [process.pid for process in of_trial(box.mark)]
+    for number in (signal.SIGSTOP, signal.SIGCONT):
+        for pid in asleep:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+        time.sleep(ASLEEP_S if number == signal.SIGSTOP else 0.0)
     return True
 
 
