@@ -13,6 +13,7 @@ from trainwiz.core.language import chosen_language, use_language
 from trainwiz.core.run.identity import PARTS
 from trainwiz.core.supervise.lifeline import hold_to_parent
 from trainwiz.core.training.failure import exit_after_failure, rank_of_this_process
+from trainwiz.core.training.full_disk import let_output_be_dropped
 from trainwiz.core.training.stop import StopRequest
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 def main() -> None:
     has_keeper = hold_to_parent()
+    let_output_be_dropped()
     use_language(chosen_language(None, os.environ))
     parser = argparse.ArgumentParser(prog="trainwiz.core.training", description="Train the run in RUNFOLDER.")
     parser.add_argument("folder", type=Path, help="run folder that holds run.yaml")

@@ -20,6 +20,7 @@ from trainwiz.core.run.checkpoints import newest_complete
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.names import name_for_commands
 from trainwiz.core.telemetry.recorded_advice import ADVICE_JSONL
+from trainwiz.core.training.full_disk import LastingLines
 from trainwiz.core.training.phases import phases
 from trainwiz.core.training.retention import NewestCheckpoints
 
@@ -76,6 +77,7 @@ class DiskGuard:
         retry_after_s: float = RETRY_AFTER_S,
     ) -> None:
         self._folder = folder
+        self._lines = LastingLines(folder.file(ADVICE_JSONL))
         self._accelerator = accelerator
         self._retention = retention
         self._wait_s = wait_s
@@ -192,8 +194,7 @@ class DiskGuard:
     def _advise(self, advice: dict[str, Any]) -> None:
         line = {"time_s": time.time(), "code": ADVICE_CODE, "where": "disk", **advice}
         try:
-            with self._folder.file(ADVICE_JSONL).open("a", encoding="utf-8") as lines:
-                lines.write(json.dumps(line, ensure_ascii=False) + "\n")
+            self._lines.write(json.dumps(line, ensure_ascii=False))
         except OSError as error:
             print(f"advice.jsonl could not be written: {error}", flush=True)
 

@@ -59,7 +59,7 @@ class IdentityCheck:
 
     def after_loading(self, parts: TaskParts) -> None:
         """Compare rows, tokenizer and the place in the data, then write the record. Raises UsageError."""
-        loaded = {
+        loaded: dict[str, dict[str, Any]] = {
             "data": {
                 "rows that train": len(parts.sampler),
                 "rows held out": 0 if parts.evaluation is None else len(parts.evaluation),  # type: ignore[arg-type]

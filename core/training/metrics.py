@@ -12,6 +12,7 @@ import torch
 from accelerate import Accelerator
 from trainwiz.core.run.folder import RunFolder, read_json, write_json_atomic
 from trainwiz.core.training.failure import note_step
+from trainwiz.core.training.full_disk import LastingLines
 from trainwiz.core.training.meter import StepMeter
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
@@ -45,7 +46,7 @@ class MetricsCallback(TrainerCallback):
         self.first_loss: float | None = None
         self.last_loss: float | None = None
         self.last_evaluation: dict[str, Any] = {}
-        self._path = folder.metrics_jsonl
+        self._lines = LastingLines(folder.metrics_jsonl)
         self._meter = meter
         self._accelerator = accelerator
         self.evaluated_step: int | None = None
@@ -145,8 +146,7 @@ class MetricsCallback(TrainerCallback):
         return total, int(allocated) if cuda else None, int(reserved) if cuda else None
 
     def _write(self, line: dict[str, Any]) -> None:
-        with self._path.open("a", encoding="utf-8") as lines:
-            lines.write(json.dumps(line, allow_nan=False) + "\n")
+        self._lines.write(json.dumps(line, allow_nan=False))
 
 
 def _shown(line: dict[str, Any], max_steps: int) -> str:

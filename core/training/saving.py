@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import re
 import shutil
 from collections.abc import Callable
@@ -16,9 +15,9 @@ from trainwiz.core.run.checkpoints import complete_checkpoints, inspect_checkpoi
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.saved_files import seal, size_on_disk
 from trainwiz.core.training.disk_guard import DiskGuard, disk_full
+from trainwiz.core.training.full_disk import NO_ROOM
 from trainwiz.core.training.retention import NewestCheckpoints
 
-NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 SAYS_NO_ROOM = re.compile(
     r"no space left on device|disk quota exceeded|file too large|os error (28|122|27)\b"
     r"|PytorchStreamWriter failed|inline_container",
@@ -122,7 +121,7 @@ def is_no_room(error: BaseException | None) -> bool:
     return False
 
 
-def planned_checkpoint_bytes(model: torch.nn.Module, optimizer: Any, *, sharded: bool) -> int:
+def planned_checkpoint_bytes(model: Any, optimizer: Any, *, sharded: bool) -> int:
     """What a first checkpoint of this process group will take: weights and the optimizer's state as they are now."""
     parameters = list(model.parameters())
     weights = sum(_numbers(parameter) * parameter.element_size() for parameter in parameters)

@@ -1,0 +1,75 @@
+"""What a training says while its disk is full: never a reason to end. Room for checkpoints is another matter (DiskGuard)."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import sys
+from pathlib import Path
+
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""What the system says where a file may not grow: the disk, a quota, a limit on file sizes."""
+MOST_KEPT_LINES = 100_000
+
+
+class LastingOutput(io.RawIOBase):
+    """A file descriptor; what it has no room for is dropped."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def isatty(self) -> bool:
+        return os.isatty(self._descriptor)
+
+    def write(self, data: object) -> int:
+        content = bytes(data)  # type: ignore[call-overload]
+        left = content
+        while left:
+            try:
+                left = left[os.write(self._descriptor, left) :]
+            except OSError as error:
+                if error.errno not in NO_ROOM:
+                    raise
+                break
+        return len(content)
+
+
+def let_output_be_dropped() -> None:
+    """train.log may lie on a full disk: a line that finds no room there is lost, and the training goes on."""
+    for name, descriptor in (("stdout", 1), ("stderr", 2)):
+        raw = LastingOutput(descriptor)
+        text = io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", write_through=True)  # type: ignore[type-var]
+        setattr(sys, name, text)
+
+
+class LastingLines:
+    """Lines at the end of a file. What finds no room is kept in memory and written, in order, before the next one."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._kept: list[str] = []
+
+    def write(self, line: str) -> None:
+        """`line` without its end. Raises OSError for every reason but lack of room."""
+        self._kept = [*self._kept, line][-MOST_KEPT_LINES:]
+        with self._path.open("ab", buffering=0) as file:
+            whole = file.seek(0, os.SEEK_END)
+            content = "".join(f"{one}\n" for one in self._kept).encode()
+            try:
+                written = file.write(content)
+            except OSError as error:
+                if error.errno not in NO_ROOM:
+                    raise
+                written = 0
+            if written == len(content):
+                self._kept = []
+            else:
+                # Half a line would spoil the one after it.
+                file.truncate(whole)

@@ -1,0 +1,122 @@
+"""A disk without room: fewer checkpoints are kept, then the training waits, and what is saved stays whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trainwiz.core.config import RunConfig
+from trainwiz.core.run.checkpoints import complete_checkpoints, list_checkpoints
+from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.run.phase import read_phase
+
+from tests.core.training.runs import start, tiny_config, write_run
+from tests.core.training.small_disk import BALLOON, fill, small_disk
+
+__all__ = ["small_disk"]
+pytestmark = pytest.mark.real
+PATIENCE_S = 150.0
+MIB = 1 << 20
+
+
+def config(**changes: Any) -> RunConfig:
+    """A checkpoint takes about 8 MiB, so that four or five fill the disk."""
+    wide = {"num_hidden_layers": 3, "hidden_size": 128, "intermediate_size": 512, "num_attention_heads": 4}
+    return tiny_config(
+        **{
+            "model__architecture_overrides": wide,
+            # Steps slow enough to fill the disk between two of them.
+            "batch__gradient_accumulation_steps": 24,
+            "training__max_steps": 40,
+            "checkpoint__every_steps": 2,
+            "checkpoint__keep": 30,
+            "evaluation__every_steps": 100,
+            **changes,
+        }
+    )
+
+
+def wait(run: RunFolder, good: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not good():
+        assert time.monotonic() < deadline and not run.file("outcome.json").exists(), run.train_log.read_text(
+            errors="replace"
+        )[-3000:]
+        time.sleep(0.05)
+
+
+def is_paused(run: RunFolder) -> bool:
+    phase = read_phase(run)
+    return phase is not None and phase.phase == "paused"
+
+
+def wait_for_pause(run: RunFolder, disk: Path) -> None:
+    """Others take whatever becomes free."""
+    wait(run, lambda: bool(fill(disk, 1 * MIB)) and is_paused(run))
+
+
+def advice(run: RunFolder) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in run.file("advice.jsonl").read_text().splitlines()]
+
+
+def complete_steps(run: RunFolder) -> list[int]:
+    return [found.step for found in complete_checkpoints(run)]
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_fewer_are_kept_then_the_run_waits_and_goes_on(small_disk: Path, processes: int) -> None:
+    strategy = "single" if processes == 1 else "ddp"
+    wanted = config(engine__processes=processes, engine__strategy=strategy)
+    run = RunFolder(write_run(small_disk / "run", wanted))
+    process = start(run.path, wanted)
+    wait(run, lambda: "removed to make room" in run.train_log.read_text(errors="replace"))
+    wait_for_pause(run, small_disk)
+    # All but the last good one made room; nothing is half written.
+    wait(run, lambda: len(complete_steps(run)) == 1)
+    assert all(found.problem is None for found in list_checkpoints(run))
+    standing = advice(run)[-1]
+    assert standing["code"] == "waiting_for_disk" and standing["severity"] == "error"
+    assert "MiB free and the checkpoint needs" in standing["text"]
+    assert process.poll() is None
+    (small_disk / BALLOON).unlink()
+    assert process.wait(PATIENCE_S) == 0, run.train_log.read_text(errors="replace")[-3000:]
+    assert advice(run)[-1]["severity"] == "cleared"
+    assert complete_steps(run)[-1] == 40
+    assert json.loads(run.file("outcome.json").read_text())["outcome"] == "finished"
+
+
+def test_a_stop_is_heeded_while_the_run_waits(small_disk: Path) -> None:
+    wanted = config()
+    run = RunFolder(write_run(small_disk / "run", wanted))
+    process = start(run.path, wanted)
+    wait(run, lambda: bool(complete_steps(run)))
+    wait_for_pause(run, small_disk)
+    newest = complete_steps(run)[-1]
+    begun = time.monotonic()
+    os.killpg(process.pid, signal.SIGTERM)
+    process.wait(30)
+    assert time.monotonic() - begun < 20
+    assert json.loads(run.file("outcome.json").read_text())["outcome"] == "stopped"
+    assert complete_steps(run) == [newest]
+
+
+def test_the_wait_ends_with_a_sentence(small_disk: Path) -> None:
+    wanted = config(recovery__disk_wait_s=3)
+    run = RunFolder(write_run(small_disk / "run", wanted))
+    process = start(run.path, wanted)
+    wait(run, lambda: bool(complete_steps(run)))
+    wait(run, lambda: bool(fill(small_disk, 1 * MIB)) and process.poll() is not None)
+    assert process.returncode != 0
+    failure = json.loads(run.failure_json(0).read_text())
+    assert failure["findings"][0]["code"] == "disk_full"
+    assert "the disk has" in failure["message"] and "trainwiz runs resume" in failure["message"]
+    assert f"checkpoint-{complete_steps(run)[-1]} is whole" in failure["message"]
+    assert all(found.problem is None for found in list_checkpoints(run))
+    log = run.train_log.read_text(errors="replace")
+    assert "Traceback" not in log.split("CalledProcessError")[0].rpartition("accelerate")[0], log[-3000:]
