@@ -159,8 +159,8 @@ class RunSource(Source):
         pace = metrics.pace()
         summaries = metrics.summaries()
         gpus, host, on_cpu = machine.gpus(), machine.host(), computes_on_cpu(state.engine)
-        if ended:
-            # Nothing is used up any more.
+        if ended or not summaries:
+            # Nothing is used up any more; or a start loads model and data, which ends.
             host = replace(host, disk_lasts_s=None, ram_lasts_s=None)
         peak_memory_bytes = self._peak_memory_bytes(on_cpu)
         setup = setup_of(state.engine)

@@ -11,8 +11,10 @@ LEAST_SPAN_S = 180.0
 """A pace is judged over at least this long."""
 MOST_SPAN_S = 12 * 3600.0
 """What happened before that says nothing of the pace now."""
-PARTS = 3
+PARTS = 5
 """The time watched is looked at in so many parts of equal length."""
+LEAST_EVEN = 0.25
+"""What shrinks from one part to the next by a smaller share of the pace does not shrink evenly."""
 
 
 class Trend:
@@ -52,20 +54,20 @@ class Trend:
     def lasts_s(self) -> float | None:
         """Seconds until nothing is left at the present pace.
 
-        The medians of PARTS equal parts of the time are compared, so that a tooth of a saw is no pace,
-        and the least of the paces between neighbours counts, so that memory that is filled once at the
-        start is none. None where it was watched for less than LEAST_SPAN_S, or does not shrink from
-        each part to the next.
+        The medians of PARTS equal parts of the time are compared, so that neither a tooth of a saw nor
+        one large file is a pace. Of the pace of the whole time and that of its newer half the lesser
+        counts. None where it was watched for less than LEAST_SPAN_S, or does not shrink evenly from
+        each part to the next: memory that is filled once at a start is no trend.
         """
         if self._last is None or self.span_s < LEAST_SPAN_S:
             return None
         medians = [_median_point(part) for part in self._parts()]
         if len(medians) < PARTS:
             return None
-        paces = [(a[1] - b[1]) / (b[0] - a[0]) for a, b in itertools.pairwise(medians)]
-        if min(paces) <= 0:
+        pace = min(_pace(medians[0], medians[-1]), _pace(medians[PARTS // 2], medians[-1]))
+        if pace <= 0 or min(_pace(a, b) for a, b in itertools.pairwise(medians)) < LEAST_EVEN * pace:
             return None
-        return self._last[1] / min(paces)
+        return self._last[1] / pace
 
     def _parts(self) -> list[list[tuple[float, float]]]:
         """The points of each part of the time that has any."""
@@ -74,6 +76,10 @@ class Trend:
         numbers = [min(PARTS - 1, int((point[0] - start_s) / part_s)) for point in points]
         found = [[point for point, at in zip(points, numbers, strict=True) if at == part] for part in range(PARTS)]
         return [part for part in found if part]
+
+
+def _pace(earlier: tuple[float, float], later: tuple[float, float]) -> float:
+    return (earlier[1] - later[1]) / (later[0] - earlier[0])
 
 
 def _median_point(points: list[tuple[float, float]]) -> tuple[float, float]:

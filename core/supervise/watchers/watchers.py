@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trainwiz.core.language import tr
 from trainwiz.core.run.phase import Phase
@@ -121,8 +121,12 @@ def watch_input(sight: Sight, run: Run) -> Iterable[Advice]:
 
 
 def watch_host(sight: Sight, run: Run) -> Iterable[Advice]:
+    host = sight.machine.host()
+    if not sight.rows:
+        # A start loads model and data: that goes on for minutes, and ends.
+        host = replace(host, ram_lasts_s=None, disk_lasts_s=None)
     return host_advice(
-        sight.machine.host(),
+        host,
         sight.checkpoint_bytes(),
         saves=sight.saves(run.setup),
         step_s=sight.metrics.pace().wall_step_s,

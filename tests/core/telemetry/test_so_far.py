@@ -45,7 +45,7 @@ def test_a_late_viewer_knows_the_same() -> None:
     assert late.throttled_since_s == {"GPU-a": 1e9 + 11}
     assert late.idle_since_s == {"GPU-a": 1e9}
     assert late.disk.span_s == pytest.approx(whole.disk.span_s)
-    assert late.disk.lasts_s() == pytest.approx(whole.disk.lasts_s(), rel=0.01)
+    assert late.disk.lasts_s() == pytest.approx(whole.disk.lasts_s(), rel=0.03)
 
 
 def test_what_has_passed_is_not_brought_back() -> None:

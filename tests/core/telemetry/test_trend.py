@@ -71,3 +71,23 @@ def test_a_clock_that_was_set_back_starts_anew() -> None:
 )
 def test_spans_in_words(seconds: float, words: str) -> None:
     assert span_words(seconds) == words
+
+
+def test_what_a_start_takes_is_no_pace() -> None:
+    """30 of 64 GiB in the first minute, then a breath of noise: nothing will be full in three minutes."""
+    start = [64.0 - 5.0 * index for index in range(6)]
+    later = [34.0 - 0.0001 * index + 0.01 * (index % 3) for index in range(40)]
+    lasts_s = trend_of([*start, *later]).lasts_s()
+    assert lasts_s is None or lasts_s > 1e5
+
+
+def test_a_leak_is_seen_through_the_teeth_of_a_saw() -> None:
+    amounts = [10_000.0 - 10 * index - 40 * (index % 7) for index in range(200)]
+    assert trend_of(amounts).lasts_s() == pytest.approx(8_000, rel=0.1)
+
+
+def test_pages_that_are_copied_once_are_judged_by_what_is_left_of_it() -> None:
+    """Workers touch all rows once: fast at first, slower and slower. The newest pace counts."""
+    amounts = [100.0 - 40.0 * (1 - 0.97**index) for index in range(100)]
+    lasts_s = trend_of(amounts).lasts_s()
+    assert lasts_s is not None and lasts_s > 2 * 60.0 / 40.0 * 1_000
