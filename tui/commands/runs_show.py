@@ -80,6 +80,7 @@ def _state(run: RunDescription) -> Iterator[Row]:
         last = state.attempts[-1].not_retried if state.attempts else None
         if last:
             yield "", plain_text(last)
+        yield from _below(filter(None, [verified_text(state)]))
         if state.exit.remedy:
             yield tr("Next"), plain_text(state.exit.remedy)
     for advice in list(advice_of((*state.advice, *run.advice)))[-MOST_ADVICE:]:
@@ -89,10 +90,7 @@ def _state(run: RunDescription) -> Iterator[Row]:
 
 
 def _stop(folder: RunFolder, state: RunState) -> Iterator[Row]:
-    """What a stop with a checkpoint would take; after one, whether all is gone."""
-    verified = verified_text(state)
-    if verified:
-        yield "", verified
+    """What a stop with a checkpoint would take."""
     sentences = wait_sentences(stop_cost(folder)) if state.is_active else []
     if sentences:
         yield tr("To stop it"), sentence_gap().join(sentences)
