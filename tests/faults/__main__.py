@@ -14,7 +14,7 @@ import traceback
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-from tests.faults.campaign_plan import plan
+from tests.faults.campaign_plan import earlier, plan
 from tests.faults.fault import Fault
 from tests.faults.judge import Problem, judge
 from tests.faults.observation import Observation
@@ -24,6 +24,7 @@ from tests.faults.trial import Trial
 from tests.faults.workshop import NotUndisturbedError, Workshop
 
 PATIENCE_S = 150.0
+TRIES = 3
 OWN_MOUNTS = "FAULT_OWN_MOUNTS"
 
 
@@ -89,6 +90,10 @@ def run(faults: list[Fault], root: Path, jobs: int, patience_s: float, *, keep: 
 def try_fault(fault: Fault, workshop: Workshop, keep: bool) -> Verdict:
     try:
         seen = Trial(fault, workshop, keep=keep).run()
+        for _ in range(TRIES - 1):
+            if seen.injected or seen.not_done:
+                break
+            seen = Trial(earlier(seen.fault), workshop, keep=keep).run()
     except Exception as error:  # noqa: BLE001 - a trial that cannot be judged must not end the campaign, nor look good
         said = "".join(traceback.format_exception(error))
         return Verdict(Observation(fault, injected=True), (Problem("campaign", said),))

@@ -68,6 +68,14 @@ def _random_moment(chance: random.Random) -> Moment:
     return Moment("step", float(chance.randint(1, STEPS - 1)))
 
 
+def earlier(fault: Fault) -> Fault:
+    """The same fault sooner, for one that came when all was over."""
+    moment = fault.moment
+    if moment.kind in ("time", "step", "saving"):
+        return replace(fault, moment=replace(moment, at=moment.at / 2))
+    return replace(fault, moment=Moment("step", 4.0))
+
+
 def _signals(chance: random.Random) -> Iterator[Fault]:
     """Every target with every signal, each at another moment and in another scenario."""
     moments = cycle(_moments(chance))

@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from tests.faults.campaign_plan import plan
+from tests.faults.campaign_plan import earlier, plan
 from tests.faults.fault import Fault, Moment
 from tests.faults.front import Front
 from tests.faults.judge import judge
@@ -206,6 +206,12 @@ def test_a_plan_is_the_same_for_its_seed_and_half_of_it_at_random() -> None:
     targets = {fault.target for fault in faults if fault.family == "signal"}
     assert targets == {"front", "supervisor", "guard", "launcher", "rank0", "rank1", "worker"}
     assert {"headless", "screen"} == {fault.front for fault in faults}
+
+
+def test_a_fault_that_came_too_late_comes_earlier_the_next_time() -> None:
+    late = replace(KILLED, moment=Moment("time", 0.9))
+    assert earlier(late).moment.at == pytest.approx(0.45)
+    assert earlier(replace(KILLED, moment=Moment("final"))).moment == Moment("step", 4.0)
 
 
 def test_the_report_counts_what_befell_and_what_did_not_strike() -> None:

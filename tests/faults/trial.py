@@ -46,6 +46,7 @@ class Trial:
         self.fault = fault
         self.workshop = workshop
         self.keep = keep
+        shutil.rmtree(workshop.root / f"fault-{fault.number}", ignore_errors=True)
         self.box = Box(workshop.root / f"fault-{fault.number}")
         self.seen = Observation(fault)
         self.scenario = SCENARIOS[fault.scenario]
