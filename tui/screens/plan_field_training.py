@@ -9,6 +9,7 @@ from trainwiz.tui.screens.plan_field_goal import GOAL_FIELDS
 from trainwiz.tui.screens.plan_field_keeping import KEEPING_FIELDS
 from trainwiz.tui.screens.plan_field_loading import LOADING_FIELDS
 from trainwiz.tui.screens.plan_field_optimizer import OPTIMIZER_FIELDS
+from trainwiz.tui.screens.plan_field_recovery import RECOVERY_FIELDS
 from trainwiz.tui.screens.plan_fields import FieldSpec
 
 TRAINING_FIELDS: tuple[FieldSpec, ...] = (
@@ -18,5 +19,6 @@ TRAINING_FIELDS: tuple[FieldSpec, ...] = (
     *OPTIMIZER_FIELDS,
     *DEVICE_FIELDS,
     *LOADING_FIELDS,
+    *RECOVERY_FIELDS,
     *KEEPING_FIELDS,
 )
