@@ -22,6 +22,7 @@ from trainwiz.core.json_text import json_line
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.training.bleu import LOOKED_AT, make_bleu, word_cutter
 from trainwiz.core.training.evaluation_schedule import ends_epoch
+from trainwiz.core.training.full_disk import LastingLines
 from trainwiz.core.training.languages import forced_first_token
 from transformers import GenerationConfig, PreTrainedTokenizerBase, TrainerState
 
@@ -72,7 +73,7 @@ class Generator:
         self._scores_saves = generates_at_saves(config)
         self._batch = config.batch.eval_micro_batch_size or config.batch.micro_batch_size or 1
         self._answers_follow = config.task == "causal-lm"
-        self._path = RunFolder(folder).generations_jsonl
+        self._lines = LastingLines(RunFolder(folder).generations_jsonl)
         self._search = GenerationConfig(  # type: ignore[no-untyped-call]
             max_new_tokens=longest_generation(config),
             num_beams=settings.beams,
@@ -151,14 +152,13 @@ class Generator:
         return tokens[: tokens.index(end) + 1] if end in tokens else tokens
 
     def _keep(self, generated: Sequence[Generated], step: int) -> None:
-        with self._path.open("a", encoding="utf-8") as lines:
-            for row, text, _ in generated:
-                line = {
-                    "time_s": time.time(),
-                    "step": step,
-                    "row": row,
-                    "source": self._sources[row],
-                    "reference": self._references[row],
-                    "generation": text,
-                }
-                lines.write(json_line(line) + "\n")
+        for row, text, _ in generated:
+            line = {
+                "time_s": time.time(),
+                "step": step,
+                "row": row,
+                "source": self._sources[row],
+                "reference": self._references[row],
+                "generation": text,
+            }
+            self._lines.write(json_line(line))

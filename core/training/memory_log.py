@@ -11,6 +11,7 @@ import psutil
 import torch
 from accelerate import Accelerator
 from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.training.full_disk import LastingLines
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 DEVICE_KEYS = ("memory_allocated_bytes", "memory_reserved_bytes", "memory_device_used_bytes")
@@ -25,7 +26,7 @@ class MemoryCallback(TrainerCallback):
     """
 
     def __init__(self, folder: RunFolder, every: int, accelerator: Accelerator) -> None:
-        self._path = folder.metrics_jsonl
+        self._lines = LastingLines(folder.metrics_jsonl)
         self._every = every
         self._accelerator = accelerator
 
@@ -34,8 +35,7 @@ class MemoryCallback(TrainerCallback):
             figures = self._figures()
             if self._accelerator.is_main_process:
                 line = {"time_s": time.time(), "step": state.global_step, "epoch": state.epoch, **figures}
-                with self._path.open("a", encoding="utf-8") as lines:
-                    lines.write(json.dumps(line, allow_nan=False) + "\n")
+                self._lines.write(json.dumps(line, allow_nan=False))
 
     def _figures(self) -> dict[str, int | None]:
         """Every process must call it."""

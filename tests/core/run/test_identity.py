@@ -1,0 +1,183 @@
+"""A resume goes on with what the run began with, or says what has changed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trainwiz.core.config.effective import with_recovery
+from trainwiz.core.errors import UsageError
+from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.run.identity import IDENTITY_JSON, Identity, compare, recorded_identity, refuse, touched
+from trainwiz.core.run.identity_now import files_identity, position_difference, sequences_of_a_step, settings_now
+from trainwiz.core.run.recovery import Recovery, add_recovery
+from trainwiz.core.run.sampled import BLOCK_BYTES, sampled_digest
+
+from tests.core.training.runs import tiny_config
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    path = tmp_path / "rows.fasta"
+    path.write_text("".join(f">{row}\nMKTAYIAKQR{'A' * row}\n" for row in range(40)))
+    return path
+
+
+def settings(data: Path, folder: Path, **changes: Any) -> dict[str, dict[str, Any]]:
+    return settings_now(tiny_config(data__sources=[{"name": os.path.relpath(data, folder)}], **changes), folder)
+
+
+def texts(recorded: dict[str, dict[str, Any]], now: dict[str, dict[str, Any]]) -> list[str]:
+    return [difference.text for difference in compare(recorded, now)]
+
+
+def test_the_same_is_no_difference_and_a_touch_is_only_told(data: Path, tmp_path: Path) -> None:
+    before = settings(data, tmp_path)
+    os.utime(data, (1, 1))
+    after = settings(data, tmp_path)
+    assert texts(before, after) == []
+    assert touched(before, after) == ["data.sources.0"]
+    # Where it lies is not what it is.
+    moved = tmp_path / "elsewhere"
+    moved.mkdir()
+    data.rename(moved / data.name)
+    assert texts(before, settings(moved / data.name, tmp_path)) == []
+
+
+def test_other_rows_are_told_by_size_or_by_content(data: Path, tmp_path: Path) -> None:
+    before = settings(data, tmp_path)
+    content = data.read_text()
+    data.write_text(content.replace("MKTA", "MKTW", 1))
+    (same_size,) = texts(before, settings(data, tmp_path))
+    assert same_size.startswith("data.sources.0 (rows.fasta): 1 file(s)") and "another content" in same_size
+    data.write_text(content + ">more\nMKV\n")
+    (longer,) = texts(before, settings(data, tmp_path))
+    assert "→ 1 file(s)" in longer
+
+
+@pytest.mark.parametrize(
+    ("changes", "part", "text"),
+    [
+        ({"batch__micro_batch_size": 2}, "batch", "sequences of a step: 8 → 4"),
+        ({"batch__sequence_length": 64}, "batch", "batch.sequence_length: 48 → 64"),
+        ({"training__seed": 7}, "training", "training.seed: 42 → 7"),
+        ({"training__max_steps": 30}, "training", "training.max_steps: 18 → 30"),
+        ({"data__validation_rows": 5}, "data", "data.validation_rows: 13 → 5"),
+        ({"engine__optimizer": "sgd"}, "engine", "engine.optimizer: adamw_torch → sgd"),
+        ({"model__architecture_overrides": {"num_hidden_layers": 3}}, "model", "num_hidden_layers: 2 → 3"),
+    ],
+)
+def test_each_setting_is_named(data: Path, tmp_path: Path, changes: dict[str, Any], part: str, text: str) -> None:
+    found = compare(settings(data, tmp_path), settings(data, tmp_path, **changes))
+    assert any(one.part == part and text in one.text for one in found), found
+
+
+def test_processes_differ_where_the_batch_does_not(data: Path, tmp_path: Path) -> None:
+    two = settings(data, tmp_path, engine__processes=2, batch__gradient_accumulation_steps=1, engine__strategy="ddp")
+    assert {one.part for one in compare(settings(data, tmp_path), two)} == {"processes", "engine"}
+
+
+def test_what_recovery_changes_is_no_difference(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    config = tiny_config(batch__micro_batch_size=6, batch__gradient_accumulation_steps=8)
+    before = settings_now(config, tmp_path)
+    changes = {"batch.micro_batch_size": 3, "batch.gradient_accumulation_steps": 16, "data.workers": 1}
+    add_recovery(run, Recovery(2, "cuda_oom", 5, 0.0, changes))
+    changed = with_recovery(config, run)
+    assert changed.batch.micro_batch_size == 3
+    assert sequences_of_a_step(changed) == sequences_of_a_step(config) == 48
+    assert compare(before, settings_now(changed, tmp_path)) == []
+
+
+def test_all_differences_stand_in_one_refusal_with_the_way_out(data: Path, tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    before = settings(data, tmp_path)
+    data.write_text(">1\nMKV\n")
+    found = compare(before, settings(data, tmp_path, training__seed=7, batch__micro_batch_size=2))
+    with pytest.raises(UsageError) as refused:
+        refuse(run, found, ["data"])
+    (finding,) = refused.value.findings
+    assert "sequences of a step: 8 → 4" in finding.message and "training.seed: 42 → 7" in finding.message
+    assert "--accept batch,training,data" in finding.message
+    assert "rows.fasta" not in finding.message
+    assert refuse(run, found, ["data", "batch", "training"]) == found == refuse(run, found, ["all"])
+
+
+def test_a_record_survives_its_file_and_remembers_what_was_accepted(data: Path, tmp_path: Path) -> None:
+    path = tmp_path / IDENTITY_JSON
+    first = Identity(settings(data, tmp_path), {"data": {"rows that train": 27}})
+    first.write(path)
+    read = Identity.read(path)
+    assert read is not None and read.settings == first.settings and read.loaded == first.loaded
+    now = settings(data, tmp_path, training__seed=7)
+    read.accept(compare(read.settings, now))
+    read.settings = now
+    assert read.accepted[0]["what"] == "training.seed: 42 → 7"
+    # A checkpoint from before is still one of this run; one of another run is not.
+    assert first.is_of(read)
+    assert not Identity(settings(data, tmp_path, training__seed=8), first.loaded).is_of(read)
+    for nonsense in ("", "{", "[]", '{"format": "trainwiz.identity/1"}', '{"format": 1, "settings": {"data": {}}}'):
+        path.write_text(nonsense)
+        assert Identity.read(path) is None
+
+
+def test_a_checkpoint_of_another_run_is_compared_by_its_own_record(data: Path, tmp_path: Path) -> None:
+    run, checkpoint = RunFolder(tmp_path), tmp_path / "checkpoint-5"
+    checkpoint.mkdir()
+    own = Identity(settings(data, tmp_path))
+    own.write(run.file(IDENTITY_JSON))
+    own.write(checkpoint / IDENTITY_JSON)
+    other = Identity(settings(data, tmp_path, training__seed=7))
+    assert (found := recorded_identity(run, checkpoint)) is not None and found.settings == own.settings
+    other.write(checkpoint / IDENTITY_JSON)
+    assert (found := recorded_identity(run, checkpoint)) is not None and found.settings == other.settings
+    assert recorded_identity(RunFolder(tmp_path / "none"), None) is None
+
+
+@pytest.mark.parametrize(
+    ("step", "epoch", "sequences", "before", "expected"),
+    [
+        (6, 12 / 27, 8, 8, None),
+        (14, 1.0, 8, None, None),
+        (6, 12 / 27, 4, 8, "place in the data: 48 → 24"),
+        # A checkpoint of an older version, without a record: only the epoch tells.
+        (10, 20 / 27, 16, None, "place in the data: epoch 0.741 → epoch 1.449"),
+        (10, None, 16, None, None),
+    ],
+)
+def test_the_place_in_the_data(
+    step: int, epoch: float | None, sequences: int, before: int | None, expected: str | None
+) -> None:
+    found = position_difference(step, epoch, sequences, 107, before)
+    assert (found.text if found else None) == expected
+
+
+def test_a_large_file_is_sampled(tmp_path: Path) -> None:
+    path = tmp_path / "large.bin"
+    size = 100 * BLOCK_BYTES
+    with path.open("wb") as file:
+        file.write(os.urandom(size))
+    before = sampled_digest(path)
+    for place in (0, size - 1):
+        with path.open("r+b") as file:
+            file.seek(place)
+            old = file.read(1)
+            file.seek(place)
+            file.write(bytes([old[0] ^ 1]))
+        assert sampled_digest(path) != before
+        with path.open("r+b") as file:
+            file.seek(place)
+            file.write(old)
+    assert sampled_digest(path) == before
+
+
+def test_many_files_count_by_name_and_size(tmp_path: Path) -> None:
+    for number in range(1200):
+        (tmp_path / f"part-{number:04d}").write_bytes(b"x" * 10)
+    files = list(tmp_path.iterdir())
+    before = files_identity(files)
+    assert before["files"] == 1200 and before["bytes"] == 12_000
+    files[701].write_bytes(b"x" * 11)
+    assert files_identity(files)["sample"] != before["sample"]
