@@ -33,12 +33,12 @@ class Box:
     def environment(self, **more: str) -> dict[str, str]:
         home = self.root / "home"
         own = {f"XDG_{kind}_HOME": str(home / kind.lower()) for kind in ("CONFIG", "CACHE", "STATE", "DATA")}
-        (self.root / "tmp").mkdir(exist_ok=True)
+        (self.root / "t").mkdir(exist_ok=True)
         path = [str(CLOCK), *filter(None, [os.environ.get("PYTHONPATH")])]
         return {
             **{key: value for key, value in os.environ.items() if not key.startswith("TRAINWIZ_")},
             **own,
-            "TMPDIR": str(self.root / "tmp"),
+            "TMPDIR": str(self.root / "t"),
             "HF_HUB_OFFLINE": "1",
             "TOKENIZERS_PARALLELISM": "false",
             "OMP_NUM_THREADS": "1",
