@@ -12,9 +12,9 @@ from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.run.actions import allowed
 from trainwiz.core.run.attempt_words import attempt_words
 from trainwiz.core.run.folder import RunFolder, read_json
+from trainwiz.core.run.newest_attempt import newest_attempt
 from trainwiz.core.run.notes import NOTES_JSONL, Note, note_of
 from trainwiz.core.run.phase import PhaseNow, read_phase
-from trainwiz.core.run.recovery import read_recoveries
 from trainwiz.core.run.state import Attempt, RunExit, RunState, read_state
 from trainwiz.core.run.status import ENDED
 from trainwiz.core.telemetry.advice import advise
@@ -234,14 +234,7 @@ class RunSource(Source):
 
     def _newest_attempt(self, state: RunState) -> Attempt | None:
         """With what recovery has changed, also where a person started it."""
-        if not state.attempts:
-            return None
-        newest = state.attempts[-1]
-        if newest.changes:
-            return newest
-        # What is written for the attempt that comes next does not hold yet.
-        held = [entry.changes for entry in read_recoveries(self.folder) if entry.attempt <= newest.number]
-        return replace(newest, changes=dict(held[-1])) if held else newest
+        return newest_attempt(state.attempts, self.folder)
 
     def _phase(self, attempt: Attempt | None) -> PhaseNow | None:
         """What the training says that it does; what an earlier attempt said is over."""

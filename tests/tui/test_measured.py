@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.state import RunState
+from trainwiz.core.run.state import Attempt, RunState
 from trainwiz.core.telemetry.run_source import RunSource
 from trainwiz.tui.commands.monitor_text import summary_lines
 from trainwiz.tui.commands.runs_show import run_show
@@ -128,3 +128,13 @@ async def test_the_monitor_shows_bleu_and_perplexity_and_draws_them(run: Path) -
         await until(pilot, lambda: "eval_bleu" in app.screen.snapshot.curves)
         assert panel.metric == "eval_bleu"
         assert list(app.screen.snapshot.curves["eval_bleu"].values) == [9.0, 24.07]
+
+
+def test_the_plan_of_a_run_that_recovery_changed_says_so() -> None:
+    plan = {"batch": {"micro_batch": 6, "accumulation": 8, "world_size": 1, "effective_samples": 48}}
+    changes = {"batch.micro_batch_size": 3, "batch.gradient_accumulation_steps": 16}
+    attempt = Attempt(2, 0.0, resume="checkpoint-5", because="cuda_oom", changes=changes)
+    text = plan_content(plan, UNICODE_MARKS, {}, attempt).plain
+    assert "6 × 8 × 1 = 48 sequences" in text
+    assert "attempt 2, as GPU memory ran out; from step 5: 3 × 16 instead of 6 × 8" in text
+    assert "instead of" not in plan_content(plan, UNICODE_MARKS, {}, Attempt(2, 0.0)).plain

@@ -13,8 +13,10 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 from trainwiz.core.language import mark, tr
 from trainwiz.core.plain import plain_text
+from trainwiz.core.run.attempt_words import attempt_words
 from trainwiz.core.run.folder import RunFolder, read_json
-from trainwiz.core.run.state import read_state
+from trainwiz.core.run.newest_attempt import newest_attempt
+from trainwiz.core.run.state import Attempt, read_state
 from trainwiz.tui.cells import pad
 from trainwiz.tui.figures import count, duration, duration_range, gib, size
 from trainwiz.tui.keys import bindings
@@ -57,27 +59,33 @@ class PlanCard(ModalScreen[None]):
         self._marks = marks
 
     def compose(self) -> ComposeResult:
-        plan = read_json(self._folder.plan_json)
+        plan, state = read_json(self._folder.plan_json), read_state(self._folder)
+        attempt = newest_attempt(state.attempts, self._folder)
         with VerticalScroll() as card:
             card.border_title = frame_title(tr("plan"))
-            yield Static(plan_content(plan, self._marks, read_state(self._folder).engine), markup=False)
+            yield Static(plan_content(plan, self._marks, state.engine, attempt), markup=False)
 
     def action_close(self) -> None:
         self.dismiss(None)
 
 
-def plan_content(plan: Mapping[str, Any] | None, marks: Marks, engine: Mapping[str, Any] | None = None) -> Content:
+def plan_content(
+    plan: Mapping[str, Any] | None,
+    marks: Marks,
+    engine: Mapping[str, Any] | None = None,
+    attempt: Attempt | None = None,
+) -> Content:
     """The document of plan.json as text: figures first, then findings, then every choice with its reason.
 
-    `engine` is the engine record of the run's state: planned and actual.
+    `engine` is the engine record of the run's state: planned and actual. `attempt` is the newest one.
     """
     if not plan:
         return Content(tr("This run folder holds no plan.json: it was not made by trainwiz, or the file was removed."))
-    lines = [*_figures(plan, marks), *_engine(engine or {}, marks), *_findings(plan, marks), *_choices(plan)]
+    lines = [*_figures(plan, marks, attempt), *_engine(engine or {}, marks), *_findings(plan, marks), *_choices(plan)]
     return Content("\n").join(lines)
 
 
-def _figures(plan: Mapping[str, Any], marks: Marks) -> Iterator[Content]:
+def _figures(plan: Mapping[str, Any], marks: Marks, attempt: Attempt | None) -> Iterator[Content]:
     batch, memory, time, model = (_object(plan, key) for key in ("batch", "memory", "time", "model"))
     yield _line(tr("Profile"), str(plan.get("profile") or tr("none")))
     parameters = _number(model, "parameters")
@@ -98,6 +106,8 @@ def _figures(plan: Mapping[str, Any], marks: Marks) -> Iterator[Content]:
     judged = tr(VERDICTS[verdict]) if verdict in VERDICTS else plain_text(verdict) or tr("capacity unknown")
     padding = (_number(batch, key) for key in PADDING)
     yield from _below(tr("; ").join(padding_words(*padding)))
+    if attempt is not None and attempt.changes:
+        yield Content.styled(f"{' ' * LABEL_WIDTH}{attempt_words(attempt, batch)}", "$warning")
     yield _line(
         memory_title(str(memory.get("device") or "")),
         tr(
