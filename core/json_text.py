@@ -9,13 +9,33 @@ from typing import Any
 
 from trainwiz.core.language import tr
 
+LONGEST_INT = 19
+"""Characters, with the sign."""
+
 
 def parse_json(text: str | bytes) -> Any:
-    """Like json.loads; nesting deeper than the parser goes is a ValueError as well."""
+    """Like json.loads; nesting deeper than the parser goes is a ValueError as well.
+
+    A whole number of more than 18 digits comes as a float: no count or time of ours has so many, and
+    Python's own have no limit until something multiplies them or makes them a float.
+    """
     try:
-        return json.loads(text)
+        return json.loads(text, parse_int=_whole)
     except RecursionError:
         raise ValueError(tr("it is nested too deeply")) from None
+
+
+def is_text(text: str) -> bool:
+    """False where a byte that is no UTF-8, in the name of a file, came along as half a surrogate."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _whole(digits: str) -> int | float:
+    return int(digits) if len(digits) <= LONGEST_INT else float(digits)
 
 
 def finite(value: Any) -> Any:

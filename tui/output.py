@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
-from trainwiz.core.json_text import finite
+from trainwiz.core.json_text import finite, is_text
 from trainwiz.core.plain import plain_text
 from trainwiz.tui.cells import cells, pad
 from trainwiz.tui.wrapping import wrap
@@ -83,7 +83,8 @@ def say_json(document: Mapping[str, Any], *, compact: bool = False) -> None:
     Infinite and not-a-number values become null: they are not JSON.
     """
     indent = None if compact else 1
-    say(json.dumps(finite(document), ensure_ascii=False, indent=indent, default=str))
+    text = json.dumps(finite(document), ensure_ascii=False, indent=indent, default=str)
+    say(text if is_text(text) else json.dumps(finite(document), indent=indent, default=str))
 
 
 def finding_lines(finding: Finding, stream: TextIO) -> list[str]:

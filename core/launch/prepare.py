@@ -22,7 +22,7 @@ from trainwiz.core.launch.target import claim_folder, release_folder
 from trainwiz.core.plan.draft import choices_of
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.run.folder import LAUNCH_SH, PLAN_JSON, RunFolder, write_atomic
-from trainwiz.core.run.names import DEFAULT_ROOT, check_name, new_run_folder
+from trainwiz.core.run.names import DEFAULT_ROOT, check_name, check_text, new_run_folder
 from trainwiz.core.run.state import RunState, write_state
 from trainwiz.core.run.stop_window import StopWindow, window_of
 
@@ -35,6 +35,7 @@ def prepare_run(plan: Plan, folder: Path | None = None) -> RunFolder:
     """
     check_name(plan.config.name)
     path = folder if folder is not None else new_run_folder(DEFAULT_ROOT, plan.config.name)
+    check_text(path)
     run = RunFolder(path)
     made = claim_folder(path, plan.memory.disk_bytes, forced=plan.config.forced)
     written: list[Path] = []

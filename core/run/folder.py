@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainwiz.core.json_text import parse_json
+from trainwiz.core.json_text import is_text, parse_json
 
 RUN_YAML = "run.yaml"
 PLAN_JSON = "plan.json"
@@ -131,7 +131,9 @@ def write_atomic(path: Path, text: str) -> None:
 
 
 def write_json_atomic(path: Path, document: Mapping[str, Any]) -> None:
-    write_atomic(path, json.dumps(document, ensure_ascii=False, indent=1) + "\n")
+    text = json.dumps(document, ensure_ascii=False, indent=1)
+    # Names of files may hold bytes that are no text; JSON has a way to write what stands for them.
+    write_atomic(path, (text if is_text(text) else json.dumps(document, indent=1)) + "\n")
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

@@ -31,6 +31,15 @@ def check_name(name: str) -> str:
     return name
 
 
+def check_text(path: Path) -> None:
+    """Raises UsageError for a path with bytes that are no UTF-8: no file of a run could name it."""
+    try:
+        str(path.absolute()).encode()
+    except UnicodeEncodeError:
+        message = tr("{path} cannot hold a run: its name is not UTF-8 text.", path=path)
+        raise usage_error("bad_run_name", str(path), message) from None
+
+
 def new_run_folder(root: Path, name: str, now_s: float | None = None) -> Path:
     """A path below `root` that nothing has yet: `<year-month-day_hourminute>-<name>`, then with -2, -3, ...
 

@@ -7,10 +7,12 @@ import fcntl
 import json
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import platformdirs
-from trainwiz.core.json_text import parse_json
+from trainwiz.core.json_text import is_text, parse_json
 from trainwiz.core.run.folder import RunFolder
 
 REGISTRY = "runs.jsonl"
@@ -29,7 +31,7 @@ def registry_path() -> Path:
 def record_run(folder: RunFolder) -> None:
     """Remember that a run was started in `folder`. Raises nothing: a list is not worth a run."""
     path = registry_path()
-    line = json.dumps({"path": str(folder.path.resolve()), "started_s": round(time.time(), 3)}, ensure_ascii=False)
+    line = _line({"path": str(folder.path.resolve()), "started_s": round(time.time(), 3)})
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a+b") as file:
@@ -37,6 +39,11 @@ def record_run(folder: RunFolder) -> None:
             # A writer that was killed may have left half a line.
             file.write(b"\n" * (not _ends_whole(path)) + line.encode() + b"\n")
         _shorten(path)
+
+
+def _line(document: Mapping[str, Any]) -> str:
+    line = json.dumps(document, ensure_ascii=False)
+    return line if is_text(line) else json.dumps(document)
 
 
 def recorded_runs() -> list[RunFolder]:
@@ -74,7 +81,7 @@ def _shorten(path: Path) -> None:
     kept = list(reversed([folder.path for folder in recorded_runs()[:KEPT_RUNS]]))
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        text = "".join(json.dumps({"path": str(one)}, ensure_ascii=False) + "\n" for one in kept)
+        text = "".join(_line({"path": str(one)}) + "\n" for one in kept)
         temporary.write_text(text, encoding="utf-8")
         temporary.replace(path)
     finally:

@@ -31,6 +31,7 @@ def begin_attempt(
     number = len(state.attempts) + 1
     for attempt in state.attempts:
         attempt.status = attempt.status or "lost"
+        attempt.ended_s = attempt.ended_s or state.heartbeat_s
     chosen, said = choose_checkpoint(run, resume)
     put_away_last_attempt(run, number - 1)
     now = time.time()

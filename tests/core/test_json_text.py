@@ -12,9 +12,9 @@ from trainwiz.core.catalog.models import resolve_model
 from trainwiz.core.config.sections import ModelSection
 from trainwiz.core.errors import UsageError
 from trainwiz.core.export.deepspeed_file import read_deepspeed_file
-from trainwiz.core.json_text import finite, json_line, parse_json
+from trainwiz.core.json_text import finite, is_text, json_line, parse_json
 from trainwiz.core.run.checkpoints import inspect_checkpoint
-from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.run.folder import RunFolder, read_json, write_json_atomic
 from trainwiz.core.run.listing import list_runs
 from trainwiz.core.run.state import read_state
 
@@ -27,6 +27,21 @@ def test_depth_is_a_value_error() -> None:
     with pytest.raises(json.JSONDecodeError):
         parse_json("{")
     assert parse_json(b'{"a": [1]}') == {"a": [1]}
+
+
+def test_a_number_of_any_length_can_be_reckoned_with() -> None:
+    text = f"[{10**18 - 1}, {-(10**17)}, {10**400}, {-(10**30)}]"
+    assert parse_json(text) == [10**18 - 1, -(10**17), math.inf, -1e30]
+    assert [type(number) for number in parse_json("[1, 2.0]")] == [int, float]
+
+
+def test_a_name_that_is_no_text_is_written_all_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    for name in ("plain", "蛋白质", "bad\udcff"):
+        write_json_atomic(path, {"name": name})
+        assert read_json(path) == {"name": name}
+    assert is_text("蛋白质")
+    assert not is_text("bad\udcff")
 
 
 def test_a_model_config_of_any_depth_is_one_finding(tmp_path: Path) -> None:

@@ -12,7 +12,10 @@ from trainwiz.core.errors import UsageError
 from trainwiz.core.launch.prepare import prepare_run
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.notes import add_note
+from trainwiz.core.run.phase import write_phase
 from trainwiz.core.run.processid import machine_identity, this_process
+from trainwiz.core.run.recovery import Recovery, add_recovery
+from trainwiz.core.run.registry import record_run
 from trainwiz.core.run.state import Attempt, RunExit, read_state, write_state
 from trainwiz.tui.commands.runs import run_list
 from trainwiz.tui.commands.runs_compare import run_compare
@@ -76,6 +79,93 @@ def test_show(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
     assert document["state"]["exit"]["cause"] == "cuda_oom"
     assert [note["text"] for note in document["notes"]] == ["raised the warmup"]
     assert [found["problem"] is None for found in document["checkpoints"]] == [True, False]
+
+
+@pytest.fixture
+def recovered(folder: RunFolder) -> RunFolder:
+    """A run that goes on by itself after it ran out of memory, and is tokenising now."""
+    state = read_state(folder)
+    changes = {"batch.micro_batch_size": 1, "batch.gradient_accumulation_steps": 6}
+    failed = {"code": 1, "cause": "cuda_oom", "message": "The GPU ran out of memory."}
+    state.attempts = [
+        Attempt(1, 1000.0, 1060.0, status="failed", exit=failed),
+        Attempt(2, 1061.0, 1070.0, status="lost"),
+        Attempt(3, time.time() - 30, resume="checkpoint-5", because="cuda_oom", changes=changes),
+    ]
+    state.status, state.exit, state.ended_s = "running", None, None
+    state.supervisor, state.machine, state.heartbeat_s = this_process(), machine_identity(), time.time()
+    write_state(folder, state)
+    write_phase(folder, "tokenising", 5, "12 of 80 rows")
+    (folder.path / "broken-checkpoint-9").mkdir()
+    (folder.path / "later-checkpoint-7-2").mkdir()
+    lines = [
+        {"code": "stalled", "severity": "warning", "text": "No step for long.", "remedy": "look", "where": "train"},
+        {"code": "starved", "severity": "note", "text": "It waits for data.", "where": "data"},
+        {"code": "starved", "severity": "cleared", "text": "", "where": "data"},
+    ]
+    (folder.path / "advice.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    add_recovery(folder, Recovery(3, "cuda_oom", 5, 1070.0, changes))
+    return folder
+
+
+def test_show_tells_what_recovery_did(recovered: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_show("demo", as_json=False) == 0
+    out = capsys.readouterr().out
+    attempts = [line for line in out.splitlines() if line.startswith("Attempt")]
+    assert [line.rpartition(": ")[2] for line in attempts] == ["failed", "lost", "running"]
+    assert "9 s: lost" in attempts[1]
+    assert "checkpoint-5" in attempts[2]
+    for words in (
+        "tokenising 12 of 80 rows, for",
+        "The GPU ran out of memory.",
+        "started by trainwiz itself: GPU memory ran out",
+        "1 × 6 instead of 2 × 3",
+        "broken-checkpoint-9   not complete",
+        "later-checkpoint-7-2   left behind",
+        "No step for long.",
+    ):
+        assert words in out
+    assert "It waits for data." not in out
+
+
+def test_show_as_json_has_the_same(recovered: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_show("demo", as_json=True) == 0
+    document = json.loads(capsys.readouterr().out)
+    last = document["state"]["attempts"][-1]
+    assert (last["because"], last["changes"]["batch.micro_batch_size"]) == ("cuda_oom", 1)
+    assert document["phase"]["phase"] == "tokenising"
+    assert [advice["code"] for advice in document["advice"]] == ["stalled"]
+    assert [(found["name"], found["why"], found["step"]) for found in document["set_aside"]] == [
+        ("later-checkpoint-7-2", "later", 7),
+        ("broken-checkpoint-9", "broken", 9),
+    ]
+    assert document["recoveries"][0]["after_step"] == 5
+
+
+def test_show_says_why_it_was_not_started_again(recovered: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    state = read_state(recovered)
+    state.status, state.ended_s = "failed", time.time()
+    state.attempts[-1].not_retried = "It was started again 3 times without a new checkpoint."
+    state.exit = RunExit(1, "cuda_oom", "The GPU ran out of memory again.", "do this")
+    write_state(recovered, state)
+    assert run_show("demo", as_json=False) == 0
+    out = capsys.readouterr().out
+    assert out.count("3 times without a new checkpoint") == 1
+    # What a training did last is no news of a run that has ended.
+    assert "tokenising" not in out
+
+
+def test_list_tells_of_runs_elsewhere(
+    folder: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record_run(folder)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert run_list(as_json=False) == 0
+    assert "1 run lies elsewhere: trainwiz runs list --all" in capsys.readouterr().out
+    assert run_list(as_json=False, everywhere=True) == 0
+    assert capsys.readouterr().out.splitlines()[1].endswith(str(tmp_path / "runs"))
+    assert run_show("demo", as_json=False) == 0
 
 
 def test_an_unknown_run_names_the_nearest(folder: RunFolder) -> None:

@@ -37,8 +37,8 @@ def run_list(*, as_json: bool, everywhere: bool = False) -> int:
     if not runs:
         say(_nothing(len(elsewhere)))
         return EXIT_FINISHED
-    rows = [tuple(map(tr, HEADINGS))]
-    rows += [_row(run) for run in runs]
+    rows = [(*map(tr, HEADINGS), *([tr("folder")] if everywhere else []))]
+    rows += [(*_row(run), *([plain_text(Path(run.path).parent)] if everywhere else [])) for run in runs]
     for number, row in enumerate(aligned(rows, right=(2, 3))):
         if number:
             sign, style = MARKS[runs[number - 1].status]
@@ -61,15 +61,10 @@ def _nothing(elsewhere: int) -> str:
 
 def _row(run: RunSummary) -> tuple[str, str, str, str, str, str]:
     return (
-        plain_text(_name(run), WIDEST_NAME),
+        plain_text(run.name, WIDEST_NAME),
         tr(run.status),
         steps(run),
         "-" if run.loss is None else f"{run.loss:.3f}",
         plain_text(run.model or "-", WIDEST_VALUE),
         moment(run.started_s),
     )
-
-
-def _name(run: RunSummary) -> str:
-    """What the other commands take for it: the name of one below runs/, else its path."""
-    return run.name if Path(run.path).parent == DEFAULT_ROOT else run.path

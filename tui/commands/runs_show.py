@@ -116,7 +116,9 @@ def _setup(run: RunDescription) -> Iterator[Row]:
 def _attempt(attempt: Attempt, run: RunDescription) -> Iterator[Row]:
     """One start: when, from where, for how long; why trainwiz made it, what it changed, how it ended."""
     state = run.state
-    ended_s = attempt.ended_s or (time.time() if state.is_active else state.ended_s or attempt.started_s)
+    is_last = attempt is state.attempts[-1]
+    last_sign_s = (time.time() if state.is_active else state.ended_s) if is_last else None
+    ended_s = attempt.ended_s or last_sign_s or attempt.started_s
     yield (
         tr("Attempt {number}", number=attempt.number),
         tr(
@@ -131,7 +133,6 @@ def _attempt(attempt: Attempt, run: RunDescription) -> Iterator[Row]:
         yield "", tr("started by trainwiz itself: {cause}", cause=cause_words(attempt.because))
     yield from _below(change_words(attempt.changes, run.batch))
     yield from _below(attempt.set_aside)
-    is_last = attempt is state.attempts[-1]
     message = (attempt.exit or {}).get("message")
     if isinstance(message, str) and not (is_last and state.exit is not None):
         yield "", plain_text(message)

@@ -9,7 +9,7 @@ from trainwiz.core.errors import UsageError
 from trainwiz.core.run.find import find_run
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.listing import last_metrics, list_runs, list_runs_elsewhere
-from trainwiz.core.run.names import check_name, name_for_commands, new_run_folder
+from trainwiz.core.run.names import check_name, check_text, name_for_commands, new_run_folder
 from trainwiz.core.run.registry import record_run
 from trainwiz.core.run.state import RunState, write_state
 
@@ -39,6 +39,12 @@ def test_names_are_stamped_and_never_taken_twice(tmp_path: Path) -> None:
     assert second.name == "2026-11-21_1234-demo-2"
     second.symlink_to(tmp_path / "nowhere")
     assert new_run_folder(tmp_path, "demo", NOON).name == "2026-11-21_1234-demo-3"
+
+
+def test_a_path_that_is_no_text_holds_no_run() -> None:
+    check_text(Path("/tmp/蛋白质"))
+    with pytest.raises(UsageError, match="not UTF-8"):
+        check_text(Path("runs/bad\udcff"))
 
 
 def test_a_long_name_of_wide_letters_is_still_a_file_name(tmp_path: Path) -> None:

@@ -56,6 +56,12 @@ def test_broken_lines_are_left_out(tmp_path: Path) -> None:
     assert recorded_runs() == [run]
 
 
+def test_a_name_that_is_no_text_is_recorded_too(tmp_path: Path) -> None:
+    run = run_at(tmp_path / "bad\udcff")
+    record_run(run)
+    assert recorded_runs() == [run]
+
+
 def test_it_stays_short_and_keeps_the_newest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "MOST_LINES", 20)
     monkeypatch.setattr(registry, "KEPT_RUNS", 5)
