@@ -10,7 +10,6 @@ from importlib import resources
 from types import MappingProxyType
 from typing import Any
 
-import yaml
 from trainwiz.core.catalog.gpu import GpuSpec
 from trainwiz.core.hardware.machine import Gpu
 from trainwiz.core.language import mark, tr
@@ -43,6 +42,8 @@ _FIELD_OF_KEY = {
 @cache
 def load_gpus() -> Mapping[str, GpuSpec]:
     """Every known GPU by its catalogue name, in the order of the file."""
+    import yaml  # the keeper of a run reads its cards through this module, and never the catalogue
+
     text = resources.files("trainwiz.profiles").joinpath("gpus.yaml").read_text(encoding="utf-8")
     specs = [_spec(row) for row in yaml.safe_load(text)]
     return MappingProxyType({spec.name: spec for spec in specs})
