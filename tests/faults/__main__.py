@@ -64,25 +64,26 @@ def main() -> int:
     print("\n" + table(verdicts, seed, seconds))
     if choices.report is not None:
         write(choices.report, verdicts, seed, seconds)
-    return 1 if any(verdict.problems for verdict in verdicts) else 0
+    return 1 if len(verdicts) < len(faults) or any(verdict.problems for verdict in verdicts) else 0
 
 
 def run(faults: list[Fault], root: Path, jobs: int, patience_s: float, *, keep: bool) -> list[Verdict]:
     """All trials, each reported as it ends. Raises NotUndisturbedError."""
     workshop = Workshop(root, patience_s)
     halves = {fault.scenario for fault in faults if fault.moment.kind == "rest"}
+    verdicts: list[Verdict] = []
     pool = ThreadPoolExecutor(jobs)
     try:
         for done in [
             pool.submit(workshop.prepare, name, half=name in halves) for name in sorted({f.scenario for f in faults})
         ]:
             done.result()
-        verdicts = []
         for finished in as_completed([pool.submit(try_fault, fault, workshop, keep) for fault in faults]):
             verdicts.append(finished.result())
             print(line(verdicts[-1]), flush=True)
+    except KeyboardInterrupt:
+        print("interrupted: the trials under way come to their end, no further one begins", flush=True)
     finally:
-        # Ctrl-C: the trials under way end by themselves, no further one begins.
         pool.shutdown(cancel_futures=True)
     return sorted(verdicts, key=lambda verdict: verdict.seen.fault.number)
 
