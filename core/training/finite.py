@@ -79,7 +79,7 @@ class LossGuard(TrainerCallback):
             print(message, flush=True)
         return False
 
-    def refuse_final(self, model: torch.nn.Module, step: int) -> None:
+    def refuse_final(self, model: Any, step: int) -> None:
         """final_model is made of numbers or not at all, whatever `on_nan` says. Raises NonFiniteLoss."""
         if not self.may_save(model, step):
             raise NonFiniteLoss(
