@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from trainwiz.core.diagnosis.facts import LogFacts
-from trainwiz.core.diagnosis.line_text import lines_in
+from trainwiz.core.diagnosis.line_text import LONGEST, lines_in
 from trainwiz.core.diagnosis.scan import LogScan
 from trainwiz.core.language import tr
 from trainwiz.core.telemetry.paths import open_at_once
@@ -23,6 +23,20 @@ TAIL_BYTES = 1 << 20
 """The end of a large log is read line by line whatever it holds: it has the last words."""
 SAMPLE_BYTES = 1 << 16
 MOST_ODD = 0.1
+"""Share of control characters in the sample above which a file is no text."""
+
+TELLING_BYTES = (
+    b"Traceback", b"rror", b"xception", b"of memory", b"oom", b"OOM", b"illed", b"No space", b"uota", b"atchdog",
+    b"NCCL WARN", b"NVRM", b"exitcode", b"signal", b"Signal", b"Root Cause", b"train_runtime", b"finished at step",
+    b"CANCELLED", b"nterrupt", b"fault", b"bus", b"already in use", b"worker (pid", b"nan", b"shm", b"\\u", b"\x1b",
+    "已杀死".encode(), "不足".encode(), "没有".encode(),
+)  # fmt: skip
+"""A block without any of these holds no line that could tell a cause: it is counted and passed over."""
+MOST_QUIET = 10_000
+_NUMBER = re.compile(rb"\d+")
+_EXACT = re.compile(rb"errno|winerror|xid|signal|exit|failure", re.IGNORECASE)
+"""Where a number decides what the line means."""
+_ODD = 0.1
 """Share of control characters in the sample above which a file is no text."""
 
 TELLING_BYTES = (
@@ -58,23 +72,34 @@ def scan_stream(stream: BinaryIO, source: str, *, first_line: int = 1, last_byte
     """
     scan = LogScan(source)
     number, at = first_line, 0
+    quiet: set[bytes] = set()
     for block in _whole_lines(_as_utf8(stream)):
         if at + len(block) < last_bytes_from and not _tells(block):
             _pass_over(scan, number, block)
         else:
-            _feed(scan, number, block)
+            _feed(scan, number, block, quiet)
         number += block.count(b"\n")
         at += len(block)
     return scan.facts()
 
 
-def _feed(scan: LogScan, number: int, block: bytes) -> None:
+def _feed(scan: LogScan, number: int, block: bytes, quiet: set[bytes]) -> None:
+    """`quiet` holds what lines without a meaning look like, numbers apart: most logs say the same again and again."""
     lines = block.split(b"\n")
     if lines and not lines[-1]:
         lines.pop()
     for place, raw in enumerate(lines):
+        look = _NUMBER.sub(b"0", raw)
+        if look in quiet and not scan.in_traceback:
+            scan.pass_line(number + place, _text(raw[:LONGEST]))
+            continue
+        before = scan.seen
         for line in lines_in(_text(raw)):
             scan.feed(number + place, line)
+        if scan.seen == before and not scan.in_traceback and not _EXACT.search(raw) and b"%|" not in raw:
+            if len(quiet) >= MOST_QUIET:
+                quiet.clear()
+            quiet.add(look)
 
 
 def _text(raw: bytes) -> str:
@@ -89,8 +114,7 @@ def _text(raw: bytes) -> str:
 
 
 def _tells(block: bytes) -> bool:
-    lower = block.lower()
-    return any(word in lower for word in TELLING_BYTES)
+    return any(word in block for word in TELLING_BYTES)
 
 
 def _pass_over(scan: LogScan, number: int, block: bytes) -> None:

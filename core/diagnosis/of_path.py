@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
@@ -61,7 +62,7 @@ def diagnose_trainer(path: Path) -> Diagnosis:
 
 def _of_state(state: TrainerState) -> Diagnosis:
     losses = [row.get("loss") for row in state.rows if "loss" in row]
-    last = next((row for row in reversed(state.rows) if "loss" in row), {})
+    last: Mapping[str, object] = next((row for row in reversed(state.rows) if "loss" in row), {})
     name, step = state.path.name, state.step
     loss, norm = value_of(last.get("loss")), value_of(last.get("grad_norm"))
     if loss is not None and (not _finite(loss) or (loss == 0 and norm is not None and not _finite(norm))):

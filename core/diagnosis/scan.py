@@ -64,6 +64,7 @@ class LogScan:
         self._source = source
         self._lines = 0
         self._chain = 0
+        self._seen = 0
         self._progress = 0
         self._hits: deque[tuple[int, Hit]] = deque(maxlen=None)
         self._signals: deque[tuple[int, str, Line]] = deque(maxlen=MOST_HITS)
@@ -84,6 +85,21 @@ class LogScan:
             self._metrics = last_metrics
         self._note_progress(progress)
 
+    def pass_line(self, number: int, raw: str) -> None:
+        """Take a line that is like one before that told nothing."""
+        self._lines = number
+        self._tail.append(Line(number, raw))
+
+    @property
+    def in_traceback(self) -> bool:
+        """Whether the next line may belong to a traceback, in which any text means something."""
+        return any(one.open or one.chained or one.ignored for one in self._tracebacks.values())
+
+    @property
+    def seen(self) -> int:
+        """Changes when a line told anything."""
+        return self._seen
+
     def feed(self, number: int, line: LineText) -> None:
         """Take the line with this number; one physical line may come as several."""
         self._lines = max(self._lines, number)
@@ -94,13 +110,18 @@ class LogScan:
         self._tail.append(Line(number, text, line.rank))
         bar = bar_of(text)
         if bar is not None:
+            self._seen += 1
             # Behind a bar without an end of its line stands what was printed next.
             *place, text = bar
             self._see_bar(place[0], place[1])
             line = replace(line, text=text)
-        if not text or self._see_end(number, text) or self._see_metrics(number, text):
+        if not text:
+            return
+        if self._see_end(number, text) or self._see_metrics(number, text):
+            self._seen += 1
             return
         if not self._see_traceback(number, line):
+            self._seen += 1
             return
         here = Line(number, plain_text(text.strip(), LONGEST_PROOF), line.rank)
         self._see_launcher(here, text)
@@ -217,6 +238,7 @@ class LogScan:
 
     def _add(self, hit: Hit, rank: int | None) -> None:
         state = self._tracebacks[rank]
+        self._seen += 1
         if state.ignored or len(self._hits) >= MOST_HITS:
             return
         if not state.open:
@@ -240,13 +262,16 @@ class LogScan:
         """Signals that ended processes, and torchrun's table with the rank that failed first."""
         name = signal_named(text)
         if name is not None:
+            self._seen += 1
             self._signals.append((self._progress, name, here))
         if ROOT_CAUSE.search(text):
             self._in_table = True
+            self._seen += 1
             return
         rank = _TABLE_RANK.match(text) if self._in_table else None
         if rank:
             self._root = (int(rank[1]), here)
+            self._seen += 1
             self._in_table = False
 
 
