@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import re
-import signal
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from trainwiz.core.diagnosis.diagnose import diagnose
@@ -21,7 +18,6 @@ from trainwiz.core.run.state import RunExit
 from trainwiz.core.run.status import RunStatus
 from trainwiz.core.supervise.attempt import OUTCOME_JSON
 
-LOG_TAIL_BYTES = 65_536
 OUTSIDE = mark("a signal from outside trainwiz")
 
 
@@ -48,46 +44,16 @@ class Ended:
 
     status: RunStatus
     exit: RunExit
-    phase: str | None = None
-    """What the process that failed first was at (core.run.phase), where it says so."""
+    during: str | None = None
+    """Of a failure: "evaluation", "saving" or "loading"; None: the training itself, or not known."""
     killed_by: str | None = None
-    """Name of the signal with which somebody outside ended the launcher or a training process."""
+    """Of a failure: the signal with which the launcher or a training process was ended from outside."""
 
 
-def how_it_ended(run: RunFolder, facts: Facts) -> Ended:
-    """The last word, and what a decision about another start needs beside it."""
-    status, exit_ = last_word(run, facts)
-    if status != "failed":
-        return Ended(status, exit_)
-    return Ended(status, exit_, phase=_phase_of_failure(run), killed_by=_killed_by(run, facts))
-
-
-def _phase_of_failure(run: RunFolder) -> str | None:
-    documents = [read_json(path) or {} for path in run.path.glob("failure-rank*.json")]
-    known = [document for document in documents if isinstance(document.get("time_s"), int | float)]
-    phase = min(known, key=lambda document: float(document["time_s"]), default={}).get("phase")
-    return phase if isinstance(phase, str) else None
-
-
-KILLED_IN_LOG = re.compile(r"exitcode\s*: -(\d+)|died with <Signals\.(\w+)")
-
-
-def _killed_by(run: RunFolder, facts: Facts) -> str | None:
-    """Of the launcher; else as the launcher's log tells it."""
-    code = facts.launcher_exit_code
-    if code is not None and code < 0:
-        return _signal_name(-code)
-    found = KILLED_IN_LOG.search(_log_tail(run.train_log, facts.log_offset))
-    if found is None:
-        return None
-    return found.group(2) or _signal_name(int(found.group(1)))
-
-
-def _signal_name(number: int) -> str | None:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return None
+def last_word(run: RunFolder, facts: Facts) -> tuple[RunStatus, RunExit]:
+    """The final status of the attempt, and one sentence about it."""
+    ended = how_it_ended(run, facts)
+    return ended.status, ended.exit
 
 
 def stopped_between(run: RunFolder, facts: Facts) -> Ended:
@@ -95,19 +61,19 @@ def stopped_between(run: RunFolder, facts: Facts) -> Ended:
     return Ended("stopped", _stopped(run, facts, {}))
 
 
-def last_word(run: RunFolder, facts: Facts) -> tuple[RunStatus, RunExit]:
-    """The final status of the attempt, and one sentence about it."""
+def how_it_ended(run: RunFolder, facts: Facts) -> Ended:
+    """The last word, and what a decision about another start needs beside it."""
     outcome = read_json(run.file(OUTCOME_JSON)) or {}
     said = outcome.get("outcome")
     # A stop that comes after the last word of the training hits a process that is only closing down.
     if said == "finished" and (facts.launcher_exit_code == 0 or facts.stop_reason is not None):
-        return "finished", RunExit(EXIT_FINISHED, None, _finished(outcome))
+        return Ended("finished", RunExit(EXIT_FINISHED, None, _finished(outcome)))
     failures = read_failures(run)
     if _failed_before_stop(failures, facts):
-        return "failed", _failed(run, facts, failures)
+        return _failed(run, facts, failures)
     if facts.stop_reason is not None or said == "stopped":
-        return "stopped", _stopped(run, facts, outcome)
-    return "failed", _failed(run, facts, failures)
+        return Ended("stopped", _stopped(run, facts, outcome))
+    return _failed(run, facts, failures)
 
 
 def _failed_before_stop(failures: tuple[Failure, ...], facts: Facts) -> bool:
@@ -156,7 +122,7 @@ def _stopped_how(facts: Facts, step: Any) -> str:
     return tr("{stopped}; it did not end in time and was killed.", stopped=stopped)
 
 
-def _failed(run: RunFolder, facts: Facts, failures: tuple[Failure, ...]) -> RunExit:
+def _failed(run: RunFolder, facts: Facts, failures: tuple[Failure, ...]) -> Ended:
     diagnosis = diagnose(
         attempt_evidence(
             run,
@@ -166,19 +132,6 @@ def _failed(run: RunFolder, facts: Facts, failures: tuple[Failure, ...]) -> RunE
             failures=failures,
         )
     )
-    return RunExit(
-        EXIT_TRAINING_FAILED,
-        diagnosis.cause or "unknown",
-        diagnosis.message,
-        diagnosis.remedy,
-        diagnosis.proofs,
-    )
-
-
-def _log_tail(path: Path, offset: int) -> str:
-    try:
-        with path.open("rb") as file:
-            file.seek(max(offset, path.stat().st_size - LOG_TAIL_BYTES))
-            return file.read().decode("utf-8", "replace")
-    except OSError:
-        return ""
+    cause = diagnosis.cause or "unknown"
+    exit_ = RunExit(EXIT_TRAINING_FAILED, cause, diagnosis.message, diagnosis.remedy, diagnosis.proofs)
+    return Ended("failed", exit_, during=diagnosis.during, killed_by=diagnosis.signal)

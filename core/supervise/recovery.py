@@ -16,7 +16,6 @@ OVERFIT_BATCHES = "mode.overfit_batches"
 
 FIRST_WAIT_S = 2.0
 LONGEST_WAIT_S = 60.0
-EVALUATING = frozenset({"evaluating", "generating"})
 KILLING_SIGNALS = frozenset({"SIGKILL", "SIGTERM", "SIGHUP", "SIGINT"})
 """With these a process is ended from outside; the others are those of a process that crashed."""
 PASSING = frozenset({"nccl_error", "nccl_timeout", "port_in_use"})
@@ -54,8 +53,8 @@ class Situation:
     """A failure, and what led to it."""
 
     setup: Setup
-    phase: str | None = None
-    """What the process that failed first was at, as core.run.phase names it."""
+    during: str | None = None
+    """"evaluation", "saving" or "loading"; None: the training itself, or not known."""
     killed_by: str | None = None
     """Name of the signal with which somebody outside ended a process of the training."""
     starts: int = 0
@@ -88,7 +87,7 @@ def decide(cause: str, situation: Situation) -> Retry | End:
     if not setup.on or setup.max_restarts == 0:
         return End(tr("trainwiz does not start it again by itself: recovery.on is off or recovery.max_restarts is 0."))
     if cause == "cuda_oom":
-        return _smaller_evaluation(setup) if situation.phase in EVALUATING else _smaller_batch(setup)
+        return _smaller_evaluation(setup) if situation.during == "evaluation" else _smaller_batch(setup)
     retry = _same_again(cause, situation)
     if isinstance(retry, Retry) and situation.starts >= setup.max_restarts:
         return End(
@@ -146,6 +145,8 @@ def _same_again(cause: str, situation: Situation) -> Retry | End:
         if workers > 0 and WORKERS not in situation.changed_keys:
             return Retry({WORKERS: workers // 2}, wait_s)
         return End(tr("A new start would need as much RAM again; it is not started again by itself."))
+    if cause == "user_stop":
+        return End(tr("Somebody ended it from outside; it is not started again by itself."))
     if cause in PASSING or (cause == "unknown" and situation.killed_by in KILLING_SIGNALS):
         return Retry({}, wait_s)
     return End(tr("A new start would fail in the same way; it is not started again by itself."))

@@ -44,7 +44,7 @@ class Retrying:
             self._starts, self._gained_step = 0, step
         situation = Situation(
             self._setup,
-            phase=ended.phase,
+            during=ended.during,
             killed_by=ended.killed_by,
             starts=self._starts,
             changed_keys=frozenset(self._changed),

@@ -57,13 +57,14 @@ def test_a_smaller_batch_is_no_restart_that_counts() -> None:
     assert isinstance(decision, Retry) and not decision.counts
 
 
-@pytest.mark.parametrize("phase", ["evaluating", "generating"])
-def test_an_evaluation_that_runs_out_of_memory_leaves_the_training_as_it_is(phase: str) -> None:
-    assert changes(decide("cuda_oom", situation(phase=phase))) == {"batch.eval_micro_batch_size": 4}
+def test_an_evaluation_that_runs_out_of_memory_leaves_the_training_as_it_is() -> None:
+    assert changes(decide("cuda_oom", situation(during="evaluation"))) == {"batch.eval_micro_batch_size": 4}
     alone = replace(SETUP, eval_micro_batch_size=1)
-    assert isinstance(decide("cuda_oom", situation(alone, phase=phase)), End)
+    assert isinstance(decide("cuda_oom", situation(alone, during="evaluation")), End)
     as_training = replace(SETUP, eval_micro_batch_size=None)
-    assert changes(decide("cuda_oom", situation(as_training, phase=phase))) == {"batch.eval_micro_batch_size": 3}
+    assert changes(decide("cuda_oom", situation(as_training, during="evaluation"))) == {
+        "batch.eval_micro_batch_size": 3
+    }
 
 
 @pytest.mark.parametrize("batches", [1, 2, 5])

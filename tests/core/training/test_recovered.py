@@ -92,7 +92,7 @@ def test_every_step_sees_what_it_would_have_seen(name: str, tmp_path: Path, monk
     assert failure["type"] == "OutOfMemoryError" and failure["phase"] == "training"
     setup = setup_of(config)
     assert setup is not None
-    retry = decide("cuda_oom", Situation(setup, phase=failure["phase"]))
+    retry = decide("cuda_oom", Situation(setup))
     assert isinstance(retry, Retry)
     put_away_last_attempt(run, 1)
     add_recovery(run, Recovery(2, "cuda_oom", SAVED, 0.0, retry.changes))
