@@ -32,6 +32,8 @@ LOG_LINES = (
     ("core/supervise/keeper.py", "could not be written"),
     ("core/supervise/keeper.py", "could not be added to the history"),
     ("core/supervise/recorder.py", "could not be sampled"),
+    ("core/supervise/watchers/watch.py", "could not be watched"),
+    ("core/telemetry/advice_machine.py", "GPU is lost"),
     ("core/supervise/spawn.py", "resumes from"),
     ("core/supervise/spawn.py", "starts from the beginning"),
     ("core/training/failure.py", "cannot write the failure file"),
