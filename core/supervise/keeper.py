@@ -21,7 +21,7 @@ from trainwiz.core.supervise.engine import take_engine
 from trainwiz.core.supervise.guard import Guard
 from trainwiz.core.supervise.linux import become_subreaper
 from trainwiz.core.supervise.log import log, log_exception
-from trainwiz.core.supervise.marks import kill_marked, marked_processes, reap
+from trainwiz.core.supervise.marks import kill_marked, reap, run_processes
 from trainwiz.core.supervise.order import StartOrder
 from trainwiz.core.supervise.recorder import Recorder
 from trainwiz.core.supervise.recovery import Retry
@@ -86,7 +86,7 @@ class Keeper:
                 ended = self._attempt()
             watch.stop()
             if self.stopping.reason is not None:
-                self.stopping.verified = verify_gone(self.order.mark, self._spared(), recorder.ledger)
+                self.stopping.verified = verify_gone(self.order.mark, os.getpid(), self._spared(), recorder.ledger)
             self._write_last_word(ended)
         except OSError as error:
             self._end_with(tr("The training could not be started: {reason}.", reason=error))
@@ -217,7 +217,7 @@ class Keeper:
         return {os.getpid(), self._guard.pid if self._guard else os.getpid()}
 
     def _kill(self) -> None:
-        left = kill_marked(self.order.mark, self._spared(), KILL_PATIENCE_S)
+        left = kill_marked(self.order.mark, self._spared(), KILL_PATIENCE_S, keeper=os.getpid())
         if left:
             self.state.notes.append(tr("These processes would not end: {pids}.", pids=", ".join(map(str, left))))
 
@@ -226,7 +226,7 @@ class Keeper:
         deadline = time.monotonic() + (LEFTOVERS_MAY_TAKE_S if gently else 0.0)
         while time.monotonic() < deadline:
             reap()
-            if not set(marked_processes(self.order.mark)) - self._spared():
+            if not run_processes(self.order.mark, os.getpid()) - self._spared():
                 return
             time.sleep(0.1)
         self._kill()

@@ -10,6 +10,7 @@ from collections.abc import Collection
 
 from trainwiz.core.run.folder import RUN_MARK_VARIABLE
 from trainwiz.core.run.processid import all_pids, identify
+from trainwiz.core.telemetry.processes import tree_of
 
 
 def marked_processes(mark: str) -> list[int]:
@@ -38,14 +39,25 @@ def _carries(pid: int, needle: str) -> bool:
     return needle.encode() in environment.split(b"\0") and identify(pid) is not None
 
 
-def kill_marked(mark: str, spare: Collection[int], patience_s: float) -> list[int]:
-    """SIGKILL to every marked process but those in `spare`, again until none is left.
+def run_processes(mark: str, keeper: int) -> set[int]:
+    """All processes of the run but its keeper: the marked ones, and those below the keeper.
+
+    A child that was started with an environment of its own carries no mark; where the keeper adopts
+    orphans (core.supervise.linux.become_subreaper), it is below it all the same.
+    """
+    below = {member.pid for member in tree_of(keeper) if not member.zombie}
+    return (below | set(marked_processes(mark))) - {keeper}
+
+
+def kill_marked(mark: str, spare: Collection[int], patience_s: float, keeper: int | None = None) -> list[int]:
+    """SIGKILL to every marked process but those in `spare`, again until none is left; with `keeper`, to all below it too.
 
     Returns the pids that are still there after `patience_s`: processes that hang in the kernel.
     """
     deadline = time.monotonic() + patience_s
     while True:
-        left = [pid for pid in marked_processes(mark) if pid not in spare]
+        found = marked_processes(mark) if keeper is None else sorted(run_processes(mark, keeper))
+        left = [pid for pid in found if pid not in spare]
         if not left or time.monotonic() > deadline:
             return left
         for pid in left:

@@ -7,15 +7,15 @@ from typing import Any
 
 from trainwiz.core.language import tr
 from trainwiz.core.supervise.gpu_ledger import GIB, GpuCheck, GpuLedger
-from trainwiz.core.supervise.marks import marked_processes
+from trainwiz.core.supervise.marks import run_processes
 
 
-def verify_gone(mark: str, spare: Collection[int], ledger: GpuLedger) -> dict[str, Any]:
+def verify_gone(mark: str, keeper: int, spare: Collection[int], ledger: GpuLedger) -> dict[str, Any]:
     """{processes_left: [pids], gpu: a GpuCheck or None, text: one sentence}. Takes seconds only where a GPU was used.
 
-    `spare`: the keeper and its guard, which carry the mark too.
+    `spare`: the keeper's guard, which carries the mark too.
     """
-    left = sorted(set(marked_processes(mark)) - set(spare))
+    left = sorted(run_processes(mark, keeper) - set(spare))
     gpu = _check(ledger)
     return {"processes_left": left, "gpu": gpu.to_json() if gpu else None, "text": verified_words(left, gpu)}
 

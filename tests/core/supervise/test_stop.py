@@ -169,3 +169,17 @@ def test_a_stop_signal_from_outside_is_a_stop_of_every_attempt(start: Starter) -
     os.kill(one.supervisor(), signal.SIGHUP)
     state = one.wait(lambda state: state.has_ended)
     assert state.status == "stopped" and len(state.attempts) == 1
+
+
+def test_a_child_without_the_mark_is_ended_too(start: Starter, tmp_path: Path) -> None:
+    """A program that the training started with an environment of its own, and in a session of its own."""
+    code = (
+        "import subprocess, sys, time; child = subprocess.Popen(['sleep', '600'], env={}, start_new_session=True);"
+        f"open({str(tmp_path / 'pid')!r}, 'w').write(str(child.pid)); time.sleep(600)"
+    )
+    one = start(command=[sys.executable, "-c", code])
+    one.wait(lambda state: (tmp_path / "pid").exists() and bool((tmp_path / "pid").read_text()))
+    pid = int((tmp_path / "pid").read_text())
+    state = stop_run(one.run, now=True, wait_s=20.0)
+    assert state.status == "stopped" and verified(state)["processes_left"] == []
+    assert not Path(f"/proc/{pid}").exists()
