@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -86,40 +87,42 @@ class DiskGuard:
         self._poll_s = poll_s
         self._retry_after_s = retry_after_s
         self._waits_since: float | None = None
-        self._failed_at: float | None = None
+        self._has_failed = False
+        self._not_before = 0.0
 
     def make_room(self, needed_bytes: int, step: int) -> bool:
         """Whether `needed_bytes` can be written now; False when a stop was asked for while it could not.
 
         Waits until there is room. Raises CannotRunError on every process when the wait is over.
         """
-        if self._asked_and_settled(needed_bytes, step):
+        verdict, stops = self._agree(needed_bytes, step)
+        if verdict == _Verdict.GO:
             return True
         with phases.during("paused", step, tr("waiting for room on the disk")):
-            while True:
-                verdict, stops = self._agree(needed_bytes, step)
-                if verdict == _Verdict.GO:
-                    return True
+            while verdict != _Verdict.GO:
                 if verdict == _Verdict.GIVE_UP:
                     self._give_up(needed_bytes, step)
                 if stops:
                     self._say_stopped(step)
                     return False
+                self._say_again()
                 time.sleep(self._poll_s)
+                verdict, stops = self._agree(needed_bytes, step)
+        return True
 
     def failed(self) -> None:
-        """A write ended for lack of room although `make_room` saw enough: the next one waits first."""
-        self._failed_at = time.monotonic()
+        """A write ended for lack of room although `make_room` saw enough (a quota, another writer).
+
+        An older checkpoint goes before it is tried again; where there is none, it is tried again later.
+        """
+        self._has_failed = True
 
     def saved(self) -> None:
         """The save is over: a wait, if there was one, too."""
         if self._waits_since is not None and self._accelerator.is_main_process:
             print("there is room on the disk again: the training goes on", flush=True)
             self._advise({"severity": "cleared"})
-        self._waits_since = self._failed_at = None
-
-    def _asked_and_settled(self, needed_bytes: int, step: int) -> bool:
-        return self._agree(needed_bytes, step)[0] == _Verdict.GO
+        self._waits_since, self._not_before = None, 0.0
 
     def _agree(self, needed_bytes: int, step: int) -> tuple[_Verdict, bool]:
         """What rank 0 decides, and whether any process was asked to stop."""
@@ -132,27 +135,39 @@ class DiskGuard:
         return _Verdict(verdict), stops > 0
 
     def _decide(self, needed_bytes: int, step: int) -> _Verdict:
-        waits_after_failure = self._failed_at is not None and time.monotonic() - self._failed_at < self._retry_after_s
-        if not waits_after_failure and self._fits(needed_bytes):
-            self._failed_at = None
-            return _Verdict.GO
-        if self._failed_at is None and self._tightened(needed_bytes):
-            return _Verdict.GO
+        if self._has_failed:
+            self._has_failed = False
+            if not self._tighten(needed_bytes, at_least=1):
+                self._not_before = time.monotonic() + self._retry_after_s
+                self._begin_wait(needed_bytes, step)
+                if self._is_over():
+                    return _Verdict.GIVE_UP
+        if time.monotonic() >= self._not_before:
+            if not self._fits(needed_bytes):
+                self._tighten(needed_bytes)
+            if self._fits(needed_bytes):
+                return _Verdict.GO
+        self._begin_wait(needed_bytes, step)
+        return _Verdict.GIVE_UP if self._is_over() else _Verdict.WAIT
+
+    def _begin_wait(self, needed_bytes: int, step: int) -> None:
         if self._waits_since is None:
             self._waits_since = time.monotonic()
             self._say_waiting(needed_bytes, step)
-        over = time.monotonic() - self._waits_since >= self._wait_s
-        return _Verdict.GIVE_UP if over else _Verdict.WAIT
+
+    def _is_over(self) -> bool:
+        return self._waits_since is not None and time.monotonic() - self._waits_since >= self._wait_s
 
     def _fits(self, needed_bytes: int) -> bool:
         return self._room(self._folder.path).fits(needed_bytes)
 
-    def _tightened(self, needed_bytes: int) -> bool:
-        deleted = self._retention.tighten(lambda: self._fits(needed_bytes))
+    def _tighten(self, needed_bytes: int, at_least: int = 0) -> bool:
+        """Whether older checkpoints went."""
+        deleted = self._retention.tighten(lambda: self._fits(needed_bytes), at_least)
         if deleted:
             names = ", ".join(path.name for path in deleted)
             print(f"the disk is nearly full: {names} removed to make room for the next checkpoint", flush=True)
-        return self._fits(needed_bytes)
+        return bool(deleted)
 
     def _say_waiting(self, needed_bytes: int, step: int) -> None:
         advice = {
@@ -168,6 +183,12 @@ class DiskGuard:
         }
         print(f"{advice['text']} {advice['remedy']}", flush=True)
         self._advise(advice)
+
+    def _say_again(self) -> None:
+        """Whoever filled the disk may have left no room to say that the run waits."""
+        phases.tell(tr("waiting for room on the disk"))
+        with suppress(OSError):
+            self._lines.flush()
 
     def _say_stopped(self, step: int) -> None:
         if self._accelerator.is_main_process:

@@ -59,17 +59,23 @@ class LastingLines:
     def write(self, line: str) -> None:
         """`line` without its end. Raises OSError for every reason but lack of room."""
         self._kept = [*self._kept, line][-MOST_KEPT_LINES:]
-        with self._path.open("ab", buffering=0) as file:
-            whole = file.seek(0, os.SEEK_END)
-            content = "".join(f"{one}\n" for one in self._kept).encode()
-            try:
+        self.flush()
+
+    def flush(self) -> None:
+        """Try again to write what was kept. Raises OSError as `write` does."""
+        if not self._kept:
+            return
+        content = "".join(f"{one}\n" for one in self._kept).encode()
+        try:
+            with self._path.open("ab", buffering=0) as file:
+                whole = file.seek(0, os.SEEK_END)
                 written = file.write(content)
-            except OSError as error:
-                if error.errno not in NO_ROOM:
-                    raise
-                written = 0
-            if written == len(content):
-                self._kept = []
-            else:
-                # Half a line would spoil the one after it.
-                file.truncate(whole)
+                if written < len(content):
+                    # Half a line would spoil the one after it.
+                    file.truncate(whole)
+                    return
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            return
+        self._kept = []

@@ -40,13 +40,16 @@ class NewestCheckpoints:
             return []
         return [_delete(path) for path in self._best_first(complete)[self._keep :] if _step(path) != newest]
 
-    def tighten(self, enough: Callable[[], bool]) -> list[Path]:
-        """Delete complete checkpoints, the least wanted first, until it is `enough`; the newest always stays."""
+    def tighten(self, enough: Callable[[], bool], at_least: int = 0) -> list[Path]:
+        """Delete complete checkpoints, the least wanted first, until it is `enough`; the newest always stays.
+
+        `at_least` so many go whatever `enough` says, if there are as many.
+        """
         self._finish_deleting()
         complete = [found.path for found in complete_checkpoints(self._folder)]
         deleted: list[Path] = []
         for path in reversed(self._best_first(complete)):
-            if enough():
+            if len(deleted) >= at_least and enough():
                 break
             if path != complete[-1]:
                 deleted.append(_delete(path))
