@@ -1,0 +1,239 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from trainwiz.core.diagnosis.diagnose import diagnose
+from trainwiz.core.diagnosis.evidence import Evidence, Failure, KernelFacts
+from trainwiz.core.diagnosis.facts import LogFacts
+from trainwiz.core.diagnosis.kernel import parse_kmsg
+from trainwiz.core.diagnosis.line_text import line_text
+from trainwiz.core.diagnosis.of_path import diagnose_log
+from trainwiz.core.diagnosis.scan import LogScan
+from trainwiz.core.diagnosis.words import clean
+
+WILD = {
+    "address_already_in_use.txt": "port_in_use",
+    "bf16_unsupported.txt": "bf16_unsupported",
+    "disk_full_checkpoint_save.txt": "disk_full",
+    "nccl_watchdog_timeout.txt": "nccl_timeout",
+    "oom_single_gpu_sft_lora.txt": "cuda_oom",
+    "save_eval_strategy_mismatch.txt": "config_mismatch",
+}
+RESET = "[pair.cc:537] Read error [127.0.0.1]:31130: Connection reset by peer."
+KILLED = "api.py:1002] failed (exitcode: -9) local_rank: 0 (pid: 7)\n  exitcode  : -9 (pid: 7)  (SIGKILL)\n"
+
+
+def failure(message: str, kind: str = "RuntimeError", rank: int = 0, time_s: float = 1.0) -> Failure:
+    return Failure(rank, kind, message, "Traceback ...", time_s, 12)
+
+
+def log(text: str) -> LogFacts:
+    scan = LogScan("train.log")
+    for number, line in enumerate(text.splitlines(), start=1):
+        scan.feed(number, line_text(line))
+    return scan.facts()
+
+
+@pytest.mark.parametrize("name", WILD)
+def test_real_logs(shared_data: Path, name: str) -> None:
+    path = shared_data / "wild" / "logs" / name
+    if not path.is_file():
+        pytest.skip(f"{name} is not among the shared logs")
+    found = diagnose_log(path)
+    assert (found.cause, found.confidence) == (WILD[name], "high")
+    line = found.evidence[0].line
+    assert line is not None
+    said = path.read_text(encoding="utf-8").splitlines()[line - 1]
+    assert found.evidence[0].text.partition(": ")[2][:30] in said
+
+
+def test_every_real_log_is_known(shared_data: Path) -> None:
+    folder = shared_data / "wild" / "logs"
+    if not folder.is_dir():
+        pytest.skip("there are no shared logs")
+    assert {path.name for path in folder.iterdir()} == set(WILD)
+
+
+@pytest.mark.parametrize(
+    ("message", "kind", "cause"),
+    [
+        ("CUDA out of memory. Tried to allocate 2.00 GiB", "OutOfMemoryError", "cuda_oom"),
+        ("[Errno 28] No space left on device", "OSError", "disk_full"),
+        ("DataLoader worker (pid 12) is killed by signal: Killed.", "RuntimeError", "dataloader_worker_killed"),
+        ("[Errno 98] Address already in use", "OSError", "port_in_use"),
+        ("", "MemoryError", "host_oom"),
+        ("No module named 'flash_attn'", "ModuleNotFoundError", "flash_attention_missing"),
+        ("NCCL error in: ProcessGroupNCCL.cpp", "DistBackendError", "nccl_error"),
+        (RESET, "RuntimeError", "nccl_error"),
+        ("[Errno 2] No such file or directory: 'x'", "FileNotFoundError", "missing_file"),
+        ("index 3 is out of bounds", "IndexError", "python_error"),
+        ("The file x has no column 'seq'; it has a, b.", "UsageError", "config_mismatch"),
+    ],
+)
+def test_failure_files(message: str, kind: str, cause: str) -> None:
+    found = diagnose(Evidence("r", 1, failures=(failure(message, kind),)))
+    assert (found.cause, found.step if kind != "UsageError" else 12, found.rank) == (cause, 12, 0)
+    assert found.message.endswith((".", "!"))
+    assert "\n" not in found.message
+    assert found.evidence[0].source == "failure-rank0.json"
+    assert found.remedies
+
+
+def test_the_code_of_an_own_error_is_the_cause() -> None:
+    document = {
+        "type": "NonFiniteLoss",
+        "message": "第 3 步的损失不是数。",
+        "findings": [{"code": "nan_loss"}],
+        "rank": 1,
+    }
+    found = diagnose(Evidence("r", 1, failures=(Failure.from_json(document),)))
+    assert (found.cause, found.rank, found.message) == ("nan_loss", 1, "第 3 步的损失不是数。")
+
+
+def test_the_step_stands_beside_what_happened() -> None:
+    killed = failure("DataLoader worker (pid 12) is killed by signal: Killed.", "RuntimeError")
+    assert diagnose(Evidence("r", 1, failures=(killed,))).message.startswith("A loader process was killed at step 12 (")
+
+
+def test_a_killed_rank_is_the_cause_and_not_the_connection_that_the_others_lost() -> None:
+    lost = failure(RESET, rank=1)
+    found = diagnose(Evidence("r", 1, failures=(lost,), log=log(KILLED)))
+    assert (found.cause, found.signal) == ("unknown", "SIGKILL")
+    assert "ended from outside by SIGKILL" in found.message
+    assert "Connection reset" in diagnose(Evidence("r", 1, failures=(lost,))).message
+    real = failure("CUDA out of memory", "OutOfMemoryError", rank=1)
+    assert diagnose(Evidence("r", 1, failures=(real, lost), log=log(KILLED))).cause == "cuda_oom"
+
+
+def test_the_earliest_rank_is_the_cause() -> None:
+    loud = failure("[pair.cc:1] Connection closed by peer", rank=0, time_s=7.5)
+    late = failure("index 3 is out of bounds", "IndexError", rank=2, time_s=7.4)
+    first = failure("CUDA out of memory. Tried to allocate 1 GiB", rank=1, time_s=7.0)
+    found = diagnose(Evidence("r", 1, failures=(loud, late, first), log=log("Connection closed by peer")))
+    assert (found.cause, found.rank) == ("cuda_oom", 1)
+    # Its clock may be behind: a lost connection is never the cause where another failure is known.
+    early = failure("[pair.cc:1] Connection closed by peer", rank=0, time_s=1.0)
+    assert diagnose(Evidence("r", 1, failures=(early, first))).cause == "cuda_oom"
+
+
+def test_in_a_log_the_rank_that_torchrun_names_is_the_cause() -> None:
+    text = """\
+[rank0]: Traceback (most recent call last):
+[rank1]: Traceback (most recent call last):
+[rank0]:   File "train.py", line 3, in main
+[rank1]:   File "train.py", line 3, in main
+[rank0]: ValueError: a consequence
+[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.
+============================================================
+train.py FAILED
+Failures:
+[1]:
+  rank      : 0 (local_rank: 0)
+  exitcode  : 1 (pid: 10)
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2024-04-10_03:17:25
+  rank      : 1 (local_rank: 1)
+  exitcode  : 1 (pid: 11)
+"""
+    found = diagnose(Evidence(log=log(text)))
+    assert (found.cause, found.rank, found.evidence[0].line) == ("cuda_oom", 1, 6)
+    without_table = diagnose(Evidence(log=log(text.partition("=====")[0])))
+    assert (without_table.cause, without_table.rank) == ("python_error", 0)
+
+
+def test_what_hid_another_exception_is_not_the_cause() -> None:
+    text = (
+        "Traceback (most recent call last):\n  File 'a'\nKeyError: 'x'\n\n"
+        "During handling of the above exception, another exception occurred:\n\n"
+        "Traceback (most recent call last):\n  File 'b'\n"
+    )
+    assert diagnose(Evidence(log=log(text + "FileNotFoundError: [Errno 2] No such file or directory: 'y'"))).cause == (
+        "missing_file"
+    )
+    assert "ValueError: no column y" in diagnose(Evidence(log=log(text + "ValueError: no column y"))).message
+
+
+def test_the_kernel_tells_host_memory_from_that_of_the_card() -> None:
+    kernel = KernelFacts(told=True, oom_kills=1)
+    found = diagnose(Evidence("r", 1, log=log(KILLED), kernel=kernel))
+    assert (found.cause, found.confidence) == ("host_oom", "high")
+    line = "Out of memory: Killed process 21 (python) total-vm:7kB"
+    assert diagnose(Evidence("r", 1, log=log(KILLED), kernel=KernelFacts(told=True, lines=(line,)))).cause == "host_oom"
+    # Without a process of ours that was killed, its line is about another job.
+    assert diagnose(Evidence("r", 1, kernel=KernelFacts(told=True, lines=(line,)))).cause == "unknown"
+    card = failure("CUDA out of memory. Tried to allocate 1 GiB")
+    assert diagnose(Evidence("r", 1, failures=(card,), kernel=kernel)).cause == "cuda_oom"
+    worker = failure("DataLoader worker (pid 12) is killed by signal: Killed.")
+    assert diagnose(Evidence("r", 1, failures=(worker,), kernel=kernel)).cause == "host_oom"
+
+
+def test_a_kill_without_a_witness_is_a_weak_clue_in_a_foreign_log_only() -> None:
+    assert (diagnose(Evidence(log=log(KILLED))).cause, diagnose(Evidence(log=log(KILLED))).confidence) == (
+        "host_oom",
+        "low",
+    )
+    assert diagnose(Evidence("r", 1, log=log(KILLED), kernel=KernelFacts(told=True))).cause == "unknown"
+
+
+def test_a_lost_card_is_named_by_the_kernel() -> None:
+    line = "NVRM: Xid (PCI:0000:65:00): 79, pid=5, GPU has fallen off the bus."
+    kernel = KernelFacts(told=True, card_lines=(line,))
+    vague = failure("CUDA error: unspecified launch failure")
+    assert diagnose(Evidence("r", 1, failures=(vague,), kernel=kernel)).cause == "gpu_lost"
+
+
+def test_records_of_the_kernel_get_their_time() -> None:
+    records = ["6,1,2500000,-;oom-kill:constraint=CONSTRAINT_MEMCG", " SUBSYSTEM=memory", "nonsense"]
+    assert parse_kmsg(records, 1000.0) == [(1002.5, "oom-kill:constraint=CONSTRAINT_MEMCG")]
+
+
+def test_a_failure_file_from_a_dying_process_is_enough() -> None:
+    found = diagnose(Evidence("r", 1, failures=(Failure.from_json({"rank": "x", "message": None, "findings": 3}),)))
+    assert found.cause == "python_error"
+
+
+@pytest.mark.parametrize(
+    ("evidence", "cause", "said"),
+    [
+        (Evidence("r", -9), "unknown", "SIGKILL"),
+        (Evidence("r", 1, log=log(" exitcode  : -9 (pid: 4)")), "unknown", "Lack of RAM"),
+        (Evidence("r", 1, log=log("died with <Signals.SIGSEGV: 11>.")), "unknown", "SIGSEGV"),
+        (Evidence("r", 1, kernel=KernelFacts(True, 1)), "host_oom", "out of RAM"),
+        (Evidence("r", 1, disk_free_bytes=0), "disk_full", "disk is full"),
+        (Evidence("r", 0), "unknown", "without saying that it finished"),
+        (Evidence("r", 1, log=log("ValueError: bad thing")), "python_error", "ValueError: bad thing"),
+        (Evidence("r", 3, log=log("all quiet")), "unknown", "exit code 3"),
+    ],
+)
+def test_without_a_failure_file(evidence: Evidence, cause: str, said: str) -> None:
+    found = diagnose(evidence)
+    assert found.cause == cause
+    assert said in found.message
+
+
+def test_an_evaluation_that_runs_out_of_memory_is_told_apart() -> None:
+    trace = 'Traceback\n  File "trainer.py", line 4000, in evaluation_loop\n    x\n'
+    found = diagnose(
+        Evidence("r", 1, failures=(Failure(0, "OutOfMemoryError", "CUDA out of memory. Tried", trace, 1.0, 5),))
+    )
+    assert (found.cause, found.during) == ("cuda_oom", "evaluation")
+    text = (
+        trace.replace("Traceback", "Traceback (most recent call last):") + "torch.OutOfMemoryError: CUDA out of memory"
+    )
+    assert diagnose(Evidence(log=log(text))).during == "evaluation"
+
+
+def test_foreign_text_stays_text() -> None:
+    assert clean("\x1b[31mred\x1b[0m\ttab\x07") == "red tab"
+    assert len(clean("x" * 5000)) == 300
+    found = diagnose(Evidence("r", 1, failures=(failure("\x1b]0;title\x07boom\nsecond line"),)))
+    assert "\x1b" not in found.message
+    assert "second" not in found.message
+
+
+def test_what_the_machine_says_has_no_step() -> None:
+    assert diagnose(Evidence("r", 1, kernel=KernelFacts(True, 2))).message == "The machine ran out of RAM."
+    assert diagnose(Evidence("r", 1, disk_free_bytes=0)).message == "The disk is full."
