@@ -32,6 +32,9 @@ def run_measurement(run: RunFolder, state: RunState) -> Measurement | None:
     planned = (read_json(run.plan_json) or {}).get(PLANNED)
     if not isinstance(planned, dict) or state.status not in ("finished", "stopped") or not _is_here(planned, state):
         return None
+    if state.attempts and state.attempts[-1].changes:
+        # With a smaller batch or fewer loader processes it is not what was planned.
+        return None
     known, whole = _rows(run.metrics_jsonl)
     rows = [row for row in known if (finite(row.get("time_s")) or 0.0) >= _started_s(state)]
     lines = [row for row in rows if "loss" in row]

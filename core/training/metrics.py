@@ -46,7 +46,9 @@ class MetricsCallback(TrainerCallback):
         self.first_loss: float | None = None
         self.last_loss: float | None = None
         self.last_evaluation: dict[str, Any] = {}
-        self._lines = LastingLines(folder.metrics_jsonl)
+        self._folder = folder
+        self._path = folder.metrics_jsonl
+        self._lines = LastingLines(self._path)
         self._meter = meter
         self._accelerator = accelerator
         self.evaluated_step: int | None = None
@@ -65,6 +67,12 @@ class MetricsCallback(TrainerCallback):
         self.evaluated_step = progress.get("evaluated_step")
         if self._accelerator.is_main_process:
             self._write({"time_s": time.time(), "resumed_from": step})
+
+    def start_over(self) -> None:
+        """An attempt before this one left no checkpoint: what it logged is taken back."""
+        path = self._folder.metrics_jsonl
+        if self._accelerator.is_main_process and path.exists() and path.stat().st_size > 0:
+            self._write({"time_s": time.time(), "resumed_from": 0})
 
     def save_progress(self, checkpoint: Path) -> None:
         """Write the counts into a checkpoint; every process must call it."""

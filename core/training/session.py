@@ -111,6 +111,8 @@ class TrainingSession:
             step = int((read_json(self.checkpoint / "trainer_state.json") or {}).get("global_step") or 0)
             metrics.resume(self.checkpoint, step)
             trainer.saved_steps.add(step)
+        else:
+            metrics.start_over()
         if stopping.agreed():
             self._write_outcome(trainer, metrics, "stopped")
             return

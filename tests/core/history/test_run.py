@@ -62,6 +62,14 @@ def test_a_finished_run_is_a_measurement(tmp_path: Path) -> None:
     assert found.measured_at.startswith("1970-01-12")
 
 
+@pytest.mark.parametrize("change", [{"batch.eval_micro_batch_size": 2}, {"data.workers": 1}])
+def test_what_recovery_changed_is_no_measurement_of_the_plan(tmp_path: Path, change: dict[str, int]) -> None:
+    run, state = finished(tmp_path, [line(step, 1.0) for step in range(1, 11)])
+    assert run_measurement(run, state) is not None
+    state.attempts.append(Attempt(2, STARTED_S, because="cuda_oom", changes=change))
+    assert run_measurement(run, state) is None
+
+
 def test_a_first_line_of_several_steps_is_not_counted_as_loading(tmp_path: Path) -> None:
     found = run_measurement(*finished(tmp_path, [line(4, 3.0), *[line(step, 1.0) for step in range(5, 11)]]))
     assert found is not None
