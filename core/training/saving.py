@@ -123,14 +123,14 @@ def is_no_room(error: BaseException | None) -> bool:
 
 def planned_checkpoint_bytes(model: Any, optimizer: Any, *, sharded: bool) -> int:
     """What a first checkpoint of this process group will take: weights and the optimizer's state as they are now."""
-    parameters = list(model.parameters())
+    parameters: list[torch.nn.Parameter] = list(model.parameters())
     weights = sum(_numbers(parameter) * parameter.element_size() for parameter in parameters)
     if sharded:
         trained = sum(_numbers(parameter) for parameter in parameters if parameter.requires_grad)
         return 2 * weights + MOMENTS * trained
     states = getattr(optimizer, "state", None) or {}
     kept = (value for state in states.values() for value in state.values() if isinstance(value, torch.Tensor))
-    return weights + sum(value.nbytes for value in kept)
+    return weights + sum(int(value.nbytes) for value in kept)
 
 
 def _numbers(parameter: torch.nn.Parameter) -> int:
