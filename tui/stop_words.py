@@ -67,7 +67,8 @@ def wait_sentences(cost: StopCost) -> list[str]:
         sentences.append(tr("The step under way is dropped: up to {time} of work are computed again.", time=again))
     if cost.save_s and cost.save_s >= WORTH_TELLING_S:
         sentences.append(tr("The save takes about {time}.", time=duration(cost.save_s)))
-    sentences.append(tr("After {time} it is ended without a checkpoint.", time=duration(cost.patience_s)))
+    if cost.patience_s is not None:
+        sentences.append(tr("After {time} it is ended without a checkpoint.", time=duration(cost.patience_s)))
     return sentences
 
 

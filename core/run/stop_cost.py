@@ -23,8 +23,8 @@ class StopCost:
     """The longest time until the checkpoint is begun."""
     again_s: float | None
     """The most work of an unfinished step that a resumed run computes again after a stop with a checkpoint."""
-    patience_s: float
-    """After this long the keeper ends the run, with or without a checkpoint."""
+    patience_s: float | None
+    """After this long the keeper ends the run, with or without a checkpoint; None where there is none (launch.sh)."""
     checkpoint: str | None
     """Name of the newest complete checkpoint: what a stop at once falls back to."""
     lost_steps: int | None
@@ -55,7 +55,7 @@ def stop_cost(folder: RunFolder, snapshot: Snapshot | None = None) -> StopCost:
     return StopCost(
         wait_s=window.work_s if window else None,
         again_s=(window.step_s if alone else 0.0) if window and window.step_s is not None else None,
-        patience_s=state.grace_s,
+        patience_s=None if state.attempts and state.mark is None else state.grace_s,
         checkpoint=complete[-1].path.name if complete else None,
         lost_steps=lost_steps,
         lost_s=None if lost_steps is None or per_step_s is None else lost_steps * per_step_s,

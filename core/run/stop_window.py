@@ -14,11 +14,14 @@ import re
 from collections import deque
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.run.recovery import changes_now
 from trainwiz.core.telemetry.tail import JsonLinesTail
+
+if TYPE_CHECKING:
+    from trainwiz.core.run.state import RunState
 
 FLOOR_S = 60.0
 """For what nobody measures: the agreement of the processes, their end, a disk that is busy."""
@@ -63,10 +66,12 @@ class StopWindow:
         if not isinstance(document, dict) or _seconds(document.get("window_s")) is None:
             return None
         return cls(
-            float(document["window_s"]),
-            "micro_step" if document.get("work") == "micro_step" else "step",
-            *(_seconds(document.get(key)) for key in ("work_s", "step_s", "save_s")),
-            "measured" if document.get("source") == "measured" else "planned",
+            window_s=float(document["window_s"]),
+            work="micro_step" if document.get("work") == "micro_step" else "step",
+            work_s=_seconds(document.get("work_s")),
+            step_s=_seconds(document.get("step_s")),
+            save_s=_seconds(document.get("save_s")),
+            source="measured" if document.get("source") == "measured" else "planned",
         )
 
 
@@ -121,6 +126,13 @@ class StopWindowReader:
             step_s = _seconds(row.get("step_s"))
             if step_s is not None:
                 self._steps_s.append(step_s)
+
+
+def renew_window(state: RunState, reader: StopWindowReader) -> None:
+    """Put the window as it is now into the state; it stays as it is until a step was measured."""
+    window = reader.read(state.engine.get("world_size"), StopWindow.from_json(state.window))
+    if window is not None:
+        state.grace_s, state.window = window.window_s, window.to_json()
 
 
 def processes_and_accumulation(run: RunFolder, world_size: Any) -> tuple[int, int]:

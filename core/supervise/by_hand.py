@@ -19,6 +19,7 @@ from trainwiz.core.run.names import name_for_commands
 from trainwiz.core.run.processid import machine_identity, stat_fields
 from trainwiz.core.run.registry import record_run
 from trainwiz.core.run.state import RunState, read_state, write_state
+from trainwiz.core.run.stop_window import StopWindowReader, renew_window
 from trainwiz.core.supervise.attempt import OUTCOME_JSON, CannotResume, begin_attempt
 from trainwiz.core.supervise.ending import Facts, last_word
 from trainwiz.core.supervise.engine import take_engine
@@ -38,6 +39,7 @@ class KeptByHand:
         self._state = state
         self._lock = lock
         self._is_asked_to_stop = is_asked_to_stop
+        self._window = StopWindowReader(run)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="state", daemon=True)
 
@@ -113,6 +115,8 @@ class KeptByHand:
 
     def _write(self) -> None:
         self._state.heartbeat_s = time.time()
+        # Nobody ends this run when it is over: it is how long `runs stop` waits.
+        renew_window(self._state, self._window)
         try:
             write_state(self._run, self._state)
         except OSError as error:

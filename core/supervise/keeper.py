@@ -14,7 +14,7 @@ from trainwiz.core.language import mark, tr
 from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.run.processid import identify
 from trainwiz.core.run.state import HEARTBEAT_EVERY_S, RunExit, RunState, write_state
-from trainwiz.core.run.stop_window import StopWindow, StopWindowReader
+from trainwiz.core.run.stop_window import StopWindowReader, renew_window
 from trainwiz.core.supervise.attempt import OUTCOME_JSON, CannotResume, begin_attempt
 from trainwiz.core.supervise.ending import Ended, Facts, how_it_ended, kernel_oom_kills, stopped_between
 from trainwiz.core.supervise.engine import take_engine
@@ -184,15 +184,10 @@ class Keeper:
             self._read_engine()
         if self.state.status == "starting" and self._training_speaks():
             self.state.status = "running"
-        self._take_window()
+        renew_window(self.state, self._window)
         self._write()
         cost_s = time.thread_time() - started_s
         self._next_beat = time.monotonic() + max(HEARTBEAT_EVERY_S, cost_s / SHARE_OF_A_CORE)
-
-    def _take_window(self) -> None:
-        window = self._window.read(self.state.engine.get("world_size"), StopWindow.from_json(self.state.window))
-        if window is not None:
-            self.state.grace_s, self.state.window = window.window_s, window.to_json()
 
     def _begun(self) -> bool:
         return self.state.engine.get("actual") is not None or self._training_speaks()
