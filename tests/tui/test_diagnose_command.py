@@ -1,0 +1,192 @@
+"""`trainwiz diagnose` as a user types it: runs in every state, logs, folders, pipes, and what is none of these."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from trainwiz.core.errors import UsageError
+from trainwiz.core.launch.prepare import prepare_run
+from trainwiz.core.run.folder import RunFolder, write_json_atomic
+from trainwiz.core.run.phase import write_phase
+from trainwiz.core.run.processid import machine_identity, this_process
+from trainwiz.core.run.state import Attempt, RunExit, read_state, write_state
+from trainwiz.core.telemetry.recorded_advice import ADVICE_JSONL
+from trainwiz.tui.cli import main
+from trainwiz.tui.commands.diagnose import look, run_diagnose
+
+from tests.core.launch.plans import small_plan
+
+OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+TRACE = 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\n'
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
+    monkeypatch.chdir(tmp_path)
+    return prepare_run(small_plan(name="demo"))
+
+
+def put(run: RunFolder, status: str, ending: RunExit | None = None, **changes: object) -> None:
+    state = read_state(run)
+    state.status = status  # type: ignore[assignment]
+    state.started_s = time.time() - 60
+    state.attempts = [Attempt(1, state.started_s, launcher_exit_code=1, log_offset=0)]
+    state.exit = ending
+    for key, value in changes.items():
+        setattr(state, key, value)
+    write_state(run, state)
+
+
+def test_a_failed_run_has_the_cause_the_line_and_a_command(run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    run.train_log.write_text("step 6/40  loss 2.9\n" + TRACE + OOM + "\n", encoding="utf-8")
+    put(run, "failed", RunExit(1, "cuda_oom", "The GPU ran out of memory at step 7.", "x", ("y",)))
+    assert run_diagnose(run.path.name, as_json=True) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["source"], document["status"], document["cause"]) == ("run", "failed", "cuda_oom")
+    assert document["evidence"][0] == {"line": 4, "text": OOM, "source": "train.log"}
+    batch = json.loads(run.plan_json.read_text())["batch"]
+    half = batch["micro_batch"] // 2
+    assert f"--micro-batch {half} --accumulation {batch['accumulation'] * 2}" in document["remedies"][0]["command"]
+    assert run_diagnose(str(run.train_log), as_json=False) == 0
+    said = capsys.readouterr().out
+    assert "cuda_oom" in said and "train.log:4" in said and f"--micro-batch {half}" in said
+
+
+def test_only_the_part_of_the_newest_attempt_counts(run: RunFolder) -> None:
+    first = TRACE + OOM + "\n"
+    run.train_log.write_text(first + TRACE + "ValueError: no column seq\n", encoding="utf-8")
+    put(run, "failed", attempts=[Attempt(2, time.time(), log_offset=len(first), launcher_exit_code=1)])
+    _, _, _, found = look(run.path.name)
+    assert (found.cause, found.evidence[0].line) == ("python_error", 6)
+
+
+def test_what_the_keeper_saw_of_the_kernel_stands(run: RunFolder) -> None:
+    run.train_log.write_text("  exitcode  : -9 (pid: 7)\n", encoding="utf-8")
+    put(
+        run, "failed", RunExit(1, "host_oom", "The machine ran out of RAM.", None, ("the kernel killed 1 process(es)",))
+    )
+    _, _, _, found = look(run.path.name)
+    assert (found.cause, found.evidence[0].source) == ("host_oom", "state.json")
+
+
+@pytest.mark.parametrize(("status", "cause"), [("prepared", None), ("finished", None), ("stopped", "user_stop")])
+def test_what_did_not_fail_has_no_failure(run: RunFolder, status: str, cause: str | None) -> None:
+    run.train_log.write_text("step 6/40  loss 2.9\nfinished at step 40 of 40\n", encoding="utf-8")
+    put(run, status, RunExit(0, cause, "As it was said."))
+    _, _, said, found = look(run.path.name)
+    assert (said, found.cause) == (status, cause)
+
+
+def living(run: RunFolder) -> None:
+    put(run, "running", supervisor=this_process(), machine=machine_identity(), heartbeat_s=time.time())
+
+
+def test_a_live_run_goes_on(run: RunFolder) -> None:
+    run.train_log.write_text("step 5/40  loss 2.95\nstep 6/40  loss 2.9\n", encoding="utf-8")
+    living(run)
+    _, _, status, found = look(run.path.name)
+    assert (status, found.cause, found.step) == ("running", None, 6)
+    assert "goes on" in found.message
+    line = {"code": "stall", "severity": "warning", "text": "No step for 9 minutes.", "time_s": 1.0}
+    run.file(ADVICE_JSONL).write_text(json.dumps(line) + "\n")
+    assert "No step for 9 minutes." in [proof.text for proof in look(run.path.name)[3].evidence]
+
+
+def test_a_live_run_that_waits_for_the_disk_or_lost_its_loss_says_so(run: RunFolder) -> None:
+    living(run)
+    write_phase(run, "paused", 7, "needs 3 GiB")
+    assert look(run.path.name)[3].cause == "disk_full"
+    write_phase(run, "training", 7)
+    run.train_log.write_text("step 5/40  loss 2.95\nstep 6/40  loss nan\n", encoding="utf-8")
+    assert look(run.path.name)[3].cause == "nan_loss"
+
+
+def test_a_lost_run_is_lost_and_nothing_is_invented(run: RunFolder) -> None:
+    run.train_log.write_text("step 6/40  loss 2.9\n", encoding="utf-8")
+    put(run, "running", heartbeat_s=1000.0, machine="another")
+    _, _, status, found = look(run.path.name)
+    assert (status, found.cause, found.confidence) == ("lost", "unknown", "low")
+    assert "gone without a last word" in found.message
+    assert "restarted" in found.message
+    assert any("runs resume" in (remedy.command or "") for remedy in found.remedies)
+
+
+def test_a_run_whose_files_are_garbage_is_still_diagnosed(run: RunFolder) -> None:
+    put(run, "failed", RunExit(1, "unknown", "It ended."))
+    run.plan_json.write_text("{", encoding="utf-8")
+    run.train_log.write_bytes(os.urandom(5000))
+    write_json_atomic(run.failure_json(0), {"type": 3, "traceback": [1], "findings": "x", "time_s": "y"})
+    assert look(run.path.name)[3].cause == "python_error"
+
+
+def trainer_state(step: int, rows: list[dict[str, object]]) -> str:
+    return json.dumps({"global_step": step, "max_steps": 100, "log_history": rows})
+
+
+def test_the_output_of_a_trainer(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    (folder / "checkpoint-50").mkdir(parents=True)
+    state = folder / "checkpoint-50" / "trainer_state.json"
+    state.write_text(trainer_state(50, [{"loss": 2.0, "step": 50}]))
+    assert look(str(folder))[3].cause == "unknown"
+    state.write_text(trainer_state(50, [{"loss": 0.0, "grad_norm": float("nan"), "step": 50}]))
+    assert look(str(folder))[3].cause == "nan_loss"
+    state.write_text(trainer_state(100, [{"loss": 2.0, "step": 100}]))
+    assert look(str(folder))[3].cause is None
+    (folder / "train.err").write_text(TRACE + OOM)
+    assert look(str(folder))[3].cause == "cuda_oom"
+
+
+def test_logs_of_ranks_the_one_that_failed_first(tmp_path: Path) -> None:
+    for rank, text in enumerate(("RuntimeError: [pair.cc:547] Connection closed by peer [1]", OOM, "")):
+        log = tmp_path / "id" / "attempt_0" / str(rank) / "stderr.log"
+        log.parent.mkdir(parents=True)
+        log.write_text(TRACE + text)
+    assert look(str(tmp_path))[3].cause == "cuda_oom"
+
+
+def test_a_pipe(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO((TRACE + OOM).encode())))
+    assert run_diagnose("-", as_json=True) == 0
+    assert json.loads(capsys.readouterr().out)["evidence"][0]["source"] == "stdin"
+
+
+def test_an_empty_log_is_unknown(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text("")
+    found = look(str(tmp_path / "a.log"))[3]
+    assert (found.cause, found.confidence) == ("unknown", "low")
+    assert "empty" in found.message
+
+
+def test_what_cannot_be_diagnosed_is_refused_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "weights.bin").write_bytes(bytes(range(256)) * 100)
+    (tmp_path / "a.gz").write_bytes(b"\x1f\x8b\x08" + b"text" * 100)
+    (tmp_path / "empty").mkdir()
+    for what in ("weights.bin", "a.gz", "empty", "nothing", "no/where.log", "/dev/zero", "", "a\0b"):
+        with pytest.raises(UsageError) as refused:
+            look(what)
+        assert refused.value.exit_code == 2
+        assert len(refused.value.findings) == 1
+
+
+def test_the_command_line(run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    put(run, "stopped", RunExit(130, "user_stop", "Stopped by you."))
+    assert main(["diagnose", run.path.name]) == 0
+    assert main(["diagnose", "nothing-here"]) == 2
+    assert main(["diagnose"]) == 2
+    assert "Traceback" not in "".join(capsys.readouterr())
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")
+def test_a_log_that_may_not_be_read(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text("x")
+    (tmp_path / "a.log").chmod(0)
+    with pytest.raises(UsageError, match="Permission"):
+        look(str(tmp_path / "a.log"))
