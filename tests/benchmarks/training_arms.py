@@ -52,12 +52,15 @@ class Arm:
         return [row for row in rows if row.get("loss") is not None]
 
     def wait_for_step(self, step: int) -> None:
-        """Raises TimeoutError with the end of the log."""
+        """Raises RuntimeError with the end of the log."""
         deadline = time.monotonic() + PATIENCE_S
         while not (rows := self.rows()) or rows[-1]["step"] < step:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"step {step} did not come; the log ends with {self.log_end()!r}")
+            if self.has_ended() or time.monotonic() > deadline:
+                raise RuntimeError(f"step {step} did not come; the log ends with:\n{self.log_end()}")
             time.sleep(0.1)
+
+    def has_ended(self) -> bool:
+        raise NotImplementedError
 
     def log_end(self) -> str:
         return self.run.train_log.read_text(errors="replace")[-2000:] if self.run.train_log.exists() else ""
@@ -104,6 +107,9 @@ class KeptArm(Arm):
         finally:
             process.wait()
 
+    def has_ended(self) -> bool:
+        return self.state().has_ended
+
     def state(self) -> RunState:
         return read_state(self.run)
 
@@ -141,6 +147,9 @@ class PlainArm(Arm):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+
+    def has_ended(self) -> bool:
+        return self._process is not None and self._process.poll() is not None
 
     def root(self) -> int:
         if self._process is None:
