@@ -7,6 +7,8 @@ A watcher needs it to tell work without steps (tokenising, compiling, evaluating
 
 from __future__ import annotations
 
+import errno
+import json
 import time
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
@@ -45,4 +47,13 @@ def write_phase(
 ) -> None:
     """`since_s`: when the phase began (Unix time), now without it. Raises OSError."""
     began_s = time.time() if since_s is None else since_s
-    write_json_atomic(folder.file(PHASE_JSON), {"phase": phase, "since_s": began_s, "step": step, "detail": detail})
+    document = {"phase": phase, "since_s": began_s, "step": step, "detail": detail}
+    try:
+        write_json_atomic(folder.file(PHASE_JSON), document)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        # "Paused for lack of room" must be said on a full disk: there is room in the block that the file has.
+        with folder.file(PHASE_JSON).open("r+", encoding="utf-8") as file:
+            file.write(json.dumps(document, ensure_ascii=False) + "\n")
+            file.truncate()

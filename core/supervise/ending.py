@@ -69,11 +69,12 @@ def how_it_ended(run: RunFolder, facts: Facts) -> Ended:
     if said == "finished" and (facts.launcher_exit_code == 0 or facts.stop_reason is not None):
         return Ended("finished", RunExit(EXIT_FINISHED, None, _finished(outcome)))
     failures = read_failures(run)
-    if _failed_before_stop(failures, facts):
-        return _failed(run, facts, failures)
-    if facts.stop_reason is not None or said == "stopped":
+    stopped = facts.stop_reason is not None or said == "stopped"
+    if stopped and not _failed_before_stop(failures, facts):
         return Ended("stopped", _stopped(run, facts, outcome))
-    return _failed(run, facts, failures)
+    failed = _failed(run, facts, failures)
+    # Ctrl-C to a training process that did not yet listen: as one to a process that does.
+    return Ended("stopped", _stopped(run, facts, outcome)) if failed.exit.cause == "user_stop" else failed
 
 
 def _failed_before_stop(failures: tuple[Failure, ...], facts: Facts) -> bool:

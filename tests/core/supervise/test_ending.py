@@ -19,3 +19,11 @@ def test_a_stop_after_the_last_word_of_the_training_takes_nothing_back(
     run.file("outcome.json").write_text(json.dumps({"outcome": "finished", "step": 9, "max_steps": 9}))
     facts = Facts(exit_code, asked_by, 1.0 if asked_by else None, False, False, True, 0, 0)
     assert last_word(run, facts)[0] == status
+
+
+def test_an_interrupt_from_outside_before_a_process_listened_is_a_stop_and_says_so(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    run.train_log.write_text("failed (exitcode: -2) local_rank: 1 (pid: 28593) of binary: /usr/bin/python\n")
+    status, exit_ = last_word(run, Facts(1, None, None, False, False, False, 0, 0))
+    assert (status, exit_.code, exit_.cause) == ("stopped", 130, "user_stop")
+    assert exit_.message.startswith("Stopped by a signal from outside trainwiz before the training began.")
