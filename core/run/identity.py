@@ -4,7 +4,7 @@
      "settings": {"data": {"data.sources.0": {"files": 2, "bytes": 81234, "sample": "6f1c..."}, ...},
                   "model": {...}, "batch": {"sequences of a step": 48, ...}, "processes": {...},
                   "training": {...}, "engine": {...}},
-     "loaded": {"data": {"rows that train": 10200}, "tokenizer": {"content": "9ab3..."}},
+     "loaded": {"data": {"rows that train": 10200}, "tokenizer": {"vocabulary and rules ...": "9ab3..."}},
      "earlier": [...], "accepted": [{"time_s": ..., "part": "data", "what": "data.sources.0: ... -> ..."}]}
 
 It is written by the first training and not when the folder is prepared: a folder may be carried to
@@ -174,7 +174,7 @@ def _compared(value: Any) -> Any:
 
 
 def _named(what: str, value: Any) -> str:
-    return f"{what} ({value[NAME]})" if isinstance(value, Mapping) and value.get(NAME) else what
+    return f"{what} ({value[NAME]})" if isinstance(value, Mapping) and value.get(NAME) else tr(what)
 
 
 def _shown(old: Any, new: Any) -> tuple[str, str]:

@@ -12,11 +12,12 @@ from trainwiz.core.config import RunConfig
 from trainwiz.core.data.sources import all_sources, find_files
 from trainwiz.core.errors import TrainwizError
 from trainwiz.core.export.solved import processes
+from trainwiz.core.language import mark
 from trainwiz.core.run.identity import CHANGED_S, NAME, Difference
 from trainwiz.core.run.sampled import sampled_digest
 
-SEQUENCES = "sequences of a step"
-POSITION = "place in the data"
+SEQUENCES = mark("sequences of a step")
+POSITION = mark("place in the data")
 MOST_BLOCKS, MOST_BLOCKS_OF_A_FILE = 256, 64
 """Of 64 KiB: of all files of a source together, but at least the first and the last of each looked into."""
 MOST_FILES = 512

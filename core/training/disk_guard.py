@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 import torch
 from accelerate import Accelerator
-from trainwiz.core.errors import CannotRunError
+from trainwiz.core.errors import CannotRunError, os_reason
 from trainwiz.core.findings import Finding
 from trainwiz.core.language import tr
 from trainwiz.core.run.checkpoints import newest_complete
@@ -217,7 +217,7 @@ class DiskGuard:
         try:
             self._lines.write(json.dumps(line, ensure_ascii=False))
         except OSError as error:
-            print(f"advice.jsonl could not be written: {error}", flush=True)
+            print(f"{ADVICE_JSONL} could not be written: {os_reason(error)}", flush=True)
 
 
 def disk_full(folder: RunFolder, step: int, reason: str) -> CannotRunError:

@@ -10,6 +10,7 @@ from typing import Any
 
 from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import os_reason
+from trainwiz.core.language import mark
 from trainwiz.core.run.checkpoints import saved_by
 from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.run.identity import (
@@ -27,6 +28,8 @@ from trainwiz.core.training.failure import rank_of_this_process
 from trainwiz.core.training.parts import TaskParts
 from transformers import PreTrainedTokenizerBase
 
+ROWS_THAT_TRAIN, ROWS_HELD_OUT = mark("rows that train"), mark("rows held out")
+VOCABULARY = mark("vocabulary and rules of the tokenizer")
 PROBE_TEXT = "The Quick brown fox (42%) naïve ﬁ café 你好，世界 МИР \t MKTAYIAKQRQISFVK\n"
 """Shows another normaliser, other merges or other rules of splitting where the vocabulary is the same."""
 
@@ -61,10 +64,10 @@ class IdentityCheck:
         """Compare rows, tokenizer and the place in the data, then write the record. Raises UsageError."""
         loaded: dict[str, dict[str, Any]] = {
             "data": {
-                "rows that train": len(parts.sampler),
-                "rows held out": 0 if parts.evaluation is None else len(parts.evaluation),  # type: ignore[arg-type]
+                ROWS_THAT_TRAIN: len(parts.sampler),
+                ROWS_HELD_OUT: 0 if parts.evaluation is None else len(parts.evaluation),  # type: ignore[arg-type]
             },
-            "tokenizer": {"content": tokenizer_digest(parts.tokenizer)},
+            "tokenizer": {VOCABULARY: tokenizer_digest(parts.tokenizer)},
         }
         found = compare(self._recorded.loaded, loaded) if self._recorded else []
         position = self._position_difference(len(parts.sampler))

@@ -69,23 +69,22 @@ class CheckpointSaver:
 
     def _written(self, checkpoint: Path, step: int, write: Callable[[], None]) -> bool:
         """Whether every process has written its part; what is left of a failed save is removed."""
-        failure: BaseException | None = None
+        failed = False
         try:
             write()
         except Exception as error:
             if not is_no_room(error):
                 raise
-            failure = error
+            failed = True
             if self._guard is None or not _all_write_alone(self._accelerator):
                 # The others wait in a collective of the save itself: this one can only end, and they with it.
                 shutil.rmtree(checkpoint, ignore_errors=True)
                 raise disk_full(self._folder, step, _reason(error)) from error
-        if not self._any(failure is not None):
+        if not self._any(failed):
             return True
         if self._accelerator.is_main_process:
             shutil.rmtree(checkpoint, ignore_errors=True)
-            said = _reason(failure) if failure else "another process had no room"
-            print(f"checkpoint-{step} could not be written ({said}); what was written of it is removed", flush=True)
+            print(f"checkpoint-{step} found no room; what was written of it is removed", flush=True)
         assert self._guard is not None
         self._guard.failed()
         return False
