@@ -156,7 +156,9 @@ def _of_signal(killed: tuple[str, Line], evidence: Evidence) -> Diagnosis:
         # Nobody can be asked any more; who kills a training without a word is nearly always the kernel.
         message = of_cause("host_oom", line.text)
         return Diagnosis("host_oom", "low", message, proofs, (), step, rank, name)
-    return Diagnosis("unknown", "medium", of_signal(name), proofs, (), step, rank, name)
+    return Diagnosis(
+        "unknown", "medium", of_signal(name, kernel_told=evidence.kernel.told), proofs, (), step, rank, name
+    )
 
 
 def _killed_lines(evidence: Evidence) -> tuple[Proof, ...]:

@@ -34,7 +34,7 @@ TELLING_BYTES = (
 """A block without any of these holds no line that could tell a cause: it is counted and passed over."""
 MOST_QUIET = 10_000
 _NUMBER = re.compile(rb"\d+")
-_EXACT = re.compile(rb"errno|winerror|xid|signal|exit|failure", re.IGNORECASE)
+_EXACT = re.compile(rb"errno|winerror|xid|signal|exit|failure|rank\s*:", re.IGNORECASE)
 """Where a number decides what the line means."""
 _ODD = 0.1
 """Share of control characters in the sample above which a file is no text."""

@@ -38,11 +38,15 @@ def of_error(error: str, step: int | None = None) -> str:
     return sentence(tr("The training stopped at step {step} with {error}", step=step, error=clean(error)))
 
 
-def of_signal(signal: str, *, launcher: bool = False) -> str:
-    """A process that a signal ended."""
+def of_signal(signal: str, *, launcher: bool = False, kernel_told: bool = False) -> str:
+    """A process that a signal ended. `kernel_told`: the kernel was asked, and has not killed it for memory."""
     if launcher:
         return tr(
             "The launcher was ended from outside by {signal}; the training processes ended with it.", signal=signal
+        )
+    if signal == "SIGKILL" and kernel_told:
+        return tr(
+            "A training process was ended from outside by SIGKILL; the kernel says that it was not for lack of memory."
         )
     if signal == "SIGKILL":
         return tr("A training process was ended from outside by SIGKILL. Lack of RAM is the usual reason.")

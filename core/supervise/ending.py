@@ -7,6 +7,7 @@ from typing import Any
 
 from trainwiz.core.diagnosis.diagnose import diagnose
 from trainwiz.core.diagnosis.evidence import Failure, KernelFacts
+from trainwiz.core.diagnosis.kernel import counted_oom_kills
 from trainwiz.core.diagnosis.kernel import kernel_oom_kills as kernel_oom_kills
 from trainwiz.core.diagnosis.of_attempt import attempt_evidence, read_failures
 from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, EXIT_TRAINING_FAILED
@@ -129,7 +130,7 @@ def _failed(run: RunFolder, facts: Facts, failures: tuple[Failure, ...]) -> Ende
             run,
             exit_code=facts.launcher_exit_code,
             log_offset=facts.log_offset,
-            kernel=KernelFacts(told=True, oom_kills=facts.oom_kills),
+            kernel=KernelFacts(told=counted_oom_kills() is not None, oom_kills=facts.oom_kills),
             failures=failures,
         )
     )

@@ -110,6 +110,7 @@ def test_a_live_run_that_waits_for_the_disk_or_lost_its_loss_says_so(run: RunFol
 def test_a_lost_run_is_lost_and_nothing_is_invented(run: RunFolder) -> None:
     run.train_log.write_text("step 6/40  loss 2.9\n", encoding="utf-8")
     put(run, "running", heartbeat_s=1000.0, machine="another")
+    os.utime(run.state_json, (1000.0, 1000.0))
     _, _, status, found = look(run.path.name)
     assert (status, found.cause, found.confidence) == ("lost", "unknown", "low")
     assert "gone without a last word" in found.message
