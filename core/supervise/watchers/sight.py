@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.run.phase import Phase, PhaseNow, read_phase
 from trainwiz.core.telemetry.checkpoint_room import Saves
 from trainwiz.core.telemetry.checkpoint_size import CheckpointSize, saves_of
@@ -85,6 +85,11 @@ class Sight:
 
     def checkpoint_bytes(self) -> int | None:
         return self._sizes.next_bytes()
+
+    def failure(self) -> Mapping[str, Any]:
+        """What rank 0 wrote when it died; empty while it lives."""
+        path = self.run.failure_json(0)
+        return (read_json(path) or {}) if path.exists() else {}
 
     def longest_s(self, phase: Phase) -> float | None:
         """The longest time that a phase of this kind took so far; None where none was seen from beginning to end."""

@@ -51,11 +51,14 @@ class Watch:
             sight.take_sample(row)
 
     def stop(self) -> None:
-        """Ends the thread and takes back what is about a moment that is over."""
+        """Ends the thread after a last look, and takes back what is about a moment that is over."""
+        if self._stop.is_set():
+            return
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(timeout=2.0)
         if not self._thread.is_alive():
+            self._try(self.look)
             self._try(lambda: self._log.clear(MOMENTARY & WATCHED_AFTER_S.keys()))
 
     def look(self) -> None:

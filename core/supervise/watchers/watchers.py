@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from trainwiz.core.language import tr
+from trainwiz.core.plain import plain_text
 from trainwiz.core.run.phase import Phase
 from trainwiz.core.supervise.watchers.sight import Sight
 from trainwiz.core.telemetry.advice_machine import gpu_advice, host_advice
 from trainwiz.core.telemetry.advice_training import STALLED_PAUSES, STALLED_S, loss_advice, stall_advice
 from trainwiz.core.telemetry.data_wait import data_wait_advice
+from trainwiz.core.telemetry.rows import objects_in, text_in
 from trainwiz.core.telemetry.run_setup import RunSetup
 from trainwiz.core.telemetry.snapshot import Advice
 from trainwiz.core.telemetry.spans import span_words
@@ -62,8 +64,15 @@ def watched_advice(sight: Sight, run: Run) -> list[Advice]:
 
 
 def watch_loss(sight: Sight, run: Run) -> Iterable[Advice]:
+    """The loss as it was logged, and the end of a training that its own guard has stopped before it was."""
+    ended = sight.failure()
+    findings = objects_in(ended.get("findings"))
+    if any(finding.get("code") == "nan_loss" for finding in findings):
+        text = text_in(ended.get("message")) or ""
+        yield Advice("nan_loss", "error", plain_text(text), tr("`trainwiz diagnose` says what can be done."))
+        return
     steps = {"loss": sight.metrics.non_finite_steps("loss")}
-    return loss_advice(sight.metrics.summaries(), steps, sight.course)
+    yield from loss_advice(sight.metrics.summaries(), steps, sight.course)
 
 
 def watch_steps(sight: Sight, run: Run) -> Iterable[Advice]:

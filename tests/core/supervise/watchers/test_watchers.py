@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from trainwiz.core.run.phase import Phase
 from trainwiz.core.telemetry.run_setup import RunSetup
+from trainwiz.core.training.failure import write_failure
+from trainwiz.core.training.finite import NonFiniteLoss
 
 from tests.core.supervise.watchers.seen import GIB, RUNNING, SeenRun, text_of
 
@@ -123,6 +125,20 @@ def test_a_loss_that_is_no_number_is_said_at_once(tmp_path: Path) -> None:
     seen.steps_of(2.0, 5)
     seen.steps_of(2.0, 1, loss="NaN")
     assert text_of(seen.look(), "nan_loss") == "The loss is not a number now, first at step 6."
+
+
+def test_a_training_that_its_guard_has_stopped_says_so_too(tmp_path: Path) -> None:
+    """The bad loss itself was never logged."""
+    seen = SeenRun(tmp_path)
+    seen.phase("training")
+    seen.steps_of(2.0, 5)
+    write_failure(
+        tmp_path, NonFiniteLoss("The loss is not a number at step 6. The last good checkpoint is checkpoint-5.")
+    )
+    (advice,) = seen.look()
+    assert (advice.code, advice.level) == ("nan_loss", "error") and "checkpoint-5" in advice.text
+    write_failure(tmp_path, ValueError("another"))
+    assert seen.look() == []
 
 
 def test_a_leak_is_foretold_with_the_time_left(tmp_path: Path) -> None:
