@@ -28,6 +28,7 @@ from trainwiz.tui.commands.monitor_text import plain_line, shown_value, summary_
 from trainwiz.tui.widgets.axes import value_label
 
 from tests.core.telemetry.written_run import NOW_S, write_json, write_run
+from tests.tui.monitor_states import RUN_STATES
 
 COMMAND = [sys.executable, "-c", "from trainwiz.tui.cli import main; import sys; sys.exit(main())", "monitor"]
 
@@ -332,3 +333,19 @@ def test_lines_name_what_is_infinite_and_cards_that_are_not_used() -> None:
     lines = "\n".join(summary_lines(on_cpu))
     assert "90 % by this run (100 is one core)   it computes on the CPU" in lines and "no GPU" not in lines
     assert "MIG" not in "\n".join(summary_lines(dataclasses.replace(on_cpu, engine={})))
+
+
+def test_what_recovery_did_is_told(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_run(runs / "again", **RUN_STATES["recovered"])
+    assert look("again") == 0
+    attempt = "attempt 2, as GPU memory ran out; from step 1,200: 3 × 1,302 instead of 6 × 651"
+    out = capsys.readouterr().out
+    assert attempt in out
+    write_run(runs / "over", **RUN_STATES["given-up"])
+    assert look("over") == 0
+    ended = capsys.readouterr().out
+    assert attempt in ended and "a micro-batch of 1 does not fit either" in ended
+    assert look("again", as_json=True) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [one["number"] for one in document["attempts"]] == [1, 2]
+    assert document["planned"]["accumulation"] == 1302
