@@ -28,16 +28,25 @@ class CheckpointSize:
         self._next_look = 0.0
         self._measured: tuple[str, int] | None = None
         self._settled = False
+        self._usual: tuple[str, int] | None = None
         self.present = 0
         """Checkpoints that lie there, as of the last look."""
 
     def next_bytes(self) -> int | None:
         """Bytes of the newest checkpoint; None where there is none, or one is being written now."""
+        self._look_now_and_then()
+        return self._measured[1] if self._measured is not None and self._settled else None
+
+    def usual_bytes(self) -> int | None:
+        """Bytes of a checkpoint of this run, also while the next is being written; None before there is one."""
+        self._look_now_and_then()
+        return self._usual[1] if self._usual is not None else None
+
+    def _look_now_and_then(self) -> None:
         now = self._ticks()
         if now >= self._next_look:
             self._next_look = now + LOOK_EVERY_S
             self._look()
-        return self._measured[1] if self._measured is not None and self._settled else None
 
     def _look(self) -> None:
         checkpoints = _checkpoints(self.folder)
@@ -51,11 +60,18 @@ class CheckpointSize:
         size, changed_s = _size_of(newest)
         self._measured = newest.name, size
         self._settled = self._clock() - changed_s > SETTLED_AFTER_S
+        if self._settled:
+            self._usual = self._measured
+        elif len(checkpoints) > 1:
+            before = Path(sorted(checkpoints)[-2][1])
+            if self._usual is None or self._usual[0] != before.name:
+                # The one before was whole when the newest was begun.
+                self._usual = before.name, _size_of(before)[0]
 
 
 def saves_of(setup: RunSetup, sizes: CheckpointSize, step: float | None) -> Saves | None:
     """What a run at `step` still saves; None where one of the facts is not known."""
-    size = sizes.next_bytes()
+    size = sizes.usual_bytes()
     if size is None or step is None or setup.save_every_steps is None or setup.max_steps is None:
         return None
     return Saves(

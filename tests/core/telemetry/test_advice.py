@@ -176,9 +176,11 @@ def test_the_size_of_a_checkpoint_is_that_of_the_newest_whole_one(tmp_path: Path
     checkpoint(tmp_path, 20, 10, age_s=1)
     ticks[0] += LOOK_EVERY_S
     assert size.next_bytes() is None, "it is being written"
+    assert size.usual_bytes() == 3_000
+    assert CheckpointSize(tmp_path, clock=lambda: NOW_S).usual_bytes() == 3_000, "of the one before"
     os.utime(tmp_path / "checkpoint-20" / "global_step" / "weights.bin", (NOW_S - 99, NOW_S - 99))
     ticks[0] += LOOK_EVERY_S
-    assert size.next_bytes() == 10
+    assert (size.next_bytes(), size.usual_bytes(), size.present) == (10, 10, 3)
     assert CheckpointSize(tmp_path / "absent").next_bytes() is None
 
 
