@@ -197,7 +197,7 @@ class RunTrainer(Trainer):
         complete = self._parts.inputs(inputs, self.model)
         complete = {**complete, **self._parts.loss.keywords(complete["labels"])}
         spoilt = self.faults.strike("training", self.state.global_step + 1, self.args.per_device_train_batch_size)
-        loss = super().compute_loss(model, complete, return_outputs, num_items_in_batch)
+        loss: Any = super().compute_loss(model, complete, return_outputs, num_items_in_batch)
         return loss * float("nan") if spoilt else loss
 
     def _labels_of_window(self, window: list[Any], device: torch.device) -> torch.Tensor | None:
