@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import signal
+from dataclasses import dataclass, replace
 from typing import Any
 
 from trainwiz.core.diagnosis.diagnose import diagnose
@@ -10,6 +11,7 @@ from trainwiz.core.diagnosis.evidence import Failure, KernelFacts
 from trainwiz.core.diagnosis.kernel import counted_oom_kills
 from trainwiz.core.diagnosis.kernel import kernel_oom_kills as kernel_oom_kills
 from trainwiz.core.diagnosis.of_attempt import attempt_evidence, read_failures
+from trainwiz.core.diagnosis.words import of_signal
 from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, EXIT_TRAINING_FAILED
 from trainwiz.core.language import mark, tr
 from trainwiz.core.run.checkpoints import newest_complete
@@ -74,8 +76,19 @@ def how_it_ended(run: RunFolder, facts: Facts) -> Ended:
     if stopped and not _failed_before_stop(failures, facts):
         return Ended("stopped", _stopped(run, facts, outcome))
     failed = _failed(run, facts, failures)
+    if failed.exit.cause != "user_stop":
+        return failed
+    if facts.launcher_exit_code == -signal.SIGINT:
+        return _launcher_interrupted(failed)
     # Ctrl-C to a training process that did not yet listen: as one to a process that does.
-    return Ended("stopped", _stopped(run, facts, outcome)) if failed.exit.cause == "user_stop" else failed
+    return Ended("stopped", _stopped(run, facts, outcome))
+
+
+def _launcher_interrupted(failed: Ended) -> Ended:
+    """No stop of trainwiz goes to the launcher, and its end took the training with it: as any other signal to it."""
+    name = signal.SIGINT.name
+    exit_ = replace(failed.exit, cause="unknown", message=of_signal(name, launcher=True))
+    return replace(failed, exit=exit_, killed_by=name)
 
 
 def _failed_before_stop(failures: tuple[Failure, ...], facts: Facts) -> bool:

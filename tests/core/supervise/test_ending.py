@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.supervise.ending import Facts, last_word
+from trainwiz.core.supervise.ending import Facts, how_it_ended, last_word
 
 
 @pytest.mark.parametrize(
@@ -27,3 +27,11 @@ def test_an_interrupt_from_outside_before_a_process_listened_is_a_stop_and_says_
     status, exit_ = last_word(run, Facts(1, None, None, False, False, False, 0, 0))
     assert (status, exit_.code, exit_.cause) == ("stopped", 130, "user_stop")
     assert exit_.message.startswith("Stopped by a signal from outside trainwiz before the training began.")
+
+
+def test_an_interrupt_to_the_launcher_ends_the_training_with_it_and_may_be_tried_again(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    run.train_log.write_text("step 7/16  loss 3.1\nTraceback (most recent call last):\n  x\nKeyboardInterrupt\n")
+    ended = how_it_ended(run, Facts(-2, None, None, False, False, True, 0, 0))
+    assert (ended.status, ended.exit.cause, ended.killed_by) == ("failed", "unknown", "SIGINT")
+    assert "The launcher was ended from outside by SIGINT" in ended.exit.message
