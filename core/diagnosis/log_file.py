@@ -28,7 +28,8 @@ MOST_ODD = 0.1
 TELLING_BYTES = (
     b"Traceback", b"rror", b"xception", b"of memory", b"oom", b"OOM", b"illed", b"No space", b"uota", b"atchdog",
     b"NCCL WARN", b"NVRM", b"exitcode", b"signal", b"Signal", b"Root Cause", b"train_runtime", b"finished at step",
-    b"CANCELLED", b"nterrupt", b"fault", b"bus", b"already in use", b"worker (pid", b"nan", b"shm", b"\\u", b"\x1b",
+    b"CANCELLED", b"nterrupt", b"fault", b"bus", b"already in use", b"worker (pid", b"nan", b"NaN", b"shm", b"\\u",
+    b"memory limit", b"unable to", b"cannot", b"timed out", b"is lost", b"died with", b"Training completed", b"`max_",
     "已杀死".encode(), "不足".encode(), "没有".encode(),
 )  # fmt: skip
 """A block without any of these holds no line that could tell a cause: it is counted and passed over."""
@@ -36,17 +37,6 @@ MOST_QUIET = 10_000
 _NUMBER = re.compile(rb"\d+")
 _EXACT = re.compile(rb"errno|winerror|xid|signal|exit|failure|rank\s*:", re.IGNORECASE)
 """Where a number decides what the line means."""
-_ODD = 0.1
-"""Share of control characters in the sample above which a file is no text."""
-
-TELLING_BYTES = (
-    b"error", b"exception", b"interrupt", b"killed", b"fail", b"signal", b"exit", b"fault", b"memory", b"oom",
-    b"no space", b"timed out", b"timeout", b"timing out", b"lost", b"fallen", b"xid", b"root cause", b"traceback",
-    b"nan", b"inf", b"runtime", b"finished at", b"completed", b"cancelled", b"cannot", b"errno", b"closed", b"rank",
-    b"\\u", b"\x1b", b"unhandled", b"watchdog", b"abort", b"shm", b"quota", b"support", b"died",
-    "已杀死".encode(), "不足".encode(), "没有".encode(),
-)  # fmt: skip
-"""A block without any of these (in lower case) holds no line that could tell a cause: it is counted and passed over."""
 _ODD = bytes(code for code in range(32) if code not in b"\t\n\r\f\b\x1b") + b"\x7f"
 
 
