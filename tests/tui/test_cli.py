@@ -148,7 +148,7 @@ def test_a_folder_name_too_long_for_any_file(
 ) -> None:
     code, out, err = run(capsys, *arguments, "x" * 600)
     assert code == 2
-    words = {"monitor": "There is no run, file or process", "runs": "Check the path."}
+    words = {"monitor": "There is no run, file or process", "runs": "There is no run"}
     assert (
         words.get(arguments[0], "cannot be a folder: File name too long.") in err
         and "Errno" not in out + err
