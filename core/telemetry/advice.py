@@ -26,7 +26,7 @@ from trainwiz.core.telemetry.snapshot import Advice, AdviceLevel, GpuReading, Ho
 LEVELS: dict[AdviceLevel, int] = {"error": 0, "warning": 1, "note": 2, "ok": 3}
 MOMENTARY = frozenset({
     "stalled", "ram_full", "ram_short", "disk_short", "checkpoint_does_not_fit", "gpu_lost", "gpu_unreadable", "heat",
-    "power_brake", "sensors_silent",
+    "power_brake", "sensors_silent", "waiting_for_disk",
 })  # fmt: skip
 """Codes that are about a moment of a run that goes on; a keeper that was killed could not take them back."""
 NO_PACE = Pace(None, None, None, None, None)

@@ -294,4 +294,5 @@ def _soon(lasts_s: float | None, span_s: float | None, left_s: float | None) -> 
 
 
 def _gib(size: int) -> str:
-    return f"{size / GIB:.1f} GiB"
+    """In MiB where GiB would round it to nothing."""
+    return f"{size / GIB:.1f} GiB" if size >= GIB // 10 else f"{size / 1024**2:.1f} MiB"
