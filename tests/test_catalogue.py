@@ -30,7 +30,8 @@ LOG = "a line of train.log, which is English as torch's around it and is searche
 LOG_LINES = (
     ("core/supervise/by_hand.py", "state.json could not be written"),
     ("core/supervise/keeper.py", "could not be written"),
-    ("core/supervise/keeper.py", "could not be added to the history"),
+    ("core/supervise/last_state.py", "could not be added to the history"),
+    ("core/supervise/last_state.py", "could not be written"),
     ("core/supervise/recorder.py", "could not be sampled"),
     ("core/supervise/watchers/watch.py", "could not be watched"),
     ("core/telemetry/advice_machine.py", "GPU is lost"),

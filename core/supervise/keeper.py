@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import subprocess
@@ -19,6 +18,7 @@ from trainwiz.core.supervise.attempt import OUTCOME_JSON, CannotResume, begin_at
 from trainwiz.core.supervise.ending import Ended, Facts, how_it_ended, kernel_oom_kills, stopped_between
 from trainwiz.core.supervise.engine import take_engine
 from trainwiz.core.supervise.guard import Guard
+from trainwiz.core.supervise.last_state import write_last_state
 from trainwiz.core.supervise.linux import become_subreaper
 from trainwiz.core.supervise.log import log, log_exception
 from trainwiz.core.supervise.marks import kill_marked, reap, run_processes
@@ -36,7 +36,6 @@ from trainwiz.core.telemetry.processes import trainers_below
 LOOK_EVERY_S = 0.5
 KILL_PATIENCE_S = 15.0
 LEFTOVERS_MAY_TAKE_S = 3.0
-LAST_WRITES = 3
 SHARE_OF_A_CORE = 0.003
 
 
@@ -252,15 +251,6 @@ class Keeper:
         self.state.exit = RunExit(EXIT_TRAINING_FAILED, "unknown", message, tr("Look into supervisor.log."))
         self._close()
 
-    def _remember(self) -> None:
-        """The pace and the peak of the run go into the user's history; it is no part of the run."""
-        from trainwiz.core.history.run import record_run
-
-        try:
-            record_run(self.run, self.state)
-        except Exception as error:  # noqa: BLE001 - the run has ended well or not, whatever becomes of the history
-            log(f"The run could not be added to the history of measurements: {type(error).__name__}: {error}")
-
     def _close_attempt(self, ended: Ended) -> None:
         """Once for each; what stands there of an attempt that has ended stays."""
         attempt = self.state.attempts[-1]
@@ -276,20 +266,7 @@ class Keeper:
             self._close_attempt(Ended(state.status, state.exit))
         state.ended_s = time.time()
         state.stop = self.stopping.to_json()
-        for _ in range(LAST_WRITES):
-            if self._write():
-                self._remember()
-                return
-            if not self.run.path.is_dir():
-                return
-            time.sleep(1.0)
-        # The disk is full and stays so: the blocks that the file has already can still be written.
-        try:
-            with self.run.state_json.open("r+", encoding="utf-8") as file:
-                file.write(json.dumps(state.to_json()))
-                file.truncate()
-        except OSError as error:
-            log(f"The last state could not be written: {error}")
+        write_last_state(self.run, state, self._write)
 
 
 def _size(path: Path) -> int:
