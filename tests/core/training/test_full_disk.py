@@ -6,7 +6,8 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,21 @@ from tests.core.training.small_disk import BALLOON, fill, small_disk
 __all__ = ["small_disk"]
 pytestmark = pytest.mark.real
 PATIENCE_S = 150.0
-LEFT_BYTES = 5 << 20
-"""Too little for a checkpoint, enough for lines of a log: near its limit a tmpfs counts inexactly."""
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(small_disk: Path) -> Iterator[None]:
+    """Whatever a test has found, no process of its run outlives it."""
+    yield
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):
+                if (entry / "cwd").readlink().is_relative_to(small_disk):
+                    os.kill(int(entry.name), signal.SIGKILL)
+
+
+LEFT_BYTES = 3 << 20
+"""Too little for a checkpoint even where an older one goes; enough for lines of a log."""
 
 
 def config(**changes: Any) -> RunConfig:
@@ -101,8 +115,10 @@ def test_a_stop_is_heeded_while_the_run_waits(small_disk: Path) -> None:
     newest = complete_steps(run)[-1]
     begun = time.monotonic()
     os.killpg(process.pid, signal.SIGTERM)
-    process.wait(30)
-    assert time.monotonic() - begun < 20
+    while not run.file("outcome.json").exists():
+        assert time.monotonic() - begun < 60, run.train_log.read_text(errors="replace")[-3000:]
+        time.sleep(0.1)
+    assert process.wait(30) is not None
     assert json.loads(run.file("outcome.json").read_text())["outcome"] == "stopped"
     assert complete_steps(run) == [newest]
 
@@ -119,5 +135,5 @@ def test_the_wait_ends_with_a_sentence(small_disk: Path) -> None:
     assert "the disk has" in failure["message"] and "trainwiz runs resume" in failure["message"]
     assert f"checkpoint-{complete_steps(run)[-1]} is whole" in failure["message"]
     assert all(found.problem is None for found in list_checkpoints(run))
-    log = run.train_log.read_text(errors="replace")
-    assert "Traceback" not in log.split("CalledProcessError")[0].rpartition("accelerate")[0], log[-3000:]
+    # The launcher's own traceback is all that there is: the training ends in a sentence.
+    assert "core/training/" not in run.train_log.read_text(errors="replace")
