@@ -127,8 +127,10 @@ def _of_hit(hit: Hit, evidence: Evidence) -> Diagnosis:
     confidence: Confidence = (
         "medium" if hit.consequence and hit.confidence == "high" and _others(hit, evidence) else hit.confidence
     )
+    # Lines without a prefix are those of the process that torchrun saw fail first, where no other is known.
+    rank = evidence.log.root_rank if hit.line.rank is None and not hit.consequence else hit.line.rank
     return Diagnosis(
-        hit.cause, confidence, message, proofs, (), evidence.log.step, hit.line.rank, own_name(evidence), hit.during
+        hit.cause, confidence, message, proofs, (), evidence.log.step, rank, own_name(evidence), hit.during
     )
 
 
@@ -154,8 +156,7 @@ def _of_signal(killed: tuple[str, Line], evidence: Evidence) -> Diagnosis:
         return Diagnosis("shared_memory", "medium", message, proofs, (), step, rank, name)
     if name == "SIGKILL" and evidence.run is None and not evidence.kernel.told:
         # Nobody can be asked any more; who kills a training without a word is nearly always the kernel.
-        message = of_cause("host_oom", line.text)
-        return Diagnosis("host_oom", "low", message, proofs, (), step, rank, name)
+        return Diagnosis("host_oom", "low", of_signal(name), proofs, (), step, rank, name)
     return Diagnosis(
         "unknown", "medium", of_signal(name, kernel_told=evidence.kernel.told), proofs, (), step, rank, name
     )
