@@ -31,6 +31,8 @@ PAIRS_OF_PROCESSES = 3
 TURNS = 10
 """Of each arm, in each pair of processes."""
 TURN_S = 4.0
+STEPS_IN_A_TURN = 10
+"""At least; a slow machine gets longer turns."""
 WARM_STEPS = 12
 
 
@@ -111,6 +113,8 @@ def _pair(place: Path, variables: dict[str, str]) -> tuple[list[float], list[flo
         arms: tuple[Arm, Arm] = (kept, plain)
         for arm in arms:
             arm.wait_for_step(WARM_STEPS)
+        warm = [float(row["step_s"]) for arm in arms for row in arm.rows()[1:]]
+        turn_s = max(TURN_S, STEPS_IN_A_TURN * median(warm))
         for arm in arms:
             arm.freeze()
         turns: dict[Arm, list[tuple[float, float]]] = {kept: [], plain: []}
@@ -119,12 +123,14 @@ def _pair(place: Path, variables: dict[str, str]) -> tuple[list[float], list[flo
             for arm in arms if number % 2 else reversed(arms):
                 arm.thaw()
                 began_s = time.time()
-                time.sleep(TURN_S)
+                time.sleep(turn_s)
                 turns[arm].append((began_s, time.time()))
                 arm.freeze()
         _same_training(kept, plain)
         ours, theirs = (_step_seconds(arm, turns[arm]) for arm in arms)
-        ratios = [median(own) / median(other) for own, other in zip(ours, theirs, strict=True)]
+        # A turn that somebody else's work took whole has no step to compare.
+        both = [(own, other) for own, other in zip(ours, theirs, strict=True) if own and other]
+        ratios = [median(own) / median(other) for own, other in both]
         return ratios, [second for turn in theirs for second in turn]
 
 
