@@ -47,8 +47,7 @@ class MetricsCallback(TrainerCallback):
         self.last_loss: float | None = None
         self.last_evaluation: dict[str, Any] = {}
         self._folder = folder
-        self._path = folder.metrics_jsonl
-        self._lines = LastingLines(self._path)
+        self._lines = LastingLines(folder.metrics_jsonl)
         self._meter = meter
         self._accelerator = accelerator
         self.evaluated_step: int | None = None
