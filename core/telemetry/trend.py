@@ -83,6 +83,6 @@ def _pace(earlier: tuple[float, float], later: tuple[float, float]) -> float:
 
 
 def _median_point(points: list[tuple[float, float]]) -> tuple[float, float]:
-    """(mean time, median amount)."""
+    """(median time, median amount)."""
     times, amounts = zip(*points, strict=True)
-    return statistics.fmean(times), statistics.median(amounts)
+    return statistics.median(times), statistics.median(amounts)
