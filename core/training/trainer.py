@@ -122,6 +122,12 @@ class RunTrainer(Trainer):
             self.loss_guard.see(loss)
         return loss
 
+    def _maybe_log_save_evaluate(self, *args: Any, **kwargs: Any) -> None:
+        """The Trainer takes the logged sum from itself, which leaves one that is no number as it is for ever."""
+        super()._maybe_log_save_evaluate(*args, **kwargs)
+        if self._globalstep_last_logged == self.state.global_step:
+            self._tr_loss.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
+
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
         with self._meter.paused(), phases.during("evaluating", self.state.global_step):
             try:
