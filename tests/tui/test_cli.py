@@ -149,11 +149,9 @@ def test_a_folder_name_too_long_for_any_file(
     code, out, err = run(capsys, *arguments, "x" * 600)
     assert code == 2
     words = {"monitor": "There is no run, file or process", "runs": "There is no run"}
-    assert (
-        words.get(arguments[0], "cannot be a folder: File name too long.") in err
-        and "Errno" not in out + err
-        and len(err) < 300
-    )
+    assert words.get(arguments[0], "cannot be a folder: File name too long.") in err
+    # The monitor also names what trains on this machine, however long the paths of that are.
+    assert "Errno" not in out + err and "x" * 200 not in err
     assert list(tmp_path.iterdir()) == []
 
 
