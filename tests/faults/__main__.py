@@ -82,6 +82,7 @@ def run(faults: list[Fault], root: Path, jobs: int, patience_s: float, *, keep: 
             verdicts.append(finished.result())
             print(line(verdicts[-1]), flush=True)
     except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         print("interrupted: the trials under way come to their end, no further one begins", flush=True)
     finally:
         pool.shutdown(cancel_futures=True)
