@@ -47,11 +47,6 @@ def changes_now(folder: RunFolder) -> dict[str, Any]:
     return dict(recoveries[-1].changes) if recoveries else {}
 
 
-def add_recovery(folder: RunFolder, recovery: Recovery) -> None:
-    """Raises OSError."""
-    write_recoveries(folder, [*read_recoveries(folder), recovery])
-
-
 def write_recoveries(folder: RunFolder, recoveries: Iterable[Recovery]) -> None:
     """Raises OSError."""
     entries = [asdict(entry) for entry in recoveries]

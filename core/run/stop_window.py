@@ -31,8 +31,6 @@ SAVES = 2.0
 """One that may just have begun on a disk that is slower today."""
 RECENT_LINES = 20
 METRICS_WINDOW_BYTES = 32 * 1024
-LONG_WORK_S = 120.0
-"""Work that takes longer is spoken of before somebody waits for it."""
 
 ACCUMULATION = "batch.gradient_accumulation_steps"
 FIRST_FILE, LAST_FILE = "progress.json", "trainer_state.json"

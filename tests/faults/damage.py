@@ -22,14 +22,6 @@ def damage(path: Path, how: str, seed: int) -> None:
     path.write_bytes(new)
 
 
-def files_of(run: Path) -> list[str]:
-    """Every file of a run folder that can be damaged, in order; of the checkpoints the newest one's."""
-    names = sorted(path.name for path in run.iterdir() if path.is_file() and not path.name.startswith("."))
-    newest = newest_checkpoint(run)
-    inside = sorted(path for path in newest.rglob("*") if path.is_file()) if newest else []
-    return names + [str(path.relative_to(run)) for path in inside]
-
-
 def newest_checkpoint(run: Path) -> Path | None:
     found = [path for path in run.glob("checkpoint-*") if path.name[11:].isdigit()]
     return max(found, key=lambda path: int(path.name[11:]), default=None)

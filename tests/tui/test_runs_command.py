@@ -14,7 +14,7 @@ from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.notes import add_note
 from trainwiz.core.run.phase import write_phase
 from trainwiz.core.run.processid import machine_identity, this_process
-from trainwiz.core.run.recovery import Recovery, add_recovery
+from trainwiz.core.run.recovery import Recovery, write_recoveries
 from trainwiz.core.run.registry import record_run
 from trainwiz.core.run.state import Attempt, RunExit, read_state, write_state
 from trainwiz.tui.commands.runs import run_list
@@ -104,7 +104,7 @@ def recovered(folder: RunFolder) -> RunFolder:
         {"code": "starved", "severity": "cleared", "text": "", "where": "data"},
     ]
     (folder.path / "advice.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    add_recovery(folder, Recovery(3, "cuda_oom", 5, 1070.0, changes))
+    write_recoveries(folder, [Recovery(3, "cuda_oom", 5, 1070.0, changes)])
     return folder
 
 

@@ -15,7 +15,7 @@ from trainwiz.core.launch.again import prepare_again
 from trainwiz.core.launch.prepare import prepare_run
 from trainwiz.core.launch.start import changed_config, own_launcher, read_run_config, setup_of
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.recovery import RECOVERY_JSON, Recovery, add_recovery
+from trainwiz.core.run.recovery import RECOVERY_JSON, Recovery, write_recoveries
 from trainwiz.core.supervise.recovery import Setup
 
 from tests.core.launch.plans import small_plan
@@ -36,7 +36,7 @@ def texts(run: RunFolder) -> dict[str, str]:
 
 
 def change(run: RunFolder, **changes: Any) -> None:
-    add_recovery(run, Recovery(2, "cuda_oom", 5, 0.0, changes))
+    write_recoveries(run, [Recovery(2, "cuda_oom", 5, 0.0, changes)])
 
 
 @pytest.mark.parametrize("engine", [{}, {"engine__strategy": "zero2", "engine__processes": 2}])

@@ -12,7 +12,7 @@ from trainwiz.core.errors import UsageError
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.identity import IDENTITY_JSON, Identity, compare, recorded_identity, refuse, touched
 from trainwiz.core.run.identity_now import files_identity, position_difference, sequences_of_a_step, settings_now
-from trainwiz.core.run.recovery import Recovery, add_recovery
+from trainwiz.core.run.recovery import Recovery, write_recoveries
 from trainwiz.core.run.sampled import BLOCK_BYTES, sampled_digest
 
 from tests.core.training.runs import tiny_config
@@ -84,7 +84,7 @@ def test_what_recovery_changes_is_no_difference(tmp_path: Path) -> None:
     config = tiny_config(batch__micro_batch_size=6, batch__gradient_accumulation_steps=8)
     before = settings_now(config, tmp_path)
     changes = {"batch.micro_batch_size": 3, "batch.gradient_accumulation_steps": 16, "data.workers": 1}
-    add_recovery(run, Recovery(2, "cuda_oom", 5, 0.0, changes))
+    write_recoveries(run, [Recovery(2, "cuda_oom", 5, 0.0, changes)])
     changed = with_recovery(config, run)
     assert changed.batch.micro_batch_size == 3
     assert sequences_of_a_step(changed) == sequences_of_a_step(config) == 48

@@ -13,7 +13,7 @@ from trainwiz.core.run.compare import compare_runs
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.lock import RunLock
 from trainwiz.core.run.processid import machine_identity, this_process
-from trainwiz.core.run.recovery import Recovery, add_recovery
+from trainwiz.core.run.recovery import Recovery, write_recoveries
 from trainwiz.core.run.remove import remove_run, size_bytes
 from trainwiz.core.run.state import read_state, write_state
 
@@ -123,7 +123,7 @@ def test_comparing_takes_what_recovery_made_of_a_run(tmp_path: Path) -> None:
     config = read_run_config(one)
     micro = config.batch.micro_batch_size
     changes = {"batch.micro_batch_size": 1, "batch.eval_micro_batch_size": 1}
-    add_recovery(one, Recovery(2, "cuda_oom", 5, 1.0, changes))
+    write_recoveries(one, [Recovery(2, "cuda_oom", 5, 1.0, changes)])
     document = compare_runs([one, two])
     assert document["settings"]["batch.micro_batch_size"] == [1, micro]
     assert document["planned"]["batch.micro_batch_size"] == [micro, micro]

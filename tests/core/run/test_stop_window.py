@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.recovery import Recovery, add_recovery
+from trainwiz.core.run.recovery import Recovery, write_recoveries
 from trainwiz.core.run.stop_window import FLOOR_S, StopWindow, StopWindowReader, last_save_s, read_window, window_of
 
 PLANNED = StopWindow(500.0, "step", 100.0, 100.0, 30.0, "planned")
@@ -75,7 +75,7 @@ def test_it_follows_the_run(tmp_path: Path) -> None:
     # The long first step is no recent one any more.
     assert later is not None and later.work_s == 1.0
     # Another attempt accumulates twice as often, and nothing of it is measured yet.
-    add_recovery(run, Recovery(2, "cuda_oom", 21, 0.0, {"batch.gradient_accumulation_steps": 16}))
+    write_recoveries(run, [Recovery(2, "cuda_oom", 21, 0.0, {"batch.gradient_accumulation_steps": 16})])
     log(run, {"time_s": 0.0, "resumed_from": 21})
     assert reader.read(1, later) is later
     log(run, {"step": 22, "step_s": 8.0})

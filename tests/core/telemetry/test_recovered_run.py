@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.recovery import Recovery, add_recovery
+from trainwiz.core.run.recovery import Recovery, write_recoveries
 from trainwiz.core.telemetry.replay import ReplaySource
 from trainwiz.core.telemetry.run_source import RunSource
 from trainwiz.core.telemetry.snapshot import Snapshot
@@ -45,7 +45,7 @@ def test_the_batch_is_that_of_the_attempt_that_runs(tmp_path: Path) -> None:
 
 def test_a_resume_by_hand_keeps_what_recovery_changed_and_nothing_comes_before_its_time(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", attempts=[FIRST])
-    add_recovery(RunFolder(folder), Recovery(2, "cuda_oom", 5, NOW_S, SMALLER))
+    write_recoveries(RunFolder(folder), [Recovery(2, "cuda_oom", 5, NOW_S, SMALLER)])
     assert factors(look(folder)) == (6, 651, 1)
     by_hand = {"number": 3, "started_s": NOW_S - 60, "resume": "checkpoint-9"}
     write_run(folder, attempts=[FIRST, SECOND, by_hand])
@@ -83,7 +83,7 @@ def test_an_ended_run_has_no_phase_and_says_why_it_was_not_started_again(tmp_pat
 def test_a_replay_shows_the_batch_of_the_moment(tmp_path: Path) -> None:
     finished = {"status": "finished", "steps": 10, "log_every": 1, "step_s": 60.0, "max_steps": 10}
     folder = write_run(tmp_path / "run", attempts=[FIRST, {**SECOND, "ended_s": NOW_S}], **finished)
-    add_recovery(RunFolder(folder), Recovery(2, "cuda_oom", 5, NOW_S - 600, SMALLER))
+    write_recoveries(RunFolder(folder), [Recovery(2, "cuda_oom", 5, NOW_S - 600, SMALLER)])
     now = 0.0
     source = ReplaySource(RunFolder(folder), 1.0, clock=lambda: now)
     assert factors(source.poll()) == (6, 651, 1)

@@ -13,7 +13,7 @@ from trainwiz.core.config import RunConfig
 from trainwiz.core.launch.again import prepare_again
 from trainwiz.core.launch.start import changed_config, setup_of
 from trainwiz.core.run.folder import RunFolder, read_json
-from trainwiz.core.run.recovery import Recovery, add_recovery
+from trainwiz.core.run.recovery import Recovery, write_recoveries
 from trainwiz.core.supervise.attempt import put_away_last_attempt
 from trainwiz.core.supervise.recovery import Retry, Situation, decide
 from trainwiz.core.training.faults import FAULTS_VARIABLE
@@ -95,7 +95,7 @@ def test_every_step_sees_what_it_would_have_seen(name: str, tmp_path: Path, monk
     retry = decide("cuda_oom", Situation(setup))
     assert isinstance(retry, Retry)
     put_away_last_attempt(run, 1)
-    add_recovery(run, Recovery(2, "cuda_oom", SAVED, 0.0, retry.changes))
+    write_recoveries(run, [Recovery(2, "cuda_oom", SAVED, 0.0, retry.changes)])
     monkeypatch.chdir(folder)
     answer = prepare_again(run)
     assert answer["setup"]["micro_batch_size"] == smaller
