@@ -8,7 +8,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from trainwiz.core.errors import EXIT_TRAINING_FAILED
+from trainwiz.core.errors import EXIT_TRAINING_FAILED, os_reason
 from trainwiz.core.language import mark, tr
 from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.run.processid import identify
@@ -25,7 +25,8 @@ from trainwiz.core.supervise.marks import kill_marked, reap, run_processes
 from trainwiz.core.supervise.order import StartOrder
 from trainwiz.core.supervise.recorder import Recorder
 from trainwiz.core.supervise.recovery import Retry
-from trainwiz.core.supervise.retrying import CannotRetry, Retrying
+from trainwiz.core.supervise.renewing import CannotRenew, NotWanted, not_written
+from trainwiz.core.supervise.retrying import Retrying
 from trainwiz.core.supervise.save_progress import SaveProgress
 from trainwiz.core.supervise.spawn import mark_log, spawn_launcher
 from trainwiz.core.supervise.stopping import Stopping
@@ -124,12 +125,19 @@ class Keeper:
             return False
         try:
             cause = ended.exit.cause or "unknown"
-            self.order = self._retrying.prepare(len(self.state.attempts) + 1, cause, follows)
+            self.order = self._retrying.prepare(len(self.state.attempts) + 1, cause, follows, self._goes_on)
+            if not self._goes_on():
+                return False
             self.launcher_exit_code, self.launcher = None, None
             self._metrics_bytes, self._oom_kills = _size(self.run.metrics_jsonl), kernel_oom_kills()
             self._begin_attempt(because=cause)
-        except (CannotRetry, CannotResume, OSError) as error:
+        except NotWanted:
+            return False
+        except (CannotRenew, CannotResume) as error:
             self.state.attempts[-1].not_retried = str(error)
+            return False
+        except OSError as error:
+            self.state.attempts[-1].not_retried = not_written(os_reason(error))
             return False
         self.stopping.next_attempt()
         return self.stopping.reason is None
@@ -137,16 +145,20 @@ class Keeper:
     def _wait(self, seconds: float) -> bool:
         """False when a stop was asked for meanwhile."""
         deadline = time.monotonic() + seconds
-        while self.stopping.reason is None and time.monotonic() < deadline:
+        while self._goes_on() and time.monotonic() < deadline:
             select.select([self._wakeup], [], [], min(LOOK_EVERY_S, seconds))
-            self.stopping.drain()
-            self._collect()
-            if not self.run.path.is_dir():
-                self.stopping.ask(mark("the removal of its folder"), now=True)
-            self.stopping.heed(os.getpid(), True, self.state.grace_s, self._saves.moves)
-            if time.monotonic() >= self._next_beat:
-                self._write()
-                self._next_beat = time.monotonic() + HEARTBEAT_EVERY_S
+        return self.stopping.reason is None
+
+    def _goes_on(self) -> bool:
+        """Between two attempts: collect, heed and beat as always; False once a stop was asked for."""
+        self.stopping.drain()
+        self._collect()
+        if not self.run.path.is_dir():
+            self.stopping.ask(mark("the removal of its folder"), now=True)
+        self.stopping.heed(os.getpid(), True, self.state.grace_s, self._saves.moves)
+        if time.monotonic() >= self._next_beat:
+            self._write()
+            self._next_beat = time.monotonic() + HEARTBEAT_EVERY_S
         return self.stopping.reason is None
 
     def _watch(self) -> None:

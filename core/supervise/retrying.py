@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import os
-import subprocess
 import time
-from typing import Any
+from collections.abc import Callable
 
-from trainwiz.core.language import tr
 from trainwiz.core.run.checkpoints import list_checkpoints
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.recovery import Recovery, changes_now, read_recoveries, write_recoveries
 from trainwiz.core.supervise.ending import Ended
 from trainwiz.core.supervise.order import StartOrder
 from trainwiz.core.supervise.recovery import End, Retry, Setup, Situation, decide
-
-RENEWING_MAY_TAKE_S = 300.0
-
-
-class CannotRetry(Exception):
-    """One sentence."""
+from trainwiz.core.supervise.renewing import CannotRenew, NotWanted, renew
 
 
 class Retrying:
@@ -51,16 +42,19 @@ class Retrying:
         )
         return decide(ended.exit.cause or "unknown", situation)
 
-    def prepare(self, attempt: int, because: str, retry: Retry) -> StartOrder:
-        """Write recovery.json and the exported files; the order of the next attempt. Raises CannotRetry and OSError."""
+    def prepare(self, attempt: int, because: str, retry: Retry, goes_on: Callable[[], bool]) -> StartOrder:
+        """Write recovery.json and the exported files; the order of the next attempt.
+
+        Raises CannotRenew, OSError, and NotWanted as soon as `goes_on` says no; recovery.json is as before then.
+        """
         before = read_recoveries(self.run)
         changes = {**changes_now(self.run), **retry.changes}
         step = _newest_step(self.run)
         entry = Recovery(attempt, because, step if step >= 0 else None, time.time(), changes)
         write_recoveries(self.run, [*before, entry])
         try:
-            order = self._renewed(retry)
-        except (CannotRetry, OSError):
+            order = self._renewed(retry, goes_on)
+        except (CannotRenew, NotWanted, OSError):
             write_recoveries(self.run, before)
             raise
         self._starts += int(retry.counts)
@@ -69,41 +63,17 @@ class Retrying:
         self.order = order
         return order
 
-    def _renewed(self, retry: Retry) -> StartOrder:
+    def _renewed(self, retry: Retry, goes_on: Callable[[], bool]) -> StartOrder:
         order = self.order
         assert order.setup is not None
         # Read at the start and held until then: a `renew` that says nothing of it changes the same keys.
         setup: Setup | None = order.setup.changed(retry.changes)
         command, environment = order.command, order.environment
         if order.renew:
-            answer = _answer(order)
+            answer = renew(order.renew, order.environment, goes_on)
             command, environment = answer["command"], {str(k): str(v) for k, v in answer["environment"].items()}
             setup = Setup.from_json(answer["setup"])
         return dataclasses.replace(order, command=command, environment=environment, setup=setup, resume="auto")
-
-
-def _answer(order: StartOrder) -> dict[str, Any]:
-    """What the child says; it loads the configuration, which the keeper must not."""
-    try:
-        done = subprocess.run(
-            order.renew,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            env={**os.environ, **order.environment},
-            timeout=RENEWING_MAY_TAKE_S,
-            check=False,
-        )
-        answer = json.loads(done.stdout)
-    except subprocess.TimeoutExpired:
-        raise CannotRetry(tr("The files of the next attempt were not written in time; it is not started.")) from None
-    except ValueError:
-        last = (done.stderr.strip().splitlines() or [tr("it said nothing")])[-1]
-        message = tr("The files of the next attempt could not be written ({reason}); it is not started.", reason=last)
-        raise CannotRetry(message) from None
-    if "error" in answer:
-        raise CannotRetry(str(answer["error"]))
-    return dict(answer)
 
 
 def _newest_step(run: RunFolder) -> int:

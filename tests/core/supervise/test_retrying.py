@@ -118,6 +118,21 @@ def test_a_stop_between_two_attempts_is_a_stop(start: Starter, now: bool) -> Non
     assert wait_until_gone(one.mark, 3.0) == []
 
 
+@pytest.mark.parametrize("now", [False, True])
+def test_a_stop_while_the_next_attempt_is_being_written_is_heeded_at_once(start: Starter, now: bool) -> None:
+    one = start(FAIL_AT=13, setup=SETUP, renew=[sys.executable, "-c", "import time; time.sleep(100)"])
+    one.wait(lambda state: bool(read_recoveries(one.run)))
+    before = one.state().heartbeat_s
+    one.wait(lambda state: state.heartbeat_s != before, 5.0)
+    asked = time.monotonic()
+    state = stop_run(one.run, now=now)
+    assert time.monotonic() - asked < 5.0
+    assert state.status == "stopped" and [attempt.status for attempt in state.attempts] == ["failed"]
+    # What did not begin is no attempt, and changes nothing.
+    assert read_recoveries(one.run) == []
+    assert wait_until_gone(one.mark, 3.0) == []
+
+
 def test_a_stop_is_never_followed_by_an_attempt(start: Starter) -> None:
     one = start(STEP_S=0.1, setup=SETUP)
     one.wait_for_steps(5)
