@@ -299,7 +299,7 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
 
 @pytest.mark.real
 async def test_a_real_run_is_stopped_and_resumed_from_the_monitor(own_folder: Path) -> None:
-    arguments = ("--yes", *SMALL, "--max-steps", "60", "--output-dir", "run", "--detach", "--plain")
+    arguments = ("--yes", *SMALL, "--max-steps", "200", "--output-dir", "run", "--detach", "--plain")
     assert main(arguments) == 0
     run = RunFolder(own_folder / "run")
     async with monitor_app(of(run.path), clock=time.time).run_test(size=WIDE) as pilot:
@@ -309,10 +309,10 @@ async def test_a_real_run_is_stopped_and_resumed_from_the_monitor(own_folder: Pa
         await until(pilot, lambda: screen.snapshot is not None and screen.snapshot.status == "stopped", 60)
         assert list(run.path.glob("checkpoint-*"))
         stopped_at = screen.snapshot.step if screen.snapshot else None
-        assert stopped_at is not None and stopped_at < 60
+        assert stopped_at is not None and stopped_at < 200
         await pilot.press("r")
         await pilot.press("enter")
         await until(pilot, lambda: screen.snapshot is not None and screen.snapshot.status == "finished", 90)
-        assert screen.snapshot is not None and screen.snapshot.step == 60
+        assert screen.snapshot is not None and screen.snapshot.step == 200
     attempts = json.loads(run.state_json.read_text())["attempts"]
     assert [attempt["resume"] for attempt in attempts] == [None, f"checkpoint-{stopped_at}"]
