@@ -31,6 +31,7 @@ from trainwiz.core.run.registry import record_run
 from trainwiz.core.run.state import read_state
 from trainwiz.core.supervise.order import StartOrder
 from trainwiz.core.supervise.recovery import Setup
+from trainwiz.core.supervise.renewing import CannotRenew, not_written, renew
 
 REFUSED_AS_USAGE = frozenset({"run_is_active", "cannot_resume"})
 
@@ -55,6 +56,9 @@ def start_run(
     if refused:
         raise usage_error("run_is_active", str(folder.path), refused)
     notes = accepted_differences(folder, config, resume, accept) if resume is not None else []
+    renewing = [sys.executable, "-P", "-m", "trainwiz.core.launch.again", str(folder.path.resolve())]
+    if folder.file(RECOVERY_JSON).exists():
+        write_files_again(folder, renewing)
     order = StartOrder(
         command=own_launcher(launch_command(config)),
         mark=uuid.uuid4().hex,
@@ -65,7 +69,7 @@ def start_run(
         setup=setup_of(config),
         accept=list(accept),
         notes=notes,
-        renew=[sys.executable, "-P", "-m", "trainwiz.core.launch.again", str(folder.path.resolve())],
+        renew=renewing,
     )
     answer = start_keeper(folder, order)
     if answer.get("ok"):
@@ -73,6 +77,18 @@ def start_run(
         return
     finding = Finding(str(answer.get("error")), "error", str(folder.path), str(answer.get("message")))
     raise UsageError(finding) if finding.code in REFUSED_AS_USAGE else CannotRunError(finding)
+
+
+def write_files_again(folder: RunFolder, renewing: Sequence[str]) -> None:
+    """The exported files as recovery.json has them: a keeper that was killed, or a full disk, may have left others.
+
+    Raises CannotRunError.
+    """
+    try:
+        renew(renewing, {})
+    except (CannotRenew, OSError) as error:
+        said = str(error) if isinstance(error, CannotRenew) else not_written(os_reason(error))
+        raise CannotRunError(Finding("folder_not_usable", "error", str(folder.path), said)) from None
 
 
 def accepted_differences(folder: RunFolder, config: RunConfig, resume: str, accept: Sequence[str]) -> list[str]:

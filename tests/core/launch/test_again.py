@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 import yaml
-from trainwiz.core.errors import UsageError
+from trainwiz.core.errors import CannotRunError, UsageError
+from trainwiz.core.launch import start
 from trainwiz.core.launch.again import prepare_again
 from trainwiz.core.launch.prepare import prepare_run
 from trainwiz.core.launch.start import changed_config, own_launcher, read_run_config, setup_of
@@ -124,3 +125,21 @@ def test_changes_that_are_nonsense_are_refused_in_a_sentence(
         prepare_again(run)
     (finding,) = caught.value.findings
     assert RECOVERY_JSON in finding.message and "\n" not in finding.message
+
+
+def test_a_start_finds_the_files_of_its_own_settings_whatever_a_killed_keeper_has_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = {"engine__strategy": "zero2", "engine__processes": 2}
+    file = own_file(tmp_path / "mine.json", 6, 8)
+    run = prepared(tmp_path / "one", monkeypatch, **engine, engine__deepspeed_file=str(file))
+    # recovery.json is written first; the keeper was killed before the files.
+    change(run, **HALF)
+    seen = []
+    monkeypatch.setattr(
+        start, "start_keeper", lambda folder, order: seen.append(run.file("deepspeed.json").read_text()) or {}
+    )
+    with pytest.raises(CannotRunError):
+        start.start_run(run, resume="auto")
+    assert json.loads(seen[0])["train_micro_batch_size_per_gpu"] == 3
+    assert (run.path / "attempts" / "planned" / "deepspeed.json").read_text() == file.read_text()
