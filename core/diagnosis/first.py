@@ -10,6 +10,7 @@ from trainwiz.core.diagnosis.of_failure import cause_of_failure
 
 OF_THE_LAUNCHER = ("SIGTERM", "SIGABRT")
 """What ends the other processes after one has failed, and what a process sends itself: weaker than any other."""
+LINES_OF_ONE_ERROR = 6
 
 
 def first_failure(failures: Iterable[Failure]) -> Failure | None:
@@ -25,11 +26,20 @@ def first_hit(log: LogFacts) -> Hit | None:
     if not chosen:
         return _strongest(log.hits)
     first = min(chosen, key=lambda hit: hit.line.number)
+    if first.cause == "nccl_error":
+        return _what_nccl_met(first, chosen)
     if first.cause != "python_error":
         return first
     chain = [hit for hit in chosen if hit.chain == first.chain and hit.line.rank == first.line.rank]
     # What was raised while another exception was handled: the one that names a cause, else the one that was left.
     return next((hit for hit in chain if hit.cause != "python_error"), chain[-1])
+
+
+def _what_nccl_met(wrapper: Hit, own: Iterable[Hit]) -> Hit:
+    """NCCL says first that a call failed, and in one of the next lines why: a card without memory is no lost connection."""
+    below = range(wrapper.line.number, wrapper.line.number + LINES_OF_ONE_ERROR)
+    reasons = (hit for hit in own if hit.line.rank == wrapper.line.rank and hit.line.number in below)
+    return next((hit for hit in reasons if hit.cause not in ("nccl_error", "python_error")), wrapper)
 
 
 def _strongest(hits: Iterable[Hit]) -> Hit | None:

@@ -9,7 +9,7 @@ TELLING = re.compile(
     r"rror|xception|nterrupt|fail|kill|memory|oom|space|time|lost|bus|xid|mismatch|support|requires|bf16|flash"
     r"|module|nan|loss is|inf|shared|shm|errno|quota|signal|worker|file|cancel|closed|reset|refused|died|unhandled"
     r"|abort|NCCL|ancdata|alloc|pos|duplicate|argument|strategy|cannot|can't|couldn't|incorrect|terminated|pipe"
-    r"|exclusive|exited|detected|[\u4e00-\u9fff]",
+    r"|exclusive|exited|detected|resource|[\u4e00-\u9fff]",
     re.IGNORECASE,
 )
 """Without any of these words no pattern fits: asking is cheaper than trying them all."""
@@ -24,7 +24,7 @@ _NOT_A_NUMBER = r"(?:nan|NaN|-?inf(?:inity)?|-?Infinity)"
 NO_NUMBER = re.compile(
     rf"(?<![\w])['\"]?(?:train_)?loss['\"]?\s*[:=]?\s*['\"]?{_NOT_A_NUMBER}\b"
     # The Trainer leaves a loss that is no number out of the mean: 0.0 beside such a gradient.
-    rf"|['\"]loss['\"]: '?0\.0'?,.*['\"]grad_norm['\"]: '?{_NOT_A_NUMBER}\b",
+    rf"|['\"]loss['\"]: '?0\.0'?,.*['\"]grad_norm['\"]: (?:'|tensor\()?{_NOT_A_NUMBER}\b",
 )
 _BAR = re.compile(r"^\s*\d{1,3}%\|[^|]*\|\s*(\d+)/(\d+)\s*\[[^\]]*\]?")
 _METRICS = re.compile(
@@ -36,7 +36,7 @@ _METRICS = re.compile(
 _STEP = re.compile(r"\b(?:global_)?steps?['\"]?[\s:=\[]+(\d[\d,]*)", re.IGNORECASE)
 
 _EXIT_CODE = re.compile(r"exit ?code\s*[:=]\s*(-\d+)|exits with return code = (-\d+)", re.IGNORECASE)
-_DIED = re.compile(r"died with <Signals\.(\w+)|Signal \d+ \((SIG\w+)\) received")
+_DIED = re.compile(r"died with <Signals\.(\w+)|(?:Signal \d+ \(|terminated with signal )(SIG\w+)\b")
 _SHELL_STATUS = re.compile(r"(?:non-zero exit status|exit(?:ed with)? (?:code|status))[: ]+(1[23]\d)\b", re.IGNORECASE)
 _GOT = re.compile(r"got signal: (\d+)\b")
 _WORDS = {

@@ -19,6 +19,9 @@ def cause_of_failure(failure: Failure) -> tuple[Cause, Confidence, bool, str]:
     for text in (f"{failure.type}: {said}", failure.message, *_raised(failure)):
         for pattern in PATTERNS:
             if pattern.expression.search(text):
+                if pattern.cause == "nccl_error" and text is not failure.message:
+                    # NCCL names what it ran into in its last lines; of the patterns, those of such causes stand first.
+                    pattern = next((one for one in PATTERNS if one.expression.search(failure.message)), pattern)
                 return pattern.cause, pattern.confidence, pattern.consequence, said
     return "python_error", "high", False, said
 

@@ -37,7 +37,7 @@ _EXCEPTION = re.compile(
 )
 _RAISED = re.compile(r"^((?:[A-Za-z_]\w*\.)*[A-Z_]\w*)(?:: .*|:)?$")
 """Behind the frames of a traceback any name is one of an exception."""
-_LAUNCHERS = ("ChildFailedError", "CalledProcessError", "SignalException", "SystemExit")
+_LAUNCHERS = ("ChildFailedError", "CalledProcessError", "SignalException", "SystemExit", "ProcessExitedException")
 """How a launcher says that a process of it failed: no cause by itself."""
 _CHAINED = re.compile(r"^(?:During handling of the above exception|The above exception was the direct cause)")
 _SOURCE_LINE = re.compile(r"^\s{4,}\S|^(?:-+>)?\s*\d+ ")

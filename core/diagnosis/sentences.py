@@ -12,7 +12,7 @@ SENTENCES: Mapping[Cause, str] = {
     "host_oom": mark("The machine ran out of RAM"),
     "disk_full": mark("The disk is full"),
     "nccl_timeout": mark("The training processes waited for each other too long"),
-    "nccl_error": mark("The training processes lost the connection to each other"),
+    "nccl_error": mark("The communication between the training processes failed"),
     "bf16_unsupported": mark("This device cannot compute in bf16"),
     "flash_attention_missing": mark("FlashAttention is asked for and cannot be used here"),
     "dataloader_worker_killed": mark("A loader process was killed"),

@@ -18,6 +18,15 @@ SAYINGS: dict[str, tuple[str, str]] = {
     "bitsandbytes": ("cuda_oom", "Error out of memory at line 380 in file /mmfs1/gscratch/bitsandbytes/csrc/pythonInterface.c"),
     "NCCL OOM": ("cuda_oom", "node1:77:90 [0] include/alloc.h:48 NCCL WARN Cuda failure 2 'out of memory'"),
     # host_oom
+    "srun": ("host_oom", "srun: error: node7: task 0: Out Of Memory"),
+    "srun, several": ("host_oom", "srun: error: node7: tasks 0-3: Out Of Memory"),
+    "Ray": ("host_oom", TRACE + "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory."),
+    "eviction": ("host_oom", "Reason:   Evicted\nMessage:  The node was low on resource: memory. Container trainer was using 61Gi, request is 0."),
+    "LSF": ("host_oom", "TERM_MEMLIMIT: job killed after reaching LSF memory usage limit.\nExited with exit code 130."),
+    "systemd-oomd": ("host_oom", "Mar 01 10:10:10 h systemd-oomd[1012]: Killed /user.slice/a.scope due to memory pressure for /user.slice being 71.13% > 50.00% for > 20s with reclaim activity"),
+    "posix_memalign": ("host_oom", TRACE + "RuntimeError: [enforce fail at CPUAllocator.cpp:56] posix_memalign(&data, gAlignment, nbytes) == 0. 12 vs 0"),
+    "spawn": ("host_oom", TRACE + "torch.multiprocessing.spawn.ProcessExitedException: process 0 terminated with signal SIGKILL"),
+    "docker": ("host_oom", '    "OOMKilled": true,\n    "ExitCode": 137,'),
     "kernel": ("host_oom", "[ 7324.123456] Out of memory: Killed process 21043 (python) total-vm:71283840kB, anon-rss:63423412kB"),
     "kernel cgroup": ("host_oom", "[ 1201.5] Memory cgroup out of memory: Killed process 431 (pt_main_thread) total-vm:12000kB"),
     "slurm": ("host_oom", "slurmstepd: error: Detected 1 oom_kill event in StepId=551.0. Some of the step tasks have been OOM Killed."),
@@ -37,6 +46,7 @@ SAYINGS: dict[str, tuple[str, str]] = {
     "accelerate -9": ("host_oom", TRACE + "subprocess.CalledProcessError: Command '['/opt/bin/python', 'train.py']' died with <Signals.SIGKILL: 9>."),
     "deepspeed -9": ("host_oom", "[2024-05-01 10:11:12,013] [INFO] [launch.py:316:sigkill_handler] Killing subprocess 4411\n[2024-05-01 10:11:12,201] [ERROR] [launch.py:322:sigkill_handler] ['/opt/bin/python', '-u', 'train.py', '--local_rank=0'] exits with return code = -9"),
     # disk_full
+    "eviction, disk": ("disk_full", "Reason:   Evicted\nMessage:  The node was low on resource: ephemeral-storage."),
     "ENOSPC": ("disk_full", TRACE + "OSError: [Errno 28] No space left on device: 'out/checkpoint-400/optimizer.pt'"),
     "zip writer": ("disk_full", TRACE + "RuntimeError: [enforce fail at inline_container.cc:603] . unexpected pos 640 vs 534"),
     "safetensors": ("disk_full", TRACE + 'safetensors_rust.SafetensorError: Error while serializing: I/O error: No space left on device (os error 28)'),
@@ -45,6 +55,7 @@ SAYINGS: dict[str, tuple[str, str]] = {
     "datasets": ("disk_full", TRACE + "OSError: Not enough disk space. Needed: 41.07 GiB (download: 12.97 GiB, generated: 28.10 GiB, post-processed: Unknown size)"),
     "file size limit": ("disk_full", TRACE + "OSError: [Errno 27] File too large"),
     # shared_memory
+    "bus error without advice": ("shared_memory", TRACE + "RuntimeError: DataLoader worker (pid 13) is killed by signal: Bus error."),
     "bus error": ("shared_memory", "ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared memory (shm).\n" + TRACE + "RuntimeError: DataLoader worker (pid 3110) is killed by signal: Bus error. It is possible that dataloader's workers are out of shared memory. Please try to raise your shared memory limit."),
     "torch segment": ("shared_memory", TRACE + "RuntimeError: unable to write to file </torch_1204_3921>"),
     "open": ("shared_memory", TRACE + "RuntimeError: unable to open shared memory object </torch_29919_1396182366> in read-write mode: Too many open files (24)"),
@@ -52,6 +63,7 @@ SAYINGS: dict[str, tuple[str, str]] = {
     "NCCL shm": ("shared_memory", "h:61:88 [1] misc/shmutils.cc:72 NCCL WARN Error: failed to extend /dev/shm/nccl-Yb3kXm to 33030532 bytes, error: No space left on device (28)"),
     "ancdata": ("shared_memory", TRACE + "RuntimeError: received 0 items of ancdata"),
     # nccl
+    "NCCL met a full card": ("cuda_oom", TRACE + "torch.distributed.DistBackendError: NCCL error in: ../torch/csrc/distributed/c10d/NCCLUtils.hpp:275, unhandled cuda error, NCCL version 2.20.5\nncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\nCuda failure 'out of memory'"),
     "gloo timeout": ("nccl_timeout", TRACE + "RuntimeError: [../third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms for recv operation to complete"),
     "barrier": ("nccl_timeout", TRACE + "RuntimeError: Rank 1 successfully reached monitoredBarrier, but received errors while waiting for send/recv from rank 0. Please check rank 0 logs for faulty rank.\nRank 0 timed out in monitoredBarrier after 30000 ms."),
     "store": ("nccl_timeout", TRACE + "torch.distributed.DistStoreError: wait timeout after 300000ms, keys: /default_pg/0//cuda//0"),
@@ -74,6 +86,7 @@ SAYINGS: dict[str, tuple[str, str]] = {
     "flash module": ("flash_attention_missing", TRACE + "ModuleNotFoundError: No module named 'flash_attn'"),
     "flash old card": ("flash_attention_missing", TRACE + "RuntimeError: FlashAttention only supports Ampere GPUs or newer."),
     "flash model": ("flash_attention_missing", TRACE + "ValueError: EsmForMaskedLM does not support Flash Attention 2.0 yet. Please request to add support where the model is hosted"),
+    "flash of a model file": ("flash_attention_missing", TRACE + "ImportError: This modeling file requires the following packages that were not found in your environment: flash_attn. Run `pip install flash_attn`"),
     "flash symbol": ("flash_attention_missing", TRACE + "ImportError: /opt/lib/python3.10/site-packages/flash_attn_2_cuda.cpython-310-x86_64-linux-gnu.so: undefined symbol: _ZN3c104cuda9SetDeviceEi"),
     # workers
     "worker killed": ("dataloader_worker_killed", TRACE + "RuntimeError: DataLoader worker (pid 70351) is killed by signal: Killed."),
@@ -89,6 +102,7 @@ SAYINGS: dict[str, tuple[str, str]] = {
     "accelerate port": ("port_in_use", TRACE + "ConnectionError: Tried to launch distributed communication on port `29500`, but another process is utilizing it. Please specify a different port (such as using the `--main_process_port` flag"),
     "OSError 98": ("port_in_use", TRACE + "OSError: [Errno 98] Address already in use"),
     # nan
+    "tensor printed": ("nan_loss", "{'loss': 0.0, 'grad_norm': tensor(nan, device='cuda:0', dtype=torch.float64), 'epoch': 0.2}\n"),
     "nan printed": ("nan_loss", "{'loss': 2.31, 'grad_norm': 1.2, 'epoch': 0.1}\n{'loss': nan, 'grad_norm': nan, 'epoch': 0.2}\n{'loss': nan, 'grad_norm': nan, 'epoch': 0.3}\n"),
     "trainer zero": ("nan_loss", "{'loss': 2.31, 'grad_norm': 1.2, 'epoch': 0.1}\n{'loss': 0.0, 'grad_norm': nan, 'learning_rate': 2e-05, 'epoch': 0.2}\n"),
     "stopped": ("nan_loss", "Loss is nan, stopping training\n" + TRACE + "ValueError: Loss is nan, stopping training"),
@@ -102,6 +116,7 @@ SAYINGS: dict[str, tuple[str, str]] = {
     "datasets script": ("missing_file", TRACE + "FileNotFoundError: Couldn't find any data file at /w/corpus."),
     "tokenizer": ("missing_file", TRACE + "OSError: Can't load tokenizer for 'out/final'. If you were trying to load it from 'https://huggingface.co/models', make sure you don't have a local directory with the same name."),
     # settings
+    "sharded sizes": ("config_mismatch", TRACE + "ValueError: Size mismatch between saved torch.Size([257152, 2048]) and current: torch.Size([131661824]) for model.embed_tokens.weight"),
     "strategy": ("config_mismatch", TRACE + "ValueError: --load_best_model_at_end requires the save and eval strategy to match, but found\n- Evaluation strategy: no\n- Save strategy: steps"),
     "multiple": ("config_mismatch", TRACE + "ValueError: --load_best_model_at_end requires the saving steps to be a round multiple of the evaluation steps, but found 500, which is not a round multiple of 300."),
     "argument": ("config_mismatch", TRACE + "TypeError: TrainingArguments.__init__() got an unexpected keyword argument 'evaluation_strategy'"),
@@ -109,6 +124,7 @@ SAYINGS: dict[str, tuple[str, str]] = {
     "state_dict": ("config_mismatch", TRACE + "RuntimeError: Error(s) in loading state_dict for BertForMaskedLM:\n\tsize mismatch for bert.embeddings.word_embeddings.weight"),
     "fp16 on CPU": ("config_mismatch", TRACE + "ValueError: fp16 mixed precision requires a GPU (not 'cpu')."),
     # cards
+    "nvidia-smi": ("gpu_lost", "Unable to determine the device handle for GPU0000:03:00.0: Unknown Error"),
     "fallen": ("gpu_lost", "[12345.6] NVRM: Xid (PCI:0000:65:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."),
     "lost": ("gpu_lost", TRACE + "pynvml.NVMLError_GpuIsLost: GPU is lost"),
     "ECC": ("gpu_lost", TRACE + "RuntimeError: CUDA error: uncorrectable ECC error encountered"),
@@ -116,12 +132,14 @@ SAYINGS: dict[str, tuple[str, str]] = {
     "Ctrl-C": ("user_stop", " 10%|█         | 100/1000 [01:00<09:00,  1.7it/s]" + "\n" + TRACE + "KeyboardInterrupt"),
     "scancel": ("user_stop", "slurmstepd: error: *** JOB 551 ON node7 CANCELLED AT 2024-03-02T21:18:04 ***"),
     # code
+    "compiler of another CUDA": ("python_error", TRACE + "deepspeed.ops.op_builder.builder.CUDAMismatchException: >- DeepSpeed Op Builder: Installed CUDA version 12.2 does not match the version torch was compiled with 11.7"),
     "ValueError": ("python_error", TRACE + "ValueError: Expected input batch_size (32) to match target batch_size (31)."),
     "assert in CUDA": ("python_error", TRACE + "RuntimeError: CUDA error: device-side assert triggered"),
     "triton": ("python_error", TRACE + "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 147456, Hardware limit: 101376. Reducing block sizes or `num_stages` may help."),
     "download": ("python_error", TRACE + "requests.exceptions.ConnectionError: ('Connection aborted.', ConnectionResetError(104, 'Connection reset by peer'))"),
     "module": ("python_error", TRACE + "ModuleNotFoundError: No module named 'peft'"),
     # no cause of the list
+    "slurm node": ("unknown", "slurmstepd: error: *** JOB 551 ON node7 CANCELLED AT 2024-03-02T21:18:04 DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***"),
     "segfault": ("unknown", "Fatal Python error: Segmentation fault\n\nThread 0x00007f (most recent call first):\n  File \"a.py\", line 3 in f\nSegmentation fault (core dumped)"),
     "slurm time": ("unknown", "slurmstepd: error: *** JOB 551 ON node7 CANCELLED AT 2024-03-02T21:18:04 DUE TO TIME LIMIT ***"),
     "SIGTERM": ("unknown", TRACE + "torch.distributed.elastic.multiprocessing.api.SignalException: Process 4101 got signal: 15"),
@@ -151,6 +169,8 @@ HARMLESS: dict[str, str] = {
     "source": "def f():\n    try:\n        g()\n    except FileNotFoundError:\n        raise ValueError('CUDA out of memory')\n",
     "chinese": "开始训练，没有错误\n学习率 0.001，超时设置为 600 秒\n内存充足\n",
     "ignored": "Exception ignored in: <function Pool.__del__ at 0x7f>\nTraceback (most recent call last):\n  File \"pool.py\", line 2, in __del__\nOSError: [Errno 9] Bad file descriptor\n",
+    "docker inspect": '"Running": false,\n"OOMKilled": false,\n"Error": "",\n',
+    "corrected": "pcieport 0000:00:03.0: PCIe Bus Error: severity=Corrected, type=Data Link Layer, (Transmitter ID)\n",
     "xid in a hash": "commit 79xid48 of the model; gpu is last in the list\n",
 }  # fmt: skip
 """Texts in which the words of a failure stand and nothing failed."""

@@ -65,6 +65,11 @@ def test_every_real_log_is_known(shared_data: Path) -> None:
         ("", "MemoryError", "host_oom"),
         ("No module named 'flash_attn'", "ModuleNotFoundError", "flash_attention_missing"),
         ("NCCL error in: ProcessGroupNCCL.cpp", "DistBackendError", "nccl_error"),
+        (
+            "NCCL error in: NCCLUtils.hpp:275, unhandled cuda error\nLast error:\nCuda failure 'out of memory'",
+            "DistBackendError",
+            "cuda_oom",
+        ),
         (RESET, "RuntimeError", "nccl_error"),
         ("[Errno 2] No such file or directory: 'x'", "FileNotFoundError", "missing_file"),
         ("index 3 is out of bounds", "IndexError", "python_error"),

@@ -68,7 +68,17 @@ def from_windows(text: str) -> bytes:
 
 
 DRESSES = (ranked, timed, coloured, as_json, from_windows)
-NAKED = ("shell", "shell, Chinese", "nan printed", "trainer zero", "kubernetes", "nothing", "argparse")
+NAKED = (
+    "shell",
+    "shell, Chinese",
+    "nan printed",
+    "trainer zero",
+    "kubernetes",
+    "docker",
+    "tensor printed",
+    "nothing",
+    "argparse",
+)
 """What no logger dresses up: lines of shells and of print."""
 
 
