@@ -123,9 +123,10 @@ class Keeper:
         log(f"attempt {len(self.state.attempts)} failed ({ended.exit.cause}); another follows: {follows.changes}")
         if not self._wait(follows.wait_s):
             return False
+        had = len(self.state.attempts)
         try:
             cause = ended.exit.cause or "unknown"
-            self.order = self._retrying.prepare(len(self.state.attempts) + 1, cause, follows, self._goes_on)
+            self.order = self._retrying.prepare(had + 1, cause, follows, self._goes_on)
             if not self._goes_on():
                 return False
             self.launcher_exit_code, self.launcher = None, None
@@ -133,11 +134,12 @@ class Keeper:
             self._begin_attempt(because=cause)
         except NotWanted:
             return False
-        except (CannotRenew, CannotResume) as error:
-            self.state.attempts[-1].not_retried = str(error)
-            return False
-        except OSError as error:
-            self.state.attempts[-1].not_retried = not_written(os_reason(error))
+        except (CannotRenew, CannotResume, OSError) as error:
+            # What did not begin is no attempt.
+            del self.state.attempts[had:]
+            self.state.attempts[-1].not_retried = (
+                not_written(os_reason(error)) if isinstance(error, OSError) else str(error)
+            )
             return False
         self.stopping.next_attempt()
         return self.stopping.reason is None

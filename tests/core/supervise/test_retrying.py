@@ -197,3 +197,24 @@ def test_a_next_attempt_that_cannot_be_written_is_a_sentence(start: Starter, cod
     # What did not begin is no attempt, and changes nothing.
     assert len(state.attempts) == 1 and read_recoveries(one.run) == []
     assert wait_until_gone(one.mark, 3.0) == []
+
+
+SPOILER = """
+import json, sys
+from pathlib import Path
+log = Path(sys.argv[1], "train.log")
+log.rename(log.with_name("before.log"))
+log.mkdir()
+print(json.dumps({"command": sys.argv[2:], "environment": {}, "setup": None}))
+"""
+
+
+def test_an_attempt_whose_folder_cannot_be_prepared_is_none(start: Starter) -> None:
+    run = start.folder()
+    command = start._command(run, None)
+    one = start(run, FAIL_AT=13, setup=SETUP, renew=[sys.executable, "-c", SPOILER, str(run.path), *command])
+    state = one.wait(lambda state: state.has_ended)
+    assert state.status == "failed" and state.exit is not None and state.exit.cause == "cuda_oom"
+    (attempt,) = state.attempts
+    assert "could not be written (Is a directory)" in (attempt.not_retried or "")
+    assert wait_until_gone(one.mark, 3.0) == []
