@@ -10,6 +10,7 @@ from typing import Any
 
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.metrics import BLEU_METRIC, known_metrics, lower_is_better, ranking_metric
+from trainwiz.core.errors import os_reason
 from trainwiz.core.findings import Finding
 from trainwiz.core.language import tr
 from trainwiz.core.run.checkpoints import complete_checkpoints
@@ -38,7 +39,8 @@ class NewestCheckpoints:
         complete = [found.path for found in complete_checkpoints(self._folder)]
         if newest not in map(_step, complete):
             return []
-        return [_delete(path) for path in self._best_first(complete)[self._keep :] if _step(path) != newest]
+        unwanted = (path for path in self._best_first(complete)[self._keep :] if _step(path) != newest)
+        return [path for path in unwanted if _delete(path)]
 
     def tighten(self, enough: Callable[[], bool], at_least: int = 0) -> list[Path]:
         """Delete complete checkpoints, the least wanted first, until it is `enough`; the newest always stays.
@@ -51,8 +53,8 @@ class NewestCheckpoints:
         for path in reversed(self._best_first(complete)):
             if len(deleted) >= at_least and enough():
                 break
-            if path != complete[-1]:
-                deleted.append(_delete(path))
+            if path != complete[-1] and _delete(path):
+                deleted.append(path)
         return deleted
 
     def _best_first(self, complete: list[Path]) -> list[Path]:
@@ -108,11 +110,16 @@ def _step(checkpoint: Path) -> int:
     return int(checkpoint.name.rpartition("-")[2])
 
 
-def _delete(checkpoint: Path) -> Path:
+def _delete(checkpoint: Path) -> bool:
+    """False where the system does not let it go: no reason to end a training that has just been saved."""
     going = checkpoint.with_name(f".{checkpoint.name}.deleting")
-    checkpoint.rename(going)
+    try:
+        checkpoint.rename(going)
+    except OSError as error:
+        print(f"{checkpoint.name} could not be removed: {os_reason(error)}", flush=True)
+        return False
     shutil.rmtree(going, ignore_errors=True)
-    return checkpoint
+    return True
 
 
 def best_checkpoints(

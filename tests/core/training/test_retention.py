@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 from trainwiz.core.findings import Finding
-from trainwiz.core.training.retention import BestCheckpoints, best_checkpoints
+from trainwiz.core.training.retention import BestCheckpoints, NewestCheckpoints, best_checkpoints
 
 from tests.core.run.checkpoint_files import write_checkpoint
 from tests.core.training.runs import tiny_config
@@ -58,6 +59,30 @@ def test_what_is_no_whole_checkpoint_is_left_alone(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "broken-checkpoint-9", "checkpoint-1", "checkpoint-2", "checkpoint-3",
     ]  # fmt: skip
+
+
+def test_what_cannot_be_removed_stays_and_ends_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for step in (1, 2, 3):
+        checkpoint(tmp_path, step, {})
+    (tmp_path / ".checkpoint-2.deleting").write_text("in the way")
+    retention = NewestCheckpoints(tmp_path, 1)
+    assert retention.prune(3) == [tmp_path / "checkpoint-1"]
+    assert retention.tighten(lambda: False) == []
+    assert steps(tmp_path) == [2, 3]
+    assert "checkpoint-2 could not be removed: " in capsys.readouterr().out
+
+
+def test_a_checkpoint_that_is_only_half_deleted_is_none_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for step in (1, 2):
+        checkpoint(tmp_path, step, {})
+    monkeypatch.setattr(shutil, "rmtree", lambda path, ignore_errors: (path / "trainer_state.json").unlink())
+    NewestCheckpoints(tmp_path, 1).prune(2)
+    assert steps(tmp_path) == [2]
+    monkeypatch.undo()
+    NewestCheckpoints(tmp_path, 1).prune(2)
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-2"]
 
 
 def test_better() -> None:
