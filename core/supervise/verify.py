@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import suppress
 from typing import Any
 
 from trainwiz.core.language import tr
@@ -21,13 +22,16 @@ def verify_gone(mark: str, keeper: int, spare: Collection[int], ledger: GpuLedge
 
 
 def _check(ledger: GpuLedger) -> GpuCheck | None:
+    from trainwiz.core.hardware.nvml import Unreadable, in_time
     from trainwiz.core.telemetry.gpu import GpuSampler
 
     sampler = GpuSampler()
     try:
         return ledger.check(sampler.sample)
     finally:
-        sampler.close()
+        # A driver that did not come back from a look does not come back from the closing either.
+        with suppress(Unreadable):
+            in_time(sampler.close)
 
 
 def verified_words(left: Collection[int], gpu: GpuCheck | None) -> str:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from typing import Any
 
 import pytest
+from trainwiz.core.hardware import nvml as nvml_module
 from trainwiz.core.supervise import gpu_ledger
 from trainwiz.core.supervise.gpu_ledger import GpuLedger
-from trainwiz.core.supervise.verify import verified_words
+from trainwiz.core.supervise.verify import verified_words, verify_gone
 from trainwiz.core.telemetry.gpu import GpuSampler
 
 from tests.fakes.nvml import GIB, MIB, FakeGpu, FakeNvml
@@ -84,6 +86,22 @@ def test_a_lost_card_and_a_driver_without_an_answer_are_no_free_memory(
     monkeypatch.setattr(gpu_ledger, "DRIVER_ANSWERS_WITHIN_S", 0.1)
     found = ledger.check(lambda: (time.sleep(1.0), ([], {}))[1], patience_s=0.0)
     assert found is not None and found.verdict == "not_checked" and "did not answer in time" in found.reason
+
+
+def test_a_driver_that_does_not_let_itself_be_closed_holds_up_no_last_word(
+    nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger, _ = noted(nvml, card(), card(7 * GIB, {OURS: 6 * GIB}))
+    nvml.write([card()])
+    released = threading.Event()
+    monkeypatch.setattr(GpuSampler, "close", lambda self: released.wait(30.0))
+    monkeypatch.setattr(nvml_module, "ANSWER_S", 0.1)
+    monkeypatch.setattr(nvml_module, "_hangs", False)
+    began = time.monotonic()
+    found = verify_gone("no such mark", os.getpid(), (), ledger)
+    released.set()
+    assert found["gpu"]["verdict"] == "free"
+    assert time.monotonic() - began < 20.0
 
 
 def test_a_run_that_held_nothing_on_a_gpu_is_not_looked_for_there(nvml: FakeNvml) -> None:
