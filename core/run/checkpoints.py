@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,10 +34,13 @@ class Checkpoint:
 
 
 def list_checkpoints(folder: RunFolder) -> list[Checkpoint]:
-    """Every `checkpoint-N` of the run, oldest step first, each looked into."""
+    """Every `checkpoint-N` of the run, oldest step first, each looked into.
+
+    A file or a link to nothing under such a name counts, as broken: it stands where a save will want to write.
+    """
     if not folder.path.is_dir():
         return []
-    paths = [path for path in folder.path.iterdir() if CHECKPOINT_NAME.fullmatch(path.name) and path.is_dir()]
+    paths = [path for path in folder.path.iterdir() if CHECKPOINT_NAME.fullmatch(path.name)]
     return sorted((inspect_checkpoint(path) for path in paths), key=lambda found: (found.step, found.modified_s))
 
 
@@ -79,7 +83,7 @@ def set_aside(checkpoint: Checkpoint, prefix: str) -> Path:
     """Rename `checkpoint-N` to `<prefix>-checkpoint-N`, with -2, -3, ... where that exists. Deletes nothing."""
     target = checkpoint.path.with_name(f"{prefix}-{checkpoint.path.name}")
     number = 2
-    while target.exists():
+    while os.path.lexists(target):
         target = checkpoint.path.with_name(f"{prefix}-{checkpoint.path.name}-{number}")
         number += 1
     return checkpoint.path.rename(target)

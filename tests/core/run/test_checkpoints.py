@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 from trainwiz.core.run.checkpoints import inspect_checkpoint, list_checkpoints, newest_complete, set_aside
 from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.supervise.attempt import choose_checkpoint
 
 from tests.core.run.checkpoint_files import (
     cut,
@@ -62,6 +64,7 @@ def test_the_newest_complete_one_goes_by_its_content(tmp_path: Path) -> None:
         ("checkpoint-10", 10),
         ("checkpoint-20", 20),
         ("checkpoint-30", 30),
+        ("checkpoint-40", 40),
     ]
 
 
@@ -161,3 +164,17 @@ def test_setting_aside_loses_nothing(tmp_path: Path) -> None:
     assert set_aside(second, "broken").name == "broken-checkpoint-4-2"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["broken-checkpoint-4", "broken-checkpoint-4-2"]
     assert (tmp_path / "broken-checkpoint-4" / "model.safetensors").exists()
+
+
+def test_a_file_or_a_dead_link_in_the_place_of_a_checkpoint_is_set_aside(tmp_path: Path) -> None:
+    """A save would fail on it, and with it the training."""
+    run = RunFolder(tmp_path)
+    good = write_checkpoint(tmp_path, 4)
+    (tmp_path / "checkpoint-8").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "broken-checkpoint-8").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "checkpoint-12").write_text("no folder")
+    chosen, said = choose_checkpoint(run, "auto")
+    assert chosen is not None and chosen.path == good
+    assert len(said) == 2 and "it is now broken-checkpoint-8-2" in said[0]
+    assert not any(os.path.lexists(tmp_path / f"checkpoint-{step}") for step in (8, 12))
+    assert (tmp_path / "broken-checkpoint-12").read_text() == "no folder"
