@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from trainwiz.core.json_text import finite, is_text
 from trainwiz.core.plain import plain_text
 from trainwiz.tui.cells import cells, pad
-from trainwiz.tui.wrapping import wrap
+from trainwiz.tui.wrapping import command_apart, wrap
 
 if TYPE_CHECKING:
     from trainwiz.core.findings import Finding
@@ -64,10 +64,17 @@ def say(text: str = "", stream: TextIO | None = None) -> None:
 
 
 def say_labelled(line: str) -> None:
-    """A line that begins with a label; on a terminal it is wrapped under its text."""
+    """A line that begins with a label; on a terminal it is wrapped under its text, but for a command at its end."""
     end = next((end for end in range(len(line)) if cells(line[:end]) >= LABEL_WIDTH), len(line))
     label, text = line[:end], line[end:]
-    first, *rest = wrapped(text, " " * LABEL_WIDTH, sys.stdout)
+    parts = wrapped(text, " " * LABEL_WIDTH, sys.stdout)
+    if len(parts) > 1:
+        sentence, command = command_apart(text)
+        parts = [
+            *(wrapped(sentence, " " * LABEL_WIDTH, sys.stdout) if sentence else ()),
+            *([command] if command else ()),
+        ]
+    first, *rest = parts
     for part in (label + first, *(" " * LABEL_WIDTH + more for more in rest)):
         say(part)
 

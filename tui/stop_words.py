@@ -68,7 +68,9 @@ def wait_sentences(cost: StopCost) -> list[str]:
     if cost.save_s and cost.save_s >= WORTH_TELLING_S:
         sentences.append(tr("The save takes about {time}.", time=duration(cost.save_s)))
     if cost.patience_s is not None:
-        sentences.append(tr("After {time} it is ended without a checkpoint.", time=duration(cost.patience_s)))
+        sentences.append(
+            tr("What has not ended after {time} is ended by force, saved or not.", time=duration(cost.patience_s))
+        )
     return sentences
 
 

@@ -140,7 +140,10 @@ def runs_resume(
         typer.Option(
             "--accept",
             metavar="PART",
-            help=mark("Go on although this is not what the run began with: data, model, tokenizer, batch, ... or all."),
+            help=mark(
+                "Go on although this is not what the run began with: "
+                "data, model, tokenizer, batch, processes, training, engine or all."
+            ),
         ),
     ] = None,
 ) -> int:

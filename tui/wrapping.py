@@ -77,6 +77,15 @@ def _wrapped(text: str, width: int, fold: bool) -> tuple[str, ...]:
     return tuple(line for line in lines if line)
 
 
+_COMMAND = re.compile(r"(?:(?P<sentence>.*[.:!?。：！？])\s*)?(?P<command>trainwiz\s.*[^\s.。!?！？])")
+
+
+def command_apart(text: str) -> tuple[str, str]:
+    """What to do, and the command at its end, which has to stay on a line of its own to be pasted; "" without one."""
+    found = _COMMAND.fullmatch(text.strip())
+    return (found["sentence"] or "", found["command"]) if found else (text, "")
+
+
 def sentence_gap() -> str:
     """What stands between two sentences: Chinese ones have no space."""
     return "" if language() == "zh" else " "

@@ -22,20 +22,20 @@ def sentence(text: str) -> str:
 
 
 def of_cause(cause: Cause, said: str = "", step: int | None = None) -> str:
-    """The cause in a sentence; `said` is what the framework said, `step` where it happened."""
+    """The cause in a sentence; `said` is what the framework said, `step` the last one that was made."""
     text, said = tr(SENTENCES[cause]), clean(said, LONGEST_SAID).rstrip(".")
     if step is None:
         return tr("{cause} ({said}).", cause=text, said=said) if said else sentence(text)
     if said:
-        return tr("{cause} at step {step} ({said}).", cause=text, step=step, said=said)
-    return tr("{cause} at step {step}.", cause=text, step=step)
+        return tr("{cause} after step {step} ({said}).", cause=text, step=step, said=said)
+    return tr("{cause} after step {step}.", cause=text, step=step)
 
 
 def of_error(error: str, step: int | None = None) -> str:
     """An exception of the code or the data."""
     if step is None:
         return sentence(tr("The training stopped with {error}", error=clean(error)))
-    return sentence(tr("The training stopped at step {step} with {error}", step=step, error=clean(error)))
+    return sentence(tr("The training stopped after step {step} with {error}", step=step, error=clean(error)))
 
 
 def of_signal(signal: str, *, launcher: bool = False, kernel_told: bool = False) -> str:

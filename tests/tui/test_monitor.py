@@ -282,6 +282,26 @@ async def test_an_ended_run_has_no_stop_and_its_end_is_a_sentence(tmp_path: Path
         assert pilot.app.screen is screen
 
 
+@pytest.mark.parametrize(("size", "in_one_line"), [((120, 40), True), ((80, 24), True), ((60, 20), False)])
+async def test_the_command_of_a_failed_run_is_shown_whole(
+    tmp_path: Path, size: tuple[int, int], in_one_line: bool
+) -> None:
+    command = "trainwiz --profile cpu-demo --learning-rate 0.0002 --yes"
+    exit_ = {
+        "code": 1,
+        "cause": "nan_loss",
+        "message": "The loss is not a number at step 40. It was 2.7 at the step before. The last good checkpoint is "
+        "checkpoint-30.",
+        "remedy": f"Start again with a lower learning rate: 0.0002 instead of 0.001. {command}",
+    }
+    async with monitor_app(write_run(tmp_path / "run", status="failed", exit_=exit_)).run_test(size=size) as pilot:
+        header = (await looked(pilot)).query_one(RunHeader)
+        shown = header_text(header.screen, header.content_size.width).splitlines()[: header.size.height]
+        assert "not a number at step 40" in shown[2]
+        assert " ".join(" ".join(shown).split()).count(command) == 1
+        assert any(line.strip().endswith(command) for line in shown) is in_one_line
+
+
 async def test_quitting_leaves_the_run_alone(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run")
     before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}

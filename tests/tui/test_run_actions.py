@@ -102,7 +102,7 @@ async def test_the_key_decides_which_way_is_offered_first(tmp_path: Path, key: s
     [
         (
             StopCost(2400.0, 0.0, 5000.0, None, 3, 7200.0),
-            ["may take 40 min; it is", "After 83 min it is ended without"],
+            ["may take 40 min; it is", "not ended after 83 min is ended by force"],
         ),
         (
             StopCost(70.0, 2400.0, 200.0, None, 3, 1.0, "micro_step", save_s=30.0),

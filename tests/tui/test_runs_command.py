@@ -17,6 +17,8 @@ from trainwiz.core.run.processid import machine_identity, this_process
 from trainwiz.core.run.recovery import Recovery, write_recoveries
 from trainwiz.core.run.registry import record_run
 from trainwiz.core.run.state import Attempt, RunExit, read_state, write_state
+from trainwiz.tui.cells import cells
+from trainwiz.tui.commands import runs
 from trainwiz.tui.commands.runs import run_list
 from trainwiz.tui.commands.runs_compare import run_compare
 from trainwiz.tui.commands.runs_remove import run_remove
@@ -55,6 +57,19 @@ def test_list(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_list(as_json=True) == 0
     runs = json.loads(capsys.readouterr().out)["runs"]
     assert [(run["status"], run["step"]) for run in runs] == [("prepared", None), ("failed", 7)]
+
+
+@pytest.mark.parametrize(("width", "headings"), [(100, 6), (80, 5), (60, 4), (44, 3)])
+def test_list_fits_its_terminal(
+    folder: RunFolder, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int, headings: int
+) -> None:
+    folder.path.rename(folder.path.with_name("模型-" + "a-long-name-" * 4))
+    monkeypatch.setattr(runs, "width_of", lambda stream: width)
+    assert run_list(as_json=False) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert len(first.split()) == headings
+    assert cells(first) <= width and cells(second) <= width
+    assert "failed" in second and "7 of 10" in second and second.startswith("模型-a-lo")
 
 
 def test_list_of_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,8 @@ from rich._wrap import divide_line as divide_at_spaces
 from rich.cells import cell_len
 from textual import content
 from textual.content import Content
-from trainwiz.tui.wrapping import divide_line, wrap, wrap_wide_texts
+from trainwiz.tui import output
+from trainwiz.tui.wrapping import command_apart, divide_line, wrap, wrap_wide_texts
 
 ENGLISH = "The GPU ran out of memory at step 1,600: 9.1 GiB were wanted and 7.8 GiB are there."
 CHINESE = "GPU 在第 1,600 步显存不足：需要 9.1 GiB，只有 7.8 GiB（trainwiz --micro-batch 3）。再试一次就能放下，峰值约 5.4 GiB。"
@@ -54,3 +55,31 @@ def test_textual_breaks_its_lines_there(monkeypatch: pytest.MonkeyPatch) -> None
     assert len(Content(CHINESE).wrap(40)) > 1
     wrap_wide_texts()
     assert [line.plain.strip() for line in Content(CHINESE).wrap(40)] == wrap(CHINESE, 40)
+
+
+@pytest.mark.parametrize(
+    ("text", "apart"),
+    [
+        ("Try 0.0002 instead of 0.001. trainwiz --yes", ("Try 0.0002 instead of 0.001.", "trainwiz --yes")),
+        ("saved. Go on: trainwiz runs resume 'a. b'", ("saved. Go on:", "trainwiz runs resume 'a. b'")),
+        ("改好之后继续。trainwiz runs resume one", ("改好之后继续。", "trainwiz runs resume one")),
+        ("trainwiz runs resume one", ("", "trainwiz runs resume one")),
+        ("Free some space. trainwiz goes on by itself.", ("Free some space. trainwiz goes on by itself.", "")),
+        ("`trainwiz diagnose` says it", ("`trainwiz diagnose` says it", "")),
+    ],
+)
+def test_a_command_at_the_end_stands_apart(text: str, apart: tuple[str, str]) -> None:
+    assert command_apart(text) == apart
+
+
+def test_a_labelled_line_keeps_its_command_whole(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = "trainwiz --profile cpu-demo --learning-rate 0.0002 --set training.weight_decay=0.1 --yes"
+    monkeypatch.setattr(output, "width_of", lambda stream: 60)
+    output.say_labelled(
+        output.labelled("Next", f"Start again with a lower learning rate: 0.0002 instead of 0.001. {command}")
+    )
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == " " * 10 + command
+    assert len(lines) == 3 and all(cell_len(line) <= 60 for line in lines[:-1])

@@ -11,12 +11,18 @@ from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.plain import plain_text
 from trainwiz.core.run.listing import RunSummary, list_runs, list_runs_elsewhere
 from trainwiz.core.run.names import DEFAULT_ROOT
+from trainwiz.tui.cells import cells
 from trainwiz.tui.commands.runs_words import MARKS, WIDEST_VALUE, moment, steps
-from trainwiz.tui.output import paint, say, say_json
+from trainwiz.tui.output import paint, say, say_json, width_of
 from trainwiz.tui.table_text import aligned
 
 HEADINGS = (mark("name"), mark("status"), mark("step"), mark("loss"), mark("model"), mark("started"))
 WIDEST_NAME = 48
+NARROWEST_NAME, SHORTEST_NAME = 26, 10
+"""Columns go until a name has the first; a terminal that is narrower still cuts it down to the second."""
+LEAST_TOLD_FIRST = (4, 5, 3)
+"""Columns that go, in this order, where a terminal is too narrow for all: model, started, loss."""
+GAP = 2
 
 
 def run_list(*, as_json: bool, everywhere: bool = False) -> int:
@@ -37,9 +43,9 @@ def run_list(*, as_json: bool, everywhere: bool = False) -> int:
     if not runs:
         say(_nothing(len(elsewhere)))
         return EXIT_FINISHED
-    rows = [(*map(tr, HEADINGS), *([tr("folder")] if everywhere else []))]
-    rows += [(*_row(run), *([plain_text(Path(run.path).parent)] if everywhere else [])) for run in runs]
-    for number, row in enumerate(aligned(rows, right=(2, 3))):
+    rows = [[*map(tr, HEADINGS), *([tr("folder")] if everywhere else [])]]
+    rows += [[*_row(run), *([plain_text(Path(run.path).parent)] if everywhere else [])] for run in runs]
+    for number, row in enumerate(aligned(*_fitted(rows, width_of(sys.stdout)))):
         if number:
             sign, style = MARKS[runs[number - 1].status]
             row[1] = paint(f"{sign} {row[1]}", style, sys.stdout)
@@ -47,6 +53,22 @@ def run_list(*, as_json: bool, everywhere: bool = False) -> int:
             row[1] = f"  {row[1]}"
         say("  ".join(row).rstrip())
     return EXIT_FINISHED
+
+
+def _fitted(rows: list[list[str]], width: int | None) -> tuple[list[list[str]], tuple[int, ...]]:
+    """The rows as a terminal of so many cells holds them, and which columns are numbers."""
+    columns = list(range(len(rows[0])))
+    widths = [max(cells(row[column]) for row in rows) for column in columns]
+    widths[1] += GAP
+    for least in (None, *LEAST_TOLD_FIRST):
+        columns = [column for column in columns if column != least]
+        room = 0 if width is None else width - sum(widths[column] + GAP for column in columns[1:])
+        if width is None or room >= min(widths[0], NARROWEST_NAME):
+            break
+    kept = [[row[column] for column in columns] for row in rows]
+    if width is not None:
+        kept = [[plain_text(name, max(room, SHORTEST_NAME)), *others] for name, *others in kept]
+    return kept, tuple(place for place, column in enumerate(columns) if column in (2, 3))
 
 
 def _nothing(elsewhere: int) -> str:

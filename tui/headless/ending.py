@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -165,7 +166,7 @@ def stopped_text(ending: Ending, run: str) -> str:
         kept = tr("{where}, saved as {checkpoint}.", where=where, checkpoint=ending.checkpoint)
     else:
         kept = tr("{where}; the newest checkpoint is {checkpoint}.", where=where, checkpoint=ending.checkpoint)
-    return tr("{kept} Go on: trainwiz --resume --output-dir {run}", kept=kept, run=run)
+    return tr("{kept} Go on: trainwiz --resume --output-dir {run}", kept=kept, run=shlex.quote(run))
 
 
 def measured_lines(ending: Ending) -> list[str]:

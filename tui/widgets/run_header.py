@@ -18,7 +18,7 @@ from trainwiz.tui.theme import UNICODE_MARKS, Marks
 from trainwiz.tui.widgets.meters import thin_bar
 from trainwiz.tui.widgets.pace_panel import step_seconds
 from trainwiz.tui.widgets.repaint import LinedWidget
-from trainwiz.tui.wrapping import wrap
+from trainwiz.tui.wrapping import command_apart, wrap
 
 if TYPE_CHECKING:
     from trainwiz.core.telemetry.snapshot import Snapshot
@@ -182,18 +182,40 @@ class RunHeader(LinedWidget):
         ending = snapshot.ending
         if ending is None:
             return []
-        lines = [Content(line) for line in wrap(plain_text(ending.text, 600), width)[: 3 if width >= ROOMY else 2]]
+        next_lines = self._next(snapshot, width)
+        said = wrap(plain_text(ending.text, 600), width)
+        # Where five lines are all there is, the command comes before the last words of the sentence.
+        most = 3 if width >= ROOMY else 3 - max(1, len(next_lines))
+        lines = [Content(line) for line in said[:most]]
+        if len(said) > most:
+            lines[-1] = Content(said[most - 1] + " " + said[most]).truncate(width, ellipsis=True)
         if snapshot.not_retried and width >= ROOMY:
             lines += [Content.styled(line, "$muted") for line in wrap(plain_text(snapshot.not_retried, 300), width)[:1]]
-        if ending.remedy:
-            text = plain_text(ending.remedy, 300)
-            if "resume" in snapshot.actions and RESUME in text and not self.readonly:
-                text = tr("{remedy}   or press {key}", remedy=text, key=RESUME_KEY)
-            label = tr("next") + "  "
-            first, *rest = wrap(text, max(10, width - cells(label))) or [""]
-            lines.append(Content.assemble((label, "$muted"), (first, "$accent")))
-            lines += [Content.styled(" " * cells(label) + line, "$accent") for line in rest[:1]]
-        return lines
+        return [*lines, *next_lines]
+
+    def _next(self, snapshot: Snapshot, width: int) -> list[Content]:
+        """What to do now: a line or two."""
+        if snapshot.ending is None or not snapshot.ending.remedy:
+            return []
+        text = plain_text(snapshot.ending.remedy, 300)
+        label = tr("next") + "  "
+        room = max(10, width - cells(label))
+        with_key = tr("{remedy}   or press {key}", remedy=text, key=RESUME_KEY)
+        if "resume" in snapshot.actions and RESUME in text and not self.readonly and cells(with_key) <= room:
+            text = with_key
+        first, *rest = _remedy_lines(text, room) or [""]
+        lines = [Content.assemble((label, "$muted"), (first, "$accent"))]
+        return lines + [Content.styled(" " * cells(label) + line, "$accent") for line in rest[:1]]
+
+
+def _remedy_lines(text: str, room: int) -> list[str]:
+    """The command on lines of its own, so that it can be pasted; alone where it needs them all."""
+    sentence, command = command_apart(text)
+    if not command or cells(text) <= room:
+        return wrap(text, room)
+    if cells(command) > room:
+        return wrap(command, room)
+    return [Content(sentence).truncate(room, ellipsis=True).plain, command] if sentence else [command]
 
 
 def phase_part(snapshot: Snapshot) -> str:

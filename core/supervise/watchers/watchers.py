@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from trainwiz.core.language import tr
 from trainwiz.core.plain import plain_text
+from trainwiz.core.run.names import name_for_commands
 from trainwiz.core.run.phase import Phase
 from trainwiz.core.supervise.watchers.sight import Sight
 from trainwiz.core.telemetry.advice_machine import gpu_advice, host_advice
@@ -69,7 +70,12 @@ def watch_loss(sight: Sight, run: Run) -> Iterable[Advice]:
     findings = objects_in(ended.get("findings"))
     if any(finding.get("code") == "nan_loss" for finding in findings):
         text = text_in(ended.get("message")) or ""
-        yield Advice("nan_loss", "error", plain_text(text), tr("`trainwiz diagnose` says what can be done."))
+        yield Advice(
+            "nan_loss",
+            "error",
+            plain_text(text),
+            tr("What can be done: trainwiz diagnose {run}", run=name_for_commands(sight.run.path)),
+        )
         return
     steps = {"loss": sight.metrics.non_finite_steps("loss")}
     yield from loss_advice(sight.metrics.summaries(), steps, sight.course)

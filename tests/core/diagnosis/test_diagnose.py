@@ -98,7 +98,7 @@ def test_the_code_of_an_own_error_is_the_cause() -> None:
 
 def test_the_step_stands_beside_what_happened() -> None:
     killed = failure("DataLoader worker (pid 12) is killed by signal: Killed.", "RuntimeError")
-    assert diagnose(Evidence("r", 1, failures=(killed,))).message.startswith("A loader process was killed at step 12 (")
+    assert diagnose(Evidence("r", 1, failures=(killed,))).message.startswith("A loader process was killed after step 12 (")
 
 
 def test_a_killed_rank_is_the_cause_and_not_the_connection_that_the_others_lost() -> None:

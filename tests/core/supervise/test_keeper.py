@@ -178,7 +178,7 @@ def test_a_failure_is_one_sentence_with_its_step(start: Starter) -> None:
     assert state.status == "failed"
     assert state.exit is not None
     assert (state.exit.code, state.exit.cause) == (1, "cuda_oom")
-    assert "at step 7" in state.exit.message
+    assert "after step 7" in state.exit.message
     assert "Traceback" not in state.exit.message
     assert "--micro-batch" in (state.exit.remedy or "")
 
