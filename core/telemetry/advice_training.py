@@ -62,7 +62,9 @@ def loss_advice(
 
 def _not_a_number(summary: MetricSummary, steps: tuple[float, ...]) -> Iterable[Advice]:
     first = f"{steps[0]:,.0f}" if steps else None
-    remedy = tr("A lower learning rate or bf16 instead of fp16 may help; the last checkpoint before it is still good.")
+    remedy = tr(
+        "A lower learning rate may help, and in fp16 a wider number format; the last checkpoint before it is still good."
+    )
     if summary.count == summary.non_finite:
         remedy = tr("Look at the data, the labels and the precision.")
         yield Advice("nan_loss", "error", tr("The loss was never a number."), remedy)

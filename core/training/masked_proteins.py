@@ -7,7 +7,7 @@ from torch.utils.data import Dataset
 from trainwiz.core.data.proteins import PAD, EncodedProteins
 from trainwiz.core.training.batches import PaddedBatch
 from trainwiz.core.training.masking import IGNORED, mask_sequence, sample_generator
-from trainwiz.core.training.sampling import FILLER, RowKey
+from trainwiz.core.training.sampling import FILLER, FillerRow, RowKey
 
 MaskedRow = tuple[np.ndarray, np.ndarray]
 """(tokens, labels), (n,) int64 each."""
@@ -30,9 +30,7 @@ class MaskedProteins(Dataset[MaskedRow]):
         row = int(self._rows[max(index, 0)])
         letters = self._proteins.tokens[self._proteins.offsets[row] : self._proteins.offsets[row + 1]]
         tokens, labels = mask_sequence(letters, self._probability, sample_generator(self._seed, epoch, row))
-        if index == FILLER:
-            labels[:] = IGNORED
-        return tokens, labels
+        return FillerRow((tokens, np.full_like(labels, IGNORED))) if index == FILLER else (tokens, labels)
 
 
 collate = PaddedBatch(PAD)

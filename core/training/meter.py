@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from trainwiz.core.training.batches import FILLER_TOKENS
 from trainwiz.core.training.masking import IGNORED
 
 
@@ -26,7 +27,7 @@ class Pace:
 class StepMeter:
     """Counts for one process. A window that was fetched counts when its optimizer step is done.
 
-    `tokens` and `real_tokens` (without padding) are those of the input, as plans count them. Where
+    `tokens` and `real_tokens` (without padding and rows that fill up) are those of the input, as plans count them. Where
     the labels are a text of their own (seq2seq), theirs are counted apart.
     """
 
@@ -58,7 +59,7 @@ class StepMeter:
             self._wait_s += time.perf_counter() - start
             self._fetched_tokens += batch["input_ids"].numel()
             # Summed on the device and read at the next log: no synchronisation here.
-            self._fetched_real.append(batch["attention_mask"].sum())
+            self._fetched_real.append(batch["attention_mask"].sum() - batch.pop(FILLER_TOKENS, 0))
             if self.counts_targets:
                 self._fetched_targets += batch["labels"].numel()
                 self._fetched_real_targets.append((batch["labels"] != IGNORED).sum())

@@ -15,6 +15,12 @@ RowKey = tuple[int, int]
 FILLER = -1
 
 
+class FillerRow(tuple[np.ndarray, np.ndarray]):
+    """(tokens, labels) of a row that fills up: computed as any other, and counted as padding."""
+
+    __slots__ = ()
+
+
 class EpochSampler(Sampler[RowKey]):
     """All training rows in an order that is a function of (seed, epoch).
 

@@ -8,7 +8,7 @@ import numpy as np
 from torch.utils.data import Dataset
 from trainwiz.core.data.text_rows import TextRows
 from trainwiz.core.training.masking import IGNORED
-from trainwiz.core.training.sampling import FILLER, RowKey
+from trainwiz.core.training.sampling import FILLER, FillerRow, RowKey
 from trainwiz.core.training.text_encoding import TokenRow, next_tokens
 from trainwiz.core.training.token_store import TokenStore
 
@@ -30,7 +30,7 @@ class TextDataset(Dataset[TokenRow]):
         _, index = key
         number = int(self._numbers[max(index, 0)])
         tokens, labels = self._encode(self._texts[number], None if self._targets is None else self._targets[number])
-        return tokens, (np.full_like(labels, IGNORED) if index == FILLER else labels)
+        return FillerRow((tokens, np.full_like(labels, IGNORED))) if index == FILLER else (tokens, labels)
 
 
 class BlockDataset(Dataset[TokenRow]):
@@ -51,7 +51,7 @@ class BlockDataset(Dataset[TokenRow]):
         _, index = key
         tokens, labelled = self._tokens.read(max(index, 0) * self._length, self._length)
         labels = next_tokens(tokens, labelled)
-        return tokens, (np.full_like(labels, IGNORED) if index == FILLER else labels)
+        return FillerRow((tokens, np.full_like(labels, IGNORED))) if index == FILLER else (tokens, labels)
 
 
 class Chosen(Dataset[TokenRow]):

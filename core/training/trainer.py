@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
+from trainwiz.core.training.batches import FILLER_TOKENS
 from trainwiz.core.training.callbacks import StopCallback
 from trainwiz.core.training.disk_guard import DiskGuard
 from trainwiz.core.training.evaluation import SUMS, batch_sums, token_metrics
@@ -173,6 +174,7 @@ class RunTrainer(Trainer):
             if self.stopping is not None and self.stopping.leaves_evaluation(number):
                 raise EvaluationLeft
             self.faults.strike("evaluation", self.state.global_step, self.args.per_device_eval_batch_size)
+            batch.pop(FILLER_TOKENS, None)
             inputs = self._parts.inputs(self._prepare_inputs(batch), model)
             labels = inputs.pop("labels")
             with torch.no_grad(), self.compute_loss_context_manager():

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from trainwiz.core.training.sampling import FILLER, EpochSampler, EvaluationSampler
+import numpy as np
+import pyarrow as pa
+import pytest
+from torch.utils.data import DataLoader, Dataset
+from trainwiz.core.data.proteins import encode_proteins
+from trainwiz.core.data.text_rows import TextRows
+from trainwiz.core.training.batches import PaddedBatch
+from trainwiz.core.training.masked_proteins import MaskedProteins
+from trainwiz.core.training.meter import StepMeter
+from trainwiz.core.training.sampling import FILLER, EpochSampler, EvaluationSampler, RowKey
+from trainwiz.core.training.text_dataset import Chosen, TextDataset
 
 
 def test_every_epoch_sees_every_row_in_its_own_order() -> None:
@@ -30,3 +40,31 @@ def test_evaluation_is_filled_up_to_whole_batches_of_all_processes() -> None:
     keys = [row for _, row in EvaluationSampler(13, 8)]
     assert keys == [*range(13), FILLER, FILLER, FILLER]
     assert len(EvaluationSampler(16, 8)) == 16
+
+
+def _proteins() -> Dataset[RowKey]:
+    texts = encode_proteins(pa.array(["MKTAYIAKQR" * 3, "GAVLIMFWP", "STC", "QDEKRH", "MKT"], pa.large_string()))
+    return MaskedProteins(texts, np.arange(5), 0.15, 1)
+
+
+def _texts() -> Dataset[RowKey]:
+    rows = TextRows(["a", "bbb", "cc", "dddd", "eeeee"], None, np.arange(5), np.arange(0))
+    return TextDataset(rows, np.arange(5), lambda text, _: (np.arange(len(text)) + 1, np.arange(len(text)) + 1))
+
+
+MAKERS = (_proteins, _texts, lambda: Chosen(_texts(), np.arange(5)))
+
+
+@pytest.mark.parametrize("rows", [make() for make in MAKERS], ids=["proteins", "texts", "overfit"])
+@pytest.mark.parametrize("workers", [0, 1])
+def test_rows_that_fill_up_are_computed_and_are_no_real_tokens(rows: Dataset[RowKey], workers: int) -> None:
+    sampler = EpochSampler(5, seed=1)
+    lengths = [len(rows[(0, row)][0]) for row in range(5)]
+    sampler.fill_up(4)
+    loader = DataLoader(rows, batch_size=4, sampler=sampler, collate_fn=PaddedBatch(0), num_workers=workers)
+    meter = StepMeter()
+    batches = list(meter.timed(iter(loader)))
+    meter.step_done()
+    assert [len(batch["input_ids"]) for batch in batches] == [4, 4]
+    assert meter.real_tokens == sum(lengths) < meter.tokens
+    assert all(set(batch) == {"input_ids", "attention_mask", "labels"} for batch in batches)
