@@ -7,6 +7,7 @@ state. A reader never writes: it applies the rule for lost runs (core/run/lost.p
 from __future__ import annotations
 
 import dataclasses
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast, get_args
@@ -208,7 +209,7 @@ def read_state(folder: RunFolder | Path, now_s: float | None = None, lock: RunLo
 def _read(run: RunFolder, sight: Sight) -> RunState:
     document = read_document(run)
     if not isinstance(document, str):
-        return RunState.from_json(document)
+        return _with_own_commands(RunState.from_json(document), run)
     state = RunState.from_json(known_without_state(run))
     if sight.lock() == "held":
         # Its heartbeat is now: who holds the lock is there.
@@ -216,6 +217,18 @@ def _read(run: RunFolder, sight: Sight) -> RunState:
     if was_trained(run):
         return _as_lost(state, run, tr("{problem} How the run ended is not known.", problem=document))
     return dataclasses.replace(state, notes=[document])
+
+
+def _with_own_commands(state: RunState, run: RunFolder) -> RunState:
+    """The commands of a remedy name the folder as it was: those of a folder that was moved or copied name this one."""
+    if state.exit is None or state.exit.remedy is None or state.folder is None:
+        return state
+    then, now = name_for_commands(Path(state.folder)), name_for_commands(run.path)
+    if then == now or Path(state.folder) == run.path.resolve():
+        return state
+    command = re.compile(rf"(?<=\btrainwiz )(runs \w+|diagnose|monitor) {re.escape(then)}(?!\S)")
+    remedy = command.sub(lambda found: f"{found[1]} {now}", state.exit.remedy)
+    return dataclasses.replace(state, exit=dataclasses.replace(state.exit, remedy=remedy))
 
 
 def _as_lost(state: RunState, run: RunFolder, message: str) -> RunState:
