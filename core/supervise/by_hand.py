@@ -26,6 +26,10 @@ from trainwiz.core.supervise.engine import take_engine
 
 LOOK_EVERY_S = 0.5
 HEARTBEAT_EVERY_S = 10.0
+READER_S = 0.5
+"""Whoever looks whether a run is locked holds the lock for a moment."""
+SIBLING_PATIENCE_S = 10.0
+"""From taking the folder to the first state: the checkpoint to go on from is read in between."""
 
 
 class KeptByHand:
@@ -124,22 +128,29 @@ class KeptByHand:
             print(f"state.json could not be written: {error}", flush=True)
 
 
-def refuse_active(folder: Path) -> None:
-    """UsageError when another training is active in the folder; ranks of the same launcher are not another one."""
+def refuse_active(folder: Path, patience_s: float = SIBLING_PATIENCE_S) -> None:
+    """UsageError when another training is active in the folder; ranks of the same launcher are not another one.
+
+    Rank 0 of this launcher may hold the lock before its state is written: only after `patience_s` is it another's.
+    """
     run = RunFolder(folder)
-    state = read_state(run)
-    if not state.is_active:
-        return
-    if state.supervisor is not None and state.machine == machine_identity():
-        fields = stat_fields(state.supervisor.pid)
-        if fields is not None and int(fields[1]) == os.getppid():
-            return
-    raise _active(run)
+    deadline = time.monotonic() + patience_s
+    while (state := read_state(run)).is_active and not _is_kept_by_a_sibling(state):
+        if time.monotonic() > deadline:
+            raise _active(run)
+        time.sleep(LOOK_EVERY_S / 5)
+
+
+def _is_kept_by_a_sibling(state: RunState) -> bool:
+    if state.supervisor is None or state.machine != machine_identity():
+        return False
+    fields = stat_fields(state.supervisor.pid)
+    return fields is not None and int(fields[1]) == os.getppid()
 
 
 def _lock(run: RunFolder) -> RunLock:
     try:
-        lock = RunLock.take(run.path)
+        lock = RunLock.take(run.path, wait_s=READER_S)
     except OSError as error:
         raise usage_error(
             "folder_not_usable",
