@@ -16,7 +16,7 @@ from trainwiz.core.config import RunConfig
 from trainwiz.core.training import session
 from trainwiz.core.training.stop import StopRequest
 
-from tests.core.training.runs import metrics, tiny_config, train, write_run
+from tests.core.training.runs import BUILD_AND_TRAIN_S, metrics, tiny_config, train, write_run
 from tests.core.training.text_runs import text_config
 
 pytestmark = pytest.mark.real
@@ -174,6 +174,7 @@ def test_ddp_with_recomputed_activations_and_weights_that_get_no_gradient(tmp_pa
 
 
 @needs_deepspeed
+@pytest.mark.timeout(BUILD_AND_TRAIN_S + 60)
 @pytest.mark.parametrize(("model", "lora"), MODELS)
 def test_zero2_with_offload_on_two_processes_computes_what_one_does(
     model: str, lora: bool, alone: Callable[[str, bool], Path], tmp_path: Path
