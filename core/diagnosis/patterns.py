@@ -239,7 +239,7 @@ PATTERNS: tuple[Pattern, ...] = (
     _pattern("user_stop", r"got signal: 2\b"),
     _pattern(
         "nccl_timeout",
-        r"watchdog caught collective operation timeout",
+        r"caught collective operation timeout",
         r"milliseconds before timing out",
         r"timeout at NCCL work",
         r"timed out waiting \d+ms for (?:send|recv) operation",

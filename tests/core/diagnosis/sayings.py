@@ -63,6 +63,7 @@ SAYINGS: dict[str, tuple[str, str]] = {
     "NCCL shm": ("shared_memory", "h:61:88 [1] misc/shmutils.cc:72 NCCL WARN Error: failed to extend /dev/shm/nccl-Yb3kXm to 33030532 bytes, error: No space left on device (28)"),
     "ancdata": ("shared_memory", TRACE + "RuntimeError: received 0 items of ancdata"),
     # nccl
+    "an older watchdog": ("nccl_timeout", "RuntimeError: [Rank 1] Caught collective operation timeout: WorkNCCL(SeqNum=6, OpType=ALLREDUCE, TensorShape=[1], Tim\neout(ms)=10800000) ran for 10800863 milliseconds before timing out."),
     "NCCL met a full card": ("cuda_oom", TRACE + "torch.distributed.DistBackendError: NCCL error in: ../torch/csrc/distributed/c10d/NCCLUtils.hpp:275, unhandled cuda error, NCCL version 2.20.5\nncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\nCuda failure 'out of memory'"),
     "gloo timeout": ("nccl_timeout", TRACE + "RuntimeError: [../third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms for recv operation to complete"),
     "barrier": ("nccl_timeout", TRACE + "RuntimeError: Rank 1 successfully reached monitoredBarrier, but received errors while waiting for send/recv from rank 0. Please check rank 0 logs for faulty rank.\nRank 0 timed out in monitoredBarrier after 30000 ms."),
