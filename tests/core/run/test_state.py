@@ -133,6 +133,7 @@ def test_a_reader_sees_the_old_file_or_the_new_one_never_half(tmp_path: Path) ->
 
 
 def test_the_remedy_of_a_copied_or_moved_run_names_the_folder_that_it_is_now(tmp_path: Path) -> None:
+    (tmp_path / "first" / "one").mkdir(parents=True)
     run = run_in(tmp_path / "first" / "one")
     remedy = f"Go on. trainwiz runs resume {run.path} --accept data"
     state = RunState(status="stopped", name="one", folder=str(run.path.resolve()), exit=RunExit(130, "x", "y", remedy))
