@@ -62,19 +62,20 @@ def settings_of(run: RunFolder) -> Settings:
     plan = read_json(run.plan_json) or {}
     choices = [one for one in plan.get("choices") or () if isinstance(one, dict) and isinstance(one.get("key"), str)]
     values = {one["key"]: one.get("value") for one in choices}
-    batch = plan.get("batch")
+    batch, changes = plan.get("batch"), changes_now(run)
     return settings_from(
-        {**values, **changes_now(run)}, batch if isinstance(batch, dict) else {}, _again(plan.get("profile"), choices)
+        {**values, **changes}, batch if isinstance(batch, dict) else {}, _again(plan.get("profile"), choices, changes)
     )
 
 
-def _again(profile: Any, choices: list[dict[str, Any]]) -> tuple[str, ...]:
-    """Arguments of `trainwiz` for the same run anew: its profile and the user's own choices."""
+def _again(profile: Any, choices: list[dict[str, Any]], changes: Mapping[str, Any]) -> tuple[str, ...]:
+    """Arguments of `trainwiz` for the same run anew: its profile, the user's own choices, what recovery changed."""
     yours = {
         one["key"]: one.get("value")
         for one in choices
         if one.get("origin") == "you" and not one["key"].startswith(_NOT_SAID_AGAIN)
     }
+    yours |= changes
     words = ["--profile", profile] if isinstance(profile, str) else []
     if not words and "model.name" not in yours:
         return ()

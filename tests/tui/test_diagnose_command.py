@@ -15,6 +15,7 @@ from trainwiz.core.launch.prepare import prepare_run
 from trainwiz.core.run.folder import RunFolder, write_json_atomic
 from trainwiz.core.run.phase import write_phase
 from trainwiz.core.run.processid import machine_identity, this_process
+from trainwiz.core.run.recovery import Recovery, write_recoveries
 from trainwiz.core.run.state import Attempt, RunExit, read_state, write_state
 from trainwiz.core.telemetry.recorded_advice import ADVICE_JSONL
 from trainwiz.tui.cli import main
@@ -56,6 +57,18 @@ def test_a_failed_run_has_the_cause_the_line_and_a_command(run: RunFolder, capsy
     assert run_diagnose(str(run.train_log), as_json=False) == 0
     said = capsys.readouterr().out
     assert "cuda_oom" in said and "train.log:4" in said and f"--micro-batch {half}" in said
+
+
+def test_a_run_anew_begins_where_recovery_had_come_to(run: RunFolder) -> None:
+    run.train_log.write_text(TRACE + OOM + "\n", encoding="utf-8")
+    put(run, "failed", RunExit(1, "cuda_oom", "The GPU ran out of memory.", "x", ("y",)))
+    write_json_atomic(run.plan_json, {**json.loads(run.plan_json.read_text()), "profile": "cpu-demo"})
+    changes = {"batch.micro_batch_size": 1, "batch.gradient_accumulation_steps": 64}
+    write_recoveries(run, [Recovery(2, "cuda_oom", 3, time.time(), changes)])
+    commands = [remedy.command for remedy in look(run.path.name)[3].remedies]
+    assert not any("--micro-batch" in (command or "") for command in commands)
+    assert commands[0] is not None and commands[0].endswith("--checkpointing --yes")
+    assert "batch.micro_batch_size=1 --set batch.gradient_accumulation_steps=64" in commands[0]
 
 
 def test_only_the_part_of_the_newest_attempt_counts(run: RunFolder) -> None:
