@@ -49,6 +49,7 @@ LOG_LINES = (
     ("core/training/reporters.py", "reports no more"),
     ("core/training/reporters.py", "its server cannot be used"),
     ("core/training/saving.py", "found no room"),
+    ("core/training/retention.py", "could not be removed"),
     ("core/training/saving.py", "could not be brought to the disk"),
     ("core/training/saving.py", "older checkpoints are kept"),
     ("core/training/session.py", "it can be resumed"),
