@@ -57,7 +57,7 @@ def start_run(
         raise usage_error("run_is_active", str(folder.path), refused)
     notes = accepted_differences(folder, config, resume, accept) if resume is not None else []
     renewing = [sys.executable, "-P", "-m", "trainwiz.core.launch.again", str(folder.path.resolve())]
-    if folder.file(RECOVERY_JSON).exists():
+    if notes or folder.file(RECOVERY_JSON).exists():
         write_files_again(folder, renewing)
     order = StartOrder(
         command=own_launcher(launch_command(config)),
@@ -80,9 +80,10 @@ def start_run(
 
 
 def write_files_again(folder: RunFolder, renewing: Sequence[str]) -> None:
-    """The exported files as recovery.json has them: a keeper that was killed, or a full disk, may have left others.
+    """The exported files as run.yaml and recovery.json have them.
 
-    Raises CannotRunError.
+    Else a change of run.yaml that was accepted (other processes) would not reach the launcher, and a keeper that was
+    killed, or a full disk, may have left others. Raises CannotRunError.
     """
     try:
         renew(renewing, {})

@@ -44,18 +44,21 @@ OF_SOURCE = (
 )
 
 
-def sequences_of_a_step(config: RunConfig) -> int:
+def sequences_of_a_step(config: RunConfig, world_size: int) -> int:
     """Micro-batch x accumulation x processes of all nodes: what recovery leaves as it is."""
     batch = config.batch
-    return (batch.micro_batch_size or 1) * (batch.gradient_accumulation_steps or 1) * processes(config)
+    return (batch.micro_batch_size or 1) * (batch.gradient_accumulation_steps or 1) * world_size
 
 
-def settings_now(config: RunConfig, folder: Path) -> dict[str, dict[str, Any]]:
+def settings_now(config: RunConfig, folder: Path, world_size: int | None = None) -> dict[str, dict[str, Any]]:
     """Part -> what -> value. Reads samples of files, 64 MiB of a source at most.
+
+    `world_size`: how many processes there really are, where that is known; the launcher goes by a file of its own.
 
     Relative paths are from `folder`. Where data lies is not part of it, only what it holds: a source
     that cannot be found is left out, for the reader of the data has the better sentence.
     """
+    count = world_size or processes(config)
     architecture = {**(config.model.architecture or {}), **config.model.architecture_overrides}
     return {
         "data": {**_of(config, OF_DATA), **_sources(config, folder)},
@@ -66,10 +69,10 @@ def settings_now(config: RunConfig, folder: Path) -> dict[str, dict[str, Any]]:
         },
         "tokenizer": _of(config, OF_TOKENIZER),
         "batch": {
-            SEQUENCES: sequences_of_a_step(config),
+            SEQUENCES: sequences_of_a_step(config, count),
             **_of(config, ("batch.sequence_length", "batch.target_length")),
         },
-        "processes": {"processes": processes(config)},
+        "processes": {"processes": count},
         "training": _of(config, OF_TRAINING),
         "engine": _of(config, OF_ENGINE),
     }

@@ -49,8 +49,7 @@ class IdentityCheck:
 
     def before_loading(self, world_size: int) -> None:
         """Compare settings and files. Raises UsageError with all that differs and is not accepted."""
-        self._settings = settings_now(self._config, self._folder.path)
-        self._settings["processes"]["processes"] = world_size
+        self._settings = settings_now(self._config, self._folder.path, world_size)
         recorded = self._recorded.settings if self._recorded else self._of_old_checkpoint()
         self._accepted = refuse(self._folder, compare(recorded, self._settings), self._accept)
         if rank_of_this_process() == 0:

@@ -13,9 +13,11 @@ import yaml
 from trainwiz.core.errors import CannotRunError, UsageError
 from trainwiz.core.launch import start
 from trainwiz.core.launch.again import prepare_again
-from trainwiz.core.launch.prepare import prepare_run
+from trainwiz.core.launch.prepare import prepare_run, run_yaml_text
 from trainwiz.core.launch.start import changed_config, own_launcher, read_run_config, setup_of
 from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.run.identity import IDENTITY_JSON, Identity
+from trainwiz.core.run.identity_now import settings_now
 from trainwiz.core.run.recovery import RECOVERY_JSON, Recovery, write_recoveries
 from trainwiz.core.supervise.recovery import Setup
 
@@ -143,3 +145,15 @@ def test_a_start_finds_the_files_of_its_own_settings_whatever_a_killed_keeper_ha
         start.start_run(run, resume="auto")
     assert json.loads(seen[0])["train_micro_batch_size_per_gpu"] == 3
     assert (run.path / "attempts" / "planned" / "deepspeed.json").read_text() == file.read_text()
+
+
+def test_other_processes_that_were_accepted_reach_the_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = prepared(tmp_path / "one", monkeypatch)
+    config = read_run_config(run)
+    Identity(settings_now(config, run.path)).write(run.file(IDENTITY_JSON))
+    two = {"engine.processes": 2, "engine.strategy": "ddp", "batch.gradient_accumulation_steps": 4}
+    run.run_yaml.write_text(run_yaml_text(config.with_values(two, "you")))
+    monkeypatch.setattr(start, "start_keeper", lambda folder, order: {})
+    with pytest.raises(CannotRunError):
+        start.start_run(run, resume="auto", accept=["processes", "engine"])
+    assert yaml.safe_load(run.file("accelerate.yaml").read_text())["num_processes"] == 2

@@ -87,7 +87,7 @@ def test_what_recovery_changes_is_no_difference(tmp_path: Path) -> None:
     write_recoveries(run, [Recovery(2, "cuda_oom", 5, 0.0, changes)])
     changed = with_recovery(config, run)
     assert changed.batch.micro_batch_size == 3
-    assert sequences_of_a_step(changed) == sequences_of_a_step(config) == 48
+    assert sequences_of_a_step(changed, 1) == sequences_of_a_step(config, 1) == 48
     assert compare(before, settings_now(changed, tmp_path)) == []
 
 
@@ -181,3 +181,13 @@ def test_many_files_count_by_name_and_size(tmp_path: Path) -> None:
     assert before["files"] == 1200 and before["bytes"] == 12_000
     files[701].write_bytes(b"x" * 11)
     assert files_identity(files)["sample"] != before["sample"]
+
+
+def test_a_launcher_with_other_processes_than_run_yaml_says_makes_another_batch(tmp_path: Path) -> None:
+    """It goes by accelerate.yaml: half the processes are half the batch, whatever run.yaml says."""
+    config = tiny_config(engine__processes=2, batch__micro_batch_size=6, batch__gradient_accumulation_steps=4)
+    planned = settings_now(config, tmp_path)
+    assert compare(planned, settings_now(config, tmp_path, 2)) == []
+    found = {one.part: one.text for one in compare(planned, settings_now(config, tmp_path, 1))}
+    assert found["processes"] == "processes: 2 → 1"
+    assert "48 → 24" in found["batch"]
