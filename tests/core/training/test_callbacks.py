@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from trainwiz.core.training import callbacks
+from trainwiz.core.training import callbacks, stop
 from trainwiz.core.training.callbacks import StopCallback
 from trainwiz.core.training.stop import StopRequest
 from transformers import TrainerControl, TrainerState
@@ -68,6 +69,29 @@ def test_several_processes_ask_each_other_by_the_clock_in_an_evaluation(monkeypa
         now += 0.5 if batch < 20 else 0.001
     # 2 s are four batches of half a second, and of short ones never more than 64.
     assert asked == [0, 1, 5, 9, 13, 17, 21, 26, 90, 154]
+    before = several.asked
+    assert not callback.leaves_evaluation(0)
+    assert several.asked == before + 1, (
+        "the next evaluation does not wait for the batch at which the last one would have asked"
+    )
+
+
+def test_several_processes_finish_their_window_together() -> None:
+    several: Any = Several()
+    assert not StopCallback(StopRequest(asked_at=1.0), several, set()).drops_window()
+
+
+def test_a_signal_that_comes_twice_is_one_request_and_a_later_one_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[int] = []
+    moments = iter([100.0, 100.0, 102.9, 103.1])
+    monkeypatch.setattr(stop.time, "monotonic", lambda: next(moments))
+    monkeypatch.setattr(stop.os, "_exit", ended.append)
+    request = StopRequest()
+    for _ in range(3):
+        request._handle(signal.SIGTERM, None)
+    assert request.asked_at == 100.0 and ended == []
+    request._handle(signal.SIGTERM, None)
+    assert ended == [128 + signal.SIGTERM]
 
 
 def test_one_process_asks_nobody() -> None:

@@ -67,6 +67,12 @@ def test_once_is_for_the_first_attempt_and_for_all_its_ranks(tmp_path: Path, mon
     assert not faults("nccl@3:once", tmp_path).strike("training", 3, 1)
 
 
+def test_a_note_that_another_rank_has_only_just_made_is_of_this_attempt(tmp_path: Path) -> None:
+    (tmp_path / Fault.parse("nccl@3:once").note).touch()
+    with pytest.raises(torch.distributed.DistBackendError):
+        faults("nccl@3:once", tmp_path).strike("training", 3, 1)
+
+
 def test_slow_takes_its_seconds(tmp_path: Path) -> None:
     began = time.monotonic()
     faults("slow@1:seconds=0.2", tmp_path).strike("training", 1, 1)

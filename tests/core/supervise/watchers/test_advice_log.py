@@ -79,6 +79,20 @@ def test_figures_are_brought_up_to_date_now_and_then(tmp_path: Path) -> None:
     assert told.rows[-1]["severity"] == "error", "worse is said at once"
 
 
+def test_a_line_after_half_a_line_is_whole(tmp_path: Path) -> None:
+    told = Told(tmp_path)
+    told.path.write_text('{"code": "hal')
+    told.look(HEAT)
+    assert json.loads(told.path.read_text().splitlines()[-1])["code"] == "heat"
+
+
+def test_worse_is_said_at_once(tmp_path: Path) -> None:
+    told = Told(tmp_path)
+    told.look(STALLED)
+    told.look(Advice("stalled", "error", STALLED.text))
+    assert [row["severity"] for row in told.rows] == ["warning", "error"]
+
+
 def test_the_next_keeper_takes_back_what_a_killed_one_left(tmp_path: Path) -> None:
     Told(tmp_path).look(STALLED, HEAT)
     with (tmp_path / "advice.jsonl").open("a") as file:
@@ -88,6 +102,7 @@ def test_the_next_keeper_takes_back_what_a_killed_one_left(tmp_path: Path) -> No
     told.look(HEAT, for_s=QUIET_S + 2 * LOOK_S)
     standing = {str(row["code"]) for row in AdviceFile(JsonLinesTail(told.path)).read()}
     assert standing == {"heat", "mine"}
+    assert not any('"mine"' in line and '"keeper"' in line for line in told.path.read_text().splitlines())
 
 
 def test_at_the_end_what_is_over_is_taken_back(tmp_path: Path) -> None:

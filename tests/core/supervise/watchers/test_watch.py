@@ -14,6 +14,7 @@ from trainwiz.core.run.phase import write_phase
 from trainwiz.core.run.state import Attempt, RunState, write_state
 from trainwiz.core.supervise.recorder import Recorder
 from trainwiz.core.supervise.watchers import watch as watch_module
+from trainwiz.core.supervise.watchers.advice_log import QUIET_S
 from trainwiz.core.supervise.watchers.watch import LOOK_EVERY_S, Watch
 from trainwiz.core.telemetry.run_source import RunSource
 
@@ -108,6 +109,18 @@ def test_the_end_takes_back_what_was_of_a_moment(run: RunFolder, state: RunState
     assert [row["code"] for row in rows(run)] == ["nan_loss", "stalled"]
     watch.stop()
     assert (rows(run)[-1]["code"], rows(run)[-1]["severity"]) == ("stalled", "cleared")
+
+
+def test_each_attempt_has_a_pace_of_its_own(run: RunFolder, state: RunState) -> None:
+    began_s = now_s = time.time()
+    watch = Watch(run, state, 1.0, clock=lambda: now_s)
+    run.metrics_jsonl.write_text(json.dumps({"time_s": now_s, "step": 3, "loss": "NaN", "step_s": 1.0}) + "\n")
+    watch.look()
+    assert [line["code"] for line in rows(run)] == ["nan_loss"]
+    state.attempts.append(Attempt(2, began_s + 1.0))
+    now_s += 2 * QUIET_S
+    watch.look()
+    assert [line["severity"] for line in rows(run)][1:] == ["cleared"]
 
 
 def test_a_folder_that_cannot_be_written_ends_nothing(

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from trainwiz.core.run.phase import Phase
+from trainwiz.core.run.phase import Phase, write_phase
 from trainwiz.core.telemetry.run_setup import RunSetup
 from trainwiz.core.training.failure import write_failure
 from trainwiz.core.training.finite import NonFiniteLoss
@@ -222,3 +222,13 @@ def test_a_disk_that_does_not_last_is_foretold(tmp_path: Path) -> None:
     assert "step 250" in text_of(seen.found, "disk_short")
     seen.host["disk_free_bytes"] = 5 * GIB
     assert "checkpoint_does_not_fit" in {item.code for item in (seen.rest(20), seen.found)[1]}
+
+
+def test_what_an_earlier_attempt_was_at_is_not_this_one(tmp_path: Path) -> None:
+    seen = SeenRun(tmp_path)
+    write_phase(seen.folder, "evaluating", 7, since_s=seen.now_s - 1.0)
+    seen.look()
+    assert seen.sight.phase is None
+    seen.phase("training")
+    seen.look()
+    assert seen.sight.phase is not None and seen.sight.longest_s("evaluating") is None
