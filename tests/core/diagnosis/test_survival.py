@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from trainwiz.core.diagnosis import kernel
+from trainwiz.core.diagnosis.diagnose import diagnose
+from trainwiz.core.diagnosis.evidence import Evidence, KernelFacts
 from trainwiz.core.diagnosis.line_text import lines_in
+from trainwiz.core.diagnosis.log_file import read_log
 from trainwiz.core.diagnosis.scan import SURVIVED_AFTER, LogScan
 
 FAILURE = "RuntimeError: NCCL error in: ProcessGroupNCCL.cpp:1, unhandled system error"
@@ -31,3 +37,28 @@ def test_so_many_steps_later_it_is_survived(after: int) -> None:
 
 def test_a_bar_that_is_drawn_again_is_no_step() -> None:
     assert causes(bar(7), FAILURE, *[bar(7)] * 20) == ["nccl_error"]
+
+
+def test_the_first_rank_of_the_table_is_the_root(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    earlier = "one\ntwo\n"
+    log.write_text(f"{earlier}Root Cause (first observed failure):\n  rank      : 1 (local_rank: 1)\n  rank : 0\n")
+    facts = read_log(log, len(earlier))
+    assert facts.root_rank == 1
+    assert facts.root_line is not None and facts.root_line.number == 4, "lines count from the beginning of the file"
+
+
+def test_the_kernel_is_no_cause_where_the_training_had_failed_of_itself() -> None:
+    killed = KernelFacts(told=True, oom_kills=1)
+    scan = LogScan()
+    assert diagnose(Evidence(exit_code=-9, log=scan.facts(), kernel=killed)).cause == "host_oom"
+    (line,) = lines_in("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.")
+    scan.feed(1, line)
+    assert diagnose(Evidence(exit_code=1, log=scan.facts(), kernel=killed)).cause == "cuda_oom"
+
+
+def test_the_kernel_tells_of_the_time_of_the_run_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = "Out of memory: Killed process 77 (python) total-vm:1kB"
+    monkeypatch.setattr(kernel, "read_kmsg", lambda: [(99.0, said), (101.0, said), (400.0, said)])
+    assert len(kernel.kernel_facts(100.0, 200.0).lines) == 1
+    assert len(kernel.kernel_facts(100.0, None).lines) == 2

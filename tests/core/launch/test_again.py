@@ -99,6 +99,11 @@ def test_a_deepspeed_file_of_the_users_changes_in_its_numbers_alone(
         expected |= {"train_micro_batch_size_per_gpu": 3, "gradient_accumulation_steps": 16}
         assert (run.path / "attempts" / "planned" / "deepspeed.json").read_text() == file.read_text()
     assert json.loads(run.file("deepspeed.json").read_text()) == expected
+    if numbers == (6, 8):
+        change(run, **{"batch.micro_batch_size": 1, "batch.gradient_accumulation_steps": 48})
+        prepare_again(run)
+        assert json.loads(run.file("deepspeed.json").read_text())["train_micro_batch_size_per_gpu"] == 1
+        assert (run.path / "attempts" / "planned" / "deepspeed.json").read_text() == file.read_text(), "the first one"
 
 
 def test_the_child_answers_with_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,7 +40,7 @@ def save(run: RunFolder, step: int, *, began_s: float, seconds: float | None) ->
 
 def test_several_processes_finish_a_step_of_38_minutes(tmp_path: Path) -> None:
     run = run_of(tmp_path, world_size=2)
-    log(run, {"step": 1, "loss": 3.0, "step_s": 2000.0}, {"step": 2, "loss": 2.9, "step_s": STEP_S})
+    log(run, {"step": 1, "loss": 3.0, "step_s": STEP_S}, {"step": 2, "loss": 2.9, "step_s": 2000.0})
     save(run, 2, began_s=1000.0, seconds=20.0)
     window = read_window(run, 2, PLANNED)
     assert window == StopWindow(FLOOR_S + 1.25 * STEP_S + 2 * 20.0, "step", STEP_S, STEP_S, 20.0, "measured")
