@@ -271,7 +271,7 @@ def _ram(host: HostReading, left_s: float | None) -> Iterable[Advice]:
             "ram_full",
             "warning",
             message,
-            tr("Fewer loader workers would free some (data.workers)."),
+            tr("End what else needs it here; fewer loader workers, where there are any, free some (data.workers)."),
         )
     elif (host.ram_span_s or 0.0) >= RAM_SPAN_S and _soon(host.ram_lasts_s, host.ram_span_s, left_s):
         yield Advice(
