@@ -88,12 +88,8 @@ class Keeper:
             if self.stopping.reason is not None:
                 self.stopping.verified = verify_gone(self.order.mark, os.getpid(), self._spared(), recorder.ledger)
             self._write_last_word(ended)
-        except OSError as error:
-            self._end_with(tr("The training could not be started: {reason}.", reason=error))
         except Exception as error:  # noqa: BLE001 - whatever happens here, nothing may be left running
-            log_exception()
-            said = f"{type(error).__name__}: {error}"
-            self._end_with(tr("The keeper of the run failed: {reason}. See supervisor.log.", reason=said))
+            self._end_with(self._why_it_failed(error))
         finally:
             watch.stop()
             recorder.stop()
@@ -226,8 +222,9 @@ class Keeper:
 
     def _kill(self) -> None:
         left = kill_marked(self.order.mark, self._spared(), KILL_PATIENCE_S, keeper=os.getpid())
-        if left:
-            self.state.notes.append(tr("These processes would not end: {pids}.", pids=", ".join(map(str, left))))
+        note = tr("These processes would not end: {pids}.", pids=", ".join(map(str, left)))
+        if left and note not in self.state.notes:
+            self.state.notes.append(note)
 
     def _clear_up(self, gently: bool) -> None:
         """After the launcher: nothing that carries the mark stays. Helpers of a good end get some seconds."""
@@ -258,6 +255,13 @@ class Keeper:
         self.state.outcome = read_json(self.run.file(OUTCOME_JSON))
         self.state.status, self.state.exit = ended.status, ended.exit
         self._close()
+
+    def _why_it_failed(self, error: Exception) -> str:
+        if isinstance(error, OSError) and self.launcher is None:
+            return tr("The training could not be started: {reason}.", reason=error)
+        log_exception()
+        said = f"{type(error).__name__}: {error}"
+        return tr("The keeper of the run failed: {reason}. See supervisor.log.", reason=said)
 
     def _end_with(self, message: str) -> None:
         self._kill()

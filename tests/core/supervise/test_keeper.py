@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -9,12 +10,17 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from trainwiz.core.launch.stop import stop_run
 from trainwiz.core.run.checkpoints import newest_complete
+from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.processid import identify
-from trainwiz.core.run.state import read_state
+from trainwiz.core.run.state import Attempt, RunState, read_state, write_state
+from trainwiz.core.supervise import keeper as keeper_module
+from trainwiz.core.supervise.keeper import Keeper
+from trainwiz.core.supervise.order import StartOrder
 from trainwiz.core.supervise.stopping import ONE_REQUEST_S
 
 from tests.core.supervise.conftest import Starter, system_lines
@@ -356,3 +362,39 @@ def test_a_disk_that_fills_up_does_not_end_the_keeper_without_a_word(tmp_path: P
         ["unshare", "-rm", "sh", "-c", mount, FULL_DISK], capture_output=True, text=True, cwd=root, check=False
     )
     assert found.stdout.strip() == "failed disk_full []", found.stdout + found.stderr
+
+
+class Bare:
+    """A keeper in this process, whose run has begun and has ended, and that can kill nothing."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(keeper_module, "kill_marked", lambda *arguments, **more: [12, 13])
+        run = RunFolder(folder)
+        write_state(run, RunState(status="running"))
+        self.keeper = Keeper(run, StartOrder(["launch"], "no such mark"), RunState(status="running"))
+        monkeypatch.setattr(self.keeper, "_watch", lambda: None)
+        monkeypatch.setattr(keeper_module, "become_subreaper", lambda: None)
+        monkeypatch.setattr(keeper_module, "Guard", lambda mark: SimpleNamespace(pid=0, dismiss=lambda: None))
+        monkeypatch.setattr(keeper_module, "spawn_launcher", lambda *_: SimpleNamespace(pid=os.getpid()))
+
+
+def test_processes_that_hang_are_named_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bare = Bare(tmp_path, monkeypatch)
+    for _ in range(3):
+        bare.keeper._kill()
+    assert bare.keeper.state.notes == ["These processes would not end: 12, 13."]
+
+
+def test_a_failure_of_the_system_after_the_start_is_not_called_one_of_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    bare = Bare(tmp_path, monkeypatch)
+    bare.keeper.state.attempts = [Attempt(1, time.time())]
+    monkeypatch.setattr(keeper_module, "how_it_ended", refused)
+    bare.keeper.keep()
+    state = bare.keeper.state
+    assert state.exit is not None and state.status == "failed"
+    assert "The keeper of the run failed" in state.exit.message and "Too many open files" in state.exit.message
