@@ -96,7 +96,8 @@ def _trainer_state(path: Path) -> dict[str, Any] | str:
         return tr("{name} is missing: the save was cut short", name="trainer_state.json")
     except ValueError:
         return tr("{name} is not whole", name="trainer_state.json")
-    if not isinstance(document, dict) or not isinstance(document.get("global_step"), int):
+    step = document.get("global_step") if isinstance(document, dict) else None
+    if not isinstance(document, dict) or isinstance(step, bool) or not isinstance(step, int) or step < 0:
         return tr("{name} names no step", name="trainer_state.json")
     return document
 

@@ -157,6 +157,14 @@ def test_the_best_are_kept_and_the_newest_is_resumed(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("step", ["true", "-1", "null"])
+def test_a_step_that_is_none_is_no_step(tmp_path: Path, step: str) -> None:
+    path = write_checkpoint(tmp_path, 5)
+    (path / "trainer_state.json").write_text(f'{{"global_step": {step}}}')
+    found = inspect_checkpoint(path)
+    assert "names no step" in (found.problem or "") and found.step == 5
+
+
 def test_setting_aside_loses_nothing(tmp_path: Path) -> None:
     first = inspect_checkpoint(write_checkpoint(tmp_path, 4))
     assert set_aside(first, "broken").name == "broken-checkpoint-4"
