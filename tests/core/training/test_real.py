@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -14,7 +13,7 @@ from safetensors.torch import load_file
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.state import read_state
 
-from tests.core.training.runs import metrics, start, stop_at, tiny_config, train, write_run
+from tests.core.training.runs import TRAIN_S, metrics, start, stop_at, tiny_config, train, write_run
 
 pytestmark = pytest.mark.real
 
@@ -163,14 +162,15 @@ def test_a_run_that_fails_leaves_its_reason(tmp_path: Path) -> None:
     assert not (folder / "outcome.json").exists()
 
 
-def test_a_loss_that_is_not_a_number_is_shown_as_one(tmp_path: Path) -> None:
+def test_weights_that_overflow_by_themselves_end_the_run_at_its_first_step(tmp_path: Path) -> None:
     config = tiny_config(
         training__learning_rate=10.0, training__max_steps=6, training__max_grad_norm=0.0, model__architecture_overrides={
             **tiny_config().model.architecture_overrides, "initializer_range": 1e30,
         },
     )  # fmt: skip
     folder = write_run(tmp_path / "nan", config)
-    train(folder, config)
-    losses = [line["loss"] for line in metrics(folder) if "loss" in line]
-    assert "NaN" in losses
-    assert not any(isinstance(loss, float) and math.isnan(loss) for loss in losses)
+    assert start(folder, config).wait(TRAIN_S) != 0
+    failure = json.loads((folder / "failure-rank0.json").read_text())
+    assert failure["message"] == "The loss is not a number at step 1. There is no checkpoint from before."
+    assert "error: " + failure["message"] in (folder / "train.log").read_text()
+    assert not (folder / "final_model").exists() and not (folder / "outcome.json").exists()

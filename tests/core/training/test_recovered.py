@@ -66,9 +66,10 @@ SETUPS = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[needs_deepspeed] if "ZeRO" in name else []) for name in SETUPS]
-)
+MARKS = {"two processes, ZeRO-2, 6 x 4": [needs_deepspeed], "one process, 5 x 8": [pytest.mark.all]}
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS.get(name, [])) for name in SETUPS])
 def test_every_step_sees_what_it_would_have_seen(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     processes, micro, accumulation, smaller, engine = SETUPS[name]
     config = tiny_config(
