@@ -191,3 +191,11 @@ def test_a_launcher_with_other_processes_than_run_yaml_says_makes_another_batch(
     found = {one.part: one.text for one in compare(planned, settings_now(config, tmp_path, 1))}
     assert found["processes"] == "processes: 2 → 1"
     assert "48 → 24" in found["batch"]
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_in_the_place_of_data_is_not_waited_for(data: Path, tmp_path: Path) -> None:
+    before = settings(data, tmp_path)
+    data.unlink()
+    os.mkfifo(data)
+    assert "data.sources.0" in before["data"] and "data.sources.0" not in settings(data, tmp_path)["data"]
