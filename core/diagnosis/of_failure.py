@@ -8,13 +8,16 @@ from trainwiz.core.diagnosis.causes import CAUSES, Cause, Confidence
 from trainwiz.core.diagnosis.evidence import Failure
 from trainwiz.core.diagnosis.patterns import PATTERNS
 
+CAUSE_OF_CODE = {"missing_data": "missing_file"}
+"""Code of a finding of trainwiz's own -> the cause, where it is another word."""
+
 
 def cause_of_failure(failure: Failure) -> tuple[Cause, Confidence, bool, str]:
     """(cause, confidence, whether it may come of another process, what was said in one line)."""
     said = next((line.strip() for line in failure.message.splitlines() if line.strip()), "")
     if failure.is_own:
-        code = next((code for code in failure.codes if code in CAUSES), "config_mismatch")
-        return cast(Cause, code), "high", False, said
+        codes = [CAUSE_OF_CODE.get(code, code) for code in failure.codes]
+        return cast(Cause, next((code for code in codes if code in CAUSES), "config_mismatch")), "high", False, said
     # The sentence that tells may stand in any line of a long message, or under the exception that hid it.
     for text in (f"{failure.type}: {said}", failure.message, *_raised(failure)):
         for pattern in PATTERNS:

@@ -96,9 +96,17 @@ def test_the_code_of_an_own_error_is_the_cause() -> None:
     assert (found.cause, found.rank, found.message) == ("nan_loss", 1, "第 3 步的损失不是数。")
 
 
+def test_data_that_is_gone_is_a_missing_file_and_not_a_wrong_setting() -> None:
+    document = {"type": "UsageError", "message": "no data at 'rows.fasta'", "findings": [{"code": "missing_data"}]}
+    found = diagnose(Evidence("r", 1, failures=(Failure.from_json(document),)))
+    assert found.cause == "missing_file" and found.remedies[0].text.startswith("Put back the file")
+
+
 def test_the_step_stands_beside_what_happened() -> None:
     killed = failure("DataLoader worker (pid 12) is killed by signal: Killed.", "RuntimeError")
-    assert diagnose(Evidence("r", 1, failures=(killed,))).message.startswith("A loader process was killed after step 12 (")
+    assert diagnose(Evidence("r", 1, failures=(killed,))).message.startswith(
+        "A loader process was killed after step 12 ("
+    )
 
 
 def test_a_killed_rank_is_the_cause_and_not_the_connection_that_the_others_lost() -> None:
