@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable
 
 from trainwiz.core.findings import Finding
@@ -33,6 +34,9 @@ class CannotRunError(TrainwizError):
     def __init__(self, findings: Finding | Iterable[Finding]) -> None:
         super().__init__(findings, EXIT_CANNOT_RUN)
 
+
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""What the system says where a file may not grow: the disk, a quota, a limit on file sizes."""
 
 OS_REASONS = (
     mark("No such file or directory"),

@@ -18,6 +18,8 @@ DEEPSPEED_JSON = "deepspeed.json"
 LAUNCH_SH = "launch.sh"
 STATE_JSON = "state.json"
 ENGINE_JSON = "engine.json"
+OUTCOME_JSON = "outcome.json"
+"""The last word of the training: finished or stopped, at which step."""
 METRICS_JSONL = "metrics.jsonl"
 SYSTEM_JSONL = "system.jsonl"
 TRAIN_LOG = "train.log"
@@ -128,6 +130,16 @@ def write_atomic(path: Path, text: str) -> None:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_in_place(path: Path, text: str) -> None:
+    """Into the blocks that a file has already: what must be said on a full disk, where no new file finds room.
+
+    Not atomic. Raises OSError, also where there is no such file.
+    """
+    with path.open("r+", encoding="utf-8") as file:
+        file.write(text)
+        file.truncate()
 
 
 def write_json_atomic(path: Path, document: Mapping[str, Any]) -> None:

@@ -7,13 +7,13 @@ A watcher needs it to tell work without steps (tokenising, compiling, evaluating
 
 from __future__ import annotations
 
-import errno
 import json
 import time
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
-from trainwiz.core.run.folder import RunFolder, read_json, write_json_atomic
+from trainwiz.core.errors import NO_ROOM
+from trainwiz.core.run.folder import RunFolder, read_json, write_in_place, write_json_atomic
 
 PHASE_JSON = "phase.json"
 Phase = Literal[
@@ -51,9 +51,7 @@ def write_phase(
     try:
         write_json_atomic(folder.file(PHASE_JSON), document)
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno not in NO_ROOM:
             raise
         # "Paused for lack of room" must be said on a full disk: there is room in the block that the file has.
-        with folder.file(PHASE_JSON).open("r+", encoding="utf-8") as file:
-            file.write(json.dumps(document, ensure_ascii=False) + "\n")
-            file.truncate()
+        write_in_place(folder.file(PHASE_JSON), json.dumps(document, ensure_ascii=False) + "\n")

@@ -8,12 +8,19 @@ from pathlib import Path
 
 from trainwiz.core.language import tr
 from trainwiz.core.run.checkpoints import Checkpoint, inspect_checkpoint, list_checkpoints, set_aside
-from trainwiz.core.run.folder import ADAPTER, ATTEMPTS, BASE_MODEL, FINAL_MODEL, PARTIAL, TOKENIZER, RunFolder
+from trainwiz.core.run.folder import (
+    ADAPTER,
+    ATTEMPTS,
+    BASE_MODEL,
+    FINAL_MODEL,
+    OUTCOME_JSON,
+    PARTIAL,
+    TOKENIZER,
+    RunFolder,
+)
 from trainwiz.core.run.processid import machine_identity, this_process
 from trainwiz.core.run.recovery import changes_now
 from trainwiz.core.run.state import Attempt, RunState
-
-OUTCOME_JSON = "outcome.json"
 
 
 class CannotResume(Exception):

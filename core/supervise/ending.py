@@ -15,11 +15,10 @@ from trainwiz.core.diagnosis.words import of_signal
 from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, EXIT_TRAINING_FAILED
 from trainwiz.core.language import mark, tr
 from trainwiz.core.run.checkpoints import newest_complete
-from trainwiz.core.run.folder import RunFolder, read_json
+from trainwiz.core.run.folder import OUTCOME_JSON, RunFolder, read_json
 from trainwiz.core.run.names import name_for_commands
 from trainwiz.core.run.state import RunExit
 from trainwiz.core.run.status import RunStatus
-from trainwiz.core.supervise.attempt import OUTCOME_JSON
 
 OUTSIDE = mark("a signal from outside trainwiz")
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from trainwiz.core.errors import EXIT_TRAINING_FAILED, os_reason
 from trainwiz.core.language import mark, tr
-from trainwiz.core.run.folder import RunFolder, read_json
+from trainwiz.core.run.folder import OUTCOME_JSON, RunFolder, read_json
 from trainwiz.core.run.processid import identify
 from trainwiz.core.run.state import HEARTBEAT_EVERY_S, RunExit, RunState, write_state
 from trainwiz.core.run.stop_window import StopWindowReader, renew_window
-from trainwiz.core.supervise.attempt import OUTCOME_JSON, CannotResume, begin_attempt
+from trainwiz.core.supervise.attempt import CannotResume, begin_attempt
 from trainwiz.core.supervise.ending import Ended, Facts, how_it_ended, kernel_oom_kills, stopped_between
 from trainwiz.core.supervise.engine import take_engine
 from trainwiz.core.supervise.guard import Guard

@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Callable
 
-from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.run.folder import RunFolder, write_in_place
 from trainwiz.core.run.state import RunState
 from trainwiz.core.supervise.log import log
 
@@ -24,9 +24,7 @@ def write_last_state(run: RunFolder, state: RunState, write: Callable[[], bool])
         time.sleep(1.0)
     # The disk is full and stays so: the blocks that the file has already can still be written.
     try:
-        with run.state_json.open("r+", encoding="utf-8") as file:
-            file.write(json.dumps(state.to_json()))
-            file.truncate()
+        write_in_place(run.state_json, json.dumps(state.to_json()) + "\n")
     except OSError as error:
         log(f"The last state could not be written: {error}")
 

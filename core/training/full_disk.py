@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import io
 import os
 import sys
 from pathlib import Path
 
-NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""What the system says where a file may not grow: the disk, a quota, a limit on file sizes."""
+from trainwiz.core.errors import NO_ROOM
+
 MOST_KEPT_LINES = 100_000
 
 

@@ -10,14 +10,12 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
+from trainwiz.core.run.checkpoints import PROGRESS_JSON
 from trainwiz.core.run.folder import RunFolder, read_json, write_json_atomic
 from trainwiz.core.training.failure import note_step
 from trainwiz.core.training.full_disk import LastingLines
 from trainwiz.core.training.meter import StepMeter
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
-
-PROGRESS_JSON = "progress.json"
-"""In each checkpoint: the counts that a resumed run goes on from."""
 
 
 def json_number(value: Any) -> Any:

@@ -13,9 +13,8 @@ from trainwiz.core.config.metrics import BLEU_METRIC, known_metrics, lower_is_be
 from trainwiz.core.errors import os_reason
 from trainwiz.core.findings import Finding
 from trainwiz.core.language import tr
-from trainwiz.core.run.checkpoints import complete_checkpoints
+from trainwiz.core.run.checkpoints import PROGRESS_JSON, complete_checkpoints
 from trainwiz.core.run.folder import RunFolder, read_json
-from trainwiz.core.training.metrics import PROGRESS_JSON
 
 
 class NewestCheckpoints:

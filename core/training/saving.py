@@ -10,12 +10,11 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
-from trainwiz.core.errors import os_reason
+from trainwiz.core.errors import NO_ROOM, os_reason
 from trainwiz.core.run.checkpoints import complete_checkpoints, inspect_checkpoint
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.saved_files import seal, size_on_disk
 from trainwiz.core.training.disk_guard import DiskGuard, disk_full
-from trainwiz.core.training.full_disk import NO_ROOM
 from trainwiz.core.training.retention import NewestCheckpoints
 
 SAYS_NO_ROOM = re.compile(

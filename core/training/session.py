@@ -16,7 +16,7 @@ from trainwiz.core.config.yaml_text import load_yaml
 from trainwiz.core.errors import os_reason, usage_error
 from trainwiz.core.export.training_arguments import training_arguments
 from trainwiz.core.language import tr
-from trainwiz.core.run.folder import TENSORBOARD_LOGS, RunFolder, read_json, write_json_atomic
+from trainwiz.core.run.folder import OUTCOME_JSON, TENSORBOARD_LOGS, RunFolder, read_json, write_json_atomic
 from trainwiz.core.run.recovery import RECOVERY_JSON
 from trainwiz.core.training.callbacks import EngineCallback, EpochCallback, StopCallback
 from trainwiz.core.training.compiling import allow_any_length
@@ -38,8 +38,6 @@ from trainwiz.core.training.trace import TraceCallback
 from trainwiz.core.training.trainer import RunTrainer
 from transformers import PrinterCallback, ProgressCallback, TrainerCallback, TrainingArguments, set_seed
 from transformers.utils.logging import disable_progress_bar
-
-OUTCOME_JSON = "outcome.json"
 
 
 class TrainingSession:
