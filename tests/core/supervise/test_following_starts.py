@@ -1,0 +1,51 @@
+"""What one start by itself leaves for the next: changes add up, and what was tried is remembered. No process runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.run.recovery import changes_now, read_recoveries
+from trainwiz.core.run.state import RunExit
+from trainwiz.core.supervise.ending import Ended
+from trainwiz.core.supervise.order import StartOrder
+from trainwiz.core.supervise.recovery import ACCUMULATION, MICRO, WORKERS, End, Retry, Setup
+from trainwiz.core.supervise.retrying import Retrying
+
+SETUP = Setup(
+    on=True,
+    max_restarts=3,
+    micro_batch_size=6,
+    gradient_accumulation_steps=8,
+    processes=1,
+    eval_micro_batch_size=None,
+    workers=4,
+)
+
+
+def ended(cause: str) -> Ended:
+    return Ended("failed", RunExit(1, cause, "It failed."))
+
+
+def follow(retrying: Retrying, attempt: int, cause: str) -> None:
+    retry = retrying.after(ended(cause))
+    assert isinstance(retry, Retry)
+    retrying.prepare(attempt, cause, retry, lambda: True)
+
+
+def test_what_an_earlier_start_changed_stays(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    retrying = Retrying(run, StartOrder(["launch"], "mark", setup=SETUP))
+    follow(retrying, 2, "cuda_oom")
+    follow(retrying, 3, "dataloader_worker_killed")
+    assert changes_now(run) == {MICRO: 3, ACCUMULATION: 16, WORKERS: 2}
+    assert [one.because for one in read_recoveries(run)] == ["cuda_oom", "dataloader_worker_killed"]
+
+
+def test_fewer_workers_against_a_lack_of_ram_are_tried_once(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    retrying = Retrying(run, StartOrder(["launch"], "mark", setup=SETUP))
+    follow(retrying, 2, "host_oom")
+    assert isinstance(retrying.after(ended("host_oom")), End)
+    # The next keeper knows it too.
+    assert isinstance(Retrying(run, StartOrder(["launch"], "mark", setup=SETUP)).after(ended("host_oom")), End)
