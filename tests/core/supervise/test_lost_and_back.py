@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 from trainwiz.core.run.checkpoints import newest_complete
 from trainwiz.core.run.folder import RUN_MARK_VARIABLE, RunFolder
@@ -117,3 +118,20 @@ def test_a_copy_goes_on_by_itself_beside_the_original(start: Starter) -> None:
     assert marked_pids(one.mark)
     assert again.wait(lambda state: state.has_ended).status == "finished"
     assert one.state().status == "running"
+
+
+def test_a_guard_that_stands_still_does_not_hold_the_run_for_ever(start: Starter) -> None:
+    """Suspended with the whole session, and only the keeper was killed: it keeps the lock and ends nothing."""
+    one = start()
+    one.wait_for_steps(12)
+    (guard,) = (pid for pid in marked_pids(one.mark) if os.getpgid(pid) == pid and parent_of(pid) == one.supervisor())
+    os.kill(guard, signal.SIGSTOP)
+    os.kill(one.supervisor(), signal.SIGKILL)
+    one.wait(lambda state: state.status == "lost", patience_s=5.0)
+    again = start(one.run, resume="auto", STEPS=30)
+    assert wait_until_gone(one.mark, 0.5) == []
+    assert again.wait(lambda state: state.has_ended).status == "finished"
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
