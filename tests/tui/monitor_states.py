@@ -27,6 +27,11 @@ OUT_OF_MEMORY = {
     "message": "The GPU ran out of memory at step 1,600: 9.1 GiB were wanted and 7.8 GiB are there.",
     "remedy": "trainwiz --profile 2080super --micro-batch 3 --yes",
 }
+NOT_EVEN_ONE_ROW = {
+    **OUT_OF_MEMORY,
+    "remedy": "Train on shorter inputs: 256 tokens. trainwiz --profile 2080super --set batch.micro_batch_size=1 "
+    "--set batch.gradient_accumulation_steps=3906 --length 256 --yes",
+}
 STOPPED = {"code": 130, "cause": "stopped", "message": "Stopped after step 1,600; checkpoint-1600 is complete."}
 
 FIRST_ATTEMPT = {"number": 1, "started_s": NOW_S - 9_000, "ended_s": NOW_S - 7_000, "status": "failed"}
@@ -39,9 +44,11 @@ AGAIN = {
 }
 GIVEN_UP = {
     **AGAIN,
+    "number": 3,
+    "changes": {"batch.micro_batch_size": 1, "batch.gradient_accumulation_steps": 3906},
     "ended_s": NOW_S,
     "status": "failed",
-    "not_retried": "It was not started again: a micro-batch of 1 does not fit either.",
+    "not_retried": "The micro-batch is one row already: it cannot be made smaller, and the effective batch is not changed.",
 }
 FULL = {
     "phase": "paused",
@@ -73,7 +80,7 @@ RUN_STATES: dict[str, dict[str, Any]] = {
         "phase": TOKENISING,
         "attempts": [{"number": 1, "started_s": NOW_S - 300}],
     },
-    "given-up": {"status": "failed", "exit_": OUT_OF_MEMORY, "attempts": [FIRST_ATTEMPT, GIVEN_UP]},
+    "given-up": {"status": "failed", "exit_": NOT_EVEN_ONE_ROW, "attempts": [FIRST_ATTEMPT, GIVEN_UP]},
 }
 FOREIGN_STATES = ("trainer", "quiet", "tensorboard", "process")
 STATES = (*RUN_STATES, *FOREIGN_STATES)

@@ -344,7 +344,8 @@ def test_what_recovery_did_is_told(runs: Path, capsys: pytest.CaptureFixture[str
     write_run(runs / "over", **RUN_STATES["given-up"])
     assert look("over") == 0
     ended = capsys.readouterr().out
-    assert attempt in ended and "a micro-batch of 1 does not fit either" in ended
+    assert "attempt 3, as GPU memory ran out; from step 1,200: 1 × 3,906 instead of 6 × 651" in ended
+    assert "The micro-batch is one row already" in ended
     assert look("again", as_json=True) == 0
     document = json.loads(capsys.readouterr().out)
     assert [one["number"] for one in document["attempts"]] == [1, 2]

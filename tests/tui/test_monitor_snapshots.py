@@ -41,7 +41,7 @@ WORDS: dict[str, tuple[str, ...]] = {
     "recovered": ("● running", "evaluating, for 75 s", "attempt 2, as GPU memory ran out; from step 1,200: 3 × 1,302"),
     "paused": ("● running", "paused, for 6.7 min: waiting for room on the disk"),
     "tokenising": ("◌ starting", "tokenising 12,000 of 80,000 rows, for 3"),
-    "given-up": ("✗ failed", "ran out of memory", "attempt 2", "a micro-batch of 1 does not fit either"),
+    "given-up": ("✗ failed", "ran out of memory", "attempt 3", "The micro-batch is one row already"),
     "trainer": ("● running", "bert-finetune", "step 1,200 of 3,000", "No process of this machine"),
     "quiet": ("quiet", "bert-finetune", "step 1,200 of 3,000"),
     "tensorboard": ("vision", "resnet50", "◆"),

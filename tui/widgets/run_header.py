@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from textual.content import Content
 from trainwiz.core.language import mark, tr
 from trainwiz.core.moments import moment_words
 from trainwiz.core.plain import plain_text
+from trainwiz.core.run.names import name_for_commands
 from trainwiz.core.run.phase_words import phase_words
 from trainwiz.core.run.status import STATUS_WORDS
 from trainwiz.tui.cells import cells
@@ -203,18 +204,21 @@ class RunHeader(LinedWidget):
         with_key = tr("{remedy}   or press {key}", remedy=text, key=RESUME_KEY)
         if "resume" in snapshot.actions and RESUME in text and not self.readonly and cells(with_key) <= room:
             text = with_key
-        first, *rest = _remedy_lines(text, room) or [""]
+        first, *rest = _remedy_lines(text, room, plain_text(name_for_commands(Path(snapshot.path)))) or [""]
         lines = [Content.assemble((label, "$muted"), (first, "$accent"))]
         return lines + [Content.styled(" " * cells(label) + line, "$accent") for line in rest[:1]]
 
 
-def _remedy_lines(text: str, room: int) -> list[str]:
-    """The command on lines of its own, so that it can be pasted; alone where it needs them all."""
+def _remedy_lines(text: str, room: int, run: str) -> list[str]:
+    """The command on a line of its own, so that it can be pasted; one that is too long is left to `trainwiz diagnose`."""
     sentence, command = command_apart(text)
     if not command or cells(text) <= room:
         return wrap(text, room)
     if cells(command) > room:
-        return wrap(command, room)
+        shorter = f"trainwiz diagnose {run}"
+        if cells(shorter) > room:
+            return wrap(command, room)
+        command = shorter
     return [Content(sentence).truncate(room, ellipsis=True).plain, command] if sentence else [command]
 
 
