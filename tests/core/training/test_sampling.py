@@ -36,6 +36,16 @@ def test_overfitting_repeats_the_first_epoch() -> None:
     assert list(sampler) == first
 
 
+def test_an_epoch_ends_with_rows_that_count_for_nothing() -> None:
+    sampler = EpochSampler(13, seed=1)
+    sampler.fill_up(8)
+    sampler.start_epoch(2)
+    keys = list(sampler)
+    assert len(keys) == len(sampler) == 16
+    assert sorted(row for _, row in keys[:13]) == list(range(13))
+    assert keys[13:] == [(2, FILLER)] * 3
+
+
 def test_evaluation_is_filled_up_to_whole_batches_of_all_processes() -> None:
     keys = [row for _, row in EvaluationSampler(13, 8)]
     assert keys == [*range(13), FILLER, FILLER, FILLER]
