@@ -17,6 +17,9 @@ from tests.core.telemetry.foreign_jobs import python, started, wait_for, write_s
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="process trees are read from /proc")
 
+PORT = str(20_000 + os.getpid() % 9_000)
+"""What names the job. Ranks that another worker of the suite has running at the same time are not of it."""
+
 
 @pytest.fixture
 def scripts(tmp_path: Path) -> Path:
@@ -98,7 +101,7 @@ def test_two_trainings_below_one_shell_are_told_apart(scripts: Path) -> None:
 
 
 def test_ranks_whose_launcher_was_killed_stay_one_job(scripts: Path) -> None:
-    variables = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29512", "RANKS": "2"}
+    variables = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": PORT, "RANKS": "2"}
     with started(python("torchrun", "train.py"), scripts, **variables) as root:
         ranks = tree_with(root.pid, 3)[1:]
         os.kill(root.pid, signal.SIGKILL)
@@ -111,9 +114,9 @@ def test_ranks_whose_launcher_was_killed_stay_one_job(scripts: Path) -> None:
 @pytest.mark.parametrize(
     ("others", "words", "joined"),
     [
-        ({"MASTER_PORT": "29512"}, [], True),
+        ({"MASTER_PORT": PORT}, [], True),
         ({"MASTER_PORT": "29513"}, [], False),
-        ({"MASTER_PORT": "29512"}, ["--other"], False),
+        ({"MASTER_PORT": PORT}, ["--other"], False),
         ({"MASTER_PORT": ""}, [], False),
     ],
     ids=["same", "another port", "another command", "nothing names it"],
@@ -121,7 +124,7 @@ def test_ranks_whose_launcher_was_killed_stay_one_job(scripts: Path) -> None:
 def test_ranks_without_a_launcher_are_told_by_what_names_their_job(
     scripts: Path, others: dict[str, str], words: list[str], joined: bool
 ) -> None:
-    named = {"WORLD_SIZE": "2", "MASTER_PORT": "29512"} if others["MASTER_PORT"] else {"WORLD_SIZE": "2"}
+    named = {"WORLD_SIZE": "2", "MASTER_PORT": PORT} if others["MASTER_PORT"] else {"WORLD_SIZE": "2"}
     others = {"WORLD_SIZE": "2", **others} if others["MASTER_PORT"] else {"WORLD_SIZE": "2"}
     with (
         started(python("train.py"), scripts, **named) as one,
