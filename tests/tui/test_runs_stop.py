@@ -50,7 +50,8 @@ def test_several_are_stopped_and_a_long_step_is_told_before_the_wait(
     assert "To stop it  The step under way may take 40 min; it is finished before the save." in shown
     assert run_stop("short", "long", "short", now=False) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("long: The step under way may take 40 min; it is finished before the save. After 51 min")
+    assert lines[0].startswith("long: The step under way may take 40 min; it is finished before the save. ")
+    assert "after 51 min is ended by force" in lines[0]
     assert lines[2].strip() == "trainwiz runs stop long --now"
     assert sum("No process of the run is left." in line for line in lines) == 2
     for one in (short, long):
