@@ -11,11 +11,13 @@ PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 
 
+# Looked up once: a forked child must not ask the dynamic loader, whose lock another thread of its
+# parent may have held at the fork; nobody would ever release it there.
+_LIBC_PRCTL = ctypes.CDLL(None, use_errno=True).prctl if sys.platform == "linux" else None
+
+
 def _prctl(option: int, argument: int) -> bool:
-    if sys.platform != "linux":
-        return False
-    result: int = ctypes.CDLL(None, use_errno=True).prctl(option, argument, 0, 0, 0)
-    return result == 0
+    return _LIBC_PRCTL is not None and _LIBC_PRCTL(option, argument, 0, 0, 0) == 0
 
 
 def become_subreaper() -> bool:
