@@ -62,7 +62,8 @@ class Trial:
         finally:
             self.seen.seconds = time.monotonic() - began
             kill_all(self.box.mark)
-            if not self.keep:
+            # What struck nothing is tried again in the same place.
+            if not (self.keep and self.seen.injected):
                 self.box.remove()
         return self.seen
 
