@@ -59,7 +59,9 @@ def _after_signal(target: str, how: str, front: str) -> Mapping[str, Causes]:
         # The full-screen wizard leaves the run alone; the headless command answers for its run.
         return {**FINISHED, **NOT_BEGUN} if front == "screen" else {**FINISHED, **STOPPED, **NOT_BEGUN}
     if target == "supervisor":
-        return {"lost": frozenset({"unknown"}), **FINISHED} if how == "SIGKILL" else {**STOPPED, **FINISHED}
+        # Hit before it had taken over, it has begun nothing, and the folder says so.
+        ended = {"lost": frozenset({"unknown"})} if how == "SIGKILL" else STOPPED
+        return {**ended, **FINISHED, **NOT_BEGUN}
     if target == "guard":
         return FINISHED
     if target == "worker":
