@@ -4,6 +4,8 @@
 SHELL := /bin/bash
 VENV ?= .venv
 TEST_VENV ?= .venv-test
+# One core stays free: many tests start real trainings, and wait for them by the clock.
+TEST_WORKERS ?= $(shell python3 -c "import os; print(max(2, min(4, (os.cpu_count() or 2) - 1)))")
 
 .PHONY: demo test test-all check benchmark faults screenshots catalogue clean
 
@@ -11,7 +13,7 @@ demo: $(VENV)/.installed
 	$(VENV)/bin/trainwiz --profile cpu-demo --yes
 
 test: $(TEST_VENV)/.installed check
-	$(TEST_VENV)/bin/python -m pytest -m "not all" -n 2 --dist loadgroup
+	$(TEST_VENV)/bin/python -m pytest -m "not all" -n $(TEST_WORKERS) --dist loadgroup
 
 test-all: $(TEST_VENV)/.installed check
 	$(TEST_VENV)/bin/python -m pytest
