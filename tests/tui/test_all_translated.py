@@ -27,9 +27,10 @@ from tests.tui.wizard_parts import FrozenReader, frozen_app, settled
 
 NAMES = (
     "trainwiz nvidia smi cuda torch flash attn deepspeed tensorboard wandb python json yaml nccl gloo sdpa eager zero "
-    "adamw adam fused lora bleu esm bert gpt qwen rtx super gpu cpu ram hub pid xorg loss eval"
+    "adamw adam fused lora bleu esm bert gpt qwen rtx super gpu cpu ram hub pid xorg loss eval "
+    "diagnose"
 )
-"""Products, formats and names that no language translates."""
+"""Products, formats, commands and names that no language translates."""
 UNITS = "gib mib kib mhz kwh eur tokens token min"
 JSON = "true false null split train linux"
 """Values as files have them, and what a system calls itself."""

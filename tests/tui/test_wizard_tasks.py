@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -17,6 +18,8 @@ from trainwiz.tui.screens.plan_saving import SaveDialog
 from trainwiz.tui.widgets.chooser import Chooser
 from trainwiz.tui.widgets.field_row import FieldRow
 from trainwiz.tui.widgets.plan_panel import panel_content
+from trainwiz.tui.widgets.step_form import StepForm
+from trainwiz.tui.widgets.step_parts import StepPart
 
 from tests.tui.wizard_keys import go, shown, to_field, type_into
 from tests.tui.wizard_parts import MACHINE, FrozenReader, frozen_app, make_frozen_plan, settled
@@ -116,6 +119,17 @@ async def test_lora_opens_its_fields_and_closing_it_moves_the_focus():
         assert app.focused.spec.id == "peft"
 
 
+async def test_somebody_who_types_faster_than_the_first_step_is_completed():
+    """What completes the first step finds the second one half made: its parts come once."""
+    async with frozen_app().run_test(size=WIDE) as pilot:
+        await settled(pilot)
+        form = StepForm(DATA, pilot.app.screen._wizard.marks, more=False)
+        await pilot.app.screen.query_one("FormScroll").mount(form)
+        await asyncio.gather(form.add_parts(), form.add_parts())
+        parts = [type(part) for part in form.query(StepPart)]
+        assert parts and len(parts) == len(set(parts))
+
+
 async def test_a_heading_without_fields_is_not_shown():
     app = frozen_app()
     async with app.run_test(size=WIDE) as pilot:
@@ -132,6 +146,7 @@ async def test_a_heading_without_fields_is_not_shown():
             "Optimizer and loss",
             "Devices and processes",
             "Loading",
+            "When it fails",
             "What is kept and reported",
             "For the plan alone",
         ]

@@ -130,7 +130,12 @@ class StepForm(Vertical):
         yield MoreRow(self._marks, hidden_fields(self.step, None), is_open=self.more)
 
     async def add_parts(self) -> None:
-        """What the fields and the step bring of their own; after the rows, which the first frame is made of."""
+        """What the fields and the step bring of their own; after the rows, which the first frame is made of.
+
+        Once: somebody who types fast opens a step while the first one is being completed.
+        """
+        if self.has_parts:
+            return
         self.has_parts = True
         for spec in fields_of(self.step, self.more):
             if spec.id in FIELD_PARTS:

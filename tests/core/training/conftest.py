@@ -1,0 +1,17 @@
+"""accelerate keeps one state for each process of the system: what one test made of it is not for the next."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _own_accelerator_state() -> Iterator[None]:
+    yield
+    state = sys.modules.get("accelerate.state")
+    if state is not None:
+        state.AcceleratorState._reset_state(True)
+        state.GradientState._reset_state()
