@@ -124,7 +124,9 @@ class Trial:
             self._start_on_screen(front)
 
         def over() -> bool:
-            return self._status() in ENDED if screen else front.process.poll() is not None
+            is_gone = front.process.poll() is not None
+            # The full screen may leave a run behind; without one there is nothing to wait for.
+            return self._status() in ENDED or (is_gone and self._status() == "none") if screen else is_gone
 
         undisturbed_s = self.workshop.undisturbed[fault.scenario].seconds
         struck = (
