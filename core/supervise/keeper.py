@@ -137,7 +137,6 @@ class Keeper:
                 not_written(os_reason(error)) if isinstance(error, OSError) else str(error)
             )
             return False
-        self.stopping.next_attempt()
         return self.stopping.reason is None
 
     def _wait(self, seconds: float) -> bool:

@@ -63,11 +63,6 @@ class Stopping:
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         return self._pipe
 
-    def next_attempt(self) -> None:
-        """Another launcher begins: its processes are yet to come."""
-        self._last_trainer = time.monotonic()
-        self._told.clear()
-
     def drain(self) -> None:
         """Forget the wake-ups so far."""
         try:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
+from trainwiz.core.errors import EXIT_TRAINING_FAILED
 from trainwiz.core.language import mark, tr
 from trainwiz.core.launch.stop import stop_run
 from trainwiz.core.plain import plain_text
 from trainwiz.core.run.attempt_words import attempt_words
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.state import Attempt, read_state
+from trainwiz.core.run.state import Attempt, RunExit, RunState, read_state
 from trainwiz.core.run.stop_cost import stop_cost
 from trainwiz.tui.headless.ending import ending_of, planned_batch
 from trainwiz.tui.headless.progress import ProgressReader
@@ -32,6 +34,10 @@ def follow(folder: RunFolder, reporter: Reporter, signals: StopSignals, *, resum
     asked, told = 0, len(read_state(folder).attempts) - 1
     while True:
         progress = reader.read()
+        if not folder.path.is_dir():
+            # The keeper ends the training of a folder that was removed; nobody can write there how.
+            reporter.end(ending_of(folder, _gone(folder, progress.state)))
+            return EXIT_TRAINING_FAILED
         for sentence in attempt_notes(folder, progress.state.attempts[max(0, told) :]):
             reporter.note(sentence)
         told = len(progress.state.attempts)
@@ -50,6 +56,11 @@ def follow(folder: RunFolder, reporter: Reporter, signals: StopSignals, *, resum
                 _say_long_wait(folder, reporter)
             stop_run(folder, now=asked > 1, wait_s=0.0)
         time.sleep(POLL_S)
+
+
+def _gone(folder: RunFolder, state: RunState) -> RunState:
+    message = tr("{path} is gone: it was removed or moved, or its disk is not there now.", path=folder.path)
+    return replace(state, status="lost", exit=RunExit(EXIT_TRAINING_FAILED, "unknown", message))
 
 
 def _say_long_wait(folder: RunFolder, reporter: Reporter) -> None:
