@@ -77,9 +77,10 @@ ANSWER_S = 30.0
 _hangs = False
 
 
-def in_time(read: Callable[[], T]) -> T:
-    """What `read` gives. Raises Unreadable where the driver has not answered after ANSWER_S: it is not asked again.
+def in_time(read: Callable[[], T], within_s: float | None = None) -> T:
+    """What `read` gives. Raises Unreadable where the driver has not answered after `within_s` (ANSWER_S without it).
 
+    It is not asked again then.
     A driver that has lost its card may never come back from a call, and nothing can end such a call.
     """
     global _hangs
@@ -94,7 +95,7 @@ def in_time(read: Callable[[], T]) -> T:
 
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()
-    asking.join(ANSWER_S)
+    asking.join(ANSWER_S if within_s is None else within_s)
     if failures:
         raise failures[0]
     if not answers:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -128,12 +127,12 @@ class GpuLedger:
 
 
 def _in_time(sample: Sample) -> tuple[list[dict[str, Any]], str | None]:
-    """A sample, or why there is none: a driver that has lost its card may never come back from a call."""
-    answers: list[tuple[list[dict[str, Any]], dict[str, str]]] = []
-    asking = threading.Thread(target=lambda: answers.append(sample()), name="gpu check", daemon=True)
-    asking.start()
-    asking.join(DRIVER_ANSWERS_WITHIN_S)
-    if not answers:
-        return [], tr("the driver did not answer in time")
-    gpus, unavailable = answers[0]
+    """A sample, or why there is none."""
+    # Imported here: the keeper has this module loaded all the time, and pynvml only where there is a GPU.
+    from trainwiz.core.hardware.nvml import Unreadable, in_time
+
+    try:
+        gpus, unavailable = in_time(sample, DRIVER_ANSWERS_WITHIN_S)
+    except Unreadable as error:
+        return [], error.reason
     return gpus, unavailable.get("gpus")

@@ -94,17 +94,17 @@ def data_wait_advice(
 def _remedy(cure: Cure, workers: int) -> str:
     values = {"now": workers, "needed": cure.needed, "possible": cure.possible}
     if cure.bound is None:
-        return tr("{needed} loader workers instead of {now} would cure it: --set data.workers={needed}", **values)
+        return tr("{needed} instead of {now} loader workers would cure it: --set data.workers={needed}", **values)
     bound = tr("CPU cores") if cure.bound == "cores" else tr("free RAM")
     if cure.possible <= workers:
         return tr(
-            "{needed} loader workers instead of {now} would cure it, and the {bound} allow no more than there are: "
+            "{needed} instead of {now} loader workers would cure it, and the {bound} allow no more than there are: "
             "rows that cost less to prepare, or a faster disk, would help.",
             bound=bound,
             **values,
         )
     return tr(
-        "{needed} loader workers instead of {now} would cure it; the {bound} allow {possible}: "
+        "{needed} instead of {now} loader workers would cure it; the {bound} allow {possible}: "
         "--set data.workers={possible}",
         bound=bound,
         **values,

@@ -4,7 +4,8 @@
 
 `KIND@STEP`, the step (counted from 1) in whose forward pass it happens, then options: `rank=N` (all
 ranks without it), `above=M` (only while the micro-batch is larger than M rows), `once` (only in the
-first attempt that reaches it; noted in the run folder), `during=evaluation|saving`, `seconds=S`.
+first attempt that reaches it; noted in the run folder), `times=N` (no more than N times in a process, where a step is
+tried again), `during=evaluation|saving`, `seconds=S`.
 Kinds: oom (torch.OutOfMemoryError), host_oom (MemoryError), nan (the loss becomes NaN), nccl
 (torch.distributed.DistBackendError), error (ValueError), worker (a loader process is killed),
 kill (this process gets SIGKILL), slow, disk (OSError ENOSPC).
@@ -17,6 +18,7 @@ import multiprocessing
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +41,7 @@ class Fault:
     rank: int | None = None
     above: int | None = None
     once: bool = False
+    times: int | None = None
     during: Moment = "training"
     seconds: float = SLOW_S
 
@@ -52,7 +55,7 @@ class Fault:
                 f"{FAULTS_VARIABLE}: {text!r} is no fault; write KIND@STEP, KIND one of {', '.join(KINDS)}"
             )
         values: dict[str, str] = {name: value for name, _, value in (option.partition("=") for option in options)}
-        unknown = set(values) - {"rank", "above", "once", "during", "seconds"}
+        unknown = set(values) - {"rank", "above", "once", "times", "during", "seconds"}
         during = values.get("during", "training")
         if unknown or during not in get_args(Moment):
             raise ValueError(f"{FAULTS_VARIABLE}: {text!r} has an option that is not known")
@@ -62,6 +65,7 @@ class Fault:
             int(values["rank"]) if "rank" in values else None,
             int(values["above"]) if "above" in values else None,
             "once" in values,
+            int(values["times"]) if "times" in values else None,
             cast(Moment, during),
             float(values.get("seconds", SLOW_S)),
         )
@@ -79,6 +83,7 @@ class Faults:
         rank = rank_of_this_process()
         self._faults = tuple(fault for fault in faults if fault.rank in (None, rank))
         self._folder = folder
+        self._struck: Counter[Fault] = Counter()
 
     @classmethod
     def of_environment(cls, folder: Path, environment: Mapping[str, str] = os.environ) -> Faults:
@@ -92,8 +97,11 @@ class Faults:
         for fault in self._faults:
             if (fault.during, fault.step) != (during, step) or micro_batch_size <= (fault.above or 0):
                 continue
+            if fault.times is not None and self._struck[fault] >= fault.times:
+                continue
             if fault.once and self._was_in_another_attempt(fault):
                 continue
+            self._struck[fault] += 1
             print(f"{FAULTS_VARIABLE}: {fault.kind} at step {step}, {during}", flush=True)
             spoils = fault.kind == "nan" or spoils
             KINDS[fault.kind](fault)

@@ -159,7 +159,7 @@ def _training(chance: random.Random) -> Iterator[Fault]:
             ("esm-workers", f"worker@{chance.randint(2, STEPS - 1)}:once"),
             ("esm", f"kill@{step}:once"),
             ("esm-two", f"kill@{step}:rank=1:once"),
-            ("esm", "disk@6:during=saving:once"),
+            ("esm", "disk@6:during=saving:times=1"),
             ("esm-two", f"slow@{step}:seconds=4"),
             (ZERO, "oom@7:above=3"),
             ("esm", f"oom@{STEPS}:above=3"),

@@ -190,7 +190,7 @@ def test_an_unknown_run_names_the_nearest(folder: RunFolder) -> None:
 
 def test_stop_of_what_does_not_run(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_stop("demo", now=False) == 0
-    assert "is not running: it is failed" in capsys.readouterr().out
+    assert "is not running (failed)" in capsys.readouterr().out
 
 
 def test_remove_asks(folder: RunFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

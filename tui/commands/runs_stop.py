@@ -48,7 +48,7 @@ def _ask(folder: RunFolder, refused: list[CannotRunError], *, now: bool) -> bool
 
     state = read_state(folder)
     if not state.is_active:
-        say(tr("{name} is not running: it is {status}.", name=_name(folder), status=tr(state.status)))
+        say(tr("{name} is not running ({status}).", name=_name(folder), status=tr(state.status)))
         return False
     if not now:
         _say_what_it_takes(folder, state)

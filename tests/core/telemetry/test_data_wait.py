@@ -60,7 +60,7 @@ def test_the_advice_names_the_number() -> None:
     setup = RunSetup(workers=2, cpu_cores=32)
     (advice,) = advise(status="running", pace=pace(0.6), setup=setup, host=host, processes=[worker])
     assert advice.code == "data_wait" and "60 %" in advice.text
-    assert advice.remedy == "6 loader workers instead of 2 would cure it: --set data.workers=6"
+    assert advice.remedy == "6 instead of 2 loader workers would cure it: --set data.workers=6"
     (bound,) = advise(status="running", pace=pace(0.6), setup=RunSetup(workers=2, cpu_cores=4), host=host)
     assert bound.remedy is not None and "CPU cores allow 3" in bound.remedy
     (full,) = advise(status="running", pace=pace(0.6), setup=RunSetup(workers=2, cpu_cores=3), host=host)

@@ -203,7 +203,7 @@ def test_a_starved_run_names_the_workers_after_enough_steps(tmp_path: Path) -> N
     seen.steps_of(10.0, 15, data_wait_s=6.0)
     assert seen.ever == set(), "the first steps warm up"
     seen.steps_of(10.0, 10, data_wait_s=6.0)
-    assert seen.found[0].remedy == "6 loader workers instead of 2 would cure it: --set data.workers=6"
+    assert seen.found[0].remedy == "6 instead of 2 loader workers would cure it: --set data.workers=6"
 
 
 def test_a_disk_that_does_not_last_is_foretold(tmp_path: Path) -> None:
