@@ -1,0 +1,185 @@
+"""What an import says: what became of every setting that was read, and the values for a RunConfig.
+
+A reader is `read(text, file_name) -> Imported`, one for each kind:
+
+- `accelerate.read`: the YAML or JSON of `accelerate config`,
+- `deepspeed.read`: the JSON of DeepSpeed,
+- `training_arguments.read`: arguments of the Trainer as YAML or JSON, and what a Trainer dumped,
+- `python_source.read`: the same as calls in Python source (kind `training_arguments`),
+- `command_line.read`: `accelerate launch`, torchrun, deepspeed or python, alone or in a shell script.
+
+It raises `NotImportable` with one sentence for what is not of its kind. It opens no other file: what the text names
+stands in `Imported.references`, and the caller reads it where it is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from trainwiz.core.errors import UsageError
+from trainwiz.core.findings import Finding, Severity, sort_findings
+
+Kind = Literal["training_arguments", "accelerate", "deepspeed", "launch_command"]
+
+
+class NotImportable(UsageError):
+    """The text is not one of the kinds, is half of one, or belongs to another program."""
+
+
+def refusal(where: str, message: str, code: str = "not_importable") -> NotImportable:
+    """One sentence about one place ("FILE" or "FILE:LINE"), to be raised."""
+    return NotImportable(Finding(code, "error", where, message))
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """A setting that has a place: `name` with `value` in the file, `key` of a RunConfig and what it was set to."""
+
+    name: str
+    value: Any
+    key: str
+    set_to: Any
+    line: int | None = None
+    file: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    """An old spelling and the name that its program has for it today."""
+
+    old: str
+    new: str
+    line: int | None = None
+    file: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A setting that is known and was left out; `why` is one sentence, marked for translation."""
+
+    name: str
+    value: Any
+    why: str
+    line: int | None = None
+    file: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """A setting that its program does not have, or whose value cannot be known without running something."""
+
+    name: str
+    value: Any
+    line: int | None = None
+    file: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Another file that the text names, as it names it."""
+
+    role: Literal["accelerate", "deepspeed", "script", "arguments"]
+    path: str
+    line: int | None = None
+    file: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What became of each setting, in the order of the text."""
+
+    mapped: tuple[Mapped, ...] = ()
+    renamed: tuple[Renamed, ...] = ()
+    dropped: tuple[Dropped, ...] = ()
+    unknown: tuple[Unknown, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "mapped": [asdict(one) for one in self.mapped],
+            "renamed": [asdict(one) for one in self.renamed],
+            "dropped": [asdict(one) for one in self.dropped],
+            "unknown": [asdict(one) for one in self.unknown],
+            "findings": [finding.to_json() for finding in self.findings],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What one file or command line comes to.
+
+    `values` maps key paths of a RunConfig to values; `setup` holds what decides how the processes are started, under
+    accelerate's own names (num_processes counts all nodes, num_machines, distributed_type, use_cpu, gpu_ids,
+    mixed_precision, launcher "accelerate|torchrun|deepspeed|python", ...), so that a command line and the file that
+    it names can be laid over each other before they become `engine.*` values.
+    """
+
+    kind: Kind
+    file: str
+    values: Mapping[str, Any]
+    report: Report
+    setup: Mapping[str, Any] = field(default_factory=dict)
+    references: tuple[Reference, ...] = ()
+
+    def place_of(self, key: str) -> str:
+        """ "FILE:LINE" of the setting that gave the value at `key`, or the file."""
+        for one in reversed(self.report.mapped):
+            if one.key == key:
+                return f"{one.file or self.file}:{one.line}" if one.line else one.file or self.file
+        return self.file
+
+
+class Collector:
+    """What a reader fills while it goes through the settings of one text."""
+
+    def __init__(self, kind: Kind, file: str) -> None:
+        self.kind: Kind = kind
+        self.file = file
+        self.values: dict[str, Any] = {}
+        self.setup: dict[str, Any] = {}
+        self._mapped: list[Mapped] = []
+        self._renamed: list[Renamed] = []
+        self._dropped: list[Dropped] = []
+        self._unknown: list[Unknown] = []
+        self._findings: list[Finding] = []
+        self._references: list[Reference] = []
+
+    def map(self, name: str, value: Any, key: str, set_to: Any, line: int | None = None) -> None:
+        """`name` has a place: the value at `key` becomes `set_to`."""
+        self.values[key] = set_to
+        self._mapped.append(Mapped(name, value, key, set_to, line, self.file))
+
+    def rename(self, old: str, new: str, line: int | None = None) -> None:
+        self._renamed.append(Renamed(old, new, line, self.file))
+
+    def drop(self, name: str, value: Any, why: str, line: int | None = None) -> None:
+        """`why` is a sentence from `mark`, or one that `tr` has translated."""
+        self._dropped.append(Dropped(name, value, why, line, self.file))
+
+    def unknown(self, name: str, value: Any, line: int | None = None) -> None:
+        self._unknown.append(Unknown(name, value, line, self.file))
+
+    def find(self, code: str, severity: Severity, message: str, line: int | None = None) -> None:
+        """A finding at a line of this text."""
+        self._findings.append(Finding(code, severity, f"{self.file}:{line}" if line else self.file, message))
+
+    def add(self, finding: Finding) -> None:
+        self._findings.append(finding)
+
+    def refer(
+        self, role: Literal["accelerate", "deepspeed", "script", "arguments"], path: str, line: int | None = None
+    ) -> None:
+        """The text names another file."""
+        self._references.append(Reference(role, path, line, self.file))
+
+    def done(self) -> Imported:
+        report = Report(
+            tuple(self._mapped),
+            tuple(self._renamed),
+            tuple(self._dropped),
+            tuple(self._unknown),
+            sort_findings(self._findings),
+        )
+        return Imported(self.kind, self.file, dict(self.values), report, dict(self.setup), tuple(self._references))
