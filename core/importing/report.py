@@ -113,7 +113,8 @@ class Imported:
     `values` maps key paths of a RunConfig to values; `setup` holds what decides how the processes are started, under
     accelerate's own names (num_processes counts all nodes, num_machines, distributed_type, use_cpu, gpu_ids,
     mixed_precision, launcher "accelerate|torchrun|deepspeed|python", ...), so that a command line and the file that
-    it names can be laid over each other before they become `engine.*` values.
+    it names can be laid over each other before they become `engine.*` values. `defaults` holds what the program takes
+    for settings that the text leaves out, where that differs from a plan of trainwiz: any value of any text wins.
     """
 
     kind: Kind
@@ -122,6 +123,7 @@ class Imported:
     report: Report
     setup: Mapping[str, Any] = field(default_factory=dict)
     references: tuple[Reference, ...] = ()
+    defaults: Mapping[str, Any] = field(default_factory=dict)
 
     def place_of(self, key: str) -> str:
         """ "FILE:LINE" of the setting that gave the value at `key`, or the file."""
@@ -139,6 +141,7 @@ class Collector:
         self.file = file
         self.values: dict[str, Any] = {}
         self.setup: dict[str, Any] = {}
+        self.defaults: dict[str, Any] = {}
         self._mapped: list[Mapped] = []
         self._renamed: list[Renamed] = []
         self._dropped: list[Dropped] = []
@@ -182,4 +185,12 @@ class Collector:
             tuple(self._unknown),
             sort_findings(self._findings),
         )
-        return Imported(self.kind, self.file, dict(self.values), report, dict(self.setup), tuple(self._references))
+        return Imported(
+            self.kind,
+            self.file,
+            dict(self.values),
+            report,
+            dict(self.setup),
+            tuple(self._references),
+            dict(self.defaults),
+        )
