@@ -154,8 +154,10 @@ def _settle_checkpointing(
         draft.settle("engine.checkpointing", False, tr("off: {without} sequences at once fit without", without=without))
         return without
     within = _largest(lambda size: replace(sized(size), checkpointing=True), ceiling, share, evidence)
-    if within > without:
-        if without:
+    if within > without or (within == 1 and _safer(sized(1), share, evidence)):
+        if within == without:
+            reason = tr("one sequence at once fits safely with it, and not without")
+        elif without:
             reason = trn(
                 "{n} sequence at once fits without, {within} with it",
                 "{n} sequences at once fit without, {within} with it",
@@ -168,6 +170,12 @@ def _settle_checkpointing(
         return within
     draft.settle("engine.checkpointing", False, tr("off: it would not make a larger micro-batch fit"))
     return max(1, without)
+
+
+def _safer(work: Workload, share: int, evidence: Evidence) -> bool:
+    """Whether checkpointing makes this work fit with its upper estimate, which it does not without."""
+    plain, less = (estimate_memory(replace(work, checkpointing=on), evidence).safe_bytes for on in (False, True))
+    return plain > share >= less
 
 
 def _largest(sized: Callable[[int], Workload], ceiling: int, share: int, evidence: Evidence) -> int:

@@ -241,3 +241,13 @@ def _seconds(call) -> float:
     start = time.thread_time()
     call()
     return time.thread_time() - start
+
+
+def test_one_sequence_that_fits_safely_by_recomputing_alone_is_recomputed():
+    given = config("qwen2.5-0.5b", task="causal-lm", batch__target_samples=64)
+    settled = plan(machine("RTX 3060 12GB"), given)
+    assert settled.batch.micro_batch == 1 and settled.config.engine.checkpointing is True
+    assert settled.memory.verdict == "fits"
+    assert "safely" in next(one.reason for one in settled.choices if one.key == "engine.checkpointing")
+    without = plan(machine("RTX 3060 12GB"), given.with_values({"engine.checkpointing": False}, "you"))
+    assert without.batch.micro_batch == 1 and without.memory.verdict == "tight"
