@@ -154,6 +154,14 @@ class Collector:
         self.values[key] = set_to
         self._mapped.append(Mapped(name, value, key, set_to, line, self.file))
 
+    def take_back(self, name: str, why: str) -> None:
+        """A setting that was mapped and turns out to contradict another one: dropped, with the values that it gave."""
+        for one in [one for one in self._mapped if one.name == name]:
+            self._mapped.remove(one)
+            if not any(other.key == one.key for other in self._mapped):
+                self.values.pop(one.key, None)
+            self.drop(name, one.value, why, one.line)
+
     def rename(self, old: str, new: str, line: int | None = None) -> None:
         self._renamed.append(Renamed(old, new, line, self.file))
 

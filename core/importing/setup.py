@@ -36,7 +36,7 @@ def engine_values(setup: Mapping[str, Any]) -> dict[str, Any]:
     """RunConfig values of a setup; what it leaves open, or says in a way that no run can have, is not in it.
 
     Read: `distributed_type`, `num_processes` (of all nodes), `num_machines`, `mixed_precision`, `use_cpu`, `gpu_ids`
-    ("all" or "0,1"), `zero_stage`, `fsdp_sharding_strategy`.
+    ("all" or "0,1"), `zero_stage`, `fsdp_sharding_strategy`, `deepspeed_config_file`.
     """
     values: dict[str, Any] = {}
     precision = PRECISIONS.get(str(setup.get("mixed_precision")).lower())
@@ -61,6 +61,8 @@ def engine_values(setup: Mapping[str, Any]) -> dict[str, Any]:
 
 def _strategy(setup: Mapping[str, Any], processes: int | None) -> Strategy | None:
     kind = str(setup.get("distributed_type")).upper()
+    if kind == "DEEPSPEED" and setup.get("deepspeed_config_file"):
+        return None  # which stage it is, that file says
     if kind == "DEEPSPEED":
         stage = setup.get("zero_stage", DEFAULT_ZERO_STAGE)
         return ZERO.get(stage) if isinstance(stage, int) and not isinstance(stage, bool) else None

@@ -1,0 +1,152 @@
+"""What a DeepSpeed JSON may hold beside what a run takes, and why it is left out.
+
+Sources: deepspeed/runtime/{config,constants,lr_schedules}.py and zero/config.py of DeepSpeed 0.19.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from trainwiz.core.config.sections import Optimizer, Schedule
+from trainwiz.core.language import mark
+
+TUNING = mark("trainwiz writes its own; to use this file as it is: --deepspeed FILE.")
+LOGS = mark("trainwiz measures and logs by itself.")
+SCALING = mark("trainwiz scales the fp16 loss dynamically.")
+NOT_OFFERED = mark("trainwiz has nothing like it; to use this file as it is: --deepspeed FILE.")
+MASTER = mark("trainwiz keeps fp32 copies of the weights and sums gradients in fp32.")
+CHECKPOINTING = mark("DeepSpeed checkpoints only where the model calls it; in a run engine.checkpointing does it.")
+
+TOP_DROPPED: Mapping[str, str] = {
+    "steps_per_print": LOGS,
+    "wall_clock_breakdown": LOGS,
+    "memory_breakdown": LOGS,
+    "dump_state": LOGS,
+    "tensorboard": LOGS,
+    "wandb": LOGS,
+    "csv_monitor": LOGS,
+    "comet": LOGS,
+    "monitor_config": LOGS,
+    "comms_logger": LOGS,
+    "flops_profiler": LOGS,
+    "timers": LOGS,
+    "autotuning": mark("trainwiz finds batch and memory by itself."),
+    "activation_checkpointing": CHECKPOINTING,
+    "zero_allow_untested_optimizer": TUNING,
+    "zero_force_ds_cpu_optimizer": TUNING,
+    "communication_data_type": TUNING,
+    "fp32_allreduce": TUNING,
+    "prescale_gradients": TUNING,
+    "gradient_predivide_factor": TUNING,
+    "gradient_allreduce_op": TUNING,
+    "sparse_gradients": TUNING,
+    "disable_allgather": TUNING,
+    "disable_python_gc": TUNING,
+    "graph_harvesting": TUNING,
+    "aio": mark("it is for offload to NVMe, which trainwiz does not plan."),
+    "data_types": MASTER,
+    "compile": mark("the program must ask DeepSpeed to compile; in a run engine.compile does it."),
+    "checkpoint": mark("trainwiz decides by itself how checkpoints are written."),
+    "load_universal_checkpoint": mark("trainwiz decides by itself how checkpoints are written."),
+    "dataloader_drop_last": mark("trainwiz loads the rows by itself."),
+    "seq_parallel_communication_data_type": NOT_OFFERED,
+    "sequence_parallel_size": NOT_OFFERED,
+    "tensor_parallel": NOT_OFFERED,
+    "elasticity": NOT_OFFERED,
+    "data_efficiency": NOT_OFFERED,
+    "curriculum_learning": NOT_OFFERED,
+    "compression_training": NOT_OFFERED,
+    "progressive_layer_drop": NOT_OFFERED,
+    "pld": NOT_OFFERED,
+    "eigenvalue": NOT_OFFERED,
+    "quantize_training": NOT_OFFERED,
+    "weight_quantization": NOT_OFFERED,
+    "sparse_attention": NOT_OFFERED,
+    "hybrid_engine": NOT_OFFERED,
+    "pipeline": NOT_OFFERED,
+    "nebula": NOT_OFFERED,
+    "datastates_ckpt": NOT_OFFERED,
+    "torch_autocast": NOT_OFFERED,
+    "use_data_before_expert_parallelism": NOT_OFFERED,
+    "keep_module_on_host": NOT_OFFERED,
+    "train_dtype": NOT_OFFERED,
+}
+"""Keys and sections of the top level."""
+
+OPTIMIZERS: Mapping[str, Optimizer] = {
+    "adam": "adamw_torch",
+    "adamw": "adamw_torch",
+    "fusedadam": "adamw_torch_fused",
+    "cpuadam": "adamw_torch",
+    "deepspeedcpuadam": "adamw_torch",
+    "sgd": "sgd",
+    "adafactor": "adafactor",
+}
+"""optimizer.type in small letters -> engine.optimizer. DeepSpeed's Adam is AdamW unless adam_w_mode is false."""
+
+KNOWN_OPTIMIZERS = frozenset(
+    {"adagrad", "lamb", "lion", "muon", "muadam", "muadamw", "musgd", "onebitadam", "onebitlamb", "zerooneadam"}
+)
+"""Others that DeepSpeed has."""
+
+OPTIMIZER_PARAMS: Mapping[str, str] = {
+    "lr": "training.learning_rate",
+    "eps": "training.adam_epsilon",
+    "weight_decay": "training.weight_decay",
+}
+OPTIMIZER_DROPPED: Mapping[str, str] = {
+    "torch_adam": TUNING,
+    "adam_w_mode": mark("AdamW is what a run takes."),
+    "fused": TUNING,
+    "bias_correction": mark("AdamW corrects its bias anyway."),
+    "amsgrad": NOT_OFFERED,
+    "momentum": NOT_OFFERED,
+    "nesterov": NOT_OFFERED,
+    "freeze_step": NOT_OFFERED,
+    "cuda_aware": NOT_OFFERED,
+    "comm_backend_name": NOT_OFFERED,
+    "max_coeff": NOT_OFFERED,
+    "min_coeff": NOT_OFFERED,
+}
+
+SCHEDULES: Mapping[str, Schedule] = {"WarmupLR": "constant", "WarmupDecayLR": "linear", "WarmupCosineLR": "cosine"}
+KNOWN_SCHEDULERS = frozenset({"LRRangeTest", "OneCycle"})
+SCHEDULER_PARAMS: Mapping[str, str] = {
+    "warmup_max_lr": "training.learning_rate",
+    "warmup_num_steps": "training.warmup",
+    "total_num_steps": "training.max_steps",
+}
+SCHEDULER_DROPPED: Mapping[str, str] = {
+    "warmup_min_lr": mark("a run warms up from 0."),
+    "warmup_min_ratio": mark("a run warms up from 0."),
+    "warmup_type": mark("a run warms up linearly."),
+    "last_batch_iteration": mark("a resumed run goes on where it was."),
+}
+
+FP16_DROPPED = frozenset(
+    {"loss_scale", "initial_scale_power", "loss_scale_window", "hysteresis", "consecutive_hysteresis",
+     "min_loss_scale", "auto_cast", "opt_level"}
+)  # fmt: skip
+
+OLD_ZERO: Mapping[str, str] = {
+    "cpu_offload": "offload_optimizer.device",
+    "cpu_offload_params": "offload_param.device",
+    "cpu_offload_param": "offload_param.device",
+    "cpu_offload_use_pin_memory": "offload_optimizer.pin_memory",
+    "stage3_gather_fp16_weights_on_model_save": "stage3_gather_16bit_weights_on_model_save",
+}
+"""Old names inside zero_optimization -> those of today."""
+
+ZERO_SHARDS = frozenset({"zero_hpz_partition_size", "mics_shard_size", "mics_hierarchical_params_gather"})
+ZERO_QUANTIZED = frozenset(
+    {"zero_quantized_weights", "zero_quantized_gradients", "zero_quantized_nontrainable_weights", "zeropp_loco_param"}
+)
+OFFLOAD_SECTIONS = ("offload_optimizer", "offload_param")
+OFFLOAD_DROPPED = frozenset({"ratio"})
+"""Keys of an offload section, beside those that DeepSpeed 0.19 lists."""
+TELLTALES = frozenset(
+    {"zero_optimization", "train_micro_batch_size_per_gpu", "zero_allow_untested_optimizer", "steps_per_print",
+     "wall_clock_breakdown", "gradient_clipping", "train_batch_size", "fp16", "bf16", "bfloat16", "optimizer",
+     "scheduler", "zero_force_ds_cpu_optimizer"}
+)  # fmt: skip
+"""Keys that a DeepSpeed JSON has at its top."""
