@@ -24,9 +24,9 @@ KEYS: Mapping[str, str] = {
 """Keys of a setup -> what they decide."""
 
 KNOWN_TYPES = frozenset({"NO", "MPS", "MULTI_GPU", "MULTI_CPU", "DEEPSPEED", "FSDP", "MEGATRON_LM", *OTHER_DEVICES})
-ALL_GPUS = mark("all GPUs is what a run takes anyway.")
-ONE_NODE = mark("one machine is what a run takes anyway.")
-A_GPU = mark("a run takes the GPU where there is one anyway.")
+ALL_GPUS = mark("All GPUs is what a run takes anyway.")
+ONE_NODE = mark("One machine is what a run takes anyway.")
+A_GPU = mark("A run takes the GPU where there is one anyway.")
 
 
 def read(text: str, file_name: str) -> Imported:
@@ -186,7 +186,7 @@ def _said_of_value(collector: Collector, name: str, value: Any, line: int | None
 def _without_strategy(collector: Collector, value: Any, line: int | None) -> None:
     kind = type_word(value)
     if kind == "DEEPSPEED" and "deepspeed_config_file" in collector.setup:
-        collector.drop("distributed_type", value, mark("which stage of ZeRO it is, deepspeed_config_file says."), line)
+        collector.drop("distributed_type", value, mark("Which stage of ZeRO it is, deepspeed_config_file says."), line)
         return
     if kind in OTHER_DEVICES:
         collector.drop("distributed_type", value, mark("trainwiz does not train on this kind of device."), line)
@@ -235,7 +235,7 @@ def _file_instead_of_section(collector: Collector, path: str, line: int | None) 
     )
     collector.find("misplaced", "warning", message, line)
     collector.refer("deepspeed", path, line)
-    collector.drop("deepspeed_config", path, mark("the settings in that file count."), line)
+    collector.drop("deepspeed_config", path, mark("The settings in that file count."), line)
 
 
 def _section(collector: Collector, document: Document, name: str, section: Mapping[str, Any]) -> None:

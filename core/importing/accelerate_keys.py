@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 from trainwiz.core.language import mark
 
-RENDEZVOUS = mark("how the nodes find each other is given with the command of each node, not with the settings.")
-TPU = mark("it is for TPUs, on which trainwiz does not train.")
+RENDEZVOUS = mark("How the nodes find each other is given with the command of each node, not with the settings.")
+TPU = mark("It is for TPUs, on which trainwiz does not train.")
 WRAPS = mark("trainwiz decides by itself how FSDP wraps and loads the model.")
 FP8 = mark("trainwiz does not compute in FP8.")
 MEGATRON = mark("trainwiz has no Megatron-LM engine.")
@@ -29,7 +29,7 @@ DROPPED: Mapping[str, str] = {
     "rdzv_backend": RENDEZVOUS,
     "same_network": RENDEZVOUS,
     "deepspeed_hostfile": RENDEZVOUS,
-    "main_training_function": mark("it names a function of the script, which trainwiz does not run."),
+    "main_training_function": mark("It names a function of the script, which trainwiz does not run."),
     "enable_cpu_affinity": mark("trainwiz leaves it to the system which cores a process takes."),
     "downcast_bf16": TPU,
     "tpu_name": TPU,

@@ -15,11 +15,11 @@ from trainwiz.core.importing.accelerate_keys import (
 )
 from trainwiz.core.importing.report import Collector
 from trainwiz.core.importing.setup import ZERO, engine_values
-from trainwiz.core.importing.values import as_bool, as_count, as_number, is_auto, shown
+from trainwiz.core.importing.values import as_bool, as_count, as_number, is_auto, map_number, shown
 from trainwiz.core.language import mark, tr
 
 LEFT_TO_TRAINER = mark("auto leaves it to the arguments of the Trainer.")
-NOTHING = mark("it says what a run does anyway.")
+NOTHING = mark("It says what a run does anyway.")
 WHOLE_SHARDS = ("FULL_SHARD", "1")
 NOT_BESIDE_FILE = frozenset(
     {"gradient_accumulation_steps", "gradient_clipping", "zero_stage", "offload_optimizer_device",
@@ -36,7 +36,7 @@ def read_deepspeed(collector: Collector, name: str, value: Any, section: Mapping
     full = f"deepspeed_config.{name}"
     if name == "deepspeed_config_file":
         collector.refer("deepspeed", str(value), line)
-        collector.drop(full, value, mark("the settings in that file count."), line)
+        collector.drop(full, value, mark("The settings in that file count."), line)
         _beside_file(collector, section, line)
     elif "deepspeed_config_file" in section and name in NOT_BESIDE_FILE:
         collector.drop(
@@ -47,9 +47,9 @@ def read_deepspeed(collector: Collector, name: str, value: Any, section: Mapping
     elif is_auto(value):
         collector.drop(full, value, LEFT_TO_TRAINER, line)
     elif name == "gradient_accumulation_steps":
-        collector.map(full, value, "batch.gradient_accumulation_steps", as_count(value), line)
+        map_number(collector, full, value, "batch.gradient_accumulation_steps", as_count(value), line)
     elif name == "gradient_clipping":
-        collector.map(full, value, "training.max_grad_norm", as_number(value), line)
+        map_number(collector, full, value, "training.max_grad_norm", as_number(value), line)
     elif name in ("offload_optimizer_device", "offload_param_device"):
         _offload(collector, name, value, section, line)
     elif name in DEEPSPEED_DROPPED:
@@ -92,7 +92,7 @@ def _offload(collector: Collector, name: str, value: Any, section: Mapping[str, 
         no_nvme(collector, full, value, line)
         return
     if name == "offload_param_device" and stage != 3:
-        collector.drop(full, value, mark("only ZeRO-3 can keep parameters in host RAM."), line)
+        collector.drop(full, value, mark("Only ZeRO-3 can keep parameters in host RAM."), line)
         message = tr(
             "{file}: offload_param_device {value} needs zero_stage 3; parameters stay on the GPU.",
             file=collector.file,
@@ -138,7 +138,7 @@ def read_fsdp(collector: Collector, name: str, value: Any, section: Mapping[str,
         if as_bool(value):
             collector.map(full, value, "engine.offload", "all", line)
         else:
-            collector.drop(full, value, mark("the parameters stay on the GPU, as in a run anyway."), line)
+            collector.drop(full, value, mark("The parameters stay on the GPU, as in a run anyway."), line)
     elif today in FSDP_DROPPED:
         collector.drop(full, value, FSDP_DROPPED[today], line)
     else:

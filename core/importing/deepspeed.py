@@ -11,7 +11,7 @@ from trainwiz.core.importing.deepspeed_words import TELLTALES, TOP_DROPPED
 from trainwiz.core.importing.deepspeed_zero import read_zero
 from trainwiz.core.importing.document import Document, read_document, say_twice
 from trainwiz.core.importing.report import Collector, Imported, refusal
-from trainwiz.core.importing.values import as_count, as_number, is_auto
+from trainwiz.core.importing.values import as_count, as_number, is_auto, map_number
 from trainwiz.core.language import mark, tr
 
 BATCH: Mapping[str, str] = {
@@ -55,7 +55,7 @@ def _key(collector: Collector, document: Document, name: str, value: Any) -> Non
         if is_auto(value):
             collector.drop(name, value, AUTO, line)
         else:
-            collector.map(name, value, "training.max_grad_norm", as_number(value), line)
+            map_number(collector, name, value, "training.max_grad_norm", as_number(value), line)
     elif name in ("fp16", "bf16", "bfloat16", "amp"):
         read_precision(collector, document, name, value)
     elif name == "zero_optimization":
@@ -85,7 +85,7 @@ def _batch(collector: Collector, name: str, value: Any, line: int | None) -> Non
     elif as_count(value) is None:
         collector.unknown(name, value, line)
     else:
-        collector.map(name, value, BATCH[name], as_count(value), line)
+        map_number(collector, name, value, BATCH[name], as_count(value), line)
 
 
 def _batch_contradiction(collector: Collector, document: Document) -> None:
@@ -106,7 +106,7 @@ def _batch_contradiction(collector: Collector, document: Document) -> None:
         accumulation=max(1, accumulation or 1),
     )
     collector.find("contradiction", "warning", message, document.line("train_batch_size"))
-    why = mark("it contradicts micro-batch and accumulation.")
+    why = mark("It contradicts micro-batch and accumulation.")
     collector.take_back("train_batch_size", why)
 
 
@@ -122,7 +122,7 @@ def _both_halves(collector: Collector, document: Document) -> None:
         )
         collector.find("contradiction", "warning", message, document.line(on[1]))
         for name in on:
-            collector.take_back(f"{name}.enabled", mark("both halves are enabled, which cannot be."))
+            collector.take_back(f"{name}.enabled", mark("Both halves are enabled, which cannot be."))
 
 
 def _is_on(section: Any) -> bool:

@@ -21,7 +21,7 @@ from trainwiz.core.importing.deepspeed_words import (
 )
 from trainwiz.core.importing.document import Document
 from trainwiz.core.importing.report import Collector
-from trainwiz.core.importing.values import as_bool, as_count, as_number, is_auto, shown
+from trainwiz.core.importing.values import as_bool, as_count, as_number, is_auto, map_number, shown
 from trainwiz.core.language import mark, tr
 
 AUTO = mark('"auto" leaves it to the arguments of the Trainer.')
@@ -62,7 +62,7 @@ def _enabled(collector: Collector, document: Document, full: str, name: str, val
         # Neither half is on, and nothing may switch one on: DeepSpeed then computes in fp32.
         collector.map(full, value, "engine.precision", "fp32", line)
     else:
-        collector.drop(full, value, mark("off leaves the choice to the other halves of a float."), line)
+        collector.drop(full, value, mark("Off leaves the choice to the other halves of a float."), line)
 
 
 def _all_off(document: Document) -> bool:
@@ -136,9 +136,9 @@ def _optimizer_param(collector: Collector, name: str, value: Any, line: int | No
         collector.drop(full, value, AUTO, line)
     elif name == "betas" and isinstance(value, list) and len(value) == 2:
         for key, beta in zip(("training.adam_beta1", "training.adam_beta2"), value, strict=True):
-            collector.map(full, value, key, as_number(beta), line)
+            map_number(collector, full, value, key, as_number(beta), line)
     elif name in OPTIMIZER_PARAMS:
-        collector.map(full, value, OPTIMIZER_PARAMS[name], as_number(value), line)
+        map_number(collector, full, value, OPTIMIZER_PARAMS[name], as_number(value), line)
     elif name in OPTIMIZER_DROPPED:
         collector.drop(full, value, OPTIMIZER_DROPPED[name], line)
     else:
@@ -159,7 +159,7 @@ def read_scheduler(collector: Collector, document: Document, section: Any) -> No
             for inner, setting in value.items():
                 place = document.line("scheduler", "params", str(inner))
                 _scheduler_param(collector, document, str(kind), str(inner), setting, place)
-            if kind in SCHEDULES and (as_count(value.get("warmup_num_steps")) or 2) > 1:
+            if kind in SCHEDULES and as_count(value.get("warmup_num_steps")) not in (0, 1):
                 _warmup_shape(collector, value, line)
         else:
             collector.unknown(f"scheduler.{name}", value, line)
@@ -189,7 +189,7 @@ def _scheduler_param(
     if is_auto(value):
         collector.drop(full, value, AUTO, line)
     elif kind not in SCHEDULES:
-        collector.drop(full, value, mark("it belongs to a scheduler that trainwiz does not have."), line)
+        collector.drop(full, value, mark("It belongs to a scheduler that trainwiz does not have."), line)
     elif name == "warmup_max_lr":
         _peak(collector, document, full, value, line)
     elif name == "cos_min_ratio" and as_number(value) is not None and "training.learning_rate" in collector.values:
@@ -197,7 +197,7 @@ def _scheduler_param(
         collector.map(full, value, "training.final_learning_rate", final, line)
     elif name in SCHEDULER_PARAMS:
         number = as_count(value) if name == "total_num_steps" else as_number(value)
-        collector.map(full, value, SCHEDULER_PARAMS[name], number, line)
+        map_number(collector, full, value, SCHEDULER_PARAMS[name], number, line)
     elif name in SCHEDULER_DROPPED or name == "cos_min_ratio":
         collector.drop(full, value, SCHEDULER_DROPPED.get(name, AUTO), line)
     else:
@@ -216,8 +216,8 @@ def _peak(collector: Collector, document: Document, full: str, value: Any, line:
             peak=f"{peak:g}",
         )
         collector.find("contradiction", "warning", message, line)
-        collector.take_back("optimizer.params.lr", mark("the scheduler sets the rate at every step."))
-    collector.map(full, value, "training.learning_rate", peak, line)
+        collector.take_back("optimizer.params.lr", mark("The scheduler sets the rate at every step."))
+    map_number(collector, full, value, "training.learning_rate", peak, line)
 
 
 def _warmup_shape(collector: Collector, params: Mapping[str, Any], line: int | None) -> None:

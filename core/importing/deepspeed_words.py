@@ -43,9 +43,9 @@ TOP_DROPPED: Mapping[str, str] = {
     "disable_allgather": TUNING,
     "disable_python_gc": TUNING,
     "graph_harvesting": TUNING,
-    "aio": mark("it is for offload to NVMe, which trainwiz does not plan."),
+    "aio": mark("It is for offload to NVMe, which trainwiz does not plan."),
     "data_types": MASTER,
-    "compile": mark("the program must ask DeepSpeed to compile; in a run engine.compile does it."),
+    "compile": mark("The program must ask DeepSpeed to compile; in a run engine.compile does it."),
     "checkpoint": mark("trainwiz decides by itself how checkpoints are written."),
     "load_universal_checkpoint": mark("trainwiz decides by itself how checkpoints are written."),
     "dataloader_drop_last": mark("trainwiz loads the rows by itself."),
@@ -117,9 +117,9 @@ SCHEDULER_PARAMS: Mapping[str, str] = {
     "total_num_steps": "training.max_steps",
 }
 SCHEDULER_DROPPED: Mapping[str, str] = {
-    "warmup_min_lr": mark("a run warms up from 0."),
-    "warmup_min_ratio": mark("a run warms up from 0."),
-    "warmup_type": mark("a run warms up linearly."),
+    "warmup_min_lr": mark("A run warms up from 0."),
+    "warmup_min_ratio": mark("A run warms up from 0."),
+    "warmup_type": mark("A run warms up linearly."),
     "last_batch_iteration": mark("a resumed run goes on where it was."),
 }
 

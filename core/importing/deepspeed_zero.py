@@ -38,12 +38,24 @@ def read_zero(collector: Collector, document: Document, section: Any) -> None:
     stage = as_count(section.get("stage", 0))
     for name, value in section.items():
         _key(collector, document, str(name), value, stage)
+    if collector.values.get("engine.offload") == "all" and not _keeps_optimizer(section):
+        message = tr(
+            "{file}: only the parameters are kept in host RAM; trainwiz then keeps the optimizer there too "
+            "(engine.offload all).",
+            file=collector.file,
+        )
+        collector.find("not_offered", "note", message, document.line(ZERO_NAME, "offload_param"))
     if "stage" not in section:
         message = tr(
             "{file}: zero_optimization has no stage, and 0, which DeepSpeed then takes, shards nothing.",
             file=collector.file,
         )
         collector.find("missing_setting", "warning", message, line)
+
+
+def _keeps_optimizer(section: Mapping[str, Any]) -> bool:
+    part = section.get("offload_optimizer")
+    return as_bool(section.get("cpu_offload")) is True or (isinstance(part, Mapping) and part.get("device") == "cpu")
 
 
 def _key(collector: Collector, document: Document, name: str, value: Any, stage: int | None) -> None:
@@ -106,7 +118,7 @@ def _offload(
     elif device != "cpu":
         no_nvme(collector, full, value, line)
     elif target == "offload_param" and stage != 3:
-        collector.drop(full, value, mark("only ZeRO-3 can keep parameters in host RAM."), line)
+        collector.drop(full, value, mark("Only ZeRO-3 can keep parameters in host RAM."), line)
         message = tr(
             "{file}: {name} needs stage 3, and the stage is {stage}; parameters stay on the GPU.",
             file=collector.file,
@@ -115,7 +127,7 @@ def _offload(
         )
         collector.find("contradiction", "warning", message, line)
     elif stage == 0:
-        collector.drop(full, value, mark("stage 0 keeps everything on the GPU."), line)
+        collector.drop(full, value, mark("Stage 0 keeps everything on the GPU."), line)
         message = tr("{file}: {name} needs a stage of 1 or more.", file=collector.file, name=full)
         collector.find("contradiction", "warning", message, line)
     else:

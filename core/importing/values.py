@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from trainwiz.core.importing.report import Collector
+from trainwiz.core.language import tr
 from trainwiz.core.plain import plain_text
 
 LONGEST_VALUE = 60
@@ -44,3 +46,18 @@ def shown(value: Any) -> str:
     """A foreign value inside a sentence: one line, as JSON writes it, not too long."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     return plain_text(text, LONGEST_VALUE)
+
+
+def map_number(collector: Collector, name: str, value: Any, key: str, number: float | None, line: int | None) -> None:
+    """Maps what is a number; all else is kept as unknown, with a finding."""
+    if number is not None:
+        collector.map(name, value, key, number, line)
+        return
+    collector.unknown(name, value, line)
+    message = tr(
+        "{file}: {name} is {value}, which is no number; it is left out.",
+        file=collector.file,
+        name=plain_text(name, LONGEST_VALUE),
+        value=shown(value),
+    )
+    collector.find("bad_value", "warning", message, line)
