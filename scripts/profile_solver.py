@@ -1,8 +1,8 @@
 """What a machine trains, and how: the catalogues and the plan decide, for the rows of profiles_to_solve.yaml.
 
 Of a job's models the largest that runs is taken, with the first of the measures below that makes it run: its plan has
-no error, fits the card and the host RAM with the whole of its interval, and ends in time. Micro-batch, accumulation,
-checkpointing, precision and strategy are those of that plan.
+no error, fits the card with the whole of its interval and the host RAM, and ends in time. Checkpointing is on where it
+is quicker or needed; micro-batch, accumulation, precision, attention and strategy are those of that plan.
 """
 
 from __future__ import annotations
@@ -26,12 +26,15 @@ from trainwiz.core.profile.size import parse_size
 from scripts.profile_words import (
     FIRST_MODEL,
     MEASURES,
+    NOT_NEEDED,
     OWN_ATTENTION,
+    QUICKER_WITH,
     SMALLER_MODEL,
     TOO_LARGE,
     TOO_MUCH_RAM,
     TOO_OFTEN_ROUNDED,
     WITH,
+    WITHOUT,
     Measure,
     Text,
     gib,
@@ -54,6 +57,7 @@ SOLVED_KEYS = (
 )
 """What a profile takes from its plan. Workers and pinned memory are left to the machine that the profile comes to."""
 
+CHECKPOINTING = "engine.checkpointing"
 LOSES_PRECISION = "half_precision_accumulation"
 """A warning that another measure avoids."""
 
@@ -91,6 +95,9 @@ class Attempt:
     model: str
     measure: Measure
     plan: Plan
+    other: Plan
+    """The same with checkpointing on instead of off, or off instead of on."""
+    runs: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,17 +137,28 @@ def solve(machine: MachineRow, job: Job) -> Solved | None:
     failed: list[Attempt] = []
     for model in job.models:
         for measure in MEASURES if job.values.get("peft.method") != "lora" else MEASURES[:1]:
-            attempt = Attempt(model, measure, plan_of(machine, job, model, measure))
-            if runs(attempt.plan, job):
+            attempt = try_it(machine, job, model, measure)
+            if attempt.runs:
                 return written(machine, job, attempt, failed)
             failed.append(attempt)
     return None
 
 
-def plan_of(machine: MachineRow, job: Job, model: str, measure: Measure) -> Plan:
+def try_it(machine: MachineRow, job: Job, model: str, measure: Measure) -> Attempt:
+    """Without checkpointing and with it: the quicker one of those that run, else the one that needs less."""
+    without, within = (
+        plan_of(machine, job, model, {**measure.changes, CHECKPOINTING: checkpointing})
+        for checkpointing in (False, True)
+    )
+    running = [plan for plan in (without, within) if runs(plan, job)]
+    plan = min(running, key=lambda one: one.time.step_s or 0.0) if running else within
+    return Attempt(model, measure, plan, within if plan is without else without, bool(running))
+
+
+def plan_of(machine: MachineRow, job: Job, model: str, changes: Mapping[str, Any]) -> Plan:
     """The plan on the machine as it is assumed, by formulas: no data, no trace."""
     hardware = ProfileHardware(machine.gpu, machine.num_gpus, parse_size(machine.ram), machine.cpu_cores)
-    values = {**job.values, "model.name": model, **measure.changes}
+    values = {**job.values, "model.name": model, **changes}
     profile = Profile(f"{job.key}-{machine.key}", hardware=hardware, values=values)
     own = catalogue_machine(
         gpu=hardware.gpu, num_gpus=hardware.num_gpus, ram_bytes=hardware.ram_bytes, cpu_cores=hardware.cpu_cores
@@ -175,6 +193,7 @@ def written(machine: MachineRow, job: Job, attempt: Attempt, failed: list[Attemp
     on_the_card = [one for one in failed if one.model == attempt.model and "engine.offload" not in one.measure.changes]
     needed = sizes(on_the_card[-1].plan) if on_the_card else {}
     reasons |= {key: said(text, **needed) for key, text in attempt.measure.why.items()}
+    reasons[CHECKPOINTING] = why_recompute(attempt, job)
     description = said(job.description, model=attempt.model, card=said(machine.card))
     ordered = {key: values[key] for key in fields() if key in values}
     return Solved(f"{job.key}-{machine.key}", description, machine, ordered, reasons, attempt.plan)
@@ -191,10 +210,22 @@ def why_this_model(job: Job, attempt: Attempt, failed: list[Attempt]) -> str:
     return said(SMALLER_MODEL, **{"model": last.model, "with": by_means, "why": why_not(last.plan)})
 
 
+def why_recompute(attempt: Attempt, job: Job) -> str:
+    """Why checkpointing is on or off."""
+    plan, other = attempt.plan, attempt.other
+    step_s, other_s = plan.time.step_s, other.time.step_s
+    if not runs(other, job) or not step_s or not other_s:
+        return said(WITHOUT, why=why_not(other))
+    sizes_now = {"micro": str(plan.batch.micro_batch), "other": str(other.batch.micro_batch)}
+    if plan.config.engine.checkpointing:
+        return said(QUICKER_WITH, **sizes_now, percent=f"{100 * (1 - step_s / other_s):.0f}")
+    return said(NOT_NEEDED, **sizes_now, percent=f"{100 * (other_s / step_s - 1):.0f}")
+
+
 def why_not(plan: Plan) -> str:
     memory = plan.memory
     if memory.verdict != "fits":
         return said(TOO_LARGE, **sizes(plan))
     if memory.host_ram_bytes > (memory.host_ram_capacity_bytes or 0):
         return said(TOO_MUCH_RAM, needed=gib(memory.host_ram_bytes), free=gib(memory.host_ram_capacity_bytes or 0))
-    return said(TOO_OFTEN_ROUNDED)
+    return said(TOO_OFTEN_ROUNDED, accumulation=str(plan.batch.accumulation))

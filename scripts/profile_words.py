@@ -46,18 +46,7 @@ IN_HOST_RAM = Measure(
         "engine.optimizer": {"en": "DeepSpeed's AdamW on the CPU takes its place"},
     },
 )
-RECOMPUTED = Measure(
-    {"en": "the optimizer in host RAM and checkpointing", "zh": "优化器放在主机内存并用检查点重算"},
-    {**IN_HOST_RAM.changes, "engine.checkpointing": True},
-    {
-        **IN_HOST_RAM.why,
-        "engine.checkpointing": {
-            "en": "more sequences at once, so that fewer micro-batches are summed in half precision",
-            "zh": "一次放下更多序列，这样用半精度累加的微批次更少",
-        },
-    },
-)
-MEASURES = (Measure({"en": "", "zh": ""}), EIGHT_BITS, IN_HOST_RAM, RECOMPUTED)
+MEASURES = (Measure({"en": "", "zh": ""}), EIGHT_BITS, IN_HOST_RAM)
 """From what changes nothing of the training to what costs most time."""
 
 OWN_ATTENTION: Text = {
@@ -79,8 +68,17 @@ TOO_MUCH_RAM: Text = {
     "zh": "需要主机内存 {needed} GiB，而只有 {free} GiB",
 }
 TOO_OFTEN_ROUNDED: Text = {
-    "en": "would sum too many micro-batches in half precision",
-    "zh": "会用半精度累加过多的微批次",
+    "en": "would sum {accumulation} micro-batches in half precision",
+    "zh": "会用半精度累加 {accumulation} 个微批次",
+}
+WITHOUT: Text = {"en": "without it the run {why}", "zh": "不用它，这次运行{why}"}
+NOT_NEEDED: Text = {
+    "en": "off: micro-batches of {micro} fit without it, and recomputing would take {percent} % more time",
+    "zh": "关闭：不用它就放得下大小为 {micro} 的微批次，重算会多用 {percent} % 的时间",
+}
+QUICKER_WITH: Text = {
+    "en": "micro-batches of {micro} fit instead of {other}, which takes {percent} % less time",
+    "zh": "放得下大小为 {micro} 的微批次，而不是 {other}，时间少用 {percent} %",
 }
 
 
