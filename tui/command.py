@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -180,6 +181,46 @@ def diagnose(
     from trainwiz.tui.commands.diagnose import run_diagnose
 
     return run_diagnose(what, as_json=as_json)
+
+
+class ImportCommand(HelpfulCommand):
+    """`trainwiz import`: a launch command may stand at the end as it is, with its own options."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, command_as_one(args))
+
+
+LAUNCHER = re.compile(r"(?:[A-Za-z_]\w*=.*|(?:.*/)?(?:accelerate|accelerate-launch|torchrun|deepspeed|python[\d.]*))")
+
+
+def command_as_one(args: Sequence[str]) -> list[str]:
+    """From the first word on that starts a program, all is one launch command: what a shell has taken apart."""
+    for position, argument in enumerate(args):
+        if LAUNCHER.fullmatch(argument) and " " not in argument and len(args) > position + 1:
+            return [*args[:position], "--", shlex.join(args[position:])]
+    return list(args)
+
+
+WHAT_TO_IMPORT = mark(
+    "TrainingArguments (Python, YAML, JSON), an accelerate file, a DeepSpeed JSON, a launch script, a launch command "
+    "in quotes, or - for a pipe; several are taken together."
+)
+
+
+@app.command("import", cls=ImportCommand)
+def import_files(
+    given: Annotated[list[str] | None, typer.Argument(metavar="FILE...", help=WHAT_TO_IMPORT)] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="NAME", help=mark("Name of the profile; else after the file."))
+    ] = None,
+    replace: Annotated[bool, typer.Option("--replace", help=mark("Replace your profile of that name."))] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help=mark("Show the report; write no profile."))] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Make a profile of settings that you have, and say what became of each."""
+    from trainwiz.tui.commands.import_files import run_import
+
+    return run_import(given or [], name=name, replace=replace, dry_run=dry_run, as_json=as_json)
 
 
 app.add_typer(profiles_app, name="profiles")

@@ -10,6 +10,7 @@ COMMANDS: dict[str, str] = {
     "bench": mark("Measure a few real steps of a plan here, at most a minute; the next plan uses them."),
     "monitor": mark("Watch a training, also of other tools: loss, GPU, memory, log."),
     "diagnose": mark("Say why a training ended, from its run folder or any log: cause, evidence, remedies."),
+    "import": mark("Make a profile of files that you have: TrainingArguments, accelerate, DeepSpeed, launch commands."),
     "profiles": "list, show, use, current, diff, save, validate.",
     "runs": "list, show, stop, resume, compare, remove.",
     "hardware": mark("Show what this machine is."),

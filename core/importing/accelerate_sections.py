@@ -100,13 +100,14 @@ def _offload(collector: Collector, name: str, value: Any, section: Mapping[str, 
         )
         collector.find("contradiction", "warning", message, line)
         return
-    offload = "all" if name == "offload_param_device" else "optimizer"
-    collector.map(full, value, "engine.offload", more_offload(collector, offload), line)
+    keep_in_ram(collector, full, value, "all" if name == "offload_param_device" else "optimizer", line)
 
 
-def more_offload(collector: Collector, offload: str) -> str:
-    """ "all" stays "all" when the optimizer is named after the parameters."""
-    return "all" if collector.values.get("engine.offload") == "all" else offload
+def keep_in_ram(collector: Collector, full: str, value: Any, offload: str, line: int | None) -> None:
+    """Maps one of two settings, of which that of the parameters stands for both: "all"."""
+    both = "all" if "all" in (offload, collector.values.get("engine.offload")) else offload
+    collector.map(full, value, "engine.offload", both, line)
+    collector.set_all("engine.offload", both)
 
 
 def no_nvme(collector: Collector, full: str, value: Any, line: int | None) -> None:

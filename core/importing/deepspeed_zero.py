@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainwiz.core.export.deepspeed_keys import MISPLACED, SECTION_KEYS
-from trainwiz.core.importing.accelerate_sections import more_offload, no_nvme
+from trainwiz.core.importing.accelerate_sections import keep_in_ram, no_nvme
 from trainwiz.core.importing.deepspeed_words import (
     NOT_OFFERED,
     OFFLOAD_DROPPED,
@@ -131,8 +131,7 @@ def _offload(
         message = tr("{file}: {name} needs a stage of 1 or more.", file=collector.file, name=full)
         collector.find("contradiction", "warning", message, line)
     else:
-        offload = "all" if target == "offload_param" else "optimizer"
-        collector.map(full, value, "engine.offload", more_offload(collector, offload), line)
+        keep_in_ram(collector, full, value, "all" if target == "offload_param" else "optimizer", line)
 
 
 def _misplaced(collector: Collector, document: Document, name: str, value: Any, line: int | None) -> None:

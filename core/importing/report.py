@@ -15,7 +15,7 @@ stands in `Imported.references`, and the caller reads it where it is there.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from trainwiz.core.errors import UsageError
@@ -161,6 +161,11 @@ class Collector:
             if not any(other.key == one.key for other in self._mapped):
                 self.values.pop(one.key, None)
             self.drop(name, one.value, why, one.line)
+
+    def set_all(self, key: str, value: Any) -> None:
+        """Several settings that together mean `value`: each of them gave it."""
+        self.values[key] = value
+        self._mapped = [replace(one, set_to=value) if one.key == key else one for one in self._mapped]
 
     def rename(self, old: str, new: str, line: int | None = None) -> None:
         self._renamed.append(Renamed(old, new, line, self.file))

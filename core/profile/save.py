@@ -20,7 +20,9 @@ from trainwiz.core.findings import Finding
 from trainwiz.core.language import mark, tr
 from trainwiz.core.plan.request import PlanRequest
 from trainwiz.core.profile.profile import Profile
-from trainwiz.core.profile.store import load_profile, profile_files, user_folder
+from trainwiz.core.profile.save_name import bad_choice, name_findings
+from trainwiz.core.profile.store import load_profile, user_folder
+from trainwiz.core.run.folder import write_atomic
 
 OF_ONE_RUN = mark("{option} belongs to one run; it cannot stand in a profile.")
 PATH_KEYS: tuple[str, ...] = ("model.name", "model.tokenizer", "engine.deepspeed_file")
@@ -42,8 +44,16 @@ class SavedProfile:
         return asdict(self)
 
 
-def save_profile(name: str, request: PlanRequest, extends: str | None = None) -> SavedProfile:
-    """Write the choices of `request` as profile `name` of the user's folder; nothing is ever overwritten.
+def save_profile(
+    name: str,
+    request: PlanRequest,
+    extends: str | None = None,
+    *,
+    description: str | None = None,
+    replace: bool = False,
+) -> SavedProfile:
+    """Write the choices of `request` as profile `name` of the user's folder; nothing is overwritten without `replace`,
+    and a built-in profile never.
 
     The file `extends` the named profile (else the one of the request) and holds what differs from it. What the
     profile must give up for a choice (its accumulation, for another micro-batch) is written too, so that the saved
@@ -52,7 +62,7 @@ def save_profile(name: str, request: PlanRequest, extends: str | None = None) ->
     Raises UsageError with every finding: a name that cannot be one or is taken, an unknown parent, bad values, and
     choices that belong to one run.
     """
-    findings = [*_name(name), *_of_one_run(request)]
+    findings = [*name_findings(name, replace), *_of_one_run(request)]
     parent, config = None, None
     try:
         base = extends or request.profile
@@ -66,38 +76,10 @@ def save_profile(name: str, request: PlanRequest, extends: str | None = None) ->
         raise UsageError(findings)
     values = _values(config, request, parent)
     document = _document(name, parent, hardware, values, _reasons(parent, values, request))
-    path = _write(name, document)
+    if description is not None:
+        document = {"name": name, "description": description, **document}
+    path = _write(name, document, replace)
     return SavedProfile(name, str(path), document.get("extends"), hardware, values, document.get("reasons", {}))
-
-
-def _name(name: str) -> list[Finding]:
-    try:
-        RunConfig(name=name)
-    except ValueError:
-        return [
-            _bad(
-                "name", tr("{name} cannot be a profile's name: use letters, digits, '-', '_' and '.'.", name=repr(name))
-            )
-        ]
-    if name.endswith((".yaml", ".yml")):
-        return [_bad("name", tr("Give the profile a name, not a file: {stem}.", stem=Path(name).stem))]
-    taken = {known.lower(): place for known, place in profile_files().items()}.get(name.lower())
-    if taken is None:
-        return []
-    file, origin = taken
-    if origin == "builtin":
-        message = tr(
-            "{name} is the name of a built-in profile; choose another, for example my-{base}.",
-            name=repr(name),
-            base=name,
-        )
-    else:
-        message = tr(
-            "There is a profile {name} of yours already ({file}); choose another name, or remove that file.",
-            name=repr(name),
-            file=file,
-        )
-    return [Finding("name_taken", "error", str(file), message)]
 
 
 def _of_one_run(request: PlanRequest) -> list[Finding]:
@@ -110,7 +92,7 @@ def _of_one_run(request: PlanRequest) -> list[Finding]:
         "--force": request.force,
         **{key: True for key in request.overrides if key in NOT_IN_PROFILES},
     }
-    return [_bad(option, tr(OF_ONE_RUN, option=option)) for option, is_asked in asked.items() if is_asked]
+    return [bad_choice(option, tr(OF_ONE_RUN, option=option)) for option, is_asked in asked.items() if is_asked]
 
 
 def _hardware(request: PlanRequest, findings: list[Finding]) -> dict[str, Any]:
@@ -121,7 +103,7 @@ def _hardware(request: PlanRequest, findings: list[Finding]) -> dict[str, Any]:
         message = tr(
             "A profile names its GPU as the catalogue has it (--gpu NAME); figures given by hand cannot stand in it."
         )
-        findings.append(_bad("hardware.gpu", message))
+        findings.append(bad_choice("hardware.gpu", message))
     hardware: dict[str, Any] = {}
     if request.gpu is not None:
         spec = find_gpu(request.gpu, request.gpu_memory_bytes)
@@ -134,7 +116,9 @@ def _hardware(request: PlanRequest, findings: list[Finding]) -> dict[str, Any]:
     if request.num_gpus is not None:
         if request.num_gpus < 1:
             findings.append(
-                _bad("hardware.num_gpus", tr("--num-gpus is {num_gpus}; give 1 or more.", num_gpus=request.num_gpus))
+                bad_choice(
+                    "hardware.num_gpus", tr("--num-gpus is {num_gpus}; give 1 or more.", num_gpus=request.num_gpus)
+                )
             )
         hardware["num_gpus"] = request.num_gpus
     if request.ram_bytes is not None:
@@ -228,14 +212,17 @@ def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
     return document
 
 
-def _write(name: str, document: Mapping[str, Any]) -> Path:
+def _write(name: str, document: Mapping[str, Any], replace: bool) -> Path:
     folder = user_folder()
     path = folder / f"{name}.yaml"
     text = yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True, default_flow_style=False, width=100)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
+        if replace:
+            write_atomic(path, text)
+        else:
+            with path.open("x", encoding="utf-8") as file:
+                file.write(text)
     except FileExistsError:
         raise usage_error(
             "name_taken", str(path), tr("{path} is there already; nothing is overwritten.", path=path)
@@ -245,7 +232,3 @@ def _write(name: str, document: Mapping[str, Any]) -> Path:
             "unwritable", str(path), tr("{path} cannot be written: {reason}.", path=path, reason=os_reason(error))
         ) from None
     return path
-
-
-def _bad(where: str, message: str) -> Finding:
-    return Finding("bad_value", "error", where, message)
