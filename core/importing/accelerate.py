@@ -57,6 +57,8 @@ def read_settings(document: Document, file_name: str) -> Imported:
                 collector.drop(f"{name}.{inner}", setting, WHOLE_SECTIONS[name], document.line(name, str(inner)))
         elif name == "num_cpu_threads_per_process" and whole(value):
             collector.map(name, value, "engine.cpu_threads", whole(value), line)
+        elif name.startswith("megatron_lm_") and name not in WHOLE_SECTIONS:
+            collector.drop(name, value, WHOLE_SECTIONS["megatron_lm_config"], line)
         elif name in DROPPED or (name in WHOLE_SECTIONS and not value):
             if name in RENAMED:
                 collector.rename(name, RENAMED[name], line)
@@ -262,6 +264,13 @@ def _contradictions(collector: Collector, document: Document) -> None:
             nodes=nodes,
         )
         collector.find("contradiction", "warning", message, document.line("num_processes"))
+    if setup.get("deepspeed_config_file") and document.values.get("mixed_precision") is not None:
+        message = tr(
+            "{file}: accelerate refuses mixed_precision beside deepspeed_config_file; the precision belongs into the "
+            "DeepSpeed file. It is taken where that file leaves it open.",
+            file=collector.file,
+        )
+        collector.find("contradiction", "warning", message, document.line("mixed_precision"))
     gpus = gpu_list(setup.get("gpu_ids"))
     if gpus and processes is not None and nodes == 1 and processes != len(gpus) and not setup.get("use_cpu"):
         message = tr(

@@ -13,6 +13,7 @@ from trainwiz.core.importing.accelerate_keys import (
     SPLITS,
     SPLITTING,
 )
+from trainwiz.core.importing.deepspeed_words import TELLTALES
 from trainwiz.core.importing.report import Collector
 from trainwiz.core.importing.setup import ZERO, engine_values
 from trainwiz.core.importing.values import as_bool, as_count, as_number, is_auto, map_number, shown
@@ -54,6 +55,14 @@ def read_deepspeed(collector: Collector, name: str, value: Any, section: Mapping
         _offload(collector, name, value, section, line)
     elif name in DEEPSPEED_DROPPED:
         collector.drop(full, value, DEEPSPEED_DROPPED[name], line)
+    elif name in TELLTALES or isinstance(value, Mapping):
+        collector.drop(full, value, mark("It is a key of DeepSpeed's JSON, which accelerate does not read here."), line)
+        message = tr(
+            "{file}: {name} is a key of DeepSpeed's JSON; inside deepspeed_config accelerate does not read it.",
+            file=collector.file,
+            name=shown(name),
+        )
+        collector.find("misplaced", "warning", message, line)
     else:
         collector.unknown(full, value, line)
 

@@ -66,6 +66,8 @@ def _whole_batch(merged: Merged) -> Merged:
     """Sequences of a step = micro-batch x accumulation x processes, where all of them are said."""
     total, micro, accumulation = (merged.values.get(key) for key in BATCH)
     world = world_size(merged.values)
+    if total is not None and micro is not None and accumulation is not None and world is None:
+        return _with_processes(merged, total, micro * accumulation)
     if total is None or micro is None or world is None:
         return merged
     fits = total % (micro * world) == 0 if accumulation is None else total == micro * accumulation * world
@@ -91,6 +93,23 @@ def _whole_batch(merged: Merged) -> Merged:
     )
     finding = Finding("contradiction", "warning", merged.place_of(BATCH[0]), message)
     return _with(merged, [finding], values, report)
+
+
+def _with_processes(merged: Merged, total: int, window: int) -> Merged:
+    """The only number of processes with which the figures are true; DeepSpeed refuses every other one."""
+    if total % window or "engine.device" in merged.values:
+        return merged
+    world = total // window
+    message = tr(
+        "{place}: {total} sequences a step are micro-batch x accumulation {window} x {world} processes, so "
+        "engine.processes is {world}.",
+        place=merged.place_of(BATCH[0]),
+        total=total,
+        window=window,
+        world=world,
+    )
+    finding = Finding("follows", "note", merged.place_of(BATCH[0]), message)
+    return _with(merged, [finding], {**merged.values, "engine.processes": world})
 
 
 def world_size(values: Mapping[str, Any]) -> int | None:

@@ -150,6 +150,8 @@ def texts_of(arguments: Sequence[str]) -> list[Text]:
     for argument in arguments:
         path = Path(argument).expanduser() if "\0" not in argument else Path()
         try:
+            if not argument.strip():
+                raise refusal("FILE", tr("An argument is empty; name a file, or a launch command in quotes."))
             if _is_there(path):
                 texts.append(read_text(argument))
             elif is_command(argument):
