@@ -6,6 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainwiz.core.importing.accelerate_keys import DROPPED, OTHER_DEVICES, RENAMED, WHOLE_SECTIONS
+from trainwiz.core.importing.accelerate_says import (
+    drop_type,
+    file_instead_of_section,
+    precision_word,
+    say_contradictions,
+    say_of_value,
+    say_one_process,
+    say_unknown_key,
+    type_word,
+)
 from trainwiz.core.importing.accelerate_sections import SECTION_OF, SECTIONS, read_compile
 from trainwiz.core.importing.document import Document, read_document, say_twice
 from trainwiz.core.importing.report import Collector, Imported, refusal
@@ -49,7 +59,7 @@ def read_settings(document: Document, file_name: str) -> Imported:
             collector.rename(name, RENAMED[name], line)
             read_compile(collector, name, value, line)
         elif name == "deepspeed_config" and isinstance(value, str):
-            _file_instead_of_section(collector, value, line)
+            file_instead_of_section(collector, value, line)
         elif name in SECTIONS and isinstance(value, Mapping | None):
             _section(collector, document, name, value or {})
         elif name in WHOLE_SECTIONS and isinstance(value, Mapping):
@@ -64,8 +74,8 @@ def read_settings(document: Document, file_name: str) -> Imported:
                 collector.rename(name, RENAMED[name], line)
             collector.drop(name, value, DROPPED.get(name) or WHOLE_SECTIONS[name], line)
         else:
-            collector.unknown(name, value, line)
-    _contradictions(collector, document)
+            say_unknown_key(collector, name, value, line)
+    say_contradictions(collector, document)
     return collector.done()
 
 
@@ -98,17 +108,6 @@ def _check(document: Document, file: str) -> None:
         raise refusal(f"{file}:{line}", message)
 
 
-def type_word(value: Any) -> str:
-    """A distributed_type as accelerate writes it. NO without quotes is `false` for YAML."""
-    word = "NO" if value in (False, None) else str(value).rpartition(".")[2].strip().upper()
-    return {"TPU": "XLA"}.get(word, word)
-
-
-def precision_word(value: Any) -> str:
-    """A mixed_precision as accelerate writes it."""
-    return "no" if value in (False, None) else str(value).strip().lower()
-
-
 def _setup(document: Document, collector: Collector) -> dict[str, Any]:
     """The document's keys of a setup with today's names and spelling."""
     values = document.values
@@ -121,7 +120,7 @@ def _setup(document: Document, collector: Collector) -> dict[str, Any]:
         if whole(values.get(name)) is not None:
             setup[name] = whole(values[name])
     if setup["distributed_type"] in ("NO", "MPS") and setup.get("num_processes", 1) != 1:
-        _one_process(collector, document, setup)
+        say_one_process(collector, document, setup)
     if as_bool(values.get("use_cpu")) or setup["distributed_type"] == "MULTI_CPU":
         setup["use_cpu"] = True
     if gpu_list(values.get("gpu_ids")):
@@ -136,18 +135,6 @@ def _setup(document: Document, collector: Collector) -> dict[str, Any]:
         if isinstance(named, str) and named:
             setup["deepspeed_config_file"] = named
     return setup
-
-
-def _one_process(collector: Collector, document: Document, setup: dict[str, Any]) -> None:
-    """distributed_type NO takes the simple launcher, which starts one process whatever num_processes says."""
-    message = tr(
-        "{file}: distributed_type NO starts one process, so num_processes {count} has no effect; for {count} processes "
-        "it must be MULTI_GPU. One process is taken.",
-        file=collector.file,
-        count=setup["num_processes"],
-    )
-    collector.find("contradiction", "warning", message, document.line("num_processes"))
-    setup["num_processes"] = 1
 
 
 def _setup_key(collector: Collector, name: str, value: Any, decided: Mapping[str, Any], line: int | None) -> None:
@@ -165,79 +152,19 @@ def _setup_key(collector: Collector, name: str, value: Any, decided: Mapping[str
         collector.drop(name, value, ONE_NODE, line)
     elif key in decided:
         collector.map(name, value, key, decided[key], line)
-        _said_of_value(collector, name, value, line)
+        say_of_value(collector, name, value, line)
     elif name == "distributed_type":
-        _without_strategy(collector, value, line)
+        drop_type(collector, value, line)
     elif name == "num_processes" and value == -1:
         collector.drop(name, value, mark("-1 leaves the number to the command that starts the training."), line)
+    elif value is None:
+        collector.drop(name, value, mark("Empty leaves it to the plan."), line)
     else:
         collector.unknown(name, value, line)
-
-
-def _said_of_value(collector: Collector, name: str, value: Any, line: int | None) -> None:
-    if name == "distributed_type" and type_word(value) in OTHER_DEVICES:
-        _other_device(collector, type_word(value), line)
-    if name == "mixed_precision" and precision_word(value) == "fp8":
         message = tr(
-            "{file}: trainwiz does not compute in FP8; bf16 is taken, in which accelerate computes what is not FP8.",
-            file=collector.file,
+            "{file}: {name} cannot be {value}; it is left out.", file=collector.file, name=name, value=shown(value)
         )
-        collector.find("not_offered", "warning", message, line)
-
-
-def _without_strategy(collector: Collector, value: Any, line: int | None) -> None:
-    kind = type_word(value)
-    if kind == "DEEPSPEED" and "deepspeed_config_file" in collector.setup:
-        collector.drop("distributed_type", value, mark("Which stage of ZeRO it is, deepspeed_config_file says."), line)
-        return
-    if kind in OTHER_DEVICES:
-        collector.drop("distributed_type", value, mark("trainwiz does not train on this kind of device."), line)
-        _other_device(collector, kind, line)
-        return
-    if kind == "MEGATRON_LM":
-        why = WHOLE_SECTIONS["megatron_lm_config"]
-        message = tr(
-            "{file}: trainwiz has no Megatron-LM engine; how the processes share the work is left to the plan, which "
-            "splits neither layers nor sequences.",
-            file=collector.file,
-        )
-        collector.drop("distributed_type", value, why, line)
-        collector.find("not_offered", "warning", message, line)
-        return
-    collector.unknown("distributed_type", value, line)
-
-
-def _other_device(collector: Collector, kind: str, line: int | None) -> None:
-    message = tr(
-        "{file}: distributed_type {kind} is for {device} devices; trainwiz trains on NVIDIA GPUs, Apple GPUs and CPUs.",
-        file=collector.file,
-        kind=kind,
-        device=OTHER_DEVICES[kind],
-    )
-    collector.find("not_offered", "warning", message, line)
-
-
-def _file_instead_of_section(collector: Collector, path: str, line: int | None) -> None:
-    kind = collector.setup["distributed_type"]
-    if kind != "DEEPSPEED":
-        message = tr(
-            "{file}: distributed_type is {kind}, so accelerate does not use the DeepSpeed file {path}; import that file "
-            "too if it is meant.",
-            file=collector.file,
-            kind=kind,
-            path=shown(path),
-        )
-        collector.drop("deepspeed_config", path, mark("DeepSpeed is not what distributed_type says."), line)
-        collector.find("contradiction", "warning", message, line)
-        return
-    message = tr(
-        "{file}: deepspeed_config is the name of a file, where accelerate wants a section with deepspeed_config_file "
-        "in it; the file is read as if it stood there.",
-        file=collector.file,
-    )
-    collector.find("misplaced", "warning", message, line)
-    collector.refer("deepspeed", path, line)
-    collector.drop("deepspeed_config", path, mark("The settings in that file count."), line)
+        collector.find("bad_value", "warning", message, line)
 
 
 def _section(collector: Collector, document: Document, name: str, section: Mapping[str, Any]) -> None:
@@ -250,40 +177,3 @@ def _section(collector: Collector, document: Document, name: str, section: Mappi
         return
     for inner, value in section.items():
         SECTIONS[name](collector, str(inner), value, section, document.line(name, str(inner)))
-
-
-def _contradictions(collector: Collector, document: Document) -> None:
-    setup = collector.setup
-    processes, nodes = setup.get("num_processes"), setup.get("num_machines", 1)
-    if processes is not None and processes % nodes:
-        message = tr(
-            "{file}: {processes} processes cannot be shared equally among {nodes} machines; make num_processes a "
-            "multiple of num_machines.",
-            file=collector.file,
-            processes=processes,
-            nodes=nodes,
-        )
-        collector.find("contradiction", "warning", message, document.line("num_processes"))
-    if setup.get("deepspeed_config_file") and document.values.get("mixed_precision") is not None:
-        message = tr(
-            "{file}: accelerate refuses mixed_precision beside deepspeed_config_file; the precision belongs into the "
-            "DeepSpeed file. It is taken where that file leaves it open.",
-            file=collector.file,
-        )
-        collector.find("contradiction", "warning", message, document.line("mixed_precision"))
-    gpus = gpu_list(setup.get("gpu_ids"))
-    if gpus and processes is not None and nodes == 1 and processes != len(gpus) and not setup.get("use_cpu"):
-        message = tr(
-            "{file}: gpu_ids names {gpus} GPUs and num_processes is {processes}; a run has one process for each GPU.",
-            file=collector.file,
-            gpus=len(gpus),
-            processes=processes,
-        )
-        collector.find("contradiction", "warning", message, document.line("gpu_ids"))
-    if setup["distributed_type"] == "MULTI_CPU":
-        message = tr(
-            "{file}: with MULTI_CPU accelerate starts one process only and says nothing; trainwiz starts as many as "
-            "num_processes says.",
-            file=collector.file,
-        )
-        collector.find("other_program", "note", message, document.line("distributed_type"))

@@ -135,10 +135,10 @@ def read_fsdp(collector: Collector, name: str, value: Any, section: Mapping[str,
     """One key of `fsdp_config`; the first versions of accelerate had no prefix."""
     today = name if name.startswith("fsdp_") else f"fsdp_{name}"
     full = f"fsdp_config.{name}"
-    if today != name:
-        collector.rename(full, f"fsdp_config.{today}", line)
-    if f"fsdp_config.{today}" in RENAMED and as_count(section.get("fsdp_version", 1)) != 2:
-        collector.rename(full, RENAMED[f"fsdp_config.{today}"], line)
+    renamed = RENAMED.get(f"fsdp_config.{today}") if as_count(section.get("fsdp_version", 1)) != 2 else None
+    if renamed is not None or today != name:
+        collector.rename(full, renamed or f"fsdp_config.{today}", line)
+    if renamed is not None:
         today = "fsdp_backward_prefetch" if today == "fsdp_backward_prefetch_policy" else today
     if today in ("fsdp_sharding_strategy", "fsdp_reshard_after_forward"):
         _sharding(collector, full, value, line)

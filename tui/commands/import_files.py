@@ -12,6 +12,7 @@ from trainwiz.core.importing.gather import Text, decoded, gather, texts_of
 from trainwiz.core.importing.keep import import_json, keep
 from trainwiz.core.importing.merge import Merged, merge
 from trainwiz.core.importing.report import Dropped, Kind
+from trainwiz.core.importing.values import shown
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.plain import plain_text
 from trainwiz.core.profile.save import SavedProfile
@@ -122,7 +123,8 @@ def _name(name: str) -> str:
 
 
 def _value(value: object) -> str:
-    return plain_text(value_words(value), LONGEST_VALUE)
+    """A value of a foreign file, as it stands there."""
+    return plain_text(shown(value), LONGEST_VALUE)
 
 
 def say_profile(merged: Merged, saved: SavedProfile | None) -> None:
