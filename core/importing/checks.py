@@ -63,19 +63,46 @@ def _left_out(message: str) -> str:
 
 
 def _whole_batch(merged: Merged) -> Merged:
-    """Sequences of a step = micro-batch x accumulation x processes, where all of them are said."""
+    """Sequences of a step = micro-batch x accumulation x processes; what two of them say decides the third."""
     total, micro, accumulation = (merged.values.get(key) for key in BATCH)
     world = world_size(merged.values)
-    if total is not None and micro is not None and accumulation is not None and world is None:
-        return _with_processes(merged, total, micro * accumulation)
-    if total is None or micro is None or world is None:
+    if micro is None or any(key in merged.values for key in ("batch.target_tokens", "batch.target_real_tokens")):
         return merged
-    fits = total % (micro * world) == 0 if accumulation is None else total == micro * accumulation * world
-    if fits:
+    if total is None:
+        return merged if accumulation is None else _with_total(merged, micro * accumulation, world)
+    if world is None:
+        return merged if accumulation is None else _with_processes(merged, total, micro * accumulation)
+    if total % (micro * world) == 0 if accumulation is None else total == micro * accumulation * world:
         return merged
+    return _without_total(merged, total, micro, accumulation, world)
+
+
+def _with_total(merged: Merged, window: int, world: int | None) -> Merged:
+    """A plan for another number of GPUs keeps what a step sees, so the profile says how much that is."""
+    where = merged.place_of("batch.micro_batch_size")
+    if world is None:
+        message = tr(
+            "Nothing says on how many GPUs; a plan keeps micro-batch x accumulation = {window} sequences a step on any "
+            "number of them, unless --target-samples says another.",
+            window=window,
+        )
+        return _with(merged, [Finding("follows", "note", where, message)])
+    message = tr(
+        "A step sees micro-batch x accumulation {window} x {world} processes = {total} sequences; a plan keeps that on "
+        "other GPUs (batch.target_samples).",
+        window=window,
+        world=world,
+        total=window * world,
+    )
+    values = {**merged.values, BATCH[0]: window * world}
+    return _with(merged, [Finding("follows", "note", where, message)], values)
+
+
+def _without_total(merged: Merged, total: int, micro: int, accumulation: int | None, world: int) -> Merged:
+    """The sequences of a step that contradict the rest are left out; what the rest comes to takes their place."""
     message = tr(
         "{place} says {total} sequences a step, and micro-batch {micro} x accumulation {accumulation} x {world} "
-        "processes is {product}; the sequences of a step are left to the latter.",
+        "processes is {product}; {product} is taken.",
         place=merged.place_of(BATCH[0]),
         total=total,
         micro=micro,
@@ -83,7 +110,7 @@ def _whole_batch(merged: Merged) -> Merged:
         world=world,
         product=micro * (accumulation or 1) * world,
     )
-    values = {key: value for key, value in merged.values.items() if key != BATCH[0]}
+    values = {**merged.values, BATCH[0]: micro * (accumulation or 1) * world}
     why = mark("It contradicts micro-batch, accumulation and the number of processes.")
     gone = [one for one in merged.report.mapped if one.key == BATCH[0]]
     report = replace(
