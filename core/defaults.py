@@ -6,6 +6,8 @@ from pathlib import Path
 
 DEFAULT_PROFILE = "cpu-demo"
 """Trains on any machine, in a minute, without a network."""
+GUIDE_SUFFIX = "-guide"
+"""NAME-guide is a guide to the letter, beside the profile NAME that fits its card."""
 SETTINGS_FILE = ".trainwiz.yaml"
 """Holds the profile that later commands in its folder use."""
 

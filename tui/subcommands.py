@@ -23,11 +23,20 @@ runs_app = typer.Typer(help=mark("The runs in ./runs."), cls=HelpfulGroup, **SET
 
 
 @profiles_app.command("list", cls=HelpfulCommand)
-def profiles_list(as_json: AsJson = False) -> int:
+def profiles_list(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="WORD...", help=mark("Of a card, model or task, like 4090 or lora; none: all profiles.")
+        ),
+    ] = None,
+    guides: Annotated[bool, typer.Option("--guides", help=mark("Also the guides to the letter."))] = False,
+    as_json: AsJson = False,
+) -> int:
     """List the profiles, and which of them fit this machine."""
     from trainwiz.tui.commands.profiles import run_list
 
-    return run_list(as_json=as_json)
+    return run_list(as_json=as_json, words=words or [], guides=guides)
 
 
 @profiles_app.command("show", cls=HelpfulCommand)

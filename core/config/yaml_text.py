@@ -50,9 +50,14 @@ def read_yaml(path: Path) -> YamlDocument:
 
 def parse_yaml(text: str, path: Path) -> YamlDocument:
     """Parse the text of `path`. Raises UsageError as `read_yaml`."""
+    lines: dict[str, int] = {}
+    twice: list[Finding] = []
     try:
         node = _compose(text)
-        values = yaml.safe_load(text)
+        if isinstance(node, yaml.MappingNode):
+            # Before the values are made: that writes merged keys into the node.
+            _collect(node, "", lines, twice, path)
+        values = _values(node)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
@@ -78,9 +83,6 @@ def parse_yaml(text: str, path: Path) -> YamlDocument:
         raise usage_error(
             "broken_yaml", f"{path}:1", tr("{path}, line 1: expected `key: value` lines at the top level.", path=path)
         )
-    lines: dict[str, int] = {}
-    twice: list[Finding] = []
-    _collect(node, "", lines, twice, path)
     if twice:
         raise UsageError(twice)
     return YamlDocument(path, values, lines)
@@ -89,9 +91,9 @@ def parse_yaml(text: str, path: Path) -> YamlDocument:
 def load_yaml(text: str) -> Any:
     """The values of a YAML text, read safely: no objects, and no aliases that hold themselves or stand for
     more than MOST_NODES values. Raises yaml.YAMLError."""
-    _compose(text)
+    node = _compose(text)
     try:
-        return yaml.safe_load(text)
+        return _values(node)
     except ValueError as error:
         # A date that the calendar does not have.
         raise yaml.YAMLError(str(error)) from None
@@ -105,6 +107,17 @@ def _compose(text: str) -> yaml.Node | None:
     if node is not None:
         _written_out(node, {})
     return node
+
+
+def _values(node: yaml.Node | None) -> Any:
+    """What the node stands for, read safely; parsing the text once more would take as long again."""
+    if node is None:
+        return None
+    loader = yaml.SafeLoader("")
+    try:
+        return loader.construct_document(node)
+    finally:
+        loader.dispose()
 
 
 def _written_out(node: yaml.Node, sizes: dict[int, int]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from trainwiz.core.config.build import build_config
 from trainwiz.core.config.run import RunConfig
 from trainwiz.core.errors import TrainwizError
 from trainwiz.core.hardware.machine import Machine
+from trainwiz.core.language import tr
 from trainwiz.core.profile.profile import Profile
 from trainwiz.core.profile.store import list_profiles, load_profile
 
@@ -41,9 +43,32 @@ class ProfileRow:
         return asdict(self)
 
 
-def profile_rows(machine: Machine) -> list[ProfileRow]:
-    """A row for each profile that loads. Reads profiles and catalogues only: no data, no weights, no network."""
-    return [_row(profile, machine) for profile in list_profiles()]
+def profile_rows(machine: Machine, words: Sequence[str] = (), without: Collection[str] = ()) -> list[ProfileRow]:
+    """A row for each profile that loads and has all `words` in its name, card, model, task or description.
+
+    Those whose names are in `without` are left out. Reads profiles and catalogues only: no data, no weights, no network.
+    """
+    wanted = [word.casefold() for word in words]
+    named = (one for one in list_profiles() if one.name not in without)
+    return [_row(one, machine) for one in named if all(word in _searched(one) for word in wanted)]
+
+
+def made_for(profile: Profile, machine: Machine) -> bool:
+    """Whether a card of the profile's kind is here."""
+    gpu = profile.hardware.gpu
+    return gpu is not None and any(one.catalogue_name == gpu for one in machine.visible_gpus)
+
+
+def _searched(profile: Profile) -> str:
+    hardware, values = profile.hardware, profile.values
+    parts = (
+        profile.name,
+        f"{hardware.num_gpus} × {hardware.gpu}" if hardware.gpu else "",
+        *(str(values.get(key, "")) for key in ("model.name", "task", "peft.method")),
+        profile.description,
+        tr(profile.description),
+    )
+    return " ".join(parts).casefold()
 
 
 def _row(written: Profile, machine: Machine) -> ProfileRow:

@@ -158,3 +158,76 @@ def test_diff_of_the_same_source_says_what_differs(capsys: pytest.CaptureFixture
     assert run_diff("lora-r64-3090-guide", "lora-r64-3090", as_json=False) == 0
     line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("data.sources"))
     assert "(2,500 rows)" in line and "(2,600 rows)" in line
+
+
+def listed(capsys: pytest.CaptureFixture[str], *words: str, guides: bool = False) -> list[str]:
+    """The names in the list, from the top."""
+    assert profiles.run_list(as_json=False, words=words, guides=guides) == 0
+    lines = capsys.readouterr().out.splitlines()
+    rows = [line.removeprefix("▸ ").split() for line in lines if line.endswith(("trainwiz", " you"))]
+    return [row[0] for row in rows]
+
+
+def test_the_list_leaves_the_guides_out_and_says_how_many(capsys: pytest.CaptureFixture[str]) -> None:
+    profiles.run_list(as_json=False)
+    out = capsys.readouterr().out
+    assert "-guide " not in out and "17 guides to the letter are left out" in out
+    everything = listed(capsys, guides=True)
+    assert "2080super-guide" in everything and len(everything) == len(listed(capsys)) + 17
+    profiles.run_use("2080super-guide")
+    capsys.readouterr()
+    assert "2080super-guide" in listed(capsys)
+
+
+def test_every_profile_is_in_the_json(capsys: pytest.CaptureFixture[str]) -> None:
+    profiles.run_list(as_json=True)
+    names = {row["name"] for row in json.loads(capsys.readouterr().out)}
+    assert {"2080super-guide", "full-4090", "cpu-demo"} <= names
+    profiles.run_list(as_json=True, words=["4090"])
+    found = [row["name"] for row in json.loads(capsys.readouterr().out)]
+    assert found == ["full-4090", "lora-r64-4090"]
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (("RTX 5090",), {"full-5090", "lora-r64-5090"}),
+        (("lora", "L40S"), {"lora-r64-l40s"}),
+        (("nllb",), {"4080s", "4080s-guide"}),
+        (("8", "a100", "esm2"), {"esm2-8xa100"}),
+        (("no-such-card",), set()),
+    ],
+)
+def test_words_narrow_the_list(words: tuple[str, ...], names: set[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert set(listed(capsys, *words)) == names
+
+
+def test_words_that_nothing_has_say_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert profiles.run_list(as_json=False, words=["no-such-card"]) == 0
+    assert capsys.readouterr().out == "No profile has these words; trainwiz profiles list shows all.\n"
+
+
+def test_what_fits_here_comes_first(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    from trainwiz.core.hardware import probe
+
+    monkeypatch.setattr(probe, "probe_machine", lambda: planned("RTX 4090"))
+    profiles.run_list(as_json=False)
+    verdicts = ["✓" in line for line in capsys.readouterr().out.splitlines() if "✓" in line or "✗" in line]
+    assert verdicts == sorted(verdicts, reverse=True) and True in verdicts and False in verdicts
+    assert {"full-t4", "lora-r64-4090"} <= set(listed(capsys)[: sum(verdicts)])
+
+
+def test_the_list_is_no_wider_than_a_hundred_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    profiles.run_list(as_json=False)
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 100
+
+
+def test_the_wizard_offers_profiles_of_this_card_before_others_and_guides_last() -> None:
+    from trainwiz.tui.screens.plan_offers import profile_offers
+
+    user_folder().mkdir(parents=True)
+    (user_folder() / "mine.yaml").write_text("extends: cpu-demo\n")
+    names = [offer.value for offer in profile_offers(planned("RTX 4090"))]
+    assert names[:4] == ["cpu-demo", "mine", "full-4090", "lora-r64-4090"]
+    first_guide = next(index for index, name in enumerate(names) if name.endswith("-guide"))
+    assert all(name.endswith("-guide") for name in names[first_guide:]) and len(names) > 60

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trainwiz.core.defaults import GUIDE_SUFFIX
 from trainwiz.core.errors import EXIT_FINISHED, EXIT_USAGE
 from trainwiz.core.language import tr, tr_as, trn
 from trainwiz.core.plain import plain_text
@@ -34,6 +35,7 @@ from trainwiz.tui.output import paint, say, say_findings, say_json
 
 if TYPE_CHECKING:
     from trainwiz.core.plan.request import PlanRequest
+    from trainwiz.core.profile.overview import ProfileRow
 
 
 def _list_head() -> list[str]:
@@ -41,31 +43,61 @@ def _list_head() -> list[str]:
     return ["", tr("profile"), "GPU", tr("model"), *batch, tr("fits here"), tr("from")]
 
 
-def run_list(*, as_json: bool) -> int:
-    """The list, with what fits this machine."""
+def run_list(*, as_json: bool, words: Sequence[str] = (), guides: bool = False) -> int:
+    """The profiles with these words, with what fits this machine; as text what fits comes first.
+
+    The guides to the letter are named only where they are asked for, by `guides` or by a word.
+    """
     from trainwiz.core.hardware.probe import probe_machine
     from trainwiz.core.profile.overview import profile_rows
 
-    rows = profile_rows(probe_machine())
+    current = current_profile(Path.cwd())
+    hidden = [] if as_json or guides or words else [name for name in _guides() if name != current]
+    rows = profile_rows(probe_machine(), words, hidden)
     if as_json:
         say(json.dumps([row.to_json() for row in rows], ensure_ascii=False, indent=1))
         return EXIT_FINISHED
-    current = current_profile(Path.cwd())
-    table = [_list_head()]
-    table += [
-        [
-            "▸" if row.name == current else "",
-            plain_text(row.name),
-            card_words(row.gpu, row.num_gpus),
-            plain_text(row.model),
-            count(row.effective_samples),
-            count(row.effective_tokens),
-            tr("✓ yes") if row.fits_here else tr("✗ no"),
-            "trainwiz" if row.origin == "builtin" else tr("you"),
-        ]
-        for row in rows
+    shown = sorted(rows, key=lambda row: not row.fits_here)
+    if shown:
+        say_table([_list_head(), *(_list_cells(row, current) for row in shown)], right=frozenset({4, 5}))
+    else:
+        say(tr("No profile has these words; trainwiz profiles list shows all."))
+    if hidden:
+        words_of_guides = trn(
+            "{n} guide to the letter is left out: trainwiz profiles list --guides",
+            "{n} guides to the letter are left out: trainwiz profiles list --guides",
+            len(hidden),
+        )
+        say(paint(f"  {words_of_guides}", "quiet", sys.stdout))
+        say(paint(tr("  Those of a card, model or task: trainwiz profiles list 4090"), "quiet", sys.stdout))
+    _say_broken()
+    return EXIT_FINISHED
+
+
+def _guides() -> list[str]:
+    """The guides to the letter that ship with trainwiz."""
+    from trainwiz.core.profile.store import profile_files
+
+    return [
+        name for name, (_, origin) in profile_files().items() if origin == "builtin" and name.endswith(GUIDE_SUFFIX)
     ]
-    say_table(table, right=frozenset({4, 5}))
+
+
+def _list_cells(row: ProfileRow, current: str | None) -> list[str]:
+    return [
+        "▸" if row.name == current else "",
+        plain_text(row.name),
+        card_words(row.gpu, row.num_gpus),
+        plain_text(row.model),
+        count(row.effective_samples),
+        count(row.effective_tokens),
+        tr("✓ yes") if row.fits_here else tr("✗ no"),
+        "trainwiz" if row.origin == "builtin" else tr("you"),
+    ]
+
+
+def _say_broken() -> None:
+    """How many files cannot be listed."""
     broken = {finding.where.partition(":")[0] for finding in validate_profiles() if finding.severity == "error"}
     if broken:
         words = trn(
@@ -74,7 +106,6 @@ def run_list(*, as_json: bool) -> int:
             len(broken),
         )
         say(f"! {words}")
-    return EXIT_FINISHED
 
 
 def run_show(name: str, *, as_json: bool) -> int:

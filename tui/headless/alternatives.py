@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import shlex
 
-from trainwiz.core.defaults import DEFAULT_PROFILE
+from trainwiz.core.defaults import DEFAULT_PROFILE, GUIDE_SUFFIX
 from trainwiz.core.findings import Finding
 from trainwiz.core.language import tr
 from trainwiz.core.plan.result import Plan
 from trainwiz.tui.choices import Choices
-
-GUIDE_SUFFIX = "-guide"
 
 
 def needs_another_machine(finding: Finding) -> bool:

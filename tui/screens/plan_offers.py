@@ -11,8 +11,12 @@ from trainwiz.core.catalog.model_facts import read_model_facts
 from trainwiz.core.catalog.models import load_models
 from trainwiz.core.data.formats import format_of
 from trainwiz.core.data.samples import SAMPLES
+from trainwiz.core.defaults import DEFAULT_PROFILE, GUIDE_SUFFIX
 from trainwiz.core.estimate.families import read_architecture
+from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.language import tr
+from trainwiz.core.profile.overview import made_for
+from trainwiz.core.profile.profile import Profile
 from trainwiz.core.profile.store import list_profiles
 from trainwiz.tui.cells import pad
 from trainwiz.tui.figures import number, short_count, size
@@ -22,8 +26,14 @@ MOST_FILES = 100
 SIZE_WIDTH = 6
 
 
-def profile_offers() -> tuple[Offer, ...]:
-    """All profiles, with the card that each is made for."""
+def profile_offers(here: Machine) -> tuple[Offer, ...]:
+    """All profiles, with the card that each is made for: those for a card that is here first, guides last."""
+
+    def rank(profile: Profile) -> int:
+        if profile.name == DEFAULT_PROFILE or profile.origin == "user":
+            return 0
+        return 3 if profile.name.endswith(GUIDE_SUFFIX) else 1 if made_for(profile, here) else 2
+
     return tuple(
         Offer(
             profile.name,
@@ -31,7 +41,7 @@ def profile_offers() -> tuple[Offer, ...]:
                 "{machine}: {about}", machine=profile.hardware.gpu or tr("any machine"), about=tr(profile.description)
             ),
         )
-        for profile in list_profiles()
+        for profile in sorted(list_profiles(), key=rank)
     )
 
 

@@ -87,7 +87,7 @@ class PlanReader:
             self._base = replace(self._base, machine=here)
             yield replace(self._base, waits_for=mark("reading profile and model"))
         known = edge.gather_known(request, self._profile(request, here), here)
-        self._offer_lists()
+        self._offer_lists(here)
         self._base = replace(self._base, model=known.model, model_facts=self._facts(known.model))
         key = _data_key(known.config)
         answer = edge.without_data(known, here) or self._data.known(key)
@@ -239,11 +239,11 @@ class PlanReader:
             self._model_facts = model, read_model_facts(model)
         return self._model_facts[1]
 
-    def _offer_lists(self) -> None:
+    def _offer_lists(self, here: Machine) -> None:
         if not self._base.profiles:
             self._base = replace(
                 self._base,
-                profiles=profile_offers(),
+                profiles=profile_offers(here),
                 models=model_offers(),
                 samples=data_offers(Path.cwd()),
                 cards=card_offers(),

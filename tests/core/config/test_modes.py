@@ -50,8 +50,9 @@ def test_smoke_of_every_profile_keeps_what_it_is_about(profile: str) -> None:
     assert config.model.init == "scratch" and config.model.tokenizer is None
     assert small.task == before.task and small.name == (full.smallest_sibling or full.name) and small.hub_id is None
     (source,) = config.data.sources
+    answers = any(one.target_column is not None for one in before.data.sources)
     assert source.name == {"masked-lm": "sample-proteins", "seq2seq": "sample-pairs"}.get(
-        before.task, "sample-chat" if before.peft.method == "lora" else "sample-text"
+        before.task, "sample-chat" if before.peft.method == "lora" or answers else "sample-text"
     )
     assert config.data.validation_sources == [] and config.model.source_language is None
     # The rate of the profile suits its own model: 2e-5 moves nothing in a few steps.

@@ -1,8 +1,12 @@
-"""The profiles that ship with trainwiz: valid, complete against their rows, plain ones fit their card, guides do not."""
+"""The profiles that ship with trainwiz: valid, complete against their rows, plain ones fit their card, guides do not.
+
+Those that scripts/solve_profiles.py makes are in test_solved.py.
+"""
 
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,6 +45,11 @@ ESM_ROW: dict[str, Any] = {
 }
 
 
+def is_solved(profile: Profile) -> bool:
+    """Whether the file says that a command made it."""
+    return Path(profile.file).read_text(encoding="utf-8").startswith("# Made by scripts/solve_profiles.py")
+
+
 def own_machine(profile: Profile) -> Machine:
     hardware = profile.hardware
     return catalogue_machine(
@@ -62,7 +71,8 @@ def test_all_are_valid() -> None:
 
 def test_names() -> None:
     expected = {"cpu-demo", "3080", *PLAIN, *GUIDES}
-    assert {profile.name for profile in list_profiles()} == expected
+    by_hand = {profile.name for profile in list_profiles() if not is_solved(profile)}
+    assert by_hand == expected
     assert list_profiles()[0].name == "cpu-demo"
 
 

@@ -19,6 +19,7 @@ pytest.importorskip("babel", reason="Babel is in the test extra; the command nee
 
 from scripts import catalogue, solve_profiles
 from scripts.profile_solver import SOLVED_KEYS, Job, MachineRow, read_rows, solve
+from tests.conftest import REPOSITORY
 
 NAMES = [name.removesuffix(".yaml") for name in sorted(solve_profiles.made_before())]
 OWNED = {
@@ -159,3 +160,10 @@ def test_the_command_writes_what_is_missing_and_removes_what_no_row_gives(tmp_pa
     assert solve_profiles.main([]) == 0
     assert {path.name for path in tmp_path.iterdir()} == {*solved_texts(), "by-hand.yaml"}
     assert solve_profiles.main(["--check"]) == 0
+
+
+def test_the_page_says_which_machines_are_assumed() -> None:
+    text = (REPOSITORY / "docs" / "profiles.md").read_text(encoding="utf-8")
+    for row in read_rows()[0]:
+        several = f"{row.num_gpus} × " if row.num_gpus > 1 else ""
+        assert f"| {several}{row.gpu} | {row.ram} | {row.cpu_cores} | {row.like} |" in text
