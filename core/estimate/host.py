@@ -1,4 +1,4 @@
-"""Host RAM: training processes, loader workers, pinned batches, offloaded states, data."""
+"""Host RAM: training processes, loader workers, pinned batches, offloaded states, data. A prediction, with its range."""
 
 from __future__ import annotations
 
@@ -11,15 +11,32 @@ GIB = 2**30
 
 LOW_MEMORY_BYTES = 15 * GIB
 """Below this much RAM: no loader workers, no pinned memory, streamed rows."""
-TRAINER_BYTES = int(0.9 * GIB)
-"""Resident memory of one training process without its model (torch, transformers, datasets)."""
-CUDA_LIBRARY_BYTES = int(1.6 * GIB)
-"""What the CUDA libraries add to the process that uses a GPU."""
-WORKER_BYTES = 350 * MIB
-"""One forked loader worker with its own tokenizer and row buffers."""
+
+TRAINER_BYTES = int(0.75 * GIB)
+"""One training process without its model: torch, transformers, reporters, rows. Measured on a CPU build before the first
+step: 497 to 560 MiB (tests/benchmarks/bench_host_ram.py); a process that trains came to 0.75 GiB (overheads.py)."""
+TRAINER_SPREAD_BYTES = int(0.25 * GIB)
+CUDA_BUILD_BYTES = int(0.1 * GIB)
+"""`import torch` of a CUDA build over that of a CPU build: 322,040 kB (github.com/pytorch/pytorch/issues/113326) and
+226,092 kB (measured here)."""
+CUDA_CONTEXT_BYTES = 116_592 * 1024
+"""Host memory of a context with lazily loaded kernels, published for one tensor on the GPU: 438,632 - 322,040 kB
+(pytorch issue 113326, RTX 3090, CUDA 11.8)."""
+CUDA_LIBRARY_BYTES = 1_734_560 * 1024
+"""The same once libraries are loaded: 2,056,600 - 322,040 kB in that issue. Others have published 1.3 GB (issue 31767),
+1.7 GiB (12873), 1.9 GiB (15209) and 2 GB (19397). Not measured on today's CUDA, which loads kernels lazily: likely less."""
+CUDA_LIBRARY_MOST_BYTES = int(1972.9 * MIB)
+"""Of pytorch issue 15209."""
+
+WORKER_BYTES = 160 * MIB
+"""What one forked loader worker holds alone. Measured: 12 to 38 MiB at first, 131 to 153 MiB once a garbage collection
+has touched every Python object that it shares with its parent (tests/benchmarks/bench_host_ram.py)."""
+WORKER_LEAST_BYTES = 12 * MIB
 SUPERVISOR_BYTES = 60 * MIB
 BYTES_PER_TOKEN = 3 * 8
 """Input, mask and labels of a batch are 8-byte integers."""
+BYTES_PER_ROW = 2 * 8
+"""The number of a row, and its place in the order of an epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,26 +54,106 @@ class HostNeeds:
     data_bytes: int
     """Rows held in memory, 0 when streamed."""
     weights_bytes: int
-    """The model, once, while it is loaded."""
+    """The model of one process, once, while it is loaded."""
     offloaded_bytes: int
     """Optimizer states and weights of one process that live in host RAM."""
     device_bytes: int = 0
     """Without a GPU: the training memory of one process (its own baseline included)."""
     cuda: bool = True
     """The GPU is an NVIDIA one, with CUDA's libraries in each process."""
+    saved_bytes: int = 0
+    """Weights that the first process copies to host RAM to write them: safetensors holds all tensors of a file there
+    (safetensors/torch.py, _to_ndarray)."""
+    rows: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class HostRam:
+    """A prediction of the peak, by purpose."""
+
+    parts: dict[str, int]
+    low_bytes: int
+    high_bytes: int
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(self.parts.values())
+
+
+def host_ram(needs: HostNeeds) -> HostRam:
+    """The fuller of two moments, for all processes of this machine: models being loaded, and training with a save.
+
+    A model goes to its GPU before the libraries compute anything, so both never hold their most together.
+    """
+    likely = _fuller(needs, _Process(TRAINER_BYTES, CUDA_CONTEXT_BYTES, CUDA_LIBRARY_BYTES, WORKER_BYTES))
+    least = TRAINER_BYTES - TRAINER_SPREAD_BYTES, CUDA_CONTEXT_BYTES, CUDA_CONTEXT_BYTES, WORKER_LEAST_BYTES
+    most = TRAINER_BYTES + TRAINER_SPREAD_BYTES, CUDA_CONTEXT_BYTES, CUDA_LIBRARY_MOST_BYTES, WORKER_BYTES
+    low, high = (sum(_fuller(needs, _Process(*sizes)).values()) for sizes in (least, most))
+    return HostRam(likely, low, high)
 
 
 def host_ram_parts(needs: HostNeeds) -> dict[str, int]:
-    """Bytes by purpose, for all processes of this machine."""
-    batch = needs.micro_batch * (needs.length + needs.target_length) * BYTES_PER_TOKEN
-    baseline = TRAINER_BYTES + (CUDA_LIBRARY_BYTES if needs.cuda else 0) if needs.on_gpu else 0
-    parts = {
+    """Bytes by purpose at the peak."""
+    return host_ram(needs).parts
+
+
+def while_training(needs: HostNeeds) -> int:
+    """Bytes of the moment that loader workers are part of."""
+    return sum(_training(needs, _Process(TRAINER_BYTES, CUDA_CONTEXT_BYTES, CUDA_LIBRARY_BYTES, WORKER_BYTES)).values())
+
+
+def batch_bytes(micro_batch: int, length: int, target_length: int) -> int:
+    """One batch in host RAM, padded to its limits."""
+    return micro_batch * (length + target_length) * BYTES_PER_TOKEN
+
+
+@dataclass(frozen=True, slots=True)
+class _Process:
+    """Bytes of one process and one worker."""
+
+    trainer: int
+    context: int
+    libraries: int
+    worker: int
+
+
+def _fuller(needs: HostNeeds, each: _Process) -> dict[str, int]:
+    moments = (_training(needs, each), _loading(needs, each))
+    largest = max(moments, key=lambda parts: sum(parts.values()))
+    return {name: size for name, size in largest.items() if size > 0}
+
+
+def _training(needs: HostNeeds, each: _Process) -> dict[str, int]:
+    batch = batch_bytes(needs.micro_batch, needs.length, needs.target_length)
+    waiting = needs.workers * needs.prefetch
+    baseline = _baseline(needs, each, each.libraries)
+    return {
+        "training": needs.processes * (baseline + needs.device_bytes),
+        "saving": needs.saved_bytes if needs.on_gpu else 0,
+        "workers": needs.processes * (needs.workers * each.worker + waiting * batch),
+        "pinned": needs.processes * (waiting + 1) * pinned(batch) if needs.pin_memory else 0,
+        **_throughout(needs),
+    }
+
+
+def _loading(needs: HostNeeds, each: _Process) -> dict[str, int]:
+    baseline = _baseline(needs, each, each.context)
+    return {
         "training": needs.processes * (baseline + needs.device_bytes),
         "loading": needs.processes * needs.weights_bytes if needs.on_gpu else 0,
+        **_throughout(needs),
+    }
+
+
+def _throughout(needs: HostNeeds) -> dict[str, int]:
+    return {
         "offloaded": needs.processes * needs.offloaded_bytes,
-        "workers": needs.processes * needs.workers * (WORKER_BYTES + needs.prefetch * batch),
-        "pinned": needs.processes * (needs.workers * needs.prefetch + 1) * pinned(batch) if needs.pin_memory else 0,
-        "data": needs.processes * needs.data_bytes,
+        "data": needs.processes * (needs.data_bytes + needs.rows * BYTES_PER_ROW),
         "supervisor": SUPERVISOR_BYTES,
     }
-    return {name: size for name, size in parts.items() if size > 0}
+
+
+def _baseline(needs: HostNeeds, each: _Process, cuda: int) -> int:
+    if not needs.on_gpu:
+        return 0
+    return each.trainer + (CUDA_BUILD_BYTES + cuda if needs.cuda else 0)

@@ -87,6 +87,11 @@ class Machine:
     cpu_model: str | None = None
     shared_memory_bytes: int | None = None
     """Size of /dev/shm."""
+    network_interfaces: tuple[str, ...] = ()
+    """Those that are up and have an address, the one of the default route first; loopback and bridges of containers
+    left out."""
+    infiniband: tuple[str, ...] | None = None
+    """InfiniBand and RoCE adapters as Linux names them; None where that is not known."""
     cuda_driver_version: str | None = None
     """Newest CUDA that the driver can run, like "12.9"."""
     torch_cuda: str | None = None

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from trainwiz.core.errors import os_reason
-from trainwiz.core.hardware import host
+from trainwiz.core.hardware import host, network
 from trainwiz.core.hardware.apple import apple_gpu
 from trainwiz.core.hardware.describe import describe
 from trainwiz.core.hardware.gpus import GpuReading, read_gpus
@@ -67,6 +67,8 @@ def probe_machine(disk_path: Path | None = None, environment: Mapping[str, str] 
         wsl=host.is_wsl(),
         cpu_model=model,
         shared_memory_bytes=_shared_memory(unavailable),
+        network_interfaces=network.interfaces(),
+        infiniband=network.infiniband_adapters(),
         cuda_driver_version=reading.cuda_driver_version,
         torch_cuda=torch_cuda,
         cuda_visible_devices=environment.get(VARIABLE),

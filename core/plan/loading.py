@@ -7,36 +7,30 @@ import math
 from trainwiz.core.data.split import held_out_count
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.estimate.host import LOW_MEMORY_BYTES
+from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.language import tr, trn
 from trainwiz.core.plan.devices import Devices
 from trainwiz.core.plan.draft import Draft
-from trainwiz.core.plan.engine import cores_shared
+from trainwiz.core.plan.workers import settle_workers
 
-SMALL_ROWS = 50_000
-MOST_WORKERS = 8
-"""More loader processes for one GPU only cost RAM."""
 RAM_SHARE_FOR_ROWS = 0.25
 STEPS_WITHOUT_DATA = 1000
 
 
 def settle_loading(
-    draft: Draft, machine: Machine, devices: Devices, data: DataSummary | None, counted: DataSummary | None
+    draft: Draft,
+    machine: Machine,
+    devices: Devices,
+    data: DataSummary | None,
+    counted: DataSummary | None,
+    work: Workload | None,
 ) -> None:
-    """Workers, prefetch, pinned memory, streaming, held-out rows. `counted` has rows where `data` is not here."""
+    """Streaming, pinned memory, workers, prefetch, held-out rows. `counted` has rows where `data` is not here.
+
+    Workers and prefetch come last: they share the RAM that the rest leaves free.
+    """
     low = 0 < machine.ram_total_bytes < LOW_MEMORY_BYTES and devices.device == "cuda"
-    rows = counted.rows if counted is not None else None
-    workers, why = _workers(machine, devices, rows, low)
-    draft.settle("data.workers", workers, why, "detected")
-    count = int(draft.get("data.workers"))
-    draft.settle(
-        "data.prefetch", 2, tr("two batches a worker hide the loading") if count else tr("not used without workers")
-    )
-    pin = devices.device == "cuda" and not low
-    draft.settle("data.pin_memory", pin, _pin_reason(devices, low))
-    draft.settle(
-        "data.persistent_workers", count > 0, tr("kept between epochs") if count else tr("there are no workers")
-    )
     in_memory = data.bytes_in_memory if data is not None else 0
     too_big = in_memory * devices.processes > RAM_SHARE_FOR_ROWS * machine.ram_total_bytes > 0
     if low or too_big:
@@ -45,26 +39,15 @@ def settle_loading(
     else:
         fits = tr("the rows fit in RAM") if data is not None else tr("how many rows there are is not known")
         draft.settle("data.streaming", False, fits)
+    pin = devices.device == "cuda" and not low
+    draft.settle("data.pin_memory", pin, _pin_reason(devices, low))
+    settle_workers(draft, machine, devices, data, counted.rows if counted is not None else None, work)
     if data is not None and not draft.get("data.validation_sources"):
         everything = data.texts or data.rows + data.validation_rows
         held = held_out_count(everything, draft.config.data)
         draft.settle(
             "data.validation_rows", held, tr("1 % of {everything} rows, at most 2,000", everything=f"{everything:,}")
         )
-
-
-def _workers(machine: Machine, devices: Devices, rows: int | None, low: bool) -> tuple[int, str]:
-    if devices.device != "cuda":
-        return 0, tr("the cores are busy with the training itself")
-    if low:
-        return 0, tr("low-memory mode: under 15 GB of RAM")
-    if rows is not None and rows < SMALL_ROWS:
-        return min(2, max(1, machine.cpu_cores // devices.processes - 1)), tr(
-            "{rows} rows need no more", rows=f"{rows:,}"
-        )
-    share = max(1, machine.cpu_cores // devices.processes)
-    workers = max(1, min(MOST_WORKERS, share - 1))
-    return workers, tr("{cores}, one left for each", cores=cores_shared(machine, devices))
 
 
 def _pin_reason(devices: Devices, low: bool) -> str:

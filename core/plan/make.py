@@ -11,12 +11,14 @@ from trainwiz.core.config import RunConfig
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.estimate.evidence import NO_EVIDENCE, Evidence
 from trainwiz.core.estimate.workload import Workload
+from trainwiz.core.export.environment import run_variables
 from trainwiz.core.findings import Finding, sort_findings
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.plan.batch_findings import batch_findings
 from trainwiz.core.plan.claims_findings import claim_findings
 from trainwiz.core.plan.data_findings import data_findings
 from trainwiz.core.plan.draft import choices_of
+from trainwiz.core.plan.environment_findings import environment_findings
 from trainwiz.core.plan.facts import Given
 from trainwiz.core.plan.fixes import find_fixes
 from trainwiz.core.plan.hardware_findings import hardware_findings
@@ -54,6 +56,7 @@ def make_plan(
         scope_findings,
         task_findings,
         hardware_findings,
+        environment_findings,
         memory_findings,
         batch_findings,
         data_findings,
@@ -73,7 +76,7 @@ def make_plan(
         time=facts.time,
         choices=choices_of(facts.config),
         findings=sort_findings(collected),
-        extra={"data": _data_json(data)},
+        extra={"data": _data_json(data), "environment": _environment_json(facts.config)},
         work=facts.work,
         usual=facts.usual,
         candidates=tuple(fix.after.work for fix in (*facts.fixes, *facts.room) if fix.after.work is not None),
@@ -100,6 +103,11 @@ def _planned_model(config: RunConfig, model: ModelSpec | None, work: Workload | 
         return PlannedModel(config.model.name, kind, None, None)
     parameters = work.architecture.parameters + work.adapter_parameters
     return PlannedModel(config.model.name, kind, parameters, work.trainable_parameters)
+
+
+def _environment_json(config: RunConfig) -> list[dict[str, str]]:
+    """Every variable that launch.sh sets; those of the rules and of the user are among the choices too."""
+    return [{"name": one.name, "value": one.value, "reason": one.reason} for one in run_variables(config)]
 
 
 def _data_json(data: DataSummary | None) -> dict[str, Any] | None:

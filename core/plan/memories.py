@@ -6,7 +6,7 @@ from trainwiz.core.config import RunConfig
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.estimate.disk import disk_needs
 from trainwiz.core.estimate.evidence import NO_EVIDENCE, Evidence
-from trainwiz.core.estimate.host import HostNeeds, host_ram_parts
+from trainwiz.core.estimate.host import HostNeeds, host_ram
 from trainwiz.core.estimate.memory import (
     MemoryEstimate,
     estimate_evaluation,
@@ -28,8 +28,9 @@ def plan_memory(
     work: Workload | None,
     data: DataSummary | None,
     evidence: Evidence = NO_EVIDENCE,
+    rows: int = 0,
 ) -> tuple[MemoryEstimate, MemoryEstimate | None, MemoryPlan]:
-    """(training, evaluation, the plan): the peak on the device, in host RAM and on disk."""
+    """(training, evaluation, the plan): the peak on the device, in host RAM and on disk. `rows` are those of the data."""
     estimate = estimate_memory(work, evidence) if work is not None else unknown_memory()
     evaluation = estimate_evaluation(work, evidence) if work is not None else None
     on_cpu = devices.device == "cpu"
@@ -38,7 +39,7 @@ def plan_memory(
     if devices.device == "cuda":
         estimate = estimate.on_card(share)
         evaluation = evaluation.on_card(share) if evaluation is not None else None
-    parts = _host_parts(devices, config, work, data, estimate)
+    host = host_ram(host_needs(devices, config, work, data, estimate.device_used_bytes, rows))
     kept = config.checkpoint.keep + (1 if config.checkpoint.keep_best else 0)
     disk = 0
     if work is not None:
@@ -59,40 +60,49 @@ def plan_memory(
         peak_moment=estimate.peak_moment,
         capacity_bytes=devices.capacity_bytes,
         verdict=verdict,
-        host_ram_bytes=sum(parts.values()),
+        host_ram_bytes=host.total_bytes,
         host_ram_capacity_bytes=machine.ram_available_bytes or None,
-        host_ram_parts=parts,
+        host_ram_parts=host.parts,
         disk_bytes=disk,
         disk_capacity_bytes=machine.disk_free_bytes,
         device=devices.label,
         evaluation_bytes=evaluation.device_used_bytes * processes if evaluation is not None else None,
         basis=estimate.basis,
         waiting=evidence.waiting,
+        host_ram_low_bytes=host.low_bytes,
+        host_ram_high_bytes=host.high_bytes,
     )
     return estimate, evaluation, plan
 
 
-def _host_parts(
-    devices: Devices, config: RunConfig, work: Workload | None, data: DataSummary | None, estimate: MemoryEstimate
-) -> dict[str, int]:
+def host_needs(
+    devices: Devices,
+    config: RunConfig,
+    work: Workload | None,
+    data: DataSummary | None,
+    device_bytes: int,
+    rows: int = 0,
+) -> HostNeeds:
+    """What decides the host RAM of `config`, which may be a draft's view. `device_bytes` is of one process on a CPU."""
     section, batch = config.data, config.batch
     # A frozen base is read in the format that it is kept in.
     element = work.formats.weights if work is not None and work.lora else 4
     parameters = work.architecture.parameters if work is not None else 0
-    return host_ram_parts(
-        HostNeeds(
-            processes=devices.processes,
-            on_gpu=devices.device != "cpu",
-            workers=section.workers or 0,
-            prefetch=section.prefetch or 1,
-            pin_memory=bool(section.pin_memory),
-            micro_batch=batch.micro_batch_size or 1,
-            length=batch.sequence_length,
-            target_length=batch.target_length or 0,
-            data_bytes=0 if section.streaming or data is None else data.bytes_in_memory,
-            weights_bytes=element * parameters,
-            offloaded_bytes=states_of(work).host if work is not None else 0,
-            cuda=devices.device == "cuda",
-            device_bytes=estimate.device_used_bytes if devices.device == "cpu" else 0,
-        )
+    saved = work.adapter_parameters if work is not None and work.lora else parameters
+    return HostNeeds(
+        processes=devices.processes,
+        on_gpu=devices.device != "cpu",
+        workers=section.workers or 0,
+        prefetch=section.prefetch or 1,
+        pin_memory=bool(section.pin_memory),
+        micro_batch=batch.micro_batch_size or 1,
+        length=batch.sequence_length,
+        target_length=batch.target_length or 0,
+        data_bytes=0 if section.streaming or data is None else data.bytes_in_memory,
+        weights_bytes=element * parameters,
+        offloaded_bytes=states_of(work).host if work is not None else 0,
+        cuda=devices.device == "cuda",
+        device_bytes=device_bytes if devices.device == "cpu" else 0,
+        saved_bytes=4 * saved,
+        rows=rows,
     )

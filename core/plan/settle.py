@@ -56,7 +56,8 @@ def settle(given: Given) -> Facts:
     evaluates = _evaluates(draft, counted)
     first = workload_of(draft, devices, architecture, data, evaluates=evaluates)
     solution = settle_sizes(draft, first, devices, evidence, evaluates=evaluates)
-    settle_loading(draft, machine, devices, data, counted)
+    held = counted.rows if counted is not None else 0
+    settle_loading(draft, machine, devices, data, counted, workload_of(draft, devices, architecture, data))
     steps = settle_length(draft, solution.chosen.samples, counted)
     work = workload_of(draft, devices, architecture, data)
     settle_evaluation(draft, work, devices, counted, evidence)
@@ -69,7 +70,7 @@ def settle(given: Given) -> Facts:
     settle_communication(draft, machine, devices, each.step.high if each else None)
     complete = with_fitting_reasons(draft.finish(), profile, machine)
     batch = batch_plan(draft, solution, data)
-    estimate, evaluation, memory = plan_memory(machine, devices, complete, work, data, evidence)
+    estimate, evaluation, memory = plan_memory(machine, devices, complete, work, data, evidence, held)
     length = Length(steps, _epochs(complete, steps, solution.chosen.samples, counted))
     time = plan_time(complete, devices, usual, rate, each, length, counted, batch)
     return Facts(

@@ -76,6 +76,7 @@ PARTS = {
     "processes": mark("processes"),
     "training": mark("training processes"),
     "loading": mark("loading the model"),
+    "saving": mark("writing the weights"),
     "supervisor": mark("supervisor"),
     "workers": mark("loader workers"),
     "pinned": mark("pinned"),
