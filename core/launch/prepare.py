@@ -31,13 +31,15 @@ def prepare_run(plan: Plan, folder: Path | None = None) -> RunFolder:
     """Write run.yaml, plan.json, the exported files and the state `prepared`; starts nothing.
 
     `folder` None makes `runs/<time>-<name>`. Raises UsageError when the folder is not empty and
-    CannotRunError when it cannot be written or its disk is too small; nothing is written then.
+    CannotRunError when it cannot be written or its disk is too small; nothing is written then. The folder of a run
+    on another machine is carried there: this disk need not hold its checkpoints.
     """
     check_name(plan.config.name)
     path = folder if folder is not None else new_run_folder(DEFAULT_ROOT, plan.config.name)
     check_text(path)
     run = RunFolder(path)
-    made = claim_folder(path, plan.memory.disk_bytes, forced=plan.config.forced)
+    needed_bytes = 0 if plan.machine.hypothetical else plan.memory.disk_bytes
+    made = claim_folder(path, needed_bytes, forced=plan.config.forced)
     written: list[Path] = []
     try:
         config = relative_to_folder(plan.config, path)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,14 @@ def test_too_small_a_disk_is_found_before_anything_is_written(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == []
     forced = plan_for(small_plan(forced=True).config, disk_bytes=free * 2)
     assert prepare_run(forced, tmp_path / "a" / "b").is_run()
+
+
+def test_the_disk_here_does_not_matter_to_a_run_on_another_machine(tmp_path: Path) -> None:
+    free = shutil.disk_usage(tmp_path).free
+    here = plan_for(small_plan().config, disk_bytes=free * 2)
+    elsewhere = replace(here, machine=replace(here.machine, hypothetical=True))
+    run = prepare_run(elsewhere, tmp_path / "carried")
+    assert run.run_yaml.is_file()
 
 
 def test_of_two_at_once_one_gets_the_folder(tmp_path: Path) -> None:
