@@ -22,6 +22,7 @@ from trainwiz.core.plan.memories import plan_memory
 from trainwiz.core.plan.other_cards import for_other_cards, reopen_for_processes
 from trainwiz.core.plan.profile_reasons import with_fitting_reasons
 from trainwiz.core.plan.sizes import batch_plan, settle_evaluation, settle_sizes
+from trainwiz.core.plan.stand_in import optimizer_stand_in
 from trainwiz.core.plan.subject import follow_task
 from trainwiz.core.plan.tasks import settle_task
 from trainwiz.core.plan.times import Length, pace_of, plan_time, rate_of
@@ -47,6 +48,7 @@ def settle(given: Given) -> Facts:
     if model is not None:
         draft.values["model.architecture"] = dict(model.architecture)
     collected += settle_engine(draft, machine, devices)
+    collected += optimizer_stand_in(draft, machine, devices)
     architecture, unknown = read_architecture(model.architecture, config.task) if model is not None else (None, "")
     reopen_for_processes(draft, devices, profile)
     settle_task(draft)

@@ -55,3 +55,21 @@ def test_bf16_with_deepspeed_on_a_cpu_is_said_before_the_start() -> None:
     error = finding(made, "bf16_unsupported")
     assert error.severity == "error" and error.remedies[0].changes == {"engine.precision": "fp32"}
     assert "bf16_unsupported" not in codes(smoke(1, engine__precision="bf16"))
+
+
+@pytest.mark.parametrize("optimizer", ["adamw_bnb_8bit", "paged_adamw_8bit"])
+def test_an_optimizer_in_8_bits_has_a_stand_in_where_it_cannot_run(optimizer: str) -> None:
+    on_cpu = smoke(1, engine__optimizer=optimizer)
+    without = smoke(1, real(machine("RTX 3090")), engine__optimizer=optimizer)
+    with_it = smoke(1, real(machine("RTX 3090"), bitsandbytes="0.49"), engine__optimizer=optimizer)
+    for made in (on_cpu, without):
+        assert made.config.engine.optimizer == "adamw_torch" and not made.errors
+        assert optimizer in finding(made, "engine_not_exercised").message
+    assert with_it.config.engine.optimizer == optimizer and "engine_not_exercised" not in codes(with_it)
+
+
+def test_a_real_run_has_no_stand_in() -> None:
+    request = RunConfig().with_values({"model.name": "esm2-tiny", "engine.optimizer": "adamw_bnb_8bit"}, "you")
+    made = make_plan(real(machine("RTX 3090")), request, model=load_models()["esm2-tiny"], data=None)
+    assert made.config.engine.optimizer == "adamw_bnb_8bit"
+    assert "bitsandbytes_missing" in {error.code for error in made.errors}
