@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from trainwiz.core.findings import Finding, sort_findings
+from trainwiz.core.importing.command_line_data_parallel import data_parallel_findings
 from trainwiz.core.importing.merge import Merged
 from trainwiz.core.importing.report import Dropped, Report, Unknown
 from trainwiz.core.importing.values import shown
@@ -19,7 +20,8 @@ def checked(merged: Merged) -> Merged:
     """The same with what cannot be taken left out, and a finding for each thing that is wrong or missing."""
     merged = _without_refused(merged)
     merged = _whole_batch(merged)
-    return _with(merged, findings=_missing(merged))
+    plain_python = data_parallel_findings(merged.setup, merged.values, merged.parts[0].file)
+    return _with(merged, findings=[*plain_python, *_missing(merged)])
 
 
 def _with(

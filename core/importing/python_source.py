@@ -126,6 +126,7 @@ def _say_more(collector: Collector, found: Found) -> None:
         collector.find("several_trainings", "warning", message, first.line)
     if found.parsers and any(isinstance(setting.value, Unresolved) for setting in found.settings):
         message = tr(
-            "Some values come from the command line (line {line}); import the command too.", line=found.parsers[0]
+            "Some values come from the command line (line {line}): the command that starts the script says them.",
+            line=found.parsers[0],
         )
         collector.find("from_command_line", "note", message, found.parsers[0])

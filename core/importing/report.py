@@ -147,7 +147,7 @@ class Collector:
         self._dropped: list[Dropped] = []
         self._unknown: list[Unknown] = []
         self._findings: list[Finding] = []
-        self._references: list[Reference] = []
+        self.references: list[Reference] = []
 
     def map(self, name: str, value: Any, key: str, set_to: Any, line: int | None = None) -> None:
         """`name` has a place: the value at `key` becomes `set_to`."""
@@ -188,7 +188,7 @@ class Collector:
         self, role: Literal["accelerate", "deepspeed", "script", "arguments"], path: str, line: int | None = None
     ) -> None:
         """The text names another file."""
-        self._references.append(Reference(role, path, line, self.file))
+        self.references.append(Reference(role, path, line, self.file))
 
     def done(self) -> Imported:
         report = Report(
@@ -204,6 +204,6 @@ class Collector:
             dict(self.values),
             report,
             dict(self.setup),
-            tuple(self._references),
+            tuple(self.references),
             dict(self.defaults),
         )

@@ -47,7 +47,7 @@ class Command:
 
 @dataclass(slots=True)
 class Script:
-    """All commands of a text. `unclosed` is the line of a quote that nothing closes."""
+    """All commands of a text. `unclosed` is the line of a quote that nothing closes, or of a backslash at the end."""
 
     commands: list[Command]
     unclosed: int | None = None

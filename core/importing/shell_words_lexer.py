@@ -43,7 +43,7 @@ class RawWord:
     array: list[RawWord] | None = None
 
     def plain(self) -> str:
-        """The text of a word that has nothing to expand; pieces to expand as they are written."""
+        """The text, with what is to be expanded as it is written."""
         return "".join(part.text for part in self.parts)
 
 
@@ -63,7 +63,7 @@ class Lexer:
         self.at = 0
         self.line = 1
         self.unclosed: int | None = None
-        """The line of a quote that nothing closes."""
+        """The line of a quote that nothing closes, or of a backslash behind which the text ends."""
         self._here: list[tuple[str, bool]] = []
 
     def commands(self) -> list[RawCommand]:
@@ -78,9 +78,11 @@ class Lexer:
             elif self._skipped():
                 continue
             else:
+                line, word = self.line, self._word()
                 if not current.words:
-                    current.line = self.line
-                current.words.append(self._word())
+                    current.line = line
+                if word.parts or word.array is not None:
+                    current.words.append(word)
         return [*found, current] if current.words else found
 
     def _take(self, count: int) -> str:
@@ -124,7 +126,7 @@ class Lexer:
 
     def _skip_redirection(self) -> None:
         here = HERE_DOCUMENT.match(self.text, self.at)
-        if here is not None and not self.text.startswith("<<<", self.at):
+        if here is not None:
             self._here.append((here["mark"], bool(here["dash"])))
             self._take(len(here.group()))
             return
@@ -169,6 +171,9 @@ class Lexer:
             self._double(word)
         elif self._starts("$'"):
             word.parts.append(Part("text", self._quoted(2), True))
+        elif letter == "\\" and self.at + 1 >= len(self.text):
+            self.unclosed = self.line
+            self._take(1)
         elif letter == "\\":
             self._take(1)
             word.parts.append(Part("text", self._take(1), True))

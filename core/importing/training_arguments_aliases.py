@@ -47,6 +47,7 @@ _SAME: dict[str, str] = {
     "per_device_eval_batch_size": "eval_batch_size val_batch_size",
     "gradient_accumulation_steps": "grad_accum grad_accumulation_steps accumulation_steps "
     "gradient_accumulation accumulate_grad_batches",
+    "weight_decay": "adam_weight_decay",
     "max_grad_norm": "grad_clip clip_grad gradient_clip",
     "activation_checkpointing": "gradient_checkpoint use_gradient_checkpointing grad_checkpointing",
     "dataloader_num_workers": "num_workers",

@@ -74,7 +74,8 @@ def _named_alike(settings: list[Setting]) -> list[Setting]:
 
 def _say_loose(sheet: Sheet) -> None:
     for setting in sheet.settings.values():
-        if setting.written in LOOSE and setting.name == "per_device_train_batch_size":
+        said = setting.written.replace("-", "_") in LOOSE and not isinstance(setting.value, Unresolved)
+        if said and setting.name == "per_device_train_batch_size":
             message = tr(
                 "{name} is read as the sequences that one process computes at once; if the script means all processes "
                 "together, set batch.micro_batch_size.",

@@ -99,8 +99,14 @@ def _warmup(sheet: Sheet, setting: Setting) -> None:
     sheet.map(setting, "training.warmup", warmup)
 
 
+def _lowest_rate(sheet: Sheet, setting: Setting) -> None:
+    """`min_lr` of scripts without a Trainer."""
+    sheet.map(setting, "training.final_learning_rate", decimal_number(setting.value))
+
+
 SCHEDULE_PLACES: Mapping[str, Place] = {
     "lr_scheduler_type": _schedule,
     "lr_scheduler_kwargs": _options,
     "warmup_steps": _warmup,
+    "min_lr": _lowest_rate,
 }

@@ -9,7 +9,7 @@ from trainwiz.core.config.sections import Task
 from trainwiz.core.importing.report import Collector
 from trainwiz.core.importing.training_arguments_setting import Setting, text_value, yes_or_no
 from trainwiz.core.importing.training_arguments_sheet import Sheet
-from trainwiz.core.language import tr
+from trainwiz.core.language import mark, tr
 
 OF_CLASS: Mapping[str, Task] = {
     "Seq2SeqTrainingArguments": "seq2seq",
@@ -55,6 +55,7 @@ OF_SCRIPT: Mapping[str, Task] = {
     "run_glue_no_trainer": "sequence-classification",
     "run_classification": "sequence-classification",
     "run_sft": "causal-lm",
+    "sft": "causal-lm",
 }
 """Scripts of transformers' examples and of TRL, without their ".py"."""
 
@@ -70,8 +71,8 @@ OTHER_TRAININGS: Mapping[str, str] = {
     "GRPOConfig": "GRPO",
     "GRPOTrainer": "GRPO",
     "RLOOConfig": "RLOO",
-    "RewardConfig": "a reward model",
-    "RewardTrainer": "a reward model",
+    "RewardConfig": mark("a reward model"),
+    "RewardTrainer": mark("a reward model"),
     "run_dpo": "DPO",
     "dpo": "DPO",
     "train_dpo": "DPO",
@@ -82,6 +83,8 @@ OTHER_TRAININGS: Mapping[str, str] = {
 }
 """Classes of TRL and scripts that train something else than the next, hidden or translated token."""
 
+OF_IMAGES = frozenset({"resolution", "instance_prompt", "image_column", "instance_data_dir", "image_folder"})
+"""Arguments of diffusers' examples."""
 OTHER_STAGES = frozenset({"dpo", "kto", "orpo", "ppo", "rm", "simpo"})
 """LLaMA-Factory's `stage`."""
 
@@ -104,8 +107,11 @@ def place_task(sheet: Sheet, hints: Iterable[Hint]) -> None:
                 collector.map(hint.name, None, "task", table[hint.name], hint.line)
     _of_arguments(sheet)
     other = next((hint for hint in hints if hint.name in OTHER_TRAININGS), None)
+    images = next((setting for setting in sheet.settings.values() if setting.name in OF_IMAGES), None)
     if other is not None:
-        say_other_training(collector, OTHER_TRAININGS[other.name], other.line)
+        say_other_training(collector, tr(OTHER_TRAININGS[other.name]), other.line)
+    elif images is not None:
+        say_other_training(collector, tr("a model of images"), images.line)
 
 
 def _of_arguments(sheet: Sheet) -> None:

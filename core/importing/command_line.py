@@ -1,0 +1,148 @@
+"""A launch command, alone or in a shell script: read word by word, never run, and no shell is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+
+from trainwiz.core.importing.command_line_accelerate import read_accelerate
+from trainwiz.core.importing.command_line_environment import read_environment
+from trainwiz.core.importing.command_line_launch import Launch, find_launches
+from trainwiz.core.importing.command_line_options import Taken, take
+from trainwiz.core.importing.command_line_script import read_arguments
+from trainwiz.core.importing.command_line_setup import read_deepspeed_launcher, read_torchrun
+from trainwiz.core.importing.report import Collector, Imported, refusal
+from trainwiz.core.importing.shell_words import Script, Word, read_script
+from trainwiz.core.importing.training_arguments_fill import fill, looks_like_arguments
+from trainwiz.core.importing.training_arguments_setting import Setting
+from trainwiz.core.importing.training_arguments_task import Hint
+from trainwiz.core.language import tr
+from trainwiz.core.plain import plain_text
+
+TRAINS = ("train", "finetune", "fine_tune", "finetuning", "pretrain", "run_", "sft", "dpo", "tune", "lora")
+"""Pieces of the names that people give to scripts that train."""
+SURELY_THE_TRAINERS = 4
+"""Of its own arguments; other scripts took over a few of the names, with defaults of their own."""
+SFT_SCRIPTS = frozenset({"sft", "run_sft", "train_sft", "sft_trainer"})
+STARTS_SEVERAL = frozenset({"srun", "mpirun", "mpiexec", "horovodrun"})
+
+
+def read(text: str, file_name: str) -> Imported:
+    """Raises NotImportable for what starts no training, and for a command without a script."""
+    script = read_script(text)
+    launches = find_launches(script.commands)
+    if not launches:
+        raise _no_launch(script, file_name)
+    launch = _chosen(launches)
+    collector = Collector("launch_command", file_name)
+    collector.setup["launcher"] = "torchrun" if launch.program == "llamafactory" else launch.program
+    taken = _taken(launch)
+    if taken.script is None:
+        raise refusal(
+            f"{file_name}:{launch.line}",
+            tr(
+                "{file}: the {program} command on line {line} names no script; get the whole command.",
+                file=file_name,
+                program=launch.program,
+                line=launch.line,
+            ),
+        )
+    _read_launcher(launch, taken, collector)
+    read_environment(launch.environment, collector)
+    _read_script(launch, taken, collector)
+    _leave_to_deepspeed(collector)
+    _say_more(script, launches, launch, collector)
+    return collector.done()
+
+
+def _no_launch(script: Script, file_name: str) -> Exception:
+    said = " ".join(word.text for command in script.commands[:1] for word in command.words[:3])
+    message = tr(
+        "{file} starts no training ({said}); expected is a command with accelerate launch, torchrun, deepspeed or python.",
+        file=file_name,
+        said=plain_text(said, 60),
+    )
+    return refusal(file_name, message)
+
+
+def _chosen(launches: Sequence[Launch]) -> Launch:
+    """The first with a launcher of several processes, else the first whose script seems to train, else the first."""
+    launchers = [launch for launch in launches if launch.program != "python"]
+    training = [launch for launch in launches if any(piece in _script_name(launch).lower() for piece in TRAINS)]
+    return (launchers or training or list(launches))[0]
+
+
+def _script_name(launch: Launch) -> str:
+    script = _taken(launch).script
+    return PurePosixPath(script.text).name if script is not None else ""
+
+
+def _taken(launch: Launch) -> Taken:
+    words = launch.words
+    if launch.program in ("accelerate", "torchrun", "deepspeed"):
+        return take(launch.program, words)
+    if words and words[0].text == "-m":
+        return Taken(script=words[1] if len(words) > 1 else None, is_module=True, arguments=words[2:])
+    if launch.program == "llamafactory":
+        return Taken(script=Word("llamafactory", launch.line), is_module=True, arguments=words)
+    return Taken(script=words[0] if words else None, is_module=launch.program == "trl", arguments=words[1:])
+
+
+def _read_launcher(launch: Launch, taken: Taken, collector: Collector) -> None:
+    for word in taken.loose:
+        collector.unknown(word.text, word.text, word.line)
+    if launch.old_name is not None:
+        collector.rename(f"python -m {launch.old_name}", "torchrun", launch.line)
+    if launch.program == "accelerate":
+        read_accelerate(taken, collector)
+    elif launch.program == "torchrun":
+        read_torchrun(taken, collector)
+    elif launch.program == "deepspeed":
+        read_deepspeed_launcher(taken, collector)
+
+
+def _read_script(launch: Launch, taken: Taken, collector: Collector) -> None:
+    """The script's arguments; the script itself is read by the caller, where it is here."""
+    assert taken.script is not None
+    script = taken.script
+    if not script.known:
+        collector.unknown(script.text, script.text, script.line)
+    elif not taken.is_module and script.text.endswith(".py"):
+        collector.refer("script", script.text, script.line)
+    settings = read_arguments(taken.arguments, collector)
+    name = script.text.rpartition(".")[2] if taken.is_module else PurePosixPath(script.text).stem
+    fill(collector, settings, [Hint(name, script.line)], _program(launch, name, settings))
+
+
+def _leave_to_deepspeed(collector: Collector) -> None:
+    """Where the script is given a DeepSpeed file, that file says how the processes share the work, not the launcher."""
+    if any(reference.role == "deepspeed" for reference in collector.references):
+        collector.setup.pop("distributed_type", None)
+
+
+def _program(launch: Launch, script: str, settings: Sequence[Setting]) -> str | None:
+    """Whose defaults hold for what is left out: the Trainer's where its arguments are used, TRL's for its script."""
+    if launch.program == "trl" or script in SFT_SCRIPTS:
+        return "SFTConfig" if script in SFT_SCRIPTS and settings else None
+    names = {setting.name for setting in settings}
+    surely = "per_device_train_batch_size" in names or looks_like_arguments(names, least=SURELY_THE_TRAINERS)
+    return "TrainingArguments" if surely else None
+
+
+def _say_more(script: Script, launches: Sequence[Launch], launch: Launch, collector: Collector) -> None:
+    if len(launches) > 1:
+        message = tr(
+            "{count} commands here could start a training; the one on line {line} was read.",
+            count=len(launches),
+            line=launch.line,
+        )
+        collector.find("several_trainings", "warning", message, launch.line)
+    if script.unclosed is not None:
+        message = tr("The command on line {line} goes on behind its end; get the whole command.", line=script.unclosed)
+        collector.find("cut_off", "warning", message, script.unclosed)
+    if launch.wrapper in STARTS_SEVERAL and launch.program == "python":
+        message = tr(
+            "How many processes {program} starts is not read; say it with --num-gpus and --nodes.",
+            program=launch.wrapper,
+        )
+        collector.find("processes_unknown", "note", message, launch.line)
