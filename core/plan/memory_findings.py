@@ -228,8 +228,8 @@ def _host(facts: Facts) -> list[Finding]:
 def _processes_that_fit(facts: Facts) -> int:
     """How many fewer training processes host RAM has room for; 0 where it has not for one, or there is one alone."""
     parts = facts.memory.host_ram_parts
-    # Offloaded states are shared out: fewer processes hold more each.
-    shared = parts.get("supervisor", 0) + parts.get("offloaded", 0)
+    # Offloaded states are shared out: fewer processes hold more each. One process writes the weights.
+    shared = parts.get("supervisor", 0) + parts.get("offloaded", 0) + parts.get("saving", 0)
     each = (sum(parts.values()) - shared) // facts.devices.processes
     room = (facts.memory.host_ram_capacity_bytes or 0) - shared
     return max(0, min(facts.devices.processes - 1, room // each))

@@ -54,10 +54,10 @@ def test_the_workers_of_a_profile_are_shared_by_its_processes() -> None:
 
 
 def test_fewer_processes_are_a_way_out_of_too_little_host_ram() -> None:
-    made = on(4, "3x3080-20g", ram_gib=12)
+    made = on(4, "3x3080-20g", ram_gib=11)
     remedy = finding(made, "host_ram").remedies[-1]
     assert dict(remedy.changes) == {"engine.processes": 3}
-    assert "host_ram" not in codes(on(4, "3x3080-20g", ram_gib=12, engine__processes=3))
+    assert "host_ram" not in codes(on(4, "3x3080-20g", ram_gib=11, engine__processes=3))
 
 
 def test_advice_is_answered_with_a_batch_that_keeps_it() -> None:
@@ -84,7 +84,7 @@ def test_rows_that_are_not_here_are_held_out_as_of_a_large_set() -> None:
     assert on(1, "2080super", data__validation_rows=0).time.evaluation_s == 0
 
 
-@pytest.mark.parametrize(("workers", "ram_gib"), [(12, 8), (64, 64), (200, 16)])
+@pytest.mark.parametrize(("workers", "ram_gib"), [(16, 8), (128, 64), (200, 16)])
 def test_fewer_workers_are_as_many_as_ram_and_cores_hold(workers: int, ram_gib: int) -> None:
     remedy = finding(on(1, "a6000", ram_gib, data__workers=workers), "workers_ram").remedies[0]
     cured = on(1, "a6000", ram_gib, data__workers=remedy.changes["data.workers"])
