@@ -12,7 +12,7 @@ COMMANDS: dict[str, str] = {
     "diagnose": mark("Say why a training ended, from its run folder or any log: cause, evidence, remedies."),
     "import": mark("Make a profile of files that you have: TrainingArguments, accelerate, DeepSpeed, launch commands."),
     "profiles": "list, show, use, current, diff, save, validate.",
-    "runs": "list, show, stop, resume, compare, remove.",
+    "runs": "list, show, stop, resume, join, compare, remove.",
     "hardware": mark("Show what this machine is."),
     "doctor": mark("Show what is missing here, and for what."),
 }

@@ -162,6 +162,22 @@ def runs_resume(
     return run_resume(run, detach=detach, accept=accept or [])
 
 
+@runs_app.command("join", cls=HelpfulCommand)
+def runs_join(
+    run: Run,
+    node: Annotated[
+        int | None, typer.Option("--node", metavar="N", help=mark("Number of this machine, from 0; in Slurm its own."))
+    ] = None,
+    main: Annotated[
+        str | None, typer.Option("--main", metavar="HOST:PORT", help=mark("Where node 0 is reached (port 29500)."))
+    ] = None,
+) -> int:
+    """Train a run of several machines: this one is number N."""
+    from trainwiz.tui.commands.runs_join import run_join
+
+    return run_join(run, node=node, main=main)
+
+
 @runs_app.command("compare", cls=HelpfulCommand)
 def runs_compare(
     runs: Annotated[list[str], typer.Argument(metavar="RUN RUN...", help=mark("Two runs or more."))],

@@ -215,6 +215,9 @@ class EngineSection(Section):
     gpus: list[str] | None = Field(None, description="GPUs by index or UUID; none means all visible ones.")
     processes: int | None = Field(None, ge=1, le=4096, description="Training processes on this node: one for each GPU.")
     nodes: int = Field(1, ge=1, le=1024, description="Machines that train together.")
+    nodes_timeout_s: int = Field(
+        300, ge=10, le=10**6, description="Seconds that a machine waits for the others to come before it gives up."
+    )
     environment: dict[VariableName, VariableValue] = Field(
         default_factory=dict, description="Environment variables of the run, for example NCCL_P2P_DISABLE."
     )

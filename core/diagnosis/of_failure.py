@@ -8,7 +8,7 @@ from trainwiz.core.diagnosis.causes import CAUSES, Cause, Confidence
 from trainwiz.core.diagnosis.evidence import Failure
 from trainwiz.core.diagnosis.patterns import PATTERNS
 
-CAUSE_OF_CODE = {"missing_data": "missing_file"}
+CAUSE_OF_CODE = {"missing_data": "missing_file", "node_missing": "node_lost", "wrong_interface": "config_mismatch"}
 """Code of a finding of trainwiz's own -> the cause, where it is another word."""
 
 

@@ -124,6 +124,13 @@ def _gpu_lost(place: Place) -> list[Remedy]:
     ]
 
 
+def _node(place: Place) -> list[Remedy]:
+    return [
+        place.resume(tr("Start all machines of the run again; it goes on from its newest checkpoint.")),
+        Remedy(tr("See the command for each machine."), f"trainwiz export {place.run} --script" if place.run else None),
+    ]
+
+
 def _bf16(place: Place) -> list[Remedy]:
     return [
         place.again(tr("Compute in fp16 (on a GPU)."), "--precision", "fp16"),
@@ -244,6 +251,7 @@ _REMEDIES: Mapping[Cause, Callable[[Place], list[Remedy]]] = {
     "missing_file": _missing_file,
     "config_mismatch": _config,
     "gpu_lost": _gpu_lost,
+    "node_lost": _node,
     "user_stop": _user_stop,
     "python_error": _python_error,
 }

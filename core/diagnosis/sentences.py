@@ -23,5 +23,6 @@ SENTENCES: Mapping[Cause, str] = {
     "missing_file": mark("A file is missing"),
     "config_mismatch": mark("Two settings contradict each other, or do not fit the model"),
     "gpu_lost": mark("A GPU stopped answering"),
+    "node_lost": mark("A machine of the run did not come, or was lost"),
     "user_stop": mark("It was stopped on purpose"),
 }

@@ -14,7 +14,10 @@ from trainwiz.core.run.folder import ACCELERATE_YAML
 __all__ = ["launch_command", "launch_environment", "launch_script"]
 
 TRAINING_MODULE = "trainwiz.core.training"
+NODES_MODULE = "trainwiz.core.nodes"
 EXAMPLE = "./launch.sh --resume checkpoint-500"
+
+NODE_EXAMPLE = "./launch.sh --node 1 --main 10.0.0.1:29500"
 
 STOP = """\
 stop() {
@@ -26,7 +29,13 @@ stop() {
 
 def launch_command(config: RunConfig) -> list[str]:
     """The command, to run in the run folder. Its first two words ("accelerate", "launch") may be replaced by
-    a Python interpreter with "-m accelerate.commands.launch"."""
+    a Python interpreter with "-m accelerate.commands.launch".
+
+    Of several nodes it is that of node 0: a Python module that waits for the others and then launches. Where node 0
+    is stands in TRAINWIZ_MAIN_NODE (core.nodes.address).
+    """
+    if config.engine.nodes > 1:
+        return ["python", "-m", NODES_MODULE, "."]
     return [
         "accelerate",
         "launch",
@@ -53,7 +62,7 @@ def launch_script(config: RunConfig, needs: Iterable[tuple[str, str]] = ()) -> s
     lines = [
         "#!/bin/sh",
         _comment(tr("trainwiz run {name}: starts it by hand, without supervisor or monitor.", name=config.name)),
-        _comment(tr("Arguments are passed on, for example: {command}", command=EXAMPLE)),
+        _comment(tr("Arguments are passed on, for example: {command}", command=_example(config))),
         "set -eu",
         _comment(tr("An exported CDPATH would lead a relative path elsewhere.")),
         'CDPATH=\'\' cd -- "$(dirname -- "$0")"',
@@ -62,14 +71,25 @@ def launch_script(config: RunConfig, needs: Iterable[tuple[str, str]] = ()) -> s
         "",
         *_needs(list(needs)),
         *_exports(config),
-        _stop_unless(
-            "command -v accelerate >/dev/null 2>&1",
-            127,
-            tr("accelerate is not on PATH; activate the environment that has trainwiz"),
-        ),
-        f'exec {shlex.join(launch_command(config))} "$@"',
+        *_exec(config),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _example(config: RunConfig) -> str:
+    return NODE_EXAMPLE if config.engine.nodes > 1 else EXAMPLE
+
+
+def _exec(config: RunConfig) -> list[str]:
+    """Several machines meet first: each runs this script with its own number, and one of them keeps the run."""
+    several = config.engine.nodes > 1
+    program = "trainwiz" if several else "accelerate"
+    missing = tr("{program} is not on PATH; activate the environment that has trainwiz", program=program)
+    command = ["trainwiz", "runs", "join", "."] if several else launch_command(config)
+    return [
+        _stop_unless(f"command -v {program} >/dev/null 2>&1", 127, missing),
+        f'exec {shlex.join(command)} "$@"',
+    ]
 
 
 def _needs(needs: list[tuple[str, str]]) -> list[str]:

@@ -145,6 +145,8 @@ def own_launcher(command: list[str]) -> list[str]:
     own = [sys.executable, "-m", "accelerate.commands.launch"]
     if command[:2] == ["accelerate", "launch"]:
         return own + command[2:]
+    if command[:2] == ["python", "-m"]:
+        return [sys.executable, *command[1:]]
     if len(command) > 3 and command[1:3] == ["-m", "accelerate.commands.launch"]:
         return own + command[3:]
     return list(command)

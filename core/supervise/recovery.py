@@ -18,7 +18,7 @@ FIRST_WAIT_S = 2.0
 LONGEST_WAIT_S = 60.0
 KILLING_SIGNALS = frozenset({"SIGKILL", "SIGTERM", "SIGHUP", "SIGINT"})
 """With these a process is ended from outside; the others are those of a process that crashed."""
-PASSING = frozenset({"nccl_error", "nccl_timeout", "port_in_use"})
+PASSING = frozenset({"nccl_error", "nccl_timeout", "port_in_use", "node_lost"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +147,8 @@ def _same_again(cause: str, situation: Situation) -> Retry | End:
         return End(tr("A new start would need as much RAM again; it is not started again by itself."))
     if cause == "user_stop":
         return End(tr("Somebody ended it from outside; it is not started again by itself."))
+    if cause == "node_lost" and situation.during == "loading":
+        return End(tr("It waited for the other machines once already; it is not started again by itself."))
     if cause in PASSING or (cause == "unknown" and situation.killed_by in KILLING_SIGNALS):
         return Retry({}, wait_s)
     return End(tr("A new start would fail in the same way; it is not started again by itself."))

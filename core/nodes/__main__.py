@@ -1,0 +1,64 @@
+"""`python -m trainwiz.core.nodes FOLDER [--resume CHECKPOINT]`: the launcher of node 0, below the keeper of the run."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from trainwiz.core.errors import EXIT_TRAINING_FAILED, UsageError
+from trainwiz.core.export.environment import cpu_threads
+from trainwiz.core.language import chosen_language, use_language
+from trainwiz.core.launch.start import changed_config
+from trainwiz.core.nodes.address import main_address
+from trainwiz.core.nodes.attempt import NodeAttempt, NodeOrder
+from trainwiz.core.nodes.command import accelerate_command
+from trainwiz.core.nodes.failure import LOADING, TRAINING, write_problem
+from trainwiz.core.nodes.interfaces import without_planned
+from trainwiz.core.nodes.meeting import introduce
+from trainwiz.core.nodes.problem import NodeProblem
+from trainwiz.core.run.folder import RunFolder
+
+
+def main() -> int:
+    use_language(chosen_language(None, os.environ))
+    parser = argparse.ArgumentParser(prog="trainwiz.core.nodes", description="Node 0 of a run of several nodes.")
+    parser.add_argument("folder", type=Path)
+    # What is left is the training's: --resume, --accept.
+    choices, arguments = parser.parse_known_args()
+    run = RunFolder(choices.folder.resolve())
+    try:
+        address = main_address()
+        config = changed_config(run)
+        engine = config.engine
+        order = NodeOrder(
+            folder=run.path,
+            me=introduce(0, engine.nodes, engine.processes or 1),
+            address=address,
+            patience_s=engine.nodes_timeout_s,
+            command=lambda given: accelerate_command(0, address, cpu_threads(config), given),
+            environment=without_planned(os.environ, config),
+        )
+        return lead(run, order, arguments)
+    except UsageError as error:
+        print(error, flush=True)
+        return EXIT_TRAINING_FAILED
+
+
+def lead(run: RunFolder, order: NodeOrder, arguments: list[str]) -> int:
+    """The exit code for the keeper; a problem between the nodes is written beside what the training says."""
+    # The keeper asks the training processes here to stop; this process it ends.
+    attempt = NodeAttempt(order, stop_requested=lambda: False)
+    try:
+        code = attempt.run(arguments)
+    except NodeProblem as problem:
+        print(problem.message, flush=True)
+        write_problem(run, 0, problem, TRAINING if attempt.process is not None else LOADING)
+        return EXIT_TRAINING_FAILED
+    # A signal that ended the launcher ends the keeper's launcher alike: it reads the number.
+    return code if code >= 0 else 128 - code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

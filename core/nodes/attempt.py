@@ -1,0 +1,221 @@
+"""One attempt at one node: check, meet, start the launcher, and stay with it and with the other nodes to its end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from trainwiz.core.language import tr
+from trainwiz.core.nodes.address import Address
+from trainwiz.core.nodes.channel import BEAT_EVERY_S, Channel, ChannelClosed
+from trainwiz.core.nodes.guest import attend, refuse_if_refused
+from trainwiz.core.nodes.interfaces import (
+    chosen_interface,
+    interface_addresses,
+    interface_of,
+    network_variables,
+)
+from trainwiz.core.nodes.meeting import Introduction, Meeting, Member, lost, start_together
+from trainwiz.core.nodes.problem import NodeProblem
+from trainwiz.core.supervise.linux import die_with_parent
+from trainwiz.core.supervise.marks import send
+from trainwiz.core.telemetry.processes import trainers_below
+
+LOOK_EVERY_S = 0.5
+LAST_WORDS_S = 10.0
+OTHERS_MAY_LINGER_S = 30.0
+"""After one node has ended with an error, torch at the others notices by itself, and says more than we could."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOrder:
+    """What one node is to do."""
+
+    folder: Path
+    me: Introduction
+    address: Address
+    patience_s: float
+    """For the others to come."""
+    command: Callable[[Sequence[str]], list[str]]
+    """The launcher with the arguments of the training."""
+    environment: Mapping[str, str]
+    """All of it."""
+    log: Path | None = None
+    """Where the output goes; None: where that of this process goes."""
+
+
+class NodeAttempt:
+    """`run` it once; a stop that is requested of this node is passed on to the training."""
+
+    def __init__(
+        self,
+        order: NodeOrder,
+        stop_requested: Callable[[], bool],
+        *,
+        waits: Callable[[], None] = lambda: None,
+        last_words: Callable[[int], None] | None = None,
+    ) -> None:
+        """`waits` is called while the nodes come together, and ends that by an exception. `last_words` gets the
+        exit code of a failed launcher before the others hear of it."""
+        self.order = order
+        self._waits = waits
+        self._last_words = last_words
+        self._told_to_stop: set[int] = set()
+        self.process: subprocess.Popen[bytes] | None = None
+        self._stop_requested = stop_requested
+        self._members: list[Member] = []
+
+    def run(self, arguments: Sequence[str]) -> int:
+        """The launcher's exit code. `arguments` are node 0's; the others get them from it.
+
+        Raises NodeProblem, with nothing left running, and what `waits` raises.
+        """
+        interfaces = interface_addresses()
+        name = chosen_interface(self.order.environment, interfaces)
+        used = (name, interfaces[name][0]) if name is not None else None
+        given = self._meet_as_host(arguments) if self.order.me.node == 0 else self._meet_as_guest(used)
+        over = name or interface_of(self._members[0].channel.own_host, interfaces)
+        self._start(given, network_variables(self.order.environment, over))
+        try:
+            return self._watch()
+        finally:
+            self._kill()
+            for member in self._members:
+                member.channel.close()
+
+    def _meet_as_host(self, arguments: Sequence[str]) -> list[str]:
+        order = self.order
+        meeting = Meeting(order.folder, order.me, order.address)
+        _say(
+            tr(
+                "Node 0 of {nodes} waits for the others on {host}, port {port}, for {seconds} s at most.",
+                nodes=order.me.nodes,
+                host=order.address.host,
+                port=order.address.meeting_port,
+                seconds=f"{order.patience_s:,.0f}",
+            )
+        )
+        self._members = meeting.gather(order.patience_s, self._waits)
+        start_together(self._members, list(arguments))
+        return list(arguments)
+
+    def _meet_as_guest(self, interface: tuple[str, str] | None) -> list[str]:
+        order = self.order
+        invitation = attend(order.folder, order.me, order.address, order.patience_s, self._waits, interface=interface)
+        zero = replace(order.me, node=0, host=order.address.host)
+        self._members = [Member(zero, invitation.channel)]
+        return invitation.arguments
+
+    def _start(self, arguments: Sequence[str], network: Mapping[str, str]) -> None:
+        for variable, value in network.items():
+            _say(tr("{variable}={value}: the nodes have met over this interface.", variable=variable, value=value))
+        parent = os.getpid()
+
+        def in_child() -> None:
+            die_with_parent(parent)
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
+                signal.signal(number, signal.SIG_DFL)
+
+        output = self.order.log.open("ab") if self.order.log is not None else None
+        try:
+            self.process = subprocess.Popen(
+                self.order.command(arguments),
+                cwd=self.order.folder,
+                env={**self.order.environment, **network},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT if output is not None else None,
+                preexec_fn=in_child,
+            )
+        finally:
+            if output is not None:
+                output.close()
+
+    def _watch(self) -> int:
+        """Until the launcher has ended, or another node is lost or has failed."""
+        assert self.process is not None
+        failed_at: float | None = None
+        while self.process.poll() is None:
+            time.sleep(LOOK_EVERY_S)
+            self._pass_stop_on()
+            for member in list(self._members):
+                code = self._look_at(member)
+                if code is not None:
+                    self._members.remove(member)
+                    failed_at = failed_at or (time.monotonic() if code else None)
+            if failed_at is not None and time.monotonic() - failed_at > OTHERS_MAY_LINGER_S:
+                self._kill()
+        code = self.process.returncode
+        if code != 0 and self._last_words is not None:
+            self._last_words(code)
+        for member in self._members:
+            with suppress(ChannelClosed):
+                member.channel.send({"kind": "ended", "code": code})
+        if code != 0 and self.order.me.node == 0:
+            self._hear_why()
+        return code
+
+    def _hear_why(self) -> None:
+        """The others write down what they know before they say that they have ended. Raises NodeProblem.
+
+        Torch here may notice that a connection broke before the connection of the meeting does.
+        """
+        deadline = time.monotonic() + LAST_WORDS_S
+        while self._members and (time.monotonic() < deadline or self._is_any_silent()):
+            for member in list(self._members):
+                if self._look_at(member) is not None:
+                    self._members.remove(member)
+            time.sleep(LOOK_EVERY_S / 5)
+
+    def _is_any_silent(self) -> bool:
+        return any(member.channel.silent_s > 3 * BEAT_EVERY_S for member in self._members)
+
+    def _pass_stop_on(self) -> None:
+        """To the training processes here; they tell those of the other nodes (StopCallback), and all save and end."""
+        if self._stop_requested() and self.process is not None:
+            for process in trainers_below(self.process.pid):
+                if process.pid not in self._told_to_stop:
+                    self._told_to_stop.add(process.pid)
+                    send(process.pid, signal.SIGTERM)
+
+    def _look_at(self, member: Member) -> int | None:
+        """The exit code that a node has said. Raises NodeProblem for one that is gone without a word."""
+        channel: Channel = member.channel
+        try:
+            channel.beat()
+            for message in channel.receive():
+                refuse_if_refused(message)
+                if message.get("kind") == "ended":
+                    code = message.get("code")
+                    return code if isinstance(code, int) else 1
+        except ChannelClosed as error:
+            problem = lost(member, str(error))
+            self._tell_others(member, problem)
+            raise problem from None
+        return None
+
+    def _tell_others(self, gone: Member, problem: NodeProblem) -> None:
+        for member in self._members:
+            if member is not gone:
+                with suppress(ChannelClosed):
+                    member.channel.send({"kind": "refuse", "code": problem.code, "message": problem.message})
+
+    def _kill(self) -> None:
+        """The launcher; what it started holds to it and to its keeper (core.supervise.lifeline)."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+
+class Stopped(Exception):
+    """A stop was asked for before the training began."""
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)

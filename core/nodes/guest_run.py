@@ -1,0 +1,148 @@
+"""A node other than 0 in a run: takes part in its attempts until the run has ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import uuid
+from pathlib import Path
+from types import FrameType
+
+from trainwiz.core.config import RunConfig
+from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, EXIT_TRAINING_FAILED
+from trainwiz.core.export.environment import cpu_threads
+from trainwiz.core.language import tr
+from trainwiz.core.launch.start import training_variables
+from trainwiz.core.nodes.address import Address
+from trainwiz.core.nodes.attempt import NodeAttempt, NodeOrder, Stopped
+from trainwiz.core.nodes.command import accelerate_command
+from trainwiz.core.nodes.failure import LastWords
+from trainwiz.core.nodes.interfaces import without_planned
+from trainwiz.core.nodes.meeting import introduce
+from trainwiz.core.nodes.problem import NodeProblem
+from trainwiz.core.run.folder import NODES, TRAIN_LOG, RunFolder
+from trainwiz.core.run.state import RunState, read_state
+from trainwiz.core.supervise.linux import become_subreaper
+from trainwiz.core.supervise.marks import kill_marked
+from trainwiz.core.supervise.order import StartOrder
+from trainwiz.core.supervise.spawn import training_environment
+from trainwiz.core.supervise.stopping import ONE_REQUEST_S
+
+KILL_PATIENCE_S = 15.0
+STATE_PATIENCE_S = 30.0
+"""From the end of the training to the keeper's last word, over a network file system too."""
+STATE_EVERY_S = 2.0
+LOOK_EVERY_S = 0.5
+
+
+class Guest:
+    """Node `node` of a run whose keeper is on node 0."""
+
+    def __init__(self, run: RunFolder, config: RunConfig, node: int, address: Address) -> None:
+        self.run = run
+        self.config = config
+        self.address = address
+        self.me = introduce(node, config.engine.nodes, config.engine.processes or 1)
+        self._asked_at: float | None = None
+        self._next_look = 0.0
+        self._mark = uuid.uuid4().hex
+        self._before = _end_of(read_state(run))
+
+    def take_part(self) -> int:
+        """The exit code of the run; 130 for a stop before it began. Raises NodeProblem, with nothing left running."""
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, self._on_stop)
+        become_subreaper()
+        log = self.run.path / NODES / str(self.me.node) / TRAIN_LOG
+        log.parent.mkdir(parents=True, exist_ok=True)
+        _say(tr("The output of this node: {path}", path=log))
+        while True:
+            try:
+                code = self._attempt(log)
+            except Stopped:
+                return EXIT_STOPPED
+            except RunOver as over:
+                return over.code
+            except NodeProblem as problem:
+                if problem.code != "node_lost":
+                    raise
+                _say(problem.message)
+                code = EXIT_TRAINING_FAILED
+            finally:
+                kill_marked(self._mark, {os.getpid()}, KILL_PATIENCE_S)
+            ended = self._ended(code)
+            if ended is not None:
+                return ended
+            _say(tr("The attempt has ended; this node waits for the next one."))
+
+    def _attempt(self, log: Path) -> int:
+        order = StartOrder(command=[], mark=self._mark, environment=training_variables(self.config, os.environ))
+        words = LastWords(self.run, self.me, log)
+        attempt = NodeAttempt(
+            NodeOrder(
+                folder=self.run.path,
+                me=self.me,
+                address=self.address,
+                patience_s=self.config.engine.nodes_timeout_s,
+                command=lambda given: accelerate_command(self.me.node, self.address, cpu_threads(self.config), given),
+                environment=without_planned(training_environment(order), self.config),
+                log=log,
+            ),
+            stop_requested=lambda: self._asked_at is not None,
+            waits=self._waits,
+            last_words=words.write,
+        )
+        return attempt.run(())
+
+    def _ended(self, code: int) -> int | None:
+        """The exit code of the run once its keeper has said the last word; None while another attempt may follow."""
+        deadline = time.monotonic() + STATE_PATIENCE_S
+        while time.monotonic() < deadline:
+            state = read_state(self.run)
+            if self._has_ended(state):
+                return state.exit.code if state.exit is not None else code
+            if state.status == "starting" and code != 0:
+                return None
+            if self._asked_at is not None and code == 0:
+                return EXIT_STOPPED
+            time.sleep(LOOK_EVERY_S)
+        return EXIT_FINISHED if code == 0 else None
+
+    def _waits(self) -> None:
+        """While the nodes come together. Raises Stopped, and RunOver where the run has ended meanwhile."""
+        if self._asked_at is not None:
+            raise Stopped
+        if time.monotonic() >= self._next_look:
+            self._next_look = time.monotonic() + STATE_EVERY_S
+            state = read_state(self.run)
+            if self._has_ended(state):
+                raise RunOver(state.exit.code if state.exit is not None else EXIT_FINISHED)
+
+    def _has_ended(self, state: RunState) -> bool:
+        """Whether the keeper has said its last word since this node came; a lost run may go on."""
+        return state.status in ("finished", "failed", "stopped") and _end_of(state) != self._before
+
+    def _on_stop(self, number: int, frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if self._asked_at is None:
+            self._asked_at = now
+        elif now - self._asked_at > ONE_REQUEST_S:
+            kill_marked(self._mark, {os.getpid()}, KILL_PATIENCE_S)
+            os._exit(EXIT_STOPPED)
+
+
+class RunOver(Exception):
+    """The run has ended while this node waited; `code` is its exit code."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+def _end_of(state: RunState) -> tuple[str, float | None]:
+    return state.status, state.ended_s
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)

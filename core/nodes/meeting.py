@@ -1,0 +1,278 @@
+"""The meeting of an attempt: node 0 waits for all others and says when to start.
+
+node k -> node 0   hello    {node, nodes, host, processes, versions}
+node 0 -> node k   show     {file}: proof that it sees the same run folder
+node k -> node 0   here     {token}
+node 0 -> node k   go       {arguments}, to all at once; or refuse {code, message}
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import secrets
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainwiz.core.language import tr
+from trainwiz.core.nodes.address import Address
+from trainwiz.core.nodes.channel import Channel, ChannelClosed, Message
+from trainwiz.core.nodes.problem import NodeProblem
+from trainwiz.core.nodes.words import named
+from trainwiz.core.plain import plain_text
+
+COMPARED = ("trainwiz", "torch", "transformers", "accelerate", "deepspeed", "peft")
+"""Libraries that must be alike on all nodes: others compute or speak otherwise."""
+TOKEN_FILE = ".meeting"
+ANSWER_S = 20.0
+"""For one node to answer one question; a network file system may show a new file seconds later."""
+GREETING_S = 5.0
+"""A connection that says nothing holds the others up for no longer."""
+LOOK_EVERY_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Introduction:
+    """What a node says about itself."""
+
+    node: int
+    nodes: int
+    host: str
+    processes: int
+    versions: dict[str, str | None]
+
+    def to_message(self) -> Message:
+        return {
+            "kind": "hello",
+            "node": self.node,
+            "nodes": self.nodes,
+            "host": self.host,
+            "processes": self.processes,
+            "versions": self.versions,
+        }
+
+    @classmethod
+    def from_message(cls, message: Message) -> Introduction | None:
+        """None for what is no introduction."""
+        node, nodes, processes = message.get("node"), message.get("nodes"), message.get("processes")
+        versions = message.get("versions")
+        if not (isinstance(node, int) and isinstance(nodes, int) and isinstance(processes, int)):
+            return None
+        known = versions if isinstance(versions, dict) else {}
+        return cls(node, nodes, plain_text(message.get("host"), 100), processes, {k: known.get(k) for k in COMPARED})
+
+
+def introduce(node: int, nodes: int, processes: int) -> Introduction:
+    return Introduction(node, nodes, platform.node(), processes, {name: _version(name) for name in COMPARED})
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+@dataclass(slots=True)
+class Member:
+    """A node that has come, as node 0 knows it."""
+
+    who: Introduction
+    channel: Channel
+
+
+class Meeting:
+    """Of node 0: listens from the moment it is made. Raises NodeProblem where a port is taken."""
+
+    def __init__(self, folder: Path, me: Introduction, address: Address) -> None:
+        self._folder = folder
+        self._me = me
+        self._address = address
+        self._token = secrets.token_hex(16)
+        _refuse_taken(address.port)
+        self._listener = _listen(address.meeting_port)
+        self.members: dict[int, Member] = {}
+
+    def gather(self, patience_s: float, goes_on: Callable[[], None]) -> list[Member]:
+        """All other nodes, by number. Raises NodeProblem when one has not come in time, or does not fit."""
+        (self._folder / TOKEN_FILE).write_text(self._token, encoding="ascii")
+        deadline = time.monotonic() + patience_s
+        try:
+            while len(self.members) < self._me.nodes - 1:
+                goes_on()
+                self._accept()
+                self._keep_warm()
+                if time.monotonic() > deadline:
+                    raise self._not_come(patience_s)
+        except NodeProblem as problem:
+            self.refuse(problem)
+            raise
+        finally:
+            self._listener.close()
+            with suppress(OSError):
+                (self._folder / TOKEN_FILE).unlink()
+        return [self.members[node] for node in sorted(self.members)]
+
+    def refuse(self, problem: NodeProblem) -> None:
+        """Tell all who have come why nothing begins."""
+        for member in self.members.values():
+            with suppress(ChannelClosed):
+                member.channel.send({"kind": "refuse", "code": problem.code, "message": problem.message})
+            member.channel.close()
+
+    def _accept(self) -> None:
+        self._listener.settimeout(LOOK_EVERY_S)
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:
+            return
+        channel = Channel(connection)
+        try:
+            who = Introduction.from_message(channel.expect("hello", time.monotonic() + GREETING_S))
+            if who is None:
+                channel.close()
+                return
+            self._check(who, channel)
+            self.members[who.node] = Member(who, channel)
+            print(tr("{node} has come.", node=named(who.node, who.host, channel.other_host)), flush=True)
+        except (ChannelClosed, TimeoutError):
+            # Whoever looks whether the port is open, and leaves; a node comes again.
+            channel.close()
+        except NodeProblem as problem:
+            with suppress(ChannelClosed):
+                channel.send({"kind": "refuse", "code": problem.code, "message": problem.message})
+            channel.close()
+            raise
+
+    def _check(self, who: Introduction, channel: Channel) -> None:
+        """Raises NodeProblem for a node with which no training can begin."""
+        name = named(who.node, who.host, channel.other_host)
+        if who.nodes != self._me.nodes or not 1 <= who.node < self._me.nodes:
+            message = tr(
+                "{name} says that it is node {node} of {nodes}; this run has {n}, numbered 0 to {last}.",
+                name=name,
+                node=who.node,
+                nodes=who.nodes,
+                n=self._me.nodes,
+                last=self._me.nodes - 1,
+            )
+            raise NodeProblem("config_mismatch", message)
+        if who.node in self.members:
+            other = self.members[who.node]
+            message = tr(
+                "Two machines say that they are node {node}: {first} and {second}; give each a number of its own.",
+                node=who.node,
+                first=f"{other.who.host} ({other.channel.other_host})",
+                second=f"{who.host} ({channel.other_host})",
+            )
+            raise NodeProblem("config_mismatch", message)
+        if who.processes != self._me.processes:
+            message = tr(
+                "{name} starts {n} processes and node 0 starts {mine}: all nodes need the same number of GPUs.",
+                name=name,
+                n=who.processes,
+                mine=self._me.processes,
+            )
+            raise NodeProblem("config_mismatch", message)
+        self._compare_versions(who, name)
+        channel.send({"kind": "show", "file": TOKEN_FILE})
+        if channel.expect("here", time.monotonic() + ANSWER_S).get("token") != self._token:
+            message = tr(
+                "{name} does not see the run folder {path} of node 0: all nodes need it on one shared file system.",
+                name=name,
+                path=self._folder,
+            )
+            raise NodeProblem("config_mismatch", message)
+
+    def _compare_versions(self, who: Introduction, name: str) -> None:
+        others = [
+            f"{library} {plain_text(who.versions[library], 40)} ≠ {mine}"
+            for library, mine in self._me.versions.items()
+            if who.versions[library] != mine
+        ]
+        if others:
+            message = tr(
+                "{name} has other versions than node 0 ({versions}): install the same on all nodes.",
+                name=name,
+                versions=", ".join(others),
+            )
+            raise NodeProblem("config_mismatch", message)
+
+    def _keep_warm(self) -> None:
+        """Nodes that wait hear that node 0 is there; one that has left may come again."""
+        for node, member in list(self.members.items()):
+            try:
+                member.channel.beat()
+                member.channel.receive()
+            except ChannelClosed:
+                member.channel.close()
+                del self.members[node]
+
+    def _not_come(self, patience_s: float) -> NodeProblem:
+        missing = [str(node) for node in range(1, self._me.nodes) if node not in self.members]
+        message = tr(
+            "Node {missing} of {nodes} did not come within {seconds} s; node 0 waited on {host}, port {port}. "
+            "Start it there, or open the port to it.",
+            missing=", ".join(missing),
+            nodes=self._me.nodes,
+            seconds=f"{patience_s:,.0f}",
+            host=self._address.host,
+            port=self._address.meeting_port,
+        )
+        return NodeProblem("node_missing", message)
+
+
+def start_together(members: list[Member], arguments: list[str]) -> None:
+    """Say go to all. Raises NodeProblem for one that has left."""
+    for member in members:
+        try:
+            member.channel.send({"kind": "go", "arguments": arguments})
+        except ChannelClosed as error:
+            raise lost(member, str(error)) from None
+
+
+def lost(member: Member, how: str) -> NodeProblem:
+    name = named(member.who.node, member.who.host, member.channel.other_host)
+    return NodeProblem("node_lost", tr("{name} was lost ({how}).", name=name, how=how))
+
+
+def _refuse_taken(port: int) -> None:
+    with _listen(port):
+        return
+
+
+def _listen(port: int) -> socket.socket:
+    family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
+    try:
+        return socket.create_server(("", port), family=family, dualstack_ipv6=family == socket.AF_INET6, backlog=128)
+    except OSError as error:
+        raise _taken(port, error) from None
+
+
+def _taken(port: int, error: OSError) -> NodeProblem:
+    holder = _holder(port)
+    who = tr(" by {process}", process=holder) if holder else ""
+    message = tr(
+        "Port {port} of node 0 cannot be used: it is taken{who} ({reason}). Choose another: --main HOST:PORT.",
+        port=port,
+        who=who,
+        reason=error.strerror or str(error),
+    )
+    return NodeProblem("port_in_use", message)
+
+
+def _holder(port: int) -> str | None:
+    """Name and number of the process that listens there, where this user may know it."""
+    import psutil
+
+    with suppress(psutil.Error, OSError):
+        for one in psutil.net_connections("tcp"):
+            address: Any = one.laddr
+            if one.status == psutil.CONN_LISTEN and address and address.port == port and one.pid:
+                return f"{plain_text(psutil.Process(one.pid).name(), 40)} ({one.pid})"
+    return None

@@ -1,0 +1,87 @@
+"""`trainwiz runs join`: this machine as one of several that train a run."""
+
+from __future__ import annotations
+
+import os
+
+from trainwiz.core.config import RunConfig
+from trainwiz.core.errors import EXIT_FINISHED, usage_error
+from trainwiz.core.language import tr
+from trainwiz.core.plain import plain_text
+from trainwiz.core.run.find import find_run
+from trainwiz.core.run.folder import RunFolder
+from trainwiz.tui.output import say
+
+SLURM_NODE = "SLURM_NODEID"
+
+
+def run_join(run: str, *, node: int | None, main: str | None) -> int:
+    """Start, or go on with, the run as node 0; take part in it as another. Raises UsageError."""
+    from trainwiz.core.launch.start import changed_config
+    from trainwiz.core.nodes.address import MAIN_VARIABLE, own_address, parse_address
+
+    folder = find_run(run)
+    config = changed_config(folder)
+    number = _checked(node if node is not None else _of_slurm(), config)
+    text = main or os.environ.get(MAIN_VARIABLE)
+    if text is None and number > 0:
+        message = tr("Say where node 0 is: --main HOST:PORT. `trainwiz export RUN --script` has the whole command.")
+        raise usage_error("missing_choice", "--main", message)
+    address = parse_address(text) if text else own_address()
+    os.environ[MAIN_VARIABLE] = str(address)
+    return _lead(folder) if number == 0 else _follow(folder, config, number)
+
+
+def _lead(folder: RunFolder) -> int:
+    from trainwiz.core.run.state import read_state
+    from trainwiz.tui.headless.reporters import new_reporter
+    from trainwiz.tui.headless.run import start_and_follow
+
+    state = read_state(folder)
+    if state.status == "finished":
+        return _say_finished(folder)
+    checkpoint = None if state.status == "prepared" else "auto"
+    reporter = new_reporter(as_json=False, plain=False)
+    try:
+        return start_and_follow(folder, reporter, detach=False, checkpoint=checkpoint)
+    finally:
+        reporter.close()
+
+
+def _follow(folder: RunFolder, config: RunConfig, node: int) -> int:
+    from trainwiz.core.nodes.address import main_address
+    from trainwiz.core.nodes.guest_run import Guest
+    from trainwiz.core.run.state import read_state
+
+    if read_state(folder).status == "finished":
+        return _say_finished(folder)
+    return Guest(folder, config, node, main_address()).take_part()
+
+
+def _say_finished(folder: RunFolder) -> int:
+    say(tr("{name} has finished; there is nothing to do.", name=plain_text(folder.path.name)))
+    return EXIT_FINISHED
+
+
+def _checked(node: int, config: RunConfig) -> int:
+    nodes = config.engine.nodes
+    if nodes == 1:
+        message = tr("This run is planned for one machine (engine.nodes is 1); start it with: ./launch.sh")
+        raise usage_error("one_node", "engine.nodes", message)
+    if not 0 <= node < nodes:
+        message = tr(
+            "--node is {node}; this run has {nodes} machines, numbered 0 to {last}.",
+            node=node,
+            nodes=nodes,
+            last=nodes - 1,
+        )
+        raise usage_error("bad_choice", "--node", message)
+    return node
+
+
+def _of_slurm() -> int:
+    text = os.environ.get(SLURM_NODE, "")
+    if not text.isdigit():
+        message = tr("Say which machine of the run this is: --node 0 for the one that keeps it, --node 1 for the next.")
+        raise usage_error("missing_choice", "--node", message)
+    return int(text)
