@@ -6,7 +6,8 @@ from typing import Any
 
 import yaml
 from trainwiz.core.config.run import RunConfig
-from trainwiz.core.export.solved import mixed_precision, processes, runs_on_cpu, uses_deepspeed, zero_stage
+from trainwiz.core.export.fsdp import fsdp_config
+from trainwiz.core.export.solved import mixed_precision, processes, runs_on_cpu, uses_deepspeed, uses_fsdp, zero_stage
 from trainwiz.core.run.folder import DEEPSPEED_JSON
 
 
@@ -20,7 +21,7 @@ def accelerate_config(config: RunConfig) -> dict[str, Any]:
     document: dict[str, Any] = {
         "compute_environment": "LOCAL_MACHINE",
         "debug": False,
-        "distributed_type": "DEEPSPEED" if deepspeed else "MULTI_GPU" if count > 1 else "NO",
+        "distributed_type": _distributed_type(config),
         "machine_rank": 0,
         "main_training_function": "main",
         "num_machines": config.engine.nodes,
@@ -36,9 +37,22 @@ def accelerate_config(config: RunConfig) -> dict[str, Any]:
             "deepspeed_config_file": DEEPSPEED_JSON,
             "zero3_init_flag": zero_stage(config) == 3,
         }
+        if config.engine.nodes > 1:
+            # Each node is started by itself; the default starts the others from one by ssh (pdsh).
+            document["deepspeed_config"]["deepspeed_multinode_launcher"] = "standard"
     else:
         document["mixed_precision"] = mixed_precision(config)
+    if uses_fsdp(config):
+        document["fsdp_config"] = fsdp_config(config)
     return document
+
+
+def _distributed_type(config: RunConfig) -> str:
+    if uses_deepspeed(config):
+        return "DEEPSPEED"
+    if uses_fsdp(config):
+        return "FSDP"
+    return "MULTI_GPU" if processes(config) > 1 else "NO"
 
 
 def accelerate_yaml(config: RunConfig) -> str:

@@ -5,9 +5,6 @@ from __future__ import annotations
 from typing import TypeVar
 
 from trainwiz.core.config.run import RunConfig
-from trainwiz.core.errors import CannotRunError
-from trainwiz.core.findings import Finding, Remedy
-from trainwiz.core.language import tr
 
 T = TypeVar("T")
 
@@ -22,17 +19,16 @@ def solved(value: T | None, key: str) -> T:
 
 
 def zero_stage(config: RunConfig) -> int | None:
-    """The ZeRO stage, or None where DeepSpeed is not used. Raises CannotRunError for an engine that cannot be exported."""
-    strategy = solved(config.engine.strategy, "engine.strategy")
-    if strategy == "fsdp":
-        message = tr("engine.strategy fsdp cannot be exported by this version; zero2 shards as well.")
-        remedy = Remedy(tr("shard with ZeRO-2: --strategy zero2"), changes={"engine.strategy": "zero2"})
-        raise CannotRunError(Finding("unsupported_strategy", "error", "engine.strategy", message, (remedy,)))
-    return ZERO_STAGES.get(strategy)
+    """The ZeRO stage, or None where DeepSpeed is not used."""
+    return ZERO_STAGES.get(solved(config.engine.strategy, "engine.strategy"))
 
 
 def uses_deepspeed(config: RunConfig) -> bool:
     return config.engine.deepspeed_file is not None or zero_stage(config) is not None
+
+
+def uses_fsdp(config: RunConfig) -> bool:
+    return config.engine.strategy == "fsdp" and not uses_deepspeed(config)
 
 
 def processes(config: RunConfig) -> int:

@@ -39,7 +39,11 @@ def settle_engine(draft: Draft, machine: Machine, devices: Devices) -> tuple[Fin
         reason = tr("off: transformers has no checkpointing for {kind} models", kind=kind)
         draft.settle("engine.checkpointing", False, reason, "detected")
     draft.settle("engine.processes", devices.processes, _processes_reason(devices), "detected")
-    findings = (*_without_deepspeed(draft, machine), *_one_process(draft, devices))
+    findings = (
+        *_without_deepspeed(draft, machine),
+        *_without_fsdp(draft, devices),
+        *_one_process(draft, devices),
+    )
     _several_processes(draft, devices)
     _strategy(draft, devices)
     _optimizer(draft, devices)
@@ -166,4 +170,15 @@ def _without_deepspeed(draft: Draft, machine: Machine) -> tuple[Finding, ...]:
         strategy=strategy,
         command=INSTALL_DEEPSPEED,
     )
+    return (Finding("engine_not_exercised", "warning", "engine.strategy", message),)
+
+
+def _without_fsdp(draft: Draft, devices: Devices) -> tuple[Finding, ...]:
+    """A smoke run without GPUs goes on without FSDP, and says that it was not exercised."""
+    if draft.get("mode.kind") != "smoke" or draft.get("engine.strategy") != "fsdp" or devices.device == "cuda":
+        return ()
+    reason = tr("smoke run: FSDP needs GPUs")
+    draft.put("engine.strategy", "ddp", reason)
+    draft.put("engine.offload", "none", reason)
+    message = tr("FSDP needs GPUs, so this smoke run does not exercise it; it trains with DistributedDataParallel.")
     return (Finding("engine_not_exercised", "warning", "engine.strategy", message),)

@@ -10,9 +10,8 @@ from trainwiz.core.findings import Finding, Remedy
 from trainwiz.core.hardware.libraries import REPORTERS
 from trainwiz.core.language import tr, trn
 from trainwiz.core.plan.facts import Facts
+from trainwiz.core.plan.sharing_findings import sharing_findings
 from trainwiz.core.plan.subject import PLANNED_ONLY
-
-STRATEGIES_TO_COME = ("fsdp", "zero3")
 
 
 def scope_findings(facts: Facts) -> list[Finding]:
@@ -36,20 +35,11 @@ def _findings(facts: Facts) -> Iterator[Finding]:
     if sliced:
         key = "training.loss_chunk"
         yield _error("loss_not_sliceable", key, sliced, facts, {key: None}, tr("compute the loss at once"))
-    if config.engine.strategy in STRATEGIES_TO_COME:
-        message = tr(
-            "This version cannot start engine.strategy {strategy}; zero2 shards as well.",
-            strategy=config.engine.strategy,
-        )
-        remedy: dict[str, Any] = {"engine.strategy": "zero2"}
-        yield _error("strategy_not_supported", "engine.strategy", message, facts, remedy, tr("shard with ZeRO-2"))
-    if config.engine.nodes > 1:
-        message = tr("This version starts runs on one machine; engine.nodes is {nodes}.", nodes=config.engine.nodes)
-        yield _error("nodes_not_supported", "engine.nodes", message, facts, {"engine.nodes": 1}, tr("use this machine"))
     if config.engine.gpus and facts.devices.device == "cpu":
         wanted = ", ".join(config.engine.gpus)
         message = tr("GPU {wanted} is asked for (engine.gpus), and this run would compute on the CPU.", wanted=wanted)
         yield _error("missing_hardware", "engine.gpus", message, facts, {"engine.gpus": None}, tr("use the CPU"))
+    yield from sharing_findings(facts)
     yield from _code_of_the_model(facts)
     yield from _reporters(facts)
 

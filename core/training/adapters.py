@@ -17,6 +17,7 @@ from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.language import tr
 from trainwiz.core.run.folder import PARTIAL, RunFolder
 from trainwiz.core.training.failure import rank_of_this_process
+from trainwiz.core.training.shards import gathered
 from trainwiz.core.training.weights import lasting_name, load_weights
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
@@ -56,8 +57,9 @@ def base_of_run(
         base = load_weights(str(saved), config, tr("the base of the adapters"), whole=True)
     else:
         base = build()
-        if rank_of_this_process() == 0:
-            _save_once(base, saved)
+        with gathered(base):
+            if rank_of_this_process() == 0:
+                _save_once(base, saved)
     base.config._name_or_path = base.name_or_path = str(saved)
     return base
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from accelerate import Accelerator
 from trainwiz.core.run.folder import RunFolder, write_json_atomic
-from trainwiz.core.training.engine import read_engine
+from trainwiz.core.training.engine import read_engine, refuse_unshared
 from trainwiz.core.training.sampling import EpochSampler
 from trainwiz.core.training.stop import StopRequest
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -30,19 +30,23 @@ class EpochCallback(TrainerCallback):
 
 
 class EngineCallback(TrainerCallback):
-    """Writes engine.json once the model is wrapped."""
+    """Writes engine.json once the model is wrapped; a run that would train with another engine ends there."""
 
-    def __init__(self, folder: RunFolder, checkpoints_kept: int | None = None) -> None:
+    def __init__(self, folder: RunFolder, strategy: str | None, checkpoints_kept: int | None = None) -> None:
         self._folder = folder
+        self._strategy = strategy
         self._checkpoints_kept = checkpoints_kept
         self.trainer: Trainer | None = None
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        if state.is_world_process_zero and self.trainer is not None:
-            document = {**read_engine(self.trainer), "checkpoints_kept": self._checkpoints_kept}
-            write_json_atomic(self._folder.engine_json, document)
+        if self.trainer is None:
+            return
+        engine = read_engine(self.trainer)
+        if state.is_world_process_zero:
+            write_json_atomic(self._folder.engine_json, {**engine, "checkpoints_kept": self._checkpoints_kept})
+        refuse_unshared(self._strategy, engine)
 
 
 ASK_EVERY_S = 2.0

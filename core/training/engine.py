@@ -5,24 +5,33 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from accelerate.utils import DistributedType
 from peft import PeftModel
+from trainwiz.core.errors import CannotRunError
+from trainwiz.core.findings import Finding
 from trainwiz.core.hardware.host import count_cores
+from trainwiz.core.language import mark, tr
+from trainwiz.core.training.shards import is_fully_sharded, numbers_in
 from transformers import Trainer
 from transformers.trainer_utils import SaveStrategy
+
+WORDS = {"fsdp": "FSDP", "zero1": "ZeRO-1", "zero2": "ZeRO-2", "zero3": "ZeRO-3"}
+UNSHARED = {"ddp": "DistributedDataParallel", "dp": "DataParallel", "single": mark("one process")}
+"""Engines in which each process holds everything."""
 
 
 def read_engine(trainer: Trainer) -> dict[str, Any]:
     """What trains, after the Trainer has wrapped it.
 
-    `actual` names it in one word as plans do: single, ddp, fsdp, zero<stage>[+offload].
+    `actual` names it in one word as plans do: single, ddp, fsdp[+offload], zero<stage>[+offload].
     """
     wrapped, compiled = _without_compiler(trainer.model_wrapped)
     inner = trainer.accelerator.unwrap_model(wrapped, keep_torch_compile=False)
     base = inner.get_base_model() if isinstance(inner, PeftModel) else inner
     stage, offload = _zero(wrapped)
+    if is_fully_sharded(wrapped):
+        offload = _of_fsdp(wrapped)
     return {
-        "actual": _name(trainer, wrapped, stage, offload),
+        "actual": _name(wrapped, stage, offload),
         "precision": _precision(trainer, wrapped, inner),
         "device": str(trainer.args.device),
         "device_name": torch.cuda.get_device_name() if trainer.args.device.type == "cuda" else None,
@@ -30,7 +39,8 @@ def read_engine(trainer: Trainer) -> dict[str, Any]:
         "optimizer": _optimizer(trainer, wrapped),
         "attention": getattr(inner.config, "_attn_implementation", None),
         "wrapper": type(wrapped).__name__,
-        "model": type(base).__name__,
+        # fully_shard makes a class of its own of the model's.
+        "model": type(base).__name__.removeprefix("FSDP"),
         "adapter": _adapter(inner),
         "compile": compiled,
         "distributed_type": str(trainer.accelerator.distributed_type.value),
@@ -38,16 +48,39 @@ def read_engine(trainer: Trainer) -> dict[str, Any]:
         "offload": offload,
         "weights_dtype": str(next(inner.parameters()).dtype).removeprefix("torch."),
         "activation_checkpointing": bool(getattr(inner, "is_activation_checkpointing", False)),
+        "backend": torch.distributed.get_backend() if torch.distributed.is_initialized() else None,
         "micro_batch_size": trainer.args.per_device_train_batch_size,
         "gradient_accumulation_steps": trainer.args.gradient_accumulation_steps,
         "max_steps": trainer.state.max_steps,
-        "parameters": sum(parameter.numel() for parameter in inner.parameters()),
-        "trainable_parameters": sum(parameter.numel() for parameter in inner.parameters() if parameter.requires_grad),
+        "parameters": sum(numbers_in(parameter) for parameter in inner.parameters()),
+        "trainable_parameters": sum(
+            numbers_in(parameter) for parameter in inner.parameters() if parameter.requires_grad
+        ),
         "workers": trainer.args.dataloader_num_workers,
         "cpu_cores": count_cores(),
         "save_every_steps": _save_every(trainer),
         "torch": torch.__version__,
     }
+
+
+def refuse_unshared(strategy: str | None, engine: dict[str, Any]) -> None:
+    """Raises CannotRunError where the run was to share its weights or states out and each process holds all of them.
+
+    accelerate 1.15 trains with DistributedDataParallel when FSDP is asked for without a GPU, and says nothing: neither
+    the memory of the plan nor the name of the engine would be true.
+    """
+    actual = str(engine["actual"])
+    if strategy not in WORDS or actual not in UNSHARED:
+        return
+    message = tr(
+        "{strategy} was planned (engine.strategy), and what would train here is {actual} on the device {device}: the run "
+        "ends before its first step. Choose --strategy {word}.",
+        strategy=WORDS[strategy],
+        actual=tr(UNSHARED[actual]),
+        device=engine["device"],
+        word="ddp" if actual == "ddp" else "single",
+    )
+    raise CannotRunError(Finding("engine_not_as_planned", "error", "engine.strategy", message))
 
 
 def _save_every(trainer: Trainer) -> int | None:
@@ -83,13 +116,22 @@ def _is_offloaded(place: Any) -> bool:
     return device is not None and str(getattr(device, "value", device)) in ("cpu", "nvme")
 
 
-def _name(trainer: Trainer, wrapped: Any, stage: int | None, offload: str | None) -> str:
+def _of_fsdp(wrapped: Any) -> str:
+    """What FSDP keeps in host RAM: with the parameters go their gradients and the optimizer's states."""
+    states = (module._get_fsdp_state() for module in wrapped.modules() if hasattr(module, "_get_fsdp_state"))
+    groups = (group for state in states for group in getattr(state, "_fsdp_param_groups", ()))
+    kept = any(parameter.offload_to_cpu for group in groups for parameter in group.fsdp_params)
+    return "parameters" if kept else "none"
+
+
+def _name(wrapped: Any, stage: int | None, offload: str | None) -> str:
+    kept = "" if offload in (None, "none") else "+offload"
     if stage is not None:
-        return f"zero{stage}" + ("" if offload in (None, "none") else "+offload")
+        return f"zero{stage}{kept}"
     if isinstance(wrapped, torch.nn.parallel.DistributedDataParallel):
         return "ddp"
-    if trainer.accelerator.distributed_type == DistributedType.FSDP:
-        return "fsdp"
+    if is_fully_sharded(wrapped):
+        return f"fsdp{kept}"
     if isinstance(wrapped, torch.nn.DataParallel):
         return "dp"
     return "single"

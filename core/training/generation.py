@@ -24,6 +24,7 @@ from trainwiz.core.training.bleu import LOOKED_AT, make_bleu, word_cutter
 from trainwiz.core.training.evaluation_schedule import ends_epoch
 from trainwiz.core.training.full_disk import LastingLines
 from trainwiz.core.training.languages import forced_first_token
+from trainwiz.core.training.shards import forward_needs_all
 from transformers import GenerationConfig, PreTrainedTokenizerBase, TrainerState
 
 SHOWN_ROWS = 5
@@ -44,6 +45,11 @@ class GenerationRequest:
     step: int
     stopped: Callable[[], bool]
     """Whether this process was asked to stop."""
+
+    def all_stop(self) -> bool:
+        """Whether any process was asked to stop; every process must ask at the same place."""
+        asked = torch.tensor([int(self.stopped())], device=self.accelerator.device)
+        return bool(self.accelerator.reduce(asked, reduction="sum").item() > 0)
 
 
 class Generator:
@@ -119,10 +125,16 @@ class Generator:
             ((len(tokens := self._encode(self._sources[int(n)])), int(n), tokens) for n in mine), reverse=True
         )
         done: list[Generated] = []
-        for start in range(0, len(encoded), self._batch):
-            if request.stopped():
+        together = forward_needs_all(request.model)
+        longest_share = -(-len(self._numbers) // request.accelerator.num_processes)
+        for start in range(0, longest_share if together else len(encoded), self._batch):
+            if request.all_stop() if together else request.stopped():
                 break
             batch = encoded[start : start + self._batch]
+            if not batch:
+                # The others still generate, and each of their forward passes needs this process.
+                self._generate([self._encode(self._sources[int(self._numbers[0])])], request)
+                continue
             texts = self._generate([tokens for _, _, tokens in batch], request)
             done.extend((number, *written) for (_, number, _), written in zip(batch, texts, strict=True))
         return done

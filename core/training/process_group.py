@@ -1,4 +1,4 @@
-"""What DeepSpeed needs before it starts: locks that end, and the process group where accelerate makes none."""
+"""What DeepSpeed needs before it starts: locks that end, the process group where accelerate makes none; and its end."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 from datetime import timedelta
 from typing import Any
 
+import torch
 from accelerate import PartialState
 from trainwiz.core.config import RunConfig
 from trainwiz.core.export.solved import processes, runs_on_cpu, uses_deepspeed
@@ -28,3 +29,9 @@ def join_processes(config: RunConfig) -> dict[str, Any]:
     os.environ["ACCELERATE_USE_DEEPSPEED"] = "true"
     PartialState(backend="gloo", timeout=timedelta(seconds=config.engine.process_timeout_s or TIMEOUT_S))
     return {"accelerator_config": {"use_configured_state": True}}
+
+
+def leave_processes() -> None:
+    """End the process group: its threads, left to the end of the interpreter, abort the process now and then."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()

@@ -16,6 +16,7 @@ from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.saved_files import seal, size_on_disk
 from trainwiz.core.training.disk_guard import DiskGuard, disk_full
 from trainwiz.core.training.retention import NewestCheckpoints
+from trainwiz.core.training.shards import numbers_in
 
 SAYS_NO_ROOM = re.compile(
     r"no space left on device|disk quota exceeded|file too large|os error (28|122|27)\b"
@@ -122,18 +123,13 @@ def is_no_room(error: BaseException | None) -> bool:
 def planned_checkpoint_bytes(model: Any, optimizer: Any, *, sharded: bool) -> int:
     """What a first checkpoint of this process group will take: weights and the optimizer's state as they are now."""
     parameters: list[torch.nn.Parameter] = list(model.parameters())
-    weights = sum(_numbers(parameter) * parameter.element_size() for parameter in parameters)
+    weights = sum(numbers_in(parameter) * parameter.element_size() for parameter in parameters)
     if sharded:
-        trained = sum(_numbers(parameter) for parameter in parameters if parameter.requires_grad)
+        trained = sum(numbers_in(parameter) for parameter in parameters if parameter.requires_grad)
         return 2 * weights + MOMENTS * trained
     states = getattr(optimizer, "state", None) or {}
     kept = (value for state in states.values() for value in state.values() if isinstance(value, torch.Tensor))
     return weights + sum(int(value.nbytes) for value in kept)
-
-
-def _numbers(parameter: torch.nn.Parameter) -> int:
-    # ZeRO-3 leaves an empty parameter behind and notes how many numbers it stands for.
-    return int(getattr(parameter, "ds_numel", parameter.numel()))
 
 
 def _all_write_alone(accelerator: Accelerator) -> bool:

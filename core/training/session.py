@@ -30,7 +30,7 @@ from trainwiz.core.training.metrics import MetricsCallback, json_number
 from trainwiz.core.training.model import may_skip_weights
 from trainwiz.core.training.parts import TaskParts
 from trainwiz.core.training.phases import PhaseCallback, phases
-from trainwiz.core.training.process_group import join_processes
+from trainwiz.core.training.process_group import join_processes, leave_processes
 from trainwiz.core.training.reporters import add_reporters, take_reporters
 from trainwiz.core.training.stop import StopRequest
 from trainwiz.core.training.tasks import build_task
@@ -70,6 +70,7 @@ class TrainingSession:
             args.metric_for_best_model = None
         identity.after_loading(parts)
         self._train(config, args, parts, identity)
+        leave_processes()
 
     def _train(self, config: RunConfig, args: TrainingArguments, parts: TaskParts, identity: IdentityCheck) -> None:
         meter = StepMeter()
@@ -80,7 +81,9 @@ class TrainingSession:
         for printing in (PrinterCallback, ProgressCallback):
             trainer.remove_callback(printing)
         metrics = MetricsCallback(self.folder, meter, trainer.accelerator)
-        engine = EngineCallback(self.folder, config.checkpoint.keep + int(config.checkpoint.keep_best))
+        engine = EngineCallback(
+            self.folder, config.engine.strategy, config.checkpoint.keep + int(config.checkpoint.keep_best)
+        )
         engine.trainer = trainer
         stopping = StopCallback(self.stop, trainer.accelerator, trainer.saved_steps)
         trainer.metrics_callback = metrics
@@ -122,7 +125,7 @@ class TrainingSession:
         if not stopping.stopped:
             phases.enter("finishing")
             guard.refuse_final(trainer.model, trainer.state.global_step)
-            save_final_model(trainer, self.folder, config.peft.merge)
+            save_final_model(trainer, self.folder, config)
         self._write_outcome(trainer, metrics, "stopped" if stopping.stopped else "finished")
 
     def _extras(self, config: RunConfig, trainer: RunTrainer, meter: StepMeter) -> list[TrainerCallback]:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import yaml
 from trainwiz.core.config import RunConfig
-from trainwiz.core.errors import CannotRunError
 from trainwiz.core.export.accelerate import accelerate_config, accelerate_yaml
 
 from tests.core.export.solved_config import solved_config
@@ -70,7 +69,38 @@ def test_deepspeed_on_a_cpu_does_not_say_use_cpu() -> None:
     assert accelerate_config(config)["use_cpu"] is False
 
 
-def test_fsdp_is_refused_with_a_remedy() -> None:
-    with pytest.raises(CannotRunError) as caught:
-        accelerate_config(solved_config(engine__strategy="fsdp"))
-    assert caught.value.findings[0].remedies[0].changes == {"engine.strategy": "zero2"}
+def fsdp(**changes: Any) -> RunConfig:
+    return solved_config(engine__strategy="fsdp", engine__device="cuda", engine__processes=2, **changes)
+
+
+def test_fsdp_is_read_by_the_plugin_of_accelerate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the file through the launcher's own variables to the object that wraps the model."""
+    from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+    from accelerate.utils import FullyShardedDataParallelPlugin
+    from accelerate.utils.launch import prepare_multi_gpu_env
+
+    config = fsdp(engine__offload="all", engine__checkpointing=True, engine__precision="bf16")
+    loaded = read_back(config, tmp_path)
+    assert (loaded.distributed_type.value, loaded.num_processes, loaded.mixed_precision) == ("FSDP", 2, "bf16")
+    given = launch_command_parser().parse_args(["--config_file", str(tmp_path / "accelerate.yaml"), "train.py"])
+    launched, _, _ = _validate_launch_command(given)
+    variables = prepare_multi_gpu_env(launched)
+    assert variables["ACCELERATE_USE_FSDP"] == "true" and variables["ACCELERATE_MIXED_PRECISION"] == "bf16"
+    for name in variables:
+        if name.startswith("FSDP_"):
+            monkeypatch.setenv(name, variables[name])
+    plugin = FullyShardedDataParallelPlugin()
+    plugin.set_mixed_precision("bf16")
+    assert plugin.fsdp_version == 2 and plugin.reshard_after_forward is True
+    assert plugin.auto_wrap_policy.__name__ == "transformer_auto_wrap_policy"
+    assert plugin.transformer_cls_names_to_wrap is None, "the blocks are what the model itself names"
+    assert type(plugin.cpu_offload).__name__ == "CPUOffloadPolicy"
+    assert plugin.state_dict_type.name == "FULL_STATE_DICT"
+    assert str(plugin.mixed_precision_policy.param_dtype) == "torch.bfloat16"
+    # Recomputing is that of transformers: accelerate's forgets the random state of the first pass.
+    assert plugin.activation_checkpointing is False
+
+
+@pytest.mark.parametrize("offload", ["none", "all"])
+def test_what_of_fsdp_is_in_host_ram(tmp_path: Path, offload: str) -> None:
+    assert read_back(fsdp(engine__offload=offload), tmp_path).fsdp_config["fsdp_offload_params"] is (offload == "all")

@@ -1,0 +1,61 @@
+"""What FSDP and ZeRO cannot do on a machine, or with another choice, is an error with a change that works."""
+
+from typing import Any
+
+import pytest
+
+from tests.core.plan.machines import codes, config, finding, machine, plan
+
+FSDP = {"engine__strategy": "fsdp"}
+CODES = {"fsdp_needs_gpus", "offload_not_supported", "optimizer_not_shared", "deepspeed_needs_cuda"}
+CASES = [
+    ("fsdp_needs_gpus", None, 0, {**FSDP, "engine__processes": 2}, {"engine.strategy": "zero3"}),
+    ("fsdp_needs_gpus", "RTX 3090", 1, FSDP, {"engine.strategy": "single"}),
+    (
+        "fsdp_needs_gpus", "RTX 3090", 1, {**FSDP, "engine__offload": "all"},
+        {"engine.strategy": "zero2", "engine.offload": "optimizer"},
+    ),
+    ("offload_not_supported", "RTX 3090", 2, {**FSDP, "engine__offload": "optimizer"}, {"engine.strategy": "zero3"}),
+    (
+        "optimizer_not_shared", "RTX 3090", 2, {**FSDP, "engine__optimizer": "adamw_bnb_8bit"},
+        {"engine.optimizer": "adamw_torch_fused"},
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("code", "gpu", "count", "values", "changes"), CASES)
+def test_refused_with_a_change_that_works(
+    code: str, gpu: str | None, count: int, values: dict[str, Any], changes: dict[str, Any]
+) -> None:
+    here, request = machine(gpu, count), config("esm2-tiny", **values)
+    found = finding(plan(here, request), code)
+    assert found.severity == "error"
+    assert dict(found.remedies[0].changes) == changes
+    for remedy in found.remedies:
+        assert code not in codes(plan(here, request.with_values(dict(remedy.changes), "you")))
+
+
+@pytest.mark.parametrize("strategy", ["fsdp", "zero1", "zero2", "zero3"])
+@pytest.mark.parametrize("offload", ["none", "all"])
+def test_several_gpus_have_no_such_error(strategy: str, offload: str) -> None:
+    made = plan(machine("RTX 3090", 2), config(engine__strategy=strategy, engine__offload=offload))
+    assert not CODES & codes(made)
+    assert (made.config.engine.strategy, made.config.engine.offload) == (strategy, offload)
+    assert not made.errors
+
+
+def test_zero_shares_out_on_a_cpu() -> None:
+    made = plan(machine(None), config("esm2-tiny", engine__strategy="zero3", engine__processes=2))
+    assert not CODES & codes(made)
+    assert (
+        "nothing"
+        in finding(plan(machine(None), config("esm2-tiny", **FSDP, engine__processes=2)), "fsdp_needs_gpus").message
+    )
+
+
+def test_a_smoke_run_without_gpus_goes_on_without_fsdp_and_says_so() -> None:
+    request = config("esm2-tiny", **FSDP, engine__processes=2, mode__kind="smoke")
+    made = plan(machine(None), request)
+    assert made.config.engine.strategy == "ddp"
+    assert "FSDP" in finding(made, "engine_not_exercised").message
+    assert not CODES & codes(made)
