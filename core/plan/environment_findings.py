@@ -58,7 +58,7 @@ def _meant(conflict: VariableConflict, value: str) -> bool:
 def _contradicted(facts: Facts, choice: VariableChoice, value: str, words: dict[str, str]) -> Finding:
     key, wanted = f"{ENVIRONMENT}.{choice.variable}", choice.value.format(**words)
     message = tr(
-        "{name} is {value} as you set it, and {wanted} is meant for this machine: {reason}.",
+        "{name} is {value}, and {wanted} is meant for this machine: {reason}.",
         name=choice.variable,
         value=_shown(value),
         wanted=wanted,

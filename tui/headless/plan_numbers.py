@@ -39,7 +39,7 @@ def number_lines(plan: Plan, now: datetime, *, verbose: bool = False) -> list[st
         labelled(tr("Plan"), f"{model_text(plan)} · {data_text(plan)}"),
         *_under(tr("Batch"), batch_lines(plan)),
         *_under(memory_title(memory.device), memory_lines(plan)),
-        labelled(tr("Host RAM"), of_capacity(memory.host_ram_bytes, memory.host_ram_capacity_bytes)),
+        *_under(tr("Host RAM"), host_ram_lines(plan)),
     ]
     if verbose and memory.host_ram_parts:
         lines.append(labelled("", parts_text(memory.host_ram_parts)))
@@ -48,6 +48,19 @@ def number_lines(plan: Plan, now: datetime, *, verbose: bool = False) -> list[st
         labelled(tr("Disk"), of_capacity(memory.disk_bytes, memory.disk_capacity_bytes)),
         *_under(tr("Time"), time_lines(plan, now)),
     ]
+
+
+def host_ram_lines(plan: Plan) -> Iterator[str]:
+    """What is needed and what there is; where CUDA's libraries are in it, that it is a prediction."""
+    memory = plan.memory
+    yield of_capacity(memory.host_ram_bytes, memory.host_ram_capacity_bytes)
+    low, high = memory.host_ram_low_bytes, memory.host_ram_high_bytes
+    if plan.config.engine.device == "cuda" and low is not None and high is not None:
+        yield tr(
+            "between {low} and {high}, predicted: what CUDA's libraries take of it is published, not measured here",
+            low=gib(low),
+            high=gib(high),
+        )
 
 
 def _under(label: str, texts: Iterator[str]) -> list[str]:

@@ -17,8 +17,8 @@ LOADING_FIELDS: tuple[FieldSpec, ...] = (
         help=Help(
             mark("Processes that prepare batches, for each training process."),
             mark("With too few the device waits for data."),
-            mark("Empty: chosen from cores and RAM."),
-            mark("About half a GiB of RAM each."),
+            mark("Empty: as many as RAM holds beside the training, at most as the cores feed."),
+            mark("Some 160 MiB of RAM each, and the batches that they keep ready."),
         ),
     ),
     FieldSpec(
@@ -32,7 +32,7 @@ LOADING_FIELDS: tuple[FieldSpec, ...] = (
         help=Help(
             mark("Batches that each worker prepares ahead."),
             mark("They bridge rows that take long to read."),
-            mark("2."),
+            mark("2; 4 where RAM allows few workers, 1 where it is short."),
             mark("Host RAM, in proportion."),
         ),
     ),
