@@ -108,7 +108,7 @@ def _text(option: Option) -> str | bool:
 def _option(option: Option, values: dict[str, Any], decided: dict[str, Any], collector: Collector) -> None:
     name, value, line = option.name, _text(option), option.line
     section = next((key for prefix, key in SECTION_OF_PREFIX.items() if name.startswith(prefix)), None)
-    if option.value is not None and not option.value.known:
+    if option.value is not None and not option.value.known and WHY.get(name) != RENDEZVOUS:
         collector.unknown(name, value, line)
     elif not option.is_known:
         collector.unknown(name, value, line)

@@ -27,6 +27,8 @@ def read_environment(environment: Mapping[str, Word], collector: Collector) -> N
             _visible(word, collector)
         elif not _concerns_training(name):
             continue
+        elif name in RENDEZVOUS_NAMES:
+            collector.drop(name, word.text, RENDEZVOUS, word.line)
         elif not word.known:
             collector.unknown(name, word.text, word.line)
         elif name == "OMP_NUM_THREADS" and whole(word.text):
@@ -67,9 +69,7 @@ def _visible(word: Word, collector: Collector) -> None:
 
 def _variable(name: str, word: Word, collector: Collector) -> None:
     secret = SECRET.search(name) is not None and not name.startswith("TOKENIZERS_")
-    if name in RENDEZVOUS_NAMES:
-        collector.drop(name, word.text, RENDEZVOUS, word.line)
-    elif name in OF_PYTHON:
+    if name in OF_PYTHON:
         collector.drop(name, word.text, STAYS_IN_SHELL, word.line)
     elif name.startswith(("ACCELERATE_", "FSDP_")):
         collector.drop(name, word.text, OF_ACCELERATE, word.line)

@@ -88,8 +88,8 @@ def _with_environment(launch: Launch, environment: dict[str, Word], wrapper: str
 def _in_quotes(words: Sequence[Word], depth: int) -> list[Launch] | None:
     """The command in `bash -c "..."`."""
     for at, word in enumerate(words[:-1]):
-        if word.text.startswith("-") and word.text.endswith("c") and words[at + 1].known:
-            return find_launches(read_script(words[at + 1].text).commands, depth + 1)
+        if word.text.startswith("-") and word.text.endswith("c"):
+            return find_launches(read_script(words[at + 1].text, words[at + 1].line).commands, depth + 1)
     return None
 
 

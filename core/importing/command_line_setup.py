@@ -189,7 +189,7 @@ def _option(
 ) -> None:
     name, line = option.name, option.line
     value: Any = True if option.value is None else option.value.text
-    if option.value is not None and not option.value.known:
+    if option.value is not None and not option.value.known and why.get(name) != RENDEZVOUS:
         collector.unknown(name, value, line)
     elif not option.is_known:
         collector.unknown(name, value, line)

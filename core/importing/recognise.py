@@ -14,7 +14,7 @@ from trainwiz.core.importing.report import Imported, NotImportable, refusal
 from trainwiz.core.language import mark, tr
 
 LAUNCHERS = re.compile(
-    r"(?:^|[\s;&|(/'\"`])(?:accelerate(?:-launch|\s+launch)|torchrun|deepspeed|torch\.distributed\.(?:launch|run)"
+    r"(?:^|[\s;&|(/'\"`])(?:accelerate(?:-launch|\s+launch)|torchrun|deepspeed|llamafactory-cli|trl|torch\.distributed\.(?:launch|run)"
     r"|python[\d.]*)(?=\s|$)"
 )
 """Programs that start a training, as a word of a command."""

@@ -6,12 +6,13 @@ that say that they are not known.
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from trainwiz.core.importing.shell_words_lexer import ASSIGNMENT, Lexer, Part, RawCommand, RawWord
+from trainwiz.core.importing.shell_words_arithmetic import whole_value
+from trainwiz.core.importing.shell_words_lexer import ASSIGNMENT, Lexer
+from trainwiz.core.importing.shell_words_parts import Part, RawCommand, RawWord
 
 LONGEST_WORD = 50_000
 """Characters of one word with its variables: a few lines of A="$A$A" would fill the memory."""
@@ -31,6 +32,8 @@ class Word:
     text: str
     line: int
     known: bool = True
+    pieces: tuple[tuple[str, bool], ...] = ()
+    """(text, whether it is known) of what the word was put together from, where not all of it is known."""
 
     def __str__(self) -> str:
         return self.text
@@ -53,9 +56,9 @@ class Script:
     unclosed: int | None = None
 
 
-def read_script(text: str) -> Script:
-    """The commands of a text in their order."""
-    lexer = Lexer(text)
+def read_script(text: str, line: int = 1) -> Script:
+    """The commands of a text in their order; its first line is number `line`."""
+    lexer = Lexer(text, line)
     raw = lexer.commands()
     shell = _Variables()
     commands = [command for one in raw if (command := shell.command(one)) is not None]
@@ -78,8 +81,6 @@ class _Variables:
             name, adds, value = assigned
             prefix[name] = self._assigned(name, adds, value, keep=len(words) == 1)
             words = words[1:]
-            if not words:
-                self._keep(prefix)
         if not words:
             return None
         if words[0].plain() in SETTERS:
@@ -115,10 +116,6 @@ class _Variables:
         self.values[name] = words[:MOST_WORDS]
         return _joined(words, value.line)
 
-    def _keep(self, prefix: Mapping[str, Word]) -> None:
-        """Variables that a line of their own sets; those that libraries read may be exported elsewhere."""
-        self.exported.update({name: word for name, word in prefix.items() if name.isupper()})
-
     def _set(self, words: list[RawWord]) -> None:
         for word in words:
             assigned = _assignment(word)
@@ -131,7 +128,8 @@ class _Variables:
     def expand(self, raw: RawWord, split: bool = True) -> list[Word]:
         """The words that one becomes: an unquoted variable with spaces in it becomes several, an empty one none."""
         words: list[Word] = []
-        text, known, started = "", True, False
+        current: list[Word] = []
+        started = False
         for part in raw.parts:
             pieces = self._pieces(part, raw.line, split)
             if pieces is None:
@@ -139,12 +137,13 @@ class _Variables:
                 continue
             for place, piece in enumerate(pieces):
                 if place:
-                    words.append(Word(text, raw.line, known))
-                    text, known = "", True
-                text, known, started = text + piece.text, known and piece.known, True
-            if len(text) > LONGEST_WORD:
-                return [*words, Word(f"{text[:80]}…", raw.line, False)]
-        return [*words, Word(text, raw.line, known)] if started else words
+                    words.append(_joined(current, raw.line, ""))
+                    current = []
+                current.append(piece)
+                started = True
+            if sum(len(piece.text) for piece in current) > LONGEST_WORD:
+                return [*words, Word(f"{current[0].text[:80]}…", raw.line, False)]
+        return [*words, _joined(current, raw.line, "")] if started else words
 
     def _pieces(self, part: Part, line: int, split: bool) -> list[Word] | None:
         """What one part adds; None for nothing at all (an unquoted variable that is empty)."""
@@ -158,8 +157,7 @@ class _Variables:
         if part.quoted or not split:
             whole_array = part.text.endswith("[@]}")
             return (found if whole_array and split else [_joined(found, line)]) or None
-        pieces = [Word(text, line, one.known) for one in found for text in _split(one)]
-        return pieces or None
+        return [piece for one in found for piece in _split(one)] or None
 
     def _value(self, written: str, line: int) -> list[Word]:
         inner = written[2:-1] if written.startswith("${") else written[1:]
@@ -176,7 +174,7 @@ class _Variables:
 
     def _arithmetic(self, written: str, line: int) -> Word:
         inner = re.sub(r"\$?\{?([A-Za-z_]\w*)\}?", self._number, written[3:-2])
-        value = _whole(inner)
+        value = whole_value(inner)
         return Word(written, line, False) if value is None else Word(str(value), line)
 
     def _number(self, match: re.Match[str]) -> str:
@@ -184,12 +182,28 @@ class _Variables:
         return words[0].text if len(words) == 1 and words[0].known and words[0].text.isdecimal() else match[0]
 
 
-def _split(word: Word) -> Iterator[str]:
-    yield from word.text.split() if word.known else [word.text]
+def _split(word: Word) -> list[Word]:
+    """The words that an unquoted variable becomes: split at the spaces of what is known."""
+    found: list[list[Word]] = [[]]
+    for text, known in word.pieces or ((word.text, word.known),):
+        for place, run in enumerate(re.split(r"\s+", text) if known else [text]):
+            if place:
+                found.append([])
+            if run:
+                found[-1].append(Word(run, word.line, known))
+    return [_joined(pieces, word.line, "") for pieces in found if pieces]
 
 
-def _joined(words: list[Word], line: int) -> Word:
-    return Word(" ".join(word.text for word in words)[: LONGEST_WORD + 1], line, all(word.known for word in words))
+def _joined(words: list[Word], line: int, between: str = " ") -> Word:
+    """One word of several, which remembers which of its pieces are known."""
+    text = between.join(word.text for word in words)[: LONGEST_WORD + 1]
+    if all(word.known for word in words):
+        return Word(text, line)
+    pieces: list[tuple[str, bool]] = []
+    for word in words:
+        pieces += [(between, True)] if pieces and between else []
+        pieces += word.pieces or [(word.text, word.known)]
+    return Word(text, line, False, tuple(pieces[:MOST_WORDS]))
 
 
 def _assignment(word: RawWord) -> tuple[str, bool, RawWord] | None:
@@ -205,36 +219,3 @@ def _assignment(word: RawWord) -> tuple[str, bool, RawWord] | None:
             value = RawWord(word.line, [rest, *word.parts[place + 1 :]], word.array)
             return match["name"], bool(match["add"]), value
     return None
-
-
-def _whole(text: str) -> int | None:
-    """The value of whole numbers with + - * / % and brackets; None for all else."""
-    if len(text) > 200:
-        return None
-    try:
-        tree = ast.parse(text.strip(), mode="eval")
-        return _counted(tree.body)
-    except (SyntaxError, ValueError, ArithmeticError, RecursionError, MemoryError):
-        return None
-
-
-def _counted(node: ast.expr) -> int:
-    match node:
-        case ast.Constant(value=int(value)) if not isinstance(value, bool):
-            return value
-        case ast.BinOp(left=left, op=sign, right=right):
-            first, second = _counted(left), _counted(right)
-            if max(abs(first), abs(second)) > 10**12:
-                raise ValueError
-            match sign:
-                case ast.Add():
-                    return first + second
-                case ast.Sub():
-                    return first - second
-                case ast.Mult():
-                    return first * second
-                case ast.Div() | ast.FloorDiv():
-                    return int(first / second)
-                case ast.Mod():
-                    return first % second
-    raise ValueError

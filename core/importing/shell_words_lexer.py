@@ -7,11 +7,8 @@ what bash adds: arrays, `|&`, `&>`, `<<<`, brace expansion.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from typing import Literal
 
-PartKind = Literal["text", "variable", "arithmetic", "opaque"]
-"""opaque: only a shell, or the one who fills in a template, could know it."""
+from trainwiz.core.importing.shell_words_parts import Part, RawCommand, RawWord
 
 VARIABLE = re.compile(r"\$(?:(?P<name>[A-Za-z_]\w*|[0-9@*#?$!-])|\{(?P<braced>[^{}]*(?:\{[^{}]*\}[^{}]*)*)\})")
 PLACEHOLDER = re.compile(r"<[A-Za-z_][\w./-]*(?: [\w./-]+)*>")
@@ -25,43 +22,13 @@ ORDINARY_IN_QUOTES = re.compile(r"[^\"\\$`]+")
 ASSIGNMENT = re.compile(r"(?P<name>[A-Za-z_]\w*)(?P<add>\+?)=")
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A piece of a word. Quoted pieces are not split at spaces."""
-
-    kind: PartKind
-    text: str
-    quoted: bool = False
-
-
-@dataclass(slots=True)
-class RawWord:
-    """A word before expansion; `array` holds the words of NAME=(...)."""
-
-    line: int
-    parts: list[Part] = field(default_factory=list)
-    array: list[RawWord] | None = None
-
-    def plain(self) -> str:
-        """The text, with what is to be expanded as it is written."""
-        return "".join(part.text for part in self.parts)
-
-
-@dataclass(slots=True)
-class RawCommand:
-    """The words between two separators, without redirections."""
-
-    line: int
-    words: list[RawWord] = field(default_factory=list)
-
-
 class Lexer:
     """Goes through the text once. Broken quotes end with the text: half a command is better than none."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, line: int = 1) -> None:
         self.text = text.replace("\r\n", "\n").replace("\r", "\n")
         self.at = 0
-        self.line = 1
+        self.line = line
         self.unclosed: int | None = None
         """The line of a quote that nothing closes, or of a backslash behind which the text ends."""
         self._here: list[tuple[str, bool]] = []

@@ -81,7 +81,7 @@ def _tokenizer(sheet: Sheet, setting: Setting) -> None:
 def _attention(sheet: Sheet, setting: Setting) -> None:
     name = text_value(setting.value).lower()
     if name in ("auto", "disabled"):
-        sheet.drop(setting, OFF)
+        sheet.drop(setting, mark("The plan chooses the attention kernel."))
     elif name in ATTENTION:
         sheet.map(setting, "engine.attention", ATTENTION[name])
     else:

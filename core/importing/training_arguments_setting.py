@@ -22,13 +22,19 @@ class Setting:
     value: Any
     line: int | None = None
     written: str = ""
+    given: Any = ...
+    """The value as it stands in the text, where the one of today's name differs."""
+
+    def as_given(self) -> Any:
+        return self.value if self.given is ... else self.given
 
     def as_written(self) -> str:
         return self.written or self.name
 
     def called(self, name: str, value: Any = ...) -> Setting:
         """The same setting under another name, with another value where one is given."""
-        return replace(self, name=name, written=self.as_written(), value=self.value if value is ... else value)
+        changed = replace(self, name=name, written=self.as_written())
+        return changed if value is ... else replace(changed, value=value, given=self.as_given())
 
 
 class WrongValue(ValueError):

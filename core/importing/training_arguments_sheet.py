@@ -44,11 +44,11 @@ class Sheet:
             return None
 
     def map(self, setting: Setting, key: str, set_to: Any) -> None:
-        self.collector.map(setting.as_written(), _plain(setting.value), key, set_to, setting.line)
+        self.collector.map(setting.as_written(), _plain(setting.as_given()), key, set_to, setting.line)
 
     def drop(self, setting: Setting, why: str) -> None:
         name = setting.as_written()
-        shown = HIDDEN if _is_secret(name) and not is_nothing(setting.value) else _plain(setting.value)
+        shown = HIDDEN if _is_secret(name) and not is_nothing(setting.value) else _plain(setting.as_given())
         self.collector.drop(name, shown, why, setting.line)
 
     def unknown(self, setting: Setting) -> None:
