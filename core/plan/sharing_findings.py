@@ -35,6 +35,14 @@ def _fsdp(facts: Facts) -> Iterator[Finding]:
             {STRATEGY: "single"} if engine.offload == "none" else {STRATEGY: "zero2", "engine.offload": "optimizer"}
         )
         yield Finding("fsdp_needs_gpus", "error", STRATEGY, message, (facts.remedy(tr("train without it"), changes),))
+    if facts.config.task == "seq2seq":
+        # accelerate 1.15 puts the table into the group of the head alone; torch 2.13 finds it in the root's as well.
+        message = tr(
+            "FSDP as accelerate starts it cannot share out a model whose encoder and decoder read one table of tokens, "
+            "as those of seq2seq do (engine.strategy); ZeRO-3 can."
+        )
+        changes = {STRATEGY: "zero3"}
+        yield Finding("shared_table", "error", STRATEGY, message, (facts.remedy(tr("shard with ZeRO-3"), changes),))
     if engine.offload == "optimizer":
         message = tr(
             "FSDP keeps all states in host RAM or none (engine.offload); the optimizer alone ZeRO can keep there."

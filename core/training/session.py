@@ -23,6 +23,7 @@ from trainwiz.core.training.compiling import allow_any_length
 from trainwiz.core.training.disk_guard import DiskGuard
 from trainwiz.core.training.final_model import save_final_model
 from trainwiz.core.training.finite import LossGuard
+from trainwiz.core.training.fsdp_blocks import name_blocks
 from trainwiz.core.training.identity_check import IdentityCheck
 from trainwiz.core.training.memory_log import MemoryCallback
 from trainwiz.core.training.meter import StepMeter
@@ -76,6 +77,7 @@ class TrainingSession:
         meter = StepMeter()
         reporters = take_reporters(args)
         trainer = RunTrainer(args, parts, meter, self.checkpoint)
+        name_blocks(trainer)
         trainer.stop_requested = lambda: self.stop.requested
         add_reporters(trainer, reporters)
         for printing in (PrinterCallback, ProgressCallback):

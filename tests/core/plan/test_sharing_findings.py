@@ -7,8 +7,9 @@ import pytest
 from tests.core.plan.machines import codes, config, finding, machine, plan
 
 FSDP = {"engine__strategy": "fsdp"}
-CODES = {"fsdp_needs_gpus", "offload_not_supported", "optimizer_not_shared", "deepspeed_needs_cuda"}
+CODES = {"shared_table", "fsdp_needs_gpus", "offload_not_supported", "optimizer_not_shared", "deepspeed_needs_cuda"}
 CASES = [
+    ("shared_table", "RTX 3090", 2, {**FSDP, "model": "opus-mt-tiny", "task": "seq2seq"}, {"engine.strategy": "zero3"}),
     ("fsdp_needs_gpus", None, 0, {**FSDP, "engine__processes": 2}, {"engine.strategy": "zero3"}),
     ("fsdp_needs_gpus", "RTX 3090", 1, FSDP, {"engine.strategy": "single"}),
     (
@@ -27,7 +28,7 @@ CASES = [
 def test_refused_with_a_change_that_works(
     code: str, gpu: str | None, count: int, values: dict[str, Any], changes: dict[str, Any]
 ) -> None:
-    here, request = machine(gpu, count), config("esm2-tiny", **values)
+    here, request = machine(gpu, count), config(**{"model": "esm2-tiny", **values})
     found = finding(plan(here, request), code)
     assert found.severity == "error"
     assert dict(found.remedies[0].changes) == changes

@@ -10,6 +10,7 @@ from typing import Any
 
 from accelerate.state import AcceleratorState, PartialState
 from accelerate.utils import DistributedType
+from torch.distributed.fsdp import CPUOffloadPolicy
 
 
 def shard_without_a_gpu() -> None:
@@ -22,6 +23,9 @@ def shard_without_a_gpu() -> None:
             self.distributed_type = DistributedType.FSDP
             if self._mixed_precision != "no":
                 fsdp_plugin.set_mixed_precision(self._mixed_precision)
+            if isinstance(fsdp_plugin.cpu_offload, CPUOffloadPolicy):
+                # Page-locked memory is for copies to a GPU, and torch asks the driver for it.
+                fsdp_plugin.cpu_offload = CPUOffloadPolicy(pin_memory=False)
             self.fsdp_plugin = fsdp_plugin
             PartialState._shared_state["distributed_type"] = self.distributed_type
 
