@@ -223,5 +223,45 @@ def import_files(
     return run_import(given or [], name=name, replace=replace, dry_run=dry_run, as_json=as_json)
 
 
+@app.command("export", cls=HelpfulCommand)
+def export(
+    run: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN", help=mark("Name of a run, the start of it, or its folder (--dry-run makes one).")
+        ),
+    ],
+    script: Annotated[bool, typer.Option("--script", help=mark("The command for each machine."))] = False,
+    slurm: Annotated[bool, typer.Option("--slurm", help=mark("A complete sbatch file."))] = False,
+    main: Annotated[
+        str | None, typer.Option("--main", metavar="HOST:PORT", help=mark("Where node 0 is reached, for --script."))
+    ] = None,
+    account: Annotated[str | None, typer.Option("--account", metavar="NAME", help=mark("Slurm account."))] = None,
+    partition: Annotated[str | None, typer.Option("--partition", metavar="NAME", help=mark("Slurm partition."))] = None,
+    qos: Annotated[str | None, typer.Option("--qos", metavar="NAME", help=mark("Slurm quality of service."))] = None,
+    time: Annotated[
+        str | None,
+        typer.Option("--time", metavar="D-HH:MM:SS", help=mark("Limit; none: from the plan, with a margin.")),
+    ] = None,
+    output: Annotated[
+        str | None, typer.Option("--output", metavar="FILE", help=mark("Write it there; none: on the screen."))
+    ] = None,
+) -> int:
+    """Print what starts a run on several machines, or in a Slurm cluster."""
+    from trainwiz.tui.commands.export import run_export
+
+    return run_export(
+        run,
+        script=script,
+        slurm=slurm,
+        main=main,
+        account=account,
+        partition=partition,
+        qos=qos,
+        time=time,
+        output=output,
+    )
+
+
 app.add_typer(profiles_app, name="profiles")
 app.add_typer(runs_app, name="runs")

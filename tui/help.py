@@ -11,6 +11,7 @@ COMMANDS: dict[str, str] = {
     "monitor": mark("Watch a training, also of other tools: loss, GPU, memory, log."),
     "diagnose": mark("Say why a training ended, from its run folder or any log: cause, evidence, remedies."),
     "import": mark("Make a profile of files that you have: TrainingArguments, accelerate, DeepSpeed, launch commands."),
+    "export": mark("Print what starts a run on several machines, or the sbatch file of a Slurm cluster."),
     "profiles": "list, show, use, current, diff, save, validate.",
     "runs": "list, show, stop, resume, join, compare, remove.",
     "hardware": mark("Show what this machine is."),

@@ -22,11 +22,13 @@ def run_join(run: str, *, node: int | None, main: str | None) -> int:
 
     folder = find_run(run)
     config = changed_config(folder)
-    number = _checked(node if node is not None else _of_slurm(), config)
+    number = _checked(node if node is not None else _own_number(config), config)
     text = main or os.environ.get(MAIN_VARIABLE)
     if text is None and number > 0:
         message = tr("Say where node 0 is: --main HOST:PORT. `trainwiz export RUN --script` has the whole command.")
         raise usage_error("missing_choice", "--main", message)
+    if config.engine.nodes == 1:
+        return _lead(folder)
     address = parse_address(text) if text else own_address()
     os.environ[MAIN_VARIABLE] = str(address)
     return _lead(folder) if number == 0 else _follow(folder, config, number)
@@ -65,9 +67,6 @@ def _say_finished(folder: RunFolder) -> int:
 
 def _checked(node: int, config: RunConfig) -> int:
     nodes = config.engine.nodes
-    if nodes == 1:
-        message = tr("This run is planned for one machine (engine.nodes is 1); start it with: ./launch.sh")
-        raise usage_error("one_node", "engine.nodes", message)
     if not 0 <= node < nodes:
         message = tr(
             "--node is {node}; this run has {nodes} machines, numbered 0 to {last}.",
@@ -79,8 +78,9 @@ def _checked(node: int, config: RunConfig) -> int:
     return node
 
 
-def _of_slurm() -> int:
-    text = os.environ.get(SLURM_NODE, "")
+def _own_number(config: RunConfig) -> int:
+    """As Slurm says; a run of one machine has only the first."""
+    text = "0" if config.engine.nodes == 1 else os.environ.get(SLURM_NODE, "")
     if not text.isdigit():
         message = tr("Say which machine of the run this is: --node 0 for the one that keeps it, --node 1 for the next.")
         raise usage_error("missing_choice", "--node", message)

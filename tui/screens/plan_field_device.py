@@ -95,7 +95,7 @@ DEVICE_FIELDS: tuple[FieldSpec, ...] = (
         rare=True,
         help=Help(
             mark("How many machines train together."),
-            mark("Every machine runs the same folder, with a machine_rank of its own in accelerate.yaml."),
+            mark("Every machine starts the same folder, on a disk that all share; `trainwiz export` has the commands."),
             mark("1."),
             mark("Traffic between the machines at every step."),
         ),

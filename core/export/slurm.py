@@ -1,0 +1,218 @@
+"""RunConfig -> a complete sbatch file: every start goes on where the run is, and the time limit costs no work."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainwiz.core.config.run import RunConfig
+from trainwiz.core.errors import usage_error
+from trainwiz.core.export.environment import cpu_threads
+from trainwiz.core.export.solved import runs_on_cpu
+from trainwiz.core.language import tr
+from trainwiz.core.nodes.address import DEFAULT_PORT
+from trainwiz.core.plain import plain_text
+from trainwiz.core.run.folder import LAUNCH_SH
+
+TIME_MARGIN = 1.25
+"""Over the slow end of the planned time."""
+SHORTEST_S = 30 * 60
+"""A queue's clock counts whole minutes, and a job that ends too early waits in the queue again."""
+UNKNOWN_TIME_S = 24 * 3600
+MEMORY_MARGIN = 1.25
+SHORTEST_NOTICE_S = 120
+"""Between the signal and the limit at least: a step, a checkpoint, and the way of the signal."""
+NOTICE_MARGIN = 1.5
+_NAME = re.compile(r"[^A-Za-z0-9._-]+")
+_WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,:@+-]*")
+"""Accounts, partitions and the like: nothing that ends the line or begins another option."""
+TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d\d))?(?::(\d\d))?")
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmOrder:
+    """What the cluster asks for beside what the plan says."""
+
+    account: str | None = None
+    partition: str | None = None
+    time: str | None = None
+    """As sbatch takes it; None: planned."""
+    qos: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What of a plan decides about the job; None where it is not known."""
+
+    total_high_s: float | None
+    host_ram_bytes: int | None
+    """Of one machine."""
+    stop_s: float
+    """How long a graceful stop may take."""
+
+
+def slurm_script(config: RunConfig, folder: Path, planned: Planned, order: SlurmOrder) -> str:
+    """The text of the sbatch file; `folder` is the run folder, at the same place for all nodes.
+
+    Raises UsageError for words that sbatch cannot take.
+    """
+    notice = notice_s(planned)
+    limit = time_limit(planned, order, notice)
+    lines = [
+        "#!/bin/bash",
+        *_directives(config, folder, planned, order, limit, notice),
+        "",
+        *(_comment(text) for text in _assumptions(planned, order)),
+        "set -u",
+        f"run={shlex.quote(str(folder))}",
+        *_meeting_point(config),
+        "",
+        _comment(
+            tr("Slurm sends USR1 before the limit: the step is finished, a checkpoint is saved, the job requeued.")
+        ),
+        "requeue=",
+        "save() {",
+        "    requeue=yes",
+        '    kill -TERM "$steps" 2>/dev/null',
+        "}",
+        "trap save USR1",
+        "",
+        _comment(tr("One task a node; launch.sh starts a process for each GPU. A run that was begun goes on.")),
+        _srun(config),
+        "steps=$!",
+        _comment(tr("A trapped signal ends `wait`; the training is still saving then.")),
+        'wait "$steps"; code=$?',
+        'while kill -0 "$steps" 2>/dev/null; do',
+        '    wait "$steps"; code=$?',
+        "done",
+        "",
+        'if [ -n "$requeue" ] && [ "$code" -ne 0 ]; then',
+        '    scontrol requeue "$SLURM_JOB_ID" && exit 0',
+        "fi",
+        'exit "$code"',
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def time_limit(planned: Planned, order: SlurmOrder, notice: int) -> str:
+    """D-HH:MM:SS. Raises UsageError for a time of the user's that sbatch does not take, or that leaves no time to save."""
+    if order.time is not None:
+        seconds = seconds_of(order.time)
+        if seconds <= 2 * notice:
+            message = tr(
+                "--time {time} is too short: {notice} s before its end a checkpoint is saved; give at least {least}.",
+                time=order.time,
+                notice=notice,
+                least=_clock(4 * notice),
+            )
+            raise usage_error("bad_choice", "--time", message)
+        return _clock(seconds)
+    if planned.total_high_s is None:
+        return _clock(UNKNOWN_TIME_S)
+    return _clock(max(SHORTEST_S, planned.total_high_s * TIME_MARGIN + notice))
+
+
+def seconds_of(time: str) -> int:
+    """Of minutes, minutes:seconds, hours:minutes:seconds, days-hours[:minutes[:seconds]] (sbatch(1)). Raises UsageError."""
+    found = TIME.fullmatch(time.strip())
+    if found is None:
+        message = tr("--time {time} is no time; write HH:MM:SS or D-HH:MM:SS.", time=plain_text(time, 40))
+        raise usage_error("bad_choice", "--time", message)
+    days, first, second, third = (int(part) if part else 0 for part in found.groups())
+    if found[1] is not None or found[4] is not None:
+        return days * 86400 + first * 3600 + second * 60 + third
+    return first * 60 + second
+
+
+def notice_s(planned: Planned) -> int:
+    """Seconds before the limit at which the checkpoint is asked for; whole minutes, as Slurm may be a minute late."""
+    return -(-int(max(SHORTEST_NOTICE_S, planned.stop_s * NOTICE_MARGIN + 60)) // 60) * 60
+
+
+def _directives(
+    config: RunConfig, folder: Path, planned: Planned, order: SlurmOrder, limit: str, notice: int
+) -> Iterator[str]:
+    engine = config.engine
+    processes = engine.processes or 1
+    yield f"#SBATCH --job-name={_NAME.sub('-', config.name).strip('-') or 'trainwiz'}"
+    for option, value in (("account", order.account), ("partition", order.partition), ("qos", order.qos)):
+        if value is not None:
+            yield f"#SBATCH --{option}={_word(option, value)}"
+    yield f"#SBATCH --nodes={engine.nodes}"
+    yield "#SBATCH --ntasks-per-node=1"
+    if not runs_on_cpu(config):
+        yield f"#SBATCH --gpus-per-node={processes}"
+    yield f"#SBATCH --cpus-per-task={_cores(config)}"
+    if planned.host_ram_bytes is not None:
+        yield f"#SBATCH --mem={-(-int(planned.host_ram_bytes * MEMORY_MARGIN) // 2**30)}G"
+    yield f"#SBATCH --time={limit}"
+    yield f"#SBATCH --signal=B:USR1@{notice}"
+    yield "#SBATCH --requeue"
+    yield "#SBATCH --open-mode=append"
+    yield f"#SBATCH --output={_in_directive(folder / 'slurm-%j.log')}"
+
+
+def _cores(config: RunConfig) -> int:
+    """Of one node: the threads and loader workers of each process."""
+    each = max(cpu_threads(config), (config.data.workers or 0) + 1)
+    return (config.engine.processes or 1) * each
+
+
+def _assumptions(planned: Planned, order: SlurmOrder) -> Iterator[str]:
+    yield tr(
+        "It takes for granted that all nodes see this run folder, its data and this environment at the same paths."
+    )
+    if order.account is None or order.partition is None:
+        yield tr("No account or partition was given: the cluster's defaults are used (--account, --partition).")
+    if order.time is None and planned.total_high_s is None:
+        yield tr("The plan does not know how long the run takes: a day, and as many more as it needs.")
+    elif order.time is None:
+        yield tr("The time is the slow end of the plan and a quarter more; a run that needs more is requeued.")
+
+
+def _meeting_point(config: RunConfig) -> Iterator[str]:
+    if config.engine.nodes == 1:
+        return
+    yield _comment(
+        tr("Node 0 is the first of the job; the port follows from the job's number, so that two jobs do not meet.")
+    )
+    yield 'host=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
+    yield f'main="$host:$(( {DEFAULT_PORT - 9500} + SLURM_JOB_ID % 10000 * 2 ))"'
+
+
+def _srun(config: RunConfig) -> str:
+    # srun passes on to its tasks what it is sent; a node that fails may be waited for, so none is killed for another.
+    # Since Slurm 22.05 it does not take over the number of cores by itself.
+    start = 'srun --ntasks-per-node=1 --cpus-per-task="$SLURM_CPUS_PER_TASK" --kill-on-bad-exit=0 --export=ALL'
+    if config.engine.nodes == 1:
+        return f'{start} trainwiz runs join "$run" &'
+    return f'{start} "$run/{LAUNCH_SH}" --main "$main" &'
+
+
+def _word(option: str, value: str) -> str:
+    if _WORD.fullmatch(value) is None:
+        message = tr("--{option} {value} is no name that Slurm knows.", option=option, value=plain_text(value, 60))
+        raise usage_error("bad_choice", f"--{option}", message)
+    return value
+
+
+def _in_directive(path: Path) -> str:
+    """sbatch cuts at spaces as a shell does; % is its own."""
+    text = str(path)
+    return text if _safe(text) else '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _safe(text: str) -> bool:
+    return re.fullmatch(r"[\w@%+=:,./-]+", text) is not None
+
+
+def _comment(text: str) -> str:
+    return f"# {plain_text(text)}"
+
+
+def _clock(seconds: float) -> str:
+    minutes = -(-int(seconds) // 60)
+    return f"{minutes // 1440}-{minutes // 60 % 24:02d}:{minutes % 60:02d}:00"

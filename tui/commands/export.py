@@ -1,0 +1,111 @@
+"""`trainwiz export RUN --script` and `--slurm`: what starts a run elsewhere, or on several machines."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from trainwiz.core.config import RunConfig
+from trainwiz.core.errors import EXIT_FINISHED, os_reason, usage_error
+from trainwiz.core.language import tr, trn
+from trainwiz.core.plain import plain_text
+from trainwiz.core.run.find import find_run
+from trainwiz.core.run.folder import RunFolder, read_json, write_atomic
+from trainwiz.tui.output import say
+
+
+def run_export(
+    run: str,
+    *,
+    script: bool,
+    slurm: bool,
+    main: str | None = None,
+    account: str | None = None,
+    partition: str | None = None,
+    qos: str | None = None,
+    time: str | None = None,
+    output: str | None = None,
+) -> int:
+    """Print, or write to `output`, the commands for each machine or the sbatch file. Raises UsageError."""
+    if script == slurm:
+        message = tr("Say what to export: --script for the command of each machine, or --slurm for an sbatch file.")
+        raise usage_error("bad_choice", "--script", message)
+    of_slurm = {"--account": account, "--partition": partition, "--qos": qos, "--time": time}
+    _refuse_idle(of_slurm if script else {"--main": main}, "--slurm" if script else "--script")
+    from trainwiz.core.launch.start import changed_config
+
+    folder = find_run(run)
+    config = changed_config(folder)
+    if script:
+        text = _script(config, folder, main)
+    else:
+        text = _slurm(config, folder, account=account, partition=partition, qos=qos, time=time)
+    if output is None:
+        sys.stdout.write(text)
+        return EXIT_FINISHED
+    _write(Path(output), text)
+    return EXIT_FINISHED
+
+
+def _refuse_idle(options: dict[str, str | None], belongs_to: str) -> None:
+    for option, value in options.items():
+        if value is not None:
+            raise usage_error("bad_choice", option, tr("{option} goes with {other}.", option=option, other=belongs_to))
+
+
+def _script(config: RunConfig, folder: RunFolder, main: str | None) -> str:
+    from trainwiz.core.export.node_commands import PLACEHOLDER, node_commands
+    from trainwiz.core.nodes.address import Address, parse_address
+
+    nodes = config.engine.nodes
+    address = parse_address(main) if main is not None else Address(PLACEHOLDER)
+    lines = [f"# {tr('Start each on its own machine, in any order; all see this folder at the same path.')}"]
+    if nodes == 1:
+        lines = [f"# {tr('One machine trains this run.')}"]
+    elif main is None:
+        lines.append(f"# {tr('Put the address of the first machine in place of NODE0, or say it: --main HOST:PORT.')}")
+    for node, command in enumerate(node_commands(config, folder.path.resolve(), address)):
+        lines += [f"# {tr('machine {node} of {nodes}', node=node, nodes=nodes)}", command]
+    return "\n".join(lines) + "\n"
+
+
+def _slurm(
+    config: RunConfig,
+    folder: RunFolder,
+    *,
+    account: str | None,
+    partition: str | None,
+    qos: str | None,
+    time: str | None,
+) -> str:
+    from trainwiz.core.export.slurm import Planned, SlurmOrder, slurm_script
+    from trainwiz.core.run.state import read_state
+
+    plan = read_json(folder.plan_json) or {}
+    memory, times = plan.get("memory"), plan.get("time")
+    planned = Planned(
+        total_high_s=_number(times, "total_high_s") or _number(times, "total_s"),
+        host_ram_bytes=int(_number(memory, "host_ram_bytes") or 0) or None,
+        stop_s=read_state(folder).grace_s,
+    )
+    order = SlurmOrder(account=account, partition=partition, qos=qos, time=time)
+    return slurm_script(config, folder.path.resolve(), planned, order)
+
+
+def _number(section: object, key: str) -> float | None:
+    value = section.get(key) if isinstance(section, dict) else None
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else None
+
+
+def _write(path: Path, text: str) -> None:
+    if os.path.lexists(path):
+        message = tr("{path} is there already; nothing is overwritten. Name another file.", path=plain_text(path))
+        raise usage_error("output_not_empty", str(path), message)
+    try:
+        write_atomic(path, text)
+    except OSError as error:
+        message = tr("{path} cannot be written: {reason}.", path=plain_text(path), reason=os_reason(error))
+        raise usage_error("output_not_writable", str(path), message) from None
+    lines = text.count("\n")
+    say(trn("{path} written, {n} line.", "{path} written, {n} lines.", lines, path=plain_text(path)))
