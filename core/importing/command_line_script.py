@@ -52,7 +52,7 @@ def _options(words: Sequence[Word]) -> list[tuple[Word | None, list[Word]]]:
             continue
         if _is_option(word):
             found.append((word, []))
-        elif found and (option := found[-1][0]) is not None and "=" not in option.text and not _is_loose(word):
+        elif found and _takes(found[-1], word):
             found[-1][1].append(word)
         else:
             found.append((None, [word]))
@@ -66,6 +66,14 @@ def _is_option(word: Word) -> bool:
 def _is_loose(word: Word) -> bool:
     """All further arguments in a variable: "$@", $EXTRA_ARGS."""
     return not word.known and bool(re.fullmatch(r"\$[@*]|\$\{?\w*(?:ARGS|OPTS|OPTIONS)\w*(?:\[@\])?\}?", word.text))
+
+
+def _takes(option: tuple[Word | None, list[Word]], word: Word) -> bool:
+    """The word is a value of the option before it; behind the first one NAME=VALUE stands for itself."""
+    name, values = option
+    if name is None or "=" in name.text or _is_loose(word):
+        return False
+    return not values or ASSIGNED.fullmatch(word.text) is None
 
 
 def _value(values: Sequence[Word]) -> Any:

@@ -114,14 +114,16 @@ class Lexer:
                     break
         self._here = []
 
-    def _word(self) -> RawWord:
+    def _word(self, in_array: bool = False) -> RawWord:
         word = RawWord(self.line)
         while self.at < len(self.text) and not self._ends_word():
             if self._starts("\\\n"):
                 self._take(2)
                 continue
             self._part(word)
-            if word.array is not None:
+            # An array holds no arrays.
+            if not in_array and self._starts("(") and ASSIGNMENT.fullmatch(word.plain()):
+                word.array = self._array()
                 break
         return word
 
@@ -153,8 +155,6 @@ class Lexer:
         else:
             run = ORDINARY.match(self.text, self.at)
             word.parts.append(Part("text", self._take(len(run.group()) if run else 1)))
-            if letter == "=" and self._starts("(") and ASSIGNMENT.fullmatch(word.plain()):
-                word.array = self._array()
 
     def _quoted(self, opening: int) -> str:
         start = self.line
@@ -222,5 +222,5 @@ class Lexer:
             if self._starts("\n") or self._starts(*SEPARATORS) is not None:
                 self._take(1)
             elif not self._skipped():
-                words.append(self._word())
+                words.append(self._word(in_array=True))
         return words

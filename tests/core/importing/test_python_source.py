@@ -1,0 +1,167 @@
+"""Arguments of the Trainer in Python source: read from its syntax tree, and never run."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trainwiz.core.importing import python_source
+from trainwiz.core.importing.report import Imported, NotImportable
+
+
+def read(source: str) -> Imported:
+    return python_source.read(source, "train.py")
+
+
+def unknown(imported: Imported) -> dict[str, Any]:
+    return {one.name: one.value for one in imported.report.unknown}
+
+
+def rate(expression: str, before: str = "") -> Any:
+    """The learning rate of a script, or what is said of it."""
+    imported = read(f"{before}\nargs = TrainingArguments('out', learning_rate={expression})")
+    return imported.values.get("training.learning_rate", unknown(imported).get("learning_rate"))
+
+
+@pytest.mark.parametrize(
+    ("expression", "before", "value"),
+    [
+        ("1e-4", "", 1e-4),
+        ("LR", "LR = 3e-4", 3e-4),
+        ("LR * 2 / 4", "LR = 4e-4", 2e-4),
+        ("10 ** -4", "", 1e-4),
+        ("Config.lr", "class Config:\n    lr: float = 5e-4", 5e-4),
+        ("cfg.lr", "class Config:\n    lr = 5e-4\ncfg = Config()", 5e-4),
+        ("cfg.lr", "class Config:\n    lr = 5e-4\ncfg = Config(lr=6e-4)", 6e-4),
+        ("cfg.lr", "@dataclass\nclass Config:\n    lr: float = field(default=7e-4)\ncfg = Config()", 7e-4),
+        ("S['lr']", "S = {'lr': 2e-4, 'other': f()}", 2e-4),
+        ("a", "a, b = 1e-4, 2", 1e-4),
+        ("1e-4 if DEBUG else 1e-5", "DEBUG = False", 1e-5),
+        ("float('1e-4')", "", 1e-4),
+        ("min(1e-4, 1e-3)", "", 1e-4),
+        ("args.lr", "p.add_argument('--lr', type=float, default=2e-4)", "args.lr (default 0.0002)"),
+        ("lr", "def train(lr=1e-4):\n    pass", "lr (default 0.0001)"),
+        ("LR", "LR = 1e-4\nLR = 2e-4", "LR"),
+        ("LR", "for LR in rates:\n    pass", "LR"),
+        ("LR", "LR = 1e-4\nLR *= 2", "LR"),
+        ("compute()", "", "compute()"),
+        ("missing", "", "missing"),
+        ("x", "x = y\ny = x", "x"),
+        ("os.environ['LR']", "", "os.environ['LR']"),
+    ],
+)
+def test_values_are_those_that_can_be_read(expression: str, before: str, value: Any) -> None:
+    assert rate(expression, before) == value
+
+
+def test_a_script_of_the_guides() -> None:
+    imported = read(
+        """
+import os
+from transformers import AutoModelForCausalLM, AutoTokenizer, Trainer, TrainingArguments
+from peft import LoraConfig, TaskType, get_peft_model
+
+os.environ["CUDA_VISIBLE_DEVICES"] = "0,1"
+BASE, NAME = "/data", "gpt2"
+SETTINGS = dict(weight_decay=0.1, warmup_ratio=0.1)
+model = AutoModelForCausalLM.from_pretrained(NAME, torch_dtype=torch.bfloat16, attn_implementation="sdpa")
+tokenizer = AutoTokenizer.from_pretrained(NAME)
+data = load_dataset("json", data_files={"train": os.path.join(BASE, "train.json"), "validation": f"{BASE}/dev.json"})
+config = LoraConfig(task_type=TaskType.CAUSAL_LM, r=16, lora_alpha=2 * 16, target_modules=["q_proj", "v_proj"])
+args = TrainingArguments(
+    output_dir="out",
+    per_device_train_batch_size=4 * 2,
+    evaluation_strategy=IntervalStrategy.EPOCH,
+    bf16=True,
+    save_steps=1_000,
+    deepspeed={"zero_optimization": {"stage": 2}},
+    **SETTINGS,
+    **unknown_settings,
+)
+"""
+    )
+    values = imported.values
+    assert values["model.name"] == "gpt2" and values["task"] == "causal-lm"
+    assert values["data.sources.0.name"] == "/data/train.json"
+    assert values["data.validation_sources"] == [{"name": "/data/dev.json"}]
+    assert (values["peft.method"], values["peft.rank"], values["peft.alpha"]) == ("lora", 16, 32)
+    assert values["peft.targets"] == ["q_proj", "v_proj"]
+    assert values["batch.micro_batch_size"] == 8 and values["checkpoint.every_steps"] == 1000
+    assert values["evaluation.every_epoch"] is True and values["training.warmup"] == 0.1
+    assert values["engine.precision"] == "bf16" and values["engine.strategy"] == "zero2"
+    assert imported.setup["gpu_ids"] == "0,1"
+    assert unknown(imported) == {"**unknown_settings": "unknown_settings"}
+    assert imported.place_of("batch.micro_batch_size") == "train.py:15"
+
+
+def test_defaults_of_a_scripts_own_arguments_yield_to_its_command() -> None:
+    imported = read(
+        "@dataclass\nclass TrainingArguments(transformers.TrainingArguments):\n"
+        "    optim: str = field(default='adafactor')\n    model_max_length: int = field(default=256)\n"
+        "args, = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()\n"
+    )
+    assert imported.values == {}
+    assert imported.defaults == {"engine.optimizer": "adafactor", "batch.sequence_length": 256}
+
+
+def test_trl_has_its_own_defaults() -> None:
+    imported = read("SFTTrainer(args=SFTConfig(output_dir='x', max_length=2048, packing=True))")
+    assert imported.defaults["training.learning_rate"] == 2e-5
+    assert "engine.precision" not in imported.defaults
+    assert imported.values["task"] == "causal-lm" and imported.values["data.concatenate"] is True
+    other = read("DPOTrainer(args=DPOConfig('x'))")
+    assert "other_training" in {finding.code for finding in other.report.findings}
+
+
+def test_several_calls_are_told() -> None:
+    imported = read("a = TrainingArguments('a', seed=1)\nb = TrainingArguments('b', seed=2)")
+    assert imported.values["training.seed"] == 1
+    assert "several_trainings" in {finding.code for finding in imported.report.findings}
+
+
+def test_nothing_is_run(tmp_path: Path) -> None:
+    marker = tmp_path / "ran"
+    read(
+        f"open({str(marker)!r}, 'w').write('x')\n__import__('os').system('touch {marker}')\n"
+        f"a = TrainingArguments('out', seed=__import__('pathlib').Path({str(marker)!r}).touch() or 3)"
+    )
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("print('hello')", "TrainingArguments"),
+        ("def f(:\n", "line 1"),
+        ("p = HfArgumentParser((A, B))\n", "command line"),
+        ("x = " + "(" * 5000, "Python"),
+        ("x = " + "-" * 100_000 + "1", "Python"),
+        ("TrainingArguments('\0')", "Python"),
+    ],
+    ids=["nothing", "syntax", "parser", "brackets", "signs", "zero byte"],
+)
+def test_what_says_nothing_is_refused_in_a_sentence(source: str, words: str) -> None:
+    with pytest.raises(NotImportable) as refused:
+        read(source)
+    assert len(refused.value.findings) == 1 and words in refused.value.findings[0].message
+
+
+HOSTILE = {
+    "doubled": "a0 = 1\n"
+    + "".join(f"a{n + 1} = a{n} + a{n}\n" for n in range(60))
+    + "TrainingArguments('x', seed=a60)",
+    "power": "TrainingArguments('x', seed=9**9**9**9)",
+    "long text": "TrainingArguments('x', seed='a' * 10**12)",
+    "format": "TrainingArguments('x', seed='%999999999d' % 1)",
+    "deep": "TrainingArguments('x', seed=" + "[" * 80 + "]" * 80 + ")",
+    "many": "".join(f"a{n} = {n}\n" for n in range(20_000)) + "TrainingArguments('x', seed=a7)",
+}
+
+
+@pytest.mark.parametrize("source", HOSTILE.values(), ids=list(HOSTILE))
+def test_a_hostile_script_costs_little(source: str) -> None:
+    start = time.process_time()
+    read(source)
+    assert time.process_time() - start < 5
