@@ -12,6 +12,7 @@ from trainwiz.core.importing.command_line_options import Taken, take
 from trainwiz.core.importing.command_line_script import read_arguments
 from trainwiz.core.importing.command_line_setup import read_deepspeed_launcher, read_torchrun
 from trainwiz.core.importing.report import Collector, Imported, refusal
+from trainwiz.core.importing.setup import gpu_list
 from trainwiz.core.importing.shell_words import Script, Word, read_script
 from trainwiz.core.importing.training_arguments_fill import fill, looks_like_arguments
 from trainwiz.core.importing.training_arguments_setting import Setting
@@ -49,6 +50,8 @@ def read(text: str, file_name: str) -> Imported:
         )
     _read_launcher(launch, taken, collector)
     read_environment(launch.environment, collector)
+    if launch.program == "python":
+        _one_process_for_each_gpu(collector)
     _read_script(launch, taken, collector)
     _leave_to_deepspeed(collector)
     _say_more(script, launches, launch, collector)
@@ -112,6 +115,13 @@ def _read_script(launch: Launch, taken: Taken, collector: Collector) -> None:
     settings = read_arguments(taken.arguments, collector)
     name = script.text.rpartition(".")[2] if taken.is_module else PurePosixPath(script.text).stem
     fill(collector, settings, [Hint(name, script.line)], _program(launch, name, settings))
+
+
+def _one_process_for_each_gpu(collector: Collector) -> None:
+    """Plain python feeds every GPU that it sees with DataParallel; as many processes of DDP see the same sequences."""
+    gpus = len(gpu_list(collector.setup.get("gpu_ids")))
+    if gpus:
+        collector.setup |= {"num_processes": gpus, "distributed_type": "MULTI_GPU" if gpus > 1 else "NO"}
 
 
 def _leave_to_deepspeed(collector: Collector) -> None:

@@ -101,10 +101,10 @@ def place_task(sheet: Sheet, hints: Iterable[Hint]) -> None:
     """Set the task where something names it, and say where the training is none that trainwiz does."""
     collector = sheet.collector
     hints = list(hints)
-    for table in (OF_CLASS, OF_SCRIPT):
+    for what, table in (("class", OF_CLASS), ("script", OF_SCRIPT)):
         for hint in hints:
             if hint.name in table and "task" not in collector.values:
-                collector.map(hint.name, None, "task", table[hint.name], hint.line)
+                collector.map(what, hint.name, "task", table[hint.name], hint.line)
     _of_arguments(sheet)
     other = next((hint for hint in hints if hint.name in OTHER_TRAININGS), None)
     images = next((setting for setting in sheet.settings.values() if setting.name in OF_IMAGES), None)
