@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from trainwiz.core.estimate.host import LOW_MEMORY_BYTES
+from trainwiz.core.estimate.host import LOW_MEMORY_BYTES, WORKER_BYTES
 from trainwiz.core.findings import Finding
 from trainwiz.core.language import tr, trn
 from trainwiz.core.plan.facts import Facts
 from trainwiz.core.plan.lengths import Lengths, lengths_of
 from trainwiz.core.plan.words import gib, percent
+from trainwiz.core.plan.workers import MOST_WORKERS, budget_bytes
 
 NOTABLE_CUT = 0.02
 MOSTLY_CUT = 0.5
@@ -121,12 +122,21 @@ def _workers(facts: Facts) -> list[Finding]:
         remedy = facts.remedy(_workers_word(fewer), {"data.workers": fewer})
         findings.append(Finding("workers_ram", "warning", "data.workers", message, (remedy,)))
     roomy = facts.machine.ram_total_bytes >= LOW_MEMORY_BYTES
-    if facts.devices.device == "cuda" and workers == 0 and roomy:
+    fewer = min(max(1, min(4, cores // facts.devices.processes - 1)), _workers_that_fit(facts))
+    if facts.devices.device == "cuda" and workers == 0 and roomy and fewer:
         message = tr("No loader workers: the GPU waits while rows are read and masked.")
-        fewer = max(1, min(4, cores // facts.devices.processes - 1))
         remedy = facts.remedy(_workers_word(fewer), {"data.workers": fewer})
         findings.append(Finding("no_workers", "warning", "data.workers", message, (remedy,)))
     return findings
+
+
+def _workers_that_fit(facts: Facts) -> int:
+    """Workers more for each process that the RAM which stays free would hold."""
+    budget = budget_bytes(facts.machine)
+    if budget is None:
+        return MOST_WORKERS
+    left = max(0, budget - facts.memory.host_ram_bytes)
+    return left // (facts.devices.processes * WORKER_BYTES)
 
 
 def _workers_word(count: int) -> str:

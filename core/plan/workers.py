@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from trainwiz.core.config import OriginKind
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.estimate.host import LOW_MEMORY_BYTES, HostNeeds, while_training
 from trainwiz.core.estimate.workload import Workload
@@ -48,7 +49,8 @@ def settle_workers(
     if by_cores.workers:
         limit = _by_ram(machine, replace(needs, prefetch=USUAL_PREFETCH), by_cores)
         prefetch = _prefetch(machine, replace(needs, workers=limit.workers), limit.workers < by_cores.workers)
-    draft.settle("data.workers", limit.workers, limit.why, "detected")
+    origin: OriginKind = "detected" if limit is by_cores else "solved"
+    draft.settle("data.workers", limit.workers, limit.why, origin)
     count = int(draft.get("data.workers"))
     if count and count != limit.workers:
         prefetch = _prefetch(machine, replace(needs, workers=count), False)

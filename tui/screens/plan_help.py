@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from trainwiz.core.findings import Finding
 from trainwiz.core.language import mark, tr
-from trainwiz.tui.screens.plan_fields import STEPS, FieldSpec, shown_key, shown_value
+from trainwiz.tui.screens.plan_fields import MAPPINGS, STEPS, FieldSpec, shown_key, shown_value
 from trainwiz.tui.screens.plan_state import PlanState, field_problem
 from trainwiz.tui.widgets.field_row import ORIGINS
+
+if TYPE_CHECKING:
+    from trainwiz.core.config import RunConfig
 
 STEP_HELP = (
     mark("What this machine is, and the profile that fills in everything else."),
@@ -38,9 +43,23 @@ def help_parts(
         value, by = shown_value(spec, config) or tr("not set"), tr(ORIGINS.get(origin.origin, origin.origin))
         because = tr("{value} ({origin}: {reason})", value=value, origin=by, reason=tr(origin.reason))
         parts.append((tr("Now"), because if origin.reason else tr("{value} ({origin})", value=value, origin=by)))
+        parts += _entries(config, key)
         parts.append((tr("As a choice of the command"), f"--set {key}=..."))
     problem = [(tr("Problem"), field_problem(state, spec))]
     return tr(spec.label), [*problem, *parts, *said]
+
+
+def _entries(config: RunConfig, key: str) -> list[tuple[str, str]]:
+    """Each entry of a mapping with its own origin and reason: the variables of the environment."""
+    if key not in MAPPINGS:
+        return []
+    parts = []
+    for name, value in config.value(key).items():
+        origin = config.origin(f"{key}.{name}") if f"{key}.{name}" in config.origins else config.origin(key)
+        by = tr(ORIGINS.get(origin.origin, origin.origin))
+        words = tr("{value} ({origin}: {reason})", value=value, origin=by, reason=tr(origin.reason))
+        parts.append((name, words if origin.reason else tr("{value} ({origin})", value=value, origin=by)))
+    return parts
 
 
 def _finding_text(finding: Finding) -> str:

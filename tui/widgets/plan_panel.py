@@ -111,6 +111,9 @@ def _memory(plan: Plan, width: int, marks: Marks) -> Iterator[Content]:
     labels = tr("Host RAM"), tr("Disk")
     left = max(map(cells, labels)) + 1
     yield _capacity_line(pad(labels[0], left), memory.host_ram_bytes, memory.host_ram_capacity_bytes, marks)
+    if kind == "cuda" and memory.host_ram_low_bytes is not None and memory.host_ram_high_bytes is not None:
+        low, high = gib(memory.host_ram_low_bytes), gib(memory.host_ram_high_bytes)
+        yield from _muted(tr("between {low} and {high}, predicted", low=low, high=high))
     yield _capacity_line(pad(labels[1], left), memory.disk_bytes, memory.disk_capacity_bytes, marks)
     yield Content()
 

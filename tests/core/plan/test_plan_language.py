@@ -58,6 +58,8 @@ def without_texts(plan: Any) -> dict[str, Any]:
     document = plan.to_json()
     for choice in document["choices"]:
         del choice["reason"]
+    for variable in document["environment"]:
+        del variable["reason"]
     for key in ("peak_moment", "basis", "waiting"):
         del document["memory"][key]
     del document["time"]["basis_text"], document["machine"]

@@ -68,3 +68,18 @@ def test_little_data_little_ram_and_no_gpu_as_before() -> None:
     assert plan(machine(), config(), rows(SMALL_ROWS - 1)).config.data.workers == 2
     assert workers_of(machine("RTX 3090", 1, ram_gib=12)) == 0
     assert workers_of(machine(None)) == 0
+
+
+def test_workers_are_asked_for_only_where_there_is_room() -> None:
+    without = config(data__workers=0)
+    assert "no_workers" in codes(plan(machine("RTX 3090", 4, ram_gib=64, cores=64), without, rows()))
+    full = plan(machine("RTX 3090", 6, ram_gib=16, cores=64), config(), rows())
+    assert full.config.data.workers == 0 and "no_workers" not in codes(full)
+
+
+def test_ram_is_solved_and_cores_are_detected() -> None:
+    assert (
+        plan(machine("RTX 3090", 4, ram_gib=16, cores=64), config(), rows()).config.origin("data.workers").origin
+        == "solved"
+    )
+    assert plan(machine(), config(), rows()).config.origin("data.workers").origin == "detected"
