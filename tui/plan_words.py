@@ -7,6 +7,7 @@ from datetime import datetime
 
 from trainwiz.core.language import language, mark, tr, tr_as
 from trainwiz.core.plain import plain_text
+from trainwiz.core.plan.result import TimePlan
 from trainwiz.tui.figures import amount_range, count, duration, percent, short_count, size
 
 SMALL_SHARE = 0.01
@@ -166,3 +167,19 @@ def energy_words(
     unit = f" {plain_text(currency)}" if currency else ""
     cost = "" if low_cost is None or high_cost is None else f"{tr(', ')}{amount_range(low_cost, high_cost)}{unit}"
     return f"{amount_range(low_kwh, high_kwh)} kWh{cost}"
+
+
+def network_words(time: TimePlan) -> str:
+    """What a step moves between the machines and how long that takes at worst; "" for a run on one."""
+    if time.network_bytes is None or time.network_high_s is None or not time.network_gbit_s:
+        return ""
+    speed = tr("{speed} Gbit/s", speed=f"{time.network_gbit_s:g}")
+    told = tr("{speed}, assumed: planning.network_gbit_s", speed=speed) if time.network_assumed else speed
+    share = time.network_high_s / time.step_high_s if time.step_high_s else 0.0
+    return tr(
+        "network: {size} a step out of each machine, up to {time} of it ({share} of a slow step; {told})",
+        size=size(time.network_bytes),
+        time=duration(time.network_high_s),
+        share=percent(share),
+        told=told,
+    )

@@ -312,6 +312,9 @@ class PlanningSection(Section):
         None, ge=0, le=1e6, description="Price of a kilowatt-hour, in the currency of your choice; none shows no cost."
     )
     currency: str = Field("", max_length=8, description="Shown behind the cost, for example EUR.")
+    network_gbit_s: float | None = Field(
+        None, gt=0, le=1e5, description="Gigabits a second between the machines of a run; none assumes 10."
+    )
     context_bytes: ContextSize | None = Field(
         None,
         description="What nvidia-smi shows for a process that has only a CUDA context on this card, like 500M; "

@@ -7,6 +7,7 @@ from math import sqrt
 
 from trainwiz.core.catalog.gpu import GpuSpec
 from trainwiz.core.estimate.flops import Cost, cost_of, forward_cost, useful_flops
+from trainwiz.core.estimate.traffic import moved_bytes
 from trainwiz.core.estimate.workload import SINGLE, Workload
 from trainwiz.core.plan.result import TimeVerdict
 
@@ -57,6 +58,8 @@ class Rate:
     slow_share: float = SLOW_SHARE
     link: float = PCIE_SLOW
     """Bytes a second between two processes at worst."""
+    network: float | None = None
+    """Bytes a second out of one machine at worst; None where all processes are on one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,20 +187,14 @@ def _offload(work: Workload) -> Range:
 def _communication(work: Workload, rate: Rate) -> Range:
     """Gradients and sharded weights over the slowest link, (N - 1) / N times their bytes for each collective (ring).
 
-    DDP sums the gradients once a step (reduced and gathered: twice their bytes); ZeRO-2, which keeps shards
-    of the sum, after each micro-batch. ZeRO-3 and FSDP gather the weights for each forward and each backward
-    pass and reduce the gradients after it. At best all of it hides behind the computation.
+    At best all of it hides behind the computation.
     """
     if work.world_size == 1:
         return Range(0.0, 0.0)
-    element = work.formats.adapters if work.lora else work.formats.weights
-    gradients = float(work.trainable_parameters * element)
-    if work.strategy in ("zero3", "fsdp"):
-        moved = work.accumulation * (2 * work.architecture.parameters * work.formats.compute + gradients)
-    else:
-        moved = (work.accumulation if work.strategy == "zero2" else 1) * 2 * gradients
     link = rate.link if work.world_size <= CARDS_OF_A_BOARD else PCIE_SLOW
-    return Range(0.0, (work.world_size - 1) / work.world_size * moved / link)
+    if rate.network is not None:
+        link = min(link, rate.network)
+    return Range(0.0, (work.world_size - 1) / work.world_size * moved_bytes(work) / link)
 
 
 def evaluation_time(work: Workload, rate: Rate, rows: int) -> Range:

@@ -76,7 +76,12 @@ def slurm_script(config: RunConfig, folder: Path, planned: Planned, order: Slurm
         "requeue=",
         "save() {",
         "    requeue=yes",
-        '    kill -TERM "$steps" 2>/dev/null',
+        _comment_in(
+            tr("A signal to srun would kill the step half a minute later; the keeper of the run is on this node.")
+        ),
+        '    trainwiz runs stop "$run"',
+        _comment_in(tr("What had not begun, or does not end, is ended here.")),
+        '    sleep 5; kill -TERM "$steps" 2>/dev/null',
         "}",
         "trap save USR1",
         "",
@@ -211,6 +216,10 @@ def _safe(text: str) -> bool:
 
 def _comment(text: str) -> str:
     return f"# {plain_text(text)}"
+
+
+def _comment_in(text: str) -> str:
+    return f"    {_comment(text)}"
 
 
 def _clock(seconds: float) -> str:

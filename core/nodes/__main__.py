@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -48,7 +49,9 @@ def main() -> int:
 
 def lead(run: RunFolder, order: NodeOrder, arguments: list[str]) -> int:
     """The exit code for the keeper; a problem between the nodes is written beside what the training says."""
-    # The keeper asks the training processes here to stop; this process it ends.
+    # The keeper asks the training processes here to stop; this process it ends. A batch system asks all at once.
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     attempt = NodeAttempt(order, stop_requested=lambda: False)
     try:
         code = attempt.run(arguments)

@@ -129,6 +129,13 @@ class TimePlan:
     energy_cost_low: float | None = None
     energy_cost_high: float | None = None
     currency: str = ""
+    network_bytes: int | None = None
+    """That a step sends out of each machine; None for a run on one."""
+    network_high_s: float | None = None
+    """Of step_high_s: their way over the network, where no computation hides it."""
+    network_gbit_s: float | None = None
+    network_assumed: bool | None = None
+    """Nobody said how fast the network is (planning.network_gbit_s)."""
 
 
 @dataclass(frozen=True, slots=True)

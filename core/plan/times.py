@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from trainwiz.core.catalog.gpus import spec_of
 from trainwiz.core.config import RunConfig
@@ -15,6 +15,7 @@ from trainwiz.core.estimate.evidence import NO_EVIDENCE, Evidence
 from trainwiz.core.estimate.flops import Cost, cost_of
 from trainwiz.core.estimate.generation import generation_time
 from trainwiz.core.estimate.measured import measured_start, measured_step
+from trainwiz.core.estimate.network import Network, network_bytes, network_time_s
 from trainwiz.core.estimate.time import (
     Range,
     Rate,
@@ -68,10 +69,16 @@ def rate_of(devices: Devices, config: RunConfig) -> Rate | None:
     """What one process computes at best; None for a card that the catalogue does not know."""
     engine = config.engine
     if devices.device == "cpu":
-        return cpu_rate(engine.cpu_threads or 1)
-    if devices.spec is None:
+        rate = cpu_rate(engine.cpu_threads or 1)
+    elif devices.spec is None:
         return None
-    return gpu_rate(devices.spec, engine.precision or "fp32", bool(engine.tf32))
+    else:
+        rate = gpu_rate(devices.spec, engine.precision or "fp32", bool(engine.tf32))
+    return rate if devices.nodes == 1 else replace(rate, network=network_of(config).bytes_per_s)
+
+
+def network_of(config: RunConfig) -> Network:
+    return Network.of(config.planning.network_gbit_s)
 
 
 def pace_of(
@@ -90,8 +97,14 @@ def pace_of(
     if work is None or usual is None:
         return None
     engine = config.engine
+    # Of one machine each: what the network adds to a step was measured by none of them.
     measurements = of_devices(
-        evidence.measurements, machine, devices.device, devices.gpus, engine.cpu_threads, bool(engine.tf32)
+        evidence.measurements if devices.nodes == 1 else (),
+        machine,
+        devices.device,
+        devices.gpus,
+        engine.cpu_threads,
+        bool(engine.tf32),
     )
     start = measured_start(work, measurements)
     begin = start[0] if start is not None else start_time(usual)
@@ -170,7 +183,21 @@ def plan_time(
         energy_cost_low=_cost(config, energy.low) if energy else None,
         energy_cost_high=_cost(config, energy.high) if energy else None,
         currency=config.planning.currency,
+        **_network(config, devices, work),
     )
+
+
+def _network(config: RunConfig, devices: Devices, work: Workload) -> dict[str, Any]:
+    """What a step moves between the machines; nothing for one."""
+    if devices.nodes == 1:
+        return {}
+    network = network_of(config)
+    return {
+        "network_bytes": int(network_bytes(work)),
+        "network_high_s": network_time_s(work, network),
+        "network_gbit_s": network.gbit_s,
+        "network_assumed": network.assumed,
+    }
 
 
 def _evaluations(

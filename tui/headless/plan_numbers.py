@@ -19,6 +19,7 @@ from trainwiz.tui.plan_words import (
     memory_title,
     need_words,
     needed_bytes,
+    network_words,
     pace_words,
     padding_words,
     source_words,
@@ -71,6 +72,9 @@ def _under(label: str, texts: Iterator[str]) -> list[str]:
 def machine_text(plan: Plan) -> str:
     machine = plan.machine
     words = plain_text(machine.description or trn("{n} core", "{n} cores", machine.cpu_cores))
+    nodes = plan.config.engine.nodes
+    if nodes > 1:
+        words = tr("{n} machines, each with {machine}", n=nodes, machine=words)
     return tr("{machine} (from the catalogue, not this machine)", machine=words) if machine.hypothetical else words
 
 
@@ -118,6 +122,7 @@ def time_lines(plan: Plan, now: datetime) -> Iterator[str]:
     yield "   ".join(filter(None, (time_text(plan), finish_words(time.total_low_s, time.total_high_s, now))))
     if time.step_low_s is not None:
         yield tr(", ").join(pace_parts(plan))
+    yield network_words(time)
     parts = time_part_words(time.total_s, time.evaluation_s, time.generation_s, time.saving_s)
     if parts:
         yield tr("of it {parts}", parts=tr(", ").join(parts))

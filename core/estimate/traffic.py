@@ -1,0 +1,19 @@
+"""What the processes of a run move between each other in a step."""
+
+from __future__ import annotations
+
+from trainwiz.core.estimate.workload import Workload
+
+
+def moved_bytes(work: Workload) -> float:
+    """Bytes of gradients and sharded weights that a step takes round; a ring moves (N - 1) / N of them over each link.
+
+    DDP sums the gradients once a step (reduced and gathered: twice their bytes); ZeRO-2, which keeps shards
+    of the sum, after each micro-batch. ZeRO-3 and FSDP gather the weights for each forward and each backward
+    pass and reduce the gradients after it.
+    """
+    element = work.formats.adapters if work.lora else work.formats.weights
+    gradients = float(work.trainable_parameters * element)
+    if work.strategy in ("zero3", "fsdp"):
+        return work.accumulation * (2 * work.architecture.parameters * work.formats.compute + gradients)
+    return (work.accumulation if work.strategy == "zero2" else 1) * 2 * gradients
