@@ -33,6 +33,12 @@ KEYS: Mapping[str, str] = {
 }
 """Keys of a setup -> what they decide."""
 
+STAGES: Mapping[str, tuple[str, ...]] = {
+    "deepspeed_config": ("zero_stage",),
+    "fsdp_config": ("fsdp_sharding_strategy", "sharding_strategy"),
+}
+"""Section -> what in it belongs to the setup: today's name, then those of the first versions."""
+
 KNOWN_TYPES = frozenset({"NO", "MPS", "MULTI_GPU", "MULTI_CPU", "DEEPSPEED", "FSDP", "MEGATRON_LM", *OTHER_DEVICES})
 ALL_GPUS = mark("All GPUs is what a run takes anyway.")
 ONE_NODE = mark("One machine is what a run takes anyway.")
@@ -125,10 +131,11 @@ def _setup(document: Document, collector: Collector) -> dict[str, Any]:
         setup["use_cpu"] = True
     if gpu_list(values.get("gpu_ids")):
         setup["gpu_ids"] = ",".join(gpu_list(values["gpu_ids"]))
-    for section, name in (("deepspeed_config", "zero_stage"), ("fsdp_config", "fsdp_sharding_strategy")):
+    for section, names in STAGES.items():
         inner = values.get(section)
-        if isinstance(inner, Mapping) and name in inner:
-            setup[name] = as_count(inner[name]) if as_count(inner[name]) is not None else inner[name]
+        for name in names if isinstance(inner, Mapping) else ():
+            if name in inner:
+                setup[names[0]] = as_count(inner[name]) if as_count(inner[name]) is not None else inner[name]
     if setup["distributed_type"] == "DEEPSPEED":
         inner = values.get("deepspeed_config")
         named = inner.get("deepspeed_config_file") if isinstance(inner, Mapping) else inner

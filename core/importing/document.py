@@ -15,6 +15,8 @@ from trainwiz.core.language import tr
 from trainwiz.core.plain import plain_text
 
 LONGEST_REASON = 160
+MOST_YAML_CHARACTERS = 2**17
+"""Far above every file of settings, and parsed in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,8 @@ def _json(text: str, file: str) -> Document:
 
 
 def _yaml(text: str, file: str) -> Document:
+    if len(text) > MOST_YAML_CHARACTERS:
+        raise refusal(file, tr("{file} is too long for a file of settings.", file=file))
     try:
         values = load_yaml(text)
         node = yaml.compose(text, Loader=yaml.SafeLoader)

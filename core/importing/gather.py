@@ -14,7 +14,7 @@ from trainwiz.core.language import mark, tr
 from trainwiz.core.plain import plain_text
 from trainwiz.core.small_file import read_small
 
-MOST_TEXT_BYTES = 4 * 2**20
+MOST_TEXT_BYTES = 2**20
 """No settings and no training script has as many."""
 
 MOST_FILES = 20

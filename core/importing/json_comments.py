@@ -10,17 +10,23 @@ import re
 from typing import Any
 
 from trainwiz.core.json_text import parse_json
+from trainwiz.core.language import tr
 
 TOKEN = re.compile(
-    r'(?P<text>"(?:[^"\\\n]|\\.)*")'
-    r"|(?P<comment>//[^\n]*|\#[^\n]*|/\*.*?\*/)"
+    r'(?P<text>"(?:[^"\\\n]|\\.)*"?)'
+    r"|(?P<comment>//[^\n]*|\#[^\n]*|/\*(?:.*?\*/|.*))"
     r"|(?P<comma>,)"
     r"|(?P<open>[\[{])|(?P<close>[\]}])"
     r"|(?P<colon>:)"
     r"|(?P<space>\s+)"
-    r"|(?P<other>.)",
+    r'|(?P<other>[^"/#,\[\]{}:\s]+|.)',
     re.DOTALL,
 )
+
+DEEPEST = 100
+"""Levels of sections; no settings file has as many, and the path of a key is as long as they are deep."""
+
+# An end that is missing is the end of the text: to look for it again from each place would take for ever.
 
 Place = tuple[str, int]
 """Dotted path of a key, and its line from 1."""
@@ -67,6 +73,8 @@ def _plain(text: str) -> tuple[str, list[Place]]:
             places.append((".".join([*(part for part in path if part), name]), last_text[1]))
         elif kind == "open":
             path.append(name or None)
+            if len(path) > DEEPEST:
+                raise ValueError(tr("it is nested too deeply"))
             name = ""
         elif kind == "close" and path:
             path.pop()

@@ -1,0 +1,230 @@
+"""DeepSpeed JSON, with comments too -> values of a run, and a place in the report for every key."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from trainwiz.core.importing import deepspeed
+from trainwiz.core.importing.report import Imported, NotImportable
+
+
+def read(**settings: Any) -> Imported:
+    return deepspeed.read(json.dumps({"zero_optimization": {"stage": 2}, **settings}, indent=1), "ds.json")
+
+
+def names(entries: Any) -> set[str]:
+    return {getattr(entry, "name", None) or entry.old for entry in entries}
+
+
+def codes(imported: Imported, severity: str = "warning") -> list[str]:
+    return [finding.code for finding in imported.report.findings if finding.severity == severity]
+
+
+@pytest.mark.parametrize(("stage", "strategy"), [(0, "ddp"), (1, "zero1"), (2, "zero2"), (3, "zero3")])
+def test_the_stage_is_the_strategy(stage: int, strategy: str) -> None:
+    assert read(zero_optimization={"stage": stage}).values == {"engine.strategy": strategy}
+
+
+@pytest.mark.parametrize(
+    ("section", "offload"),
+    [
+        ({"stage": 2, "offload_optimizer": {"device": "cpu", "pin_memory": True}}, "optimizer"),
+        ({"stage": 2, "cpu_offload": True}, "optimizer"),
+        ({"stage": 3, "offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "cpu"}}, "all"),
+        ({"stage": 3, "offload_param": {"device": "cpu"}, "offload_optimizer": {"device": "cpu"}}, "all"),
+        ({"stage": 3, "cpu_offload_params": True, "cpu_offload": True}, "all"),
+        ({"stage": 2, "cpu_offload": False}, None),
+        ({"stage": 2, "offload_optimizer": {"device": "none"}}, None),
+        ({"stage": 2, "offload_optimizer": {"device": "nvme", "nvme_path": "/x"}}, None),
+        ({"stage": 1, "offload_param": {"device": "cpu"}}, None),
+    ],
+)
+def test_offload_in_old_and_new_spelling(section: dict[str, Any], offload: str | None) -> None:
+    assert read(zero_optimization=section).values.get("engine.offload") == offload
+
+
+def test_old_spelling_is_renamed() -> None:
+    imported = read(zero_optimization={"stage": 2, "cpu_offload": True})
+    assert [one.new for one in imported.report.renamed] == ["zero_optimization.offload_optimizer.device"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "precision"),
+    [
+        ({"fp16": {"enabled": True}}, "fp16"),
+        ({"bf16": {"enabled": True}}, "bf16"),
+        ({"bfloat16": {"enabled": True}}, "bf16"),
+        ({"fp16": {"enabled": "auto"}, "bf16": {"enabled": "auto"}}, None),
+        ({"fp16": {"enabled": False}}, "fp32"),
+        ({"fp16": {"enabled": False}, "bf16": {"enabled": "auto"}}, None),
+        ({"fp16": {"enabled": True}, "bf16": {"enabled": False}}, "fp16"),
+        ({}, None),
+    ],
+)
+def test_precision(settings: dict[str, Any], precision: str | None) -> None:
+    assert read(**settings).values.get("engine.precision") == precision
+
+
+def test_two_halves_contradict_and_neither_is_taken() -> None:
+    imported = read(fp16={"enabled": True}, bf16={"enabled": True})
+    assert "engine.precision" not in imported.values
+    assert codes(imported) == ["contradiction"]
+
+
+def test_optimizer_and_scheduler() -> None:
+    imported = read(
+        optimizer={"type": "AdamW", "params": {"lr": 2e-5, "betas": [0.9, 0.95], "eps": "1e-8", "weight_decay": 0.1}},
+        scheduler={
+            "type": "WarmupDecayLR",
+            "params": {
+                "warmup_max_lr": 2e-5,
+                "warmup_num_steps": 100,
+                "total_num_steps": 1000,
+                "warmup_type": "linear",
+            },
+        },
+    )
+    assert imported.values == {
+        "engine.strategy": "zero2",
+        "engine.optimizer": "adamw_torch",
+        "training.learning_rate": 2e-5,
+        "training.adam_beta1": 0.9,
+        "training.adam_beta2": 0.95,
+        "training.adam_epsilon": 1e-8,
+        "training.weight_decay": 0.1,
+        "training.schedule": "linear",
+        "training.warmup": 100.0,
+        "training.max_steps": 1000,
+    }
+    assert not codes(imported)
+
+
+def test_the_scheduler_overrules_the_optimizer() -> None:
+    imported = read(
+        optimizer={"type": "Adam", "params": {"lr": 1e-3}},
+        scheduler={"type": "WarmupLR", "params": {"warmup_max_lr": 5e-5}},
+    )
+    assert imported.values["training.learning_rate"] == 5e-5
+    assert codes(imported) == ["contradiction"]
+    assert "optimizer.params.lr" in names(imported.report.dropped)
+
+
+def test_the_cosine_ends_at_a_share_of_the_peak() -> None:
+    imported = read(
+        optimizer={"type": "AdamW", "params": {"lr": 1e-4}},
+        scheduler={"type": "WarmupCosineLR", "params": {"cos_min_ratio": 0.1, "total_num_steps": 10}},
+    )
+    assert imported.values["training.final_learning_rate"] == 1e-5
+    assert imported.values["training.schedule"] == "cosine"
+
+
+@pytest.mark.parametrize(
+    ("kind", "params", "where"),
+    [
+        ("OneBitAdam", {}, "dropped"),
+        ("Lion", {}, "dropped"),
+        ("PagedAdamW", {}, "unknown"),
+        ("Adam", {"adam_w_mode": False}, "dropped"),
+    ],
+)
+def test_optimizers_that_a_run_does_not_have(kind: str, params: dict[str, Any], where: str) -> None:
+    imported = read(optimizer={"type": kind, "params": params})
+    assert "engine.optimizer" not in imported.values
+    assert "optimizer.type" in names(getattr(imported.report, where))
+    assert codes(imported) == ["not_offered"]
+
+
+def test_the_batch_that_no_number_of_gpus_makes_true() -> None:
+    imported = read(train_batch_size=100, train_micro_batch_size_per_gpu=8, gradient_accumulation_steps=3)
+    assert imported.values["batch.micro_batch_size"] == 8
+    assert "batch.target_samples" not in imported.values
+    assert codes(imported) == ["contradiction"]
+    fine = read(train_batch_size=96, train_micro_batch_size_per_gpu=8, gradient_accumulation_steps=3)
+    assert fine.values["batch.target_samples"] == 96
+    assert not codes(fine)
+
+
+def test_auto_is_dropped_with_its_reason() -> None:
+    imported = read(train_batch_size="auto", gradient_clipping="auto", optimizer={"params": {"lr": "auto"}})
+    assert imported.values == {"engine.strategy": "zero2"}
+    assert {"train_batch_size", "gradient_clipping", "optimizer.params.lr"} <= names(imported.report.dropped)
+
+
+def test_fp16_inside_zero_optimization_is_misplaced() -> None:
+    imported = read(zero_optimization={"stage": 3, "fp16": {"enabled": True}})
+    assert "engine.precision" not in imported.values
+    assert codes(imported) == ["misplaced"]
+    assert "zero_optimization.fp16.enabled" in names(imported.report.dropped)
+
+
+def test_a_fixed_loss_scale_is_told() -> None:
+    assert codes(read(fp16={"enabled": True, "loss_scale": 128})) == ["not_offered"]
+    assert not codes(read(fp16={"enabled": True, "loss_scale": 0}))
+
+
+def test_what_is_no_number_is_kept_as_unknown() -> None:
+    imported = read(gradient_clipping="high", train_batch_size=2.5)
+    assert {"gradient_clipping", "train_batch_size"} == names(imported.report.unknown)
+    assert codes(imported)[0] == "bad_value"
+
+
+def test_unknown_keys_are_kept_on_every_level() -> None:
+    imported = read(zero_optimization={"stage": 1, "surprise": 1}, max_grad_norm=1.0, fp16={"what": 2})
+    assert {"zero_optimization.surprise", "max_grad_norm", "fp16.what"} == names(imported.report.unknown)
+
+
+def test_zero_optimization_as_a_switch() -> None:
+    assert read(zero_optimization=False, train_batch_size=4).values["engine.strategy"] == "ddp"
+    assert read(zero_optimization=True, train_batch_size=4).values["engine.strategy"] == "zero1"
+
+
+COMMENTED = """{
+    // Chinese: 阶段
+    "zero_optimization": {
+        "stage": 2,  # inline
+        /* a block
+           of lines */
+        "offload_optimizer": {"device": "cpu",},
+    },
+    "train_micro_batch_size_per_gpu": 4, // with "quotes" and { braces
+    "optimizer": {"type": "AdamW", "params": {"lr": 1e-5, "note": "http://a#b /* no comment */"}},
+}
+"""
+
+
+def test_comments_and_idle_commas() -> None:
+    imported = deepspeed.read(COMMENTED, "ds.jsonc")
+    assert imported.values["engine.offload"] == "optimizer"
+    assert imported.values["training.learning_rate"] == 1e-5
+    assert imported.place_of("engine.offload") == "ds.jsonc:7"
+    assert imported.place_of("batch.micro_batch_size") == "ds.jsonc:9"
+    assert imported.report.unknown[0].value == "http://a#b /* no comment */"
+
+
+def test_a_key_that_stands_twice_is_told() -> None:
+    text = '{\n "zero_optimization": {"stage": 1},\n "gradient_clipping": 1,\n "gradient_clipping": 2\n}'
+    imported = deepspeed.read(text, "ds.json")
+    assert imported.values["training.max_grad_norm"] == 2.0
+    assert codes(imported) == ["contradiction"]
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        (COMMENTED[: COMMENTED.index("braces")], "line 9"),
+        ('{"zero_optimization": {"stage": 2', "line 1"),
+        ('{\n"zero_optimization": {"stage": two}\n}', "line 2"),
+        ('{"a":' * 100_000, "nested"),
+        ("[1]", "settings"),
+        ('{"name": "package"}', "DeepSpeed"),
+    ],
+    ids=["comment", "half", "line", "deep", "list", "other"],
+)
+def test_what_is_refused_is_refused_in_one_sentence(text: str, place: str) -> None:
+    with pytest.raises(NotImportable) as caught:
+        deepspeed.read(text, "ds.json")
+    (finding,) = caught.value.findings
+    assert place in finding.message
+    assert "\n" not in finding.message
