@@ -8,7 +8,6 @@ from tests.core.plan.machines import codes, config, finding, machine, plan, real
 
 CASES = [
     ("peft_not_supported", {"peft__method": "lora"}, "--set peft.method=none"),
-    ("nodes_not_supported", {"engine__nodes": 2}, "--set engine.nodes=1"),
     ("reporter_not_supported", {"logging__report_to": ["telegram"]}, "--set logging.report_to=tensorboard"),
     ("reporter_not_supported", {"logging__report_to": ["none", "tensorboard"]}, "--set logging.report_to=tensorboard"),
 ]
