@@ -32,6 +32,7 @@ from trainwiz.core.training.model import may_skip_weights
 from trainwiz.core.training.parts import TaskParts
 from trainwiz.core.training.phases import PhaseCallback, phases
 from trainwiz.core.training.process_group import join_processes, leave_processes
+from trainwiz.core.training.replicas import compare_weights
 from trainwiz.core.training.reporters import add_reporters, take_reporters
 from trainwiz.core.training.stop import StopRequest
 from trainwiz.core.training.tasks import build_task
@@ -127,6 +128,8 @@ class TrainingSession:
         if not stopping.stopped:
             phases.enter("finishing")
             guard.refuse_final(trainer.model, trainer.state.global_step)
+            if config.engine.nodes > 1:
+                compare_weights(trainer.accelerator.unwrap_model(trainer.model), trainer.accelerator)
             save_final_model(trainer, self.folder, config)
         self._write_outcome(trainer, metrics, "stopped" if stopping.stopped else "finished")
 
