@@ -59,6 +59,11 @@ def find_launches(commands: Sequence[Command], depth: int = 0) -> list[Launch]:
 
 def _launches(command: Command, depth: int) -> list[Launch]:
     words = list(command.words)
+    if words[0].text == "eval" and depth < DEEPEST:
+        again = read_script(" ".join(word.text for word in words[1:]), command.line)
+        return [
+            _with_environment(one, dict(command.environment), None) for one in find_launches(again.commands, depth + 1)
+        ]
     environment = dict(command.environment)
     first = _basename(words[0])
     wrapper = first if first in WRAPPERS else None

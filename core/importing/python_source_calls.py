@@ -10,7 +10,7 @@ from typing import Any
 from trainwiz.core.importing.python_source_names import Names
 from trainwiz.core.importing.python_source_values import dotted, value_of
 from trainwiz.core.importing.training_arguments_setting import Setting, Unresolved
-from trainwiz.core.importing.training_arguments_task import OF_CLASS, OTHER_TRAININGS, Hint
+from trainwiz.core.importing.training_arguments_task import Hint, other_training, task_of_class
 
 ARGUMENT_ENDS = ("TrainingArguments", "TrainingArgs")
 CONFIG_CLASSES = frozenset(
@@ -61,9 +61,9 @@ def find_calls(tree: ast.Module) -> Found:
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     for node in sorted(calls, key=lambda node: (node.lineno, node.col_offset)):
         _call(node, names, found)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assign):
-            _environment(node, names, found)
+    for statement in ast.walk(tree):
+        if isinstance(statement, ast.Assign):
+            _environment(statement, names, found)
     return found
 
 
@@ -96,7 +96,7 @@ def _call(node: ast.Call, names: Names, found: Found) -> None:
     elif name == "tokenizer" and _has(node, "truncation"):
         wanted = {"max_length": "max_target_length" if _has(node, "text_target") else "max_seq_length"}
         _add(found, _keywords(node, names, wanted))
-    elif name in OF_CLASS:
+    else:
         _hint(found, name, node.lineno)
 
 
@@ -106,7 +106,7 @@ def _has(node: ast.Call, name: str) -> bool:
 
 def _keywords(node: ast.Call, names: Names, wanted: Mapping[str, str]) -> Iterator[Setting]:
     for keyword in node.keywords:
-        if keyword.arg in wanted:
+        if keyword.arg is not None and keyword.arg in wanted:
             value = value_of(keyword.value, names)
             yield Setting(wanted[keyword.arg], value, keyword.value.lineno, keyword.arg)
 
@@ -119,7 +119,7 @@ def _add(found: Found, settings: Iterator[Setting]) -> None:
 
 
 def _hint(found: Found, name: str, line: int) -> None:
-    if name in OF_CLASS or name in OTHER_TRAININGS:
+    if task_of_class(name) or other_training(name):
         found.hints.append(Hint(name, line))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 from trainwiz.core.config.sections import Optimizer
+from trainwiz.core.importing.report import NotImportable
 from trainwiz.core.importing.setup import PRECISIONS
 from trainwiz.core.importing.training_arguments_setting import (
     Setting,
@@ -122,7 +123,10 @@ def _deepspeed_settings(sheet: Sheet, setting: Setting, settings: Mapping[str, A
     from trainwiz.core.importing import deepspeed
 
     collector = sheet.collector
-    inner = deepspeed.read(json.dumps(settings, default=str), collector.file)
+    try:
+        inner = deepspeed.read(json.dumps(settings, default=str), collector.file)
+    except NotImportable:
+        raise WrongValue(settings) from None
     for mapped in inner.report.mapped:
         name = f"{setting.as_written()}.{mapped.name}"
         collector.map(name, mapped.value, mapped.key, mapped.set_to, setting.line)

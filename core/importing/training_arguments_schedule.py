@@ -11,7 +11,7 @@ from trainwiz.core.importing.training_arguments_setting import (
     decimal_number,
     text_value,
 )
-from trainwiz.core.importing.training_arguments_sheet import Place, Sheet
+from trainwiz.core.importing.training_arguments_sheet import UNSET, Place, Sheet
 from trainwiz.core.language import mark, tr
 from trainwiz.core.plain import plain_text
 
@@ -59,8 +59,8 @@ def _options(sheet: Sheet, setting: Setting) -> None:
     final = _final_rate(sheet, kind, options)
     if final is not None:
         sheet.map(setting, "training.final_learning_rate", final)
-    elif options:
-        sheet.drop(setting, NO_PLACE)
+    else:
+        sheet.drop(setting, NO_PLACE if options else UNSET)
     used = {"lr_end", "min_lr", "min_lr_rate"}
     ignored = sorted(str(name) for name, value in options.items() if name not in used and not _is_default(name, value))
     if ignored and final is not None:

@@ -15,23 +15,36 @@ OF_CLASS: Mapping[str, Task] = {
     "Seq2SeqTrainingArguments": "seq2seq",
     "Seq2SeqTrainer": "seq2seq",
     "DataCollatorForSeq2Seq": "seq2seq",
-    "AutoModelForSeq2SeqLM": "seq2seq",
-    "AutoModelForMaskedLM": "masked-lm",
-    "BertForMaskedLM": "masked-lm",
-    "EsmForMaskedLM": "masked-lm",
-    "RobertaForMaskedLM": "masked-lm",
-    "AutoModelForCausalLM": "causal-lm",
     "AutoModelWithLMHead": "causal-lm",
-    "LlamaForCausalLM": "causal-lm",
-    "GPT2LMHeadModel": "causal-lm",
     "MarianMTModel": "seq2seq",
-    "T5ForConditionalGeneration": "seq2seq",
-    "BartForConditionalGeneration": "seq2seq",
-    "AutoModelForSequenceClassification": "sequence-classification",
     "SFTConfig": "causal-lm",
     "SFTTrainer": "causal-lm",
 }
 """Names of transformers and TRL that are made for one task."""
+
+OF_ENDING: Mapping[str, Task] = {
+    "ForSeq2SeqLM": "seq2seq",
+    "ForConditionalGeneration": "seq2seq",
+    "ForMaskedLM": "masked-lm",
+    "ForCausalLM": "causal-lm",
+    "LMHeadModel": "causal-lm",
+    "ForSequenceClassification": "sequence-classification",
+}
+"""Ends of the names of models: T5ForConditionalGeneration, AutoModelForCausalLM."""
+
+OTHER_ENDINGS: Mapping[str, str] = {
+    "ForTokenClassification": mark("a classifier of tokens"),
+    "ForQuestionAnswering": mark("a model that marks answers"),
+    "ForMultipleChoice": mark("a model that chooses answers"),
+    "ForImageClassification": mark("a model of images"),
+    "ForObjectDetection": mark("a model of images"),
+    "ForSpeechSeq2Seq": mark("a model of speech"),
+    "ForCTC": mark("a model of speech"),
+    "ForAudioClassification": mark("a model of speech"),
+    "ForVision2Seq": mark("a model of images"),
+    "ForImageTextToText": mark("a model of images"),
+}
+"""Ends of the names of models that trainwiz does not train."""
 
 OF_ADAPTER: Mapping[str, Task] = {
     "CAUSAL_LM": "causal-lm",
@@ -101,17 +114,30 @@ def place_task(sheet: Sheet, hints: Iterable[Hint]) -> None:
     """Set the task where something names it, and say where the training is none that trainwiz does."""
     collector = sheet.collector
     hints = list(hints)
-    for what, table in (("class", OF_CLASS), ("script", OF_SCRIPT)):
+    for what, task_of in (("class", task_of_class), ("script", OF_SCRIPT.get)):
         for hint in hints:
-            if hint.name in table and "task" not in collector.values:
-                collector.map(what, hint.name, "task", table[hint.name], hint.line)
+            task = task_of(hint.name)
+            if task is not None and "task" not in collector.values:
+                collector.map(what, hint.name, "task", task, hint.line)
     _of_arguments(sheet)
-    other = next((hint for hint in hints if hint.name in OTHER_TRAININGS), None)
+    other = next((hint for hint in hints if other_training(hint.name)), None)
     images = next((setting for setting in sheet.settings.values() if setting.name in OF_IMAGES), None)
     if other is not None:
-        say_other_training(collector, tr(OTHER_TRAININGS[other.name]), other.line)
+        say_other_training(collector, tr(other_training(other.name)), other.line)
     elif images is not None:
         say_other_training(collector, tr("a model of images"), images.line)
+
+
+def task_of_class(name: str) -> Task | None:
+    """The task that a class is made for."""
+    return OF_CLASS.get(name) or next((task for ending, task in OF_ENDING.items() if name.endswith(ending)), None)
+
+
+def other_training(name: str) -> str:
+    """What a class or script trains that trainwiz does not, marked for translation; "" for all others."""
+    return OTHER_TRAININGS.get(name) or next(
+        (what for ending, what in OTHER_ENDINGS.items() if name.endswith(ending)), ""
+    )
 
 
 def _of_arguments(sheet: Sheet) -> None:

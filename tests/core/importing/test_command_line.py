@@ -123,6 +123,15 @@ def test_a_command_in_quotes_of_a_shell_is_read_with_its_lines() -> None:
     assert imported.place_of("training.learning_rate") == "command:3"
 
 
+@pytest.mark.parametrize("start", ["eval $CMD", 'eval "$CMD"', "$CMD", 'bash -c "$CMD"'])
+def test_a_command_in_a_variable_is_read(start: str) -> None:
+    imported = read(
+        f'N=2\nARGS="--learning_rate 1e-4 \\\n --seed 5"\nCMD="torchrun --nproc_per_node $N train.py $ARGS"\n{start}\n'
+    )
+    assert imported.setup["num_processes"] == 2
+    assert imported.values["training.learning_rate"] == 1e-4
+
+
 def test_variables_of_the_environment() -> None:
     imported = read(
         f"CUDA_VISIBLE_DEVICES=0,2 OMP_NUM_THREADS=4 NCCL_DEBUG=INFO HF_TOKEN=hf_abc MASTER_PORT=29500 python {TRAIN}"

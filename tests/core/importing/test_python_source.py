@@ -115,6 +115,25 @@ def test_trl_has_its_own_defaults() -> None:
     assert "other_training" in {finding.code for finding in other.report.findings}
 
 
+@pytest.mark.parametrize(
+    ("model", "task"),
+    [
+        ("AutoModelForMaskedLM", "masked-lm"),
+        ("EsmForMaskedLM", "masked-lm"),
+        ("GPT2LMHeadModel", "causal-lm"),
+        ("T5ForConditionalGeneration", "seq2seq"),
+        ("BertForSequenceClassification", "sequence-classification"),
+        ("BertForTokenClassification", None),
+        ("AutoModel", None),
+    ],
+)
+def test_the_class_of_the_model_names_the_task(model: str, task: str | None) -> None:
+    imported = read(f"m = {model}.from_pretrained('x/y')\na = TrainingArguments('a', seed=1)")
+    assert imported.values.get("task") == task
+    said = "other_training" in {finding.code for finding in imported.report.findings}
+    assert said == (model == "BertForTokenClassification")
+
+
 def test_several_calls_are_told() -> None:
     imported = read("a = TrainingArguments('a', seed=1)\nb = TrainingArguments('b', seed=2)")
     assert imported.values["training.seed"] == 1

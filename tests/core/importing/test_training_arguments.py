@@ -13,10 +13,11 @@ import yaml
 from trainwiz.core.config.run import RunConfig
 from trainwiz.core.export.training_arguments import training_arguments as exported
 from trainwiz.core.importing import training_arguments
-from trainwiz.core.importing.report import Imported, NotImportable
+from trainwiz.core.importing.report import Collector, Imported, NotImportable
 from trainwiz.core.importing.training_arguments_aliases import CANONICAL
-from trainwiz.core.importing.training_arguments_fill import PLACES, REASONS
+from trainwiz.core.importing.training_arguments_fill import PLACES, REASONS, fill
 from trainwiz.core.importing.training_arguments_names import REMOVED, RENAMED, TODAY, todays_name
+from trainwiz.core.importing.training_arguments_setting import Setting
 
 BASE = {"per_device_train_batch_size": 4, "num_train_epochs": 1}
 
@@ -257,3 +258,20 @@ def test_what_trainwiz_exports_comes_back() -> None:
     came_back = {key: value for key, value in imported.values.items() if key in config.origins}
     assert came_back == {key: config.value(key) for key in came_back}
     assert set(config.origins) - set(came_back) == {"engine.strategy", "engine.processes", "engine.device"}
+
+
+STRANGE: list[Any] = [
+    None, True, 0, -1, 2.5, 1e300, 10**30, "", "x", "nan", "a,b", [], [1], ["a", ["b"]], [{}], [None], {}, {"a": 1},
+    {1: 2}, {"stage": 3}, "{", "\x1b[31mred", "x" * 5000,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(set(PLACES) | set(CANONICAL) | set(RENAMED)))
+def test_no_value_breaks_a_place(name: str) -> None:
+    for value in STRANGE:
+        collector = Collector("training_arguments", "a.yaml")
+        fill(collector, [Setting(name, value, 1)], program="TrainingArguments")
+        report = collector.done().report
+        told = [*report.mapped, *report.dropped, *report.unknown]
+        assert any(one.name == name for one in told), (name, value)
+        json.dumps(report.to_json(), default=str)
