@@ -56,6 +56,7 @@ LOG_LINES = (
     ("core/training/session.py", "at step"),
     ("core/training/tokenizer_training.py", "made from the training rows"),
     ("core/training/trace.py", "written in"),
+    ("core/training/replicas.py", "the weights of all"),
     ("core/training/trainer.py", "saved in"),
     ("core/training/weights.py", "start from scratch"),
 )

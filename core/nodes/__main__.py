@@ -24,7 +24,7 @@ from trainwiz.core.run.folder import RunFolder
 
 def main() -> int:
     use_language(chosen_language(None, os.environ))
-    parser = argparse.ArgumentParser(prog="trainwiz.core.nodes", description="Node 0 of a run of several nodes.")
+    parser = argparse.ArgumentParser(prog="trainwiz.core.nodes")
     parser.add_argument("folder", type=Path)
     # What is left is the training's: --resume, --accept.
     choices, arguments = parser.parse_known_args()

@@ -9,6 +9,9 @@ import time
 from contextlib import suppress
 from typing import Any
 
+from trainwiz.core.errors import os_reason
+from trainwiz.core.language import tr
+
 BEAT_EVERY_S = 2.0
 SILENT_LOST_S = 30.0
 """Without a word for so long a node is lost: its machine, or the way to it, is gone."""
@@ -52,10 +55,10 @@ class Channel:
                 left = left[self.connection.send(left) :]
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    raise ChannelClosed("it takes nothing any more") from None
+                    raise ChannelClosed(tr("it takes nothing any more")) from None
                 select.select([], [self.connection], [], 0.2)
             except OSError as error:
-                raise ChannelClosed(error.strerror or str(error)) from None
+                raise ChannelClosed(os_reason(error)) from None
 
     def beat(self) -> None:
         """Say that this side is there, when it is time. Raises ChannelClosed."""
@@ -69,7 +72,7 @@ class Channel:
         if ready:
             self._read()
         elif self.silent_s > SILENT_LOST_S:
-            raise ChannelClosed(f"silent for {self.silent_s:.0f} s")
+            raise ChannelClosed(tr("silent for {seconds} s", seconds=f"{self.silent_s:.0f}"))
         *lines, self._rest = self._rest.split(b"\n")
         messages = [message for line in lines if (message := _parsed(line)) is not None]
         return [message for message in messages if message.get("kind") != ALIVE]
@@ -96,13 +99,13 @@ class Channel:
         except BlockingIOError:
             return
         except OSError as error:
-            raise ChannelClosed(error.strerror or str(error)) from None
+            raise ChannelClosed(os_reason(error)) from None
         if not data:
-            raise ChannelClosed("closed")
+            raise ChannelClosed(tr("its connection ended"))
         self._heard = time.monotonic()
         self._rest += data
         if len(self._rest) > LONGEST_LINE_BYTES:
-            raise ChannelClosed("it does not speak this language")
+            raise ChannelClosed(tr("another program answers there"))
 
 
 def _host(name: Any) -> str:

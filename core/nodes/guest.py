@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
 import time
 from collections.abc import Callable
@@ -70,7 +72,7 @@ def _connect(address: Address, interface: tuple[str, str] | None) -> Channel:
     if connection.getsockname()[:2] == connection.getpeername()[:2]:
         # Both ends on one machine and nobody listens: TCP may connect a port to itself.
         connection.close()
-        raise ConnectionRefusedError(111, "Connection refused")
+        raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
     return Channel(connection)
 
 
@@ -105,13 +107,15 @@ def _token(folder: Path) -> str:
 
 
 def _not_reached(address: Address, patience_s: float, why: str, interface: tuple[str, str] | None) -> str:
-    over = tr(" over the interface {name} ({address})", name=interface[0], address=interface[1]) if interface else ""
+    where = tr("{host}, port {port}", host=address.host, port=address.meeting_port)
+    if interface is not None:
+        where = tr(
+            "{place} over the interface {name} ({address})", place=where, name=interface[0], address=interface[1]
+        )
     return tr(
-        "Node 0 could not be reached at {host}, port {port}{over} within {seconds} s: {reason}. "
+        "Node 0 could not be reached at {place} within {seconds} s: {reason}. "
         "Is it started there, is the address right, and is the port open?",
-        host=address.host,
-        port=address.meeting_port,
-        over=over,
+        place=where,
         seconds=f"{patience_s:,.0f}",
         reason=why or tr("no answer"),
     )

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trainwiz.core.errors import os_reason
 from trainwiz.core.language import tr
 from trainwiz.core.nodes.address import Address
 from trainwiz.core.nodes.channel import Channel, ChannelClosed, Message
@@ -256,12 +257,9 @@ def _listen(port: int) -> socket.socket:
 
 def _taken(port: int, error: OSError) -> NodeProblem:
     holder = _holder(port)
-    who = tr(" by {process}", process=holder) if holder else ""
+    reason = tr("taken by {process}", process=holder) if holder else os_reason(error)
     message = tr(
-        "Port {port} of node 0 cannot be used: it is taken{who} ({reason}). Choose another: --main HOST:PORT.",
-        port=port,
-        who=who,
-        reason=error.strerror or str(error),
+        "Port {port} of node 0 cannot be used: {reason}. Choose another: --main HOST:PORT.", port=port, reason=reason
     )
     return NodeProblem("port_in_use", message)
 
