@@ -11,6 +11,7 @@ from trainwiz.core.importing.accelerate_says import (
     file_instead_of_section,
     precision_word,
     say_contradictions,
+    say_data_parallel,
     say_of_value,
     say_one_process,
     say_unknown_key,
@@ -125,12 +126,14 @@ def _setup(document: Document, collector: Collector) -> dict[str, Any]:
     for name in ("num_processes", "num_machines"):
         if whole(values.get(name)) is not None:
             setup[name] = whole(values[name])
-    if setup["distributed_type"] in ("NO", "MPS") and setup.get("num_processes", 1) != 1:
-        say_one_process(collector, document, setup)
     if as_bool(values.get("use_cpu")) or setup["distributed_type"] == "MULTI_CPU":
         setup["use_cpu"] = True
     if gpu_list(values.get("gpu_ids")):
         setup["gpu_ids"] = ",".join(gpu_list(values["gpu_ids"]))
+    if setup["distributed_type"] == "NO" and len(gpu_list(setup.get("gpu_ids"))) > 1 and "use_cpu" not in setup:
+        say_data_parallel(collector, document, setup)
+    elif setup["distributed_type"] in ("NO", "MPS") and setup.get("num_processes", 1) != 1:
+        say_one_process(collector, document, setup)
     for section, names in STAGES.items():
         inner = values.get(section)
         for name in names if isinstance(inner, Mapping) else ():

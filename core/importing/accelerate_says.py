@@ -35,6 +35,20 @@ def say_one_process(collector: Collector, document: Document, setup: dict[str, A
     setup["num_processes"] = 1
 
 
+def say_data_parallel(collector: Collector, document: Document, setup: dict[str, Any]) -> None:
+    """One process on several GPUs, for which the Trainer takes DataParallel (Trainer._wrap_model)."""
+    count = len(gpu_list(setup["gpu_ids"]))
+    message = tr(
+        "{file}: distributed_type NO starts one process on {count} GPUs, where the Trainer wraps the model in "
+        "DataParallel: slower than DDP, and a step sees {count} times the sequences of one GPU. trainwiz starts one "
+        "process for each GPU instead.",
+        file=collector.file,
+        count=count,
+    )
+    collector.find("data_parallel", "warning", message, document.line("gpu_ids"))
+    setup["num_processes"] = count
+
+
 def say_unknown_key(collector: Collector, name: str, value: Any, line: int | None) -> None:
     """A key that accelerate refuses."""
     collector.unknown(name, value, line)
@@ -136,8 +150,6 @@ def say_contradictions(collector: Collector, document: Document) -> None:
         )
         collector.find("contradiction", "warning", message, document.line("mixed_precision"))
     gpus = gpu_list(setup.get("gpu_ids"))
-    if setup["distributed_type"] == "NO" and len(gpus) > 1:
-        return  # told as DataParallel, with its batch
     if gpus and processes is not None and nodes == 1 and processes != len(gpus) and not setup.get("use_cpu"):
         message = tr(
             "{file}: gpu_ids names {gpus} GPUs and num_processes is {processes}; a run has one process for each GPU.",

@@ -70,7 +70,8 @@ def _strategy(setup: Mapping[str, Any], processes: int | None) -> Strategy | Non
         return "ddp" if str(setup.get("fsdp_sharding_strategy")).upper() in ("NO_SHARD", "3") else "fsdp"
     if kind in SEVERAL_CARDS:
         return "single" if processes == 1 else "ddp"
-    return "single" if kind in ("NO", "MPS") else None
+    # Several processes under NO are the GPUs of one DataParallel process: each gets one of its own.
+    return ("single" if (processes or 1) == 1 else "ddp") if kind in ("NO", "MPS") else None
 
 
 def whole(value: Any) -> int | None:

@@ -257,3 +257,9 @@ def test_what_is_refused_is_refused_in_one_sentence(text: str) -> None:
 def test_json_of_the_first_versions() -> None:
     text = '{"compute_environment": "LOCAL_MACHINE", "distributed_type": "MULTI_GPU", "fp16": true, "num_processes": 2}'
     assert accelerate.read(text, "default_config.json").values["engine.precision"] == "fp16"
+
+
+def test_one_process_on_several_gpus_is_told_as_data_parallel() -> None:
+    imported = read(distributed_type="NO", num_processes=1, gpu_ids="0,1,2,3")
+    assert codes(imported) == {"data_parallel"}
+    assert (imported.values["engine.strategy"], imported.values["engine.processes"]) == ("ddp", 4)
