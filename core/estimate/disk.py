@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trainwiz.core.estimate.state_sizes import whole_tables
 from trainwiz.core.estimate.workload import SINGLE, Workload
 
 LOG_BYTES = 20 * 2**20
@@ -35,7 +36,7 @@ def disk_needs(
     else:
         weights = parameters * work.formats.weights
         per_parameter = {"sgd": 0, "adafactor": 0, "adamw_bnb_8bit": 2, "paged_adamw_8bit": 2}.get(work.optimizer, 8)
-        states = trainable * per_parameter
+        states = trainable * per_parameter + whole_tables(work)
         if work.deepspeed:
             states = trainable * (per_parameter + SINGLE)
             weights += parameters * work.formats.weights

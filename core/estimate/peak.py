@@ -152,6 +152,9 @@ def _loss_forward(work: Workload, states: States, kept: int) -> Moment:
 def _loss_backward(work: Workload, states: States, kept: int) -> Moment:
     """The kept log-softmax and two gradients of the same size; the logits themselves are gone."""
     parts = held_parts(work, states, backward=False)
+    if work.deepspeed:
+        # Its buckets are made before the backward pass begins, as the traced tier counts them.
+        parts["gradients"] += states.backward_buffers
     parts["activations"] = kept + _head_bytes(work)
     parts["temporary"] = _vocabulary_copy(work) + slice_weight_bytes(work, backward=True)
     parts["logits"] = loss_backward_bytes(work)

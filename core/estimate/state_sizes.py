@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from trainwiz.core.estimate.architecture import Architecture
 from trainwiz.core.estimate.workload import SINGLE, Workload
 
+EIGHT_BIT_ADAM = "adamw_bnb_8bit"
+
 
 @dataclass(frozen=True, slots=True)
 class States:
@@ -44,9 +46,18 @@ def single_states(work: Workload) -> States:
     return States(
         weights=work.architecture.parameters * formats.weights + adapters * formats.adapters,
         gradients=trainable * trainable_format,
-        optimizer=int(trainable * optimizer_bytes(work.optimizer, trainable_format)),
+        optimizer=int(trainable * optimizer_bytes(work.optimizer, trainable_format)) + whole_tables(work),
         step_temporary=step_temporary(work, trainable, trainable_format),
     )
+
+
+def whole_tables(work: Workload) -> int:
+    """What 8-bit Adam keeps of embedding tables beyond its two bytes: the Trainer asks bitsandbytes for fp32 states there
+    (register_module_override in transformers/trainer.py)."""
+    if work.lora or work.optimizer != EIGHT_BIT_ADAM:
+        return 0
+    tables = max(0, work.architecture.embedding_parameters - work.architecture.frozen_parameters)
+    return int(tables * (2 * SINGLE - optimizer_bytes(EIGHT_BIT_ADAM, SINGLE)))
 
 
 def step_temporary(work: Workload, trainable: int, element: int) -> int:
