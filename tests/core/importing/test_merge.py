@@ -1,0 +1,114 @@
+"""Several files and commands together: who wins, and a finding for what they say differently."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trainwiz.core.importing.checks import checked
+from trainwiz.core.importing.gather import Text, gather
+from trainwiz.core.importing.merge import Merged, merge
+
+ACCELERATE = """compute_environment: LOCAL_MACHINE
+distributed_type: MULTI_GPU
+mixed_precision: bf16
+num_machines: 1
+num_processes: 8
+"""
+ZERO = """distributed_type: DEEPSPEED
+deepspeed_config:
+  deepspeed_config_file: ds.json
+num_processes: 4
+"""
+DEEPSPEED = '{"zero_optimization": {"stage": 3}, "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 2}'
+SOURCE = """from transformers import TrainingArguments
+args = TrainingArguments("out", per_device_train_batch_size=4, gradient_accumulation_steps=8, fp16=True)
+"""
+
+
+def together(folder: Path, *texts: tuple[str, str]) -> Merged:
+    gathered = gather([Text(name, text, folder) for name, text in texts])
+    return checked(merge(gathered.imports, gathered.findings))
+
+
+def found(merged: Merged, code: str) -> list[tuple[str, str]]:
+    return [(one.severity, one.message) for one in merged.report.findings if one.code == code]
+
+
+def test_the_command_overrides_the_file_that_it_names(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(ACCELERATE)
+    merged = together(tmp_path, ("command", "accelerate launch --config_file a.yaml --num_processes 4 x.py"))
+    assert [part.kind for part in merged.parts] == ["launch_command", "accelerate"]
+    assert merged.values["engine.processes"] == 4
+    assert merged.values["engine.precision"] == "bf16"
+    ((severity, message),) = found(merged, "contradiction")
+    assert severity == "note"
+    assert "a.yaml:5" in message and "8" in message
+    assert ("num_processes", 8) in [(one.name, one.value) for one in merged.report.dropped]
+
+
+def test_the_machines_of_the_command_share_the_processes_of_the_file(tmp_path: Path) -> None:
+    merged = together(tmp_path, ("a.yaml", ACCELERATE), ("command", "accelerate launch --num_machines 2 x.py"))
+    assert (merged.values["engine.processes"], merged.values["engine.nodes"]) == (4, 2)
+    assert ("num_processes", 4) in [(one.name, one.set_to) for one in merged.report.mapped]
+
+
+def test_the_trainer_decides_the_precision(tmp_path: Path) -> None:
+    merged = together(tmp_path, ("a.yaml", ACCELERATE), ("x.py", SOURCE))
+    assert merged.values["engine.precision"] == "fp16"
+    ((severity, message),) = found(merged, "contradiction")
+    assert severity == "warning"
+    assert "x.py:2" in message and "a.yaml:3" in message
+
+
+def test_the_trainer_decides_the_batch_and_deepspeed_the_stage(tmp_path: Path) -> None:
+    (tmp_path / "ds.json").write_text(DEEPSPEED)
+    merged = together(tmp_path, ("a.yaml", ZERO), ("x.py", SOURCE))
+    assert merged.values["engine.strategy"] == "zero3"
+    assert merged.values["batch.gradient_accumulation_steps"] == 8
+    assert merged.values["batch.target_samples"] == 4 * 8 * 4
+    assert len(found(merged, "contradiction")) == 1
+
+
+@pytest.mark.parametrize("total", [64, 128])
+def test_the_batch_of_deepspeed_must_be_that_of_the_processes(total: int, tmp_path: Path) -> None:
+    (tmp_path / "ds.json").write_text(DEEPSPEED.replace("}, ", f'}}, "train_batch_size": {total}, ', 1))
+    merged = together(tmp_path, ("a.yaml", ZERO.replace("4", "8")))
+    assert merged.values["batch.target_samples"] == 64
+    assert bool(found(merged, "contradiction")) is (total != 64)
+
+
+def test_the_processes_that_a_deepspeed_batch_needs(tmp_path: Path) -> None:
+    text = DEEPSPEED.replace("}, ", '}, "train_batch_size": 48, ', 1)
+    assert together(tmp_path, ("ds.json", text)).values["engine.processes"] == 6
+
+
+def test_a_file_that_is_not_here_is_told_and_nothing_is_guessed(tmp_path: Path) -> None:
+    merged = together(tmp_path, ("a.yaml", ZERO))
+    assert "engine.strategy" not in merged.values
+    assert found(merged, "missing_file")
+
+
+def test_a_file_that_names_itself_is_read_once(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(ZERO.replace("ds.json", "a.yaml"))
+    merged = together(tmp_path, ("a.yaml", (tmp_path / "a.yaml").read_text()))
+    assert len(merged.parts) == 1
+
+
+def test_a_broken_file_that_is_named_does_not_end_the_import(tmp_path: Path) -> None:
+    (tmp_path / "ds.json").write_text('{"zero_optimization": {')
+    merged = together(tmp_path, ("a.yaml", ZERO))
+    assert merged.values["engine.processes"] == 4
+    assert "ds.json" in found(merged, "broken_file")[0][1]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("train_micro_batch_size_per_gpu", -4), ("gradient_clipping", -1), ("gradient_accumulation_steps", 10**9)],
+)
+def test_values_that_no_run_can_have_are_kept_as_unknown(key: str, value: Any, tmp_path: Path) -> None:
+    merged = together(tmp_path, ("ds.json", f'{{"zero_optimization": {{"stage": 2}}, "{key}": {value}}}'))
+    assert merged.values == {"engine.strategy": "zero2"}
+    assert [one.name for one in merged.report.unknown] == [key]
+    assert [severity for severity, _ in found(merged, "bad_value")] == ["warning"]
