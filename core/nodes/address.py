@@ -15,7 +15,7 @@ DEFAULT_PORT = 29500
 HIGHEST_PORT = 65534
 MAIN_VARIABLE = "TRAINWIZ_MAIN_NODE"
 """Environment variable with HOST:PORT of node 0; the launcher of node 0 reads it."""
-_HOST = re.compile(r"[A-Za-z0-9._%-]+|[0-9A-Fa-f:.%A-Za-z]+")
+_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*|[0-9A-Fa-f:.]+(?:%[A-Za-z0-9._-]+)?")
 _NOWHERE = "192.0.2.1"
 """Of a block that is kept for documentation (RFC 5737): asking for the way to it sends nothing."""
 

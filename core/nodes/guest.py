@@ -61,6 +61,9 @@ def attend(
             why = str(error)
         except TimeoutError:
             why = tr("another program answers there")
+        except BaseException:
+            channel.close()
+            raise
         channel.close()
         time.sleep(TRY_EVERY_S)
     raise NodeProblem("node_missing", _not_reached(address, patience_s, why, interface))

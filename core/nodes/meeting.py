@@ -163,6 +163,8 @@ class Meeting:
                 last=self._me.nodes - 1,
             )
             raise NodeProblem("config_mismatch", message)
+        # One that was killed and started again comes before its old connection is missed.
+        self._keep_warm()
         if who.node in self.members:
             other = self.members[who.node]
             message = tr(

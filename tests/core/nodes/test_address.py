@@ -1,0 +1,99 @@
+"""Where node 0 is, and which interface leads to it."""
+
+import pytest
+from trainwiz.core.config import RunConfig
+from trainwiz.core.errors import UsageError
+from trainwiz.core.nodes.address import Address, parse_address
+from trainwiz.core.nodes.interfaces import (
+    chosen_interface,
+    interface_addresses,
+    interface_of,
+    network_variables,
+    without_planned,
+)
+from trainwiz.core.nodes.problem import NodeProblem
+
+HERE = {
+    "lo": ["127.0.0.1", "::1"],
+    "eth0": ["10.0.0.5"],
+    "eth1": ["10.1.0.5", "fe80::1%eth1"],
+    "docker0": ["172.17.0.1"],
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("10.0.0.1", Address("10.0.0.1", 29500)),
+        (" node-a.cluster:4000 ", Address("node-a.cluster", 4000)),
+        ("[fe80::1]:4000", Address("fe80::1", 4000)),
+        ("fe80::1", Address("fe80::1", 29500)),
+    ],
+)
+def test_addresses(text: str, address: Address) -> None:
+    assert parse_address(text) == address
+    assert parse_address(str(address)) == address
+    assert address.meeting_port == address.port + 1
+
+
+@pytest.mark.parametrize("text", ["", ":29500", "a b", "host:", "host:abc", "host:0", "host:65535", "$(id)", "--main"])
+def test_what_is_no_address(text: str) -> None:
+    with pytest.raises(UsageError, match="no address of node 0"):
+        parse_address(text)
+
+
+@pytest.mark.parametrize(
+    ("environment", "interface"),
+    [
+        ({}, None),
+        ({"NCCL_SOCKET_IFNAME": "eth"}, "eth0"),
+        ({"NCCL_SOCKET_IFNAME": "=eth1"}, "eth1"),
+        ({"NCCL_SOCKET_IFNAME": "^docker0,lo"}, None),
+        ({"GLOO_SOCKET_IFNAME": "eth1"}, "eth1"),
+        ({"NCCL_SOCKET_IFNAME": "ib0,eth1"}, "eth1"),
+    ],
+)
+def test_the_interface_that_was_chosen(environment: dict[str, str], interface: str | None) -> None:
+    assert chosen_interface(environment, HERE) == interface
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"NCCL_SOCKET_IFNAME": "=eth"},
+        {"GLOO_SOCKET_IFNAME": "eth"},
+        {"NCCL_SOCKET_IFNAME": "eth0", "GLOO_SOCKET_IFNAME": "ib0"},
+    ],
+)
+def test_an_interface_that_is_not_here_is_named_with_those_that_are(environment: dict[str, str]) -> None:
+    with pytest.raises(NodeProblem) as caught:
+        chosen_interface(environment, HERE)
+    assert caught.value.code == "wrong_interface"
+    assert "eth1 (10.1.0.5)" in caught.value.message
+
+
+def test_the_interface_of_a_connection() -> None:
+    assert interface_of("10.0.0.5", HERE) == "eth0"
+    assert interface_of("::ffff:10.1.0.5", HERE) == "eth1"
+    assert interface_of("fe80::1%eth1", HERE) == "eth1"
+    assert interface_of("10.9.9.9", HERE) is None
+    assert interface_of("127.0.0.1", interface_addresses()) is not None
+
+
+def test_what_the_user_set_is_left() -> None:
+    assert network_variables({}, "eth0") == {"NCCL_SOCKET_IFNAME": "=eth0", "GLOO_SOCKET_IFNAME": "eth0"}
+    assert network_variables({"GLOO_SOCKET_IFNAME": "eth1"}, "eth0") == {"NCCL_SOCKET_IFNAME": "=eth0"}
+    assert network_variables({}, None) == {}
+
+
+def test_what_the_plan_guessed_of_one_machine_gives_way() -> None:
+    name, key = "GLOO_SOCKET_IFNAME", "engine.environment.GLOO_SOCKET_IFNAME"
+    config = RunConfig.model_validate(
+        {"task": "masked-lm", "model": {"name": "esm2-tiny"}, "data": {"sources": [{"name": "x"}]}}
+    )
+    config.engine.environment[name] = "eth0"
+    config.origins[key] = config.origin(key).model_copy(update={"origin": "solved"})
+    assert without_planned({name: "eth0", "HOME": "/"}, config) == {"HOME": "/"}
+    assert without_planned({name: "eth1"}, config) == {name: "eth1"}
+    config.origins[key] = config.origin(key).model_copy(update={"origin": "you"})
+    assert without_planned({name: "eth0"}, config) == {name: "eth0"}

@@ -1,0 +1,212 @@
+"""Nodes that meet over real sockets on this machine; each node is a thread."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from trainwiz.core.nodes.address import Address
+from trainwiz.core.nodes.channel import Channel, ChannelClosed
+from trainwiz.core.nodes.guest import Invitation, attend
+from trainwiz.core.nodes.meeting import Introduction, Meeting, Member, introduce, start_together
+from trainwiz.core.nodes.problem import NodeProblem
+
+from tests.fakes.ports import free_port_pair
+
+
+@pytest.fixture
+def address() -> Address:
+    return Address("127.0.0.1", free_port_pair())
+
+
+def nothing() -> None:
+    """Nobody asks for a stop."""
+
+
+def host(folder: Path, address: Address, nodes: int, patience_s: float = 20.0) -> list[Member]:
+    members = Meeting(folder, introduce(0, nodes, 1), address).gather(patience_s, nothing)
+    start_together(members, ["--resume", "checkpoint-5"])
+    return members
+
+
+def meet(
+    folder: Path, address: Address, guests: list[Introduction], folders: dict[int, Path] | None = None
+) -> tuple[Future[list[Member]], list[Future[Invitation]]]:
+    """Futures of node 0 and of the guests, all of them done."""
+    with ThreadPoolExecutor(len(guests) + 1) as pool:
+        first = pool.submit(host, folder, address, guests[0].nodes if guests else 2)
+        others = [
+            pool.submit(attend, (folders or {}).get(number, folder), guest, address, 20.0, nothing)
+            for number, guest in enumerate(guests)
+        ]
+    return first, others
+
+
+def test_all_start_together_with_the_arguments_of_node_0(tmp_path: Path, address: Address) -> None:
+    first, others = meet(tmp_path, address, [introduce(2, 3, 1), introduce(1, 3, 1)])
+    members = first.result()
+    assert [member.who.node for member in members] == [1, 2]
+    assert [one.result().arguments for one in others] == [["--resume", "checkpoint-5"]] * 2
+    assert not (tmp_path / ".meeting").exists()
+    for one in others:
+        one.result().channel.close()
+    for member in members:
+        with pytest.raises(ChannelClosed):
+            member.channel.receive(wait_s=2.0)
+
+
+def test_a_node_that_comes_later_is_waited_for(tmp_path: Path, address: Address) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        guest = pool.submit(attend, tmp_path, introduce(1, 2, 1), address, 20.0, nothing)
+        time.sleep(1.5)
+        pool.submit(host, tmp_path, address, 2).result()
+    assert guest.result().arguments
+
+
+def test_a_node_that_does_not_come_is_named_in_time(tmp_path: Path, address: Address) -> None:
+    began = time.monotonic()
+    with pytest.raises(NodeProblem, match=r"Node 1, 2 of 3 did not come within 2 s") as caught:
+        host(tmp_path, address, 3, patience_s=2.0)
+    assert 1.5 < time.monotonic() - began < 6
+    assert caught.value.code == "node_missing"
+    assert f"port {address.meeting_port}" in caught.value.message
+
+
+def test_node_0_that_is_not_there_is_named_in_time(tmp_path: Path, address: Address) -> None:
+    began = time.monotonic()
+    with pytest.raises(NodeProblem, match=r"could not be reached at 127\.0\.0\.1") as caught:
+        attend(tmp_path, introduce(1, 2, 1), address, 2.0, nothing)
+    assert time.monotonic() - began < 10
+    assert caught.value.code == "node_missing"
+    assert "Connection refused" in caught.value.message
+
+
+def test_another_program_at_the_port_is_no_node_0(tmp_path: Path, address: Address) -> None:
+    over = threading.Event()
+
+    def answer() -> None:
+        with socket.create_server(("127.0.0.1", address.meeting_port)) as server:
+            server.settimeout(0.5)
+            while not over.is_set():
+                try:
+                    connection, _ = server.accept()
+                except TimeoutError:
+                    continue
+                with connection:
+                    connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    try:
+        with pytest.raises(NodeProblem, match="could not be reached"):
+            attend(tmp_path, introduce(1, 2, 1), address, 3.0, nothing)
+    finally:
+        over.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("taken", ["rendezvous", "meeting"])
+def test_a_port_in_use_is_named_with_its_process(tmp_path: Path, address: Address, taken: str) -> None:
+    port = address.port if taken == "rendezvous" else address.meeting_port
+    with socket.create_server(("", port)), pytest.raises(NodeProblem, match=f"Port {port} of node 0") as caught:
+        Meeting(tmp_path, introduce(0, 2, 1), address)
+    assert caught.value.code == "port_in_use"
+    assert "python" in caught.value.message
+
+
+Change = Callable[[Introduction], Introduction]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda who: replace(who, nodes=3), "node 1 of 3; this run has 2"),
+        (lambda who: replace(who, node=0), "node 0 of 2"),
+        (lambda who: replace(who, node=2), "node 2 of 2"),
+        (lambda who: replace(who, processes=4), "starts 4 processes and node 0 starts 1"),
+        (lambda who: replace(who, versions={**who.versions, "torch": "1.0"}), "torch 1.0 ≠"),
+    ],
+)
+def test_a_node_that_does_not_fit_ends_it_for_both(tmp_path: Path, address: Address, change: Change, said: str) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(host, tmp_path, address, 2)
+        other = pool.submit(attend, tmp_path, change(introduce(1, 2, 1)), address, 20.0, nothing)
+    for future in (first, other):
+        with pytest.raises(NodeProblem) as caught:
+            future.result()
+        assert caught.value.code == "config_mismatch"
+        assert said in caught.value.message
+
+
+def test_two_machines_with_one_number(tmp_path: Path, address: Address) -> None:
+    first, others = meet(tmp_path, address, [introduce(1, 3, 1), introduce(1, 3, 1)])
+    with pytest.raises(NodeProblem, match="Two machines say that they are node 1"):
+        first.result()
+    for other in others:
+        with pytest.raises(NodeProblem):
+            other.result()
+
+
+def test_a_folder_that_is_not_shared(tmp_path: Path, address: Address) -> None:
+    mine, other = tmp_path / "a", tmp_path / "b"
+    mine.mkdir()
+    other.mkdir()
+    first, others = meet(mine, address, [introduce(1, 2, 1)], {0: other})
+    with pytest.raises(NodeProblem, match="does not see the run folder"):
+        first.result()
+    with pytest.raises(NodeProblem, match="does not see the run folder"):
+        others[0].result()
+
+
+def test_a_stop_ends_the_waiting(tmp_path: Path, address: Address) -> None:
+    class Stop(Exception):
+        pass
+
+    def stop() -> None:
+        raise Stop
+
+    with pytest.raises(Stop):
+        Meeting(tmp_path, introduce(0, 2, 1), address).gather(20.0, stop)
+    with pytest.raises(Stop):
+        attend(tmp_path, introduce(1, 2, 1), address, 20.0, stop)
+    # The port is free again.
+    Meeting(tmp_path, introduce(0, 2, 1), address)
+
+
+def test_a_node_that_leaves_before_the_start_may_come_again(tmp_path: Path, address: Address) -> None:
+    with ThreadPoolExecutor(3) as pool:
+        first = pool.submit(host, tmp_path, address, 3)
+        waits = 0
+
+        def leave() -> None:
+            nonlocal waits
+            waits += 1
+            if waits > 5:
+                raise InterruptedError
+
+        early = pool.submit(attend, tmp_path, introduce(1, 3, 1), address, 20.0, leave)
+        with pytest.raises(InterruptedError):
+            early.result()
+        again = [pool.submit(attend, tmp_path, introduce(node, 3, 1), address, 20.0, nothing) for node in (1, 2)]
+        assert [member.who.node for member in first.result()] == [1, 2]
+        assert all(one.result().arguments for one in again)
+
+
+def test_silence_is_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainwiz.core.nodes.channel.SILENT_LOST_S", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        one = Channel(socket.create_connection(server.getsockname()[:2]))
+        other = Channel(server.accept()[0])
+        other.beat()
+        assert one.receive(wait_s=1.0) == []
+        time.sleep(0.5)
+        with pytest.raises(ChannelClosed, match="silent"):
+            one.receive()
+        other.close()
+        one.close()
