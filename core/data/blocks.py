@@ -41,6 +41,10 @@ class Block:
     share: float
     """Share of the file's bytes in this block and those before it."""
 
+    @property
+    def begins_file(self) -> bool:
+        return self.start == 1
+
     def lines(self) -> Iterator[tuple[int, str]]:
         """(byte from 1, line with its end); lines end with \\n, \\r\\n or \\r."""
         at = self.start
@@ -86,15 +90,16 @@ def _lines_from(raw: IO[bytes], path: Path, start: int, end: int, mark: bytes) -
     first = raw.tell()
     parts = [raw.read(end - first)] if first < end else []
     if parts and not parts[0].endswith(b"\n"):
-        parts.append(_line(raw, path))
+        parts.append(read_line(raw, path))
     size = sum(map(len, parts))
-    while mark and parts and size < LONGEST_LINE and (line := _line(raw, path)) and not line.startswith(mark):
+    while mark and parts and size < LONGEST_LINE and (line := read_line(raw, path)) and not line.startswith(mark):
         parts.append(line)
         size += len(line)
     return first, b"".join(parts).decode("utf-8-sig" if first == 0 else "utf-8", "surrogateescape")
 
 
-def _line(raw: IO[bytes], path: Path) -> bytes:
+def read_line(raw: IO[bytes], path: Path) -> bytes:
+    """One line with its end. Raises UsageError for an endless one."""
     at = raw.tell()
     line = raw.readline(LONGEST_LINE)
     if len(line) == LONGEST_LINE:

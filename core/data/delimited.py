@@ -50,6 +50,9 @@ class DelimitedReader(TextFileReader):
         """A quoted cell may hold line ends, so that no line tells where a row begins."""
         return self._is_tsv or not any('"' in block.text for block in sample_blocks(self.path, rows))
 
+    def has_places(self) -> bool:
+        return super().has_places() and (self._is_tsv or not self._file.holds(b'"'))
+
     def _rows_in(self, block: Block, wanted: Sequence[int]) -> Iterator[tuple[int, list[str]]]:
         for position, line in block.lines():
             header = position == 1 and self.has_header

@@ -26,8 +26,9 @@ class FastaReader(TextFileReader):
         return True
 
     def _rows_in(self, block: Block, wanted: Sequence[int]) -> Iterator[tuple[int, list[str]]]:
-        # The block begins in the middle of a record that belongs to the block before it.
-        yield from self._cells(dropwhile(lambda one: not one[1].startswith(">"), block.lines()), wanted)
+        # A later block begins in the middle of a record that belongs to the block before it.
+        lines = dropwhile(lambda one: not block.begins_file and not one[1].startswith(">"), block.lines())
+        yield from self._cells(lines, wanted)
 
     def _cells(self, lines: Iterable[tuple[int, str]], wanted: Sequence[int]) -> Iterator[tuple[int, list[str]]]:
         for position, header, sequence in self._records(lines):

@@ -155,6 +155,9 @@ class JsonArrayReader(JsonLinesReader):
 
     unit = "row"
 
+    def has_places(self) -> bool:
+        return False
+
     def _can_jump(self, rows: int) -> bool:
         return False
 

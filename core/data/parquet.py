@@ -21,7 +21,7 @@ READ_FOR_ONE = 16
 SAMPLED_BYTES = 32 << 20
 """Decoded for a sample at most, which takes about a tenth of a second: within a group there is no jumping ahead."""
 BUFFER = 4 << 20
-"""Read at once for a sample; without it a whole column of a row group is."""
+"""Read at once for a sample and while training; without it a whole column of a row group is."""
 BATCH_BYTES = 64 << 20
 FEWEST_ROWS = 16
 TEXT_TYPES = (
@@ -41,6 +41,7 @@ class ParquetReader(Reader):
     def __init__(self, path: Path) -> None:
         self.path = path
         self._read = 0
+        self._buffered = False
         try:
             self._file = pq.ParquetFile(path)
         except (pa.ArrowException, OSError, ValueError) as error:
@@ -53,6 +54,24 @@ class ParquetReader(Reader):
     def batches(self, wanted: Sequence[int]) -> Iterator[ColumnBatch]:
         yield from self._groups(wanted, range(self._file.num_row_groups))
 
+    def group_ends(self) -> np.ndarray:
+        """(row groups,) int64: position of the last row of each."""
+        about = self._file.metadata
+        return np.cumsum([about.row_group(group).num_rows for group in range(about.num_row_groups)], dtype=np.int64)
+
+    def group(self, number: int, wanted: Sequence[int]) -> Iterator[ColumnBatch]:
+        """The rows of one row group, of which BUFFER bytes are held packed at once."""
+        if not self._buffered:
+            self._buffer()
+        yield from self._groups(wanted, [number])
+
+    def _buffer(self) -> None:
+        try:
+            self._file = pq.ParquetFile(self.path, buffer_size=BUFFER)
+            self._buffered = True
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise self._broken(error) from None
+
     def sample(self, wanted: Sequence[int], limit: int) -> Iterator[ColumnBatch]:
         """Rows of random row groups, one of each part of the file, and spread within them: sorted files are common."""
         groups = self._file.num_row_groups
@@ -60,7 +79,7 @@ class ParquetReader(Reader):
             yield from self.batches(wanted)
             return
         self.partial = True
-        self._file = pq.ParquetFile(self.path, buffer_size=BUFFER)
+        self._buffer()
         chosen = spread(groups, SAMPLED_GROUPS)
         for group in chosen:
             yield from self._some_of(group, wanted, limit // len(chosen), SAMPLED_BYTES // len(chosen))
@@ -112,7 +131,10 @@ class ParquetReader(Reader):
             row = sum(self._file.metadata.row_group(before).num_rows for before in range(group))
             size = self._batch_rows(group)
             try:
-                for batch in self._file.iter_batches(batch_size=size, row_groups=[group], columns=names):
+                batches = self._file.iter_batches(
+                    batch_size=size, row_groups=[group], columns=names, use_threads=not self._buffered
+                )
+                for batch in batches:
                     kept, places = batch, np.arange(batch.num_rows, dtype=np.int64)
                     if each is not None and each < batch.num_rows:
                         places = np.linspace(0, batch.num_rows - 1, each).round().astype(np.int64)

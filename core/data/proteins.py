@@ -58,6 +58,10 @@ class EncodedProteins:
         """(n,) int64: letters of each sequence."""
         return np.diff(self.offsets)
 
+    def letters(self, row: int) -> np.ndarray:
+        """(n,) uint8: token numbers of one sequence."""
+        return self.tokens[self.offsets[row] : self.offsets[row + 1]]
+
     def letters_outside(self) -> np.ndarray:
         """(k,) int64: the sequences that hold a letter outside the alphabet."""
         places = np.flatnonzero(self.tokens == OUTSIDE)

@@ -34,6 +34,8 @@ class ColumnBatch:
     """One LargeStringArray of n texts for each wanted column; a missing value is null."""
     positions: np.ndarray
     """(n,) int64: the row or line number (from 1) of each row in its file."""
+    places: np.ndarray | None = None
+    """(n, p, 2) int64, where rows can be read one by one: first byte and end of each of the p pieces that a row is made of."""
 
 
 class Reader(ABC):
@@ -59,6 +61,18 @@ class Reader(ABC):
         from; a text format then counts its positions in bytes.
         """
         return self.batches(wanted)
+
+    def has_places(self) -> bool:
+        """Whether a row can be read by itself: the file is not packed, and no row is told only by what stands before it."""
+        return False
+
+    def placed(self, wanted: Sequence[int]) -> Iterator[ColumnBatch]:
+        """Like `batches`, with the places of the rows; for a reader that has places."""
+        raise NotImplementedError
+
+    def cells(self, pieces: Sequence[bytes], wanted: Sequence[int]) -> Sequence[str | None]:
+        """The wanted cells of the row whose places hold these bytes."""
+        raise NotImplementedError
 
     def line_of(self, position: int, letter: int) -> int:
         """Where the letter with this index in the row's text stands, for formats whose rows have many lines."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -45,16 +45,24 @@ class KeptRows:
     unit: str
     line_of: Callable[[int, int], int]
     """(position of a row, index of a letter in its text) -> position of the letter."""
+    places: np.ndarray | None = None
+    """(n, p, 2) int64: see ColumnBatch; None unless they were asked for."""
 
     def only(self, chosen: pa.Array) -> KeptRows:
         """The rows whose entry in `chosen`, a BooleanArray (n,), is true."""
         mask = chosen.to_numpy(zero_copy_only=False)
         targets = None if self.targets is None else self.targets.filter(chosen)
-        return KeptRows(self.texts.filter(chosen), targets, self.positions[mask], self.path, self.unit, self.line_of)
+        places = None if self.places is None else self.places[mask]
+        return replace(
+            self, texts=self.texts.filter(chosen), targets=targets, positions=self.positions[mask], places=places
+        )
 
     def first(self, count: int) -> KeptRows:
         targets = None if self.targets is None else self.targets.slice(0, count)
-        return KeptRows(self.texts.slice(0, count), targets, self.positions[:count], self.path, self.unit, self.line_of)
+        places = None if self.places is None else self.places[:count]
+        return replace(
+            self, texts=self.texts.slice(0, count), targets=targets, positions=self.positions[:count], places=places
+        )
 
 
 def has_target(source: DataSource, task: Task) -> bool:
@@ -62,8 +70,12 @@ def has_target(source: DataSource, task: Task) -> bool:
     return task == "seq2seq" or (task == "causal-lm" and source.target_column is not None)
 
 
-def read_rows(files: SourceFiles, tally: SourceTally, task: Task, *, limit: int | None = None) -> Iterator[KeptRows]:
+def read_rows(
+    files: SourceFiles, tally: SourceTally, task: Task, *, limit: int | None = None, placed: bool = False
+) -> Iterator[KeptRows]:
     """The kept rows of all files of a source; `limit` reads about that many, spread over the files.
+
+    `placed` rows know their places in the files that can be read row by row.
 
     A broken file adds its sentence to `tally.findings` and the next file goes on, so that one
     pass finds everything.
@@ -80,7 +92,7 @@ def read_rows(files: SourceFiles, tally: SourceTally, task: Task, *, limit: int 
             break
         try:
             if number in chosen:
-                yield from _file_rows(path, files, tally, task, each)
+                yield from _file_rows(path, files, tally, task, each, placed=placed)
             else:
                 rest.add(path, open_columns(path, files, task)[0])
         except UsageError as error:
@@ -126,7 +138,9 @@ def _bytes(files: SourceFiles) -> int:
     return sum(path.stat().st_size for path in files.files if path.is_file())
 
 
-def _file_rows(path: Path, files: SourceFiles, tally: SourceTally, task: Task, limit: int | None) -> Iterator[KeptRows]:
+def _file_rows(
+    path: Path, files: SourceFiles, tally: SourceTally, task: Task, limit: int | None, *, placed: bool
+) -> Iterator[KeptRows]:
     source = files.source
     reader, wanted = open_columns(path, files, task)
     size = path.stat().st_size
@@ -137,10 +151,12 @@ def _file_rows(path: Path, files: SourceFiles, tally: SourceTally, task: Task, l
         tally.columns = tuple(column.name for column in reader.columns)
         # A sample jumps over the first rows of a large file; what is broken there is found here.
         reader.head(FIRST_ROWS)
-    trim = trim_proteins if task == "masked-lm" else pc.utf8_trim_whitespace
+    trim = trim_of(task)
     seen = kept = 0
     complete = True
-    if limit is not None and source.max_rows is not None and source.max_rows - tally.rows <= limit:
+    if placed and reader.has_places():
+        reads = reader.placed(wanted)
+    elif limit is not None and source.max_rows is not None and source.max_rows - tally.rows <= limit:
         # Training takes the first ones.
         reads = reader.batches(wanted)
     else:
@@ -149,9 +165,8 @@ def _file_rows(path: Path, files: SourceFiles, tally: SourceTally, task: Task, l
         seen += len(batch.positions)
         tally.sampled = tally.sampled or reader.partial
         values = [trim(column) for column in batch.values]
-        whole = KeptRows(
-            values[0], values[1] if len(values) > 1 else None, batch.positions, path, reader.unit, reader.line_of
-        )
+        targets = values[1] if len(values) > 1 else None
+        whole = KeptRows(values[0], targets, batch.positions, path, reader.unit, reader.line_of, batch.places)
         rows = _filtered(whole, source, tally)
         if source.max_rows is not None and tally.rows + kept + len(rows.texts) >= source.max_rows:
             room = source.max_rows - tally.rows - kept
@@ -186,17 +201,30 @@ def open_columns(path: Path, files: SourceFiles, task: Task) -> tuple[Reader, li
     return reader, find_columns(reader.columns, source, str(path), files.key, task, has_target(source, task))
 
 
-def _filtered(rows: KeptRows, source: DataSource, tally: SourceTally) -> KeptRows:
-    """The rows whose text, and target where there is one, is neither empty nor outside the length limits."""
-    sides = [rows.texts] if rows.targets is None else [rows.texts, rows.targets]
+def trim_of(task: Task) -> Callable[[pa.Array], pa.Array]:
+    """What is taken from the ends of the texts of a task before they are measured."""
+    return trim_proteins if task == "masked-lm" else pc.utf8_trim_whitespace
+
+
+def within_limits(texts: pa.Array, targets: pa.Array | None, source: DataSource) -> tuple[np.ndarray, ...]:
+    """(which rows hold something, which rows are kept, characters of the longer side), (n,) each.
+
+    A row is kept whose text, and target where there is one, is neither empty nor outside the length limits.
+    """
+    sides = [texts] if targets is None else [texts, targets]
     lengths = np.stack([pc.fill_null(pc.utf8_length(side), 0).to_numpy(zero_copy_only=False) for side in sides])
     full = lengths.min(axis=0) > 0
-    place = Place(rows.path, rows.unit, rows.positions)
-    tally.add_empty(place, ~full)
     keep = full
     if source.min_characters is not None:
         keep = keep & (lengths.min(axis=0) >= source.min_characters)
     if source.max_characters is not None:
         keep = keep & (lengths.max(axis=0) <= source.max_characters)
-    tally.add_lengths(place, np.where(keep, lengths.max(axis=0), 0))
+    return full, keep, lengths.max(axis=0)
+
+
+def _filtered(rows: KeptRows, source: DataSource, tally: SourceTally) -> KeptRows:
+    full, keep, characters = within_limits(rows.texts, rows.targets, source)
+    place = Place(rows.path, rows.unit, rows.positions)
+    tally.add_empty(place, ~full)
+    tally.add_lengths(place, np.where(keep, characters, 0))
     return rows if keep.all() else rows.only(pa.array(keep))

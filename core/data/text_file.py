@@ -9,6 +9,7 @@ import zlib
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import IO
@@ -17,6 +18,7 @@ import numpy as np
 from trainwiz.core.data.blocks import LONGEST_LINE, Block, endless, sample_blocks
 from trainwiz.core.data.place import place_of
 from trainwiz.core.data.reader import BATCH_ROWS, ColumnBatch, Reader, text_array, unreadable
+from trainwiz.core.data.whole_blocks import whole_blocks
 from trainwiz.core.errors import os_reason
 from trainwiz.core.language import tr
 
@@ -94,6 +96,14 @@ class TextFile:
         except OSError as error:
             raise unreadable(str(self.path), tr("cannot be read: {reason}.", reason=os_reason(error))) from None
 
+    def holds(self, letter: bytes) -> bool:
+        """Whether the byte is anywhere in the file. Raises UsageError for a file that cannot be read."""
+        try:
+            with self.path.open("rb") as raw:
+                return any(letter in piece for piece in iter(lambda: raw.read(1 << 20), b""))
+        except OSError as error:
+            raise unreadable(str(self.path), tr("cannot be read: {reason}.", reason=os_reason(error))) from None
+
     def share_read(self) -> float:
         if self._raw is not None:
             self._share = os.lseek(self._raw.fileno(), 0, os.SEEK_CUR) / max(self.size, 1)
@@ -145,6 +155,25 @@ class TextFileReader(Reader):
             yield from first_ones
         else:
             yield from self.batches(wanted)
+
+    def has_places(self) -> bool:
+        return self._file.is_plain()
+
+    def placed(self, wanted: Sequence[int]) -> Iterator[ColumnBatch]:
+        # What is no text shows in the first line.
+        self.head(1)
+        for block in whole_blocks(self.path, self.row_mark):
+            rows = list(self._rows_in(block, wanted))
+            starts = block.starts(position for position, _ in rows)
+            places = np.stack([starts, np.append(starts[1:], block.end)[: len(rows)]], axis=1)[:, None]
+            done = 0
+            for batch in self._in_batches(iter(rows)):
+                yield replace(batch, places=places[done : done + len(batch.positions)])
+                done += len(batch.positions)
+
+    def cells(self, pieces: Sequence[bytes], wanted: Sequence[int]) -> Sequence[str | None]:
+        text = pieces[0].decode("utf-8", "surrogateescape")
+        return next(self._rows_in(Block(2, text, 0.0), wanted))[1]
 
     def _from_blocks(self, wanted: Sequence[int], limit: int) -> Iterator[tuple[int, Sequence[str | None]]]:
         for block in sample_blocks(self.path, limit, self.row_mark):

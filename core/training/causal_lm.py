@@ -37,6 +37,7 @@ def build_causal_lm(config: RunConfig, folder: Path, checkpoint: Path | None, pr
         evaluation=evaluation,
         inputs=decoder_only,
         encode_source=lambda text: encoder.prompt(text, prompt_room(config)),
+        windows=None if joins_texts(config) else rows.windows_of_training(),
     )
 
 

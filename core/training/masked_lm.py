@@ -36,7 +36,9 @@ def build_masked_lm(config: RunConfig, folder: Path, checkpoint: Path | None, pr
         train=MaskedProteins(rows.proteins, train, probability, seed),
         evaluation=MaskedProteins(rows.proteins, rows.held_out, probability, seed) if evaluates else None,
         collate=collate,
-        sampler=EpochSampler(len(train), seed, repeat_first_epoch=overfits),
+        sampler=EpochSampler(
+            len(train), seed, repeat_first_epoch=overfits, windows=None if overfits else rows.windows_of_training()
+        ),
         loss=StepLoss(config.training.label_smoothing, config.training.loss_chunk),
         schedule=EvaluationSchedule.of(config, with_saves=retention is not None),
         mask_token=MASK,

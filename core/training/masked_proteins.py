@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from torch.utils.data import Dataset
 from trainwiz.core.data.proteins import PAD, EncodedProteins
+from trainwiz.core.data.streamed.proteins import StreamedProteins
 from trainwiz.core.training.batches import PaddedBatch
 from trainwiz.core.training.masking import IGNORED, mask_sequence, sample_generator
 from trainwiz.core.training.sampling import FILLER, FillerRow, RowKey
@@ -14,9 +15,11 @@ MaskedRow = tuple[np.ndarray, np.ndarray]
 
 
 class MaskedProteins(Dataset[MaskedRow]):
-    """Some rows of the encoded proteins; an item is asked for with its epoch, on which its mask depends."""
+    """Some rows of the proteins; an item is asked for with its epoch, on which its mask depends."""
 
-    def __init__(self, proteins: EncodedProteins, rows: np.ndarray, probability: float, seed: int) -> None:
+    def __init__(
+        self, proteins: EncodedProteins | StreamedProteins, rows: np.ndarray, probability: float, seed: int
+    ) -> None:
         self._proteins = proteins
         self._rows = rows
         self._probability = probability
@@ -28,7 +31,7 @@ class MaskedProteins(Dataset[MaskedRow]):
     def __getitem__(self, key: RowKey) -> MaskedRow:
         epoch, index = key
         row = int(self._rows[max(index, 0)])
-        letters = self._proteins.tokens[self._proteins.offsets[row] : self._proteins.offsets[row + 1]]
+        letters = self._proteins.letters(row)
         tokens, labels = mask_sequence(letters, self._probability, sample_generator(self._seed, epoch, row))
         return FillerRow((tokens, np.full_like(labels, IGNORED))) if index == FILLER else (tokens, labels)
 

@@ -8,6 +8,7 @@ from itertools import chain, repeat
 import numpy as np
 from torch.utils.data import Sampler
 from trainwiz.core.config import RunConfig
+from trainwiz.core.data.windows import Windows, one_window
 from trainwiz.core.training.masking import EVALUATION_EPOCH
 
 RowKey = tuple[int, int]
@@ -22,13 +23,17 @@ class FillerRow(tuple[np.ndarray, np.ndarray]):
 
 
 class EpochSampler(Sampler[RowKey]):
-    """All training rows in an order that is a function of (seed, epoch).
+    """All training rows in an order that is a function of (seed, epoch): the windows of streamed rows, else all as one.
 
     `repeat_first_epoch` gives epoch 0 again and again: the same batches with the same masks.
     """
 
-    def __init__(self, rows: int, seed: int, *, repeat_first_epoch: bool = False) -> None:
+    def __init__(
+        self, rows: int, seed: int, *, repeat_first_epoch: bool = False, windows: Windows | None = None
+    ) -> None:
+        """`windows` over these rows, where they are streamed."""
         self._rows = rows
+        self._windows = windows or one_window(rows)
         self._fillers = 0
         self._seed = seed
         self._repeat = repeat_first_epoch
@@ -51,10 +56,10 @@ class EpochSampler(Sampler[RowKey]):
 
     def __iter__(self) -> Iterator[RowKey]:
         epoch = self._epoch
-        order = np.random.Generator(np.random.Philox(key=[self._seed, epoch], counter=[0, 0, 1, 0])).permutation(
-            self._rows
+        orders = self._windows.orders(self._seed, epoch)
+        return chain(
+            ((epoch, row) for order in orders for row in order.tolist()), repeat((epoch, FILLER), self._fillers)
         )
-        return chain(((epoch, int(row)) for row in order), repeat((epoch, FILLER), self._fillers))
 
 
 class EvaluationSampler(Sampler[RowKey]):

@@ -33,4 +33,5 @@ def build_seq2seq(config: RunConfig, folder: Path, checkpoint: Path | None, proc
         evaluation=TextDataset(rows, rows.held_out, encoder.row) if len(rows.held_out) else None,
         inputs=encoder_decoder,
         encode_source=encoder.source,
+        windows=rows.windows_of_training(),
     )

@@ -8,6 +8,7 @@ from pathlib import Path
 from torch.utils.data import Dataset
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.text_rows import TextRows
+from trainwiz.core.data.windows import Windows
 from trainwiz.core.errors import UsageError
 from trainwiz.core.findings import Finding
 from trainwiz.core.language import tr
@@ -37,8 +38,9 @@ def text_parts(
     evaluation: Dataset[TokenRow] | None,
     inputs: ModelInputs,
     encode_source: Callable[[str], list[int]],
+    windows: Windows | None,
 ) -> TaskParts:
-    """The parts of a text task; the model comes last, when all else is known to be right. Raises UsageError."""
+    """The parts of a text task; `windows` over the items of `train`, where they are read while training. The model comes last, when all else is known to be right. Raises UsageError."""
     evaluates = evaluation is not None
     findings: list[Finding] = []
     generates = evaluates and config.evaluation.generate
@@ -69,7 +71,9 @@ def text_parts(
         train=train,
         evaluation=evaluation,
         collate=PaddedBatch(padding),
-        sampler=EpochSampler(_count(train), config.training.seed, repeat_first_epoch=overfits),
+        sampler=EpochSampler(
+            _count(train), config.training.seed, repeat_first_epoch=overfits, windows=None if overfits else windows
+        ),
         loss=StepLoss(config.training.label_smoothing, config.training.loss_chunk),
         schedule=EvaluationSchedule.of(config, with_saves=retention is not None),
         inputs=inputs,

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from trainwiz.core.data.streamed.placed import OpenFile
 from trainwiz.core.data.text_rows import TextRows
-from trainwiz.core.data.text_store import FileTexts
 from trainwiz.core.data.turn import turn
 from trainwiz.core.errors import CannotRunError, os_reason
 from trainwiz.core.findings import Finding
@@ -39,20 +39,27 @@ class TokenStore:
     def __init__(self, tokens: np.ndarray | Path) -> None:
         """(n,) int32 in memory, or a file of them. Raises OSError."""
         self._source = tokens
-        self._tokens = np.memmap(tokens, KIND, mode="r") if isinstance(tokens, Path) else tokens
+        self._file = OpenFile(tokens) if isinstance(tokens, Path) else None
+        self._count = tokens.stat().st_size // KIND.itemsize if isinstance(tokens, Path) else len(tokens)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A spawned loader worker maps the file itself.
+        # A spawned loader worker opens the file itself.
         return TokenStore, (self._source,)
 
     def __len__(self) -> int:
-        return len(self._tokens)
+        return self._count
 
     def read(self, start: int, count: int) -> tuple[np.ndarray, np.ndarray]:
         """(tokens int64, whether each has a label), (count,) both, fewer at the end."""
-        stored = np.array(self._tokens[start : start + count], dtype=np.int64)
+        stored = self._stored(start, count).astype(np.int64)
         labelled = stored >= 0
         return np.where(labelled, stored, -1 - stored), labelled
+
+    def _stored(self, start: int, count: int) -> np.ndarray:
+        if isinstance(self._source, Path):
+            assert self._file is not None
+            return np.frombuffer(self._file.read(start * KIND.itemsize, count * KIND.itemsize), KIND)
+        return self._source[start : start + count]
 
 
 def join_tokens(
@@ -64,8 +71,8 @@ def join_tokens(
     Raises CannotRunError where the disk is full.
     """
     with phases.during("tokenising"):
-        if isinstance(rows.texts, FileTexts):
-            return _in_file(rows.texts.path.parent, rows, numbers, encoder, tokenizer)
+        if rows.folder is not None:
+            return _in_file(rows.folder, rows, numbers, encoder, tokenizer)
         parts = list(_encoded(rows, numbers, encoder))
         return TokenStore(np.concatenate([np.empty(0, KIND), *parts]))
 
@@ -78,7 +85,7 @@ def _in_file(
         with turn(place.with_name(".tokens.lock")):
             if not place.is_file():
                 _write(place, _encoded(rows, numbers, encoder))
-        return TokenStore(place) if place.stat().st_size else TokenStore(np.empty(0, KIND))
+        return TokenStore(place)
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         message = tr(FULL if full else NOT_WRITABLE, path=place.parent, reason=os_reason(error))

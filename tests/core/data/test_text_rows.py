@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core.config import RunConfig
+from trainwiz.core.data.streamed.rows import StreamedTexts
 from trainwiz.core.data.text_rows import load_text_rows
-from trainwiz.core.data.text_store import FileTexts, MemoryTexts
+from trainwiz.core.data.text_store import MemoryTexts
 from trainwiz.core.errors import CannotRunError, UsageError
 from trainwiz.core.run.folder import ROWS
 
@@ -30,7 +31,7 @@ def _both(config: RunConfig, folder: Path) -> list[tuple[list[str], list[str] | 
     for streaming in (False, True):
         config.data.streaming = streaming
         rows = load_text_rows(config, folder)
-        assert isinstance(rows.texts, FileTexts if streaming else MemoryTexts)
+        assert isinstance(rows.texts, StreamedTexts if streaming else MemoryTexts)
         targets = None if rows.targets is None else list(rows.targets)
         found.append((list(rows.texts), targets, rows.train.tolist(), rows.held_out.tolist()))
     return found
@@ -104,9 +105,9 @@ def test_streamed_rows_are_built_once_and_again_when_a_file_or_filter_changes(tm
     config = _config("causal-lm", {"name": str(path)}, streaming=True)
     load_text_rows(config, tmp_path)
     (built,) = [entry for entry in (tmp_path / ROWS).iterdir() if entry.is_dir()]
-    before = (built / "texts.utf8").stat().st_mtime_ns
+    before = (built / "index.json").stat().st_mtime_ns
     load_text_rows(config, tmp_path)
-    assert (built / "texts.utf8").stat().st_mtime_ns == before
+    assert (built / "index.json").stat().st_mtime_ns == before
     write(path, "one\ntwo\nthree\nfour\n")
     assert len(load_text_rows(config, tmp_path).texts) == 4
     config.data.min_characters = 4
@@ -119,7 +120,7 @@ def test_processes_that_start_together_share_one_copy(tmp_path: Path) -> None:
         "import sys; from pathlib import Path; from trainwiz.core.config import RunConfig;"
         "from trainwiz.core.data.text_rows import load_text_rows;"
         "c = RunConfig.model_validate({'task': 'seq2seq', 'data': {'sources': [{'name': 'sample-pairs'}], 'streaming': True}});"
-        "r = load_text_rows(c, Path(sys.argv[1])); print(len(r.texts), r.held_out.sum(), r.texts.path)"
+        "r = load_text_rows(c, Path(sys.argv[1])); print(len(r.texts), r.held_out.sum(), r.folder)"
     )
     command = [sys.executable, "-c", code, str(tmp_path)]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]

@@ -128,15 +128,20 @@ def test_separate_validation_rows(tmp_path: Path) -> None:
     assert (rows.train.tolist(), rows.held_out.tolist()) == ([0, 1], [2])
 
 
-def test_streamed_rows_are_the_same_and_lie_in_a_file(tmp_path: Path) -> None:
-    import numpy as np
-
+def test_streamed_proteins_are_those_in_memory(tmp_path: Path) -> None:
     held = load_protein_rows(tiny_config(), tmp_path)
-    streamed = load_protein_rows(tiny_config(data__streaming=True), tmp_path)
-    assert isinstance(streamed.proteins.tokens, np.memmap) and not isinstance(held.proteins.tokens, np.memmap)
-    assert (streamed.proteins.tokens == held.proteins.tokens).all()
-    assert (streamed.proteins.offsets == held.proteins.offsets).all()
     assert list(tmp_path.iterdir()) == []
+    streamed = load_protein_rows(tiny_config(data__streaming=True), tmp_path)
+    assert (held.train.tolist(), held.held_out.tolist()) == (streamed.train.tolist(), streamed.held_out.tolist())
+    for row in [*held.train.tolist(), *held.held_out.tolist()]:
+        assert streamed.proteins.letters(row).tolist() == held.proteins.letters(row).tolist()
+
+
+def test_letters_outside_the_alphabet_are_named_with_their_line_where_rows_are_streamed(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("MKT\n\nGA7V\nL\n")
+    for streaming in (False, True):
+        with pytest.raises(UsageError, match=r"a\.txt, line 3: letters outside the protein alphabet: '7'"):
+            load_protein_rows(tiny_config(data__sources=[{"name": "a.txt"}], data__streaming=streaming), tmp_path)
 
 
 def test_overfit_takes_its_batches_for_each_process() -> None:

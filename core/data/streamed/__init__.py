@@ -1,0 +1,1 @@
+"""Rows that are read while training: from the files where they stand, each by its number."""

@@ -1,0 +1,149 @@
+"""StreamedRows: all rows of a run by their numbers, read from the files where they stand."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from bisect import bisect_right
+from functools import partial
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from trainwiz.core.config import DataSource
+from trainwiz.core.data.rows import open_columns, trim_of
+from trainwiz.core.data.sources import SourceFiles
+from trainwiz.core.data.streamed.copied import CopiedPart
+from trainwiz.core.data.streamed.grouped import DecodedUnits, GroupedPart
+from trainwiz.core.data.streamed.index import INDEX_JSON, LENGTH, LENGTHS
+from trainwiz.core.data.streamed.part import Part, Row, Unit
+from trainwiz.core.data.streamed.placed import PlacedPart
+from trainwiz.core.data.text_store import FileTexts, TextStore, TextWriter, checked
+from trainwiz.core.data.windows import WINDOW_BYTES, Windows
+
+ASIDE_ROWS = 1000
+"""Written at once."""
+
+
+class StreamedRows:
+    """Rows of an index folder, in the order of the sources and of their files."""
+
+    def __init__(self, place: Path, aside: str | None = None) -> None:
+        """`place` holds the index; `aside` names rows that were set aside. Raises OSError."""
+        self.place = place
+        document: dict[str, Any] = json.loads((place / INDEX_JSON).read_text(encoding="utf-8"))
+        self.training_rows = int(document["training_rows"])
+        self.has_targets = (place / LENGTHS[1]).is_file()
+        self._decoded = DecodedUnits(WINDOW_BYTES)
+        self.parts = [self._part(number, about, document) for number, about in enumerate(document["parts"])]
+        self._edges = [0, *accumulate(part.rows for part in self.parts)]
+        self._last: tuple[int, Row] | None = None
+        self._aside: str | None = None
+        self._aside_numbers = np.empty(0, np.int64)
+        if aside is not None:
+            self._open_aside(aside)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A spawned worker opens the files itself.
+        return StreamedRows, (self.place, self._aside)
+
+    def __len__(self) -> int:
+        return self._edges[-1]
+
+    def row(self, number: int) -> Row:
+        """Text and target of one row. Raises UsageError where its file is not what it was."""
+        last = self._last
+        if last is not None and last[0] == number:
+            return last[1]
+        row = self._read(checked(number, len(self)))
+        self._last = number, row
+        return row
+
+    def _read(self, number: int) -> Row:
+        if self._aside is not None:
+            place = int(np.searchsorted(self._aside_numbers, number))
+            if place < len(self._aside_numbers) and self._aside_numbers[place] == number:
+                return self._aside_texts[place], None if self._aside_targets is None else self._aside_targets[place]
+        part = bisect_right(self._edges, number) - 1
+        return self.parts[part].row(number - self._edges[part])
+
+    def texts(self) -> TextStore:
+        return StreamedTexts(self, 0)
+
+    def targets(self) -> TextStore | None:
+        return StreamedTexts(self, 1) if self.has_targets else None
+
+    def windows(self) -> Windows:
+        """The order in which all rows can be read."""
+        units = [(part, unit) for part, found in enumerate(self.parts) for unit in found.units]
+        groups = [(part, unit.group) for part, unit in units]
+        runs = np.cumsum([place == 0 or group != groups[place - 1] for place, group in enumerate(groups)]) - 1
+        edges = np.cumsum([0, *(unit.rows for _, unit in units)], dtype=np.int64)
+        sizes = np.array([unit.size for _, unit in units], np.int64)
+        return Windows(edges, sizes, runs.astype(np.int64), WINDOW_BYTES)
+
+    def set_aside(self, numbers: np.ndarray) -> None:
+        """Keep these rows (n,) int64, ascending, as texts of their own: they lie all over the files, and an
+        evaluation would decode all of them. By one process at a time. Raises OSError."""
+        if not len(numbers) or not any(isinstance(part, GroupedPart) for part in self.parts):
+            return
+        name = f"aside-{hashlib.sha256(np.ascontiguousarray(numbers, np.int64).tobytes()).hexdigest()[:16]}"
+        if not (self.place / f"{name}.rows").is_file():
+            writers = [
+                TextWriter(self.place / f"{name}-{side}") for side in ("texts", "targets")[: 1 + self.has_targets]
+            ]
+            for start in range(0, len(numbers), ASIDE_ROWS):
+                rows = [self._read(int(number)) for number in numbers[start : start + ASIDE_ROWS]]
+                for writer, side in zip(writers, zip(*rows, strict=True), strict=False):
+                    writer.add(pa.array(side, pa.large_string()))
+            for writer in writers:
+                writer.close()
+            self._decoded.clear()
+            part = self.place / f"{name}.rows.part"
+            part.write_bytes(np.ascontiguousarray(numbers, np.int64).tobytes())
+            part.replace(self.place / f"{name}.rows")
+        self._open_aside(name)
+
+    def _open_aside(self, name: str) -> None:
+        self._aside_numbers = np.fromfile(self.place / f"{name}.rows", np.int64)
+        self._aside_texts = FileTexts(self.place / f"{name}-texts")
+        self._aside_targets = FileTexts(self.place / f"{name}-targets") if self.has_targets else None
+        self._aside = name
+
+    def _part(self, number: int, about: dict[str, Any], document: dict[str, Any]) -> Part:
+        path, task, kind = Path(about["path"]), document["task"], about["kind"]
+        units = tuple(Unit(*unit) for unit in about["units"])
+        source = DataSource.model_validate(about["source"])
+        if kind == "grouped":
+            return GroupedPart(path, tuple(about["wanted"]), source, task, units, number, self._decoded)
+        if kind == "placed":
+            opened = partial(open_columns, path, SourceFiles(source, about["key"], (path,), about["format"]), task)
+            places = self.place / f"part-{number}.places"
+            return PlacedPart(opened, path, trim_of(task), units, places, about["pieces"])
+        targets = self.place / f"part-{number}-targets"
+        has_targets = targets.with_name(f"{targets.name}.utf8").is_file()
+        texts = FileTexts(self.place / f"part-{number}-texts")
+        return CopiedPart(texts, FileTexts(targets) if has_targets else None, units)
+
+
+class StreamedTexts(TextStore):
+    """One side of StreamedRows."""
+
+    def __init__(self, rows: StreamedRows, side: int) -> None:
+        """`side`: 0 for the text, 1 for the target."""
+        self.rows = rows
+        self._side = side
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, number: int) -> str:
+        text = self.rows.row(number)[self._side]
+        assert text is not None
+        return text
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return np.fromfile(self.rows.place / LENGTHS[self._side], LENGTH).astype(np.int64)

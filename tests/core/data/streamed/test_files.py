@@ -1,0 +1,181 @@
+"""Rows of every format, read one by one from where they stand, are those that are read in order."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from trainwiz.core.config import RunConfig
+from trainwiz.core.data import whole_blocks
+from trainwiz.core.data.streamed import grouped, index
+from trainwiz.core.data.streamed.copied import CopiedPart
+from trainwiz.core.data.streamed.grouped import DecodedUnits, GroupedPart
+from trainwiz.core.data.streamed.placed import PlacedPart
+from trainwiz.core.data.streamed.rows import StreamedTexts
+from trainwiz.core.data.text_rows import load_text_rows
+from trainwiz.core.errors import UsageError
+
+ROWS = [
+    (f"{number} " + "wörd 你好 " * (number * 7 % 23), f"\N{GRINNING FACE}{number} target " * (number % 5 + 1))
+    for number in range(700)
+]
+BOTH = {"text_column": "source", "target_column": "target"}
+
+
+def _jsonl(path: Path) -> None:
+    rows = [{"meta": {"n": n}, "source": f" {a}\n\t", "target": b} for n, (a, b) in enumerate(ROWS)]
+    path.write_text("\n\n".join(json.dumps(row, ensure_ascii=n % 2 == 0) for n, row in enumerate(rows)))
+
+
+def _csv(path: Path, quote: str = "") -> None:
+    path.write_text(
+        "\ufeffid,source,target\r\n" + "".join(f"{n},{quote}{a}{quote},{b}\r\n" for n, (a, b) in enumerate(ROWS))
+    )
+
+
+def _tsv(path: Path) -> None:
+    path.write_text("source\ttarget\n" + "".join(f'{a}"\t{b}\n' for a, b in ROWS))
+
+
+def _packed(path: Path) -> None:
+    path.write_bytes(gzip.compress("".join(json.dumps({"source": a, "target": b}) + "\n" for a, b in ROWS).encode()))
+
+
+def _array(path: Path) -> None:
+    path.write_text(json.dumps([{"source": a, "target": b} for a, b in ROWS], indent=1))
+
+
+def _parquet(path: Path, group: int = 37) -> None:
+    table = pa.table({"n": list(range(len(ROWS))), "source": [a for a, _ in ROWS], "target": [b for _, b in ROWS]})
+    pq.write_table(table, path, row_group_size=group)
+
+
+FILES: dict[str, tuple[Callable[[Path], None], type]] = {
+    "a.jsonl": (_jsonl, PlacedPart),
+    "a.csv": (_csv, PlacedPart),
+    "quoted.csv": (lambda path: _csv(path, '"'), CopiedPart),
+    "a.tsv": (_tsv, PlacedPart),
+    "a.jsonl.gz": (_packed, CopiedPart),
+    "array.json": (_array, CopiedPart),
+    "a.parquet": (_parquet, GroupedPart),
+    "one_group.parquet": (lambda path: _parquet(path, 700), GroupedPart),
+}
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of some 100 KB stand for large ones: many blocks, many units, many windows."""
+    monkeypatch.setattr(whole_blocks, "BLOCK_BYTES", 5000)
+    monkeypatch.setattr(index, "UNIT_BYTES", 9000)
+    monkeypatch.setattr("trainwiz.core.data.reader.BATCH_ROWS", 16)
+    monkeypatch.setattr("trainwiz.core.data.text_file.BATCH_ROWS", 16)
+    monkeypatch.setattr("trainwiz.core.data.parquet.BATCH_ROWS", 16)
+
+
+def config(task: str, *sources: dict[str, object], **data: object) -> RunConfig:
+    return RunConfig.model_validate({"task": task, "data": {"sources": list(sources), **data}})
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_row_is_the_same_in_memory_and_from_its_file(tmp_path: Path, name: str) -> None:
+    write, part = FILES[name]
+    write(tmp_path / name)
+    source = {"name": name, **BOTH, "min_characters": 12, "max_characters": 120, "max_rows": 400}
+    memory, streamed = (
+        load_text_rows(config("seq2seq", source, streaming=streaming, validation_rows=30), tmp_path)
+        for streaming in (False, True)
+    )
+    assert isinstance(streamed.texts, StreamedTexts) and streamed.targets is not None and memory.targets is not None
+    assert [type(found) for found in streamed.texts.rows.parts] == [part]
+    assert 50 < len(memory.texts) == len(streamed.texts) < 700
+    assert (memory.train.tolist(), memory.held_out.tolist()) == (streamed.train.tolist(), streamed.held_out.tolist())
+    assert memory.texts.lengths.tolist() == streamed.texts.lengths.tolist()
+    assert memory.targets.lengths.tolist() == streamed.targets.lengths.tolist()
+    order = np.random.default_rng(1).permutation(len(memory.texts))
+    again = pickle.loads(pickle.dumps(streamed))
+    for number in map(int, order):
+        expected = memory.texts[number], memory.targets[number]
+        assert (streamed.texts[number], streamed.targets[number]) == expected
+        assert (again.texts[number], again.targets[number]) == expected
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n", "\r"])
+def test_lines_of_text_and_records_of_fasta(tmp_path: Path, ending: str) -> None:
+    texts = [f"  {a} " for a, _ in ROWS]
+    (tmp_path / "a.txt").write_bytes(ending.join(["", *texts, ""]).encode())
+    records = [f">p{n} a protein\n;note\n{'MKTAYIAK' * (n % 30 + 1)}\n{'GAV' * n}\n" for n in range(300)]
+    (tmp_path / "b.fasta").write_bytes("".join(records).replace("\n", ending).encode())
+    found = [
+        list(load_text_rows(config("causal-lm", *sources, streaming=streaming), tmp_path).texts)
+        for streaming in (False, True)
+        for sources in [[{"name": "a.txt"}, {"name": "b.fasta", "text_column": "sequence"}]]
+    ]
+    assert found[0] == found[1] and len(found[0]) == 1000
+    assert found[0][1] == texts[1].strip() and found[0][-1].startswith("MKT")
+
+
+def test_several_files_and_sources_keep_their_order_in_the_windows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainwiz.core.data.streamed.rows.WINDOW_BYTES", 30_000)
+    for name in ("a.parquet", "one_group.parquet", "a.jsonl", "a.jsonl.gz"):
+        FILES[name][0](tmp_path / name)
+    sources = [{"name": name, **BOTH} for name in ("a.parquet", "one_group.parquet", "a.jsonl", "a.jsonl.gz")]
+    memory, streamed = (
+        load_text_rows(config("seq2seq", *sources, streaming=streaming), tmp_path) for streaming in (False, True)
+    )
+    windows = streamed.windows_of_training()
+    assert windows is not None
+    decoded: list[int] = []
+    read = grouped.GroupedPart._units_of
+    monkeypatch.setattr(
+        grouped.GroupedPart, "_units_of", lambda part, first: (decoded.append(first), read(part, first))[1]
+    )
+    orders = list(windows.orders(seed=3, epoch=1))
+    assert len(orders) > 8
+    seen = np.concatenate(orders)
+    assert sorted(seen.tolist()) == list(range(len(memory.train)))
+    for number in map(int, memory.train[seen]):
+        assert streamed.texts[number] == memory.texts[number]
+    groups = len({unit.group for part in streamed.texts.rows.parts[:1] for unit in part.units}) + 1
+    assert len(decoded) == groups, "a row group is decoded once in an epoch"
+
+
+def test_a_file_that_changes_while_the_run_reads_it_is_one_sentence(tmp_path: Path) -> None:
+    for name in ("a.parquet", "a.jsonl"):
+        FILES[name][0](tmp_path / name)
+        rows = load_text_rows(config("seq2seq", {"name": name, **BOTH}, streaming=True, validation_rows=0), tmp_path)
+        path = tmp_path / name
+        if name == "a.jsonl":
+            lines = path.read_text().splitlines()
+            path.write_text("\n".join([lines[0], *(line[:-1] for line in lines[1:])]))
+        else:
+            pq.write_table(pa.table({"n": [1], "source": ["x"], "target": ["y"]}), path)
+        with pytest.raises(UsageError, match="was changed while the run reads it"):
+            rows.texts[300]
+
+
+def test_broken_rows_are_named_by_their_line(tmp_path: Path) -> None:
+    good = json.dumps({"source": "some text " * 40, "target": "t"})
+    (tmp_path / "a.jsonl").write_text("\n".join([good] * 50 + ["{broken", good]))
+    with pytest.raises(UsageError, match=r"a\.jsonl, line 51 is not a JSON object"):
+        load_text_rows(config("seq2seq", {"name": "a.jsonl", **BOTH}, streaming=True), tmp_path)
+    (tmp_path / "b.txt").write_bytes(b"fine\n" * 3000 + b"br\xffken\n")
+    with pytest.raises(UsageError, match=r"b\.txt, line 3001: the text is not UTF-8"):
+        load_text_rows(config("causal-lm", {"name": "b.txt"}, streaming=True), tmp_path)
+
+
+def test_what_is_decoded_stays_within_its_budget() -> None:
+    units = DecodedUnits(100)
+    kept = grouped.Decoded(pa.array(["x"]), None, 40)
+    for number in range(5):
+        units.put((0, number), kept)
+        units.put((0, number), kept)
+    assert [number for number in range(5) if units.get((0, number)) is not None] == [3, 4]
