@@ -136,7 +136,9 @@ def _setup(document: Document, collector: Collector) -> dict[str, Any]:
         say_one_process(collector, document, setup)
     for section, names in STAGES.items():
         inner = values.get(section)
-        for name in names if isinstance(inner, Mapping) else ():
+        if not isinstance(inner, Mapping):
+            continue
+        for name in names:
             if name in inner:
                 setup[names[0]] = as_count(inner[name]) if as_count(inner[name]) is not None else inner[name]
     if setup["distributed_type"] == "DEEPSPEED":

@@ -80,7 +80,7 @@ def _beside_file(collector: Collector, section: Mapping[str, Any], line: int | N
 
 def _stage(collector: Collector, full: str, value: Any, line: int | None) -> None:
     stage = as_count(value)
-    if stage not in ZERO:
+    if stage is None or stage not in ZERO:
         collector.unknown(full, value, line)
         message = tr("{file}: ZeRO has no stage {value}; write 1, 2 or 3.", file=collector.file, value=shown(value))
         collector.find("bad_value", "warning", message, line)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -127,11 +126,3 @@ def _both_halves(collector: Collector, document: Document) -> None:
 
 def _is_on(section: Any) -> bool:
     return isinstance(section, Mapping) and section.get("enabled") is True
-
-
-def world_size_of(values: Mapping[str, Any]) -> int | None:
-    """Processes that a document's own figures ask for: batch / (micro-batch x accumulation); None when not all are there."""
-    total, micro, accumulation = (values.get(key) for key in BATCH.values())
-    if not total or not micro or not accumulation or total % (micro * accumulation):
-        return None
-    return math.floor(total / (micro * accumulation))

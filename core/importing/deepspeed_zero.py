@@ -83,7 +83,7 @@ def _stage(collector: Collector, full: str, value: Any, line: int | None) -> Non
     stage = as_count(value)
     if is_auto(value):
         collector.drop(full, value, mark("auto leaves the stage to accelerate's file."), line)
-    elif stage not in ZERO:
+    elif stage is None or stage not in ZERO:
         collector.unknown(full, value, line)
         message = tr("{file}: ZeRO has no stage {value}; write 1, 2 or 3.", file=collector.file, value=shown(value))
         collector.find("bad_value", "warning", message, line)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainwiz.core.errors import os_reason
-from trainwiz.core.findings import Finding
+from trainwiz.core.findings import Finding, Severity
 from trainwiz.core.importing.recognise import is_command, read
 from trainwiz.core.importing.report import Imported, NotImportable, Reference, refusal
 from trainwiz.core.language import mark, tr
@@ -51,7 +51,8 @@ class Gathered:
 
 def gather(texts: Sequence[Text]) -> Gathered:
     """Reads all texts and what they name. Raises NotImportable with a sentence for each that is not importable."""
-    gathered, refused = Gathered(), []
+    gathered = Gathered()
+    refused: list[Finding] = []
     seen = {text.folder / text.name for text in texts}
     for text in texts:
         try:
@@ -86,7 +87,7 @@ def _follow(reference: Reference, text: Text, gathered: Gathered, seen: set[Path
     try:
         _read(read_text(str(path), shown=_short(path, text.folder)), gathered, seen)
     except NotImportable as error:
-        severity = "note" if reference.role == "script" else "warning"
+        severity: Severity = "note" if reference.role == "script" else "warning"
         for finding in error.findings:
             message = tr("{file} names {what} {path}, which was left out.", **named)
             gathered.findings.append(Finding(finding.code, severity, where, f"{message} {finding.message}"))
@@ -146,7 +147,8 @@ def texts_of(arguments: Sequence[str]) -> list[Text]:
     """What the arguments of the command mean: files, and command lines in quotes. Raises NotImportable for neither."""
     if not arguments:
         return []
-    texts, refused = [], []
+    texts: list[Text] = []
+    refused: list[Finding] = []
     for argument in arguments:
         path = Path(argument).expanduser() if "\0" not in argument else Path()
         try:
