@@ -167,7 +167,9 @@ def fsdp_states(work: Workload, alone: States) -> States:
     """FSDP 2 as accelerate 1.15 wraps a model: each block, the embedding, and the head with its norm.
 
     Two blocks are whole at a time, the one that computes and the one that is fetched; the head, and
-    with it a tied token table, stays whole through the step.
+    with it a tied token table, stays whole through the step. Gradients are reduced after each micro-batch
+    (`sync_each_batch` in core/export/training_arguments.py); torch alone would add them up whole. With everything
+    offloaded, weights, gradients and optimizer states are in host RAM, the first two page-locked, and AdamW runs there.
     """
     shards, compute = work.world_size, work.formats.compute
     architecture = work.architecture
@@ -178,11 +180,9 @@ def fsdp_states(work: Workload, alone: States) -> States:
     # The gradients of a block, and the buffers of the one before it that is still being summed.
     of_block = 0 if work.lora else 3 * block * compute
     of_table = 0 if work.lora else 2 * table * compute
-    return States(
-        weights=alone.weights // shards,
-        gradients=alone.gradients // shards,
-        optimizer=alone.optimizer // shards,
-        backward_buffers=max(of_block, of_table),
-        gathered=gathered,
-        step_temporary=alone.step_temporary // shards,
-    )
+    buffers = max(of_block, of_table)
+    own = (alone.weights // shards, alone.gradients // shards, alone.optimizer // shards)
+    if work.offload == "all":
+        host = pinned(own[0]) + pinned(own[1]) + own[2] + alone.step_temporary // shards
+        return States(0, 0, 0, backward_buffers=buffers, gathered=gathered, host=host)
+    return States(*own, backward_buffers=buffers, gathered=gathered, step_temporary=alone.step_temporary // shards)

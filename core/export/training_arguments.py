@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from trainwiz.core.config.run import RunConfig
-from trainwiz.core.export.solved import mixed_precision, processes, runs_on_cpu, solved, uses_deepspeed
+from trainwiz.core.export.solved import mixed_precision, processes, runs_on_cpu, solved, uses_deepspeed, uses_fsdp
 from trainwiz.core.run.folder import DEEPSPEED_JSON
 
 
@@ -105,7 +105,7 @@ def _engine(config: RunConfig) -> dict[str, Any]:
     }
     if engine.process_timeout_s is not None:
         arguments["ddp_timeout"] = engine.process_timeout_s
-    if config.task == "masked-lm" and processes(config) > 1 and not deepspeed:
+    if config.task == "masked-lm" and processes(config) > 1 and not deepspeed and not uses_fsdp(config):
         # ESM's contact head gets no gradient; with checkpointing the Trainer would tell DDP to wait for all of them.
         arguments["ddp_find_unused_parameters"] = True
     if engine.checkpointing:
@@ -118,6 +118,9 @@ def _engine(config: RunConfig) -> dict[str, Any]:
         arguments["torch_empty_cache_steps"] = config.training.empty_cache_steps
     if deepspeed:
         arguments["deepspeed"] = DEEPSPEED_JSON
+    if uses_fsdp(config):
+        # Else every process adds up the whole gradients of a window in the type it computes in, and shares out the sum.
+        arguments["accelerator_config"] = {"gradient_accumulation_kwargs": {"sync_each_batch": True}}
     return arguments
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from datetime import timedelta
 from typing import Any
 
@@ -24,6 +25,8 @@ def join_processes(config: RunConfig) -> dict[str, Any]:
     """
     if uses_deepspeed(config):
         use_kernel_locks()
+        # DeepSpeed 0.19 calls collectives by names that torch 2.13 replaces: a line in the log for each, in each step.
+        warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\.distributed")
     if not (uses_deepspeed(config) and runs_on_cpu(config) and processes(config) > 1):
         return {}
     os.environ["ACCELERATE_USE_DEEPSPEED"] = "true"

@@ -78,6 +78,13 @@ def test_fsdp_shares_everything_but_what_computes() -> None:
     assert peak_of(esm650(strategy="fsdp", world_size=8)).allocated_bytes < peak_of(esm650()).allocated_bytes - 8 * P
 
 
+def test_fsdp_with_everything_in_host_ram() -> None:
+    on_gpu, off = of("fsdp", 8), of("fsdp", 8, offload="all")
+    assert (off.weights, off.gradients, off.optimizer, off.step_temporary) == (0, 0, 0, 0)
+    assert off.gathered == on_gpu.gathered
+    assert off.host >= on_gpu.weights + on_gpu.gradients + on_gpu.optimizer
+
+
 def with_table(elements: int, tied: bool = True) -> Architecture:
     architecture = esm650().architecture
     return replace(architecture, vocabulary=elements // architecture.hidden, tied=tied)

@@ -1,0 +1,1 @@
+"""The engines run for real, and the table of what was run: `python -m tests.engines`."""

@@ -1,0 +1,153 @@
+"""Every engine by `trainwiz ... --yes`: what ran, against one process; a stop and a resume, against a run that went through."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from trainwiz.core.config.yaml_text import load_yaml
+from trainwiz.core.estimate.families import read_architecture
+from trainwiz.core.estimate.states import states_of
+from trainwiz.core.estimate.workload import Workload
+from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.run.state import read_state
+
+from tests.engines.case import CASES, IN_SHORT, Case, Device
+from tests.engines.command import PATIENCE_S, SAVE_EVERY, STEPS, choices, losses, run, run_and_stop
+from tests.engines.look import GATHERED
+from tests.engines.record import WRITES_TO, line_of
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(3 * PATIENCE_S)]
+Start = Callable[[Device], Path]
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Start:
+    """A tiny model with its tokenizer, as one process left it after a step, and its run of STEPS steps from there."""
+    made: dict[Device, Path] = {}
+
+    def of(device: Device) -> Path:
+        if device not in made:
+            place, alone = tmp_path_factory.mktemp(device), Case("single", "none", device)
+            run(place / "first", *choices(alone, "qwen2-tiny", steps=1))
+            shutil.move(place / "first" / "final_model", place / "model")
+            run(place / "alone", *from_weights(alone, place))
+            made[device] = place
+        return made[device]
+
+    return of
+
+
+def from_weights(case: Case, place: Path) -> list[str]:
+    return [*choices(case, str(place / "model")), "--set", "model.init=pretrained"]
+
+
+def parameter(case: Case) -> Any:
+    marks = [] if case.name in IN_SHORT else [pytest.mark.all]
+    return pytest.param(case, marks=marks, id=case.name.replace(" ", "-"))
+
+
+@pytest.mark.parametrize("case", [parameter(case) for case in CASES])
+def test_engine(case: Case, start: Start, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    reason = case.why_not()
+    if reason is not None:
+        pytest.skip(reason)
+    place, whole, halves = start(case.device), tmp_path / "whole", tmp_path / "halves"
+    words = from_weights(case, place)
+    run(whole, *words)
+    engine = json.loads((whole / "engine.json").read_text())
+    line = line_of(case, request.node.name, engine)
+    if case.strategy == "fsdp" and case.device == "cpu":
+        line.by_the_test = "accelerate's choice of DistributedDataParallel on a CPU is replaced by the test"
+
+    state = read_state(RunFolder(whole))
+    assert (engine["actual"], engine["world_size"]) == (case.actual, case.processes())
+    assert state.engine["actual"] == case.actual == state.engine["planned"]
+    assert state.engine["findings"] == []
+    assert engine["parameters"] == sum(tensor.numel() for tensor in load_file(whole / GATHERED).values())
+    line.checked.append("engine read from the process, as planned")
+
+    assert_holds_what_is_planned(case, whole)
+    line.checked.append("bytes of weights, gradients and states as the plan counts them")
+
+    assert list(losses(whole)) == list(range(1, STEPS + 1))
+    assert losses(whole) == pytest.approx(losses(place / "alone"), abs=1e-3)
+    assert far_apart(load_file(whole / GATHERED), load_file(place / "alone" / GATHERED)) == []
+    line.checked.append("losses and weights as one process has them")
+
+    assert_loads_back(whole)
+    line.checked.append("final_model by from_pretrained = the gathered weights, every tensor")
+
+    run_and_stop(halves, *words)
+    stopped_at = max(losses(halves))
+    assert 0 < stopped_at < SAVE_EVERY, "the stop came between two planned saves"
+    run(halves, "--resume")
+    assert list(losses(halves)) == list(range(1, STEPS + 1))
+    assert read_state(RunFolder(halves)).attempts[-1].resume == f"checkpoint-{stopped_at}"
+    exact = case.device == "cpu"
+    assert losses(halves) == (losses(whole) if exact else pytest.approx(losses(whole), abs=1e-3))
+    ends = [load_file(folder / GATHERED) for folder in (whole, halves)]
+    assert (different(*ends) if exact else far_apart(*ends)) == []
+    assert_loads_back(halves)
+    line.checked.append(f"stopped and resumed = undisturbed, {'bit for bit' if exact else 'within 1e-3'}")
+    if os.environ.get(WRITES_TO):
+        line.add_to(Path(os.environ[WRITES_TO]))
+
+
+def assert_holds_what_is_planned(case: Case, folder: Path) -> None:
+    """What each process counted in its own tensors, against the estimate. DeepSpeed keeps gradients and states in
+    buffers of its own: tests/core/estimate/test_sharded_states.py counts those."""
+    states = states_of(work_of(case, folder))
+    for rank in range(case.processes()):
+        held = json.loads((folder / f"held-rank{rank}.json").read_text())
+        # A matrix with an odd number of rows is shared out unevenly, and ZeRO-3 fills its parts up.
+        assert held["weights"] == pytest.approx(states.weights, rel=0.02)
+        if not case.uses_deepspeed:
+            assert held["gradients"] == pytest.approx(states.gradients, rel=0.02)
+            assert held["optimizer"] == pytest.approx(states.optimizer, rel=0.02)
+
+
+def work_of(case: Case, folder: Path) -> Workload:
+    """What the estimate is made of, with everything on the device: the sizes are the same elsewhere."""
+    document = load_yaml((folder / "run.yaml").read_text(encoding="utf-8"))
+    architecture, _ = read_architecture(document["model"]["architecture"])
+    assert architecture is not None
+    return Workload(
+        architecture=architecture,
+        micro_batch=4,
+        length=48,
+        target_length=48,
+        accumulation=document["batch"]["gradient_accumulation_steps"],
+        world_size=case.processes(),
+        precision="fp32",
+        optimizer="adamw_torch",
+        strategy=case.strategy,
+    )
+
+
+def assert_loads_back(folder: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    model, report = AutoModelForCausalLM.from_pretrained(folder / "final_model", output_loading_info=True)
+    assert not report["missing_keys"] and not report["unexpected_keys"]
+    loaded = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    assert different(loaded, load_file(folder / GATHERED)) == []
+
+
+def different(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> list[str]:
+    """Names of tensors that are not equal bit for bit."""
+    assert one.keys() == other.keys() and len(one) > 10
+    return [name for name in one if not torch.equal(one[name], other[name])]
+
+
+def far_apart(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> list[str]:
+    """Names of tensors that differ by more than the order of sums explains: AdamW divides by gradients near zero."""
+    assert one.keys() == other.keys() and len(one) > 10
+    return [name for name in one if (one[name] - other[name]).abs().mean() > 1e-3]
