@@ -25,7 +25,7 @@ class Measure:
 
 
 EIGHT_BITS = Measure(
-    {"en": "8-bit AdamW", "zh": "8 位 AdamW"},
+    {"en": "8-bit AdamW", "zh": "用 8 位 AdamW"},
     {"engine.optimizer": "adamw_bnb_8bit"},
     {
         "engine.optimizer": {
@@ -59,9 +59,9 @@ FIRST_MODEL: Mapping[str, Text] = {
 }
 SMALLER_MODEL: Text = {
     "en": "the largest of its family that runs here: {model}{with} {why}",
-    "zh": "同系列中这里能运行的最大模型：{model}{with}{why}",
+    "zh": "同系列中这里能运行的最大模型：{model} {with}{why}",
 }
-WITH: Text = {"en": ", even with {measure},", "zh": "即使采用{measure}，"}
+WITH: Text = {"en": ", even with {measure},", "zh": "（即使{measure}）"}
 TOO_LARGE: Text = {"en": "takes up to {needed} of {free} GiB", "zh": "最多需要 {needed} GiB，而显存只有 {free} GiB"}
 TOO_MUCH_RAM: Text = {
     "en": "takes {needed} of {free} GiB of host RAM",
