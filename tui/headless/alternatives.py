@@ -27,7 +27,10 @@ def commands_that_work(choices: Choices, plan: Plan) -> list[tuple[str, str]]:
         commands.append((f"trainwiz plan --profile {shlex.quote(fitting)}", tr("the plan that fits this card")))
     if choices.request.mode != "smoke":
         named = f" --profile {shlex.quote(profile)}" if profile else ""
-        commands.append((f"trainwiz{named} --smoke --yes", tr("the same engine with a tiny model, here and now")))
+        what = tr("the same engine with a tiny model, here and now")
+        if plan.config.engine.strategy == "fsdp" and plan.config.engine.device != "cuda":
+            what = tr("a tiny model, here and now")
+        commands.append((f"trainwiz{named} --smoke --yes", what))
     if any(needs_another_machine(finding) for finding in plan.errors):
         commands.append(
             (f"trainwiz {asked} --dry-run".replace("  ", " "), tr("write the folder, for the machine that can"))

@@ -30,6 +30,7 @@ ENGINES: dict[str, dict[str, Any]] = {
     "ddp": {**TWO, "engine__strategy": "ddp"},
     "zero2+offload": {"engine__strategy": "zero2", "engine__offload": "optimizer"},
     "zero2+offload, two processes": {**TWO, "engine__strategy": "zero2", "engine__offload": "optimizer"},
+    "zero3+offload of all, two processes": {**TWO, "engine__strategy": "zero3", "engine__offload": "all"},
 }
 LORA: dict[str, Any] = {"peft__method": "lora", "training__learning_rate": 1e-2}
 
