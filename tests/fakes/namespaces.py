@@ -65,6 +65,9 @@ class TwoMachines:
         """Nothing arrives any more, and nobody is told."""
         _ip("-n", self.names[1], "addr", "flush", "dev", self.interfaces[1])
 
+    def mend_cable(self) -> None:
+        _ip("-n", self.names[1], "addr", "add", f"{self.addresses[1]}/24", "dev", self.interfaces[1])
+
     def remove(self) -> None:
         for name in self.names:
             subprocess.run(["ip", "netns", "delete", name], capture_output=True)

@@ -1,0 +1,210 @@
+"""The sbatch file: complete, read by Slurm's own parser where it is installed, and run under a stand-in srun."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from trainwiz.core.errors import UsageError
+from trainwiz.core.export.node_commands import node_commands
+from trainwiz.core.export.slurm import Planned, SlurmOrder, notice_s, seconds_of, slurm_script, time_limit
+from trainwiz.core.nodes.address import Address
+
+from tests.core.export.solved_config import solved_config
+
+PLANNED = Planned(total_high_s=10 * 3600.0, host_ram_bytes=40 << 30, stop_s=100.0)
+ORDER = SlurmOrder(account="bio", partition="gpu,long")
+
+
+def directives(text: str) -> dict[str, str]:
+    lines = [line.removeprefix("#SBATCH --") for line in text.splitlines() if line.startswith("#SBATCH")]
+    return dict(line.split("=", 1) if "=" in line else (line, "") for line in lines)
+
+
+def script(folder: Path, planned: Planned = PLANNED, order: SlurmOrder = ORDER, **changes: object) -> str:
+    values = {"engine__cpu_threads": 4, **changes}
+    return slurm_script(solved_config("3080-10g-guide", **values), folder, planned, order)
+
+
+def test_what_is_asked_for(tmp_path: Path) -> None:
+    text = script(tmp_path, engine__nodes=2, engine__processes=4, engine__device="cuda", data__workers=8)
+    found = directives(text)
+    assert found["account"] == "bio"
+    assert found["partition"] == "gpu,long"
+    assert (found["nodes"], found["ntasks-per-node"], found["gpus-per-node"]) == ("2", "1", "4")
+    assert found["cpus-per-task"] == "36"
+    assert found["mem"] == "50G"
+    assert found["time"] == "0-12:34:00"
+    assert found["signal"] == "B:USR1@240"
+    assert found.keys() >= {"requeue", "open-mode", "output", "job-name"}
+
+
+def test_a_run_on_a_cpu_asks_for_no_gpu(tmp_path: Path) -> None:
+    found = directives(script(tmp_path, engine__device="cpu"))
+    assert "gpus-per-node" not in found
+    assert found["nodes"] == "1"
+
+
+def test_the_signal_leaves_time_for_a_long_step() -> None:
+    assert notice_s(Planned(None, None, stop_s=0.0)) == 120
+    assert notice_s(Planned(None, None, stop_s=2400.0)) == 3660
+    long = Planned(total_high_s=None, host_ram_bytes=None, stop_s=2400.0)
+    assert time_limit(long, SlurmOrder(), notice_s(long)) == "1-00:00:00"
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 5400), ("90:30", 5430), ("1:30:00", 5400), ("2-0", 172800), ("1-02:03", 93780), ("1-02:03:04", 93784)],
+)
+def test_times_as_sbatch_reads_them(text: str, seconds: int) -> None:
+    assert seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "abc", "1:2:3:4", "-5", "1-", "infinite", "5m"])
+def test_what_is_no_time(text: str) -> None:
+    with pytest.raises(UsageError, match="--time"):
+        seconds_of(text)
+
+
+def test_a_time_without_room_for_the_checkpoint_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="240 s before its end"):
+        script(tmp_path, order=SlurmOrder(time="0-00:05:00"))
+
+
+@pytest.mark.parametrize("word", ["bio lab", "bio\n#SBATCH --wrap=x", "$(id)", "", "-x"])
+def test_words_that_would_be_something_else_are_refused(tmp_path: Path, word: str) -> None:
+    with pytest.raises(UsageError, match="no name that Slurm knows"):
+        script(tmp_path, order=SlurmOrder(account=word))
+
+
+@pytest.mark.parametrize("name", ["plain", "a run; $(touch pwned) 'x'"])
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_shell_reads_it(tmp_path: Path, name: str, nodes: int) -> None:
+    text = script(tmp_path / name, engine__nodes=nodes, engine__processes=2)
+    read = subprocess.run(["bash", "-n"], input=text, text=True, capture_output=True)
+    assert read.returncode == 0, read.stderr
+
+
+CLUSTER = """\
+ClusterName=none
+SlurmctldHost=localhost(127.0.0.1)
+SlurmctldPort=1
+AuthType=auth/none
+CredType=cred/none
+MessageTimeout=5
+NodeName=localhost CPUs=1
+PartitionName=gpu Nodes=ALL
+"""
+"""Where nobody answers: sbatch reads the options of a file before it asks."""
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_the_parser_of_slurm_takes_every_option(tmp_path: Path, nodes: int) -> None:
+    if shutil.which("sbatch") is None:
+        pytest.skip("sbatch (Debian: slurm-client) is not installed")
+    text = script(tmp_path / "a run; with 'quotes'", engine__nodes=nodes, engine__processes=2)
+    said = _sbatch(tmp_path, text)
+    assert not re.search(r"unrecognized|[Ii]nvalid|ambiguous|argument", said), said
+    assert "controller" in said
+
+
+@pytest.mark.parametrize(("option", "wrong"), [("nodes", "nodez=2"), ("time", "time=abc"), ("signal", "signal=NO")])
+def test_the_parser_of_slurm_would_say_so(tmp_path: Path, option: str, wrong: str) -> None:
+    if shutil.which("sbatch") is None:
+        pytest.skip("sbatch (Debian: slurm-client) is not installed")
+    text = re.sub(rf"^#SBATCH --{option}=.*$", f"#SBATCH --{wrong}", script(tmp_path), flags=re.MULTILINE)
+    assert re.search(r"unrecognized|[Ii]nvalid", _sbatch(tmp_path, text))
+
+
+def _sbatch(folder: Path, text: str) -> str:
+    (folder / "job.sbatch").write_text(text)
+    (folder / "slurm.conf").write_text(CLUSTER)
+    return subprocess.run(
+        ["sbatch", "--test-only", str(folder / "job.sbatch")],
+        env={**os.environ, "SLURM_CONF": str(folder / "slurm.conf")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    ).stderr
+
+
+TOOLS = {
+    "srun": """#!/bin/bash
+echo "srun $*" >> "$LOG"
+trap 'echo "srun was sent TERM" >> "$LOG"; exit 143' TERM
+while [ ! -e "$STOPPED" ]; do sleep 0.05; done
+exit "${CODE:-130}"
+""",
+    "scontrol": """#!/bin/bash
+echo "scontrol $*" >> "$LOG"
+[ "$1" = show ] && printf 'node-a\\nnode-b\\n'
+exit 0
+""",
+    "trainwiz": """#!/bin/bash
+echo "trainwiz $*" >> "$LOG"
+sleep 0.3
+touch "$STOPPED"
+""",
+}
+
+
+def _job(tmp_path: Path, text: str, **environment: str) -> tuple[subprocess.Popen[bytes], Path]:
+    """The file as a batch shell runs it, with stand-ins for Slurm and for trainwiz that write down what they are given."""
+    tools, log = tmp_path / "tools", tmp_path / "log"
+    tools.mkdir()
+    for name, code in TOOLS.items():
+        (tools / name).write_text(code)
+        (tools / name).chmod(0o755)
+    (tmp_path / "job").write_text(text)
+    variables = {
+        "PATH": f"{tools}:{os.environ['PATH']}",
+        "LOG": str(log),
+        "STOPPED": str(tmp_path / "stopped"),
+        "SLURM_JOB_ID": "10007",
+        "SLURM_JOB_NODELIST": "node-[a-b]",
+        "SLURM_CPUS_PER_TASK": "4",
+        **environment,
+    }
+    return subprocess.Popen(["bash", str(tmp_path / "job")], env={**os.environ, **variables}), log
+
+
+def _wait_for(log: Path, words: str) -> None:
+    deadline = time.monotonic() + 20
+    while words not in (log.read_text() if log.exists() else ""):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_before_the_limit_the_run_is_stopped_and_the_job_requeued(tmp_path: Path) -> None:
+    job, log = _job(tmp_path, script(tmp_path / "run", engine__nodes=2, engine__processes=2))
+    _wait_for(log, "srun ")
+    job.send_signal(signal.SIGUSR1)
+    assert job.wait(30) == 0
+    said = log.read_text()
+    assert "--main node-a:20014" in said
+    assert f"trainwiz runs stop {tmp_path / 'run'}" in said
+    assert "scontrol requeue 10007" in said
+    assert said.index("trainwiz runs stop") < said.index("scontrol requeue")
+
+
+@pytest.mark.parametrize("code", ["0", "1"])
+def test_an_end_of_its_own_is_no_reason_to_requeue(tmp_path: Path, code: str) -> None:
+    (tmp_path / "stopped").touch()
+    job, log = _job(tmp_path, script(tmp_path / "run", engine__processes=2), CODE=code)
+    assert job.wait(30) == int(code)
+    assert "requeue" not in log.read_text()
+    assert f"trainwiz runs join {tmp_path / 'run'}" in log.read_text()
+
+
+def test_the_command_of_each_machine() -> None:
+    config = solved_config("3080-10g-guide", engine__nodes=3, engine__processes=2)
+    assert node_commands(config, Path("/shared/a run"), Address("n0", 4000)) == [
+        f"'/shared/a run/launch.sh' --node {node} --main n0:4000" for node in range(3)
+    ]
+    assert node_commands(solved_config("cpu-demo"), Path("/r"), Address("n0")) == ["/r/launch.sh"]
