@@ -25,7 +25,7 @@ def evaluation_parts(work: Workload) -> dict[str, int]:
     return {
         "activations": 2 * stream * work.formats.residual,
         "logits": logits if during == logits else 0,
-        "temporary": weight_copies(work) + (0 if during == logits else during),
+        "temporary": _copies(work) + (0 if during == logits else during),
     }
 
 
@@ -62,17 +62,22 @@ def _largest_layer_cache(work: Workload, rows: int) -> int:
 
 
 def weight_copies(work: Workload) -> int:
-    """Autocast keeps a half-precision copy of every trained matrix through the forward pass."""
+    """Autocast keeps a half-precision copy of every trained matrix through the forward pass, where nothing is shared out."""
     if not work.formats.autocast:
         return 0
     return HALF * (work.adapter_parameters if work.lora else work.architecture.linear_parameters)
 
 
+def _copies(work: Workload) -> int:
+    """FSDP gathers weights in the format that they compute in: autocast copies nothing."""
+    return 0 if work.strategy == "fsdp" else weight_copies(work)
+
+
 def _decoder_weight_copies(work: Workload) -> int:
     """The encoder has run by then."""
     encoder = sum(block.layers * block.cast_parameters for block in work.architecture.blocks if not block.causal)
-    whole = work.lora or not work.formats.autocast
-    return weight_copies(work) - (0 if whole else HALF * encoder)
+    whole = work.lora or _copies(work) == 0
+    return _copies(work) - (0 if whole else HALF * encoder)
 
 
 _COPIES = {"erf_unfused": 4, "tanh_unfused": 4, "relu": 2, "fused": 2}

@@ -7,6 +7,9 @@ summed in fp32 there, in buffers that the paper does not count.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from trainwiz.core.estimate.architecture import Block
 from trainwiz.core.estimate.state_sizes import States, largest_matrix, largest_trained, optimizer_bytes
 from trainwiz.core.estimate.workload import HALF, SINGLE, Workload
 from trainwiz.core.export.deepspeed import BUCKET_ELEMENTS
@@ -163,6 +166,24 @@ def pinned(size: int) -> int:
     return 1 << max(0, size - 1).bit_length() if size > 0 else 0
 
 
+def _pinned_one_by_one(work: Workload) -> int:
+    """Host bytes for this process's part of every matrix of the model; the rest of a model is small."""
+    architecture, element, shards = work.architecture, work.formats.weights, work.world_size
+    tables = (1 if architecture.tied else 2) * pinned(architecture.vocabulary_parameters * element // shards)
+    return tables + sum(
+        (1 if block.shared else block.layers) * pinned(size * element // shards)
+        for block in architecture.blocks
+        for size in _matrices(block)
+    )
+
+
+def _matrices(block: Block) -> Iterator[int]:
+    """Elements of each matrix of a block; of experts, which are many or one tensor, all together."""
+    named = [inputs * outputs for _, inputs, outputs in block.linears]
+    yield from named
+    yield max(0, block.linear_parameters - sum(named))
+
+
 def fsdp_states(work: Workload, alone: States) -> States:
     """FSDP 2 as accelerate 1.15 wraps a model: each block, the embedding, and the head with its norm.
 
@@ -183,6 +204,8 @@ def fsdp_states(work: Workload, alone: States) -> States:
     buffers = max(of_block, of_table)
     own = (alone.weights // shards, alone.gradients // shards, alone.optimizer // shards)
     if work.offload == "all":
-        host = pinned(own[0]) + pinned(own[1]) + own[2] + alone.step_temporary // shards
+        # Each parameter's part, and that of its gradient, is page-locked by itself.
+        locked = _pinned_one_by_one(work)
+        host = locked * (1 if work.lora else 2) + own[2] + alone.step_temporary // shards
         return States(0, 0, 0, backward_buffers=buffers, gathered=gathered, host=host)
     return States(*own, backward_buffers=buffers, gathered=gathered, step_temporary=alone.step_temporary // shards)

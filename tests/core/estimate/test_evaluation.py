@@ -54,6 +54,17 @@ def test_the_fuller_of_logits_and_a_block_is_counted_once() -> None:
     assert parts["logits"] > 0 and parts["temporary"] == 0
 
 
+def test_fsdp_evaluates_without_copies_of_autocast() -> None:
+    """What it gathers is in half precision already."""
+    alone = evaluating("llama1b", 2, 512, "bf16")
+    shared = replace(alone, strategy="fsdp", world_size=4)
+    copies = weight_copies(alone)
+    assert evaluation_parts(alone)["temporary"] - evaluation_parts(shared)["temporary"] == copies > GIB
+    peaks = [evaluation_peak(replace(shared, world_size=count)) for count in (2, 8)]
+    assert all(peak is not None for peak in peaks)
+    assert peaks[0].allocated_bytes > peaks[1].allocated_bytes  # type: ignore[union-attr]
+
+
 def test_adapters_alone_are_copied_by_autocast() -> None:
     whole = evaluating("llama1b", 2, 512, "bf16")
     adapted = replace(whole, lora_rank=8, lora_targets=("q_proj", "v_proj"))

@@ -82,7 +82,9 @@ def test_fsdp_with_everything_in_host_ram() -> None:
     on_gpu, off = of("fsdp", 8), of("fsdp", 8, offload="all")
     assert (off.weights, off.gradients, off.optimizer, off.step_temporary) == (0, 0, 0, 0)
     assert off.gathered == on_gpu.gathered
-    assert off.host >= on_gpu.weights + on_gpu.gradients + on_gpu.optimizer
+    held = on_gpu.weights + on_gpu.gradients + on_gpu.optimizer
+    # Page-locked memory comes in powers of two, for each matrix.
+    assert held < off.host < 2 * held
 
 
 def with_table(elements: int, tied: bool = True) -> Architecture:
