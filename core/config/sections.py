@@ -98,7 +98,7 @@ class DataSource(Section):
     """One source of rows: a file, a folder of files, a sample that ships with trainwiz, or a hub id."""
 
     name: SourceName = Field(min_length=1, description="Sample name, path, or hub id.")
-    format: Literal["parquet", "jsonl", "csv", "tsv", "txt", "fasta"] | None = Field(
+    format: Literal["parquet", "jsonl", "csv", "tsv", "txt", "fasta", "tar"] | None = Field(
         None, description="File format; taken from the file's name when not given."
     )
     split: str = Field("train", description="Split of a hub data set.")

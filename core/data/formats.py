@@ -10,6 +10,7 @@ from trainwiz.core.data.fasta import FastaReader
 from trainwiz.core.data.lines import JsonArrayReader, JsonLinesReader, TextReader
 from trainwiz.core.data.parquet import ParquetReader
 from trainwiz.core.data.reader import Reader, unreadable
+from trainwiz.core.data.tar_shard import TarReader
 from trainwiz.core.data.text_file import GZIP_MAGIC, TextFile
 from trainwiz.core.errors import UsageError, os_reason
 from trainwiz.core.language import mark, tr
@@ -21,6 +22,7 @@ FORMATS: dict[str, tuple[str, ...]] = {
     "tsv": (".tsv", ".tab"),
     "fasta": (".fasta", ".fa", ".faa", ".fas"),
     "txt": (".txt", ".text"),
+    "tar": (".tar",),
 }
 """Format -> endings of its files; each may carry a further ".gz" except parquet."""
 
@@ -83,6 +85,8 @@ def open_reader(path: Path, kind: str | None = None, *, by_position: bool = Fals
         raise unreadable(where, tr("is gzip data around a parquet file; unpack it with gunzip."))
     if kind == "parquet":
         return ParquetReader(path)
+    if kind == "tar":
+        return TarReader(path)
     if start.startswith(b"PAR1"):
         raise unreadable(where, tr("is a parquet file, not {kind}; rename it or set its format to parquet.", kind=kind))
     archive = next((name for magic, name in NOT_TEXT.items() if start.startswith(magic)), None)

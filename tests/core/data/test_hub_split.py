@@ -88,5 +88,5 @@ def test_words_inside_words_are_no_splits() -> None:
 def test_files_that_cannot_be_read() -> None:
     assert "needs its loading script" in _problem(["set.py", "README.md"], {})
     assert "has no data file that can be read (.md, .tar)" in _problem(["a.tar", "README.md"], {})
-    card = {"configs": [{"config_name": "default", "data_files": "*.tar"}]}
-    assert "holds .tar files, which cannot be read" in _problem(["a.tar"], card)
+    card = {"configs": [{"config_name": "default", "data_files": "*.zip"}]}
+    assert "holds .zip files, which cannot be read" in _problem(["a.zip"], card)

@@ -1,0 +1,224 @@
+"""WebDataset shards: tar files whose members with one name before the first dot are one sample."""
+
+from __future__ import annotations
+
+import json
+import re
+import tarfile
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from trainwiz.core.data.blocks import LONGEST_LINE
+from trainwiz.core.data.lines import DEEPEST
+from trainwiz.core.data.place import place_of
+from trainwiz.core.data.reader import BATCH_ROWS, Column, ColumnBatch, Reader, text_array, unreadable
+from trainwiz.core.errors import os_reason
+from trainwiz.core.language import mark, tr
+
+SAMPLES_FOR_COLUMNS = 100
+TEXT, OBJECT, LINES = ("txt", "text", "transcript"), ("json",), ("jsonl", "ndjson")
+"""What a field's name ends with: a text, a JSON object, or JSON objects of which each line is a row."""
+NAME = re.compile(r"((?:.*/)?[^./][^./]*)\.([^/]+)")
+GZIP_MAGIC = b"\x1f\x8b"
+NO_TEXT = mark("no text")
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """One member of a sample. Its name stays here: it is never a path on this machine."""
+
+    key: str
+    name: str
+    """After the first dot, in lower case, as the webdataset library has it."""
+    start: int
+    end: int
+    data: bytes | None
+    """None where the file is not packed: the bytes are read from their place when they are wanted."""
+
+
+class TarReader(Reader):
+    """Samples of a tar file, plain or gzip. A column is a field such as `txt`, or `json.caption`, a key inside one."""
+
+    unit = "row"
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._size = path.stat().st_size
+        self._at = 0
+        try:
+            with path.open("rb") as raw:
+                self._packed = raw.read(2) == GZIP_MAGIC
+        except OSError as error:
+            raise unreadable(str(path), tr("cannot be read: {reason}.", reason=os_reason(error))) from None
+        found: dict[str, Column] = {}
+        self._origins: dict[str, tuple[str, tuple[str, ...]]] = {}
+        for sample in islice(self._samples(), SAMPLES_FOR_COLUMNS):
+            for field in sample:
+                for column, keys in self._columns_of(field):
+                    known = found.get(column.name)
+                    if known is None or (column.is_text and not known.is_text):
+                        found[column.name] = column
+                        self._origins[column.name] = field.name, keys
+        self.columns = tuple(found.values())
+
+    def batches(self, wanted: Sequence[int]) -> Iterator[ColumnBatch]:
+        rows = ((cells, None) for sample in self._samples() for cells, _ in self._rows_of(sample, wanted))
+        yield from self._in_batches(rows, len(wanted))
+
+    def has_places(self) -> bool:
+        return not self._packed
+
+    def placed(self, wanted: Sequence[int]) -> Iterator[ColumnBatch]:
+        rows = (row for sample in self._samples() for row in self._rows_of(sample, wanted))
+        yield from self._in_batches(rows, len(wanted))
+
+    def cells(self, pieces: Sequence[bytes], wanted: Sequence[int]) -> Sequence[str | None]:
+        return [self._cell(piece, self.columns[index].name) for piece, index in zip(pieces, wanted, strict=True)]
+
+    def share_read(self) -> float:
+        return min(1.0, self._at / max(self._size, 1))
+
+    def head(self, count: int) -> list[tuple[str | None, ...]]:
+        texts = [index for index, column in enumerate(self.columns) if column.is_text]
+        rows = []
+        for sample in islice(self._samples(), count):
+            fields = {field.name: field for field in sample}
+            cells = dict(zip(texts, (self._first(fields, self.columns[index].name) for index in texts), strict=True))
+            rows.append(tuple(cells.get(index) for index in range(len(self.columns))))
+        return rows
+
+    def _first(self, fields: dict[str, _Field], column: str) -> str | None:
+        field = fields.get(self._origins[column][0])
+        if field is None:
+            return None
+        return next((self._cell(data, column) for data, _, _ in self._pieces(field)), None)
+
+    def _rows_of(
+        self, sample: list[_Field], wanted: Sequence[int]
+    ) -> Iterator[tuple[list[str | None], list[tuple[int, int]]]]:
+        """(cells, places) of the rows of a sample: one, or as many as its field of lines has."""
+        fields = {field.name: field for field in sample}
+        names = [self.columns[index].name for index in wanted]
+        owners = [fields.get(self._origins[name][0]) for name in names]
+        lines = {owner.name for owner in owners if owner is not None and _kind(owner.name) in LINES}
+        if lines and len({owner.name for owner in owners if owner is not None}) > 1:
+            problem = tr("the columns {columns} are not of one field, and {field} has a row on each line.",
+                         columns=", ".join(names), field=min(lines))  # fmt: skip
+            raise unreadable(str(self.path), problem)
+        each = [[(b"", 0, 0)] if owner is None else list(self._pieces(owner)) for owner in owners]
+        for pieces in zip(*each, strict=True):
+            cells = [
+                None if owner is None else self._cell(data, name)
+                for (data, _, _), owner, name in zip(pieces, owners, names, strict=True)
+            ]
+            yield cells, [(start, end) for _, start, end in pieces]
+
+    def _pieces(self, field: _Field) -> Iterator[tuple[bytes, int, int]]:
+        """(bytes, first byte in the file, end) of a field, or of each line in it."""
+        data = field.data if field.data is not None else self._read(field.start, field.end - field.start)
+        if _kind(field.name) not in LINES:
+            yield data, field.start, field.end
+            return
+        at = field.start
+        for line in data.splitlines(keepends=True):
+            if line.strip():
+                yield line, at, at + len(line)
+            at += len(line)
+
+    def _cell(self, data: bytes, column: str) -> str | None:
+        text = data.decode("utf-8", "surrogateescape")
+        field, keys = self._origins[column]
+        if _kind(field) in TEXT:
+            return text
+        value = self._object(text, field)
+        for key in keys:
+            value = value.get(key) if isinstance(value, dict) else None
+        if value is not None and not isinstance(value, str):
+            raise unreadable(str(self.path), tr("{name} does not hold text in every row.", name=repr(column)))
+        return value
+
+    def _object(self, text: str, field: str) -> Any:
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            raise unreadable(str(self.path), tr("a field {name} is not JSON.", name=repr(field))) from None
+
+    def _columns_of(self, field: _Field) -> Iterator[tuple[Column, tuple[str, ...]]]:
+        """(column, the keys that lead to it inside the field)."""
+        kind = _kind(field.name)
+        if kind in TEXT:
+            yield Column(field.name), ()
+        elif kind in OBJECT or kind in LINES:
+            for data, _, _ in islice(self._pieces(field), SAMPLES_FOR_COLUMNS):
+                value = self._object(data.decode("utf-8", "surrogateescape"), field.name)
+                for keys, leaf in _leaves(value, ()):
+                    text = leaf is None or isinstance(leaf, str)
+                    yield Column(".".join([field.name, *keys]), text, "text" if text else tr(NO_TEXT)), keys
+        else:
+            yield Column(field.name, False, tr(NO_TEXT)), ()
+
+    def _in_batches(self, rows: Iterable[tuple[list[str | None], Any]], columns: int) -> Iterator[ColumnBatch]:
+        found = iter(rows)
+        done = 0
+        while some := list(islice(found, BATCH_ROWS)):
+            positions = np.arange(done + 1, done + 1 + len(some), dtype=np.int64)
+            sides = zip(*(cells for cells, _ in some), strict=True) if columns else ()
+            values = tuple(text_array(side, positions.tolist(), self.path, self.unit) for side in sides)
+            batch = ColumnBatch(values, positions)
+            done += len(some)
+            yield batch if some[0][1] is None else replace(batch, places=np.array([p for _, p in some], np.int64))
+
+    def _samples(self) -> Iterator[list[_Field]]:
+        for _, members in groupby(self._fields(), key=lambda field: field.key):
+            yield list(members)
+
+    def _fields(self) -> Iterator[_Field]:
+        """The files of the archive whose names have a dot, in order."""
+        try:
+            with tarfile.open(self.path, "r|gz" if self._packed else "r:") as tar:
+                for number, member in enumerate(tar, 1):
+                    # The library keeps every member that it has seen.
+                    tar.members = []  # type: ignore[misc]
+                    self._at = member.offset_data + member.size
+                    name = NAME.fullmatch(member.name)
+                    if name is None or not member.isreg() or member.issparse():
+                        continue
+                    readable = _kind(name[2].lower()) in (*TEXT, *OBJECT, *LINES)
+                    if readable and member.size >= LONGEST_LINE:
+                        raise unreadable(place_of(self.path, self.unit, number), tr("the text has {most} bytes or more.", most=f"{LONGEST_LINE:,}"))  # fmt: skip
+                    data = None
+                    if self._packed and readable:
+                        opened = tar.extractfile(member)
+                        data = b"" if opened is None else opened.read()
+                    yield _Field(name[1], name[2].lower(), member.offset_data, self._at, data)
+        except (tarfile.TarError, EOFError, zlib.error) as error:
+            detail = str(error) or type(error).__name__
+            raise unreadable(
+                str(self.path), tr("is not a whole tar file ({detail}); get it again.", detail=detail)
+            ) from None
+        except OSError as error:
+            raise unreadable(str(self.path), tr("cannot be read: {reason}.", reason=os_reason(error))) from None
+
+    def _read(self, start: int, count: int) -> bytes:
+        with self.path.open("rb") as raw:
+            raw.seek(start)
+            return raw.read(count)
+
+
+def _kind(field: str) -> str:
+    """What a field's name ends with."""
+    return field.rsplit(".", 1)[-1]
+
+
+def _leaves(value: Any, before: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """(keys, value) of what an object holds, with what the objects inside it hold."""
+    if isinstance(value, dict) and value and len(before) < DEEPEST:
+        for key, inner in value.items():
+            yield from _leaves(inner, (*before, key))
+    elif before:
+        yield before, value

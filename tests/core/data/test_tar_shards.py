@@ -1,0 +1,120 @@
+"""WebDataset shards: samples of texts and JSON in tar files."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+from trainwiz.core.config import RunConfig
+from trainwiz.core.data.formats import open_reader
+from trainwiz.core.data.text_rows import load_text_rows
+from trainwiz.core.errors import UsageError
+
+
+def shard(path: Path, members: dict[str, str | bytes], mode: str = "w", kind: int = tarfile.PAX_FORMAT) -> Path:
+    with tarfile.open(path, mode, format=kind) as tar:
+        for name, content in members.items():
+            data = content.encode() if isinstance(content, str) else content
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    return path
+
+
+def rows(path: Path, folder: Path, *, streaming: bool, **source: object) -> tuple[list[str], list[str] | None]:
+    task = "seq2seq" if "target_column" in source else "causal-lm"
+    found = load_text_rows(
+        RunConfig.model_validate(
+            {
+                "task": task,
+                "data": {"sources": [{"name": str(path), **source}], "streaming": streaming, "validation_rows": 0},
+            }
+        ),
+        folder,
+    )
+    return list(found.texts), None if found.targets is None else list(found.targets)
+
+
+SAMPLES: dict[str, str | bytes] = {
+    name: content
+    for n in range(250)
+    for name, content in {
+        f"a/{n:04}.jpg": b"\xff\xd8" + bytes(n),
+        f"a/{n:04}.txt": f" text {n} 你好 ",
+        f"a/{n:04}.json": json.dumps({"caption": f"caption {n}", "size": {"w": n, "title": f"title {n}"}}),
+    }.items()
+}
+
+
+@pytest.mark.parametrize("kind", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+@pytest.mark.parametrize("packed", [False, True])
+def test_rows_are_the_samples_in_memory_and_streamed(tmp_path: Path, packed: bool, kind: int) -> None:
+    name = f"{'very long folder ' * 12 if kind != tarfile.USTAR_FORMAT else 'b'}/"
+    members = {name + key: value for key, value in SAMPLES.items()}
+    path = shard(tmp_path / f"a.tar{'.gz' * packed}", members, "w:gz" if packed else "w", kind)
+    expected = [f"text {n} 你好" for n in range(250)], [f"title {n}" for n in range(250)]
+    for streaming in (False, True):
+        found = rows(path, tmp_path, streaming=streaming, text_column="txt", target_column="json.size.title")
+        assert found == expected
+    names = {column.name: column.is_text for column in open_reader(path).columns}
+    assert names == {"jpg": False, "txt": True, "json.caption": True, "json.size.w": False, "json.size.title": True}
+    assert open_reader(path).head(2)[1] == (None, " text 1 你好 ", "caption 1", None, "title 1")
+
+
+def test_a_field_of_lines_has_a_row_on_each(tmp_path: Path) -> None:
+    lines = "".join(json.dumps({"prompt": f"p{n}", "response": f"r{n}"}) + "\n" for n in range(30))
+    path = shard(tmp_path / "a.tar", {"x.jsonl": lines, "y.jsonl": "\n" + lines[:-1]})
+    for streaming in (False, True):
+        texts, targets = rows(
+            path, tmp_path, streaming=streaming, text_column="jsonl.prompt", target_column="jsonl.response"
+        )
+        assert texts == [f"p{n}" for n in range(30)] * 2 and targets == [f"r{n}" for n in range(30)] * 2
+
+
+def test_a_folder_of_shards_is_one_source(tmp_path: Path) -> None:
+    (tmp_path / "shards").mkdir()
+    for number in range(3):
+        shard(tmp_path / "shards" / f"{number}.tar", {f"{number}.txt": f"row {number}"})
+    (tmp_path / "shards" / "README.txt").write_text("about these")
+    for streaming in (False, True):
+        assert rows(tmp_path / "shards", tmp_path, streaming=streaming)[0] == ["row 0", "row 1", "row 2"]
+
+
+def test_names_that_climb_are_keys_and_no_paths(tmp_path: Path) -> None:
+    path = shard(tmp_path / "a.tar", {"../../evil.txt": "one", "/etc/passwd.txt": "two", "no_dot": "x", ".hidden": "y"})
+    before = sorted(tmp_path.rglob("*"))
+    assert rows(path, tmp_path, streaming=False)[0] == ["one", "two"]
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_sample_without_the_field_is_an_empty_row(tmp_path: Path) -> None:
+    path = shard(tmp_path / "a.tar", {"1.txt": "one", "2.json": "{}", "3.txt": "three"})
+    for streaming in (False, True):
+        assert rows(path, tmp_path, streaming=streaming)[0] == ["one", "three"]
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"no tar at all" * 100, "is not a whole tar file"),
+        (None, "is not a whole tar file"),
+    ],
+)
+def test_what_is_no_tar_or_half_of_one_is_one_sentence(tmp_path: Path, content: bytes | None, sentence: str) -> None:
+    path = shard(tmp_path / "a.tar", SAMPLES)
+    path.write_bytes(path.read_bytes()[: 512 * 201 + 7] if content is None else content)
+    for streaming in (False, True):
+        with pytest.raises(UsageError, match=sentence):
+            rows(path, tmp_path, streaming=streaming, text_column="txt")
+
+
+def test_json_that_is_none_and_text_that_is_not_utf8(tmp_path: Path) -> None:
+    path = shard(tmp_path / "a.tar", {"1.json": '{"text": "a"}', "2.json": "{half"})
+    with pytest.raises(UsageError, match=r"a\.tar: a field 'json' is not JSON"):
+        rows(path, tmp_path, streaming=True)
+    path = shard(tmp_path / "b.tar", {"1.txt": "fine", "2.txt": b"\xff\xfe"})
+    with pytest.raises(UsageError, match=r"b\.tar, row 2: the text is not UTF-8"):
+        rows(path, tmp_path, streaming=True)
