@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainwiz.core.estimate.traffic import moved_bytes
+from trainwiz.core.estimate.traffic import exchanged_bytes
 from trainwiz.core.estimate.workload import Workload
 
 ASSUMED_GBIT_S = 10.0
@@ -34,7 +34,7 @@ class Network:
 
 def network_bytes(work: Workload) -> float:
     """What a step sends out of each machine: a ring crosses every machine's link once, whatever number of cards it has."""
-    return (work.world_size - 1) / work.world_size * moved_bytes(work)
+    return (work.world_size - 1) / work.world_size * exchanged_bytes(work)
 
 
 def network_time_s(work: Workload, network: Network) -> float:

@@ -7,7 +7,7 @@ from math import sqrt
 
 from trainwiz.core.catalog.gpu import GpuSpec
 from trainwiz.core.estimate.flops import Cost, cost_of, forward_cost, useful_flops
-from trainwiz.core.estimate.traffic import moved_bytes
+from trainwiz.core.estimate.traffic import exchanged_bytes
 from trainwiz.core.estimate.workload import SINGLE, Workload
 from trainwiz.core.plan.result import TimeVerdict
 
@@ -129,7 +129,7 @@ def _micro_batch(cost: Cost, rate: Rate, on_cpu: bool) -> Range:
     low, high = cost.flops / (rate.fast_share * rate.flops), cost.flops / (rate.slow_share * rate.flops)
     if on_cpu:
         return Range(low, high)
-    moved = cost.moved_bytes / rate.bandwidth
+    moved = cost.exchanged_bytes / rate.bandwidth
     apart = cost.flops / (OVERLAPPED_SHARE * rate.flops) + moved / SLOW_BANDWIDTH
     return Range(
         max(low, moved / FAST_BANDWIDTH, cost.kernels * LAUNCH_FAST_S), max(high, apart, cost.kernels * LAUNCH_SLOW_S)
@@ -194,7 +194,7 @@ def _communication(work: Workload, rate: Rate) -> Range:
     link = rate.link if work.world_size <= CARDS_OF_A_BOARD else PCIE_SLOW
     if rate.network is not None:
         link = min(link, rate.network)
-    return Range(0.0, (work.world_size - 1) / work.world_size * moved_bytes(work) / link)
+    return Range(0.0, (work.world_size - 1) / work.world_size * exchanged_bytes(work) / link)
 
 
 def evaluation_time(work: Workload, rate: Rate, rows: int) -> Range:

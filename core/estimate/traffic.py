@@ -5,7 +5,7 @@ from __future__ import annotations
 from trainwiz.core.estimate.workload import Workload
 
 
-def moved_bytes(work: Workload) -> float:
+def exchanged_bytes(work: Workload) -> float:
     """Bytes of gradients and sharded weights that a step takes round; a ring moves (N - 1) / N of them over each link.
 
     DDP sums the gradients once a step (reduced and gathered: twice their bytes); ZeRO-2, which keeps shards

@@ -12,7 +12,7 @@ from trainwiz.core.errors import EXIT_TRAINING_FAILED, UsageError
 from trainwiz.core.export.environment import cpu_threads
 from trainwiz.core.language import chosen_language, use_language
 from trainwiz.core.launch.start import changed_config
-from trainwiz.core.nodes.address import main_address
+from trainwiz.core.nodes.address import keep_address, main_address
 from trainwiz.core.nodes.attempt import NodeAttempt, NodeOrder
 from trainwiz.core.nodes.command import accelerate_command
 from trainwiz.core.nodes.failure import LOADING, TRAINING, write_problem
@@ -30,7 +30,8 @@ def main() -> int:
     choices, arguments = parser.parse_known_args()
     run = RunFolder(choices.folder.resolve())
     try:
-        address = main_address()
+        address = main_address(run.path)
+        keep_address(run.path, address)
         config = changed_config(run)
         engine = config.engine
         order = NodeOrder(

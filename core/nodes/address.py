@@ -6,15 +6,19 @@ import os
 import re
 import socket
 from dataclasses import dataclass
+from pathlib import Path
 
 from trainwiz.core.errors import usage_error
 from trainwiz.core.language import tr
+from trainwiz.core.run.folder import NODES, write_atomic
 
 DEFAULT_PORT = 29500
 """That of torchrun."""
 HIGHEST_PORT = 65534
 MAIN_VARIABLE = "TRAINWIZ_MAIN_NODE"
 """Environment variable with HOST:PORT of node 0; the launcher of node 0 reads it."""
+MAIN_FILE = "main"
+"""HOST:PORT of node 0 as the run had it last, in the folder of the nodes."""
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*|[0-9A-Fa-f:.]+(?:%[A-Za-z0-9._-]+)?")
 _NOWHERE = "192.0.2.1"
 """Of a block that is kept for documentation (RFC 5737): asking for the way to it sends nothing."""
@@ -70,7 +74,20 @@ def own_address() -> Address:
             return Address(socket.gethostname())
 
 
-def main_address() -> Address:
-    """Of the environment where it says so, else this machine's own. Raises UsageError."""
-    text = os.environ.get(MAIN_VARIABLE)
+def main_address(folder: Path) -> Address:
+    """Of the environment where it says so, else as the run had it last, else this machine's own. Raises UsageError."""
+    text = os.environ.get(MAIN_VARIABLE) or _kept(folder)
     return parse_address(text) if text else own_address()
+
+
+def keep_address(folder: Path, address: Address) -> None:
+    """For a run that goes on: its other nodes may still look for node 0 there. Raises OSError."""
+    (folder / NODES).mkdir(exist_ok=True)
+    write_atomic(folder / NODES / MAIN_FILE, f"{address}\n")
+
+
+def _kept(folder: Path) -> str:
+    try:
+        return (folder / NODES / MAIN_FILE).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""

@@ -1,4 +1,4 @@
-"""How a node is called, and how it is asked for."""
+"""How a node is called."""
 
 from __future__ import annotations
 

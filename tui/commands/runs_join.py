@@ -18,19 +18,18 @@ SLURM_NODE = "SLURM_NODEID"
 def run_join(run: str, *, node: int | None, main: str | None) -> int:
     """Start, or go on with, the run as node 0; take part in it as another. Raises UsageError."""
     from trainwiz.core.launch.start import changed_config
-    from trainwiz.core.nodes.address import MAIN_VARIABLE, own_address, parse_address
+    from trainwiz.core.nodes.address import MAIN_VARIABLE, parse_address
 
     folder = find_run(run)
     config = changed_config(folder)
     number = _checked(node if node is not None else _own_number(config), config)
-    text = main or os.environ.get(MAIN_VARIABLE)
-    if text is None and number > 0:
-        message = tr("Say where node 0 is: --main HOST:PORT. `trainwiz export RUN --script` has the whole command.")
-        raise usage_error("missing_choice", "--main", message)
     if config.engine.nodes == 1:
         return _lead(folder)
-    address = parse_address(text) if text else own_address()
-    os.environ[MAIN_VARIABLE] = str(address)
+    if main is not None:
+        os.environ[MAIN_VARIABLE] = str(parse_address(main))
+    elif number > 0 and not os.environ.get(MAIN_VARIABLE):
+        message = tr("Say where node 0 is: --main HOST:PORT. `trainwiz export RUN --script` has the whole command.")
+        raise usage_error("missing_choice", "--main", message)
     return _lead(folder) if number == 0 else _follow(folder, config, number)
 
 
@@ -57,7 +56,7 @@ def _follow(folder: RunFolder, config: RunConfig, node: int) -> int:
 
     if read_state(folder).status == "finished":
         return _say_finished(folder)
-    return Guest(folder, config, node, main_address()).take_part()
+    return Guest(folder, config, node, main_address(folder.path)).take_part()
 
 
 def _say_finished(folder: RunFolder) -> int:

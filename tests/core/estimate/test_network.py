@@ -1,0 +1,64 @@
+"""What several machines move between them in a step, and how long that takes at worst."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from trainwiz.core.catalog.gpus import find_gpu
+from trainwiz.core.estimate.network import Network, network_bytes, network_time_s
+from trainwiz.core.estimate.time import gpu_rate, step_time
+
+from tests.core.estimate.test_peak import esm650
+from tests.core.plan.machines import config, machine, plan
+
+SLOW, FAST = Network(10.0, assumed=False), Network(400.0, assumed=False)
+
+
+def test_ddp_moves_the_gradients_twice_whatever_the_accumulation() -> None:
+    """651.6M fp32 gradients round a ring of 4: 3/4 x 2 x 4 bytes each."""
+    work = esm650(strategy="ddp", world_size=4)
+    assert network_bytes(work) == pytest.approx(1.5 * work.trainable_parameters * work.formats.weights)
+    assert network_bytes(replace(work, accumulation=50)) == network_bytes(work)
+    assert network_bytes(replace(work, strategy="zero2", accumulation=50)) == 50 * network_bytes(work)
+
+
+def test_the_time_follows_the_line_rate() -> None:
+    """10 Gbit/s are 1.25 GB/s, of which a ring over TCP has 0.75 at worst."""
+    work = esm650(strategy="ddp", world_size=2)
+    assert network_time_s(work, SLOW) == pytest.approx(network_bytes(work) / 0.75e9)
+    assert network_time_s(work, SLOW) == pytest.approx(40 * network_time_s(work, FAST))
+
+
+def test_a_step_over_a_slow_network_takes_as_much_longer() -> None:
+    spec = find_gpu("A100 80GB SXM")
+    assert spec is not None
+    here = gpu_rate(spec, "bf16", tf32=True)
+    apart = replace(here, network=SLOW.bytes_per_s)
+    work = esm650(strategy="ddp", world_size=4)
+    near, far = step_time(work, here).step, step_time(work, apart).step
+    assert far.low == near.low
+    assert far.high - near.high == pytest.approx(network_time_s(work, SLOW) - network_bytes(work) / here.link, rel=1e-6)
+
+
+def test_a_network_that_is_faster_than_the_bus_does_not_help() -> None:
+    spec = find_gpu("RTX 3090")
+    assert spec is not None
+    here = gpu_rate(spec, "bf16", tf32=True)
+    work = esm650(strategy="ddp", world_size=4)
+    assert step_time(work, replace(here, network=FAST.bytes_per_s)) == step_time(work, here)
+
+
+def test_the_plan_of_several_machines() -> None:
+    one = plan(machine(), config(engine__strategy="ddp"))
+    assert one.time.network_bytes is None
+    two = plan(machine(), config(engine__strategy="ddp", engine__nodes=2))
+    assert two.batch.world_size == 2 * one.batch.world_size
+    assert two.time.network_assumed
+    assert two.time.network_gbit_s == 10.0
+    assert two.time.network_high_s is not None and two.time.step_high_s is not None
+    assert 0 < two.time.network_high_s < two.time.step_high_s
+    fast = plan(machine(), config(engine__strategy="ddp", engine__nodes=2, planning__network_gbit_s=100.0))
+    assert not fast.time.network_assumed
+    assert fast.time.network_high_s == pytest.approx(two.time.network_high_s / 10)
+    assert "nodes_not_supported" not in {finding.code for finding in two.findings}

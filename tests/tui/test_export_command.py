@@ -1,0 +1,96 @@
+"""`trainwiz export` and `trainwiz runs join`: what is printed, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trainwiz.core.errors import UsageError
+from trainwiz.core.launch.prepare import prepare_run
+from trainwiz.core.run.state import read_state, write_state
+from trainwiz.tui.commands.export import run_export
+from trainwiz.tui.commands.runs_join import run_join
+
+from tests.core.launch.plans import small_plan
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name in ("SLURM_NODEID", "TRAINWIZ_MAIN_NODE"):
+        monkeypatch.delenv(name, raising=False)
+    prepare_run(small_plan(engine__nodes=2, engine__strategy="ddp"), tmp_path / "run")
+    return tmp_path / "run"
+
+
+def test_the_script_names_every_machine(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_export("run", script=True, slurm=False, main="10.0.0.1") == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if not line.startswith("#")]
+    assert lines == [f"{folder}/launch.sh --node {node} --main 10.0.0.1:29500" for node in (0, 1)]
+
+
+def test_a_script_without_an_address_says_what_to_put_in(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_export("run", script=True, slurm=False) == 0
+    out = capsys.readouterr().out
+    assert "in place of NODE0" in out
+    assert "--main NODE0:29500" in out
+
+
+def test_the_sbatch_file_is_written_and_never_over_another(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_export("run", script=False, slurm=True, account="bio", output="job.sbatch") == 0
+    text = Path("job.sbatch").read_text()
+    assert text.startswith("#!/bin/bash\n")
+    assert "#SBATCH --account=bio\n" in text
+    assert "#SBATCH --nodes=2\n" in text
+    assert "job.sbatch written" in capsys.readouterr().out
+    with pytest.raises(UsageError, match="nothing is overwritten"):
+        run_export("run", script=False, slurm=True, output="job.sbatch")
+    assert Path("job.sbatch").read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"script": False, "slurm": False}, "Say what to export"),
+        ({"script": True, "slurm": True}, "Say what to export"),
+        ({"script": True, "slurm": False, "account": "bio"}, "--account goes with --slurm"),
+        ({"script": False, "slurm": True, "main": "a"}, "--main goes with --script"),
+        ({"script": True, "slurm": False, "main": "a b"}, "no address of node 0"),
+        ({"script": False, "slurm": True, "time": "soon"}, "is no time"),
+        ({"script": False, "slurm": True, "output": "no/such/folder/job"}, "cannot be written"),
+    ],
+)
+def test_what_is_asked_wrongly(folder: Path, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        run_export("run", **options)
+
+
+@pytest.mark.parametrize(
+    ("node", "main", "said"),
+    [
+        (None, None, "Say which machine"),
+        (1, None, "Say where node 0 is"),
+        (2, "a", "numbered 0 to 1"),
+        (-1, "a", "numbered 0 to 1"),
+        (1, "a:b", "no address"),
+    ],
+)
+def test_a_machine_that_cannot_take_part(folder: Path, node: int | None, main: str | None, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        run_join("run", node=node, main=main)
+
+
+@pytest.mark.parametrize("node", [0, 1])
+def test_a_run_that_has_finished_is_left(folder: Path, node: int, capsys: pytest.CaptureFixture[str]) -> None:
+    state = read_state(folder)
+    state.status = "finished"
+    write_state_of(folder, state)
+    assert run_join("run", node=node, main="127.0.0.1") == 0
+    assert "has finished" in capsys.readouterr().out
+
+
+def write_state_of(folder: Path, state: Any) -> None:
+    from trainwiz.core.run.folder import RunFolder
+
+    write_state(RunFolder(folder), state)
