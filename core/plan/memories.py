@@ -14,8 +14,9 @@ from trainwiz.core.estimate.memory import (
     unknown_memory,
     worse_verdict,
 )
+from trainwiz.core.estimate.state_sizes import optimizer_bytes
 from trainwiz.core.estimate.states import states_of
-from trainwiz.core.estimate.workload import Workload
+from trainwiz.core.estimate.workload import SINGLE, Workload
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.plan.devices import Devices
 from trainwiz.core.plan.result import MemoryPlan
@@ -103,6 +104,14 @@ def host_needs(
         offloaded_bytes=states_of(work).host if work is not None else 0,
         cuda=devices.device == "cuda",
         device_bytes=device_bytes if devices.device == "cpu" else 0,
-        saved_bytes=4 * saved,
+        saved_bytes=_saved_bytes(work, 4 * saved),
         rows=rows,
     )
+
+
+def _saved_bytes(work: Workload | None, weights_bytes: int) -> int:
+    """What the first process holds in host RAM to write it: the weights; with FSDP, whose checkpoints are whole, the
+    optimizer's states of all processes as well, after them."""
+    if work is None or work.strategy != "fsdp":
+        return weights_bytes
+    return max(weights_bytes, int(work.trainable_parameters * optimizer_bytes(work.optimizer, SINGLE)))

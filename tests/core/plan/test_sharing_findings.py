@@ -60,3 +60,14 @@ def test_a_smoke_run_without_gpus_goes_on_without_fsdp_and_says_so() -> None:
     assert made.config.engine.strategy == "ddp"
     assert "FSDP" in finding(made, "engine_not_exercised").message
     assert not CODES & codes(made)
+
+
+def test_a_whole_checkpoint_of_fsdp_passes_through_the_host_ram_of_one_process() -> None:
+    """Eight bytes of moments for each parameter, where ZeRO-3 writes them in parts and gathers four of weights."""
+    shared, parts = (
+        plan(machine("RTX 3090", 4, ram_gib=512), config("qwen2.5-1.5b", task="causal-lm", engine__strategy=name))
+        for name in ("fsdp", "zero3")
+    )
+    saving = [made.memory.host_ram_parts["saving"] for made in (shared, parts)]
+    assert shared.work is not None and saving[0] == 8 * shared.work.trainable_parameters
+    assert saving[0] == 2 * saving[1] > 0
