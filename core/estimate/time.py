@@ -129,7 +129,7 @@ def _micro_batch(cost: Cost, rate: Rate, on_cpu: bool) -> Range:
     low, high = cost.flops / (rate.fast_share * rate.flops), cost.flops / (rate.slow_share * rate.flops)
     if on_cpu:
         return Range(low, high)
-    moved = cost.exchanged_bytes / rate.bandwidth
+    moved = cost.moved_bytes / rate.bandwidth
     apart = cost.flops / (OVERLAPPED_SHARE * rate.flops) + moved / SLOW_BANDWIDTH
     return Range(
         max(low, moved / FAST_BANDWIDTH, cost.kernels * LAUNCH_FAST_S), max(high, apart, cost.kernels * LAUNCH_SLOW_S)
