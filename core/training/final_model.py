@@ -13,7 +13,7 @@ from trainwiz.core.training.adapters import free_name, merged
 from trainwiz.core.training.shards import forward_needs_all
 from trainwiz.core.training.weights import load_weights, name_of_weights
 from transformers import Trainer
-from transformers.integrations import unset_hf_deepspeed_config
+from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
 
 def save_final_model(trainer: Trainer, folder: RunFolder, config: RunConfig) -> None:

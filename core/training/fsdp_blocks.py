@@ -21,6 +21,8 @@ def name_blocks(trainer: Trainer) -> None:
     """Tell accelerate's plugin. Left to itself it takes `_no_split_modules`, which for ESM names a class that is not
     there (and refuses to start), and for Marian nothing, so that all of the model would be gathered at once."""
     plugin: Any = getattr(trainer.accelerator.state, "fsdp_plugin", None)
-    names = block_classes(trainer.model) if plugin is not None else []
+    if plugin is None or trainer.model is None:
+        return
+    names = block_classes(trainer.model)
     if names:
         plugin.transformer_cls_names_to_wrap = names

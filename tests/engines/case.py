@@ -34,6 +34,15 @@ class Case:
         return self.strategy if self.offload == "none" else f"{self.strategy}+offload"
 
     @property
+    def offloaded(self) -> tuple[str | None, ...]:
+        """What engine.json may say is in host RAM."""
+        if self.offload == "none":
+            return (None, "none")
+        if self.strategy == "fsdp":
+            return ("parameters",)
+        return ("optimizer+parameters" if self.offload == "all" else "optimizer",)
+
+    @property
     def shares(self) -> bool:
         """Whether there is an engine to speak of with several processes only."""
         return self.strategy in ("ddp", "fsdp")

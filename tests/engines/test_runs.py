@@ -67,6 +67,7 @@ def test_engine(case: Case, start: Start, tmp_path: Path, request: pytest.Fixtur
     if case.strategy == "fsdp" and case.device == "cpu":
         line.by_the_test = "accelerate's choice of DistributedDataParallel on a CPU is replaced by the test"
 
+    assert engine["offload"] in case.offloaded
     state = read_state(RunFolder(whole))
     assert (engine["actual"], engine["world_size"]) == (case.actual, case.processes())
     assert state.engine["actual"] == case.actual == state.engine["planned"]
