@@ -19,8 +19,8 @@ from tests.conftest import REPOSITORY
 
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
 OF_THE_CAMPAIGN = {"--faults", "--seed", "--jobs", "--list", "--only", "--keep", "--patience", "--report"}
-OF_OTHERS = {"--no-index", "--user", *OF_THE_CAMPAIGN}
-"""Options of pip and systemctl, and of the fault campaign."""
+OF_OTHERS = {"--no-index", "--user", "--shm-size", *OF_THE_CAMPAIGN}
+"""Options of pip, systemctl and docker, and of the fault campaign; with an underscore they are the launchers'."""
 TASK_WORDS = {"masked-lm": "masked LM", "causal-lm": "causal LM", "seq2seq": "seq2seq"}
 SECTIONS = "batch|checkpoint|data|engine|evaluation|logging|mode|model|peft|planning|recovery|training"
 
@@ -82,9 +82,9 @@ def test_a_page_names_only_what_is_there(page) -> None:
     text = page.read_text()
     own = "\n".join(line for line in text.splitlines() if "pip install" not in line)
     known = {option.flag for option in OPTIONS} | set(flags_of(typer.main.get_command(app))) | OF_OTHERS
-    assert not set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", own)) - known
+    assert not set(re.findall(r"(?<![\w-])--[a-z][a-z-]+(?![\w-])", own)) - known
     keys = set(re.findall(rf"\b((?:{SECTIONS})\.[a-z0-9_.]+[a-z0-9_])\b", text))
-    files = {key for key in keys if key.rpartition(".")[2] in ("json", "jsonl", "yaml", "md", "log", "py")}
+    files = {key for key in keys if key.rpartition(".")[2] in ("json", "jsonl", "yaml", "md", "log", "py", "safetensors")}
     unknown = {key for key in keys - files if not is_settable(key) and key != "engine.environment"}
     assert not unknown
     for link in re.findall(r"\]\((?!https?:)([^)#]+)", text):
