@@ -19,8 +19,9 @@ from tests.conftest import REPOSITORY
 
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
 OF_THE_CAMPAIGN = {"--faults", "--seed", "--jobs", "--list", "--only", "--keep", "--patience", "--report"}
-OF_OTHERS = {"--no-index", "--user", "--shm-size", *OF_THE_CAMPAIGN}
-"""Options of pip, systemctl and docker, and of the fault campaign; with an underscore they are the launchers'."""
+OF_SLURM = {"--requeue", "--signal", "--time"}
+OF_OTHERS = {"--no-index", "--user", "--shm-size", *OF_SLURM, *OF_THE_CAMPAIGN}
+"""Options of pip, systemctl, docker and sbatch, and of the fault campaign; with an underscore they are the launchers'."""
 TASK_WORDS = {"masked-lm": "masked LM", "causal-lm": "causal LM", "seq2seq": "seq2seq"}
 SECTIONS = "batch|checkpoint|data|engine|evaluation|logging|mode|model|peft|planning|recovery|training"
 
