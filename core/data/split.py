@@ -24,4 +24,8 @@ def held_out_count(rows: int, data: DataSection) -> int:
 def split_rows(rows: int, held_out: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """(training rows, held-out rows) as sorted int64 positions; a function of the seed alone."""
     order = np.random.Generator(np.random.Philox(key=[seed, 0x5B117])).permutation(rows)
-    return np.sort(order[held_out:]).astype(np.int64), np.sort(order[:held_out]).astype(np.int64)
+    chosen = np.sort(order[:held_out])
+    # Sorted in its place: of ten million rows each copy takes 80 MB.
+    order = order[held_out:]
+    order.sort()
+    return order.astype(np.int64, copy=False), chosen.astype(np.int64, copy=False)

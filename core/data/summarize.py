@@ -14,8 +14,9 @@ from trainwiz.core.data.joining import joins_texts
 from trainwiz.core.data.letters import LetterCheck
 from trainwiz.core.data.proteins import SPECIAL_TOKENS, encode_proteins
 from trainwiz.core.data.rows import KeptRows, read_rows
-from trainwiz.core.data.sources import all_sources, find_files, target_findings
+from trainwiz.core.data.sources import SourceFiles, all_sources, find_files, target_findings
 from trainwiz.core.data.split import held_out_count
+from trainwiz.core.data.streamed.sizes import TOKEN_BYTES, index_bytes
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.data.tally import SourceTally
 from trainwiz.core.data.token_counts import TokenCounter
@@ -36,6 +37,7 @@ class _Source:
     target_lengths: list[np.ndarray] = field(default_factory=list)
     text_bytes: int = 0
     """UTF-8 bytes of the rows that were read, both sides."""
+    files: SourceFiles | None = None
 
     def mean_bytes(self) -> float:
         """Bytes in memory of one row."""
@@ -83,6 +85,8 @@ def summarize_data(config: RunConfig, folder: Path | None = None) -> DataSummary
         target_lengths=tuple(_mixed([(source.tally.rows, source.target_lengths) for source in train]).tolist()),
         bytes_on_disk=sum(source.tally.bytes_on_disk for source in train),
         bytes_in_memory=_bytes_in_memory(config, [*train, *held], lengths),
+        bytes_streamed=_bytes_streamed(config, [*train, *held], texts, held_texts if not held else 0)
+        + joined * (rows + validation_rows) * config.batch.sequence_length * TOKEN_BYTES,
         columns=train[0].tally.columns,
         findings=sort_findings(findings),
     )
@@ -97,6 +101,7 @@ def _read(
     except UsageError as error:
         findings.extend(error.findings)
         return result
+    result.files = files
     letters = LetterCheck()
     limit = TOKENIZED_ROWS if counter is not None and counter.tokenizes else SAMPLE_ROWS
     for rows in read_rows(files, result.tally, config.task, limit=limit):
@@ -139,6 +144,23 @@ def _bytes_in_memory(config: RunConfig, sources: Sequence[_Source], lengths: np.
         kept = np.minimum(lengths, config.batch.sequence_length)
         return int(rows * (float(kept.mean() if len(kept) else 0.0) + BYTES_PER_ROW))
     return int(sum(source.tally.rows * source.mean_bytes() for source in sources))
+
+
+def _bytes_streamed(config: RunConfig, sources: Sequence[_Source], texts: int, held_out: int) -> int:
+    """Index and copies of all sources, and the rows held out of them, which are kept as texts."""
+    sizes = [int(source.tally.rows * _mean_text_bytes(config, source)) for source in sources]
+    index = sum(
+        index_bytes(source.files.files, source.files.kind, source.tally.rows, size)
+        for source, size in zip(sources, sizes, strict=True)
+        if source.files is not None
+    )
+    return index + sum(sizes) * held_out // max(texts, 1)
+
+
+def _mean_text_bytes(config: RunConfig, source: _Source) -> float:
+    if config.task != "masked-lm":
+        return source.mean_bytes()
+    return float(np.concatenate(source.lengths).mean()) if source.lengths else 0.0
 
 
 def _mixed(sources: Sequence[tuple[int, list[np.ndarray]]]) -> np.ndarray:

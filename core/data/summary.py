@@ -22,6 +22,8 @@ class DataSummary:
     """Likewise of the targets of seq2seq rows."""
     bytes_on_disk: int = 0
     bytes_in_memory: int = 0
+    bytes_streamed: int = 0
+    """Written beside the run where rows are read while training: their index, what must be copied, tokens of joined texts."""
     columns: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
     validation_rows: int = 0

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-
-WINDOW_BYTES = 128 << 20
-"""Decoded texts of a window. A constant: the order of a run must not depend on the machine that resumes it."""
+from trainwiz.core.data.window_size import WINDOW_BYTES
 
 
 class Windows:

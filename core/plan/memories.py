@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.summary import DataSummary
+from trainwiz.core.data.window_size import window_bytes
 from trainwiz.core.estimate.disk import disk_needs
 from trainwiz.core.estimate.evidence import NO_EVIDENCE, Evidence
 from trainwiz.core.estimate.host import HostNeeds, host_ram
@@ -44,7 +45,7 @@ def plan_memory(
     kept = config.checkpoint.keep + (1 if config.checkpoint.keep_best else 0)
     disk = 0
     if work is not None:
-        rows = data.bytes_in_memory if config.data.streaming and data is not None else 0
+        rows = data.bytes_streamed if config.data.streaming and data is not None else 0
         scratch = config.model.init == "scratch"
         disk = disk_needs(work, kept, merged=config.peft.merge, own_base=scratch, rows_bytes=rows).total_bytes
     verdict = estimate.verdict(share)
@@ -99,7 +100,7 @@ def host_needs(
         micro_batch=batch.micro_batch_size or 1,
         length=batch.sequence_length,
         target_length=batch.target_length or 0,
-        data_bytes=0 if section.streaming or data is None else data.bytes_in_memory,
+        data_bytes=_rows_bytes(config, data),
         weights_bytes=element * parameters,
         offloaded_bytes=states_of(work).host if work is not None else 0,
         cuda=devices.device == "cuda",
@@ -107,6 +108,14 @@ def host_needs(
         saved_bytes=_saved_bytes(work, 4 * saved),
         rows=rows,
     )
+
+
+def _rows_bytes(config: RunConfig, data: DataSummary | None) -> int:
+    """Rows in the memory of one training process and its loader workers."""
+    if data is None:
+        return 0
+    section = config.data
+    return window_bytes(data.bytes_in_memory, section.workers or 0) if section.streaming else data.bytes_in_memory
 
 
 def _saved_bytes(work: Workload | None, weights_bytes: int) -> int:

@@ -252,10 +252,10 @@ DATA_FIELDS: tuple[FieldSpec, ...] = (
         free_text=False,
         rare=True,
         help=Help(
-            mark("Keep the rows in files and read them while training, instead of in memory."),
+            mark("Leave the rows in their files and read them while training, instead of in memory."),
             mark("Data that is larger than host RAM can be trained on."),
             mark("Empty: on where the rows would fill the RAM."),
-            mark("Disk for the rows, once. The order and the loss are the same."),
+            mark("An index on disk, once. Rows are shuffled in windows of 128 MiB of text."),
         ),
     ),
 )

@@ -54,8 +54,12 @@ class DecodedUnits:
         return found
 
     def make_room(self, size: int) -> None:
+        if not self._units or self._filled + size <= self._budget:
+            return
         while self._units and self._filled + size > self._budget:
             self._filled -= self._units.popitem(last=False)[1].size
+        # Arrow would keep the memory for later.
+        pa.default_memory_pool().release_unused()
 
     def put(self, key: tuple[int, int], unit: Decoded) -> None:
         before = self._units.pop(key, None)

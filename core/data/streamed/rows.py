@@ -21,7 +21,8 @@ from trainwiz.core.data.streamed.index import INDEX_JSON, LENGTH, LENGTHS
 from trainwiz.core.data.streamed.part import Part, Row, Unit
 from trainwiz.core.data.streamed.placed import PlacedPart
 from trainwiz.core.data.text_store import FileTexts, TextStore, TextWriter, checked
-from trainwiz.core.data.windows import WINDOW_BYTES, Windows
+from trainwiz.core.data.window_size import WINDOW_BYTES
+from trainwiz.core.data.windows import Windows
 
 ASIDE_ROWS = 1000
 """Written at once."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from trainwiz.core.plan.result import Plan
 
 from tests.core.plan.machines import GIB, config, machine, plan, rows
@@ -38,6 +39,8 @@ def test_the_best_checkpoint_is_one_more() -> None:
     assert best == three > two
 
 
-def test_streamed_rows_are_not_in_host_ram() -> None:
-    streamed, held = (made(data__streaming=value).memory for value in (True, False))
-    assert held.host_ram_bytes - streamed.host_ram_bytes >= 3 * GIB
+@pytest.mark.parametrize("workers", [0, 1, 8])
+def test_of_streamed_rows_each_worker_holds_a_window(workers: int) -> None:
+    streamed, held = (made(data__streaming=value, data__workers=workers).memory for value in (True, False))
+    windows = max(1, workers) * 128 * 2**20
+    assert held.host_ram_bytes - streamed.host_ram_bytes == 3 * GIB - windows
