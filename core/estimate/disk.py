@@ -25,12 +25,13 @@ def disk_needs(
     """Bytes on the file system of the run folder.
 
     A checkpoint holds weights and two moments for each trained parameter; DeepSpeed adds its fp32
-    copy. One checkpoint more than are kept exists while the newest is being written. A LoRA run
+    copy, and it and FSDP write the weights a second time in files of their own. One checkpoint more than are kept exists while the newest is being written. A LoRA run
     saves adapters alone: `merged` adds the whole model at its end, `own_base` a base that was drawn
     at random and is nowhere else. `rows_bytes`: streamed rows that are written beside the run, so
     that they can be read in any order.
     """
     parameters, trainable = work.architecture.parameters, work.trainable_parameters
+    copies = 0
     if work.lora:
         weights, states = trainable * SINGLE, trainable * 2 * SINGLE
     else:
@@ -39,8 +40,10 @@ def disk_needs(
         states = trainable * per_parameter + whole_tables(work)
         if work.deepspeed:
             states = trainable * (per_parameter + SINGLE)
-            weights += parameters * work.formats.weights
-    checkpoint = weights + states + TOKENIZER_BYTES
+            copies = weights
+    if work.strategy == "fsdp":
+        copies = weights
+    checkpoint = weights + copies + states + TOKENIZER_BYTES
     final = weights + TOKENIZER_BYTES
     if work.lora:
         base = parameters * work.formats.weights

@@ -26,3 +26,12 @@ def name_blocks(trainer: Trainer) -> None:
     names = block_classes(trainer.model)
     if names:
         plugin.transformer_cls_names_to_wrap = names
+    freeze_idle(trainer.model)
+
+
+def freeze_idle(model: torch.nn.Module) -> None:
+    """Weights that no language-model loss reaches: the contact head of ESM. They never get a gradient nor a state of the
+    optimizer, and without one torch 2.13 refuses to load the optimizer of a trained weight back."""
+    head = getattr(getattr(model, "esm", None), "contact_head", None)
+    if head is not None:
+        head.requires_grad_(False)

@@ -61,6 +61,14 @@ def test_one_more_than_is_kept_exists_while_it_is_written() -> None:
     assert two.total_bytes > 3 * two.checkpoint_bytes
 
 
+def test_fsdp_writes_the_weights_of_a_checkpoint_twice_and_the_final_ones_once() -> None:
+    """Counted in a run: model.safetensors, pytorch_model_fsdp.bin and optimizer.bin."""
+    alone, shared = (disk_needs(esm650(strategy=name, world_size=2), 2) for name in ("ddp", "fsdp"))
+    weights = esm650().architecture.parameters * esm650().formats.weights
+    assert shared.checkpoint_bytes - alone.checkpoint_bytes == weights
+    assert shared.final_bytes == alone.final_bytes
+
+
 def test_an_adapter_is_small() -> None:
     assert disk_needs(esm650(lora_rank=8, lora_targets=("query", "value")), 2).total_bytes < 0.1 * GIB
 
