@@ -1,0 +1,97 @@
+"""An epoch of rows that are read while training: over ranks and loader workers, and gone on with in the middle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from accelerate.data_loader import BatchSamplerShard, SkipBatchSampler
+from torch.utils.data import BatchSampler, DataLoader
+from trainwiz.core.config import RunConfig
+from trainwiz.core.data.text_rows import load_text_rows
+from trainwiz.core.training.masked_proteins import MaskedProteins
+from trainwiz.core.training.protein_rows import load_protein_rows
+from trainwiz.core.training.sampling import EpochSampler
+from trainwiz.core.training.text_dataset import TextDataset
+
+ROWS, BATCH, RANKS = 1501, 8, 2
+
+
+@pytest.fixture(autouse=True)
+def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainwiz.core.data.streamed.rows.WINDOW_BYTES", 6000)
+
+
+def _file(folder: Path) -> None:
+    proteins = ["MKTAYIAKQR"[: 3 + n % 8] * (1 + n % 5) for n in range(ROWS)]
+    table = pa.table({"text": [str(n) for n in range(ROWS)], "sequence": proteins})
+    pq.write_table(table, folder / "a.parquet", row_group_size=53)
+
+
+def _config(task: str, column: str, *, streaming: bool = True) -> RunConfig:
+    source = {"name": "a.parquet", "text_column": column}
+    data = {"sources": [source], "streaming": streaming, "validation_rows": 40}
+    return RunConfig.model_validate({"task": task, "data": data})
+
+
+def _batches(
+    sampler: EpochSampler, data: Any, epoch: int, rank: int, skip: int = 0, workers: int = 2
+) -> list[list[Any]]:
+    sampler.start_epoch(epoch)
+    sampler.fill_up(BATCH * RANKS)
+    own: Any = BatchSamplerShard(BatchSampler(sampler, BATCH, False), num_processes=RANKS, process_index=rank)
+    own = SkipBatchSampler(own, skip_batches=skip)
+    return list(DataLoader(data, batch_sampler=own, num_workers=workers, collate_fn=_rows))
+
+
+def _rows(rows: list[tuple[np.ndarray, np.ndarray]]) -> list[tuple[list[int], list[int], bool]]:
+    """(tokens, labels, whether it counts) of each row."""
+    return [(tokens.tolist(), labels.tolist(), type((tokens, labels)) is tuple) for tokens, labels in rows]
+
+
+def _number(text: str, target: str | None) -> tuple[np.ndarray, np.ndarray]:
+    return np.array([int(text)]), np.array([int(text)])
+
+
+def test_no_row_is_lost_or_doubled_over_ranks_workers_and_a_resume(tmp_path: Path) -> None:
+    _file(tmp_path)
+    seen: list[list[int]] = []
+    for epoch in (0, 3):
+        numbers: list[int] = []
+        for rank in range(RANKS):
+            for skip, most in ((0, 31), (31, None)):
+                # As a new process has it: everything is read anew.
+                rows = load_text_rows(_config("causal-lm", "text"), tmp_path)
+                windows = rows.windows_of_training()
+                assert windows is not None and len(list(windows.orders(5, epoch))) > 5
+                sampler = EpochSampler(len(rows.train), 5, windows=windows)
+                batches = _batches(sampler, TextDataset(rows, rows.train, _number), epoch, rank, skip)[:most]
+                numbers += [labels[0] for batch in batches for _, labels, _ in batch if labels[0] >= 0]
+        assert sorted(numbers) == rows.train.tolist()
+        seen.append(numbers)
+    assert seen[0] != seen[1]
+
+
+def test_masks_of_a_resumed_epoch_are_those_of_an_undisturbed_one(tmp_path: Path) -> None:
+    _file(tmp_path)
+    found = []
+    for workers, skip in ((0, 0), (2, 0), (2, 17)):
+        rows = load_protein_rows(_config("masked-lm", "sequence"), tmp_path)
+        sampler = EpochSampler(len(rows.train), 5, windows=rows.windows_of_training())
+        found.append(_batches(sampler, MaskedProteins(rows.proteins, rows.train, 0.15, 5), 2, 1, skip, workers))
+    assert found[0] == found[1] and found[0][17:] == found[2] and len(found[2]) > 50
+
+
+def test_held_out_rows_are_those_in_memory(tmp_path: Path) -> None:
+    _file(tmp_path)
+    memory, streamed = (
+        load_text_rows(_config("causal-lm", "text", streaming=streaming), tmp_path) for streaming in (False, True)
+    )
+    assert [memory.texts[n] for n in memory.held_out.tolist()] == [
+        streamed.texts[n] for n in streamed.held_out.tolist()
+    ]
+    assert len(streamed.held_out) == 40 and not set(streamed.held_out.tolist()) & set(streamed.train.tolist())
