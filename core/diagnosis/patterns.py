@@ -133,6 +133,12 @@ PATTERNS: tuple[Pattern, ...] = (
     # nvidia-smi says it on a line of its own, as no logger does.
     _pattern("gpu_lost", r"^unable to determine the device handle for GPU", confidence="medium"),
     _pattern(
+        "node_lost",
+        r"^Node \d+ \(.{1,120}\) was lost \(",
+        r"^Node [\d, ]+ of \d+ did not come within \d",
+        r"^Node 0 could not be reached at ",
+    ),
+    _pattern(
         "port_in_use",
         r"EADDRINUSE",
         r"(?:error|errno|socket|bind|listen|store).{0,160}address already in use",

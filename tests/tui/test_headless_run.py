@@ -210,7 +210,6 @@ def test_wrong_requests(
         ("--task", "seq2seq"),
         ("--strategy", "fsdp"),
         ("--strategy", "zero3"),
-        ("--nodes", "2"),
         ("--gpus", "0"),
         ("--report-to", "nowhere"),
     ],

@@ -17,6 +17,10 @@ SAYINGS: dict[str, tuple[str, str]] = {
     "async allocator": ("cuda_oom", TRACE + "torch.cuda.OutOfMemoryError: Allocation on device 0 would exceed allowed memory. (out of memory)"),
     "bitsandbytes": ("cuda_oom", "Error out of memory at line 380 in file /mmfs1/gscratch/bitsandbytes/csrc/pythonInterface.c"),
     "NCCL OOM": ("cuda_oom", "node1:77:90 [0] include/alloc.h:48 NCCL WARN Cuda failure 2 'out of memory'"),
+    # node_lost
+    "own, lost": ("node_lost", "Node 1 (node4, 10.0.0.4) was lost (its connection ended)."),
+    "own, missing": ("node_lost", "Node 1, 2 of 3 did not come within 300 s; node 0 waited on 10.0.0.1, port 29501. Start it there, or open the port to it."),
+    "own, not reached": ("node_lost", "Node 0 could not be reached at 10.0.0.1, port 29501 within 300 s: no answer. Is it started there, is the address right, and is the port open?"),
     # host_oom
     "srun": ("host_oom", "srun: error: node7: task 0: Out Of Memory"),
     "srun, several": ("host_oom", "srun: error: node7: tasks 0-3: Out Of Memory"),
