@@ -21,6 +21,9 @@ MOST_FILES = 20
 COMMAND = "command"
 """The name of a command line that stands in no file."""
 
+PASTED = "pasted"
+"""The name of a text that stands in no file."""
+
 LONGEST_SHOWN = 120
 ENCODINGS = ((b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"), (b"\xef\xbb\xbf", "utf-8-sig"))
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from trainwiz.core.importing.gather import COMMAND
+from trainwiz.core.importing.gather import COMMAND, PASTED
 from trainwiz.core.importing.merge import Merged
 from trainwiz.core.language import tr
 from trainwiz.core.plan.request import PlanRequest
@@ -46,10 +46,10 @@ def free_name(merged: Merged) -> str:
 
 
 def name_after(merged: Merged) -> str:
-    """The name of the first file without its ending, as a profile's name may be; of a command, that of its script."""
+    """The name of the first file without its ending, as a profile's name may be; of what stands in none, that of its script."""
     files: Sequence[str] = [part.file for part in merged.parts]
     scripts = [reference.path for part in merged.parts for reference in part.references if reference.role == "script"]
-    first = files[0] if files[0] != COMMAND else (scripts or [FALLBACK])[0]
+    first = files[0] if files[0] not in (COMMAND, PASTED) else (scripts or [FALLBACK])[0]
     stem = re.sub(r"[^\w.-]+", "-", Path(first).stem, flags=re.ASCII).strip("-._")
     return stem[:LONGEST_NAME].rstrip("-._") or FALLBACK
 

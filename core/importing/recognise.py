@@ -66,6 +66,9 @@ KINDS = mark(
     "file, a DeepSpeed JSON, or a launch command."
 )
 
+MEANT_AS_PYTHON = re.compile(r"^\s*(?:from\s+[\w.]+\s+import\s|import\s+\w)|\w(?:Arguments|Config)\s*\(", re.MULTILINE)
+"""Lines that only Python has; a text with one that does not parse was cut off, or has a mistake."""
+
 Reader = Callable[[str, str], Imported]
 
 
@@ -90,6 +93,8 @@ def reader_of(text: str, file: str) -> Reader:
         return _command
     if broken is not None and (looks_like_json(text) or file.endswith((".yaml", ".yml", ".json", ".jsonc"))):
         raise broken
+    if MEANT_AS_PYTHON.search(text):
+        return _python
     raise refusal(file, tr(KINDS, file=file))
 
 

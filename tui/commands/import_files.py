@@ -7,27 +7,28 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trainwiz.core.errors import EXIT_FINISHED, usage_error
-from trainwiz.core.importing.checks import checked
-from trainwiz.core.importing.gather import Text, decoded, gather, texts_of
+from trainwiz.core.importing.gather import Text, decoded, texts_of
 from trainwiz.core.importing.keep import import_json, keep
-from trainwiz.core.importing.merge import Merged, merge
-from trainwiz.core.importing.report import Dropped, Kind
-from trainwiz.core.importing.values import shown
-from trainwiz.core.language import mark, tr, trn
+from trainwiz.core.importing.merge import Merged
+from trainwiz.core.importing.together import import_together
+from trainwiz.core.language import tr
 from trainwiz.core.plain import plain_text
 from trainwiz.core.profile.save import SavedProfile
-from trainwiz.tui.commands.profile_text import say_table, value_words
+from trainwiz.tui.commands.profile_text import say_table
+from trainwiz.tui.import_words import (
+    dropped_by_reason,
+    dropped_title,
+    mapped_rows,
+    mapped_title,
+    part_words,
+    renamed_rows,
+    renamed_title,
+    unknown_rows,
+    unknown_title,
+)
 from trainwiz.tui.output import is_terminal, labelled, say, say_findings, say_json, say_labelled, wrapped
 
 STDIN = "-"
-KINDS: dict[Kind, str] = {
-    "training_arguments": mark("arguments of the Trainer"),
-    "accelerate": mark("accelerate file"),
-    "deepspeed": mark("DeepSpeed JSON"),
-    "launch_command": mark("launch command"),
-}
-LONGEST_VALUE = 40
-LONGEST_NAME = 60
 
 
 def run_import(given: Sequence[str], *, name: str | None, replace: bool, dry_run: bool, as_json: bool) -> int:
@@ -52,8 +53,7 @@ def imported(given: Sequence[str]) -> Merged:
     texts: list[Text] = []
     for argument in given:
         texts += [_stdin()] if argument == STDIN else texts_of([argument])
-    gathered = gather(texts)
-    return checked(merge(gathered.imports, gathered.findings))
+    return import_together(texts)
 
 
 def _stdin() -> Text:
@@ -67,46 +67,24 @@ def say_report(merged: Merged) -> None:
     """What was read and what became of each setting."""
     for number, part in enumerate(merged.parts):
         label = tr("From") if number == 0 else ""
-        say_labelled(labelled(label, f"{plain_text(part.file)} ({tr(KINDS[part.kind])})"))
-    report = merged.report
-    several = len(merged.parts) > 1
-
-    def place(file: str, line: int | None) -> str:
-        where = f"{file}:{line}" if several and line else file if several else f":{line}" if line else ""
-        return plain_text(where)
-
-    _section(
-        trn("Mapped: {n} setting", "Mapped: {n} settings", len(report.mapped)),
-        [
-            [_name(one.name), _value(one.value), f"→ {one.key}", value_words(one.set_to), place(one.file, one.line)]
-            for one in report.mapped
-        ],
-    )
-    _section(
-        trn("Renamed: {n} old name", "Renamed: {n} old names", len(report.renamed)),
-        [[_name(one.old), f"→ {_name(one.new)}", place(one.file, one.line)] for one in report.renamed],
-    )
-    _say_dropped(report.dropped)
-    _section(
-        trn("Unknown: {n} setting", "Unknown: {n} settings", len(report.unknown)),
-        [[_name(one.name), _value(one.value), place(one.file, one.line)] for one in report.unknown],
-    )
-    if report.findings:
+        say_labelled(labelled(label, part_words(part)))
+    _section(mapped_title(merged), mapped_rows(merged))
+    _section(renamed_title(merged), renamed_rows(merged))
+    _say_dropped(merged)
+    _section(unknown_title(merged), unknown_rows(merged))
+    if merged.report.findings:
         say()
-        say_findings(report.findings)
+        say_findings(merged.report.findings)
 
 
-def _say_dropped(dropped: Sequence[Dropped]) -> None:
-    """The settings under their reasons, of which there are few."""
-    if not dropped:
+def _say_dropped(merged: Merged) -> None:
+    """The settings under their reasons."""
+    if not merged.report.dropped:
         return
     say()
-    say(trn("Dropped: {n} setting", "Dropped: {n} settings", len(dropped)))
-    by_reason: dict[str, list[str]] = {}
-    for one in dropped:
-        by_reason.setdefault(tr(one.why), []).append(f"{_name(one.name)} {_value(one.value)}".rstrip())
-    for why, names in by_reason.items():
-        for text, indent in ((plain_text(why), "  "), (", ".join(names), "    ")):
+    say(dropped_title(merged))
+    for why, settings in dropped_by_reason(merged).items():
+        for text, indent in ((why, "  "), (settings, "    ")):
             for line in wrapped(text, indent, sys.stdout):
                 say(indent + line)
 
@@ -116,15 +94,6 @@ def _section(title: str, rows: list[list[str]]) -> None:
         say()
         say(title)
         say_table([[f"  {first}", *rest] for first, *rest in rows], head=False)
-
-
-def _name(name: str) -> str:
-    return plain_text(name, LONGEST_NAME)
-
-
-def _value(value: object) -> str:
-    """A value of a foreign file, as it stands there."""
-    return plain_text(shown(value), LONGEST_VALUE)
 
 
 def say_profile(merged: Merged, saved: SavedProfile | None) -> None:
