@@ -183,7 +183,7 @@ class TarReader(Reader):
             with tarfile.open(self.path, "r|gz" if self._packed else "r:") as tar:
                 for number, member in enumerate(tar, 1):
                     # The library keeps every member that it has seen.
-                    tar.members = []  # type: ignore[misc]
+                    tar.members = []  # type: ignore[attr-defined]
                     self._at = member.offset_data + member.size
                     name = NAME.fullmatch(member.name)
                     if name is None or not member.isreg() or member.issparse():

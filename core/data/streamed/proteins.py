@@ -15,7 +15,13 @@ class StreamedProteins:
         self.texts = texts
         self._letters = letters
 
+    @property
+    def lengths(self) -> np.ndarray:
+        """(n,) int64: letters of each sequence."""
+        return np.minimum(self.texts.lengths, self._letters)
+
     def letters(self, row: int) -> np.ndarray:
         """(n,) uint8: token numbers of one sequence."""
         raw = self.texts[row][: self._letters].encode("utf-8")
-        return LETTERS[np.frombuffer(raw, np.uint8)]
+        found: np.ndarray = LETTERS[np.frombuffer(raw, np.uint8)]
+        return found
