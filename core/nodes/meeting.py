@@ -11,18 +11,16 @@ from __future__ import annotations
 import importlib.metadata
 import platform
 import secrets
-import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from trainwiz.core.errors import os_reason
 from trainwiz.core.language import tr
 from trainwiz.core.nodes.address import Address
 from trainwiz.core.nodes.channel import Channel, ChannelClosed, Message
+from trainwiz.core.nodes.ports import listen, refuse_taken
 from trainwiz.core.nodes.problem import NodeProblem
 from trainwiz.core.nodes.words import named
 from trainwiz.core.plain import plain_text
@@ -95,8 +93,8 @@ class Meeting:
         self._me = me
         self._address = address
         self._token = secrets.token_hex(16)
-        _refuse_taken(address.port)
-        self._listener = _listen(address.meeting_port)
+        refuse_taken(address.port)
+        self._listener = listen(address.meeting_port)
         self.members: dict[int, Member] = {}
 
     def gather(self, patience_s: float, goes_on: Callable[[], None]) -> list[Member]:
@@ -242,37 +240,3 @@ def start_together(members: list[Member], arguments: list[str]) -> None:
 def lost(member: Member, how: str) -> NodeProblem:
     name = named(member.who.node, member.who.host, member.channel.other_host)
     return NodeProblem("node_lost", tr("{name} was lost ({how}).", name=name, how=how))
-
-
-def _refuse_taken(port: int) -> None:
-    with _listen(port):
-        return
-
-
-def _listen(port: int) -> socket.socket:
-    family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
-    try:
-        return socket.create_server(("", port), family=family, dualstack_ipv6=family == socket.AF_INET6, backlog=128)
-    except OSError as error:
-        raise _taken(port, error) from None
-
-
-def _taken(port: int, error: OSError) -> NodeProblem:
-    holder = _holder(port)
-    reason = tr("taken by {process}", process=holder) if holder else os_reason(error)
-    message = tr(
-        "Port {port} of node 0 cannot be used: {reason}. Choose another: --main HOST:PORT.", port=port, reason=reason
-    )
-    return NodeProblem("port_in_use", message)
-
-
-def _holder(port: int) -> str | None:
-    """Name and number of the process that listens there, where this user may know it."""
-    import psutil
-
-    with suppress(psutil.Error, OSError):
-        for one in psutil.net_connections("tcp"):
-            address: Any = one.laddr
-            if one.status == psutil.CONN_LISTEN and address and address.port == port and one.pid:
-                return f"{plain_text(psutil.Process(one.pid).name(), 40)} ({one.pid})"
-    return None

@@ -78,6 +78,19 @@ def test_the_command() -> None:
     ]
 
 
+def test_each_of_several_machines_says_which_it_is(tmp_path: Path) -> None:
+    config = solved_config("cpu-demo", engine__nodes=2, engine__strategy="ddp")
+    text = launch_script(config)
+    assert "--node 1 --main" in text
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "trainwiz").write_text(ECHO)
+    (tools / "trainwiz").chmod(0o755)
+    result = run_script(tmp_path, text, "--node", "1", "--main", "a:4000")
+    words = [line.removeprefix("word:") for line in result.stdout.splitlines() if line.startswith("word:")]
+    assert words == ["runs", "join", ".", "--node", "1", "--main", "a:4000"]
+
+
 def test_without_accelerate_it_says_so(tmp_path: Path) -> None:
     shell = tmp_path / "bin"
     shell.mkdir()

@@ -87,9 +87,14 @@ def test_what_passes_is_started_again_as_it_is_and_ever_later() -> None:
     assert isinstance(end, End) and "3 times" in end.why
 
 
-@pytest.mark.parametrize("cause", ["nccl_error", "nccl_timeout", "port_in_use"])
+@pytest.mark.parametrize("cause", ["nccl_error", "nccl_timeout", "port_in_use", "node_lost"])
 def test_passing_causes(cause: str) -> None:
     assert changes(decide(cause, situation())) == {}
+
+
+def test_a_machine_that_did_not_come_is_not_waited_for_again() -> None:
+    end = decide("node_lost", situation(during="loading"))
+    assert isinstance(end, End) and "waited for the other machines" in end.why
 
 
 def test_loader_processes_are_halved_and_none_is_the_end_of_it() -> None:
