@@ -57,7 +57,7 @@ def weigher(trainer: Any) -> Any:
             while hasattr(inner, "optimizer"):
                 inner = inner.optimizer
             values = (value for kept in inner.state.values() for value in kept.values())
-            self.held["optimizer"] = sum(local_bytes(value) for value in values if getattr(value, "ndim", 0))
+            self.held["moments"] = sum(local_bytes(value) for value in values if getattr(value, "ndim", 0))
             if state.global_step == 2:
                 rank = os.environ.get("RANK", "0")
                 Path(f"held-rank{rank}.json").write_text(json.dumps(self.held))
