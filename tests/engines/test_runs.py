@@ -66,6 +66,8 @@ def test_engine(case: Case, start: Start, tmp_path: Path, request: pytest.Fixtur
     line = line_of(case, request.node.name, engine)
     if case.strategy == "fsdp" and case.device == "cpu":
         line.by_the_test = "accelerate's choice of DistributedDataParallel on a CPU is replaced by the test"
+        if case.offload == "all":
+            line.by_the_test += ", and host RAM is not page-locked, which needs a GPU"
 
     assert engine["offload"] in case.offloaded
     state = read_state(RunFolder(whole))
