@@ -13,7 +13,8 @@ from safetensors.torch import load_file
 
 from tests.core.nodes.conftest import TwoNodes
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
+# One worker: they share the run that nobody disturbs.
+pytestmark = [pytest.mark.real, pytest.mark.timeout(600), pytest.mark.xdist_group("two_nodes")]
 
 STEPS = 12
 SLOWLY = {"training__max_steps": STEPS, "checkpoint__every_steps": 3, "batch__gradient_accumulation_steps": 24}
