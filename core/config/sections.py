@@ -142,6 +142,9 @@ class DataSection(Section):
         description="causal-lm: join the texts and cut them into sequences of full length; none joins them for training "
         "of all weights on plain text.",
     )
+    group_by_length: bool = Field(
+        False, description="Put rows of like length into the same micro-batch: less padding, the same rows an epoch."
+    )
     streaming: bool | None = Field(None, description="Read rows while training instead of holding them in memory.")
     workers: int | None = Field(None, ge=0, le=256, description="Loader worker processes for each training process.")
     prefetch: int | None = Field(None, ge=1, le=256, description="Batches that each worker prepares ahead.")

@@ -36,6 +36,15 @@ class TextRows:
     folder: Path | None = None
     """Where files beside streamed rows may be kept."""
 
+    def lengths_of_training(self, task: Task) -> np.ndarray:
+        """(n,) int64: UTF-8 bytes of each row that trains, for arranging rows by length. An encoder-decoder pads
+        both sides, and the longer one counts."""
+        lengths = self.texts.lengths
+        if self.targets is not None:
+            lengths = np.maximum(lengths, self.targets.lengths) if task == "seq2seq" else lengths + self.targets.lengths
+        of_training: np.ndarray = lengths[self.train]
+        return of_training
+
     def windows_of_training(self) -> Windows | None:
         return None if self.windows is None else self.windows.of_rows(self.train)
 

@@ -37,7 +37,7 @@ CACHE = mark("A training has no use for the cache of generated tokens.")
 FIRST = mark("trainwiz logs the first step of every run, and a loss of NaN as it is.")
 MEMORY = mark("logging.memory_every_steps logs the memory of a run.")
 TOKENS = mark("trainwiz counts tokens with and without padding in every run.")
-LENGTHS = mark("trainwiz has no setting that groups rows of like length; it shuffles them.")
+LENGTHS = mark("trainwiz knows how long the rows are; no column has to say it.")
 AVERAGED = mark("The loss of a step is averaged over all of its tokens, on all devices.")
 
 _BY_REASON: dict[str, str] = {
@@ -74,7 +74,7 @@ _BY_REASON: dict[str, str] = {
     FIRST: "logging_first_step logging_nan_inf_filter",
     MEMORY: "skip_memory_metrics",
     TOKENS: "include_num_input_tokens_seen",
-    LENGTHS: "train_sampling_strategy length_column_name",
+    LENGTHS: "length_column_name",
     AVERAGED: "average_tokens_across_devices",
 }
 

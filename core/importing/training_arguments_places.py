@@ -7,7 +7,14 @@ from collections.abc import Mapping
 from trainwiz.core.importing.training_arguments_engine import ENGINE_PLACES
 from trainwiz.core.importing.training_arguments_moments import MOMENT_PLACES
 from trainwiz.core.importing.training_arguments_schedule import SCHEDULE_PLACES
-from trainwiz.core.importing.training_arguments_setting import Setting, decimal_number, whole_number, yes_or_no
+from trainwiz.core.importing.training_arguments_setting import (
+    Setting,
+    decimal_number,
+    is_nothing,
+    text_value,
+    whole_number,
+    yes_or_no,
+)
 from trainwiz.core.importing.training_arguments_sheet import Place, Sheet, direct
 from trainwiz.core.language import mark
 
@@ -40,10 +47,13 @@ def _empty_cache(sheet: Sheet, setting: Setting) -> None:
 
 
 def _shuffling(sheet: Sheet, setting: Setting) -> None:
-    """Which order the rows come in; trainwiz knows only the shuffled one."""
-    from trainwiz.core.importing.training_arguments_dropped import LENGTHS, LOADED
+    """Which order the rows come in; trainwiz shuffles them, and may put those of like length together."""
+    from trainwiz.core.importing.training_arguments_dropped import LOADED
 
-    sheet.drop(setting, LENGTHS if str(setting.value) == "group_by_length" else LOADED)
+    if is_nothing(setting.value) or text_value(setting.value) in ("random", "group_by_length"):
+        sheet.map(setting, "data.group_by_length", text_value(setting.value) == "group_by_length")
+    else:
+        sheet.drop(setting, LOADED)
 
 
 TRAINER_PLACES: Mapping[str, Place] = {

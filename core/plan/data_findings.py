@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from trainwiz.core.data.joining import joins_texts
 from trainwiz.core.estimate.host import LOW_MEMORY_BYTES, WORKER_BYTES
 from trainwiz.core.findings import Finding
 from trainwiz.core.language import tr, trn
 from trainwiz.core.plan.facts import Facts
-from trainwiz.core.plan.lengths import Lengths, lengths_of
+from trainwiz.core.plan.lengths import Lengths, lengths_of, step_padding
 from trainwiz.core.plan.words import gib, percent
 from trainwiz.core.plan.workers import MOST_WORKERS, budget_bytes
 
@@ -19,7 +20,7 @@ WORKERS_SHARE = 0.25
 
 
 def data_findings(facts: Facts) -> list[Finding]:
-    return [*_rows(facts), *_cut(facts), *_workers(facts)]
+    return [*_rows(facts), *_cut(facts), *_grouped(facts), *_workers(facts)]
 
 
 def _rows(facts: Facts) -> list[Finding]:
@@ -96,6 +97,33 @@ def _targets_cut(facts: Facts) -> list[Finding]:
         length=f"{length:,}",
     )
     return [Finding("targets_cut", "note", "batch.target_length", message)]
+
+
+def _grouped(facts: Facts) -> list[Finding]:
+    """What data.group_by_length saves, where the lengths are known."""
+    key, batch, config = "data.group_by_length", facts.batch, facts.config
+    if not config.data.group_by_length:
+        return []
+    off = facts.remedy(tr("leave it off"), {key: False})
+    if joins_texts(config):
+        message = tr("Texts are joined into sequences of one length: {key} changes nothing.", key=key)
+        return [Finding("nothing_to_group", "note", key, message, (off,))]
+    groups = batch.accumulation * batch.world_size
+    plain = step_padding(facts.data, batch.sequence_length, batch.micro_batch, groups, joined=False)
+    if plain is None or batch.padded_tokens is None or batch.padding_waste is None:
+        return []
+    if batch.micro_batch == 1:
+        message = tr("A micro-batch of one row has no padding: {key} changes nothing.", key=key)
+        return [Finding("nothing_to_group", "note", key, message, (off,))]
+    message = tr(
+        "Rows of like length go together: {grouped} tokens are computed a step, {waste} of them padding; without, {plain} "
+        "and {plain_waste}.",
+        grouped=f"{batch.padded_tokens:,}",
+        waste=percent(batch.padding_waste),
+        plain=f"{round(plain.padded):,}",
+        plain_waste=percent(plain.waste),
+    )
+    return [Finding("grouped_by_length", "note", key, message)]
 
 
 def _workers(facts: Facts) -> list[Finding]:

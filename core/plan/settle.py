@@ -66,7 +66,7 @@ def settle(given: Given) -> Facts:
     work = workload_of(draft, devices, architecture, data, evaluates=_evaluates(draft, counted))
     # Threads and precision are settled; the rest of the config does not change the rate.
     rate = rate_of(devices, draft.view())
-    usual = typical(work, data) if work is not None else None
+    usual = typical(work, data, grouped=bool(draft.get("data.group_by_length"))) if work is not None else None
     each = pace_of(machine, devices, draft.view(), work, usual, rate, evidence)
     settle_intervals(draft, steps, each.step.likely if each else None)
     settle_communication(draft, machine, devices, each.step.high if each else None)

@@ -15,6 +15,7 @@ from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.language import tr, trn
 from trainwiz.core.plan.devices import Devices
 from trainwiz.core.plan.draft import Draft
+from trainwiz.core.plan.grouping import grouped_padding
 from trainwiz.core.plan.lengths import step_padding
 from trainwiz.core.plan.result import BatchAlternative, BatchPlan
 from trainwiz.core.plan.words import GIB
@@ -206,6 +207,9 @@ def batch_plan(draft: Draft, solution: BatchSolution, data: DataSummary | None) 
     chosen, length = solution.chosen, int(draft.get("batch.sequence_length"))
     groups, joined = chosen.accumulation * chosen.world_size, bool(draft.get("data.concatenate"))
     padding = step_padding(data, length, chosen.micro_batch, groups, joined=joined)
+    if draft.get("data.group_by_length") and not joined:
+        target = int(draft.get("batch.target_length") or length)
+        padding = grouped_padding(data, length, target, chosen.micro_batch, groups)
     return BatchPlan(
         micro_batch=chosen.micro_batch,
         accumulation=chosen.accumulation,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 from torch.utils.data import Dataset
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.answers import prompt_room
@@ -38,7 +39,13 @@ def build_causal_lm(config: RunConfig, folder: Path, checkpoint: Path | None, pr
         inputs=decoder_only,
         encode_source=lambda text: encoder.prompt(text, prompt_room(config)),
         windows=None if joins_texts(config) else rows.windows_of_training(),
+        lengths=lambda: _lengths(config, rows, train),
     )
+
+
+def _lengths(config: RunConfig, rows: TextRows, train: Dataset[TokenRow]) -> np.ndarray:
+    """Of the items that train; joined texts are of one length."""
+    return np.ones(len(train)) if joins_texts(config) else rows.lengths_of_training(config.task)  # type: ignore[arg-type]
 
 
 def _sets(

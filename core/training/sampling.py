@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain, repeat
 
 import numpy as np
 from torch.utils.data import Sampler
 from trainwiz.core.config import RunConfig
+from trainwiz.core.data.length_groups import LengthGroups
 from trainwiz.core.data.windows import Windows, one_window
+from trainwiz.core.run.identity_now import sequences_of_a_step
 from trainwiz.core.training.masking import EVALUATION_EPOCH
 
 RowKey = tuple[int, int]
@@ -29,11 +31,18 @@ class EpochSampler(Sampler[RowKey]):
     """
 
     def __init__(
-        self, rows: int, seed: int, *, repeat_first_epoch: bool = False, windows: Windows | None = None
+        self,
+        rows: int,
+        seed: int,
+        *,
+        repeat_first_epoch: bool = False,
+        windows: Windows | None = None,
+        groups: LengthGroups | None = None,
     ) -> None:
-        """`windows` over these rows, where they are streamed."""
+        """`windows` over these rows, where they are streamed; `groups` where those of like length go together."""
         self._rows = rows
         self._windows = windows or one_window(rows)
+        self._groups = groups
         self._fillers = 0
         self._seed = seed
         self._repeat = repeat_first_epoch
@@ -57,6 +66,8 @@ class EpochSampler(Sampler[RowKey]):
     def __iter__(self) -> Iterator[RowKey]:
         epoch = self._epoch
         orders = self._windows.orders(self._seed, epoch)
+        if self._groups is not None:
+            orders = self._groups.arranged(orders, self._seed, epoch)
         return chain(
             ((epoch, row) for order in orders for row in order.tolist()), repeat((epoch, FILLER), self._fillers)
         )
@@ -79,6 +90,13 @@ class EvaluationSampler(Sampler[RowKey]):
     def __iter__(self) -> Iterator[RowKey]:
         for row in range(self._length):
             yield EVALUATION_EPOCH, row if row < self._rows else FILLER
+
+
+def length_groups(config: RunConfig, lengths: Callable[[], np.ndarray], processes: int) -> LengthGroups | None:
+    """What data.group_by_length arranges; None where it is off. `lengths` gives (n,) int: of each row that trains."""
+    if not config.data.group_by_length:
+        return None
+    return LengthGroups(lengths().astype(np.uint32), sequences_of_a_step(config, processes))
 
 
 def overfit_items(items: int, config: RunConfig, processes: int) -> np.ndarray:

@@ -34,4 +34,5 @@ def build_seq2seq(config: RunConfig, folder: Path, checkpoint: Path | None, proc
         inputs=encoder_decoder,
         encode_source=encoder.source,
         windows=rows.windows_of_training(),
+        lengths=lambda: rows.lengths_of_training(config.task),
     )

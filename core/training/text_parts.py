@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 from torch.utils.data import Dataset
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.text_rows import TextRows
@@ -20,7 +21,7 @@ from trainwiz.core.training.model import build_model
 from trainwiz.core.training.model_inputs import ModelInputs
 from trainwiz.core.training.parts import TaskParts
 from trainwiz.core.training.retention import best_checkpoints
-from trainwiz.core.training.sampling import EpochSampler, overfit_items
+from trainwiz.core.training.sampling import EpochSampler, length_groups, overfit_items
 from trainwiz.core.training.text_dataset import Chosen
 from trainwiz.core.training.text_encoding import TokenRow
 from transformers import PreTrainedTokenizerBase
@@ -39,8 +40,13 @@ def text_parts(
     inputs: ModelInputs,
     encode_source: Callable[[str], list[int]],
     windows: Windows | None,
+    lengths: Callable[[], np.ndarray],
 ) -> TaskParts:
-    """The parts of a text task; `windows` over the items of `train`, where they are read while training. The model comes last, when all else is known to be right. Raises UsageError."""
+    """The parts of a text task. The model comes last, when all else is known to be right. Raises UsageError.
+
+    `windows` over the items of `train`, where they are read while training; `lengths` gives (n,) int: of these
+    items, in any unit.
+    """
     evaluates = evaluation is not None
     findings: list[Finding] = []
     generates = evaluates and config.evaluation.generate
@@ -62,7 +68,8 @@ def text_parts(
     generator = Generator(config, folder, rows, tokenizer, encode_source) if generates else None
     overfits = config.mode.kind == "overfit"
     if overfits:
-        train = Chosen(train, overfit_items(_count(train), config, processes))
+        chosen = overfit_items(_count(train), config, processes)
+        train = Chosen(train, chosen)
     padding = tokenizer.pad_token_id
     assert isinstance(padding, int)
     return TaskParts(
@@ -72,7 +79,11 @@ def text_parts(
         evaluation=evaluation,
         collate=PaddedBatch(padding),
         sampler=EpochSampler(
-            _count(train), config.training.seed, repeat_first_epoch=overfits, windows=None if overfits else windows
+            _count(train),
+            config.training.seed,
+            repeat_first_epoch=overfits,
+            windows=None if overfits else windows,
+            groups=length_groups(config, lambda: lengths()[chosen] if overfits else lengths(), processes),
         ),
         loss=StepLoss(config.training.label_smoothing, config.training.loss_chunk),
         schedule=EvaluationSchedule.of(config, with_saves=retention is not None),

@@ -7,10 +7,26 @@ from trainwiz.tui.screens.plan_fields import TRAINING, FieldSpec, Help
 
 LOADING_FIELDS: tuple[FieldSpec, ...] = (
     FieldSpec(
+        id="group_by_length",
+        label=mark("Group by length"),
+        step=TRAINING,
+        group=mark("Loading"),
+        keys=("data.group_by_length",),
+        kind="choice",
+        choices=("off", "on"),
+        free_text=False,
+        rare=True,
+        help=Help(
+            mark("Rows of like length share a micro-batch."),
+            mark("Less of what is computed is padding."),
+            mark("on where rows differ much in length; the findings say what it saves."),
+            mark("The rows of a small step are alike in length; an epoch has the same rows."),
+        ),
+    ),
+    FieldSpec(
         id="workers",
         label=mark("Loader workers"),
         step=TRAINING,
-        group=mark("Loading"),
         keys=("data.workers",),
         kind="number",
         rare=True,

@@ -88,6 +88,9 @@ def test_aliases_lead_to_places() -> None:
         ({"optim": "OptimizerNames.ADAMW_BNB"}, "engine.optimizer", "adamw_bnb_8bit"),
         ({"sharded_ddp": "zero_dp_3 offload"}, "engine.offload", "all"),
         ({"torchdynamo": "inductor"}, "engine.compile", True),
+        ({"group_by_length": True}, "data.group_by_length", True),
+        ({"train_sampling_strategy": "SamplingStrategy.GROUP_BY_LENGTH"}, "data.group_by_length", True),
+        ({"train_sampling_strategy": "random"}, "data.group_by_length", False),
         ({"save_steps": 0.1, "max_steps": 1000}, "checkpoint.every_steps", 100),
         ({"lr_scheduler_type": "constant_with_warmup"}, "training.schedule", "constant"),
         (

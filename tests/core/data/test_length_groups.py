@@ -1,0 +1,94 @@
+"""Rows of like length side by side: each row once, the same for every size of a micro-batch, with less padding."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from trainwiz.core.data.length_groups import POOL_ROWS, LengthGroups, pool_steps
+from trainwiz.core.data.windows import Windows, one_window
+
+SEED = 7
+
+
+def lengths_of(rows: int) -> np.ndarray:
+    drawn = np.random.default_rng(rows).lognormal(4, 0.7, rows)
+    return np.maximum(1, drawn).astype(np.uint32)
+
+
+def order_of(windows: Windows, groups: LengthGroups, epoch: int) -> np.ndarray:
+    return np.concatenate(list(groups.arranged(windows.orders(SEED, epoch), SEED, epoch)))
+
+
+def padded(lengths: np.ndarray, micro_batch: int) -> int:
+    return sum(
+        int(batch.max()) * len(batch) for batch in np.split(lengths, np.arange(micro_batch, len(lengths), micro_batch))
+    )
+
+
+def windows_of(rows: int, units: int) -> Windows:
+    edges = np.linspace(0, rows, units + 1).astype(np.int64)
+    return Windows(edges, np.diff(edges), np.arange(units), budget=3 * rows // units)
+
+
+@pytest.mark.parametrize("step_rows", [1, 7, 32, 500, 4096])
+@pytest.mark.parametrize("rows", [1, 31, 2048, 9001])
+@pytest.mark.parametrize("units", [1, 9])
+def test_every_row_comes_once_an_epoch_in_an_order_of_its_own(step_rows: int, rows: int, units: int) -> None:
+    windows = windows_of(rows, units)
+    groups = LengthGroups(lengths_of(rows), step_rows)
+    orders = [order_of(windows, groups, epoch) for epoch in (0, 1, 0)]
+    for order in orders:
+        assert np.array_equal(np.sort(order), np.arange(rows))
+    assert np.array_equal(orders[0], orders[2])
+    assert rows < 31 or not np.array_equal(orders[0], orders[1])
+
+
+def test_a_step_larger_than_a_pool_has_the_rows_that_it_would_have_without() -> None:
+    rows, step_rows = 20_000, POOL_ROWS
+    plain = np.concatenate(list(one_window(rows).orders(SEED, 3)))
+    lengths = lengths_of(rows)
+    arranged = order_of(one_window(rows), LengthGroups(lengths, step_rows), 3)
+    for start in range(0, rows, step_rows):
+        step = arranged[start : start + step_rows]
+        assert set(step) == set(plain[start : start + step_rows])
+        assert np.all(np.diff(lengths[step].astype(int)) <= 0)
+
+
+def test_steps_smaller_than_a_pool_have_rows_of_like_length_each() -> None:
+    rows, step_rows = 9000, 32
+    lengths = lengths_of(rows)
+    order = order_of(one_window(rows), LengthGroups(lengths, step_rows), 0)
+    spread = [np.ptp(lengths[order[start : start + step_rows]]) for start in range(0, rows - step_rows, step_rows)]
+    assert np.median(spread) < 0.05 * np.ptp(lengths)
+    firsts = [int(lengths[order[start]]) for start in range(0, POOL_ROWS, step_rows)]
+    assert firsts != sorted(firsts) and firsts != sorted(firsts, reverse=True)
+
+
+@pytest.mark.parametrize("micro_batch", [4, 16])
+@pytest.mark.parametrize("units", [1, 5])
+def test_there_is_less_padding(micro_batch: int, units: int) -> None:
+    rows, step_rows = 10_000, 64
+    lengths, windows = lengths_of(rows), windows_of(rows, units)
+    plain = np.concatenate(list(windows.orders(SEED, 0)))
+    arranged = order_of(windows, LengthGroups(lengths, step_rows), 0)
+    real = int(lengths.sum())
+    assert padded(lengths[plain], micro_batch) > 1.6 * real
+    assert padded(lengths[arranged], micro_batch) < 1.06 * real
+
+
+def test_no_row_leaves_its_window() -> None:
+    windows = windows_of(9000, 9)
+    groups = LengthGroups(lengths_of(9000), 50)
+    place = 0
+    order = order_of(windows, groups, 2)
+    for window in windows.orders(SEED, 2):
+        assert set(order[place : place + len(window)]) == set(window)
+        place += len(window)
+
+
+def test_a_pool_is_a_quarter_of_an_epoch_at_most() -> None:
+    assert pool_steps(32, 10**6) == POOL_ROWS // 32
+    assert pool_steps(32, 32 * 40) == 10
+    assert pool_steps(32, 100) == 1
+    assert pool_steps(10_000, 10**6) == 1
+    assert pool_steps(1, 10**6) == POOL_ROWS

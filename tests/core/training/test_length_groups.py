@@ -1,0 +1,141 @@
+"""Trainings with data.group_by_length: less padding, the same rows, and a resumed run sees what an undisturbed one does."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+import torch
+from safetensors.torch import load_file
+from trainwiz.core.config import RunConfig
+from trainwiz.core.training.sampling import FILLER, length_groups
+from trainwiz.core.training.tasks import build_task
+
+from tests.core.training.runs import metrics, start, tiny_config, train, write_run
+from tests.core.training.text_runs import text_config
+
+GROUPED = {"data__group_by_length": True}
+MAKERS: dict[str, Any] = {"masked-lm": tiny_config, "causal-lm": text_config, "seq2seq": text_config}
+MODELS = {"causal-lm": ("gpt2-tiny",), "seq2seq": ("t5-chat-tiny",), "masked-lm": ()}
+
+
+def config_of(task: str, **changes: Any) -> RunConfig:
+    config: RunConfig = MAKERS[task](*MODELS[task], **changes)
+    return config
+
+
+def tokens_of_an_epoch(config: RunConfig, folder: Path, processes: int = 1) -> tuple[list[int], int, int]:
+    """(rows in their order, real tokens, tokens with padding) of epoch 0, inputs and labels together."""
+    parts = build_task(config, folder, None, processes)
+    parts.sampler.fill_up((config.batch.micro_batch_size or 1) * processes)
+    keys = list(parts.sampler)
+    micro = config.batch.micro_batch_size or 1
+    real = padded = 0
+    for start_at in range(0, len(keys), micro):
+        rows = [parts.train[key] for key in keys[start_at : start_at + micro]]
+        batch = parts.collate(rows)
+        real += sum(len(tokens) + len(labels) for tokens, labels in rows)
+        padded += batch["input_ids"].numel() + batch["labels"].numel()
+    return [row for _, row in keys], real, padded
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize("task", sorted(MAKERS))
+def test_micro_batches_hold_rows_of_like_length(task: str, streaming: bool, tmp_path: Path) -> None:
+    changes = {"data__streaming": streaming, "data__concatenate": False}
+    rows, real, padded = tokens_of_an_epoch(config_of(task, **changes), tmp_path / "plain", processes=2)
+    grouped, same, less = tokens_of_an_epoch(config_of(task, **changes, **GROUPED), tmp_path / "grouped", processes=2)
+    count = len(rows) - rows.count(FILLER)
+    assert sorted(grouped) == sorted(rows) and set(grouped) - {FILLER} == set(range(count))
+    assert abs(same - real) <= 0.02 * real
+    assert less - same < 0.5 * (padded - real)
+
+
+def test_off_reads_no_lengths() -> None:
+    def never() -> np.ndarray:
+        raise AssertionError("the lengths of all rows were read")
+
+    assert length_groups(tiny_config(), never, 1) is None
+    assert length_groups(tiny_config(**GROUPED), lambda: np.arange(9), 1) is not None
+
+
+def tensors_differ(a: Path, b: Path) -> list[str]:
+    first, second = load_file(a / "model.safetensors"), load_file(b / "model.safetensors")
+    assert first.keys() == second.keys() and first
+    return [name for name in first if not torch.equal(first[name], second[name])]
+
+
+def seen(folder: Path) -> dict[int, tuple[float, int, int]]:
+    lines = [line for line in metrics(folder) if "loss" in line]
+    return {line["step"]: (line["loss"], line["tokens"], line["real_tokens"]) for line in lines}
+
+
+def stop_all_at(folder: Path, process: subprocess.Popen[bytes], step: int) -> None:
+    """SIGTERM to every training process, which torch starts in sessions of their own where there are several."""
+    deadline = time.monotonic() + 200
+    while not any(line.get("step", 0) >= step for line in metrics(folder)):
+        assert process.poll() is None and time.monotonic() < deadline, (folder / "train.log").read_text()[-4000:]
+        time.sleep(0.02)
+    for child in psutil.Process(process.pid).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.terminate()
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    ("task", "changes"),
+    [
+        ("masked-lm", {"data__workers": 2}),
+        ("causal-lm", {"data__streaming": True, "engine__processes": 2, "engine__strategy": "ddp"}),
+        ("seq2seq", {}),
+    ],
+)
+def test_stopped_and_resumed_equals_uninterrupted(task: str, changes: dict[str, Any], tmp_path: Path) -> None:
+    """The stop falls into the middle of a pool and of an epoch."""
+    config = config_of(task, training__max_steps=40, checkpoint__every_steps=20, **changes, **GROUPED)
+    whole, folder = write_run(tmp_path / "whole", config), write_run(tmp_path / "stopped", config)
+    assert train(whole, config)["outcome"] == "finished"
+    process = start(folder, config)
+    stop_all_at(folder, process, 7)
+    assert process.wait(60) == 0, (folder / "train.log").read_text()[-4000:]
+    stopped = json.loads((folder / "outcome.json").read_text())["step"]
+    assert 7 <= stopped < 40
+    assert train(folder, config, "--resume", f"checkpoint-{stopped}")["outcome"] == "finished"
+    assert tensors_differ(whole / "checkpoint-40", folder / "checkpoint-40") == []
+    assert seen(folder) == seen(whole)
+
+
+@pytest.mark.real
+def test_a_smaller_micro_batch_goes_on_with_the_same_steps(tmp_path: Path) -> None:
+    """As after a start with half the micro-batch: the steps keep their rows, so their losses stay what they were."""
+    losses = []
+    for micro, accumulation in ((4, 2), (2, 4)):
+        sizes = {"batch__micro_batch_size": micro, "batch__gradient_accumulation_steps": accumulation}
+        config = tiny_config(training__max_steps=9, **sizes, **GROUPED)
+        folder = write_run(tmp_path / f"{micro}", config)
+        train(folder, config)
+        losses.append([seen(folder)[step] for step in range(1, 10)])
+    assert [real for *_, real in losses[0]] == [real for *_, real in losses[1]]
+    assert [loss for loss, *_ in losses[0]] == pytest.approx([loss for loss, *_ in losses[1]], rel=1e-4)
+
+
+@pytest.mark.real
+def test_grouping_that_is_switched_on_in_between_is_another_run(tmp_path: Path) -> None:
+    """The rows of an epoch would come twice or never."""
+    config = tiny_config(training__max_steps=6)
+    folder = write_run(tmp_path / "run", config)
+    train(folder, config)
+    again = tiny_config(training__max_steps=6, **GROUPED)
+    (folder / "run.yaml").unlink()
+    changed = write_run(tmp_path / "other", again)
+    (folder / "run.yaml").write_text((changed / "run.yaml").read_text())
+    process = start(folder, again, "--resume", "checkpoint-6")
+    assert process.wait(120) != 0
+    assert "data.group_by_length: false → true" in (folder / "train.log").read_text().lower()
