@@ -177,7 +177,7 @@ def overrides_from(parsed: Mapping[str, Any], findings: list[Finding]) -> dict[s
 def contradictions(parsed: Mapping[str, Any]) -> list[Finding]:
     """Choices that cannot go together."""
     findings = []
-    modes = [f"--{name.replace('_', '-')}" for name in ("smoke", "dev_run", "overfit") if name in parsed]
+    modes = [f"--{name.replace('_', '-')}" for name in ("smoke", "dev_run", "overfit", "benchmark") if name in parsed]
     if len(modes) > 1:
         findings.append(wrong(modes[1], tr("{modes} are different modes; keep one", modes=tr(" and ").join(modes))))
     targets = [f"--{name.replace('_', '-')}" for name in TARGETS if name in parsed]
@@ -204,6 +204,7 @@ def request_from(parsed: Mapping[str, Any], overrides: dict[str, Any]) -> PlanRe
         overrides=overrides,
         mode=mode_of(parsed),
         overfit_batches=parsed.get("overfit"),
+        benchmark_steps=parsed.get("benchmark"),
         trace_steps=parsed.get("trace_steps"),
         gpu=parsed.get("gpu"),
         num_gpus=parsed.get("num_gpus"),
@@ -222,6 +223,8 @@ def mode_of(parsed: Mapping[str, Any]) -> RunMode:
         return "smoke"
     if "dev_run" in parsed:
         return "dev-run"
+    if "benchmark" in parsed:
+        return "benchmark"
     return "overfit" if "overfit" in parsed else "train"
 
 

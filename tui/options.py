@@ -183,6 +183,13 @@ OPTIONS: tuple[Option, ...] = (
     Option("--smoke", "modes", "flag", mark("The same run with a tiny model and sample data, here, in a minute.")),
     Option("--dev-run", "modes", "flag", mark("A few steps of the real model and data.")),
     Option("--overfit", "modes", "integer", mark("Train on N batches, again and again."), "N"),
+    Option(
+        "--benchmark",
+        "modes",
+        "integer",
+        mark("Measure N steps of the real model and data beside the plan; saves nothing."),
+        "N",
+    ),
     Option("--trace-steps", "modes", "integer", mark("Write a profiler trace of N steps."), "N"),
 )
 

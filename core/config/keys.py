@@ -19,7 +19,9 @@ NOT_SETTABLE: frozenset[str] = frozenset(
 )
 """Keys that trainwiz itself fills in; a profile or `--set` cannot."""
 
-NOT_IN_PROFILES: frozenset[str] = frozenset({"name", "mode.overfit_batches", "mode.trace_steps", "mode.dev_steps"})
+NOT_IN_PROFILES: frozenset[str] = frozenset(
+    {"name", "mode.overfit_batches", "mode.trace_steps", "mode.dev_steps", "mode.benchmark_steps"}
+)
 """Keys that belong to one run, not to a setup."""
 
 ENVIRONMENT = "engine.environment"

@@ -1,4 +1,4 @@
-"""The modes of the guides: smoke, dev run, overfit. Each is a set of values on top of the same config."""
+"""The modes of the guides: smoke, dev run, overfit, benchmark. Each is a set of values on top of the same config."""
 
 from __future__ import annotations
 
@@ -22,6 +22,10 @@ DEV_GENERATION_ROWS = 16
 OVERFIT_STEPS = 400
 OVERFIT_MICRO_BATCH = 8
 """Few sequences are known by heart sooner: ten batches of 8 real proteins fell below 1.0 in 300 steps, of 32 did not."""
+
+BENCHMARK_STEPS = 20
+BENCHMARK_WARM_STEPS = 2
+"""Before the measured ones: the first fills caches and picks kernels, the second has the optimizer's states."""
 
 LAYER_KEYS: tuple[str, ...] = (
     "num_hidden_layers",
@@ -62,6 +66,8 @@ def apply_mode(config: RunConfig, request: PlanRequest, model: ModelSpec | None)
     elif request.mode == "overfit":
         always["mode.overfit_batches"] = request.overfit_batches or config.mode.overfit_batches or 1
         values = _overfit(config)
+    elif request.mode == "benchmark":
+        always |= _benchmark(request.benchmark_steps or config.mode.benchmark_steps or BENCHMARK_STEPS)
     values = {key: value for key, value in values.items() if config.origin(key).origin != "you"}
     reason = MODES.get(request.mode, "{why}")
     chosen = {**values, **always}
@@ -82,6 +88,7 @@ MODES = {
     "smoke": mark("smoke run: {why}"),
     "dev-run": mark("dev run: {why}"),
     "overfit": mark("overfitting a few batches: {why}"),
+    "benchmark": mark("benchmark: {why}"),
 }
 REASONS = {
     "model.name": mark("the smallest model of the same family"),
@@ -219,6 +226,20 @@ def _overfit(config: RunConfig) -> dict[str, Any]:
         "evaluation.every_epoch": False,
         "evaluation.generate": False,
         "checkpoint.every_steps": OVERFIT_STEPS,
+        "checkpoint.keep_best": False,
+        "logging.every_steps": 1,
+    }
+
+
+def _benchmark(steps: int) -> dict[str, Any]:
+    """Steps of the run as it is, and nothing else: no evaluation and no save."""
+    return {
+        "mode.benchmark_steps": steps,
+        "data.validation_rows": 0,
+        "data.validation_sources": [],
+        "training.max_steps": steps + BENCHMARK_WARM_STEPS,
+        "evaluation.every_epoch": False,
+        "evaluation.generate": False,
         "checkpoint.keep_best": False,
         "logging.every_steps": 1,
     }

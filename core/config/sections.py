@@ -328,7 +328,13 @@ class PlanningSection(Section):
 class ModeSection(Section):
     """Which of the guides' modes this run is."""
 
-    kind: Literal["train", "smoke", "dev-run", "overfit"] = "train"
+    kind: Literal["train", "smoke", "dev-run", "overfit", "benchmark"] = "train"
     overfit_batches: int | None = Field(None, ge=1, description="Train on these few micro-batches again and again.")
     trace_steps: int | None = Field(None, ge=1, description="Write a profiler trace of this many steps.")
     dev_steps: int | None = Field(None, ge=1, description="Steps of a dev run.")
+    benchmark_steps: int | None = Field(None, ge=1, description="Measured steps of a benchmark, which saves nothing.")
+
+    @property
+    def saves(self) -> bool:
+        """Whether the run leaves checkpoints and a model."""
+        return self.kind != "benchmark"

@@ -154,6 +154,11 @@ def _host_rss(run: RunFolder) -> int | None:
     return so_far.peak_trainer_rss_bytes or None
 
 
+def known_rows(path: Path) -> list[dict[str, Any]]:
+    """The last JSON objects of a file of lines; broken ones are left out."""
+    return _rows(path)[0]
+
+
 def _rows(path: Path) -> tuple[list[dict[str, Any]], bool]:
     """The last JSON objects of a file of lines (broken ones are left out), and whether these are all of them."""
     try:

@@ -8,12 +8,20 @@ from typing import Any
 
 from trainwiz.core.catalog.gpus import load_gpus
 from trainwiz.core.config import RunConfig
+from trainwiz.core.config.modes import BENCHMARK_STEPS
+from trainwiz.core.config.sections import ModeSection
 from trainwiz.core.hardware.hypothetical import DEFAULT_RAM_BYTES
 from trainwiz.core.hardware.machine import Machine
+from trainwiz.core.plan.request import PlanRequest
 from trainwiz.core.plan.set_words import not_said_twice, set_words
 from trainwiz.core.profile.profile import Profile, ProfileHardware
 
-MODE_WORDS: Mapping[str, str] = {"smoke": "--smoke", "dev-run": "--dev-run", "overfit": "--overfit"}
+MODE_WORDS: Mapping[str, str] = {
+    "smoke": "--smoke",
+    "dev-run": "--dev-run",
+    "overfit": "--overfit",
+    "benchmark": "--benchmark",
+}
 
 
 def plan_command(config: RunConfig, machine: Machine, profile: Profile | None, changes: Mapping[str, Any]) -> str:
@@ -21,17 +29,24 @@ def plan_command(config: RunConfig, machine: Machine, profile: Profile | None, c
     words = ["trainwiz", "plan"]
     if config.profile is not None:
         words += ["--profile", config.profile]
-    words += [*_machine_words(machine, profile), *mode_words(config.mode.kind, config.mode.overfit_batches)]
+    words += [*_machine_words(machine, profile), *mode_words(config.mode.kind, number_of_mode(config.mode))]
     yours = {key: config.value(key) for key, origin in config.origins.items() if origin.origin == "you"}
     return shlex.join([*words, *set_words(not_said_twice({**yours, **changes}, changes))])
 
 
-def mode_words(mode: str, overfit_batches: int | None) -> list[str]:
-    """The option of a mode."""
+def number_of_mode(mode: ModeSection | PlanRequest) -> int | None:
+    """What its option takes: batches of an overfit run, steps of a benchmark."""
+    kind = mode.mode if isinstance(mode, PlanRequest) else mode.kind
+    return {"overfit": mode.overfit_batches, "benchmark": mode.benchmark_steps}.get(kind)
+
+
+def mode_words(mode: str, number: int | None) -> list[str]:
+    """The option of a mode; `number` as number_of_mode gives it."""
     word = MODE_WORDS.get(mode)
     if word is None:
         return []
-    return [word, str(overfit_batches or 1)] if mode == "overfit" else [word]
+    usual = {"overfit": 1, "benchmark": BENCHMARK_STEPS}.get(mode)
+    return [word] if usual is None else [word, str(number or usual)]
 
 
 def _machine_words(machine: Machine, profile: Profile | None) -> list[str]:

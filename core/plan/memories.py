@@ -5,7 +5,7 @@ from __future__ import annotations
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.data.window_size import window_bytes
-from trainwiz.core.estimate.disk import disk_needs
+from trainwiz.core.estimate.disk import LOG_BYTES, disk_needs
 from trainwiz.core.estimate.evidence import NO_EVIDENCE, Evidence
 from trainwiz.core.estimate.host import HostNeeds, host_ram
 from trainwiz.core.estimate.memory import (
@@ -47,7 +47,8 @@ def plan_memory(
     if work is not None:
         rows = data.bytes_streamed if config.data.streaming and data is not None else 0
         scratch = config.model.init == "scratch"
-        disk = disk_needs(work, kept, merged=config.peft.merge, own_base=scratch, rows_bytes=rows).total_bytes
+        needs = disk_needs(work, kept, merged=config.peft.merge, own_base=scratch, rows_bytes=rows)
+        disk = needs.total_bytes if config.mode.saves else rows + LOG_BYTES
     verdict = estimate.verdict(share)
     if evaluation is not None:
         verdict = worse_verdict(verdict, evaluation.verdict(share))

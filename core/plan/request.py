@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-RunMode = Literal["train", "smoke", "dev-run", "overfit"]
+RunMode = Literal["train", "smoke", "dev-run", "overfit", "benchmark"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +17,7 @@ class PlanRequest:
     """RunConfig key path -> value, as the user gave it (typed values or strings from --set)."""
     mode: RunMode = "train"
     overfit_batches: int | None = None
+    benchmark_steps: int | None = None
     trace_steps: int | None = None
     gpu: str | None = None
     """Plan for another machine: a name from the GPU catalogue."""

@@ -36,7 +36,7 @@ def count_events(config: RunConfig, steps: int, epochs: float | None) -> Counts:
     if generates_at_saves(config):
         generates = [*generates, at_saves]
     return Counts(
-        saves=_moments(steps, [at_saves]),
+        saves=_moments(steps, [at_saves]) if config.mode.saves else 0,
         evaluations=_moments(steps, evaluates),
         generations=_moments(steps, generates) if evaluation.generate else 0,
     )

@@ -11,7 +11,7 @@ from trainwiz.core.hardware.describe import describe_gpus, gpu_label
 from trainwiz.core.hardware.hypothetical import catalogue_machine
 from trainwiz.core.hardware.machine import Gpu, Machine
 from trainwiz.core.language import tr
-from trainwiz.core.plan.command import mode_words
+from trainwiz.core.plan.command import mode_words, number_of_mode
 from trainwiz.core.plan.request import PlanRequest
 from trainwiz.core.plan.set_words import set_words
 from trainwiz.core.plan.words import aside
@@ -94,7 +94,7 @@ def _missing(request: PlanRequest, profile: Profile | None, wanted: ProfileHardw
         kind=kind,
         why=aside(reason if kind == "NVIDIA" else ""),
     )
-    written = ["trainwiz", "--profile", name, *mode_words(request.mode, request.overfit_batches)]
+    written = ["trainwiz", "--profile", name, *mode_words(request.mode, number_of_mode(request))]
     written += [*set_words(request.overrides), "--dry-run"]
     return Finding(
         "missing_hardware",

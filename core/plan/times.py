@@ -154,7 +154,9 @@ def plan_time(
         evaluation, generation = _evaluations(config, work, rate, pace, data, counts, batch)
         # The last save writes the final model too.
         disk = disk_needs(work, 1)
-        saving = saving_time(disk.checkpoint_bytes).times(counts.saves) + saving_time(disk.final_bytes)
+        saving = saving_time(disk.checkpoint_bytes).times(counts.saves)
+        if config.mode.saves:
+            saving = saving + saving_time(disk.final_bytes)
         total = step.times(steps) + evaluation + generation + saving + start
     energy = _energy(devices, total, pace)
     return TimePlan(

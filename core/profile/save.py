@@ -86,6 +86,7 @@ def _of_one_run(request: PlanRequest) -> list[Finding]:
     asked = {
         f"--{request.mode}": request.mode != "train",
         "--overfit": request.overfit_batches is not None and request.mode != "overfit",
+        "--benchmark": request.benchmark_steps is not None and request.mode != "benchmark",
         "--trace-steps": request.trace_steps is not None,
         "--output-dir": request.output_dir is not None,
         "--name": request.name is not None,

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import UsageError
-from trainwiz.core.export.solved import uses_deepspeed
+from trainwiz.core.export.solved import processes, uses_deepspeed
 from trainwiz.core.launch.probe_order import ProbeOrder
 from trainwiz.core.training.batches import PaddedBatch
 from trainwiz.core.training.evaluation_schedule import EvaluationSchedule
@@ -19,7 +19,7 @@ from trainwiz.core.training.model_inputs import ModelInputs, batch_alone, decode
 from trainwiz.core.training.parts import TaskParts
 from trainwiz.core.training.probe_rows import data_rows, generated_rows, vocabulary_of
 from trainwiz.core.training.probe_trainer import Answers
-from trainwiz.core.training.sampling import EpochSampler
+from trainwiz.core.training.sampling import EpochSampler, length_groups
 
 INPUTS: dict[str, ModelInputs] = {"masked-lm": batch_alone, "causal-lm": decoder_only, "seq2seq": encoder_decoder}
 
@@ -32,14 +32,15 @@ def probe_parts(
     on_device = device if device.type == "cuda" and not uses_deepspeed(config) else contextlib.nullcontext()
     with on_device:
         model = random_model(config)
-    rows, collate = None, PaddedBatch(0)
+    rows, collate, lengths = None, PaddedBatch(0), None
     if order.rows == "data":
         try:
-            rows, collate = data_rows(config, folder)  # type: ignore[assignment]
+            rows, collate, lengths = data_rows(config, folder)  # type: ignore[assignment]
         except UsageError as error:
             answers.say("rows", rows="lengths" if order.lengths else "longest", why=error.findings[0].message)
-    if rows is None:
-        rows = generated_rows(order, config.task, vocabulary_of(model), config.training.seed)
+    if rows is None or lengths is None:
+        generated = generated_rows(order, config.task, vocabulary_of(model), config.training.seed)
+        rows, lengths = generated, lambda: generated.lengths
     nothing_saved: Any = None
     return TaskParts(
         model=model,
@@ -47,7 +48,11 @@ def probe_parts(
         train=rows,
         evaluation=None,
         collate=collate,
-        sampler=EpochSampler(len(rows), config.training.seed),  # type: ignore[arg-type]
+        sampler=EpochSampler(
+            len(rows),  # type: ignore[arg-type]
+            config.training.seed,
+            groups=length_groups(config, lengths, processes(config)),
+        ),
         loss=StepLoss(config.training.label_smoothing, config.training.loss_chunk),
         schedule=EvaluationSchedule.of(config, with_saves=False),
         inputs=INPUTS[config.task],

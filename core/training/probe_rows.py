@@ -30,23 +30,29 @@ Collate = Callable[[Sequence[Row]], dict[str, torch.Tensor]]
 GENERATED_ROWS = 4096
 
 
-def data_rows(config: RunConfig, folder: Path) -> tuple[Dataset[Any], Collate]:
-    """The training rows of the run itself, and how they become a batch. Raises UsageError."""
+Lengths = Callable[[], np.ndarray]
+"""Gives (n,) int: of each row, in any unit."""
+
+
+def data_rows(config: RunConfig, folder: Path) -> tuple[Dataset[Any], Collate, Lengths]:
+    """The training rows of the run itself, how they become a batch, and how long they are. Raises UsageError."""
     if config.task == "masked-lm":
         proteins = load_protein_rows(config, folder)
         training = config.training
-        return MaskedProteins(proteins.proteins, proteins.train, training.mask_probability, training.seed), collate
-    rows = load_text_rows(config, folder)
-    tokenizer = build_tokenizer(config, folder, rows)
+        rows = MaskedProteins(proteins.proteins, proteins.train, training.mask_probability, training.seed)
+        return rows, collate, lambda: proteins.proteins.lengths[proteins.train]
+    texts = load_text_rows(config, folder)
+    tokenizer = build_tokenizer(config, folder, texts)
     padding = PaddedBatch(int(str(tokenizer.pad_token_id or 0)))
     length = config.batch.sequence_length
     if config.task == "seq2seq":
         pairs = PairEncoder(tokenizer, length, config.batch.target_length or length)
-        return TextDataset(rows, rows.train, pairs.row), padding
+        return TextDataset(texts, texts.train, pairs.row), padding, lambda: texts.lengths_of_training(config.task)
     encoder = CausalEncoder(tokenizer, length)
     if not joins_texts(config):
-        return TextDataset(rows, rows.train, encoder.row), padding
-    return BlockDataset(join_tokens(rows, rows.train, encoder, tokenizer), encoder.length), padding
+        return TextDataset(texts, texts.train, encoder.row), padding, lambda: texts.lengths_of_training(config.task)
+    blocks = BlockDataset(join_tokens(texts, texts.train, encoder, tokenizer), encoder.length)
+    return blocks, padding, lambda: np.ones(len(blocks))
 
 
 class GeneratedRows(Dataset[Row]):
@@ -62,6 +68,10 @@ class GeneratedRows(Dataset[Row]):
 
     def __len__(self) -> int:
         return len(self._lengths)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return self._lengths if self._targets is None else np.maximum(self._lengths, self._targets)
 
     def __getitem__(self, key: RowKey) -> Row:
         epoch, index = key

@@ -39,6 +39,7 @@ from trainwiz.core.training.tasks import build_task
 from trainwiz.core.training.trace import TraceCallback
 from trainwiz.core.training.trainer import RunTrainer
 from transformers import PrinterCallback, ProgressCallback, TrainerCallback, TrainingArguments, set_seed
+from transformers.trainer_utils import SaveStrategy
 from transformers.utils.logging import disable_progress_bar
 
 
@@ -67,6 +68,8 @@ class TrainingSession:
         phases.enter("loading")
         parts = build_task(config, self.folder.path, self.checkpoint, args.world_size)
         args.ddp_find_unused_parameters = may_skip_weights(parts.model)
+        if not config.mode.saves:
+            args.save_strategy = SaveStrategy.NO
         if parts.evaluation is None:
             args.eval_strategy = "no"
             args.metric_for_best_model = None
@@ -93,6 +96,7 @@ class TrainingSession:
         trainer.stopping = stopping
         guard = LossGuard(config.recovery.on_nan, trainer.accelerator, self.folder)
         trainer.loss_guard = guard
+        trainer.saves = config.mode.saves
         trainer.identity = identity
         trainer.disk_guard = DiskGuard(
             self.folder,
@@ -130,7 +134,8 @@ class TrainingSession:
             guard.refuse_final(trainer.model, trainer.state.global_step)
             if config.engine.nodes > 1:
                 compare_weights(trainer.accelerator.unwrap_model(trainer.model), trainer.accelerator)
-            save_final_model(trainer, self.folder, config)
+            if config.mode.saves:
+                save_final_model(trainer, self.folder, config)
         self._write_outcome(trainer, metrics, "stopped" if stopping.stopped else "finished")
 
     def _extras(self, config: RunConfig, trainer: RunTrainer, meter: StepMeter) -> list[TrainerCallback]:
@@ -158,7 +163,7 @@ class TrainingSession:
             **metrics.last_evaluation,
         }
         write_json_atomic(self.folder.file(OUTCOME_JSON), {key: json_number(value) for key, value in document.items()})
-        later = "" if outcome == "finished" or step == 0 else "; it can be resumed"
+        later = "" if outcome == "finished" or step == 0 or not trainer.saves else "; it can be resumed"
         print(f"{outcome} at step {step} of {max_steps}{later}", flush=True)
 
 

@@ -60,6 +60,8 @@ class RunTrainer(Trainer):
             processing_class=parts.tokenizer,
             compute_loss_func=parts.loss,
         )
+        self.saves = True
+        """Whether checkpoints are written: a benchmark leaves none, a stop included."""
         self.saved_steps: set[int] = set()
         self.metrics_callback: MetricsCallback | None = None
         self.loss_guard: LossGuard | None = None
@@ -237,7 +239,7 @@ class RunTrainer(Trainer):
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         """One save; left out, and the training ended, when there is no room and a stop was asked for."""
         step = self.state.global_step
-        if self.loss_guard is not None and not self.loss_guard.may_save(model, step):
+        if not self.saves or (self.loss_guard is not None and not self.loss_guard.may_save(model, step)):
             return
         folder = Path(self.args.output_dir or ".")
         sharded = self.is_deepspeed_enabled or self.is_fsdp_enabled

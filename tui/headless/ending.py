@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, EXIT_TRAINING_FAILED
+from trainwiz.core.history.benchmark import Benchmark, benchmark_of
 from trainwiz.core.language import mark, tr
 from trainwiz.core.plain import plain_text
 from trainwiz.core.run.attempt_words import attempt_words, recovered_attempts
@@ -18,6 +19,7 @@ from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.run.listing import last_metrics
 from trainwiz.core.run.state import RunState
 from trainwiz.tui.figures import duration, duration_range
+from trainwiz.tui.headless.benchmark_text import benchmark_lines
 from trainwiz.tui.metric_words import engine_problems, evaluation_parts
 from trainwiz.tui.output import labelled
 
@@ -45,11 +47,14 @@ class Ending:
     """The last measurement on held-out rows: names that begin with eval_."""
     engine: dict[str, Any]
     """{planned, actual}, one word each, and findings where they differ."""
+    benchmark: Benchmark | None = None
+    """The steps beside the plan, of a run that was started to measure them."""
     attempts: tuple[str, ...] = ()
     """What trainwiz started by itself since somebody last started the run, one phrase each, and why no more followed."""
 
     def to_json(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__}
+        document = {name: getattr(self, name) for name in self.__slots__}
+        return {**document, "benchmark": self.benchmark.to_json() if self.benchmark else None}
 
 
 def ending_of(folder: RunFolder, state: RunState) -> Ending:
@@ -77,8 +82,16 @@ def ending_of(folder: RunFolder, state: RunState) -> Ending:
         remedy=state.exit.remedy if state.exit else None,
         evaluation=evaluation_of(outcome),
         engine={key: state.engine.get(key) for key in ("planned", "actual", "findings")},
+        benchmark=benchmark_of(folder) if is_benchmark(folder) and not state.is_active else None,
         attempts=attempts_of(folder, state),
     )
+
+
+def is_benchmark(folder: RunFolder) -> bool:
+    """Whether the run was started to measure its steps."""
+    choices = (read_json(folder.plan_json) or {}).get("choices")
+    keys = {choice.get("key") for choice in choices if isinstance(choice, dict)} if isinstance(choices, list) else set()
+    return "mode.benchmark_steps" in keys
 
 
 def planned_batch(folder: RunFolder) -> dict[str, Any]:
@@ -134,7 +147,7 @@ def ending_lines(ending: Ending) -> list[str]:
     if ending.status == "finished":
         return [labelled(tr("Finished"), finished_text(ending, run)), *measured_lines(ending), *attempts]
     if ending.status == "stopped":
-        return [labelled(tr("Stopped"), stopped_text(ending, run)), *attempts]
+        return [labelled(tr("Stopped"), stopped_text(ending, run)), *benchmark_lines(ending.benchmark), *attempts]
     said = plain_text(ending.message or tr("The run ended without a last word."))
     lines = [labelled(tr(ENDED_WORDS.get(ending.status, ending.status)), said)]
     if ending.remedy:
@@ -151,6 +164,8 @@ ENDED_WORDS = {"failed": mark("Failed"), "lost": mark("Lost")}
 def finished_text(ending: Ending, run: str) -> str:
     """ "loss 3.12 → 2.61 in 48 s (planned 40 to 70 s). Model: runs/x/final"; without the losses where there are none."""
     took, model = time_text(ending), plain_text(ending.model or run)
+    if ending.benchmark is not None:
+        return tr("in {time}; nothing was saved", time=took)
     if ending.first_loss is None or ending.last_loss is None:
         return tr("in {time}. Model: {model}", time=took, model=model)
     first, last = f"{ending.first_loss:.2f}", f"{ending.last_loss:.2f}"
@@ -174,6 +189,7 @@ def measured_lines(ending: Ending) -> list[str]:
     parts = evaluation_parts(ending.evaluation)
     lines = [labelled(tr("Held out"), tr(", ").join(parts))] if parts else []
     problems = engine_problems(ending.engine)
+    lines += benchmark_lines(ending.benchmark)
     return [*lines, *(labelled(tr("Engine"), f"! {plain_text(problem)}") for problem in problems)]
 
 

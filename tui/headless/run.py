@@ -79,7 +79,7 @@ def plan_to_start(choices: Choices) -> Plan:
     with refining("analytic") as refiner:
         plan = refiner.plan(gathered)
     on_gpu = plan.work is not None and plan.work.device == "cuda"
-    tier = wanted_tier(choices.tier, "layers" if on_gpu and request.mode == "train" else "analytic")
+    tier = wanted_tier(choices.tier, "layers" if on_gpu and request.mode in ("train", "benchmark") else "analytic")
     if tier == "analytic" or (not choices.dry_run and not request.force and beyond_memory(plan)):
         return plan
     with refining(tier) as refiner:

@@ -6,6 +6,7 @@ import json
 import shlex
 from typing import Any
 
+from trainwiz.core.plan.command import mode_words, number_of_mode
 from trainwiz.core.plan.request import PlanRequest
 from trainwiz.tui.options import OPTIONS
 from trainwiz.tui.screens.plan_machine import names_another
@@ -61,11 +62,7 @@ def _scalar(value: Any) -> str:
 
 
 def _mode(request: PlanRequest) -> list[str]:
-    words: list[str] = []
-    if request.mode == "overfit":
-        words += ["--overfit", str(request.overfit_batches or 1)]
-    elif request.mode != "train":
-        words.append(f"--{request.mode}")
+    words = mode_words(request.mode, number_of_mode(request))
     if request.trace_steps is not None:
         words += ["--trace-steps", str(request.trace_steps)]
     return words

@@ -96,5 +96,6 @@ def of_a_setup(request: PlanRequest) -> PlanRequest:
         force=False,
         mode="train",
         overfit_batches=None,
+        benchmark_steps=None,
         trace_steps=None,
     )
