@@ -25,6 +25,7 @@ ScreenName = Literal[
     "browse",
     "columns",
     "picker",
+    "import",
 ]
 Need = Literal["", "stop", "stop_now", "resume", "plan", "command", "note", "replay"]
 """What a run must offer (`Snapshot.actions`, a replay) for a key to work."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from textual.binding import Binding
 from trainwiz.tui.app_keys import APP_KEYS
 from trainwiz.tui.browse_keys import BROWSE_KEYS
+from trainwiz.tui.import_keys import IMPORT_KEYS
 from trainwiz.tui.key_binding import KeyBinding, Need, ScreenName
 from trainwiz.tui.monitor_keys import MONITOR_KEYS, PANEL_NAMES
 from trainwiz.tui.panel_keys import PANEL_KEYS
@@ -28,7 +29,7 @@ __all__ = [
 
 STOLEN_KEYS: frozenset[str] = frozenset(f"ctrl+{letter}" for letter in "sbaojhm")
 
-KEYS: tuple[KeyBinding, ...] = (*APP_KEYS, *BROWSE_KEYS, *PLAN_KEYS, *MONITOR_KEYS, *PANEL_KEYS)
+KEYS: tuple[KeyBinding, ...] = (*APP_KEYS, *BROWSE_KEYS, *PLAN_KEYS, *IMPORT_KEYS, *MONITOR_KEYS, *PANEL_KEYS)
 
 
 def keys_of(*screens: ScreenName) -> tuple[KeyBinding, ...]:

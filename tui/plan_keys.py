@@ -92,6 +92,15 @@ PLAN_KEYS: tuple[KeyBinding, ...] = (
     ),
     *_remedy_keys(),
     KeyBinding(
+        "plan.import",
+        "i",
+        "import_settings",
+        mark("import"),
+        mark("Take the settings of a file, a script or a launch command that you have."),
+        "plan",
+        rank=2,
+    ),
+    KeyBinding(
         "plan.reset",
         "r",
         "reset_field",

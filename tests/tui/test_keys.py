@@ -16,6 +16,7 @@ from trainwiz.tui.cells import cells
 from trainwiz.tui.keys import KEYS, STOLEN_KEYS, bindings, keys_of
 from trainwiz.tui.screens.command_card import CommandCard
 from trainwiz.tui.screens.gpu_card import GpuCard
+from trainwiz.tui.screens.import_card import ImportCard
 from trainwiz.tui.screens.log_card import LogCard
 from trainwiz.tui.screens.monitor import MonitorScreen
 from trainwiz.tui.screens.plan import PlanScreen
@@ -50,6 +51,7 @@ OWNERS = {
     "picker": RunPicker,
     "command": CommandCard,
     "document": PlanCard,
+    "import": ImportCard,
 }
 
 

@@ -26,7 +26,7 @@ from trainwiz.tui.widgets.action_button import ActionButton
 from trainwiz.tui.widgets.field_row import FieldRow
 from trainwiz.tui.widgets.remedy_button import RemedyButton
 from trainwiz.tui.widgets.step_form import FieldButton
-from trainwiz.tui.widgets.step_parts import FIELD_DIALOGS, StepPart, open_dialog
+from trainwiz.tui.widgets.step_parts import FIELD_ACTIONS, FIELD_DIALOGS, StepPart, open_dialog
 
 if TYPE_CHECKING:
     from trainwiz.core.plan.refine import RefineTier
@@ -76,6 +76,12 @@ class PlanEditing(PlanReading):
     def _act(self, button: FieldButton) -> None:
         """What a button beside a field does."""
         self._ask(button.does.opens, button.spec)
+
+    def action_import_settings(self) -> None:
+        """The button beneath the profile, from every step."""
+        spec = field_of("profile")
+        assert spec is not None
+        self._ask(FIELD_ACTIONS["profile"][0].opens, spec)
 
     @on(StepPart.Changed)
     def _part_changed(self, event: StepPart.Changed) -> None:

@@ -9,7 +9,7 @@ from textual.containers import Container, VerticalScroll
 from textual.screen import Screen
 from trainwiz.tui.keys import KeyBinding, keys_of
 from trainwiz.tui.screens.plan_effects import numbered_remedies
-from trainwiz.tui.screens.plan_fields import REVIEW, FieldSpec
+from trainwiz.tui.screens.plan_fields import HARDWARE, REVIEW, FieldSpec
 from trainwiz.tui.screens.plan_state import PlanState, is_changed, state_findings
 from trainwiz.tui.screens.plan_step_fields import field_of, fields_of
 from trainwiz.tui.screens.plan_views import relabel
@@ -135,6 +135,8 @@ class PlanLayout(Screen[None]):
         hidden = set() if remedies else {"plan.remedy_1"}
         if self._spec is None or not is_changed(self.state, self._spec):
             hidden.add("plan.reset")
+        if self.state.step != HARDWARE:
+            hidden.add("plan.import")
         on_button = isinstance(self.focused, ActionButton | RemedyButton)
         rows = keys_of("plan", "app")
         return tuple(relabel(row, remedies, on_button=on_button) for row in rows if row.id not in hidden)

@@ -25,6 +25,7 @@ from trainwiz.core.plan.refine import RefineTier
 from trainwiz.core.plan.request import PlanRequest
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.profile.profile import Profile
+from trainwiz.core.profile.store import profile_files
 from trainwiz.core.run.folder import RUN_YAML
 from trainwiz.core.run.names import DEFAULT_ROOT, new_run_folder
 from trainwiz.core.telemetry.gpu_load import GpuLoads, LoadReader
@@ -87,7 +88,7 @@ class PlanReader:
             self._base = replace(self._base, machine=here)
             yield replace(self._base, waits_for=mark("reading profile and model"))
         known = edge.gather_known(request, self._profile(request, here), here)
-        self._offer_lists(here)
+        self._offer_lists(here, request.profile)
         self._base = replace(self._base, model=known.model, model_facts=self._facts(known.model))
         key = _data_key(known.config)
         answer = edge.without_data(known, here) or self._data.known(key)
@@ -239,7 +240,7 @@ class PlanReader:
             self._model_facts = model, read_model_facts(model)
         return self._model_facts[1]
 
-    def _offer_lists(self, here: Machine) -> None:
+    def _offer_lists(self, here: Machine, profile: str | None) -> None:
         if not self._base.profiles:
             self._base = replace(
                 self._base,
@@ -248,6 +249,9 @@ class PlanReader:
                 samples=data_offers(Path.cwd()),
                 cards=card_offers(),
             )
+        elif profile in profile_files() and profile not in {offer.value for offer in self._base.profiles}:
+            # It was kept since the lists were made.
+            self._base = replace(self._base, profiles=profile_offers(here))
 
 
 def planned_files(plan: Plan, folder: Path) -> Mapping[str, str]:

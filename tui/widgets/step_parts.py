@@ -145,6 +145,11 @@ FIELD_DIALOGS: Mapping[str, str] = {}
 """Field id -> function of (state, spec) that gives the dialog which space opens, in place of the list or the editor."""
 
 FIELD_ACTIONS: Mapping[str, tuple[FieldAction, ...]] = {
+    "profile": (
+        FieldAction(
+            "import", mark("Import a file, a script or a command"), "trainwiz.tui.screens.plan_import:import_settings"
+        ),
+    ),
     "model": (FieldAction("browse", mark("Browse files"), "trainwiz.tui.screens.plan_model_choice:browse_model"),),
     "data": (FieldAction("browse", mark("Browse files"), "trainwiz.tui.screens.plan_data_choice:browse_data"),),
     "validation_data": (

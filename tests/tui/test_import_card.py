@@ -1,0 +1,280 @@
+"""Importing in the wizard, by keys and pastes: what is shown, what is refused, what the wizard takes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from textual.events import Paste
+from textual.widgets import Input
+from trainwiz.core.profile import load_profile, user_folder
+from trainwiz.tui.app import TrainwizApp
+from trainwiz.tui.cli import main
+from trainwiz.tui.screens.import_card import ImportCard
+from trainwiz.tui.screens.plan import PlanScreen
+from trainwiz.tui.screens.plan_fields import TRAINING
+from trainwiz.tui.widgets.action_button import ActionButton
+from trainwiz.tui.widgets.file_picker import FilePicker
+from trainwiz.tui.widgets.paste_box import PasteBox
+
+from tests.tui.wizard_keys import WIDE, go, keys_of_text, shown, to_field, type_into
+from tests.tui.wizard_parts import frozen_app, settled
+
+ACCELERATE = """compute_environment: LOCAL_MACHINE
+distributed_type: MULTI_GPU
+fp16: true
+machine_rank: 0
+num_processes: 2
+surprise: 1
+"""
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.yaml").write_text(ACCELERATE)
+
+
+async def opened(pilot) -> ImportCard:
+    """The window, by its key."""
+    await settled(pilot)
+    await pilot.press("i")
+    await pilot.pause()
+    card = pilot.app.screen
+    assert isinstance(card, ImportCard)
+    return card
+
+
+async def was_read(pilot) -> None:
+    """Wait until what stands in the box was read."""
+    card = pilot.app.screen
+    for _ in range(500):
+        await pilot.pause(0.01)
+        if card._read_text == card.box.text:
+            await pilot.pause()
+            await pilot.pause()
+            return
+    raise AssertionError("the text was never read")
+
+
+async def paste(pilot, text: str) -> None:
+    """As a terminal does it: the application is told, and hands it to what has the focus."""
+    pilot.app.post_message(Paste(text))
+    await pilot.pause()
+    await was_read(pilot)
+
+
+def plan_screen(app: TrainwizApp) -> PlanScreen:
+    (screen,) = (one for one in app.screen_stack if isinstance(one, PlanScreen))
+    return screen
+
+
+async def test_the_first_step_says_so_by_a_key_and_a_line():
+    app = frozen_app()
+    async with app.run_test(size=WIDE) as pilot:
+        await settled(pilot)
+        text = shown(app)
+        assert "[ Import a file, a script or a command ]" in text and "i import" in text
+        await go(pilot, "down", "enter")
+        assert isinstance(app.screen, ImportCard)
+        await go(pilot, "escape")
+        assert app.screen is plan_screen(app) and isinstance(app.focused, ActionButton)
+        await go(pilot, "enter")
+        assert isinstance(app.screen, ImportCard)
+
+
+async def test_a_paste_shows_what_became_of_each_setting_and_fills_the_wizard():
+    app = frozen_app()
+    async with app.run_test(size=WIDE) as pilot:
+        await opened(pilot)
+        await paste(pilot, ACCELERATE)
+        text = shown(app)
+        for piece in ("accelerate file", "Mapped: 3", "→ engine.precision", "Renamed: 1", "Unknown: 1", "surprise"):
+            assert piece in text
+        assert not user_folder().exists(), "nothing is kept before it is asked for"
+        await pilot.press("enter")
+        await pilot.pause()
+        assert isinstance(app.focused, ActionButton)
+        await go(pilot, "enter")
+        assert app.screen is plan_screen(app)
+        assert plan_screen(app).state.request.profile == "imported"
+        assert load_profile("imported").values["engine.processes"] == 2
+
+
+async def test_what_is_kept_is_what_the_command_keeps(capsys):
+    assert main(["import", "a.yaml", "--json"]) == 0
+    by_command = json.loads(capsys.readouterr().out)["profile"]["name"]
+    app = frozen_app()
+    async with app.run_test(size=WIDE) as pilot:
+        card = await opened(pilot)
+        await pilot.press(*keys_of_text("a.yaml"), "enter")
+        await was_read(pilot)
+        assert card.query_one(Input).value == "a-2", "a name that is taken gets a number"
+        await go(pilot, "enter")
+        assert plan_screen(app).state.request.profile == "a-2"
+    first, second = load_profile(by_command), load_profile("a-2")
+    assert (second.values, second.description) == (first.values, first.description)
+
+
+async def test_the_name_can_be_chosen_and_one_that_is_taken_is_refused_in_place():
+    app = frozen_app()
+    async with app.run_test(size=WIDE) as pilot:
+        card = await opened(pilot)
+        await paste(pilot, ACCELERATE)
+        await pilot.press("tab", "tab")
+        entry = app.focused
+        assert isinstance(entry, Input)
+        entry.value = "2080super"
+        await pilot.press("enter")
+        await pilot.pause()
+        assert app.screen is card and "2080super" in shown(app) and "choose another" in shown(app)
+        assert card.box.text == ACCELERATE, "nothing is lost"
+        entry.value = " "
+        await pilot.press("enter")
+        await pilot.pause()
+        assert "Type a name." in shown(app)
+        entry.value = "mine"
+        await go(pilot, "enter")
+        assert plan_screen(app).state.request.profile == "mine"
+
+
+async def test_values_of_ones_own_give_way_and_that_is_said_before():
+    app = frozen_app()
+    async with app.run_test(size=WIDE) as pilot:
+        await settled(pilot)
+        await to_field(pilot, "learning_rate")
+        await type_into(pilot, "1e-3")
+        await go(pilot, "enter")
+        assert plan_screen(app).state.step == TRAINING
+        await opened(pilot)
+        await paste(pilot, "accelerate launch train.py --learning_rate 5e-5")
+        assert "Your 1 own value gives way" in shown(app)
+        await go(pilot, "escape")
+        assert plan_screen(app).state.request.overrides == {"training.learning_rate": 1e-3}
+        await opened(pilot)
+        await paste(pilot, "accelerate launch train.py --learning_rate 5e-5")
+        await go(pilot, "enter", "enter")
+        request = plan_screen(app).state.request
+        assert (request.profile, request.overrides) == ("train", {})
+        assert load_profile("train").values["training.learning_rate"] == 5e-5
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (ACCELERATE[: ACCELERATE.index("distributed_type")] + "machine_rank: 0", "distributed_type"),
+        ('{"zero_optimization": {"stage": 2', "get the whole file"),
+        ("args = TrainingArguments(\r  learning_rate=1e-4,", "not valid Python"),
+        ("no.yaml", "There is no file no.yaml"),
+        ("# A model card\r\rIt was trained for long.", "none of the kinds"),
+    ],
+)
+async def test_a_refusal_is_one_sentence_in_place_and_the_text_stays(text, said):
+    app = frozen_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        card = await opened(pilot)
+        before = plan_screen(app).state.request
+        await paste(pilot, text)
+        assert said in shown(app) and shown(app).count("✗") >= 1 and not card.has_class("-read")
+        assert card.box.text == text.replace("\r", "\n")
+        await pilot.press("enter", "tab", "enter")
+        await pilot.pause()
+        assert app.screen is card
+        await go(pilot, "escape")
+        assert plan_screen(app).state.request is before
+        assert not user_folder().exists()
+
+
+@pytest.mark.parametrize(("pasted", "said"), [("x" * 2**21, "more than 1 MiB"), ("\x7fELF\0\0\x01", "zero bytes")])
+async def test_a_paste_that_is_no_text_or_too_much_leaves_the_box_as_it_was(pasted, said):
+    app = frozen_app()
+    async with app.run_test(size=WIDE) as pilot:
+        card = await opened(pilot)
+        await paste(pilot, ACCELERATE)
+        app.post_message(Paste(pasted))
+        await pilot.pause()
+        await pilot.pause()
+        assert said in shown(app) and card.box.text == ACCELERATE
+        assert card.has_class("-read"), "what was read before can still be used"
+
+
+async def test_an_empty_paste_and_blanks_say_what_can_be_read():
+    app = frozen_app()
+    async with app.run_test(size=WIDE) as pilot:
+        card = await opened(pilot)
+        await paste(pilot, "")
+        await paste(pilot, " \r \r")
+        assert "What can be read here" in shown(app) and not card.has_class("-read")
+        await pilot.press("enter")
+        await pilot.pause()
+        assert app.focused is card.box
+
+
+async def test_a_text_of_a_mebibyte_is_read():
+    app = frozen_app()
+    async with app.run_test(size=WIDE) as pilot:
+        card = await opened(pilot)
+        await paste(pilot, "# a comment of a script that is long\r" * 26_000 + "TrainingArguments(learning_rate=1e-4)")
+        assert "training.learning_rate" in shown(app) and card.box.document.line_count == 26_001
+
+
+async def test_a_paste_that_a_terminal_types_key_by_key_keeps_its_lines():
+    app = frozen_app()
+    async with app.run_test(size=WIDE) as pilot:
+        card = await opened(pilot)
+        keys = []
+        for line in ("fp16: true", "learning_rate: 1e-4", "max_steps: 10"):
+            keys += [*keys_of_text(line), "enter"]
+        await pilot.press(*keys)
+        await was_read(pilot)
+        assert card.box.text == "fp16: true\nlearning_rate: 1e-4\nmax_steps: 10\n"
+        assert "training.max_steps" in shown(app) and app.screen is card
+
+
+async def test_a_file_can_be_picked_and_a_second_one_joins_it():
+    Path("ds.json").write_text('{"zero_optimization": {"stage": 2}}')
+    app = frozen_app()
+    async with app.run_test(size=WIDE) as pilot:
+        card = await opened(pilot)
+        for name in ("ds.json", "a.yaml"):
+            await pilot.press("f3")
+            await pilot.pause()
+            picker = app.screen
+            assert isinstance(picker, FilePicker)
+            await pilot.press(*keys_of_text(name))
+            for _ in range(200):
+                await pilot.pause(0.01)
+                if [entry.name for entry in picker._view.shown] == [name]:
+                    break
+            await pilot.press("enter")
+            await pilot.pause()
+        await was_read(pilot)
+        assert card.box.text == "a.yaml\nds.json\n"
+        assert "a.yaml (accelerate file), ds.json (DeepSpeed JSON)" in shown(app)
+        assert app.focused is card.box
+
+
+async def test_foreign_text_is_plain_and_a_long_report_scrolls():
+    rows = "".join(f"surprise_{number}: '[red]\\x1b[31m{number}'\n" for number in range(80))
+    app = frozen_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        card = await opened(pilot)
+        await paste(pilot, ACCELERATE + rows.replace("\\x1b", "\x1b"))
+        assert "\x1b" not in shown(app) and "surprise_79 [red]79" not in shown(app)
+        for _ in range(40):
+            await pilot.press("pagedown")
+        await pilot.pause()
+        assert "surprise_79 [red]79" in shown(app) and app.focused is card.box
+
+
+async def test_help_says_what_can_be_read_and_lists_the_keys():
+    app = frozen_app()
+    async with app.run_test(size=WIDE) as pilot:
+        await opened(pilot)
+        await pilot.press("f1")
+        await pilot.pause()
+        assert "arguments of a Trainer" in shown(app) and "f3" in shown(app)
+        await pilot.press("escape")
+        await pilot.pause()
+        assert isinstance(app.screen, ImportCard) and isinstance(app.focused, PasteBox)
