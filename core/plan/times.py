@@ -9,6 +9,7 @@ from trainwiz.core.catalog.gpus import spec_of
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.split import DEFAULT_MOST
 from trainwiz.core.data.summary import DataSummary
+from trainwiz.core.estimate.compiling import COMPILED_START
 from trainwiz.core.estimate.disk import disk_needs
 from trainwiz.core.estimate.energy import power_of
 from trainwiz.core.estimate.evidence import NO_EVIDENCE, Evidence
@@ -108,6 +109,8 @@ def pace_of(
     )
     start = measured_start(work, measurements)
     begin = start[0] if start is not None else start_time(usual)
+    # A measured start has none of the first step in it, which is where it compiles.
+    begin = begin + COMPILED_START if engine.compile else begin
     measured = measured_step(work, usual, measurements, rate)
     if measured is not None:
         share = verdict = None

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from trainwiz.core.config.build import build_config
+from trainwiz.core.estimate.compiling import COMPILED_START
 from trainwiz.core.profile.profile import Profile, ProfileHardware
 
 from tests.core.plan.machines import GIB, codes, config, finding, machine, plan, real
@@ -83,6 +84,15 @@ def test_weights_in_16_bits_add_up_in_16_bits() -> None:
     assert found.where == "engine.precision"
     fixed = plan(machine(), request.with_values(dict(found.remedies[0].changes), "you"))
     assert "half_precision_accumulation" not in codes(fixed)
+
+
+def test_compiling_costs_a_start_and_ram_that_the_plan_says() -> None:
+    plain, compiled = (plan(machine(), config("esm2-8m", engine__compile=on)) for on in (False, True))
+    assert plain.time.start_high_s is not None and plain.time.start_low_s is not None
+    assert compiled.time.start_high_s == pytest.approx(plain.time.start_high_s + COMPILED_START.high)
+    assert compiled.time.start_low_s == pytest.approx(plain.time.start_low_s + COMPILED_START.low)
+    said = finding(compiled, "compile_takes_time").message
+    assert "2 to 120 s more at the start" in said and "0.6 GiB more host RAM" in said and "assumed" in said
 
 
 def test_compiling_is_a_choice_that_old_cards_and_missing_compilers_refuse() -> None:
