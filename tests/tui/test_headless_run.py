@@ -209,7 +209,6 @@ def test_wrong_requests(
         ("--task", "causal-lm"),
         ("--task", "seq2seq"),
         ("--strategy", "fsdp"),
-        ("--strategy", "zero3"),
         ("--gpus", "0"),
         ("--report-to", "nowhere"),
     ],

@@ -88,7 +88,7 @@ def _does(remedy: Remedy, made: Plan, again: Plan) -> None:
         ("--profile cpu-demo --precision fp16", True),
         ("--profile cpu-demo --dataset no-such-file.fasta", False),
         ("--profile cpu-demo --model somebody/some-model", False),
-        ("--profile cpu-demo --strategy fsdp", False),
+        ("--profile cpu-demo --strategy fsdp", True),
         ("--profile cpu-demo --report-to wandb", False),
     ],
 )

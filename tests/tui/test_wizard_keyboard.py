@@ -174,6 +174,9 @@ def figures_of(plan: dict[str, Any], now: datetime) -> list[str]:
     ]
     device = memory["device"] if memory["capacity_bytes"] is None else f"· {gib(memory['capacity_bytes'])} GiB"
     phrases += [memory["device"], device, *_batch_phrases(plan), *_time_phrases(time, now)]
+    if memory["host_ram_low_bytes"] is not None:
+        low, high = gib(memory["host_ram_low_bytes"]), gib(memory["host_ram_high_bytes"])
+        phrases.append(f"between {low} and {high}, predicted")
     if memory["evaluation_bytes"] is not None:
         phrases.append(f"{size(memory['evaluation_bytes'])} while evaluating")
     kind = next((one["value"] for one in plan["choices"] if one["key"] == "engine.device"), None)

@@ -17,6 +17,7 @@ from tests.tui.wizard_parts import FrozenReader, frozen_app, settled
 NO_FIELD = {
     "data.sources": "name, columns and rows of the first source are fields; several are mixed in a profile",
     "mode.overfit_batches": "said by --overfit, which is a mode of the command",
+    "mode.benchmark_steps": "said by --benchmark, which is a mode of the command",
 }
 """Settings without a field, each with its reason."""
 
@@ -168,7 +169,7 @@ async def test_a_variable_that_a_run_does_not_set_is_said_beside_its_field():
 
 
 def test_no_field_is_without_a_plan_that_it_means_something_to():
-    """Of those that the search above left out: a plan of text, of several processes, on a GPU, of a dev run."""
+    """Of those that the search above left out: a plan of text, of two machines, on GPUs, of a dev run."""
     from dataclasses import replace
 
     from trainwiz.core.plan.request import PlanRequest
@@ -176,8 +177,7 @@ def test_no_field_is_without_a_plan_that_it_means_something_to():
     from tests.tui.wizard_parts import make_frozen_plan
 
     plan = make_frozen_plan(PlanRequest())
-    config = plan.config.with_values(
-        {"engine.device": "cuda", "evaluation.generate": True, "mode.kind": "dev-run", "task": "seq2seq"}, "you"
-    )
+    values = {"engine.device": "cuda", "engine.nodes": 2, "evaluation.generate": True, "mode.kind": "dev-run"}
+    config = plan.config.with_values({**values, "task": "seq2seq"}, "you")
     text = replace(plan, config=config, task="seq2seq", batch=replace(plan.batch, world_size=2))
     assert [spec.id for spec in TRAINING_FIELDS if not spec.applies(plan) and not spec.applies(text)] == []

@@ -23,6 +23,10 @@ def has_several_processes(plan: Plan) -> bool:
     return plan.batch.world_size > 1
 
 
+def has_several_machines(plan: Plan) -> bool:
+    return plan.config.engine.nodes > 1
+
+
 DEVICE_FIELDS: tuple[FieldSpec, ...] = (
     FieldSpec(
         id="offload",
@@ -98,6 +102,38 @@ DEVICE_FIELDS: tuple[FieldSpec, ...] = (
             mark("Every machine starts the same folder, on a disk that all share; `trainwiz export` has the commands."),
             mark("1."),
             mark("Traffic between the machines at every step."),
+        ),
+    ),
+    FieldSpec(
+        id="nodes_timeout",
+        label=mark("Wait for machines"),
+        step=TRAINING,
+        keys=("engine.nodes_timeout_s",),
+        kind="number",
+        units=("s",),
+        rare=True,
+        when=has_several_machines,
+        help=Help(
+            mark("Seconds that a machine waits for the others to come before it gives up."),
+            mark("They are started by hand or by a queue, one after another."),
+            mark("300 s."),
+            mark("Nothing; a machine that does not come is said that late."),
+        ),
+    ),
+    FieldSpec(
+        id="network",
+        label=mark("Network"),
+        step=TRAINING,
+        keys=("planning.network_gbit_s",),
+        kind="number",
+        units=("Gbit/s",),
+        rare=True,
+        when=has_several_machines,
+        help=Help(
+            mark("Gigabits a second between the machines."),
+            mark("The gradients of each step go through it; the time of the plan depends on it."),
+            mark("Empty: 10 are assumed."),
+            mark("Nothing: the run does not look at it."),
         ),
     ),
     FieldSpec(
