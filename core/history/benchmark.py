@@ -61,7 +61,7 @@ def benchmark_of(run: RunFolder) -> Benchmark | None:
     so_far = SoFar()
     for row in known_rows(run.system_jsonl):
         so_far.add(row)
-    before = next((line for line in reversed(lines) if line not in measured), {})
+    before: dict[str, Any] = next((line for line in reversed(lines) if line not in measured), {})
     return Benchmark(
         steps=steps.count,
         step_s=steps.median_s,
@@ -84,9 +84,13 @@ def _rate(name: str, before: dict[str, Any], last: dict[str, Any], seconds: floa
     return None if end is None or seconds <= 0 else (end - (finite(before.get(name)) or 0.0)) / seconds
 
 
+def _part(plan: dict[str, Any], name: str) -> dict[str, Any]:
+    part = plan.get(name)
+    return part if isinstance(part, dict) else {}
+
+
 def _planned(plan: dict[str, Any]) -> dict[str, Any]:
-    time, memory = (plan.get(name) if isinstance(plan.get(name), dict) else {} for name in ("time", "memory"))
-    assert isinstance(time, dict) and isinstance(memory, dict)
+    time, memory = _part(plan, "time"), _part(plan, "memory")
     figures: dict[str, Any] = {
         f"planned_{name}": finite(time.get(name)) for name in ("step_s", "step_low_s", "step_high_s", "tokens_per_s")
     }

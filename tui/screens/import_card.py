@@ -127,7 +127,8 @@ class ImportCard(ModalScreen[Callable[[PlanRequest], PlanRequest] | None]):
         self.run_worker(partial(self._work, text), thread=True, group="import", exclusive=True, exit_on_error=False)
 
     def _work(self, text: str) -> None:
-        worker, merged, findings = get_current_worker(), None, ()
+        worker, merged = get_current_worker(), None
+        findings: tuple[Finding, ...] = ()
         try:
             texts = texts_of_pasted(text)
             merged = import_together(texts) if texts else None

@@ -18,7 +18,8 @@ class StreamedProteins:
     @property
     def lengths(self) -> np.ndarray:
         """(n,) int64: letters of each sequence."""
-        return np.minimum(self.texts.lengths, self._letters)
+        lengths: np.ndarray = np.minimum(self.texts.lengths, self._letters)
+        return lengths
 
     def letters(self, row: int) -> np.ndarray:
         """(n,) uint8: token numbers of one sequence."""
