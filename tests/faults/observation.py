@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -80,6 +81,13 @@ def starts_of(log: str) -> list[Start]:
         Start(int(mark[1]), int(mark[2] or 0), tuple(map(int, SAVED.findall(log, mark.end(), end))))
         for mark, end in zip(marks, ends, strict=True)
     ]
+
+
+def with_what_came_after(whole: str, damaged: str) -> str:
+    """A log before its damage, and what was added since: after the part that was left of it, if there is one."""
+    left = os.path.commonprefix([whole, damaged])
+    # An emptied log that goes on may begin with the same word, not with the same line.
+    return whole + (damaged[len(left) :] if "\n" in left else damaged)
 
 
 def metric_rows(folder: Path) -> list[dict[str, Any]]:
