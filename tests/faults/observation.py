@@ -82,6 +82,14 @@ def starts_of(log: str) -> list[Start]:
     ]
 
 
+def with_what_came_after(whole: str, damaged: str) -> str:
+    """A log before its damage, and what was added since: after the part that was left of it, if there is one."""
+    pairs = enumerate(zip(whole, damaged, strict=False))
+    left = next((place for place, (one, other) in pairs if one != other), min(len(whole), len(damaged)))
+    # An emptied log that goes on begins with the same words as the old one, up to the number of the attempt.
+    return whole + damaged[left if left > len("=== trainwiz: attempt ") else 0 :]
+
+
 def metric_rows(folder: Path) -> list[dict[str, Any]]:
     """The rows of metrics.jsonl that are rows."""
     rows = []

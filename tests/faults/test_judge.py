@@ -14,10 +14,11 @@ import torch
 from safetensors.torch import save_file
 
 from tests.faults.campaign_plan import earlier, plan
+from tests.faults.damage import damage
 from tests.faults.fault import Fault, Moment
 from tests.faults.front import Front
 from tests.faults.judge import judge
-from tests.faults.observation import End, Observation, Start, starts_of
+from tests.faults.observation import End, Observation, Start, starts_of, with_what_came_after
 from tests.faults.processes import TRIAL_VARIABLE, kill_all, wait_until_gone
 from tests.faults.report import Verdict, document, table
 from tests.faults.scenario import STEPS
@@ -223,3 +224,15 @@ def test_the_report_counts_what_befell_and_what_did_not_strike() -> None:
     assert found["faults"] == 2 and found["problems"]["orphan"] == 1 and found["problems"]["hang"] == 0
     text = table(verdicts, 5, 60.0)
     assert "seed 5: 2 faults" in text and "1 more struck nothing" in text
+
+
+@pytest.mark.parametrize("how", ["cut", "empty", "garbage", "line"])
+def test_a_damaged_log_is_read_with_what_it_said_before(how: str, tmp_path: Path) -> None:
+    first = "=== trainwiz: attempt 1, now: starts from the beginning ===\ncheckpoint-3 saved in 0.1 s\nstep 4\nstep 5\n"
+    log = tmp_path / "train.log"
+    log.write_text(first)
+    damage(log, how, 1)
+    with log.open("a") as file:
+        file.write("=== trainwiz: attempt 2, later: resumes from checkpoint-3 ===\ncheckpoint-6 saved in 0.1 s\n")
+    after = log.read_text(encoding="utf-8", errors="replace")
+    assert starts_of(with_what_came_after(first, after)) == [Start(1, 0, (3,)), Start(2, 3, (6,))]

@@ -16,7 +16,7 @@ from tests.faults.fault import Fault
 from tests.faults.front import Front
 from tests.faults.injectors import INJECTORS
 from tests.faults.moments import wait_for
-from tests.faults.observation import End, Observation, last_step, read_text, starts_of
+from tests.faults.observation import End, Observation, last_step, read_text, starts_of, with_what_came_after
 from tests.faults.processes import kill_all, of_trial, wait_until_gone
 from tests.faults.scenario import SCENARIOS
 from tests.faults.tensors import compare
@@ -264,7 +264,7 @@ class Trial:
         """A damaged train.log is read as it was before the damage, with what came after."""
         now = read_text(self.box.run / "train.log")
         if self.fault.family == "file" and self.fault.target == "train.log":
-            return starts_of(self._log + now.removeprefix(self._log))
+            return starts_of(with_what_came_after(self._log, now))
         return starts_of(now)
 
     def _compare(self) -> None:

@@ -83,6 +83,8 @@ def started(
             command, cwd=folder, stdout=stdout, stderr=stdout, env=environment, start_new_session=True
         )
     try:
+        # Between the exec that Popen waits for and the new program's first page, the kernel shows no command line.
+        wait_for(lambda: process.poll() is not None or Path(f"/proc/{process.pid}/cmdline").read_bytes())
         yield process
     finally:
         below = ProcessTable().tree(process.pid)
