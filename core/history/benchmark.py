@@ -48,6 +48,13 @@ class Benchmark:
         return asdict(self)
 
 
+def is_benchmark(run: RunFolder) -> bool:
+    """Whether the run was started to measure its steps."""
+    choices = (read_json(run.plan_json) or {}).get("choices")
+    keys = {choice.get("key") for choice in choices if isinstance(choice, dict)} if isinstance(choices, list) else set()
+    return "mode.benchmark_steps" in keys
+
+
 def benchmark_of(run: RunFolder) -> Benchmark | None:
     """None for a run that has no step beyond those that warm up."""
     lines = [row for row in known_rows(run.metrics_jsonl) if "loss" in row]

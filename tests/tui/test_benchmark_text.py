@@ -33,7 +33,7 @@ MEASURED = Benchmark(
 
 def test_each_figure_stands_beside_the_plans() -> None:
     step, pace, memory = (line.split(maxsplit=1)[1] for line in benchmark_lines(MEASURED))
-    assert step == "0.4 s (0.37 to 0.42 s in 8 steps); planned 0.12 to 0.8 s, by roofline"
+    assert step == "0.4 s (0.37 to 0.42 s in 8 steps); planned 0.12 to 0.8 s (roofline)"
     assert pace == "10,261 tokens/s, 8,130 of them real; planned 13,452; 3 % of the time waits for data"
     assert memory.startswith("3.0 GiB allocated at most, planned 2.0 GiB; 1.0 GiB host RAM at most")
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Iterator
 
 from trainwiz.core.errors import EXIT_FINISHED
+from trainwiz.core.history.benchmark import benchmark_of, is_benchmark
 from trainwiz.core.language import tr
 from trainwiz.core.plain import plain_text
 from trainwiz.core.run.attempt_words import cause_words, change_words
@@ -21,6 +22,7 @@ from trainwiz.core.telemetry.recorded_advice import advice_of
 from trainwiz.tui.cells import pad
 from trainwiz.tui.commands.runs_words import MARKS, moment, steps
 from trainwiz.tui.figures import duration
+from trainwiz.tui.headless.benchmark_text import benchmark_rows
 from trainwiz.tui.metric_words import engine_problems, evaluation_parts
 from trainwiz.tui.output import paint, say, say_json
 from trainwiz.tui.stop_words import verified_text, wait_sentences
@@ -52,6 +54,8 @@ def _rows(folder: RunFolder, run: RunDescription) -> Iterator[Row]:
     yield from _state(run)
     yield from _stop(folder, run.state)
     yield from _setup(run)
+    if is_benchmark(folder) and not run.state.is_active:
+        yield from benchmark_rows(benchmark_of(folder))
     for attempt in run.state.attempts:
         yield from _attempt(attempt, run)
     for found in run.checkpoints:

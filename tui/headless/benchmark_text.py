@@ -11,18 +11,23 @@ from trainwiz.tui.output import labelled
 
 def benchmark_lines(measured: Benchmark | None) -> list[str]:
     """One subject a line; nothing where nothing was measured."""
+    return [labelled(label, text) for label, text in benchmark_rows(measured)]
+
+
+def benchmark_rows(measured: Benchmark | None) -> list[tuple[str, str]]:
+    """(label, text) of each line."""
     if measured is None:
         return []
-    lines = [
+    rows = [
         (tr("Step"), step_words(measured)),
         (tr("Pace"), pace_words(measured)),
         (tr("Memory"), memory_words(measured)),
     ]
-    return [labelled(label, text) for label, text in lines if text]
+    return [(label, text) for label, text in rows if text]
 
 
 def step_words(measured: Benchmark) -> str:
-    """ "0.52 s (0.45 to 0.61 s in 28 steps), planned 0.12 to 0.8 s, by roofline"."""
+    """ "0.52 s (0.45 to 0.61 s in 28 steps), planned 0.12 to 0.8 s (roofline)"."""
     steps = trn("{n} step", "{n} steps", measured.steps)
     spread = duration_range(measured.step_low_s, measured.step_high_s)
     words = tr("{median} ({range} in {steps})", median=duration(measured.step_s), range=spread, steps=steps)
@@ -30,7 +35,7 @@ def step_words(measured: Benchmark) -> str:
         return words
     planned = duration_range(measured.planned_step_low_s, measured.planned_step_high_s)
     basis = plain_text(tr(measured.planned_basis or "roofline"))
-    return tr("{measured}; planned {planned}, by {basis}", measured=words, planned=planned, basis=basis)
+    return tr("{measured}; planned {planned} ({basis})", measured=words, planned=planned, basis=basis)
 
 
 def pace_words(measured: Benchmark) -> str:

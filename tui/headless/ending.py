@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, EXIT_TRAINING_FAILED
-from trainwiz.core.history.benchmark import Benchmark, benchmark_of
+from trainwiz.core.history.benchmark import Benchmark, benchmark_of, is_benchmark
 from trainwiz.core.language import mark, tr
 from trainwiz.core.plain import plain_text
 from trainwiz.core.run.attempt_words import attempt_words, recovered_attempts
@@ -85,13 +85,6 @@ def ending_of(folder: RunFolder, state: RunState) -> Ending:
         benchmark=benchmark_of(folder) if is_benchmark(folder) and not state.is_active else None,
         attempts=attempts_of(folder, state),
     )
-
-
-def is_benchmark(folder: RunFolder) -> bool:
-    """Whether the run was started to measure its steps."""
-    choices = (read_json(folder.plan_json) or {}).get("choices")
-    keys = {choice.get("key") for choice in choices if isinstance(choice, dict)} if isinstance(choices, list) else set()
-    return "mode.benchmark_steps" in keys
 
 
 def planned_batch(folder: RunFolder) -> dict[str, Any]:
