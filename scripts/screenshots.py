@@ -23,6 +23,7 @@ from typing import Any
 REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPOSITORY))
 
+from textual.events import Paste  # noqa: E402
 from trainwiz.core.hardware.hypothetical import catalogue_machine  # noqa: E402
 from trainwiz.core.language import use_language  # noqa: E402
 from trainwiz.core.plan.request import PlanRequest  # noqa: E402
@@ -67,6 +68,15 @@ step 1600/500000  evaluation: loss 2.7043, perplexity 14.9440, accuracy 0.2310
 checkpoint-1600 saved in 13 s
 """
 )
+
+SCRIPT = """\
+from transformers import TrainingArguments
+
+args = TrainingArguments(
+    output_dir="out", evaluation_strategy="epoch", per_gpu_train_batch_size=4, gradient_accumulation_steps=8,
+    learning_rate=5e-5, bf16=True, warmup_ratio=0.1, num_train_epochs=3, push_to_hub=True, run_name=NAME,
+)
+"""
 
 CARDS = {
     "range": ("tab", "g", *"400-1200", "enter", "home", "pagedown", "pagedown", "pagedown"),
@@ -172,6 +182,13 @@ async def wizard_pictures() -> None:
         await traced(pilot)
         await pilot.pause(0.3)  # type: ignore[attr-defined]
 
+    async def imported(pilot: object) -> None:
+        await traced(pilot)
+        await pilot.press("i")  # type: ignore[attr-defined]
+        pilot.app.post_message(Paste(SCRIPT))  # type: ignore[attr-defined]
+        await pilot.pause(1.0)  # type: ignore[attr-defined]
+
+    await picture(screen("2080super", at_review=False), "plan-import-120x40-dark", SIZES["120x40"], imported)
     for size in ("80x24", "60x20"):
         await picture(screen("2080super", at_review=False), f"plan-hardware-{size}-dark", SIZES[size], shown)
     use_language("zh")
