@@ -75,7 +75,7 @@ async def test_the_first_step_says_so_by_a_key_and_a_line():
     async with app.run_test(size=WIDE) as pilot:
         await settled(pilot)
         text = shown(app)
-        assert "[ Import a file, a script or a command ]" in text and "i import" in text
+        assert "[ Import a file or a command ]" in text and "i import" in text
         await go(pilot, "down", "enter")
         assert isinstance(app.screen, ImportCard)
         await go(pilot, "escape")
