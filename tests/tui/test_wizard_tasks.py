@@ -31,7 +31,8 @@ OF_TARGETS = {"target_length", "source_language", "target_language"}
 OF_GENERATION = {"beams", "generation_length", "generation_rows", "generate_at", "bleu_tokenizer"}
 OF_PROTEINS = {"mask_probability"}
 OF_CUDA = {"tf32", "empty_cache"}
-OF_OTHERS = {"concatenate", "gpus", "split", "subset", "process_timeout", "dev_steps"}
+OF_NODES = {"nodes_timeout", "network"}
+OF_OTHERS = {"concatenate", "gpus", "split", "subset", "process_timeout", "dev_steps", *OF_NODES}
 OF_OTHER_MACHINES = {"gpu", "num_gpus", "ram", "gpu_memory", "tflops", "capability"}
 """Shown by what the request says of a machine, and tested with the hardware step."""
 
