@@ -146,9 +146,7 @@ FIELD_DIALOGS: Mapping[str, str] = {}
 
 FIELD_ACTIONS: Mapping[str, tuple[FieldAction, ...]] = {
     "profile": (
-        FieldAction(
-            "import", mark("Import a file or a command"), "trainwiz.tui.screens.plan_import:import_settings"
-        ),
+        FieldAction("import", mark("Import a file or a command"), "trainwiz.tui.screens.plan_import:import_settings"),
     ),
     "model": (FieldAction("browse", mark("Browse files"), "trainwiz.tui.screens.plan_model_choice:browse_model"),),
     "data": (FieldAction("browse", mark("Browse files"), "trainwiz.tui.screens.plan_data_choice:browse_data"),),
