@@ -19,7 +19,11 @@ def main(words: list[str]) -> int:
     for name in there:
         if chosen and name not in chosen:
             continue
-        for result in importlib.import_module(f"tests.benchmarks.bench_{name}").run():
+        module = importlib.import_module(f"tests.benchmarks.bench_{name}")
+        if not chosen and getattr(module, "ONLY_WHEN_NAMED", False):
+            print(f"  {name} takes hours and runs only when named")
+            continue
+        for result in module.run():
             failed += not result.holds
             print(
                 f"{'holds ' if result.holds else 'FAILS '} {result.claim:<55} {result.measured:8.3f}  limit {result.limit:g}"

@@ -1,0 +1,63 @@
+"""The training script that people write: transformers' Trainer, its collators, nothing of this project but the gate.
+
+    python -m tests.benchmarks.plain_trainer JSON
+
+JSON: task, model (folder), train and columns (parquet), length, padding (longest | max_length), grouped, out (folder for
+the model, or none), waits, arguments (of TrainingArguments).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from datasets import Dataset
+from transformers import (
+    AutoModelForMaskedLM,
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    DataCollatorForLanguageModeling,
+    DataCollatorForSeq2Seq,
+    Trainer,
+    TrainingArguments,
+    set_seed,
+)
+
+from tests.benchmarks.gate import Gate
+
+
+def main(given: dict[str, Any]) -> None:
+    arguments = dict(given["arguments"])
+    if given["grouped"]:
+        arguments["train_sampling_strategy"] = "group_by_length"
+    args = TrainingArguments(**arguments)
+    set_seed(args.seed)
+    tokenizer = AutoTokenizer.from_pretrained(given["model"])
+    rows, length, fixed = Dataset.from_parquet(given["train"]), given["length"], given["padding"] == "max_length"
+    text, target = given["columns"]
+
+    def tokens(batch: dict[str, Any]) -> dict[str, Any]:
+        made = tokenizer(batch[text], truncation=True, max_length=length, padding="max_length" if fixed else False)
+        if target is not None:
+            made["labels"] = tokenizer(text_target=batch[target], truncation=True, max_length=length)["input_ids"]
+        made["length"] = [len(row) for row in made["input_ids"]]
+        return dict(made)
+
+    rows = rows.map(tokens, batched=True, remove_columns=rows.column_names)
+    if target is None:
+        model: Any = AutoModelForMaskedLM.from_pretrained(given["model"])
+        collator: Any = DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.15)
+    else:
+        model = AutoModelForSeq2SeqLM.from_pretrained(given["model"])
+        collator = DataCollatorForSeq2Seq(tokenizer, model, padding="max_length" if fixed else True, max_length=length)
+    trainer = Trainer(model=model, args=args, train_dataset=rows, data_collator=collator)
+    trainer.add_callback(Gate(model, waits=given["waits"]))
+    trainer.train()
+    if given["out"]:
+        trainer.save_model(given["out"])
+        tokenizer.save_pretrained(given["out"])
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))
