@@ -35,6 +35,10 @@ _NO_CHECKPOINTING = """
 NO_CHECKPOINTING = frozenset(_NO_CHECKPOINTING.split())
 """No class of theirs says `supports_gradient_checkpointing`."""
 
+_NO_LABEL_COUNT = "esm gemma3n gemma4 gemma4_unified"
+NO_LABEL_COUNT = frozenset(_NO_LABEL_COUNT.split())
+"""Their classes take no `num_items_in_batch`: the Trainer of transformers lets each micro-batch average its own loss."""
+
 
 def has_attention(model_type: str | None, attention: str) -> bool:
     """Whether transformers builds models of this type with `attention`: "sdpa", "flash_attention_2" or "eager"."""

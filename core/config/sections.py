@@ -15,6 +15,7 @@ Attention = Literal["sdpa", "eager", "flash_attention_2"]
 Strategy = Literal["single", "ddp", "fsdp", "zero1", "zero2", "zero3"]
 Offload = Literal["none", "optimizer", "all"]
 Schedule = Literal["linear", "cosine", "constant", "polynomial"]
+LossMean = Literal["tokens", "micro_batches"]
 Optimizer = Literal["adamw_torch", "adamw_torch_fused", "adafactor", "sgd", "adamw_bnb_8bit", "paged_adamw_8bit"]
 
 
@@ -206,6 +207,11 @@ class TrainingSection(Section):
 
 
 class EngineSection(Section):
+    loss_mean: LossMean | None = Field(
+        None,
+        description="`tokens`: the mean over all labelled tokens of a step. `micro_batches`: the mean over each micro-batch, "
+        "then over those means, as the Trainer of transformers does for models that take no num_items_in_batch (ESM).",
+    )
     """How the step is computed."""
 
     device: Literal["cuda", "mps", "cpu"] | None = Field(None, description="Kind of device the run is made for.")

@@ -41,6 +41,8 @@ def settle_arrangement(draft: Draft, world_size: int, data: DataSummary | None) 
         draft.put(KEY, False, tr("a step is one micro-batch: there is nothing to arrange"))
     elif not StepShape(micro * groups, micro, world_size).can_be_arranged:
         draft.put(KEY, False, tr("a micro-batch of one row has no padding"))
+    elif draft.get("training.loss_mean") == "micro_batches":
+        draft.put(KEY, False, tr("rows that share a micro-batch share the weight of its mean"))
     else:
         draft.put(KEY, True, _gain(draft, data, micro, groups))
 

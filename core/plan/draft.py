@@ -27,6 +27,7 @@ READING_ORDER: tuple[str, ...] = (
     "training.schedule",
     "training.final_learning_rate",
     "training.warmup",
+    "training.loss_mean",
     "batch.micro_batch_size",
     "batch.gradient_accumulation_steps",
     "engine.device",

@@ -22,6 +22,7 @@ from trainwiz.core.plan.environment_findings import environment_findings
 from trainwiz.core.plan.facts import Given
 from trainwiz.core.plan.fixes import find_fixes
 from trainwiz.core.plan.hardware_findings import hardware_findings
+from trainwiz.core.plan.loss_mean import loss_mean_findings
 from trainwiz.core.plan.memory_findings import memory_findings
 from trainwiz.core.plan.result import Plan, PlannedModel
 from trainwiz.core.plan.room import find_room
@@ -60,6 +61,7 @@ def make_plan(
         memory_findings,
         batch_findings,
         data_findings,
+        loss_mean_findings,
         time_findings,
         claim_findings,
     ):

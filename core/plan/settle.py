@@ -19,6 +19,7 @@ from trainwiz.core.plan.engine import settle_engine, settle_sharding
 from trainwiz.core.plan.facts import Facts, Given
 from trainwiz.core.plan.lengths import mean_length
 from trainwiz.core.plan.loading import settle_intervals, settle_length, settle_loading
+from trainwiz.core.plan.loss_mean import settle_loss_mean
 from trainwiz.core.plan.memories import plan_memory
 from trainwiz.core.plan.other_cards import for_other_cards, reopen_for_processes
 from trainwiz.core.plan.pace import pace_of, rate_of
@@ -62,6 +63,7 @@ def settle(given: Given) -> Facts:
     solution = settle_sizes(draft, first, devices, evidence, evaluates=evaluates)
     settle_arrangement(draft, devices.world_size, data)
     held = counted.rows if counted is not None else 0
+    settle_loss_mean(draft)
     settle_loading(draft, machine, devices, data, counted, workload_of(draft, devices, architecture, data))
     steps = settle_length(draft, solution.chosen.samples, counted)
     work = workload_of(draft, devices, architecture, data)

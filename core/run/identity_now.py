@@ -27,7 +27,7 @@ OF_TRAINING = (
     "training.seed", "training.max_steps", "training.epochs", "training.learning_rate", "training.schedule",
     "training.final_learning_rate", "training.warmup", "training.weight_decay", "training.adam_beta1",
     "training.adam_beta2", "training.adam_epsilon", "training.max_grad_norm", "training.label_smoothing",
-    "training.mask_probability", "data.group_by_length", "mode.kind", "mode.overfit_batches",
+    "training.mask_probability", "training.loss_mean", "data.group_by_length", "mode.kind", "mode.overfit_batches",
 )  # fmt: skip
 OF_ENGINE = ("engine.optimizer", "engine.precision", "engine.strategy")
 OF_DATA = ("data.validation_rows", "data.concatenate", "data.min_characters", "data.max_characters")

@@ -1,4 +1,4 @@
-"""The loss: a mean over all labelled tokens of one optimizer step, over every process."""
+"""The loss: a mean over all labelled tokens of one optimizer step, over every process, or of the means of its micro-batches."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 from torch.nn.functional import cross_entropy
+from trainwiz.core.config import RunConfig
+from trainwiz.core.config.sections import LossMean
 from trainwiz.core.training.masking import IGNORED
 from trainwiz.core.training.sliced_loss import sliced_loss
 from trainwiz.core.training.vocabulary import READER, VocabularyProduct
@@ -32,10 +34,23 @@ class StepLoss:
     of the labels: a trace, whose tensors have none, brings its own.
     """
 
-    def __init__(self, smoothing: float, chunk: int | None, positions: Positions = labelled_positions) -> None:
+    def __init__(
+        self,
+        smoothing: float,
+        chunk: int | None,
+        positions: Positions = labelled_positions,
+        mean: LossMean = "tokens",
+    ) -> None:
         self.smoothing = smoothing
         self.chunk = chunk
         self.positions = positions
+        self.mean = mean
+
+    @classmethod
+    def of(cls, config: RunConfig) -> StepLoss:
+        """As the run asks for; a file from before there was a choice of the mean has token means."""
+        training = config.training
+        return cls(training.label_smoothing, training.loss_chunk, mean=training.loss_mean or "tokens")
 
     def keywords(self, labels: torch.Tensor) -> dict[str, Any]:
         """Keyword arguments of the model beside the batch."""
@@ -46,7 +61,8 @@ class StepLoss:
     ) -> torch.Tensor:
         """Mean over `num_items_in_batch`, the labels of the whole accumulation window over all processes.
 
-        So the gradient does not depend on how a window is cut into micro-batches.
+        So the gradient does not depend on how a window is cut into micro-batches. Without it, the mean over the labels
+        of this micro-batch: the Trainer then divides by the micro-batches of the window.
         """
         total = self.summed(outputs.logits, labels) if self.chunk is None else outputs.loss
         count = num_items_in_batch if num_items_in_batch is not None else (labels != IGNORED).sum()

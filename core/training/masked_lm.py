@@ -43,7 +43,7 @@ def build_masked_lm(config: RunConfig, folder: Path, checkpoint: Path | None, pr
             windows=None if overfits else rows.windows_of_training(),
             lengths=length_order(config, lambda: rows.proteins.lengths[train], processes),
         ),
-        loss=StepLoss(config.training.label_smoothing, config.training.loss_chunk),
+        loss=StepLoss.of(config),
         schedule=EvaluationSchedule.of(config, with_saves=retention is not None),
         mask_token=MASK,
         evaluation_lengths=None if rows.in_pieces else rows.proteins.lengths[rows.held_out],

@@ -51,7 +51,7 @@ def probe_parts(
         evaluation=None,
         collate=collate,
         sampler=_sampler(config, order, len(rows), lengths),  # type: ignore[arg-type]
-        loss=StepLoss(config.training.label_smoothing, config.training.loss_chunk),
+        loss=StepLoss.of(config),
         schedule=EvaluationSchedule.of(config, with_saves=False),
         inputs=INPUTS[config.task],
         counts_targets=config.task == "seq2seq",

@@ -116,7 +116,8 @@ def length_order(config: RunConfig, lengths: Callable[[], np.ndarray], processes
         StepShape(sequences_of_a_step(config, processes), config.batch.micro_batch_size or 1, processes),
     )
     # A file from before there was a choice has none: the gradient is the same.
-    arranged = step.can_be_arranged if data.arrange_by_length is None else data.arrange_by_length
+    exact = step.can_be_arranged and config.training.loss_mean != "micro_batches"
+    arranged = exact if data.arrange_by_length is None else data.arrange_by_length
     if not data.group_by_length and not arranged:
         return None
     of_rows = lengths().astype(np.uint32)

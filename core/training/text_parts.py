@@ -86,7 +86,7 @@ def text_parts(
             windows=None if overfits else windows,
             lengths=length_order(config, lambda: lengths()[chosen] if overfits else lengths(), processes),
         ),
-        loss=StepLoss(config.training.label_smoothing, config.training.loss_chunk),
+        loss=StepLoss.of(config),
         schedule=EvaluationSchedule.of(config, with_saves=retention is not None),
         inputs=inputs,
         generator=generator,

@@ -71,6 +71,8 @@ class RunTrainer(Trainer):
         """Whether this process was asked to stop; a generation under way ends then."""
         self.stopping: StopCallback | None = None
         self._parts = parts
+        if parts.loss.mean == "micro_batches":
+            self.loss_is_scaled_for_ga = False
         self._meter = meter
         self._weights_from = weights_from
         meter.counts_targets = parts.counts_targets
@@ -211,12 +213,12 @@ class RunTrainer(Trainer):
         return loss * float("nan") if spoilt else loss
 
     def _labels_of_window(self, window: list[Any], device: torch.device) -> torch.Tensor | None:
-        """Labelled tokens of an accumulation window over all processes.
+        """Labelled tokens of an accumulation window over all processes; None where each micro-batch has its own mean.
 
         Our labels stand where they are predicted; the Trainer would leave the first of each row
         out for a causal model, which moves labels itself.
         """
-        if not window:
+        if not window or self._parts.loss.mean == "micro_batches":
             return None
         counts = [(batch["labels"] != IGNORED).sum() for batch in window]
         count = torch.stack(counts).sum().to(device)

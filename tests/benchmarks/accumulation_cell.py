@@ -8,6 +8,7 @@ A folder whose name ends in "-reversed" gets the micro-batches of the same step 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from trainwiz.core.training.meter import StepMeter
 from trainwiz.core.training.session import read_config
 from trainwiz.core.training.tasks import build_task
 from trainwiz.core.training.trainer import RunTrainer
-from transformers import TrainerCallback, TrainingArguments, set_seed
+from transformers import TrainerCallback, TrainingArguments, set_seed, training_args
 
 GRADIENT = "gradient.pt"
 REVERSED = "-reversed"
@@ -71,7 +72,18 @@ def trained(model: torch.nn.Module) -> list[torch.nn.Parameter]:
     return [one for one in model.parameters() if one.requires_grad]
 
 
+def allow_half_precision() -> None:
+    """transformers and DeepSpeed take 16-bit runs for GPUs; torch computes them on a CPU too, with the same rounding."""
+    training_args.is_torch_bf16_gpu_available = lambda: True
+    with contextlib.suppress(ImportError):
+        from deepspeed.accelerator import get_accelerator
+
+        accelerator = get_accelerator()
+        accelerator.is_fp16_supported = lambda: True
+
+
 def main() -> None:
+    allow_half_precision()
     for folder in map(Path, sys.argv[1:]):
         os.chdir(folder)
         config = read_config(RunFolder(folder))

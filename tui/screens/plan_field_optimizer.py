@@ -103,6 +103,24 @@ OPTIMIZER_FIELDS: tuple[FieldSpec, ...] = (
         ),
     ),
     FieldSpec(
+        id="loss_mean",
+        label=mark("Mean of the loss"),
+        step=TRAINING,
+        keys=("training.loss_mean",),
+        kind="choice",
+        choices=("tokens", "micro_batches"),
+        free_text=False,
+        rare=True,
+        help=Help(
+            mark(
+                "Over what the loss of an optimizer step is a mean: all its labelled tokens, or the means of its micro-batches."
+            ),
+            mark("With token means the gradient does not depend on which rows share a micro-batch."),
+            mark("Empty: tokens. micro_batches repeats a run of the Trainer of transformers with an ESM model."),
+            mark("micro_batches leaves rows as drawn, with all their padding."),
+        ),
+    ),
+    FieldSpec(
         id="mask_probability",
         label=mark("Hidden tokens"),
         step=TRAINING,

@@ -21,6 +21,7 @@ DATA = DataSummary(rows=100_000, rows_exact=True, lengths=tuple(SAMPLE.tolist())
 
 def planned(data: DataSummary | None = DATA, **changes: Any) -> Plan:
     sizes = {"batch__micro_batch_size": 16, "batch__gradient_accumulation_steps": 4, "batch__sequence_length": LIMIT}
+    sizes["data__pad_to_multiple_of"] = 1
     return plan(machine(), config(**{**sizes, **changes}), data)
 
 
@@ -128,3 +129,23 @@ def test_where_there_is_nothing_to_group() -> None:
     )
     assert "joined" in finding(joined, "nothing_to_group").message
     assert joined.batch.padding_waste == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"), [("esm2-tiny", "means of micro-batches"), ("gpt2-tiny", "so does the Trainer")]
+)
+def test_the_token_mean_is_a_choice_with_its_reason(kind: str, said: str) -> None:
+    made = plan(machine(), config(kind, data__concatenate=False), DATA)
+    choice = next(one for one in made.choices if one.key == "training.loss_mean")
+    assert choice.value == "tokens" and choice.origin == "solved" and said in choice.reason
+
+
+def test_a_mean_of_means_leaves_rows_as_drawn_and_says_what_it_costs_to_ask_for_both() -> None:
+    means = planned(training__loss_mean="micro_batches")
+    assert means.config.data.arrange_by_length is False and "weights_by_arrangement" not in codes(means)
+    assert "not_the_stock_mean" not in codes(means), "it is what the Trainer of transformers does for ESM"
+    both = planned(training__loss_mean="micro_batches", data__arrange_by_length=True)
+    tokens, drawn = finding(both, "weights_by_arrangement").remedies
+    assert tokens.changes == {"training.loss_mean": "tokens"} and drawn.changes["data.arrange_by_length"] is False
+    causal = config("gpt2-tiny", data__concatenate=False, training__loss_mean="micro_batches")
+    assert "gpt2" in finding(plan(machine(), causal, DATA), "not_the_stock_mean").message

@@ -65,17 +65,23 @@ def test_micro_batches_hold_rows_of_like_length(task: str, streaming: bool, tmp_
 
 @pytest.mark.real
 @pytest.mark.parametrize("processes", [1, 2])
-def test_the_gradient_of_a_step_is_that_of_the_drawn_order(processes: int, tmp_path: Path) -> None:
+def test_the_gradient_of_a_step_is_that_of_the_drawn_order_and_of_the_plain_trainer(
+    processes: int, tmp_path: Path
+) -> None:
     """fp32, dropout off, label smoothing on, three tasks, each rank with its share; DDP where there are two."""
     launched = [sys.executable, "-m", "torch.distributed.run", f"--nproc_per_node={processes}", "--standalone"]
     words = [*launched, "-m", "tests.core.training.window_gradients", str(tmp_path), str(processes)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=240, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads((tmp_path / "gradients.json").read_text())
-    assert len(found) == 3
-    for model, of_model in found.items():
+    assert len(found["orders"]) == 3
+    for model, of_model in found["orders"].items():
         assert of_model["arranged"] < of_model["plain"], f"{model}: the order changed nothing"
         assert of_model["norm"] > 0 and of_model["apart"] <= 1e-5, (model, of_model)
+    # For ESM the Trainer of transformers takes the mean of the means of micro-batches, for T5 that over all labels.
+    esm, t5 = found["stock"]["esm2-tiny"], found["stock"]["t5-chat-tiny"]
+    assert esm["micro_batches"] <= 1e-5 < 1e-3 < esm["tokens"], esm
+    assert t5["tokens"] <= 1e-5 < 1e-3 < t5["micro_batches"], t5
 
 
 @pytest.mark.real

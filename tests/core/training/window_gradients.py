@@ -1,8 +1,10 @@
-"""Entry of a training process that computes one optimizer step of each task, in the drawn and in the arranged order.
+"""Entry of a training process that computes one optimizer step of each task: as drawn, arranged (and padded to a
+multiple), and by the plain Trainer.
 
     torchrun ... -m tests.core.training.window_gradients FOLDER PROCESSES
 
-gradients.json in FOLDER then has, for each model, how far the two gradients are apart.
+gradients.json in FOLDER then has, for each model, how far the first two gradients are apart, and for each mean of the
+loss how far its gradient is from that of the Trainer of transformers.
 """
 
 from __future__ import annotations
@@ -16,10 +18,11 @@ from typing import Any
 import torch
 from trainwiz.core.config import RunConfig
 from trainwiz.core.export.training_arguments import training_arguments
+from trainwiz.core.training.batches import FILLER_TOKENS
 from trainwiz.core.training.meter import StepMeter
 from trainwiz.core.training.tasks import build_task
 from trainwiz.core.training.trainer import RunTrainer
-from transformers import TrainerCallback, TrainingArguments, set_seed
+from transformers import Trainer, TrainerCallback, TrainingArguments, set_seed
 
 from tests.core.training.runs import tiny_config
 from tests.core.training.text_runs import text_config
@@ -76,6 +79,40 @@ def gradients_of(config: RunConfig, folder: Path) -> tuple[torch.Tensor, int]:
 
 
 def main() -> None:
+def stock_gradient(config: RunConfig, folder: Path) -> torch.Tensor:
+    """By the Trainer of transformers and the model's own loss, of the same rows."""
+    set_seed(1)
+    args = TrainingArguments(
+        **{**training_arguments(config), "output_dir": str(folder), "save_strategy": "no", "eval_strategy": "no"},
+        train_sampling_strategy="sequential",
+    )
+    parts = build_task(config, folder, None, args.world_size)
+    rows = [parts.train[key] for key in parts.sampler]
+    kept = Gradients()
+
+    def collate(some: list[Any]) -> dict[str, Any]:
+        batch = parts.collate(some)
+        batch.pop(FILLER_TOKENS, None)
+        return parts.inputs(batch, parts.model)
+
+    trainer = Trainer(model=parts.model, args=args, train_dataset=rows, data_collator=collate)  # type: ignore[arg-type]
+    trainer.add_callback(kept)
+    trainer.train()
+    return kept.whole
+
+
+def from_stock(model: str, processes: int, folder: Path) -> dict[str, float]:
+    """How far each mean of the loss is from what the Trainer of transformers computes for `model`."""
+    config = config_of(model, processes, arranged=False)
+    stock = stock_gradient(config, folder / f"{model}-stock")
+    apart = {}
+    for mean in ("tokens", "micro_batches"):
+        of_mean = config.with_values({"training.loss_mean": mean}, "you")
+        ours, _ = gradients_of(of_mean, folder / f"{model}-{mean}")
+        apart[mean] = float((ours - stock).norm() / stock.norm())
+    return apart
+
+
     folder = Path(sys.argv[1])
     processes = int(sys.argv[2])
     found: dict[str, Any] = {}
@@ -87,7 +124,8 @@ def main() -> None:
         apart = float((plain - arranged).norm() / plain.norm())
         found[model] = {"apart": apart, "norm": float(plain.norm()), "plain": all_of_it, "arranged": less}
     if os.environ.get("RANK", "0") == "0":
-        (folder / "gradients.json").write_text(json.dumps(found))
+    stock = {model: from_stock(model, processes, folder) for model in ("esm2-tiny", "t5-chat-tiny")}
+        (folder / "gradients.json").write_text(json.dumps({"orders": found, "stock": stock}))
 
 
 if __name__ == "__main__":
