@@ -60,6 +60,9 @@ target="$root"
 
 say "Installing trainwiz and what it needs (about a minute)"
 "${pip[@]}" install -q -c "$root/constraints.txt" -e "$target"
+# pip keeps the bytecode of what it copies, but not of a checkout: there the first start would be slow, and every
+# start where PYTHONDONTWRITEBYTECODE is set.
+"$venv/bin/python" -m compileall -q "$root/core" "$root/tui" "$root/profiles"
 
 if [ "$deepspeed" = yes ]; then
   # DeepSpeed builds its parts when they are first used; that takes a compiler, and a torch that is already there.

@@ -19,6 +19,8 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("OMP_NUM_THREADS", "2")
 # Traces start a process with torch: the tests of tracing ask for them.
 os.environ["TRAINWIZ_TIER"] = "analytic"
+# Hundreds of commands and trainings start here; without kept bytecode each of them compiles all of trainwiz anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Whatever the developer's locale: tests compare English texts, and those of the languages say which one.
 os.environ["TRAINWIZ_LANG"] = "en"
 # What DeepSpeed compiles takes more than a minute: kept for the next test run, beside the caches that tests never see.
