@@ -151,6 +151,17 @@ class DataSection(Section):
     group_by_length: bool = Field(
         False, description="Put rows of like length into the same micro-batch: less padding, the same rows an epoch."
     )
+    packing: bool = Field(
+        False,
+        description="Lay the rows of a micro-batch end to end instead of padding them, each seeing itself alone; checked "
+        "against padded rows before the first step.",
+    )
+    pad_to_multiple_of: int | None = Field(
+        None,
+        ge=1,
+        le=1048576,
+        description="Pad each micro-batch to a multiple of this many tokens, at most to the sequence length.",
+    )
     streaming: bool | None = Field(None, description="Read rows while training instead of holding them in memory.")
     workers: int | None = Field(None, ge=0, le=256, description="Loader worker processes for each training process.")
     prefetch: int | None = Field(None, ge=1, le=256, description="Batches that each worker prepares ahead.")

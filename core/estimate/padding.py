@@ -9,6 +9,8 @@ from functools import lru_cache
 from math import sqrt
 from statistics import NormalDist
 
+from trainwiz.core.data.padded_length import padded_length
+
 NORMAL_POINTS = tuple(NormalDist().inv_cdf((place + 0.5) / 16) for place in range(16))
 MOST_GROUPS = 64
 """Of so many micro-batches each is looked at when arranged by length; of more, as many spread evenly."""
@@ -60,6 +62,11 @@ class LengthCounts:
     def rows(self) -> int:
         return self.ranks[-1]
 
+    def rounded(self, multiple: int) -> LengthCounts:
+        """Of the same rows, each length rounded up to a multiple."""
+        highest = {padded_length(value, multiple): rank for value, rank in zip(self.values, self.ranks, strict=True)}
+        return LengthCounts(tuple(highest), tuple(highest.values()))
+
     def mean(self, limit: int) -> float:
         return self.expected_longest(1, limit)
 
@@ -92,16 +99,23 @@ class LengthCounts:
         return sum(self.quantile(share, limit) for share in shares) / len(NORMAL_POINTS)
 
 
+@lru_cache(maxsize=32)
+def rounded_counts(counts: LengthCounts, multiple: int) -> LengthCounts:
+    """`counts.rounded`, kept: a plan is made at every keystroke."""
+    return counts if multiple == 1 else counts.rounded(multiple)
+
+
 @lru_cache(maxsize=64)
-def padding_of(counts: LengthCounts, limit: int, micro_batch: int, groups: int) -> Padding:
-    """A step of `groups` micro-batches (accumulation x processes) of rows cut at `limit` tokens."""
-    rows = micro_batch * groups
+def padding_of(counts: LengthCounts, limit: int, micro_batch: int, groups: int, multiple: int = 1) -> Padding:
+    """A step of `groups` micro-batches (accumulation x processes) of rows cut at `limit` tokens, each micro-batch padded
+    to a `multiple`: its longest row is that of the rounded lengths, for rounding keeps their order."""
+    rows, rounded = micro_batch * groups, rounded_counts(counts, multiple)
     real = rows * counts.mean(limit)
-    padded = rows * counts.expected_longest(micro_batch, limit)
+    padded = rows * rounded.expected_longest(micro_batch, limit)
     if groups == 1 or micro_batch == 1:
         return Padding(real, padded, padded)
     looked_at = _spread(groups)
-    longest = [counts.expected_rank(group * micro_batch, rows, limit) for group in looked_at]
+    longest = [rounded.expected_rank(group * micro_batch, rows, limit) for group in looked_at]
     arranged = rows * sum(longest) / len(longest)
     return Padding(real, padded, min(padded, max(real, arranged)))
 

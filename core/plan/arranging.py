@@ -50,8 +50,9 @@ def settle_arrangement(draft: Draft, world_size: int, data: DataSummary | None) 
 def _gain(draft: Draft, data: DataSummary | None, micro: int, groups: int) -> str:
     limit = int(draft.get("batch.sequence_length"))
     target = int(draft.get("batch.target_length") or limit)
-    plain = step_padding(data, limit, micro, groups, joined=False)
-    arranged = arranged_padding(data, limit, target, micro, groups, "arranged")
+    multiple = multiple_of(draft.get)
+    plain = step_padding(data, limit, micro, groups, joined=False, multiple=multiple)
+    arranged = arranged_padding(data, limit, target, micro, groups, "arranged", multiple)
     if plain is None or arranged is None:
         return tr("the same gradient with less padding")
     return tr(
@@ -67,26 +68,37 @@ def arrangement_of(get: Callable[[str], Any]) -> Arrangement:
 
 
 def arranged_padding(
-    data: DataSummary | None, limit: int, target_limit: int, micro_batch: int, groups: int, arrangement: Arrangement
+    data: DataSummary | None,
+    limit: int,
+    target_limit: int,
+    micro_batch: int,
+    groups: int,
+    arrangement: Arrangement,
+    multiple: int = 1,
 ) -> Padding | None:
     """Tokens of an optimizer step of `groups` micro-batches over all processes that is "arranged" or "grouped"; of the
+def multiple_of(get: Callable[[str], Any]) -> int:
+    """What micro-batches are padded to a multiple of, by `get(key)` of a config or a draft."""
+    return int(get("data.pad_to_multiple_of") or 1)
+
+
     inputs alone, as a plan counts them. None where no row was seen."""
     lengths = lengths_of(data.lengths) if data is not None else None
     if data is None or lengths is None:
         return None
     step_rows = micro_batch * groups
     pool = pool_steps(step_rows, data.rows or UNKNOWN_ROWS) if arrangement == "grouped" else 1
-    of_pool = padding_of(lengths.counts, limit, micro_batch, groups * pool)
+    of_pool = padding_of(lengths.counts, limit, micro_batch, groups * pool, multiple)
     arranged = of_pool.arranged / pool
     pairs = _pairs(data)
     if pairs is not None:
-        sides = paired_lengths(*pairs, limit, target_limit, groups * pool, step_rows * pool)
+        sides = paired_lengths(*pairs, limit, target_limit, groups * pool, step_rows * pool, multiple)
         arranged = max(arranged, step_rows * sides[0])
     return Padding(of_pool.real / pool, arranged, arranged)
 
 
-def usual_lengths(work: Workload, data: DataSummary, arrangement: Arrangement) -> tuple[int, int]:
-    """(input, target) tokens of a row of `work` as it is padded on average while the processes compute.
+def usual_lengths(work: Workload, data: DataSummary, arrangement: Arrangement, multiple: int = 1) -> tuple[int, int]:
+    """(input, target) tokens of a row of `work` as it is padded, to a `multiple`, on average while the processes compute.
 
     A process that has a shorter micro-batch waits for the others: at each micro-batch where they hold parts of the
     model, else at the end of the step, by when each has had its share of short and long ones.
@@ -95,20 +107,20 @@ def usual_lengths(work: Workload, data: DataSummary, arrangement: Arrangement) -
     rows, groups = work.micro_batch * together, work.accumulation * work.world_size // together
     if arrangement == "drawn":
         sides = (data.lengths, work.length), (data.target_lengths, work.target_length)
-        source, target = (_longest_of(lengths_of(side), rows, most) for side, most in sides)
+        source, target = (_longest_of(lengths_of(side), rows, most, multiple) for side, most in sides)
         return source, target
-    padding = arranged_padding(data, work.length, work.target_length, rows, groups, arrangement)
+    padding = arranged_padding(data, work.length, work.target_length, rows, groups, arrangement, multiple)
     source = work.length if padding is None else round(padding.padded / (rows * groups))
     pairs = _pairs(data)
     if pairs is None:
         return source, work.target_length
     pool = pool_steps(rows * groups, data.rows or UNKNOWN_ROWS) if arrangement == "grouped" else 1
-    sides_of = paired_lengths(*pairs, work.length, work.target_length, groups * pool, rows * groups * pool)
+    sides_of = paired_lengths(*pairs, work.length, work.target_length, groups * pool, rows * groups * pool, multiple)
     return source, round(sides_of[1])
 
 
-def _longest_of(lengths: Lengths | None, rows: int, most: int) -> int:
-    return most if lengths is None else lengths.usual_longest(rows, most)
+def _longest_of(lengths: Lengths | None, rows: int, most: int, multiple: int) -> int:
+    return most if lengths is None else lengths.usual_longest(rows, most, multiple)
 
 
 def _pairs(data: DataSummary) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
@@ -117,9 +129,15 @@ def _pairs(data: DataSummary) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
 
 @lru_cache(maxsize=64)
 def paired_lengths(
-    inputs: Sequence[int], targets: Sequence[int], limit: int, target_limit: int, groups: int, rows: int
+    inputs: Sequence[int],
+    targets: Sequence[int],
+    limit: int,
+    target_limit: int,
+    groups: int,
+    rows: int,
+    multiple: int = 1,
 ) -> tuple[float, float]:
-    """Mean length of padded inputs and of padded targets, where the longer side of a pair decides its place among
+    """Mean length of padded inputs and of padded targets, each to a `multiple`, where the longer side of a pair decides its place among
     `rows` that are cut into `groups` micro-batches. The sample stands for as many such sets as it makes."""
     # A file may be sorted; the rows of a step are not.
     drawn = np.random.default_rng(0).permutation(len(inputs))
@@ -134,3 +152,4 @@ def paired_lengths(
         longest = np.maximum.reduceat(ordered, edges[:-1], axis=1)
         means.append(float((longest * np.diff(edges)).sum(axis=1).mean() / size))
     return means[0], means[1]
+        longest = np.minimum(-(-longest // multiple) * multiple, limit_of_side)

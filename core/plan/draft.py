@@ -48,6 +48,8 @@ READING_ORDER: tuple[str, ...] = (
     "data.concatenate",
     "data.arrange_by_length",
     "data.group_by_length",
+    "data.pad_to_multiple_of",
+    "data.packing",
     "data.validation_rows",
     "checkpoint.every_steps",
     "checkpoint.keep",

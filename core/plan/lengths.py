@@ -8,7 +8,7 @@ from functools import lru_cache
 from itertools import accumulate
 
 from trainwiz.core.data.summary import DataSummary
-from trainwiz.core.estimate.padding import LengthCounts, Padding, padding_of
+from trainwiz.core.estimate.padding import LengthCounts, Padding, padding_of, rounded_counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +37,9 @@ class Lengths:
         total = (self.sums[whole - 1] if whole else 0) + (len(self.ordered) - whole) * limit
         return total / len(self.ordered)
 
-    def usual_longest(self, rows: int, limit: int) -> int:
-        """The expected longest of so many rows that are cut at `limit`: what a micro-batch is padded to."""
-        return max(1, round(_expected_longest(self.counts, rows, limit)))
+    def usual_longest(self, rows: int, limit: int, multiple: int = 1) -> int:
+        """The expected longest of so many rows that are cut at `limit`, rounded up: what a micro-batch is padded to."""
+        return max(1, round(_expected_longest(rounded_counts(self.counts, multiple), rows, limit)))
 
 
 @lru_cache(maxsize=64)
@@ -66,13 +66,14 @@ def mean_length(data: DataSummary | None, limit: int, *, joined: bool) -> float 
 
 
 def step_padding(
-    data: DataSummary | None, limit: int, micro_batch: int, groups: int, *, joined: bool
+    data: DataSummary | None, limit: int, micro_batch: int, groups: int, *, joined: bool, multiple: int = 1
 ) -> Padding | None:
-    """Tokens of an optimizer step of `groups` micro-batches, over all processes; None where no row was seen."""
+    """Tokens of an optimizer step of `groups` micro-batches, over all processes, each padded to a `multiple`; None where
+    no row was seen."""
     lengths = lengths_of(data.lengths) if data is not None else None
     if lengths is None:
         return None
     if joined:
         whole = float(micro_batch * groups * limit)
         return Padding(whole, whole, whole)
-    return padding_of(lengths.counts, limit, micro_batch, groups)
+    return padding_of(lengths.counts, limit, micro_batch, groups, multiple)

@@ -10,7 +10,8 @@ from trainwiz.core.data.joining import joins_texts
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.history.match import of_devices
-from trainwiz.core.plan.arranging import arrangement_of, settle_arrangement
+from trainwiz.core.history.measurement import Measurement
+from trainwiz.core.plan.arranging import arrangement_of, multiple_of, settle_arrangement
 from trainwiz.core.plan.assumed import assumed_rows
 from trainwiz.core.plan.communication import settle_communication
 from trainwiz.core.plan.devices import SMOKE_PROCESSES, choose_devices
@@ -27,6 +28,7 @@ from trainwiz.core.plan.profile_reasons import with_fitting_reasons
 from trainwiz.core.plan.sizes import batch_plan, settle_evaluation, settle_sizes
 from trainwiz.core.plan.stand_in import optimizer_stand_in
 from trainwiz.core.plan.subject import follow_task
+from trainwiz.core.plan.rounding import settle_rounding
 from trainwiz.core.plan.tasks import settle_task
 from trainwiz.core.plan.times import Length, plan_time
 from trainwiz.core.plan.work import typical, workload_of
@@ -56,6 +58,7 @@ def settle(given: Given) -> Facts:
     reopen_for_processes(draft, devices, profile)
     settle_task(draft)
     # Rows that cannot be counted here are taken from the limits of their sources.
+    settle_rounding(draft, devices)
     counted = data if data is not None else assumed_rows(draft.view())
     settle_sharding(draft, machine, devices, workload_of(draft, devices, architecture, data), evidence)
     evaluates = _evaluates(draft, counted)
@@ -71,7 +74,7 @@ def settle(given: Given) -> Facts:
     work = workload_of(draft, devices, architecture, data, evaluates=_evaluates(draft, counted))
     # Threads and precision are settled; the rest of the config does not change the rate.
     rate = rate_of(devices, draft.view())
-    usual = typical(work, data, arrangement_of(draft.get)) if work is not None else None
+    usual = typical(work, data, arrangement_of(draft.get), multiple_of(draft.get)) if work is not None else None
     each = pace_of(machine, devices, draft.view(), work, usual, rate, evidence)
     settle_intervals(draft, steps, each.step.likely if each else None)
     settle_communication(draft, machine, devices, each.step.high if each else None)

@@ -13,7 +13,7 @@ from trainwiz.core.estimate.evidence import NO_EVIDENCE, Evidence
 from trainwiz.core.estimate.memory import estimate_evaluation, estimate_memory, largest_micro_batch
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.language import tr, trn
-from trainwiz.core.plan.arranging import arranged_padding, arrangement_of
+from trainwiz.core.plan.arranging import arranged_padding, arrangement_of, multiple_of
 from trainwiz.core.plan.devices import Devices
 from trainwiz.core.plan.draft import Draft
 from trainwiz.core.plan.lengths import step_padding
@@ -206,11 +206,12 @@ def batch_plan(draft: Draft, solution: BatchSolution, data: DataSummary | None) 
     """The batch as it is shown."""
     chosen, length = solution.chosen, int(draft.get("batch.sequence_length"))
     groups, joined = chosen.accumulation * chosen.world_size, bool(draft.get("data.concatenate"))
-    drawn = padding = step_padding(data, length, chosen.micro_batch, groups, joined=joined)
+    multiple = multiple_of(draft.get)
+    drawn = padding = step_padding(data, length, chosen.micro_batch, groups, joined=joined, multiple=multiple)
     arrangement = arrangement_of(draft.get)
     if arrangement != "drawn" and not joined:
         target = int(draft.get("batch.target_length") or length)
-        padding = arranged_padding(data, length, target, chosen.micro_batch, groups, arrangement)
+        padding = arranged_padding(data, length, target, chosen.micro_batch, groups, arrangement, multiple)
     return BatchPlan(
         micro_batch=chosen.micro_batch,
         accumulation=chosen.accumulation,

@@ -9,11 +9,12 @@ from typing import Any
 
 from trainwiz.core.data.answers import longest_generation
 from trainwiz.core.data.joining import joins_texts
+from trainwiz.core.data.padded_length import padded_length
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.estimate.architecture import Architecture, default_lora_targets
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.language import tr
-from trainwiz.core.plan.arranging import Arrangement, usual_lengths
+from trainwiz.core.plan.arranging import Arrangement, multiple_of, usual_lengths
 from trainwiz.core.plan.devices import Devices
 from trainwiz.core.plan.draft import Draft
 from trainwiz.core.plan.lengths import lengths_of
@@ -34,8 +35,9 @@ def workload_of(
     length = int(get("batch.sequence_length"))
     target = int(get("batch.target_length") or length)
     if data is not None:
-        length = min(length, _longest(data, data.lengths) or length)
-        target = min(target, _longest(data, data.target_lengths) or target)
+        multiple = multiple_of(get)
+        length = padded_length(min(length, _longest(data, data.lengths) or length), multiple, length)
+        target = padded_length(min(target, _longest(data, data.target_lengths) or target), multiple, target)
     rank = int(get("peft.rank")) if get("peft.method") == "lora" else 0
     generates = evaluates and bool(get("evaluation.generate"))
     return Workload(
@@ -94,13 +96,16 @@ def _longest(data: DataSummary, rows: tuple[int, ...]) -> int | None:
     return max(1, lengths.longest * (1 if data.length_unit == "tokens" else MOST_TOKENS_OF_AN_ESTIMATE))
 
 
-def typical(work: Workload, data: DataSummary | None, arrangement: Arrangement = "drawn") -> Workload:
-    """`work` at the lengths of a usual batch, for its time: each micro-batch is padded to its own longest row.
+def typical(
+    work: Workload, data: DataSummary | None, arrangement: Arrangement = "drawn", multiple: int = 1
+) -> Workload:
+    """`work` at the lengths of a usual batch, for its time: each micro-batch is padded to its own longest row, and
+    that to a `multiple`.
 
     In expectation, for a run takes the sum over its micro-batches. Without lengths, the full ones. Joined texts are
     of one length.
     """
     if data is None or not data.lengths:
         return work
-    source, target = usual_lengths(work, data, arrangement if work.padded else "drawn")
+    source, target = usual_lengths(work, data, arrangement if work.padded else "drawn", multiple)
     return replace(work, length=source, target_length=target)

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from trainwiz.core.config import RunConfig
+from trainwiz.core.data.padded_length import padded_length
 from trainwiz.core.training.masking import IGNORED
 from trainwiz.core.training.sampling import FillerRow
 
@@ -14,25 +16,42 @@ FILLER_TOKENS = "filler_tokens"
 
 
 class PaddedBatch:
-    """Pads inputs and labels at the right, each to its own longest row."""
+    """Pads inputs and labels at the right, each to its own longest row, rounded up to a multiple."""
 
-    def __init__(self, padding: int) -> None:
-        """`padding`: the token number that fills inputs up; the attention mask hides it."""
+    def __init__(
+        self, padding: int, multiple: int = 1, limit: int | None = None, target_limit: int | None = None
+    ) -> None:
+        """`padding`: the token number that fills inputs up; the attention mask hides it. `limit`, `target_limit`:
+        tokens of an input and of its labels that no rounding goes beyond; None where rows are not cut."""
         self._padding = padding
+        self._multiple = multiple
+        self._limit = limit
+        self._target_limit = target_limit
+
+    @classmethod
+    def of(cls, config: RunConfig, padding: int) -> PaddedBatch:
+        """As the run wants it."""
+        limit = config.batch.sequence_length
+        target_limit = (config.batch.target_length or limit) if config.task == "seq2seq" else limit
+        return cls(padding, config.data.pad_to_multiple_of or 1, limit, target_limit)
 
     def __call__(self, rows: Sequence[tuple[np.ndarray, np.ndarray]]) -> dict[str, torch.Tensor]:
         """input_ids and attention_mask (rows, longest input), labels (rows, longest labels), int64.
 
         And `FILLER_TOKENS`, which no model takes, where there are rows that only fill up.
         """
-        inputs = [tokens for tokens, _ in rows]
+        inputs, labels = [tokens for tokens, _ in rows], [labels for _, labels in rows]
+        length = self._length(inputs, self._limit)
         batch = {
-            "input_ids": torch.from_numpy(padded(inputs, self._padding)),
-            "attention_mask": torch.from_numpy(padded([np.ones_like(tokens) for tokens in inputs], 0)),
-            "labels": torch.from_numpy(padded([labels for _, labels in rows], IGNORED)),
+            "input_ids": torch.from_numpy(padded(inputs, self._padding, length)),
+            "attention_mask": torch.from_numpy(padded([np.ones_like(tokens) for tokens in inputs], 0, length)),
+            "labels": torch.from_numpy(padded(labels, IGNORED, self._length(labels, self._target_limit))),
         }
         fillers = [len(row[0]) for row in rows if isinstance(row, FillerRow)]
         return {**batch, FILLER_TOKENS: torch.tensor(sum(fillers))} if fillers else batch
+
+    def _length(self, rows: Sequence[np.ndarray], limit: int | None) -> int:
+        return padded_length(max(map(len, rows)), self._multiple, limit)
 
 
 def padded(rows: Sequence[np.ndarray], value: int) -> np.ndarray:

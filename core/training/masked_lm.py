@@ -6,12 +6,13 @@ from pathlib import Path
 
 import numpy as np
 from trainwiz.core.config import RunConfig
-from trainwiz.core.data.proteins import MASK
+from trainwiz.core.data.proteins import MASK, PAD
 from trainwiz.core.errors import UsageError
 from trainwiz.core.findings import Finding
+from trainwiz.core.training.batches import PaddedBatch
 from trainwiz.core.training.evaluation_schedule import EvaluationSchedule
 from trainwiz.core.training.loss import StepLoss
-from trainwiz.core.training.masked_proteins import MaskedProteins, collate
+from trainwiz.core.training.masked_proteins import MaskedProteins
 from trainwiz.core.training.model import build_model, esm_tokenizer
 from trainwiz.core.training.parts import TaskParts
 from trainwiz.core.training.protein_rows import load_protein_rows
@@ -35,7 +36,7 @@ def build_masked_lm(config: RunConfig, folder: Path, checkpoint: Path | None, pr
         tokenizer=esm_tokenizer(),
         train=MaskedProteins(rows.proteins, train, probability, seed),
         evaluation=MaskedProteins(rows.proteins, rows.held_out, probability, seed) if evaluates else None,
-        collate=collate,
+        collate=PaddedBatch.of(config, PAD),
         sampler=EpochSampler(
             len(train),
             seed,

@@ -34,7 +34,7 @@ def probe_parts(
     on_device = device if device.type == "cuda" and not uses_deepspeed(config) else contextlib.nullcontext()
     with on_device:
         model = random_model(config)
-    rows, collate, lengths = None, PaddedBatch(0), None
+    rows, collate, lengths = None, PaddedBatch.of(config, 0), None
     if order.rows == "data":
         try:
             rows, collate, lengths = data_rows(config, folder)  # type: ignore[assignment]

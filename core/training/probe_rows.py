@@ -11,11 +11,11 @@ import torch
 from torch.utils.data import Dataset
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.joining import joins_texts
-from trainwiz.core.data.proteins import FIRST_RESIDUE, LAST_RESIDUE
+from trainwiz.core.data.proteins import FIRST_RESIDUE, LAST_RESIDUE, PAD
 from trainwiz.core.data.text_rows import load_text_rows
 from trainwiz.core.launch.probe_order import ProbeOrder
 from trainwiz.core.training.batches import PaddedBatch
-from trainwiz.core.training.masked_proteins import MaskedProteins, collate
+from trainwiz.core.training.masked_proteins import MaskedProteins
 from trainwiz.core.training.masking import mask_sequence, sample_generator
 from trainwiz.core.training.protein_rows import load_protein_rows
 from trainwiz.core.training.sampling import RowKey
@@ -41,10 +41,10 @@ def data_rows(config: RunConfig, folder: Path) -> tuple[Dataset[Any], Collate, L
         proteins = load_protein_rows(config, folder)
         training = config.training
         rows = MaskedProteins(proteins.proteins, proteins.train, training.mask_probability, training.seed)
-        return rows, collate, lambda: proteins.proteins.lengths[proteins.train]
+        return rows, PaddedBatch.of(config, PAD), lambda: proteins.proteins.lengths[proteins.train]
     texts = load_text_rows(config, folder)
     tokenizer = build_tokenizer(config, folder, texts)
-    padding = PaddedBatch(int(str(tokenizer.pad_token_id or 0)))
+    padding = PaddedBatch.of(config, int(str(tokenizer.pad_token_id or 0)))
     length = config.batch.sequence_length
     if config.task == "seq2seq":
         pairs = PairEncoder(tokenizer, length, config.batch.target_length or length)

@@ -78,7 +78,7 @@ def text_parts(
         tokenizer=tokenizer,
         train=train,
         evaluation=evaluation,
-        collate=PaddedBatch(padding),
+        collate=PaddedBatch.of(config, padding),
         sampler=EpochSampler(
             _count(train),
             config.training.seed,

@@ -122,3 +122,15 @@ def test_a_batch_pads_inputs_and_labels_each_to_its_longest() -> None:
     assert batch["input_ids"].tolist() == [[5, 6, 7], [5, 2, 2]]
     assert batch["attention_mask"].tolist() == [[1, 1, 1], [1, 0, 0]]
     assert batch["labels"].tolist() == [[8, IGNORED], [8, 9]]
+
+
+@pytest.mark.parametrize(("limits", "lengths"), [((None, None), (4, 4)), ((3, 2), (3, 2)), ((6, 4), (4, 4))])
+def test_a_batch_is_padded_to_a_multiple_within_the_limits(
+    limits: tuple[int | None, int | None], lengths: tuple[int, int]
+) -> None:
+    rows = [(np.array([5, 6, 7]), np.array([8])), (np.array([5]), np.array([8, 9]))]
+    batch = PaddedBatch(2, 4, *limits)(rows)
+    inputs, targets = lengths
+    assert batch["input_ids"].shape == batch["attention_mask"].shape == (2, inputs)
+    assert batch["attention_mask"].sum(dim=1).tolist() == [3, 1] and batch["input_ids"][1, 1:].eq(2).all()
+    assert batch["labels"].shape == (2, targets) and batch["labels"].ne(IGNORED).sum() == 3

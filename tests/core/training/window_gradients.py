@@ -42,6 +42,7 @@ def config_of(model: str, processes: int, *, arranged: bool) -> RunConfig:
         "batch__gradient_accumulation_steps": 3,
         "batch__sequence_length": 200,
         "data__arrange_by_length": arranged,
+        "data__pad_to_multiple_of": 16 if arranged else 1,
         "data__concatenate": False,
         "training__label_smoothing": 0.1,
         "training__max_grad_norm": 0.0,
