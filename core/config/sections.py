@@ -207,6 +207,11 @@ class TrainingSection(Section):
     adam_epsilon: float = Field(1e-8, gt=0, lt=1)
     max_grad_norm: float = Field(1.0, ge=0, description="Gradients are clipped to this norm; 0 switches clipping off.")
     label_smoothing: float = Field(0.0, ge=0, lt=1)
+    loss_mean: LossMean | None = Field(
+        None,
+        description="`tokens`: the mean over all labelled tokens of a step. `micro_batches`: the mean over each micro-batch, "
+        "then over those means, as the Trainer of transformers does for models that take no num_items_in_batch (ESM).",
+    )
     mask_probability: float = Field(0.15, gt=0, lt=1, description="Share of tokens that masked-LM training hides.")
     seed: int = Field(42, ge=0, le=2**32 - 1)
     loss_chunk: int | None = Field(
@@ -218,11 +223,6 @@ class TrainingSection(Section):
 
 
 class EngineSection(Section):
-    loss_mean: LossMean | None = Field(
-        None,
-        description="`tokens`: the mean over all labelled tokens of a step. `micro_batches`: the mean over each micro-batch, "
-        "then over those means, as the Trainer of transformers does for models that take no num_items_in_batch (ESM).",
-    )
     """How the step is computed."""
 
     device: Literal["cuda", "mps", "cpu"] | None = Field(None, description="Kind of device the run is made for.")

@@ -36,7 +36,7 @@ class PaddedBatch:
         return cls(padding, config.data.pad_to_multiple_of or 1, limit, target_limit)
 
     def __call__(self, rows: Sequence[tuple[np.ndarray, np.ndarray]]) -> dict[str, torch.Tensor]:
-        """input_ids and attention_mask (rows, longest input), labels (rows, longest labels), int64.
+        """input_ids and attention_mask (rows, input length), labels (rows, label length), int64.
 
         And `FILLER_TOKENS`, which no model takes, where there are rows that only fill up.
         """
@@ -54,9 +54,9 @@ class PaddedBatch:
         return padded_length(max(map(len, rows)), self._multiple, limit)
 
 
-def padded(rows: Sequence[np.ndarray], value: int) -> np.ndarray:
-    """(rows, longest) int64, filled with `value`."""
-    table = np.full((len(rows), max(map(len, rows))), value, dtype=np.int64)
+def padded(rows: Sequence[np.ndarray], value: int, length: int) -> np.ndarray:
+    """(rows, length) int64, filled with `value`."""
+    table = np.full((len(rows), length), value, dtype=np.int64)
     for place, row in enumerate(rows):
         table[place, : len(row)] = row
     return table
