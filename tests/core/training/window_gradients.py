@@ -79,7 +79,6 @@ def gradients_of(config: RunConfig, folder: Path) -> tuple[torch.Tensor, int]:
     return kept.whole, meter.tokens + meter.target_tokens
 
 
-def main() -> None:
 def stock_gradient(config: RunConfig, folder: Path) -> torch.Tensor:
     """By the Trainer of transformers and the model's own loss, of the same rows."""
     set_seed(1)
@@ -114,6 +113,7 @@ def from_stock(model: str, processes: int, folder: Path) -> dict[str, float]:
     return apart
 
 
+def main() -> None:
     folder = Path(sys.argv[1])
     processes = int(sys.argv[2])
     found: dict[str, Any] = {}
@@ -124,8 +124,8 @@ def from_stock(model: str, processes: int, folder: Path) -> dict[str, float]:
         )
         apart = float((plain - arranged).norm() / plain.norm())
         found[model] = {"apart": apart, "norm": float(plain.norm()), "plain": all_of_it, "arranged": less}
-    if os.environ.get("RANK", "0") == "0":
     stock = {model: from_stock(model, processes, folder) for model in ("esm2-tiny", "t5-chat-tiny")}
+    if os.environ.get("RANK", "0") == "0":
         (folder / "gradients.json").write_text(json.dumps({"orders": found, "stock": stock}))
 
 
