@@ -67,6 +67,11 @@ def arrangement_of(get: Callable[[str], Any]) -> Arrangement:
     return "arranged" if get(KEY) else "drawn"
 
 
+def multiple_of(get: Callable[[str], Any]) -> int:
+    """What micro-batches are padded to a multiple of, by `get(key)` of a config or a draft."""
+    return int(get("data.pad_to_multiple_of") or 1)
+
+
 def arranged_padding(
     data: DataSummary | None,
     limit: int,
@@ -76,13 +81,8 @@ def arranged_padding(
     arrangement: Arrangement,
     multiple: int = 1,
 ) -> Padding | None:
-    """Tokens of an optimizer step of `groups` micro-batches over all processes that is "arranged" or "grouped"; of the
-def multiple_of(get: Callable[[str], Any]) -> int:
-    """What micro-batches are padded to a multiple of, by `get(key)` of a config or a draft."""
-    return int(get("data.pad_to_multiple_of") or 1)
-
-
-    inputs alone, as a plan counts them. None where no row was seen."""
+    """Tokens of an optimizer step of `groups` micro-batches over all processes that is not "drawn"; of the inputs
+    alone, as a plan counts them. None where no row was seen."""
     lengths = lengths_of(data.lengths) if data is not None else None
     if data is None or lengths is None:
         return None
@@ -150,6 +150,6 @@ def paired_lengths(
     for side, limit_of_side in zip(sides, (limit, target_limit), strict=True):
         ordered = np.minimum(np.take_along_axis(side, longest_first, axis=1), limit_of_side)
         longest = np.maximum.reduceat(ordered, edges[:-1], axis=1)
+        longest = np.minimum(-(-longest // multiple) * multiple, limit_of_side)
         means.append(float((longest * np.diff(edges)).sum(axis=1).mean() / size))
     return means[0], means[1]
-        longest = np.minimum(-(-longest // multiple) * multiple, limit_of_side)

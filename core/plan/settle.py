@@ -25,10 +25,10 @@ from trainwiz.core.plan.memories import plan_memory
 from trainwiz.core.plan.other_cards import for_other_cards, reopen_for_processes
 from trainwiz.core.plan.pace import pace_of, rate_of
 from trainwiz.core.plan.profile_reasons import with_fitting_reasons
+from trainwiz.core.plan.rounding import settle_rounding
 from trainwiz.core.plan.sizes import batch_plan, settle_evaluation, settle_sizes
 from trainwiz.core.plan.stand_in import optimizer_stand_in
 from trainwiz.core.plan.subject import follow_task
-from trainwiz.core.plan.rounding import settle_rounding
 from trainwiz.core.plan.tasks import settle_task
 from trainwiz.core.plan.times import Length, plan_time
 from trainwiz.core.plan.work import typical, workload_of
@@ -57,8 +57,8 @@ def settle(given: Given) -> Facts:
     architecture, unknown = read_architecture(model.architecture, config.task) if model is not None else (None, "")
     reopen_for_processes(draft, devices, profile)
     settle_task(draft)
-    # Rows that cannot be counted here are taken from the limits of their sources.
     settle_rounding(draft, devices)
+    # Rows that cannot be counted here are taken from the limits of their sources.
     counted = data if data is not None else assumed_rows(draft.view())
     settle_sharding(draft, machine, devices, workload_of(draft, devices, architecture, data), evidence)
     evaluates = _evaluates(draft, counted)
