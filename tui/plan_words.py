@@ -132,6 +132,8 @@ def padding_words(
             words.append(tr("{share} if a step's rows were arranged by length", share=share))
         else:
             words.append(tr("{share} padding if a step's rows were arranged by length", share=share))
+    elif drawn is not None and drawn - waste >= SMALL_SHARE and waste == 0:
+        words.append(tr("{share} if rows were padded in the drawn order", share=percent(drawn)))
     elif drawn is not None and drawn - waste >= SMALL_SHARE:
         words.append(tr("{share} if rows were not arranged by length", share=percent(drawn)))
     return words

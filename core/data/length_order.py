@@ -48,11 +48,13 @@ class LengthOrder:
     step has the rows that it would have without, in another order: its gradient is the same sum.
     """
 
-    def __init__(self, lengths: np.ndarray, step: StepShape, *, pool: int = 1) -> None:
-        """`lengths` (rows,) int: of each row, in any unit; `pool`: steps whose rows are arranged together."""
+    def __init__(self, lengths: np.ndarray, step: StepShape, *, pool: int = 1, even: bool = False) -> None:
+        """`lengths` (rows,) int: of each row, in any unit; `pool`: steps whose rows are arranged together. `even`: each
+        micro-batch of a step gets long and short rows, as many units as the others, where nothing is padded."""
         self._lengths = lengths
         self._step = step
         self._pool_rows = step.rows * pool
+        self._even = even
 
     def arranged(self, orders: Iterable[np.ndarray], seed: int, epoch: int) -> Iterator[np.ndarray]:
         """`orders`: rows (n,) int64 window by window. No row leaves its window, whose rows alone are in memory."""
@@ -91,6 +93,11 @@ class LengthOrder:
         A process that always got the longest one of a round would let the others wait at the end of the step.
         """
         step = self._step
+        if self._even:
+            # Each micro-batch in turn takes the longest row that is left, every second time in reverse.
+            turns = rows.reshape(step.micro_batch, -1).copy()
+            turns[1::2] = turns[1::2, ::-1]
+            return turns.T.reshape(-1)
         rounds = rows.reshape(-1, step.processes, step.micro_batch) if step.processes > 1 else rows
         if step.processes > 1:
             rounds = rounds.copy()

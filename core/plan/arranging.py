@@ -17,8 +17,8 @@ from trainwiz.core.plan.draft import Draft
 from trainwiz.core.plan.lengths import Lengths, lengths_of, step_padding
 from trainwiz.core.plan.words import percent
 
-Arrangement = Literal["drawn", "arranged", "grouped"]
-"""Of the rows of a step: as they were drawn; sorted by length within the step; within several steps."""
+Arrangement = Literal["drawn", "arranged", "grouped", "packed"]
+"""Of the rows of a step: as they were drawn; sorted by length within the step; within several steps; end to end."""
 
 KEY = "data.arrange_by_length"
 UNKNOWN_ROWS = 10**9
@@ -43,6 +43,8 @@ def settle_arrangement(draft: Draft, world_size: int, data: DataSummary | None) 
         draft.put(KEY, False, tr("a micro-batch of one row has no padding"))
     elif draft.get("training.loss_mean") == "micro_batches":
         draft.put(KEY, False, tr("rows that share a micro-batch share the weight of its mean"))
+    elif draft.get("data.packing"):
+        draft.put(KEY, True, tr("each micro-batch of a step gets as many tokens; none is padding"))
     else:
         draft.put(KEY, True, _gain(draft, data, micro, groups))
 
@@ -62,6 +64,8 @@ def _gain(draft: Draft, data: DataSummary | None, micro: int, groups: int) -> st
 
 def arrangement_of(get: Callable[[str], Any]) -> Arrangement:
     """By `get(key)` of a config or a draft."""
+    if get("data.packing"):
+        return "packed"
     if get("data.group_by_length"):
         return "grouped"
     return "arranged" if get(KEY) else "drawn"
@@ -87,6 +91,9 @@ def arranged_padding(
     if data is None or lengths is None:
         return None
     step_rows = micro_batch * groups
+    if arrangement == "packed":
+        real = step_rows * lengths.mean_up_to(limit)
+        return Padding(real, real, real)
     pool = pool_steps(step_rows, data.rows or UNKNOWN_ROWS) if arrangement == "grouped" else 1
     of_pool = padding_of(lengths.counts, limit, micro_batch, groups * pool, multiple)
     arranged = of_pool.arranged / pool

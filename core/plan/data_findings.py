@@ -9,6 +9,7 @@ from trainwiz.core.findings import Finding
 from trainwiz.core.language import tr, trn
 from trainwiz.core.plan.facts import Facts
 from trainwiz.core.plan.lengths import Lengths, lengths_of
+from trainwiz.core.plan.packing import packing_findings
 from trainwiz.core.plan.words import gib, percent
 from trainwiz.core.plan.workers import MOST_WORKERS, budget_bytes
 
@@ -21,7 +22,7 @@ WORKERS_SHARE = 0.25
 
 
 def data_findings(facts: Facts) -> list[Finding]:
-    return [*_rows(facts), *_cut(facts), *_grouped(facts), *_workers(facts)]
+    return [*_rows(facts), *_cut(facts), *_grouped(facts), *packing_findings(facts), *_workers(facts)]
 
 
 def _rows(facts: Facts) -> list[Finding]:
@@ -108,6 +109,9 @@ def _grouped(facts: Facts) -> list[Finding]:
     off = facts.remedy(tr("leave it off"), {key: False})
     if joins_texts(config):
         message = tr("Texts are joined into sequences of one length: {key} changes nothing.", key=key)
+        return [Finding("nothing_to_group", "note", key, message, (off,))]
+    if config.data.packing:
+        message = tr("Rows lie end to end without padding: {key} changes only which rows share a step.", key=key)
         return [Finding("nothing_to_group", "note", key, message, (off,))]
     if batch.padded_tokens is None or batch.padding_waste is None or batch.drawn_tokens is None:
         return []

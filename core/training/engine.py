@@ -10,6 +10,7 @@ from trainwiz.core.errors import CannotRunError
 from trainwiz.core.findings import Finding
 from trainwiz.core.hardware.host import count_cores
 from trainwiz.core.language import mark, tr
+from trainwiz.core.training.packed_attention import attention_of
 from trainwiz.core.training.shards import is_fully_sharded, numbers_in
 from transformers import Trainer
 from transformers.trainer_utils import SaveStrategy
@@ -37,7 +38,7 @@ def read_engine(trainer: Trainer) -> dict[str, Any]:
         "device_name": torch.cuda.get_device_name() if trainer.args.device.type == "cuda" else None,
         "world_size": trainer.args.world_size,
         "optimizer": _optimizer(trainer, wrapped),
-        "attention": getattr(inner.config, "_attn_implementation", None),
+        "attention": attention_of(inner.config),
         "wrapper": type(wrapped).__name__,
         # fully_shard makes a class of its own of the model's.
         "model": type(base).__name__.removeprefix("FSDP"),

@@ -39,7 +39,7 @@ class StepMeter:
         self.counts_targets = False
         self._fetched_tokens = 0
         self._fetched_targets = 0
-        self._fetched_real: list[torch.Tensor] = []
+        self._fetched_real: list[torch.Tensor | int] = []
         self._fetched_real_targets: list[torch.Tensor] = []
         self._steps = 0
         self._wait_s = 0.0
@@ -59,7 +59,9 @@ class StepMeter:
             self._wait_s += time.perf_counter() - start
             self._fetched_tokens += batch["input_ids"].numel()
             # Summed on the device and read at the next log: no synchronisation here.
-            self._fetched_real.append(batch["attention_mask"].sum() - batch.pop(FILLER_TOKENS, 0))
+            mask, fillers = batch.get("attention_mask"), batch.pop(FILLER_TOKENS, 0)
+            # Rows end to end have no mask: all of them is real.
+            self._fetched_real.append((mask.sum() if mask is not None else batch["input_ids"].numel()) - fillers)
             if self.counts_targets:
                 self._fetched_targets += batch["labels"].numel()
                 self._fetched_real_targets.append((batch["labels"] != IGNORED).sum())

@@ -39,5 +39,7 @@ class TaskParts:
     evaluation_lengths: np.ndarray | None = None
     """(n,) int, in any unit: of the rows of `evaluation`, which are then evaluated the longest first. None for rows
     that are read piece by piece, in the order of their files, and for those of one length."""
+    train_collate: Callable[..., dict[str, Any]] | None = None
+    """Of the rows that train, where they lie end to end; None pads them as those that are evaluated."""
     counts_targets: bool = False
     """The labels are a text of their own, whose tokens are counted too."""

@@ -44,10 +44,12 @@ def _probe(folder: Path) -> None:
     from trainwiz.core.export.training_arguments import training_arguments
     from trainwiz.core.launch.probe_order import ProbeOrder
     from trainwiz.core.run.folder import RunFolder
+    from trainwiz.core.training.batches import PaddedBatch
     from trainwiz.core.training.callbacks import EpochCallback
     from trainwiz.core.training.compiling import allow_any_length
     from trainwiz.core.training.meter import StepMeter
     from trainwiz.core.training.model import may_skip_weights
+    from trainwiz.core.training.packing_check import PackingCheck
     from trainwiz.core.training.probe_memory import memory_figures
     from trainwiz.core.training.probe_parts import probe_parts
     from trainwiz.core.training.probe_rows import longest_batch, vocabulary_of
@@ -71,7 +73,9 @@ def _probe(folder: Path) -> None:
     args.ddp_find_unused_parameters = may_skip_weights(parts.model)
     trainer = ProbeTrainer(args, parts, StepMeter())
     vocabulary = vocabulary_of(parts.model)
-    trainer.longest = lambda rows: longest_batch(order, config.task, vocabulary, rows)
+    trainer.longest = lambda rows: longest_batch(
+        order, config.task, vocabulary, rows, parts.train_collate or PaddedBatch(0)
+    )
     trainer.micro_batch = order.micro_batch
     for printing in (PrinterCallback, ProgressCallback):
         trainer.remove_callback(printing)
@@ -86,7 +90,8 @@ def _probe(folder: Path) -> None:
         answers.say("memory", **fullest)
 
     clock = ProbeClock(trainer, order, answers, say_memory)
-    for callback in (EpochCallback(parts.sampler), clock):
+    packing = [PackingCheck(trainer, config.engine.precision or "fp32")] if parts.train_collate is not None else []
+    for callback in (EpochCallback(parts.sampler), *packing, clock):
         trainer.add_callback(callback)
     if args.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()

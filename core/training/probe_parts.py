@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.length_order import StepShape
+from trainwiz.core.data.packing import packs_rows
 from trainwiz.core.errors import UsageError
 from trainwiz.core.export.solved import processes, uses_deepspeed
 from trainwiz.core.launch.probe_order import ProbeOrder
@@ -17,6 +18,7 @@ from trainwiz.core.training.evaluation_schedule import EvaluationSchedule
 from trainwiz.core.training.loss import StepLoss
 from trainwiz.core.training.model import random_model
 from trainwiz.core.training.model_inputs import ModelInputs, batch_alone, decoder_only, encoder_decoder
+from trainwiz.core.training.packing import with_packing
 from trainwiz.core.training.parts import TaskParts
 from trainwiz.core.training.probe_rows import Lengths, data_rows, generated_rows, vocabulary_of
 from trainwiz.core.training.probe_sampling import SpreadSampler
@@ -44,7 +46,7 @@ def probe_parts(
         generated = generated_rows(order, config.task, vocabulary_of(model), config.training.seed)
         rows, lengths = generated, lambda: generated.lengths
     nothing_saved: Any = None
-    return TaskParts(
+    parts = TaskParts(
         model=model,
         tokenizer=nothing_saved,
         train=rows,
@@ -56,6 +58,7 @@ def probe_parts(
         inputs=INPUTS[config.task],
         counts_targets=config.task == "seq2seq",
     )
+    return with_packing(parts) if packs_rows(config) else parts
 
 
 def _sampler(config: RunConfig, order: ProbeOrder, rows: int, lengths: Lengths) -> EpochSampler:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch.utils.data import Dataset
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.joining import joins_texts
@@ -27,7 +26,7 @@ from trainwiz.core.training.tokenizer import build_tokenizer
 
 Row = tuple[np.ndarray, np.ndarray]
 """(tokens, labels), (n,) int64 each."""
-Collate = Callable[[Sequence[Row]], dict[str, torch.Tensor]]
+Collate = Callable[[Sequence[Row]], dict[str, Any]]
 GENERATED_ROWS = 4096
 
 
@@ -113,12 +112,12 @@ def vocabulary_of(model: Any) -> int:
     return int(getattr(weight, "ds_shape", weight.shape)[0])
 
 
-def longest_batch(order: ProbeOrder, task: str, vocabulary: int, rows: int) -> dict[str, torch.Tensor]:
+def longest_batch(order: ProbeOrder, task: str, vocabulary: int, rows: int, collate: Collate) -> dict[str, Any]:
     """A batch of `rows` sequences, each as long as the plan's longest."""
     whole = np.full(rows, order.length, dtype=np.int64)
     targets = np.full(rows, order.target_length, dtype=np.int64) if order.target_length else None
     source = GeneratedRows(task, vocabulary, whole, targets, seed=0)
-    return PaddedBatch(0)([source[(0, index)] for index in range(rows)])
+    return collate([source[(0, index)] for index in range(rows)])
 
 
 def _drawn(lengths: Sequence[int], longest: int, generator: np.random.Generator) -> np.ndarray:

@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 from trainwiz.core.launch.probe_order import ANSWERS_JSONL, ProbeOrder
+from trainwiz.core.training.packed_attention import ROW_LENGTHS
+from trainwiz.core.training.packing import first_rows
 from trainwiz.core.training.trainer import RunTrainer
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
@@ -90,6 +92,8 @@ class ProbeTrainer(RunTrainer):
             torch.cuda.empty_cache()
 
     def _cut(self, batch: dict[str, Any]) -> dict[str, Any]:
+        if ROW_LENGTHS in batch:
+            return first_rows(batch, self.micro_batch)
         if len(batch["input_ids"]) <= self.micro_batch:
             return batch
         return {name: value[: self.micro_batch] for name, value in batch.items()}

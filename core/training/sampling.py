@@ -10,6 +10,7 @@ import torch
 from torch.utils.data import Sampler
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.length_order import LengthOrder, StepShape, pool_steps
+from trainwiz.core.data.packing import packs_rows
 from trainwiz.core.data.windows import SHUFFLED_AS_ONE, Windows
 from trainwiz.core.run.identity_now import sequences_of_a_step
 from trainwiz.core.training.masking import EVALUATION_EPOCH
@@ -121,7 +122,8 @@ def length_order(config: RunConfig, lengths: Callable[[], np.ndarray], processes
     if not data.group_by_length and not arranged:
         return None
     of_rows = lengths().astype(np.uint32)
-    return LengthOrder(of_rows, step, pool=pool_steps(step.rows, len(of_rows)) if data.group_by_length else 1)
+    pool = pool_steps(step.rows, len(of_rows)) if data.group_by_length else 1
+    return LengthOrder(of_rows, step, pool=pool, even=packs_rows(config))
 
 
 def overfit_items(items: int, config: RunConfig, processes: int) -> np.ndarray:

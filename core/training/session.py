@@ -29,6 +29,7 @@ from trainwiz.core.training.memory_log import MemoryCallback
 from trainwiz.core.training.meter import StepMeter
 from trainwiz.core.training.metrics import MetricsCallback, json_number
 from trainwiz.core.training.model import may_skip_weights
+from trainwiz.core.training.packing_check import PackingCheck
 from trainwiz.core.training.parts import TaskParts
 from trainwiz.core.training.phases import PhaseCallback, phases
 from trainwiz.core.training.process_group import join_processes, leave_processes
@@ -105,11 +106,14 @@ class TrainingSession:
             wait_s=config.recovery.disk_wait_s,
             stop_requested=trainer.stop_requested,
         )
+        precision = config.engine.precision or "fp32"
+        packing = [PackingCheck(trainer, precision)] if parts.train_collate is not None else []
         for callback in (
             EpochCallback(parts.sampler),
             PhaseCallback(config.engine.compile),
             guard,
             engine,
+            *packing,
             metrics,
             stopping,
             *self._extras(config, trainer, meter),

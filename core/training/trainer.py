@@ -25,6 +25,7 @@ from trainwiz.core.training.masking import IGNORED
 from trainwiz.core.training.meter import StepMeter
 from trainwiz.core.training.metrics import MetricsCallback
 from trainwiz.core.training.model_inputs import batch_alone
+from trainwiz.core.training.packing import for_attention
 from trainwiz.core.training.parts import TaskParts
 from trainwiz.core.training.phases import phases
 from trainwiz.core.training.retention import NewestCheckpoints
@@ -89,6 +90,10 @@ class RunTrainer(Trainer):
         self.disk_guard: DiskGuard | None = None
         self.identity: IdentityCheck | None = None
 
+    @property
+    def parts(self) -> TaskParts:
+        return self._parts
+
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
         """Schedules that end above 0 read the peak from the optimizer's defaults, which ZeRO's wrapper hides."""
         sharded: Any = getattr(optimizer or self.optimizer, "optimizer", None)
@@ -98,7 +103,11 @@ class RunTrainer(Trainer):
         return super().create_scheduler(num_training_steps, optimizer)
 
     def get_train_dataloader(self) -> DataLoader[Any]:
-        return self._protected(super().get_train_dataloader())
+        own, self.data_collator = self.data_collator, self._parts.train_collate or self.data_collator
+        try:
+            return self._protected(super().get_train_dataloader())
+        finally:
+            self.data_collator = own
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader[Any]:
         return self._protected(super().get_eval_dataloader(eval_dataset))
@@ -206,7 +215,7 @@ class RunTrainer(Trainer):
         num_items_in_batch: torch.Tensor | int | None = None,
     ) -> Any:
         """With what the model needs beside the batch; the labels go to our own loss."""
-        complete = self._parts.inputs(inputs, self.model)
+        complete = self._parts.inputs(for_attention(inputs), self.model)
         complete = {**complete, **self._parts.loss.keywords(complete["labels"])}
         spoilt = self.faults.strike("training", self.state.global_step + 1, self.args.per_device_train_batch_size)
         loss: Any = super().compute_loss(model, complete, return_outputs, num_items_in_batch)

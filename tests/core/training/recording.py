@@ -14,15 +14,28 @@ from typing import Any
 import torch
 from trainwiz.core.training.__main__ import main
 from trainwiz.core.training.masking import IGNORED
+from trainwiz.core.training.packed_attention import ROW_LENGTHS
 from trainwiz.core.training.trainer import RunTrainer
 
 
-def fingerprints(batch: dict[str, torch.Tensor]) -> list[str]:
+def rows_of(batch: dict[str, Any]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """(tokens, labels) of each row, without padding."""
+    if ROW_LENGTHS in batch:
+        sides = (batch[name][0].split(batch[ROW_LENGTHS]) for name in ("input_ids", "labels"))
+        return list(zip(*sides, strict=True))
+    masks = batch["attention_mask"].bool()
+    return [
+        (tokens[mask], labels[mask])
+        for tokens, mask, labels in zip(batch["input_ids"], masks, batch["labels"], strict=True)
+    ]
+
+
+def fingerprints(batch: dict[str, Any]) -> list[str]:
     """Of the tokens, and of the labels with their places: the same row with another mask is another one."""
     found = []
-    for tokens, mask, labels in zip(batch["input_ids"], batch["attention_mask"], batch["labels"], strict=True):
+    for tokens, labels in rows_of(batch):
         if (labels != IGNORED).any():
-            row = [tokens[mask.bool()].tolist(), labels[mask.bool()].tolist()]
+            row = [tokens.tolist(), labels.tolist()]
             found.append(hashlib.sha1(json.dumps(row).encode()).hexdigest()[:12])
     return found
 
