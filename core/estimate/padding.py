@@ -70,15 +70,18 @@ class LengthCounts:
     def mean(self, limit: int) -> float:
         return self.expected_longest(1, limit)
 
-    def expected_longest(self, rows: int, limit: int) -> float:
-        """Of so many rows drawn at random and cut at `limit`: the sum over t of P(longest > t), which is 1 - F(t)^rows."""
+    def expected_longest(self, rows: int, limit: int, power: int = 1) -> float:
+        """Of so many rows drawn at random and cut at `limit`: the sum over t of P(longest > t), which is 1 - F(t)^rows.
+
+        Or the mean of a `power` of the longest, by steps of t^power.
+        """
         total, below, share = 0.0, 0, 0.0
         last = bisect_left(self.values, limit)
         for value, rank in zip(self.values[:last], self.ranks[:last], strict=True):
-            total += (value - below) * (1 - share**rows)
+            total += (float(value) ** power - float(below) ** power) * (1 - share**rows)
             below, share = value, rank / self.rows
         beyond = limit if last < len(self.values) else below
-        return total + (beyond - below) * (1 - share**rows)
+        return total + (float(beyond) ** power - float(below) ** power) * (1 - share**rows)
 
     def quantile(self, share: float, limit: int) -> int:
         """The length that this share of the rows, 0 to 1, keeps to, cut at `limit`."""
@@ -114,10 +117,17 @@ def padding_of(counts: LengthCounts, limit: int, micro_batch: int, groups: int, 
     padded = rows * rounded.expected_longest(micro_batch, limit)
     if groups == 1 or micro_batch == 1:
         return Padding(real, padded, padded)
-    looked_at = _spread(groups)
-    longest = [rounded.expected_rank(group * micro_batch, rows, limit) for group in looked_at]
+    longest = arranged_longest(rounded, limit, micro_batch, groups)
     arranged = rows * sum(longest) / len(longest)
     return Padding(real, padded, min(padded, max(real, arranged)))
+
+
+@lru_cache(maxsize=64)
+def arranged_longest(counts: LengthCounts, limit: int, micro_batch: int, groups: int) -> tuple[float, ...]:
+    """Expected lengths of micro-batches, shortest first, that the rows of a step in order are cut into; of MOST_GROUPS
+    evenly spread ones where there are more."""
+    rows = micro_batch * groups
+    return tuple(counts.expected_rank(group * micro_batch, rows, limit) for group in _spread(groups))
 
 
 def _spread(groups: int) -> list[int]:

@@ -97,7 +97,7 @@ def arranged_padding(
     pool = pool_steps(step_rows, data.rows or UNKNOWN_ROWS) if arrangement == "grouped" else 1
     of_pool = padding_of(lengths.counts, limit, micro_batch, groups * pool, multiple)
     arranged = of_pool.arranged / pool
-    pairs = _pairs(data)
+    pairs = pairs_of(data)
     if pairs is not None:
         sides = paired_lengths(*pairs, limit, target_limit, groups * pool, step_rows * pool, multiple)
         arranged = max(arranged, step_rows * sides[0])
@@ -118,7 +118,7 @@ def usual_lengths(work: Workload, data: DataSummary, arrangement: Arrangement, m
         return source, target
     padding = arranged_padding(data, work.length, work.target_length, rows, groups, arrangement, multiple)
     source = work.length if padding is None else round(padding.padded / (rows * groups))
-    pairs = _pairs(data)
+    pairs = pairs_of(data)
     if pairs is None:
         return source, work.target_length
     pool = pool_steps(rows * groups, data.rows or UNKNOWN_ROWS) if arrangement == "grouped" else 1
@@ -130,7 +130,8 @@ def _longest_of(lengths: Lengths | None, rows: int, most: int, multiple: int) ->
     return most if lengths is None else lengths.usual_longest(rows, most, multiple)
 
 
-def _pairs(data: DataSummary) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+def pairs_of(data: DataSummary) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Tokens of the inputs and of the targets of the same rows; None for rows without a target."""
     return (data.lengths, data.target_lengths) if len(data.target_lengths) == len(data.lengths) > 0 else None
 
 

@@ -24,6 +24,7 @@ from trainwiz.core.estimate.time import (
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.history.match import of_devices
+from trainwiz.core.plan.computed import Computed
 from trainwiz.core.plan.devices import Devices
 from trainwiz.core.plan.result import TimeVerdict
 
@@ -67,10 +68,11 @@ def pace_of(
     usual: Workload | None,
     rate: Rate | None,
     evidence: Evidence = NO_EVIDENCE,
+    computed: Computed | None = None,
 ) -> Pace | None:
     """Measured here where it was, else by roofline with the counts of a trace or of the formulas; None where nothing is known.
 
-    `usual` is `work` at the lengths of a usual batch.
+    `usual` is `work` at the lengths of a usual batch, `computed` what its micro-batches really ask for.
     """
     if work is None or usual is None:
         return None
@@ -99,13 +101,24 @@ def pace_of(
         return Pace(measured.step, begin, share, verdict, measured.basis, measured.text, measured.calibration)
     if rate is None:
         return None
-    each = step_time(usual, rate, _traced_cost(work, usual, evidence))
+    mean = computed.cost if computed is not None else cost_of(usual)
+    each = step_time(usual, rate, _traced_cost(work, mean, evidence))
     return Pace(each.step, begin, each.fraction_of_peak, each.verdict)
 
 
-def _traced_cost(work: Workload, usual: Workload, evidence: Evidence) -> Cost | None:
-    """What a trace of `work` counted, at the lengths of `usual`."""
+def pace_gains(usual: Workload, rate: Rate | None, computed: Computed | None) -> tuple[float, float] | None:
+    """How many times the pace of the rows as drawn the run has, and would have without padding; by roofline."""
+    if rate is None or computed is None:
+        return None
+    own, drawn, unpadded = (
+        step_time(usual, rate, cost).step.likely for cost in (computed.cost, computed.drawn, computed.unpadded)
+    )
+    return drawn / own, drawn / unpadded
+
+
+def _traced_cost(work: Workload, mean: Cost, evidence: Evidence) -> Cost:
+    """`mean`, the mean cost of a micro-batch by formulas, corrected by what a trace of `work` counted where there is one."""
     trace = evidence.trace_of(work)
     if trace is None or min(trace.flops, trace.moved_bytes, trace.kernels) <= 0:
-        return None
-    return Cost(trace.flops, trace.moved_bytes, float(trace.kernels)).scaled(cost_of(usual), cost_of(work))
+        return mean
+    return Cost(trace.flops, trace.moved_bytes, float(trace.kernels)).scaled(mean, cost_of(work))

@@ -63,6 +63,10 @@ class BatchPlan:
     drawn_tokens: int | None = None
     """`padded_tokens` with the rows of a step in the order in which they are drawn, as other trainers compute them."""
     drawn_waste: float | None = None
+    operations_gain: float | None = None
+    """Operations of the rows as drawn over those of this order, attention's growth with the square of a length included."""
+    possible_operations_gain: float | None = None
+    """The same over those of rows without any padding: what no order exceeds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +144,10 @@ class TimePlan:
     network_gbit_s: float | None = None
     network_assumed: bool | None = None
     """Nobody said how fast the network is (planning.network_gbit_s)."""
+    pace_gain: float | None = None
+    """How many times the pace of the rows as drawn this order has."""
+    possible_pace_gain: float | None = None
+    """The same for rows without any padding."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from trainwiz.core.history.measurement import Measurement
 from trainwiz.core.plan.arranging import arrangement_of, multiple_of, settle_arrangement
 from trainwiz.core.plan.assumed import assumed_rows
 from trainwiz.core.plan.communication import settle_communication
+from trainwiz.core.plan.computed import computed_by
 from trainwiz.core.plan.devices import SMOKE_PROCESSES, choose_devices
 from trainwiz.core.plan.draft import Draft
 from trainwiz.core.plan.engine import settle_engine, settle_sharding
@@ -23,7 +24,7 @@ from trainwiz.core.plan.loading import settle_intervals, settle_length, settle_l
 from trainwiz.core.plan.loss_mean import settle_loss_mean
 from trainwiz.core.plan.memories import plan_memory
 from trainwiz.core.plan.other_cards import for_other_cards, reopen_for_processes
-from trainwiz.core.plan.pace import pace_of, rate_of
+from trainwiz.core.plan.pace import pace_gains, pace_of, rate_of
 from trainwiz.core.plan.profile_reasons import with_fitting_reasons
 from trainwiz.core.plan.rounding import settle_rounding
 from trainwiz.core.plan.sizes import batch_plan, settle_evaluation, settle_sizes
@@ -64,9 +65,9 @@ def settle(given: Given) -> Facts:
     evaluates = _evaluates(draft, counted)
     first = workload_of(draft, devices, architecture, data, evaluates=evaluates)
     solution = settle_sizes(draft, first, devices, evidence, evaluates=evaluates)
+    settle_loss_mean(draft)
     settle_arrangement(draft, devices.world_size, data)
     held = counted.rows if counted is not None else 0
-    settle_loss_mean(draft)
     settle_loading(draft, machine, devices, data, counted, workload_of(draft, devices, architecture, data))
     steps = settle_length(draft, solution.chosen.samples, counted)
     work = workload_of(draft, devices, architecture, data)
@@ -75,14 +76,16 @@ def settle(given: Given) -> Facts:
     # Threads and precision are settled; the rest of the config does not change the rate.
     rate = rate_of(devices, draft.view())
     usual = typical(work, data, arrangement_of(draft.get), multiple_of(draft.get)) if work is not None else None
-    each = pace_of(machine, devices, draft.view(), work, usual, rate, evidence)
+    computed = computed_by(work, data, arrangement_of(draft.get), multiple_of(draft.get)) if work is not None else None
+    each = pace_of(machine, devices, draft.view(), work, usual, rate, evidence, computed)
     settle_intervals(draft, steps, each.step.likely if each else None)
     settle_communication(draft, machine, devices, each.step.high if each else None)
     complete = with_fitting_reasons(draft.finish(), profile, machine)
-    batch = batch_plan(draft, solution, data)
+    batch = batch_plan(draft, solution, data, computed)
     estimate, evaluation, memory = plan_memory(machine, devices, complete, work, data, evidence, held)
     length = Length(steps, _epochs(complete, steps, solution.chosen.samples, counted))
-    time = plan_time(complete, devices, usual, rate, each, length, counted, batch)
+    gains = pace_gains(usual, rate, computed) if usual is not None else None
+    time = plan_time(complete, devices, usual, rate, each, length, counted, batch, gains)
     return Facts(
         given=given,
         findings=tuple(collected),

@@ -14,6 +14,7 @@ from trainwiz.core.estimate.memory import estimate_evaluation, estimate_memory, 
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.language import tr, trn
 from trainwiz.core.plan.arranging import arranged_padding, arrangement_of, multiple_of
+from trainwiz.core.plan.computed import Computed
 from trainwiz.core.plan.devices import Devices
 from trainwiz.core.plan.draft import Draft
 from trainwiz.core.plan.lengths import step_padding
@@ -202,7 +203,9 @@ def _micro_reason(work: Workload | None, devices: Devices, chosen: int, largest:
     return tr("hits the target best; up to {largest} fit in {free}", largest=largest, free=free)
 
 
-def batch_plan(draft: Draft, solution: BatchSolution, data: DataSummary | None) -> BatchPlan:
+def batch_plan(
+    draft: Draft, solution: BatchSolution, data: DataSummary | None, computed: Computed | None = None
+) -> BatchPlan:
     """The batch as it is shown."""
     chosen, length = solution.chosen, int(draft.get("batch.sequence_length"))
     groups, joined = chosen.accumulation * chosen.world_size, bool(draft.get("data.concatenate"))
@@ -233,4 +236,6 @@ def batch_plan(draft: Draft, solution: BatchSolution, data: DataSummary | None) 
         drawn_tokens=round(drawn.padded) if drawn else None,
         drawn_waste=drawn.waste if drawn else None,
         arranged_waste=padding.arranged_waste if padding else None,
+        operations_gain=computed.gain if computed else None,
+        possible_operations_gain=computed.possible_gain if computed else None,
     )

@@ -49,8 +49,10 @@ def plan_time(
     length: Length,
     data: DataSummary | None,
     batch: BatchPlan,
+    gains: tuple[float, float] | None = None,
 ) -> TimePlan:
-    """Time of a step and of the whole run, as a range, and its energy; `work` has the lengths of a usual batch."""
+    """Time of a step and of the whole run, as a range, and its energy; `work` has the lengths of a usual batch, `gains`
+    are what its order has over rows as drawn, and what it could have."""
     steps = length.steps
     total_tokens = None if steps is None else steps * batch.effective_tokens
     real_tokens = None if steps is None or batch.real_tokens is None else steps * batch.real_tokens
@@ -95,6 +97,8 @@ def plan_time(
         energy_cost_high=_cost(config, energy.high) if energy else None,
         currency=config.planning.currency,
         **_network(config, devices, work),
+        pace_gain=gains[0] if gains else None,
+        possible_pace_gain=gains[1] if gains else None,
     )
 
 

@@ -16,6 +16,7 @@ from trainwiz.tui.output import labelled, paint
 from trainwiz.tui.plan_words import (
     energy_words,
     finish_words,
+    gain_words,
     memory_title,
     need_words,
     needed_bytes,
@@ -127,6 +128,7 @@ def time_lines(plan: Plan, now: datetime) -> Iterator[str]:
     yield "   ".join(filter(None, (time_text(plan), finish_words(time.total_low_s, time.total_high_s, now))))
     if time.step_low_s is not None:
         yield tr(", ").join(pace_parts(plan))
+        yield gain_words(time.pace_gain, time.possible_pace_gain)
     parts = time_part_words(time.total_s, time.evaluation_s, time.generation_s, time.saving_s)
     if parts:
         yield tr("of it {parts}", parts=tr(", ").join(parts))

@@ -23,6 +23,7 @@ from trainwiz.tui.keys import bindings
 from trainwiz.tui.metric_words import engine_problems
 from trainwiz.tui.plan_words import (
     energy_words,
+    gain_words,
     memory_title,
     pace_words,
     padding_words,
@@ -124,6 +125,7 @@ def _figures(plan: Mapping[str, Any], marks: Marks, attempt: Attempt | None) -> 
     yield _line(tr("Step"), duration_range(_number(time, "step_low_s"), _number(time, "step_high_s")))
     if time.get("basis"):
         yield from _below(pace_words(str(time["basis"]), str(time.get("basis_text") or "")))
+    yield from _below(gain_words(_number(time, "pace_gain"), _number(time, "possible_pace_gain")))
     least, most = _number(time, "total_low_s"), _number(time, "total_high_s")
     known = least is not None and most is not None
     yield _line(tr("Time"), duration_range(least, most) if known else duration(_number(time, "total_s")))

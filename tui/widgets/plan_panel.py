@@ -14,6 +14,7 @@ from trainwiz.tui.figures import count, deviation, duration_range, gib, percent,
 from trainwiz.tui.plan_words import (
     energy_words,
     finish_words,
+    gain_words,
     length_words,
     memory_title,
     need_words,
@@ -165,7 +166,7 @@ def _time(plan: Plan, marks: Marks, now: datetime | None) -> Iterator[Content]:
     pace = pace_words(time.basis, time.basis_text)
     if time.fraction_of_peak is not None:
         pace = tr("{share} of the device's peak, {pace}", share=percent(time.fraction_of_peak), pace=pace)
-    yield from _muted(pace)
+    yield from _muted(pace, gain_words(time.pace_gain, time.possible_pace_gain))
     parts = time_part_words(time.total_s, time.evaluation_s, time.generation_s, time.saving_s)
     if parts:
         yield from _muted(tr("of it {parts}", parts=tr(", ").join(parts)))

@@ -1,0 +1,138 @@
+"""What a step computes on the real lengths of its rows: the mean cost of a micro-batch, and what its order saves.
+
+The operations of a micro-batch are a polynomial of degree 2 in the lengths that it is padded to (products grow with a
+length, attention with its square, cross-attention with the product of both), so that means of lengths, squares and
+products give the mean over all micro-batches exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from statistics import fmean
+
+import numpy as np
+from trainwiz.core.data.length_order import pool_steps
+from trainwiz.core.data.summary import DataSummary
+from trainwiz.core.estimate.flops import Cost, cost_of
+from trainwiz.core.estimate.padding import arranged_longest, rounded_counts
+from trainwiz.core.estimate.workload import Workload
+from trainwiz.core.plan.arranging import SHARED, UNKNOWN_ROWS, Arrangement, pairs_of
+from trainwiz.core.plan.lengths import lengths_of
+
+UNPADDED: Arrangement = "packed"
+"""Each row computed at its own length."""
+DRAWN: Arrangement = "drawn"
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """Means over micro-batches: of the length of inputs and of targets, of their squares and of their product."""
+
+    source: float
+    target: float
+    source_squared: float
+    target_squared: float
+    product: float
+
+
+def moments_of(work: Workload, data: DataSummary, arrangement: Arrangement, multiple: int = 1) -> Moments | None:
+    """Of the micro-batches that the processes of `work` compute on rows like `data`, padded to a `multiple`; None where
+    no row was seen. Processes that wait for each other count as one (see core.plan.arranging.usual_lengths)."""
+    lengths = lengths_of(data.lengths)
+    if lengths is None:
+        return None
+    together = work.world_size if work.strategy in SHARED or work.accumulation == 1 else 1
+    rows, groups = work.micro_batch * together, work.accumulation * work.world_size // together
+    if arrangement == "grouped":
+        groups *= pool_steps(rows * groups, data.rows or UNKNOWN_ROWS)
+    pairs = pairs_of(data)
+    if pairs is not None:
+        return _of_pairs(*pairs, (work.length, work.target_length), rows, groups, arrangement, multiple)
+    if arrangement == UNPADDED:
+        means = [lengths.counts.expected_longest(1, work.length, power) for power in (1, 2)]
+    elif arrangement == "drawn":
+        counts = rounded_counts(lengths.counts, multiple)
+        means = [counts.expected_longest(rows, work.length, power) for power in (1, 2)]
+    else:
+        longest = arranged_longest(rounded_counts(lengths.counts, multiple), work.length, rows, groups)
+        means = [fmean(one**power for one in longest) for power in (1, 2)]
+    # Without targets of its own a model has none, or as many as inputs.
+    return Moments(means[0], means[0], means[1], means[1], means[1])
+
+
+@lru_cache(maxsize=64)
+def _of_pairs(
+    inputs: Sequence[int],
+    targets: Sequence[int],
+    limits: tuple[int, int],
+    rows: int,
+    groups: int,
+    arrangement: Arrangement,
+    multiple: int,
+) -> Moments:
+    """Where the longer side of a pair decides its place among those of a step; the sample is cut into such steps."""
+    # A file may be sorted; the rows of a step are not.
+    order = np.random.default_rng(0).permutation(len(inputs))
+    sides = [np.minimum(np.array(side)[order], limit) for side, limit in zip((inputs, targets), limits, strict=True)]
+    if arrangement != UNPADDED:
+        micro = min(rows, len(order))
+        step = min(micro * groups, len(order) // micro * micro)
+        kept = len(order) // step * step
+        steps = [side[:kept].reshape(-1, step) for side in sides]
+        if arrangement != "drawn":
+            longest_first = np.argsort(-np.maximum(*steps), axis=1, kind="stable")
+            steps = [np.take_along_axis(side, longest_first, axis=1) for side in steps]
+        longest = [side.reshape(-1, micro).max(axis=1) for side in steps]
+        sides = [
+            np.minimum(-(-side // multiple) * multiple, limit) for side, limit in zip(longest, limits, strict=True)
+        ]
+    source, target = (side.astype(np.float64) for side in sides)
+    means = (source, target, source**2, target**2, source * target)
+    return Moments(*(float(one.mean()) for one in means))
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """The mean cost of a micro-batch: in the order of the run, as drawn, and with no row padded."""
+
+    cost: Cost
+    drawn: Cost
+    unpadded: Cost
+
+    @property
+    def gain(self) -> float:
+        """Operations as drawn over those of the run."""
+        return self.drawn.flops / self.cost.flops
+
+    @property
+    def possible_gain(self) -> float:
+        return self.drawn.flops / self.unpadded.flops
+
+
+def computed_by(work: Workload, data: DataSummary | None, arrangement: Arrangement, multiple: int) -> Computed | None:
+    """None where no row was seen; joined texts are of one length."""
+    if data is None or not work.padded:
+        return None
+    own, drawn, unpadded = (moments_of(work, data, one, multiple) for one in (arrangement, DRAWN, UNPADDED))
+    if own is None or drawn is None or unpadded is None:
+        return None
+    return Computed(mean_cost(work, own), mean_cost(work, drawn), mean_cost(work, unpadded))
+
+
+def mean_cost(work: Workload, moments: Moments) -> Cost:
+    """Of a micro-batch of `work`, whose own lengths do not matter."""
+    low, high = 64, 128
+
+    def at(source: int, target: int) -> np.ndarray:
+        cost = cost_of(replace(work, length=source, target_length=target))
+        return np.array([cost.flops, cost.moved_bytes, cost.kernels])
+
+    # The polynomial that goes through the six points; its six terms are those of the moments.
+    places = [(low, low), (low, high), (high, low), (high, high), (2 * high, low), (low, 2 * high)]
+    terms = np.array([(1, s, t, s * s, t * t, s * t) for s, t in places], dtype=np.float64)
+    factors = np.linalg.solve(terms, np.array([at(*place) for place in places]))
+    means = (1, moments.source, moments.target, moments.source_squared, moments.target_squared, moments.product)
+    flops, moved_bytes, kernels = (float(one) for one in np.array(means) @ factors)
+    return Cost(flops, moved_bytes, kernels)
