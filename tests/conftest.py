@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import sys
@@ -28,6 +29,28 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
 os.environ.setdefault("TORCH_EXTENSIONS_DIR", str(CACHE / "torch_extensions"))
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+COSTLY = {
+    "tests.test_wheel": "installed",
+    "tests.engines.test_runs": "start",
+    "tests.core.hardware.test_visible": "torch_answers",
+    "tests.core.telemetry.test_process_source": "launched",
+    "tests.core.telemetry.test_trainer_source": "trained",
+    "tests.core.tracing.test_tracer": "worker",
+    "tests.core.training.test_engines": "alone",
+    "tests.core.training.test_real": "whole",
+    "tests.core.training.test_text_real": "whole",
+}
+"""Module -> its fixture that installs, trains or starts a process, for seconds."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All tests that ask for the same costly thing run in one worker, so that it is made once."""
+    for item in items:
+        module = item.getparent(pytest.Module)
+        name = module.obj.__name__ if module is not None else ""
+        if COSTLY.get(name) in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group(name))
 
 
 @pytest.fixture(scope="session")
@@ -49,10 +72,19 @@ def _own_temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield
 
 
+@pytest.fixture(scope="session")
+def _homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Names of folders for tests. pytest's mktemp looks at all folders that it made, and so costs more at every test."""
+    place = tmp_path_factory.mktemp("homes")
+    return (place / str(number) for number in itertools.count())
+
+
 @pytest.fixture(autouse=True)
-def _own_user_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def _own_user_folders(_homes: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """No test reads or writes the developer's own configuration, cache or history of measurements."""
-    _leave_home(monkeypatch, tmp_path_factory.mktemp("home"))
+    home = next(_homes)
+    home.mkdir()
+    _leave_home(monkeypatch, home)
 
 
 def _leave_home(patch: pytest.MonkeyPatch, home: Path) -> None:

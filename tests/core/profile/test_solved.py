@@ -21,6 +21,9 @@ from scripts import catalogue, solve_profiles
 from scripts.profile_solver import SOLVED_KEYS, Job, MachineRow, read_rows, solve
 from tests.conftest import REPOSITORY
 
+# One worker makes each plan once.
+pytestmark = pytest.mark.xdist_group("solved")
+
 NAMES = [name.removesuffix(".yaml") for name in sorted(solve_profiles.made_before())]
 OWNED = {
     ("T4", 1),
@@ -52,6 +55,12 @@ def plan_of(profile: Profile, **changes: Any) -> Plan:
     return make_plan(own, config, model=load_models()[config.model.name], data=None, profile=profile)
 
 
+@cache
+def plan_as_written(name: str) -> Plan:
+    return plan_of(load_as_written(name))
+
+
+@cache
 def rows() -> tuple[dict[str, MachineRow], dict[str, Job]]:
     machines, jobs = read_rows()
     return {row.key: row for row in machines}, {job.key: job for job in jobs}
@@ -77,7 +86,7 @@ def test_every_card_has_its_profiles() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_solved_profile_fits_its_own_machine(name: str) -> None:
-    made = plan_of(load_as_written(name))
+    made = plan_as_written(name)
     assert not made.errors and made.memory.verdict == "fits"
     assert made.memory.high_bytes <= (made.memory.capacity_bytes or 0)
     assert made.memory.host_ram_bytes <= (made.memory.host_ram_capacity_bytes or 0)
@@ -87,14 +96,13 @@ def test_a_solved_profile_fits_its_own_machine(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_the_plan_knows_no_better_one(name: str) -> None:
     """Nothing that it warns of and could be avoided, and no quicker plan for the memory that is left."""
-    heard = {finding.code for finding in plan_of(load_as_written(name)).findings}
+    heard = {finding.code for finding in plan_as_written(name).findings}
     assert not heard & {"room", "tight", "host_ram", "half_precision_accumulation", "takes_years"}
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith("esm2")])
 def test_the_micro_batch_is_the_largest_that_keeps_the_batch(name: str) -> None:
-    profile = load_as_written(name)
-    made = plan_of(profile)
+    profile, made = load_as_written(name), plan_as_written(name)
     share = made.batch.effective_samples // made.batch.world_size
     larger = [size for size in range(made.batch.micro_batch + 1, share + 1) if share % size == 0]
     for size in larger[:1]:
