@@ -118,6 +118,14 @@ def _engine(config: RunConfig) -> dict[str, Any]:
         arguments["torch_empty_cache_steps"] = config.training.empty_cache_steps
     if deepspeed:
         arguments["deepspeed"] = DEEPSPEED_JSON
+    accelerator = _accelerator(config)
+    if accelerator:
+        arguments["accelerator_config"] = accelerator
+    return arguments
+
+
+def _accelerator(config: RunConfig) -> dict[str, Any]:
+    settings: dict[str, Any] = {}
     if uses_fsdp(config):
         # Else every process adds up the whole gradients of a window in the type it computes in, and shares out the sum.
         arguments["accelerator_config"] = {"gradient_accumulation_kwargs": {"sync_each_batch": True}}

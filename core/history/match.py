@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable, Sequence
 
+from trainwiz.core.config import RunConfig
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.hardware.machine import Gpu, Machine
 from trainwiz.core.history.device import device_key
@@ -17,6 +19,13 @@ MOST_COUNTED_ACCUMULATION = 2
 def model_digest(model_config: str) -> str:
     """Name of a model in the history: of its config as JSON with sorted keys (Workload.model_config)."""
     return hashlib.sha256(model_config.encode()).hexdigest()[:16]
+
+
+def data_digest(config: RunConfig) -> str:
+    """Name of the rows of a run in the history, by where they come from and how they are read."""
+    data = config.data
+    known = [source.model_dump() for source in data.sources], data.min_characters, data.max_characters, data.concatenate
+    return hashlib.sha256(json.dumps([*known, bool(data.streaming)], default=str).encode()).hexdigest()[:16]
 
 
 def of_devices(

@@ -75,6 +75,15 @@ class Measurement:
     clipping: bool | None = None
     tf32: bool | None = None
     """TF32 matrix products on a GPU for what is in fp32."""
+    data: str = ""
+    """Digest of the sources of the rows; "" in lines that say nothing of them."""
+    workers: int | None = None
+    """Loader workers of each process."""
+    data_wait_s: float | None = None
+    """Mean seconds of a step in which the first process had no batch; of a run alone, for the steps of a probe begin
+    with full buffers."""
+    loading_s: float | None = None
+    """Mean seconds in which one process makes one micro-batch, where a probe measured it."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -87,19 +96,20 @@ class Measurement:
     def is_sound(self) -> bool:
         """Every value has its type, and the numbers are those of a step: what a file says may be anything."""
         counts = (self.micro_batch, self.accumulation, self.world_size, self.length, self.steps)
-        optional_counts = (self.loss_chunk, self.largest_micro_batch, self.threads)
+        optional_counts = (self.loss_chunk, self.largest_micro_batch, self.threads, self.workers)
         lengths = (self.usual_length, self.usual_target_length)
         sizes = (self.peak_allocated_bytes, self.peak_reserved_bytes, self.device_used_bytes)
         more_sizes = (self.host_rss_bytes, self.evaluation_peak_bytes)
         known = [one for one in (*optional_counts, *lengths, *sizes, *more_sizes) if one is not None]
         choices = (self.padded, self.lora_dropout, self.label_smoothing, self.clipping, self.tf32)
-        words = (self.machine, self.model, self.task, self.precision, self.attention, self.strategy)
+        seconds = (self.tokens_per_step, self.start_s, self.data_wait_s, self.loading_s)
+        words = (self.machine, self.model, self.task, self.precision, self.attention, self.strategy, self.data)
         return (
             all(_is_count(value) and value > 0 for value in counts)
             and all(_is_count(value) for value in (self.target_length, self.lora_rank, *known))
-            and all(_is_number(value) and value > 0 for value in (self.step_s, self.step_low_s, self.step_high_s))
+            and all(is_number(value) and value > 0 for value in (self.step_s, self.step_low_s, self.step_high_s))
             and self.step_low_s <= self.step_s <= self.step_high_s
-            and all(value is None or _is_number(value) for value in (self.tokens_per_step, self.start_s))
+            and all(value is None or is_number(value) for value in seconds)
             and all(isinstance(value, bool) for value in (self.checkpointing, self.compiled))
             and all(value is None or isinstance(value, bool) for value in choices)
             and all(isinstance(value, str) for value in (*words, self.optimizer, self.offload, self.model_name))

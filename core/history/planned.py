@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trainwiz.core.history.device import device_key
-from trainwiz.core.history.match import model_digest
+from trainwiz.core.history.match import data_digest, model_digest
 from trainwiz.core.plan.devices import choose_devices
 from trainwiz.core.plan.result import Plan
 
@@ -50,5 +50,7 @@ def planned_fields(plan: Plan) -> dict[str, Any] | None:
         "threads": engine.cpu_threads if devices.device == "cpu" else None,
         "usual_length": usual.length,
         "usual_target_length": usual.target_length if pairs else None,
+        "data": data_digest(plan.config),
+        "workers": plan.config.data.workers,
         "versions": {name: str(versions[name]) for name in ("torch", "transformers") if versions.get(name)},
     }

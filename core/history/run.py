@@ -52,6 +52,7 @@ def run_measurement(run: RunFolder, state: RunState) -> Measurement | None:
             "step_low_s": steps.low_s,
             "step_high_s": steps.high_s,
             "tokens_per_step": _tokens_per_step(lines),
+            "data_wait_s": _data_wait_s(lines),
             **({"start_s": _start_s(state, rows, lines), **_peaks(rows)} if whole else {}),
             "host_rss_bytes": _host_rss(run),
         },
@@ -95,6 +96,17 @@ def _timed(lines: list[dict[str, Any]]) -> list[tuple[float, int]]:
         if seconds and count > 0:
             timed.append((seconds, int(count)))
     return timed
+
+
+def _data_wait_s(lines: list[dict[str, Any]]) -> float | None:
+    """Mean over the counted steps."""
+    waited, steps = 0.0, 0.0
+    for before, line in itertools.pairwise(lines):
+        wait_s = finite(line.get("data_wait_s"))
+        count = (finite(line.get("step")) or 0.0) - (finite(before.get("step")) or 0.0)
+        if wait_s is not None and count > 0:
+            waited, steps = waited + wait_s * count, steps + count
+    return waited / steps if steps else None
 
 
 def _tokens_per_step(lines: list[dict[str, Any]]) -> float | None:

@@ -82,6 +82,7 @@ def probe_result(
         "peak_reserved_bytes": memory.get("reserved_bytes"),
         "device_used_bytes": memory.get("used_bytes"),
         "host_rss_bytes": memory.get("rss_bytes"),
+        "loading_s": finite(kinds.get("loading", [{}])[-1].get("seconds")),
         "largest_micro_batch": largest.get("micro_batch"),
         "largest_note": str(largest.get("why") or ""),
     }

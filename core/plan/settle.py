@@ -68,7 +68,8 @@ def settle(given: Given) -> Facts:
     settle_loss_mean(draft)
     settle_arrangement(draft, devices.world_size, data)
     held = counted.rows if counted is not None else 0
-    settle_loading(draft, machine, devices, data, counted, workload_of(draft, devices, architecture, data))
+    at_batch = workload_of(draft, devices, architecture, data)
+    settle_loading(draft, machine, devices, data, counted, at_batch, evidence.measurements)
     steps = settle_length(draft, solution.chosen.samples, counted)
     work = workload_of(draft, devices, architecture, data)
     settle_evaluation(draft, work, devices, counted, evidence)

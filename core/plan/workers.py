@@ -9,10 +9,13 @@ from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.estimate.host import LOW_MEMORY_BYTES, HostNeeds, most_while_training
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.hardware.machine import Machine
+from trainwiz.core.history.match import data_digest
+from trainwiz.core.history.measurement import Measurement
 from trainwiz.core.language import tr, trn
 from trainwiz.core.plan.devices import Devices
 from trainwiz.core.plan.draft import Draft
 from trainwiz.core.plan.engine import cores_shared
+from trainwiz.core.plan.measured_loading import MeasuredWorkers, measured_workers
 from trainwiz.core.plan.memories import host_needs
 from trainwiz.core.plan.words import gib
 
@@ -42,8 +45,13 @@ def settle_workers(
     rows: int | None,
     work: Workload | None,
 ) -> None:
-    """`rows` are those of the data, as far as they are known. Streaming and pinned memory are settled before."""
-    by_cores = _by_cores(machine, devices, rows)
+    """`rows` are those of the data, as far as they are known. Streaming and pinned memory are settled before.
+
+    `measurements` of these devices, newest first: what was measured on these rows wins over a rule.
+    """
+    measured = measured_workers(measurements, work, data_digest(draft.view()))
+    by_rule = _by_cores(machine, devices, rows)
+    by_cores = by_rule if measured is None else _by_measurement(measured, machine, devices)
     needs = host_needs(devices, draft.view(), work, data, 0, rows or 0)
     limit, prefetch = by_cores, USUAL_PREFETCH
     if by_cores.workers:
@@ -123,4 +131,14 @@ def _prefetch_reason(workers: int, prefetch: int) -> str:
         return tr("few workers, as RAM allows no more: each keeps more batches ready")
     if prefetch < USUAL_PREFETCH:
         return tr("a second batch for each worker would not fit in RAM")
-    return tr("two batches a worker hide the loading")
+    if prefetch == USUAL_PREFETCH:
+        return tr("two batches a worker hide the loading")
+    ready = workers * prefetch
+    if accumulation <= workers * USUAL_PREFETCH:
+        return tr("few workers, as RAM allows no more: each keeps more batches ready")
+    count = f"{accumulation:,}"
+    if ready >= accumulation:
+        return tr("a step takes its {n} micro-batches at once: all are ready when it begins", n=count)
+    return tr(
+        "a step takes its {n} micro-batches at once: {ready} are ready when it begins", n=count, ready=f"{ready:,}"
+    )

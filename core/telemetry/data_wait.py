@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from trainwiz.core.estimate.loader import loading_ratio, workers_for
 from trainwiz.core.estimate.worker_size import WORKER_BYTES
 from trainwiz.core.language import tr
 from trainwiz.core.telemetry.run_setup import RunSetup
@@ -41,16 +42,14 @@ def workers_that_cure(
     worker_bytes: int = WORKER_BYTES,
     free_bytes: int | None = None,
 ) -> Cure:
-    """Solved from what was measured: a step took `step_s`, `wait_s` of it without a batch.
+    """Solved from what was measured: a step took `step_s`, `wait_s` of it without a batch (see loading_ratio).
 
     A training that waits has loaders that never rest: `workers` of them spent `step_s` each on a
     step's batches, or the process itself spent `wait_s` where there are none. In the
     `step_s - wait_s` that the computing takes, that work needs as many workers as it holds times.
     `worker_bytes` is what one more takes of the RAM: not its resident memory, most of which its parent holds too.
     """
-    computing_s = max(step_s - wait_s, 1e-3 * step_s, 1e-9)
-    loading_s = step_s * workers if workers else wait_s
-    needed = max(workers + 1, math.ceil(SPARE * loading_s / computing_s - 1e-9))
+    needed = max(workers + 1, workers_for(loading_ratio(step_s, wait_s, workers)))
     bounds: dict[str, int] = {}
     if cpu_cores is not None:
         # Each training process keeps a core for itself.

@@ -7,7 +7,8 @@ is evaluated or saved. The first process writes FOLDER/probe.jsonl, one object a
     ready     the first step begins
     warm      seconds, step, micro_batch: a step on the longest batch
     memory    allocated_bytes, reserved_bytes, used_bytes, rss_bytes, each of the fullest process
-    step      seconds (of a step of the plan), tokens (over all processes), micro_batch
+    loading   seconds: in which one process makes one micro-batch of the data
+    step      step, seconds (of a step of the plan), tokens (over all processes), micro_batch, loss
     trial     micro_batch, fits, seconds, allocated_bytes
     largest   micro_batch, why, fails
     rows      rows, why: what the batches are made from, where it is not what was asked for
@@ -50,6 +51,7 @@ def _probe(folder: Path) -> None:
     from trainwiz.core.training.meter import StepMeter
     from trainwiz.core.training.model import may_skip_weights
     from trainwiz.core.training.packing_check import PackingCheck
+    from trainwiz.core.training.probe_loading import say_loading
     from trainwiz.core.training.probe_memory import memory_figures
     from trainwiz.core.training.probe_parts import probe_parts
     from trainwiz.core.training.probe_rows import longest_batch, vocabulary_of
@@ -99,6 +101,8 @@ def _probe(folder: Path) -> None:
         trainer.train()
     finally:
         trainer.shield.over()
+    if not order.in_turns:
+        say_loading(parts, args.gradient_accumulation_steps, args.world_size, order, answers)
     if order.search:
         rounds = min(2, order.accumulation)
         MicroBatchSearch(trainer, order, answers, clock.last_s / args.gradient_accumulation_steps * rounds).run()

@@ -80,7 +80,7 @@ LOADING_FIELDS: tuple[FieldSpec, ...] = (
         help=Help(
             mark("Processes that prepare batches, for each training process."),
             mark("With too few the device waits for data."),
-            mark("Empty: as many as RAM holds beside the training, at most as the cores feed."),
+            mark("Empty: what hid the loading when it was measured; else what RAM holds and the cores feed."),
             mark("Some 160 MiB of RAM each, and the batches that they keep ready."),
         ),
     ),

@@ -70,6 +70,15 @@ def test_what_recovery_changed_is_no_measurement_of_the_plan(tmp_path: Path, cha
     assert run_measurement(run, state) is None
 
 
+def test_the_wait_for_data_is_the_mean_of_the_counted_steps(tmp_path: Path) -> None:
+    rows = [line(1, 3.0, data_wait_s=2.5), line(3, 1.0, data_wait_s=0.4), line(4, 1.0, data_wait_s=0.1)]
+    found = run_measurement(*finished(tmp_path, rows, data="0123", workers=2))
+    assert found is not None and found.data_wait_s == pytest.approx(0.3)
+    assert (found.data, found.workers) == ("0123", 2)
+    unknown = run_measurement(*finished(tmp_path, [line(step, 1.0) for step in range(1, 5)]))
+    assert unknown is not None and unknown.data_wait_s is None
+
+
 def test_a_first_line_of_several_steps_is_not_counted_as_loading(tmp_path: Path) -> None:
     found = run_measurement(*finished(tmp_path, [line(4, 3.0), *[line(step, 1.0) for step in range(5, 11)]]))
     assert found is not None

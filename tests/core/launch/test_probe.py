@@ -77,6 +77,8 @@ def test_a_probe_measures_and_the_next_plan_knows_it(scratch: Path) -> None:
     assert (one.micro_batch, one.accumulation, result.rows) == (4, 8, "data")
     assert one.steps >= 3 and one.step_low_s <= one.step_s <= one.step_high_s
     assert one.host_rss_bytes is not None and one.host_rss_bytes > 200 * 1024**2
+    # Made by the process itself, and a part of what a step takes.
+    assert one.workers == 0 and one.loading_s is not None and 0 < 8 * one.loading_s < one.step_s
     # 8 micro-batches of 4 rows, of which most are longer than 32.
     assert one.tokens_per_step == pytest.approx(1024, rel=0.05)
     append(one)
