@@ -128,8 +128,11 @@ def _accelerator(config: RunConfig) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     if uses_fsdp(config):
         # Else every process adds up the whole gradients of a window in the type it computes in, and shares out the sum.
-        arguments["accelerator_config"] = {"gradient_accumulation_kwargs": {"sync_each_batch": True}}
-    return arguments
+        settings["gradient_accumulation_kwargs"] = {"sync_each_batch": True}
+    if config.engine.device == "cuda" and config.data.pin_memory:
+        # A copy that blocks waits until all that was launched before is computed, at every micro-batch.
+        settings["non_blocking"] = True
+    return settings
 
 
 def _loader(config: RunConfig) -> dict[str, Any]:

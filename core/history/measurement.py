@@ -115,7 +115,7 @@ class Measurement:
             and all(isinstance(value, str) for value in (*words, self.optimizer, self.offload, self.model_name))
             and all(isinstance(value, str) for value in self.lora_targets)
             and self.source in ("probe", "run")
-            and _is_date(self.measured_at)
+            and is_date(self.measured_at)
         )
 
     @classmethod
@@ -136,15 +136,15 @@ def measurement_of(planned: dict[str, Any], measured: dict[str, Any]) -> Measure
     return found if found.is_sound() else None
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < MOST
 
 
 def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and _is_number(value)
+    return isinstance(value, int) and is_number(value)
 
 
-def _is_date(value: Any) -> bool:
+def is_date(value: Any) -> bool:
     """It is shown, so no escape code may stand where ISO 8601 lets any character separate date and time."""
     try:
         datetime.fromisoformat(value)

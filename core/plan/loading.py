@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from trainwiz.core.data.split import held_out_count
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.estimate.host import LOW_MEMORY_BYTES
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.hardware.machine import Machine
+from trainwiz.core.history.measurement import Measurement
 from trainwiz.core.language import tr, trn
 from trainwiz.core.plan.devices import Devices
 from trainwiz.core.plan.draft import Draft
@@ -25,6 +27,7 @@ def settle_loading(
     data: DataSummary | None,
     counted: DataSummary | None,
     work: Workload | None,
+    measurements: Sequence[Measurement] = (),
 ) -> None:
     """Streaming, pinned memory, workers, prefetch, held-out rows. `counted` has rows where `data` is not here.
 
@@ -41,7 +44,7 @@ def settle_loading(
         draft.settle("data.streaming", False, fits)
     pin = devices.device == "cuda" and not low
     draft.settle("data.pin_memory", pin, _pin_reason(devices, low))
-    settle_workers(draft, machine, devices, data, counted.rows if counted is not None else None, work)
+    settle_workers(draft, machine, devices, data, counted.rows if counted is not None else None, work, measurements)
     if data is not None and not draft.get("data.validation_sources"):
         everything = data.texts or data.rows + data.validation_rows
         held = held_out_count(everything, draft.config.data)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from trainwiz.core.config import OriginKind
 from trainwiz.core.data.summary import DataSummary
-from trainwiz.core.estimate.host import LOW_MEMORY_BYTES, HostNeeds, most_while_training
+from trainwiz.core.estimate.host import LOW_MEMORY_BYTES, HostNeeds, batch_bytes, most_while_training
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.history.match import data_digest
@@ -23,6 +25,9 @@ SMALL_ROWS = 50_000
 MOST_WORKERS = 8
 """More loader processes for one GPU only cost RAM."""
 USUAL_PREFETCH = 2
+MOST_PREFETCH = 256
+MOST_READY_BYTES = 256 * 1024**2
+"""Of batches that wait for one training process; most are far smaller than a megabyte."""
 FEW_WORKERS_PREFETCH = 4
 """Batches that bridge a slow row where RAM, not the cores, decides the number of workers; they are small."""
 RESERVE_SHARE = 0.1
@@ -44,6 +49,7 @@ def settle_workers(
     data: DataSummary | None,
     rows: int | None,
     work: Workload | None,
+    measurements: Sequence[Measurement] = (),
 ) -> None:
     """`rows` are those of the data, as far as they are known. Streaming and pinned memory are settled before.
 
@@ -53,16 +59,15 @@ def settle_workers(
     by_rule = _by_cores(machine, devices, rows)
     by_cores = by_rule if measured is None else _by_measurement(measured, machine, devices)
     needs = host_needs(devices, draft.view(), work, data, 0, rows or 0)
-    limit, prefetch = by_cores, USUAL_PREFETCH
+    limit = by_cores
     if by_cores.workers:
         limit = _by_ram(machine, replace(needs, prefetch=USUAL_PREFETCH), by_cores)
-        prefetch = _prefetch(machine, replace(needs, workers=limit.workers), limit.workers < by_cores.workers)
-    origin: OriginKind = "detected" if limit is by_cores else "solved"
+    origin: OriginKind = "detected" if limit is by_rule else "solved"
     draft.settle("data.workers", limit.workers, limit.why, origin)
-    count = int(draft.get("data.workers"))
-    if count and count != limit.workers:
-        prefetch = _prefetch(machine, replace(needs, workers=count), False)
-    draft.settle("data.prefetch", prefetch if count else USUAL_PREFETCH, _prefetch_reason(count, prefetch))
+    count, accumulation = int(draft.get("data.workers")), int(draft.get("batch.gradient_accumulation_steps") or 1)
+    few = count == limit.workers < by_cores.workers
+    prefetch = _prefetch(machine, replace(needs, workers=count), accumulation, few)
+    draft.settle("data.prefetch", prefetch, _prefetch_reason(count, prefetch, accumulation))
     draft.settle(
         "data.persistent_workers", count > 0, tr("kept between epochs") if count else tr("there are no workers")
     )
@@ -84,6 +89,16 @@ def _by_cores(machine: Machine, devices: Devices, rows: int | None) -> _Limit:
         return _Limit(min(2, max(1, share - 1)), tr("{rows} rows need no more", rows=f"{rows:,}"))
     workers = max(1, min(MOST_WORKERS, share - 1))
     return _Limit(workers, tr("{cores}, one left for each", cores=cores_shared(machine, devices)))
+
+
+def _by_measurement(measured: MeasuredWorkers, machine: Machine, devices: Devices) -> _Limit:
+    if devices.device == "cuda" and 0 < machine.ram_total_bytes < LOW_MEMORY_BYTES:
+        return _Limit(0, tr("low-memory mode: under 15 GB of RAM"))
+    # Each training process keeps a core for itself.
+    most = max(1 if devices.device == "cuda" else 0, machine.cpu_cores // devices.processes - 1)
+    if measured.needed <= most:
+        return _Limit(measured.needed, measured.why)
+    return _Limit(most, tr("{why}; the cores allow {n}", why=measured.why, n=most))
 
 
 def _by_ram(machine: Machine, needs: HostNeeds, by_cores: _Limit) -> _Limit:
@@ -114,21 +129,24 @@ def _by_ram(machine: Machine, needs: HostNeeds, by_cores: _Limit) -> _Limit:
     return _Limit(fitting, why)
 
 
-def _prefetch(machine: Machine, needs: HostNeeds, few: bool) -> int:
-    """Batches for each worker; fewer where even those do not fit."""
+def _prefetch(machine: Machine, needs: HostNeeds, accumulation: int, few: bool) -> int:
+    """Batches for each worker; fewer where even those do not fit. `accumulation`: those of a step in one process."""
     budget = budget_bytes(machine)
-    wanted = FEW_WORKERS_PREFETCH if few else USUAL_PREFETCH
     if budget is None or not needs.workers:
         return USUAL_PREFETCH
+    wanted = FEW_WORKERS_PREFETCH if few else USUAL_PREFETCH
+    if needs.pin_memory:
+        # Only then: else batches wait in shared memory, of which a container has little, each with its open files.
+        batch = batch_bytes(needs.micro_batch, needs.length, needs.target_length)
+        room = MOST_READY_BYTES // (batch * needs.workers)
+        wanted = max(wanted, min(MOST_PREFETCH, room, math.ceil(accumulation / needs.workers)))
     fitting = (count for count in range(wanted, 1, -1) if most_while_training(replace(needs, prefetch=count)) <= budget)
     return next(fitting, 1)
 
 
-def _prefetch_reason(workers: int, prefetch: int) -> str:
+def _prefetch_reason(workers: int, prefetch: int, accumulation: int) -> str:
     if not workers:
         return tr("not used without workers")
-    if prefetch > USUAL_PREFETCH:
-        return tr("few workers, as RAM allows no more: each keeps more batches ready")
     if prefetch < USUAL_PREFETCH:
         return tr("a second batch for each worker would not fit in RAM")
     if prefetch == USUAL_PREFETCH:

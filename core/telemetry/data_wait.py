@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -14,8 +13,6 @@ from trainwiz.core.telemetry.snapshot import Advice, HostReading
 
 DATA_WAIT_SHARE = 0.25
 """Of a step: more waiting than this is worth a word."""
-SPARE = 1.1
-"""Workers are counted so much too slow: batches differ, and a cure that is just enough is none."""
 RAM_SHARE = 0.5
 """Of the free RAM that more workers may take."""
 
@@ -44,9 +41,6 @@ def workers_that_cure(
 ) -> Cure:
     """Solved from what was measured: a step took `step_s`, `wait_s` of it without a batch (see loading_ratio).
 
-    A training that waits has loaders that never rest: `workers` of them spent `step_s` each on a
-    step's batches, or the process itself spent `wait_s` where there are none. In the
-    `step_s - wait_s` that the computing takes, that work needs as many workers as it holds times.
     `worker_bytes` is what one more takes of the RAM: not its resident memory, most of which its parent holds too.
     """
     needed = max(workers + 1, workers_for(loading_ratio(step_s, wait_s, workers)))

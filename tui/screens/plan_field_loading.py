@@ -94,8 +94,8 @@ LOADING_FIELDS: tuple[FieldSpec, ...] = (
         rare=True,
         help=Help(
             mark("Batches that each worker prepares ahead."),
-            mark("They bridge rows that take long to read."),
-            mark("2; 4 where RAM allows few workers, 1 where it is short."),
+            mark("They bridge rows that take long to read; a step takes all its micro-batches at once."),
+            mark("Empty: what holds a step's micro-batches with pinned memory, at least 2; 1 where RAM is short."),
             mark("Host RAM, in proportion."),
         ),
     ),

@@ -167,3 +167,20 @@ def test_precision_flags(precision: str, strategy: str, fp16: bool, bf16: bool) 
     kwargs = training_arguments(config)
     assert (kwargs["fp16"], kwargs["bf16"]) == (fp16, bf16)
     assert kwargs.get("tf32") is (True if precision == "tf32" else None)
+
+
+@pytest.mark.parametrize("pinned", [False, True])
+def test_pinned_batches_are_copied_without_waiting(
+    pinned: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the loader that the real Trainer makes has it, on a GPU; there is no copy on a CPU."""
+    import torch
+    from transformers import Trainer
+
+    changes = {"data__pin_memory": pinned, "data__validation_rows": 0}
+    config = solved_config("cpu-demo", engine__device="cuda", **changes)
+    rows: Any = [{"x": 1}] * 100
+    trainer = Trainer(model=torch.nn.Linear(1, 1), args=construct(config, tmp_path, monkeypatch), train_dataset=rows)
+    loader: Any = trainer.get_train_dataloader()
+    assert loader._non_blocking is loader.base_dataloader.pin_memory is pinned
+    assert "accelerator_config" not in training_arguments(solved_config("cpu-demo", data__pin_memory=pinned))
