@@ -83,13 +83,20 @@ def plan(verbose: bool = typer.Option(False, "--verbose"), **choices: Any) -> in
 @app.command("bench", cls=BenchCommand)
 @takes_choices(BENCH_TAKES)
 def bench(
-    seconds: Annotated[float, typer.Option("--seconds", help=mark("At most this long."), min=10, max=600)] = 60,
+    seconds: Annotated[
+        float | None, typer.Option("--seconds", help=mark("At most this long."), min=10, max=600)
+    ] = None,
+    choose: Annotated[bool, typer.Option("--choose", help=mark("Compare settings with their alternatives."))] = False,
     **choices: Any,
 ) -> int:
     """Measure a few real steps of a plan on this machine."""
+    if choose:
+        from trainwiz.tui.commands.bench_choose import run_choose
+
+        return run_choose(choices, limit_s=seconds)
     from trainwiz.tui.commands.bench import run_bench
 
-    return run_bench(choices, limit_s=seconds)
+    return run_bench(choices, limit_s=seconds or 60.0)
 
 
 class MonitorCommand(HelpfulCommand):

@@ -86,7 +86,11 @@ def plan_help() -> str:
 
 def bench_help() -> str:
     """The text of `trainwiz bench --help`."""
-    own = help_lines("--seconds N", tr("At most this long, 10 to 600 (60)."))
+    own = help_lines("--seconds N", tr("At most this long, 10 to 600 (60; with --choose 240)."))
+    own += help_lines(
+        "--choose",
+        tr("Measure torch.compile, optimizer, attention, TF32 and bf16 against the plan's own; keep what is faster."),
+    )
     return "\n".join([tr(BENCH_USAGE), help_for(BENCH_OPTIONS), "", *own])
 
 

@@ -98,6 +98,21 @@ def _mac_processor() -> str | None:
     return asked.stdout.strip() or None
 
 
+BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
+"""As Linux names them: products in bf16 of x86 (the first two) and of ARM."""
+
+
+def cpu_has_bf16(root: Path = Path("/")) -> bool | None:
+    """Whether the first processor multiplies in bf16 by instructions; None where the system does not say."""
+    try:
+        text = (root / "proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    lines = (line.partition(":") for line in text.splitlines())
+    flags = next((words for name, _, words in lines if name.strip().lower() in ("flags", "features")), None)
+    return None if flags is None else not BF16_FLAGS.isdisjoint(flags.split())
+
+
 def os_version() -> str:
     """ "14.5" on macOS, the kernel's release elsewhere."""
     return platform.mac_ver()[0] if sys.platform == "darwin" else platform.release()

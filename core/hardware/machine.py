@@ -85,6 +85,8 @@ class Machine:
     description: str = ""
     """One line: "1 x RTX 3080 10GB, 12 cores, 62.7 GiB RAM"."""
     cpu_model: str | None = None
+    cpu_bf16: bool | None = None
+    """The processor has instructions for products in bf16; None where the system does not say."""
     shared_memory_bytes: int | None = None
     """Size of /dev/shm."""
     network_interfaces: tuple[str, ...] = ()

@@ -66,6 +66,7 @@ def probe_machine(disk_path: Path | None = None, environment: Mapping[str, str] 
         os_version=host.os_version(),
         wsl=host.is_wsl(),
         cpu_model=model,
+        cpu_bf16=host.cpu_has_bf16(),
         shared_memory_bytes=_shared_memory(unavailable),
         network_interfaces=network.interfaces(),
         infiniband=network.infiniband_adapters(),

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import json
-import os
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import platformdirs
 from trainwiz.core.hardware.machine import Machine
+from trainwiz.core.history.comparison import Comparison
 from trainwiz.core.history.device import keys_of
+from trainwiz.core.history.lines import append_line, read_lines
 from trainwiz.core.history.measurement import Measurement
 from trainwiz.core.json_text import parse_json
 
 HISTORY = "history.jsonl"
-MOST_LINES = 2_000
-MOST_BYTES = 4 * 1024**2
-"""Beyond either the older half is dropped."""
-LONGEST_LINE = 64 * 1024
-LOCK_WAIT_S = 2.0
+COMPARISONS = "comparisons.jsonl"
 
 
 def history_path() -> Path:
@@ -39,33 +31,33 @@ def load(machine: Machine) -> tuple[Measurement, ...]:
     keys = keys_of(machine)
     if not keys:
         return ()
-    found = (_measurement(line) for line in _lines(history_path()))
+    found = (_measurement(line) for line in read_lines(history_path()))
     here = [one for one in found if one is not None and one.machine in keys]
     return tuple(reversed(here))
 
 
 def append(measurement: Measurement) -> None:
     """Add one measurement; several programs may do so at once. Raises OSError where it cannot be written."""
-    path = history_path()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    line = json.dumps(measurement.to_json(), ensure_ascii=False, allow_nan=False)
-    with _locked(path.with_suffix(".lock")):
-        _shorten(path)
-        with path.open("ab") as file:
-            # A writer that was killed may have left half a line.
-            gap = b"\n" if file.tell() and not _ends_with_newline(path) else b""
-            file.write(gap + line.encode() + b"\n")
+    append_line(history_path(), measurement.to_json())
 
 
-def _lines(path: Path) -> list[str]:
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - 2 * MOST_BYTES))
-            text = file.read().decode("utf-8", "replace")
-    except OSError:
-        return []
-    return [line for line in text.split("\n") if line and len(line) <= LONGEST_LINE]
+def comparisons_path() -> Path:
+    """Beside the history."""
+    return history_path().with_name(COMPARISONS)
+
+
+def load_comparisons(machine: Machine) -> tuple[Comparison, ...]:
+    """What `trainwiz bench --choose` compared on this machine, as `load` gives measurements."""
+    keys = keys_of(machine)
+    if not keys:
+        return ()
+    found = (_comparison(line) for line in read_lines(comparisons_path()))
+    return tuple(reversed([one for one in found if one is not None and one.machine in keys]))
+
+
+def append_comparison(comparison: Comparison) -> None:
+    """Add one comparison. Raises OSError where it cannot be written."""
+    append_line(comparisons_path(), comparison.to_json())
 
 
 def _measurement(line: str) -> Measurement | None:
@@ -77,44 +69,10 @@ def _measurement(line: str) -> Measurement | None:
     return measurement if measurement is not None and measurement.is_sound() else None
 
 
-def _shorten(path: Path) -> None:
-    lines = _lines(path)
+def _comparison(line: str) -> Comparison | None:
     try:
-        too_big = path.stat().st_size > MOST_BYTES
-    except OSError:
-        return
-    if len(lines) < MOST_LINES and not too_big:
-        return
-    kept = lines[-MOST_LINES // 2 :] if not too_big else lines[len(lines) // 2 :]
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _ends_with_newline(path: Path) -> bool:
-    with path.open("rb") as file:
-        file.seek(-1, os.SEEK_END)
-        return file.read(1) == b"\n"
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """An exclusive lock; where the file system knows none, or another holds it too long, it goes without:
-    a line is written at once, and a history is not worth a wait."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        deadline = time.monotonic() + LOCK_WAIT_S
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError as error:
-                if not isinstance(error, BlockingIOError) or time.monotonic() >= deadline:
-                    break
-                time.sleep(0.02)
-        yield
-    finally:
-        os.close(descriptor)
+        document = parse_json(line)
+        comparison = Comparison.from_json(document) if isinstance(document, dict) else None
+    except (ValueError, TypeError, KeyError):
+        return None
+    return comparison if comparison is not None and comparison.is_sound() else None

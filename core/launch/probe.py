@@ -10,6 +10,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -30,9 +31,9 @@ from trainwiz.core.json_text import parse_json
 from trainwiz.core.language import tr
 from trainwiz.core.launch.portable import relative_to_folder
 from trainwiz.core.launch.prepare import run_yaml_text
-from trainwiz.core.launch.probe_config import measured_accumulation, probe_config, probe_order
+from trainwiz.core.launch.probe_config import in_turns, measured_accumulation, probe_config, probe_order
 from trainwiz.core.launch.probe_guard import clear_up
-from trainwiz.core.launch.probe_order import ANSWERS_JSONL, PROBE_MODULE, ProbeOrder
+from trainwiz.core.launch.probe_order import ANSWERS_JSONL, PROBE_MODULE, TURN, ProbeOrder
 from trainwiz.core.launch.probe_result import ProbeResult, probe_result
 from trainwiz.core.launch.start import own_launcher, training_variables
 from trainwiz.core.plan.result import Plan
@@ -63,6 +64,11 @@ class Probe:
         self._data = data
         self._limit_s = limit_s
         self._search = search
+        self._config = probe_config(plan)
+        self._order: ProbeOrder | None = None
+        self._started_s = 0.0
+        self._offset = 0
+        self._lines: list[dict[str, Any]] = []
         self._mark = uuid.uuid4().hex
         self._folder = Path()
         self._guard: subprocess.Popen[bytes] | None = None
@@ -105,30 +111,65 @@ class Probe:
 
         Raises CannotRunError where nothing could be measured, with the reason.
         """
-        planned = planned_fields(self._plan) or {}
-        started_s = time.monotonic()
-        order = probe_order(
-            self._plan,
-            self._data,
-            ends_s=started_s + self._limit_s - CLOSING_S,
-            limit_s=self._limit_s,
-            search=self._search,
+        self._begin(
+            probe_order(
+                self._plan,
+                self._data,
+                ends_s=time.monotonic() + self._limit_s - CLOSING_S,
+                limit_s=self._limit_s,
+                search=self._search,
+            )
         )
+        self._follow(self._started_s + self._limit_s, listener)
+        result = self.result()
+        if result.measurement is None:
+            raise CannotRunError(self._failure(self._lines, result.problem))
+        return result
+
+    def begin_in_turns(self, ends_s: float) -> None:
+        """Starts the processes, which do no step before `allow`; `ends_s` on the monotonic clock.
+
+        Raises CannotRunError where they cannot be started.
+        """
+        self._config = in_turns(self._config)
+        left = ends_s - time.monotonic()
+        order = probe_order(self._plan, self._data, ends_s=ends_s, limit_s=max(1.0, left), search=False)
+        self._begin(replace(order, in_turns=True))
+
+    def allow(self, steps: int) -> None:
+        """Up to `steps` in all may be done. Raises OSError."""
+        temporary = self._folder / f".{TURN}"
+        temporary.write_text(str(steps), encoding="utf-8")
+        temporary.replace(self._folder / TURN)
+
+    def look(self) -> list[dict[str, Any]]:
+        """All lines so far."""
+        new, self._offset = _read(self._folder / ANSWERS_JSONL, self._offset)
+        self._lines += new
+        return self._lines
+
+    @property
+    def problem(self) -> str:
+        """Why the processes ended, in a sentence; "" where they did not, or ended well."""
+        failed = self._launcher is not None and self._launcher.poll() not in (None, 0)
+        return self._diagnosis() if failed else ""
+
+    def result(self) -> ProbeResult:
+        """What the lines so far say."""
+        assert self._order is not None
+        planned = planned_fields(self._plan) or {}
+        return probe_result(self._order, planned, self._lines, self._started_s, time.monotonic(), self.problem)
+
+    def _begin(self, order: ProbeOrder) -> None:
+        self._order, self._started_s = order, time.monotonic()
         try:
             self._write(order)
             self._launcher = self._start()
         except OSError as error:
             raise CannotRunError(_not_writable(error)) from error
-        lines = self._follow(started_s + self._limit_s, listener)
-        failed = self._launcher.poll() not in (None, 0)
-        problem = self._diagnosis() if failed else ""
-        result = probe_result(order, planned, lines, started_s, time.monotonic(), problem)
-        if result.measurement is None:
-            raise CannotRunError(self._failure(lines, problem))
-        return result
 
     def _write(self, order: ProbeOrder) -> None:
-        config = probe_config(self._plan)
+        config = self._config
         for name, text in export_files(config).items():
             (self._folder / name).write_text(text, encoding="utf-8")
         order.write(self._folder)
@@ -137,7 +178,7 @@ class Probe:
         )
 
     def _start(self) -> subprocess.Popen[bytes]:
-        config = probe_config(self._plan)
+        config = self._config
         command = [PROBE_MODULE if word == TRAINING_MODULE else word for word in own_launcher(launch_command(config))]
         environment = {**os.environ, **training_variables(config, os.environ)}
         environment["PYTHONUNBUFFERED"] = environment["PYTHONFAULTHANDLER"] = "1"
@@ -159,18 +200,16 @@ class Probe:
                 start_new_session=True,
             )
 
-    def _follow(self, ends_s: float, listener: Listener) -> list[dict[str, Any]]:
-        """The lines until the launcher has ended, the last word was said, or the time is up."""
+    def _follow(self, ends_s: float, listener: Listener) -> None:
+        """Until the launcher has ended, the last word was said, or the time is up."""
         assert self._launcher is not None
-        path, offset, lines = self._folder / ANSWERS_JSONL, 0, list[dict[str, Any]]()
         while True:
-            ended = self._launcher.poll() is not None
-            new, offset = _read(path, offset)
+            ended, seen = self._launcher.poll() is not None, len(self._lines)
+            new = self.look()[seen:]
             for line in new:
-                lines.append(line)
                 listener(line)
             if ended or time.monotonic() > ends_s or any(line.get("event") == "end" for line in new):
-                return lines
+                return
             time.sleep(LOOK_EVERY_S)
 
     def _failure(self, lines: list[dict[str, Any]], problem: str) -> Finding:

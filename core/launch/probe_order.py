@@ -10,6 +10,8 @@ from typing import Any, Literal
 ORDER_JSON = "probe.json"
 ANSWERS_JSONL = "probe.jsonl"
 """One JSON object a line, with its kind under `event`: see core/training/probe.py."""
+TURN = "turn"
+"""How many steps may be done in all, as a number: what a probe that is measured in turns waits for."""
 PROBE_MODULE = "trainwiz.core.training.probe"
 
 Rows = Literal["data", "lengths", "longest"]
@@ -36,6 +38,8 @@ class ProbeOrder:
     """How long the clock runs on usual steps, at most."""
     search: bool = True
     """Look for the largest micro-batch."""
+    in_turns: bool = False
+    """Each step waits until the file TURN allows it; all steps are done at the plan's micro-batch, and none is the last."""
     host_free_bytes: int = 0
     """RAM that may be taken, beyond what is taken once the model trains; for a search on the CPU."""
 

@@ -9,10 +9,12 @@ from trainwiz.core.config import RunConfig
 from trainwiz.core.data.joining import joins_texts
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.estimate.families import read_architecture
+from trainwiz.core.findings import Remedy
 from trainwiz.core.history.match import of_devices
 from trainwiz.core.history.measurement import Measurement
 from trainwiz.core.plan.arranging import arrangement_of, multiple_of, settle_arrangement
 from trainwiz.core.plan.assumed import assumed_rows
+from trainwiz.core.plan.command import plan_command
 from trainwiz.core.plan.communication import settle_communication
 from trainwiz.core.plan.computed import computed_by
 from trainwiz.core.plan.devices import SMOKE_PROCESSES, choose_devices
@@ -22,6 +24,7 @@ from trainwiz.core.plan.facts import Facts, Given
 from trainwiz.core.plan.lengths import mean_length
 from trainwiz.core.plan.loading import settle_intervals, settle_length, settle_loading
 from trainwiz.core.plan.loss_mean import settle_loss_mean
+from trainwiz.core.plan.measured_choices import comparison_of, prefer_measured, settle_compile
 from trainwiz.core.plan.memories import plan_memory
 from trainwiz.core.plan.other_cards import for_other_cards, reopen_for_processes
 from trainwiz.core.plan.pace import pace_gains, pace_of, rate_of
@@ -46,9 +49,7 @@ def settle(given: Given) -> Facts:
         machine, config, any_device=any_device, cpu_processes=_cpu_processes(config, profile)
     )
     here = of_devices(evidence.measurements, machine, devices.device, devices.gpus)
-    # torch.compile is another pace and another peak, and nothing of a workload tells them apart.
-    alike = tuple(one for one in here if one.compiled == config.engine.compile)
-    evidence = replace(evidence, measurements=alike)
+    evidence = replace(evidence, measurements=_compiled(here, config.engine.compile))
     collected = [*given.findings, *(data.findings if data is not None else ()), *more]
     draft = Draft(config, mean_length=mean_length(data, config.batch.sequence_length, joined=joins_texts(config)))
     if model is not None:
@@ -62,6 +63,16 @@ def settle(given: Given) -> Facts:
     # Rows that cannot be counted here are taken from the limits of their sources.
     counted = data if data is not None else assumed_rows(draft.view())
     settle_sharding(draft, machine, devices, workload_of(draft, devices, architecture, data), evidence)
+    compared = comparison_of(
+        evidence.comparisons,
+        machine,
+        devices,
+        draft.get("engine.cpu_threads"),
+        workload_of(draft, devices, architecture, data),
+    )
+    collected += prefer_measured(
+        draft, compared, lambda text, changes: Remedy(text, plan_command(config, machine, profile, changes), changes)
+    )
     evaluates = _evaluates(draft, counted)
     first = workload_of(draft, devices, architecture, data, evaluates=evaluates)
     solution = settle_sizes(draft, first, devices, evidence, evaluates=evaluates)
@@ -72,6 +83,8 @@ def settle(given: Given) -> Facts:
     settle_loading(draft, machine, devices, data, counted, at_batch, evidence.measurements)
     steps = settle_length(draft, solution.chosen.samples, counted)
     work = workload_of(draft, devices, architecture, data)
+    settle_compile(draft, compared, work, steps)
+    evidence = replace(evidence, measurements=_compiled(here, bool(draft.get("engine.compile"))))
     settle_evaluation(draft, work, devices, counted, evidence)
     work = workload_of(draft, devices, architecture, data, evaluates=_evaluates(draft, counted))
     # Threads and precision are settled; the rest of the config does not change the rate.
@@ -107,6 +120,11 @@ def settle(given: Given) -> Facts:
         profile=profile,
         evidence=evidence,
     )
+
+
+def _compiled(measurements: tuple[Measurement, ...], compiled: bool) -> tuple[Measurement, ...]:
+    """torch.compile is another pace and another peak, and nothing of a workload tells them apart."""
+    return tuple(one for one in measurements if one.compiled == compiled)
 
 
 def _without_foreign_processes(config: RunConfig) -> RunConfig:

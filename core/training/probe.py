@@ -79,6 +79,7 @@ def _probe(folder: Path) -> None:
         order, config.task, vocabulary, rows, parts.train_collate or PaddedBatch(0)
     )
     trainer.micro_batch = order.micro_batch
+    trainer.halves = not order.in_turns
     for printing in (PrinterCallback, ProgressCallback):
         trainer.remove_callback(printing)
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.length_order import StepShape
@@ -65,6 +67,17 @@ def _sampler(config: RunConfig, order: ProbeOrder, rows: int, lengths: Lengths) 
     """Rows arranged as in a step of the plan, which may have more micro-batches than one of the probe."""
     count, rounds = processes(config), config.batch.gradient_accumulation_steps or 1
     planned = config.with_values({"batch.gradient_accumulation_steps": order.accumulation}, "solved")
-    sampler = EpochSampler(rows, config.training.seed, lengths=length_order(planned, lengths, count))
+
+    @functools.cache
+    def of_rows() -> np.ndarray:
+        """As long as the longest is computed: longer ones are cut."""
+        known = lengths()
+        # Bytes, or a letter for a token: in tokens on average, as far as the plan knows these.
+        unit = float(np.mean(known)) / float(np.mean(order.lengths)) if order.lengths and len(known) else 1.0
+        return np.minimum(known, order.length * max(1.0, unit))
+
+    by_length = length_order(planned, lengths, count)
+    sampler = EpochSampler(rows, config.training.seed, lengths=by_length)
     micro = config.batch.micro_batch_size or 1
-    return SpreadSampler(sampler, StepShape(micro * count * order.accumulation, micro, count), rounds)
+    shape = StepShape(micro * count * order.accumulation, micro, count)
+    return SpreadSampler(sampler, shape, rounds, of_rows if by_length is not None else None)

@@ -9,10 +9,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from trainwiz.core.launch.probe_order import ANSWERS_JSONL, ProbeOrder
+from trainwiz.core.launch.probe_order import ANSWERS_JSONL, TURN, ProbeOrder
 from trainwiz.core.training.packed_attention import ROW_LENGTHS
 from trainwiz.core.training.packing import first_rows
+from trainwiz.core.training.probe_passes import Passes
+from trainwiz.core.training.probe_sampling import Part, SpreadSampler
 from trainwiz.core.training.trainer import RunTrainer
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
@@ -23,6 +26,8 @@ WARM_SHARE = 0.25
 SEARCH_SHARE = 0.35
 """Of the time left after the first steps, kept for the search for the largest micro-batch."""
 MOST_STEPS = 400
+LOOK_EVERY_S = 0.002
+"""Of a process that waits for its turn."""
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:
@@ -53,9 +58,18 @@ class ProbeTrainer(RunTrainer):
     """rows -> a batch of full length."""
     micro_batch: int
     warm: int = WARM_STEPS
+    halves: bool = True
+    """A micro-batch that does not fit in the first step."""
     out_of_memory_at: int | None = None
     """The smallest micro-batch that did not fit."""
     window_tokens: int = 0
+    step_loss: torch.Tensor | float = 0.0
+    """Of the micro-batches since the clock last took it, as this process adds them up."""
+
+    def next_part(self) -> Part | None:
+        """Of the step that has just been done; None where the rows are those of whole steps."""
+        sampler = self._parts.sampler
+        return sampler.parts.popleft() if isinstance(sampler, SpreadSampler) and sampler.parts else None
 
     def get_batch_samples(
         self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device
@@ -78,13 +92,15 @@ class ProbeTrainer(RunTrainer):
                 fits = True
             except RuntimeError as error:
                 if (
-                    not is_out_of_memory(error)
+                    not self.halves
+                    or not is_out_of_memory(error)
                     or self.state.global_step
                     or self.micro_batch == 1
                     or self.accelerator.num_processes > 1
                 ):
                     raise
             if fits:
+                self.step_loss = self.step_loss + loss.detach()
                 return loss
             # Beyond the handler: the exception's frames hold the tensors.
             self.out_of_memory_at, self.micro_batch = self.micro_batch, self.micro_batch // 2
@@ -103,7 +119,7 @@ class ProbeClock(TrainerCallback):
     """Times each step, says so, and ends the training when enough is known.
 
     A step of the plan has `order.accumulation` micro-batches; of a measured one with fewer, the time
-    of a micro-batch that does no optimizer step is added for each that is missing.
+    of a micro-batch that does no optimizer step is added for each that is missing, by its length.
     """
 
     def __init__(self, trainer: ProbeTrainer, order: ProbeOrder, answers: Answers, memory: Callable[[], None]) -> None:
@@ -118,12 +134,14 @@ class ProbeClock(TrainerCallback):
         self._end = time.perf_counter()
         self._begin = self._end
         self._marks: list[float] = []
+        self._passes = Passes()
         self._stops_s: float | None = None
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         self._answers.say("ready")
+        self._wait_for_turn(state)
         self._end = self._now()
 
     def on_step_begin(
@@ -139,19 +157,22 @@ class ProbeClock(TrainerCallback):
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         end = self._now()
         self.last_s = end - self._end
+        loss, self._trainer.step_loss = float(self._trainer.step_loss), 0.0
         if state.global_step <= self._trainer.warm:
             self._warm_step(state)
         elif len(self._marks) + 1 == args.gradient_accumulation_steps:
             self.steps += 1
-            self._answers.say("step", **self._whole_step(end, args))
-        if self._stops_s is not None and self._agreed(time.monotonic() >= self._stops_s or self.steps >= MOST_STEPS):
+            self._answers.say("step", step=state.global_step, loss=loss, **self._whole_step(end, args))
+        if self._order.in_turns:
+            self._wait_for_turn(state)
+        elif self._stops_s is not None and self._agreed(time.monotonic() >= self._stops_s or self.steps >= MOST_STEPS):
             control.should_training_stop = True
         self._end = self._now()
 
     def _warm_step(self, state: TrainerState) -> None:
         left = self._order.ends_s - time.monotonic()
         self._answers.say("warm", seconds=self.last_s, step=state.global_step, micro_batch=self._trainer.micro_batch)
-        if self._agreed(self.last_s > WARM_SHARE * left):
+        if not self._order.in_turns and self._agreed(self.last_s > WARM_SHARE * left):
             self._trainer.warm = state.global_step
         if state.global_step >= self._trainer.warm:
             self._memory()
@@ -163,13 +184,21 @@ class ProbeClock(TrainerCallback):
         done = args.gradient_accumulation_steps
         missing = self._order.accumulation - done
         seconds = end - self._end
+        whole = self._order.accumulation / done
         if missing > 0:
+            part = self._trainer.next_part()
+            whole = part.whole if part is not None else whole
             # Waiting for rows, and a forward and backward pass without the optimizer.
             waiting = (self._begin - self._end) / done
-            passes = (self._marks[-1] - self._begin) / len(self._marks) if self._marks else 0.0
-            seconds += missing * (waiting + passes)
-        tokens = self._trainer.window_tokens * args.world_size * self._order.accumulation / done
+            seconds += missing * waiting + self._passes.missing_s(np.diff([self._begin, *self._marks]), part, missing)
+        tokens = self._trainer.window_tokens * args.world_size * whole
         return {"seconds": seconds, "tokens": tokens, "micro_batch": self._trainer.micro_batch}
+
+    def _wait_for_turn(self, state: TrainerState) -> None:
+        """Every process looks for itself: one that waited in a collective would keep its GPU busy."""
+        file = Path(self._trainer.args.output_dir or ".") / TURN
+        while self._order.in_turns and _allowed(file) <= state.global_step:
+            time.sleep(LOOK_EVERY_S)
 
     def _now(self) -> float:
         if self._cuda:
@@ -183,3 +212,11 @@ class ProbeClock(TrainerCallback):
             return mine
         flag = torch.tensor([int(mine and accelerator.is_main_process)], device=accelerator.device)
         return bool(accelerator.reduce(flag, reduction="sum").item() > 0)
+
+
+def _allowed(file: Path) -> int:
+    """Steps in all; none before the file is there."""
+    try:
+        return int(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return 0

@@ -12,7 +12,7 @@ import pytest
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.history.device import cpu_key
 from trainwiz.core.history.measurement import Measurement
-from trainwiz.core.history.store import append, load
+from trainwiz.core.history.store import append, history_path, load
 from trainwiz.core.plan.gather import probe_here
 from trainwiz.core.plan.request import PlanRequest
 from trainwiz.core.tracing.worker import TraceWorker
@@ -195,7 +195,7 @@ def measurement(machine: Machine) -> Measurement:
 def test_the_history_is_read_again_when_it_has_changed_and_only_then(machine, monkeypatch):
     reads = []
     monkeypatch.setattr(plan_maker, "load", lambda wanted: reads.append(wanted) or load(wanted))
-    history = History()
+    history = History(history_path, load)
     assert history(machine) == () and reads == []
     append(measurement(machine))
     assert [one.step_s for one in history(machine)] == [1.0]

@@ -11,7 +11,7 @@ from typing import Any
 
 from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, UsageError, os_reason
 from trainwiz.core.history.measurement import Measurement
-from trainwiz.core.history.store import append, history_path, load
+from trainwiz.core.history.store import append, history_path, load, load_comparisons
 from trainwiz.core.language import tr, trn
 from trainwiz.core.launch.probe import LONGEST_S, Probe
 from trainwiz.core.launch.probe_refusal import check_probe
@@ -30,11 +30,7 @@ from trainwiz.tui.output import labelled, say, say_json, say_labelled
 
 def run_bench(values: Mapping[str, Any], *, limit_s: float = LONGEST_S) -> int:
     """`values` are the choices as typer read them. Raises TrainwizError for what cannot be measured."""
-    choices = parse_choices(values)
-    refused = [flag for flag in OTHER_MACHINE if flag in choices.given]
-    if refused:
-        words = tr("it plans for another machine, and a probe measures this one; leave it out")
-        raise UsageError([wrong(flag, words) for flag in refused])
+    choices = bench_choices(values)
     try:
         plan, result = measured(choices, limit_s)
     except KeyboardInterrupt:
@@ -53,11 +49,21 @@ def run_bench(values: Mapping[str, Any], *, limit_s: float = LONGEST_S) -> int:
     return EXIT_FINISHED
 
 
+def bench_choices(values: Mapping[str, Any]) -> Choices:
+    """Raises UsageError, also for a plan of another machine."""
+    choices = parse_choices(values)
+    refused = [flag for flag in OTHER_MACHINE if flag in choices.given]
+    if refused:
+        words = tr("it plans for another machine, and a probe measures this one; leave it out")
+        raise UsageError([wrong(flag, words) for flag in refused])
+    return choices
+
+
 def measured(choices: Choices, limit_s: float) -> tuple[Plan, ProbeResult]:
     """The plan and its probe. Raises TrainwizError, and KeyboardInterrupt once all is cleared up."""
     with interrupted_by_signals(), Waiting(tr("reading machine, model and data")) as waiting:
         gathered = gather(choices.request)
-        plan = Refiner(None, load).plan(gathered)
+        plan = Refiner(None, load, load_comparisons).plan(gathered)
         check_probe(plan)
         waiting.say(tr("starting the processes of the probe"))
         with Probe(plan, gathered.data, limit_s=limit_s) as probe:

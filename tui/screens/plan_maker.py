@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Protocol
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
 
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.history.device import keys_of
-from trainwiz.core.history.measurement import Measurement
-from trainwiz.core.history.store import history_path, load
+from trainwiz.core.history.store import comparisons_path, history_path, load, load_comparisons
 from trainwiz.core.plan.gather import Gathered
 from trainwiz.core.plan.refine import Refiner, RefineTier, Tracer
 from trainwiz.core.plan.result import Plan
@@ -29,20 +29,25 @@ def new_tracer() -> OwnTracer:
     return TraceWorker()
 
 
-class History:
-    """The measurements of a machine; the file is read again only when it has changed, since every keystroke asks."""
+Kept = TypeVar("Kept")
 
-    def __init__(self) -> None:
-        self._kept: tuple[object, tuple[Measurement, ...]] = (None, ())
 
-    def __call__(self, machine: Machine) -> tuple[Measurement, ...]:
+class History(Generic[Kept]):
+    """What a file says of a machine; it is read again only when it has changed, since every keystroke asks."""
+
+    def __init__(self, path: Callable[[], Path], load: Callable[[Machine], tuple[Kept, ...]]) -> None:
+        self._path = path
+        self._load = load
+        self._kept: tuple[object, tuple[Kept, ...]] = (None, ())
+
+    def __call__(self, machine: Machine) -> tuple[Kept, ...]:
         try:
-            state = history_path().stat()
+            state = self._path().stat()
             stamp = (keys_of(machine), state.st_ino, state.st_mtime_ns, state.st_size)
         except OSError:
             return ()
         if self._kept[0] != stamp:
-            self._kept = stamp, load(machine)
+            self._kept = stamp, self._load(machine)
         return self._kept[1]
 
 
@@ -53,7 +58,8 @@ class PlanMaker:
         """`tracer` makes the process that traces; it is started by the first plan, unless `tier` is "analytic"."""
         self._tier = tier
         self._new_tracer = tracer
-        self._history = History()
+        self._history = History(history_path, load)
+        self._comparisons = History(comparisons_path, load_comparisons)
         self._lock = threading.Lock()
         self._refiner: Refiner | None = None
         self._tracer: OwnTracer | None = None
@@ -82,5 +88,5 @@ class PlanMaker:
                 if self._tier != "analytic":
                     self._tracer = self._new_tracer()
                     self._tracer.start()
-                self._refiner = Refiner(self._tracer, self._history)
+                self._refiner = Refiner(self._tracer, self._history, self._comparisons)
             return self._refiner

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core.hardware.machine import Gpu
-from trainwiz.core.history import store
+from trainwiz.core.history import lines
 from trainwiz.core.history.device import gpu_key
 from trainwiz.core.history.store import append, history_path, load
 
@@ -63,7 +63,7 @@ def test_other_machines_are_left_out() -> None:
         json.dumps({**measurement().to_json(), "usual_length": 0.5}),
         json.dumps({**measurement().to_json(), "checkpointing": "no"}),
         json.dumps({**measurement().to_json(), "lora_targets": [1]}),
-        json.dumps({**measurement().to_json(), "model_name": "x" * store.LONGEST_LINE}),
+        json.dumps({**measurement().to_json(), "model_name": "x" * lines.LONGEST_LINE}),
         json.dumps({**measurement().to_json(), "measured_at": "yesterday"}),
         json.dumps({**measurement().to_json(), "measured_at": "20261121\x1b10"}),
     ],
@@ -91,7 +91,7 @@ def test_keys_of_a_newer_version_are_no_hindrance() -> None:
 
 
 def test_the_history_stays_small_and_keeps_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "MOST_LINES", 10)
+    monkeypatch.setattr(lines, "MOST_LINES", 10)
     for number in range(1, 26):
         append(measurement(steps=number))
     kept = [json.loads(line)["steps"] for line in history_path().read_text().splitlines()]
@@ -114,10 +114,10 @@ def test_a_writer_waits_for_another_and_in_the_end_goes_without(monkeypatch: pyt
     append(measurement())
     with history_path().with_suffix(".lock").open("rb") as held:
         fcntl.flock(held, fcntl.LOCK_SH)
-        monkeypatch.setattr(store, "LOCK_WAIT_S", 0.05)
+        monkeypatch.setattr(lines, "LOCK_WAIT_S", 0.05)
         append(measurement(micro_batch=9))
         assert len(load(HERE)) == 2
-        monkeypatch.setattr(store, "LOCK_WAIT_S", 60.0)
+        monkeypatch.setattr(lines, "LOCK_WAIT_S", 60.0)
         writer = threading.Thread(target=lambda: append(measurement(micro_batch=10)))
         writer.start()
         writer.join(0.2)

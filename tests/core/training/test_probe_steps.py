@@ -14,6 +14,7 @@ import torch
 from trainwiz.core.catalog.models import load_models
 from trainwiz.core.launch.probe_order import ANSWERS_JSONL, ProbeOrder
 from trainwiz.core.training import probe_search
+from trainwiz.core.training.batches import PaddedBatch
 from trainwiz.core.training.meter import StepMeter
 from trainwiz.core.training.probe_parts import probe_parts
 from trainwiz.core.training.probe_rows import GeneratedRows, generated_rows, longest_batch, vocabulary_of
@@ -62,7 +63,7 @@ def probe(tmp_path: Path) -> Callable[..., ProbeTrainer]:
         for printing in (PrinterCallback, ProgressCallback):
             trainer.remove_callback(printing)
         trainer.micro_batch = order.micro_batch
-        trainer.longest = lambda rows: longest_batch(order, "masked-lm", 33, rows)
+        trainer.longest = lambda rows: longest_batch(order, "masked-lm", 33, rows, PaddedBatch(0))
         limited(trainer.model, most_rows)
         trainer.order = order  # type: ignore[attr-defined]
         trainer.answers = answers  # type: ignore[attr-defined]
@@ -195,7 +196,7 @@ def test_generated_rows_have_the_lengths_of_the_data(task: str, targets: tuple[i
 def test_without_lengths_every_row_is_the_longest() -> None:
     rows = generated_rows(replace(ORDER, lengths=()), "causal-lm", 500, seed=1)
     assert {len(rows[(0, index)][0]) for index in range(20)} == {32}
-    batch = longest_batch(ORDER, "causal-lm", 500, 3)
+    batch = longest_batch(ORDER, "causal-lm", 500, 3, PaddedBatch(0))
     assert {name: tuple(value.shape) for name, value in batch.items()} == dict.fromkeys(
         ("input_ids", "attention_mask", "labels"), (3, 32)
     )

@@ -1,0 +1,110 @@
+"""Which other values of a plan's settings are worth a measurement here, and which are not, with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from trainwiz.core.catalog.abilities import has_attention
+from trainwiz.core.hardware.choices import AMPERE
+from trainwiz.core.history.comparison import Alternative
+from trainwiz.core.language import tr
+from trainwiz.core.plan.result import Plan
+
+TORCH_ADAMW = ("adamw_torch", "adamw_torch_fused")
+FIRST_COMPILED = (7, 0)
+"""Compute capability that Triton makes kernels for."""
+
+
+def alternatives_of(plan: Plan) -> tuple[Alternative, ...]:
+    """Those to measure have no note; the others say in theirs why they are not measured. The quickest come first."""
+    config = plan.config
+    found = (*_attention(plan), *_optimizer(plan), *_tf32(plan), *_precision(plan), *_compile(plan))
+    return tuple(
+        _not(one, tr("you chose {value}", value=next(iter(one.base.values()))))
+        if config.origin(one.key).origin == "you"
+        else one
+        for one in found
+    )
+
+
+def _other(plan: Plan, key: str, value: Any, note: str = "") -> Alternative:
+    return Alternative({key: value}, {key: plan.config.value(key)}, "not_measured", note=note)
+
+
+def _not(one: Alternative, note: str) -> Alternative:
+    return Alternative(one.changes, one.base, "not_measured", note=note)
+
+
+def _attention(plan: Plan) -> Iterator[Alternative]:
+    engine, kind = plan.config.engine, _model_type(plan)
+    for value in ("sdpa", "eager", "flash_attention_2"):
+        if value == engine.attention:
+            continue
+        note = ""
+        if value != "eager" and not has_attention(kind, value):
+            note = tr("transformers has none for {model_type} models", model_type=kind)
+        elif value == "flash_attention_2":
+            note = _no_flash(plan)
+        yield _other(plan, "engine.attention", value, note)
+
+
+def _no_flash(plan: Plan) -> str:
+    if plan.config.engine.device != "cuda":
+        return tr("it needs an NVIDIA GPU")
+    if any((gpu.capability or (0, 0)) < AMPERE for gpu in plan.machine.visible_gpus):
+        return tr("it needs sm 8.0")
+    if not plan.machine.libraries.has("flash_attn"):
+        return tr("flash-attn is not installed")
+    return "" if plan.config.engine.precision not in ("fp32", "tf32") else tr("it computes in half precision only")
+
+
+def _optimizer(plan: Plan) -> Iterator[Alternative]:
+    engine = plan.config.engine
+    if engine.optimizer not in TORCH_ADAMW:
+        return
+    other = TORCH_ADAMW[1 - TORCH_ADAMW.index(engine.optimizer)]
+    yield _other(plan, "engine.optimizer", other, _deepspeeds_own(plan))
+
+
+def _tf32(plan: Plan) -> Iterator[Alternative]:
+    engine, cards = plan.config.engine, plan.machine.visible_gpus
+    if engine.device == "cuda" and all((gpu.capability or (0, 0)) >= AMPERE for gpu in cards):
+        yield _other(plan, "engine.tf32", not engine.tf32)
+
+
+def _precision(plan: Plan) -> Iterator[Alternative]:
+    """On a CPU with instructions for bf16; a GPU's precision follows from its capability."""
+    engine = plan.config.engine
+    if engine.device != "cpu" or engine.precision not in ("fp32", "bf16"):
+        return
+    note = _deepspeed_in_bf16(plan)
+    if not note and plan.machine.cpu_bf16 is False:
+        note = tr("this processor has no instructions for bf16")
+    yield _other(plan, "engine.precision", "bf16" if engine.precision == "fp32" else "fp32", note)
+
+
+def _compile(plan: Plan) -> Iterator[Alternative]:
+    engine = plan.config.engine
+    note = ""
+    if plan.config.engine.device == "cuda":
+        if any((gpu.capability or (0, 0)) < FIRST_COMPILED for gpu in plan.machine.visible_gpus):
+            note = tr("it needs sm 7.0")
+        elif not plan.machine.libraries.has("triton"):
+            note = tr("Triton is not installed")
+    yield _other(plan, "engine.compile", not engine.compile, note)
+
+
+def _deepspeeds_own(plan: Plan) -> str:
+    return tr("DeepSpeed's own takes its place") if plan.config.engine.offload != "none" else ""
+
+
+def _deepspeed_in_bf16(plan: Plan) -> str:
+    zero = str(plan.config.engine.strategy).startswith("zero")
+    return tr("DeepSpeed computes in fp32 on a CPU") if zero else ""
+
+
+def _model_type(plan: Plan) -> str | None:
+    model = plan.config.model
+    kind = {**(model.architecture or {}), **model.architecture_overrides}.get("model_type")
+    return kind if isinstance(kind, str) else None

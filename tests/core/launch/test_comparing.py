@@ -1,0 +1,76 @@
+"""A real comparison: processes of the plan's own settings and of others, in turns."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from pathlib import Path
+
+import pytest
+from trainwiz.core.catalog.models import load_models
+from trainwiz.core.estimate.workload import Workload
+from trainwiz.core.history.comparison import Alternative
+from trainwiz.core.launch import comparing
+from trainwiz.core.launch.alternatives import alternatives_of
+from trainwiz.core.launch.comparing import Choosing
+from trainwiz.core.launch.loss_check import differs
+from trainwiz.core.plan.gather import gather, plan_gathered
+from trainwiz.core.plan.request import PlanRequest
+
+from tests.core.plan.machines import config, machine, plan, real
+
+SMALL = {"batch.sequence_length": 32, "batch.micro_batch_size": 4, "batch.target_samples": 8}
+
+
+@pytest.mark.real
+def test_settings_are_compared_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that trains alike, one that this machine cannot run, one that trains otherwise."""
+    base = {"engine.attention": "sdpa"}
+    monkeypatch.setattr(
+        comparing,
+        "alternatives_of",
+        lambda plan: (
+            Alternative({"engine.attention": "eager"}, base, "not_measured"),
+            Alternative({"engine.attention": "flash_attention_2"}, base, "not_measured"),
+            Alternative({"training.learning_rate": 0.5}, {"training.learning_rate": 4e-4}, "not_measured"),
+        ),
+    )
+    monkeypatch.setattr(comparing, "TURNS", 3)
+    monkeypatch.setattr(comparing, "TURN_S", 0.05)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    gathered = gather(PlanRequest(profile="cpu-demo", overrides=SMALL))
+    said: list[str] = []
+    choosing = Choosing(plan_gathered(gathered), gathered.data, 120.0, said.append)
+    eager, flash, rate = choosing.run().alternatives
+    assert list(tmp_path.iterdir()) == []
+    assert eager.turns == 3 and eager.gain is not None and eager.verdict in ("faster", "slower", "no_difference")
+    assert eager.loss_difference is not None and eager.loss_difference < 1e-3
+    assert flash.verdict == "failed" and "flash" in flash.note.lower() and not flash.taken
+    assert rate.verdict == "differs" and "where the plan's own is" in rate.note and not rate.taken
+    own = choosing.measurements[0]
+    assert own.attention == "sdpa" and own.steps >= 3 and own.micro_batch == 4
+    assert any("turn 3 of 3" in words for words in said)
+
+
+def test_what_is_not_measured_says_why() -> None:
+    here = real(machine(gpu=None))
+    cpu = {one.key + str(one.changes[one.key]): one.note for one in alternatives_of(plan(here, config("esm2-8m")))}
+    assert cpu["engine.attentioneager"] == cpu["engine.optimizeradamw_torch_fused"] == cpu["engine.compileTrue"] == ""
+    assert cpu["engine.attentionflash_attention_2"] == "it needs an NVIDIA GPU"
+    assert "engine.tf32False" not in cpu
+    card = real(machine("RTX 3090"), triton="3.4")
+    gpu = {one.key: one for one in alternatives_of(plan(card, config("esm2-8m", engine__optimizer="adamw_torch")))}
+    assert gpu["engine.optimizer"].note == "you chose adamw_torch"
+    assert gpu["engine.attention"].note == "flash-attn is not installed"
+    assert (gpu["engine.tf32"].changes, gpu["engine.tf32"].note) == ({"engine.tf32": False}, "")
+    assert gpu["engine.compile"].note == "" and "engine.precision" not in gpu
+
+
+def test_losses_are_compared_as_their_formats_allow() -> None:
+    work: Workload | None = plan(real(machine(gpu=None)), config("esm2-8m")).work
+    own = {3: 3.0, 4: 3.1, 5: 3.0}
+    near = {step: 1.01 * loss for step, loss in own.items()}
+    assert differs(own, near, same_format=True, work=work)[1] == "its loss is 3.0637 where the plan's own is 3.0333"
+    assert differs(own, near, same_format=False, work=work) == (pytest.approx(0.01), "")
+    assert differs(own, {3: math.nan}, same_format=False, work=work)[1] == "its loss is no number"
+    assert load_models()["esm2-8m"].architecture["hidden_dropout_prob"] == 0
