@@ -6,6 +6,7 @@ import copy
 from typing import Any
 
 import numpy as np
+from tokenizers import Tokenizer
 from trainwiz.core.training.masking import IGNORED
 from transformers import PreTrainedTokenizerBase
 
@@ -58,8 +59,11 @@ class CausalEncoder:
         """Tokens of each row as `row` gives it."""
         reach = self.length * LONGEST_TOKEN
         within = [text[:reach] if targets is None else text[-reach:] for text in texts]
-        answers = None if targets is None else [target[:reach] for target in targets]
-        return [min(len(tokens), self.length) for tokens, _ in self.whole(within, answers)]
+        counts = [count + 1 for count in self._counts(within, special=True)]
+        if targets is not None:
+            answers = self._counts([target[:reach] for target in targets], special=False)
+            counts = [sum(sides) for sides in zip(counts, answers, strict=True)]
+        return [min(count, self.length) for count in counts]
 
     def prompt(self, text: str, room: int) -> list[int]:
         """The tokens that a response is generated from, at most `room`, the last ones."""
@@ -72,6 +76,11 @@ class CausalEncoder:
         """Token numbers without an end token."""
         every = self._tokenizer(texts, add_special_tokens=special, verbose=False)["input_ids"]
         return [tokens[:-1] if tokens and tokens[-1] == self._end else tokens for tokens in every]
+
+    def _counts(self, texts: list[str], *, special: bool) -> list[int]:
+        """How many tokens `_tokens` gives for each."""
+        every = uncut_tokens(self._tokenizer, texts, special=special)
+        return [len(tokens) - bool(tokens and tokens[-1] == self._end) for tokens in every]
 
 
 class PairEncoder:
@@ -95,16 +104,31 @@ class PairEncoder:
         """Tokens of each row's longer side, as `row` gives it, or one fewer where a token that ends it is missing."""
         assert targets is not None
         sides = (
-            self._tokenizer([text[: most * LONGEST_TOKEN] for text in side], truncation=True, max_length=most)
+            [
+                min(len(tokens), most)
+                for tokens in uncut_tokens(self._tokenizer, [text[: most * LONGEST_TOKEN] for text in side])
+            ]
             for side, most in ((texts, self._source_length), (targets, self._target_length))
         )
-        return [max(map(len, pair)) for pair in zip(*(side["input_ids"] for side in sides), strict=True)]
+        return [max(pair) for pair in zip(*sides, strict=True)]
 
     def source(self, text: str) -> list[int]:
         """The tokens that the encoder reads."""
         within = text[: self._source_length * LONGEST_TOKEN]
         tokens: list[int] = self._tokenizer(within, truncation=True, max_length=self._source_length)["input_ids"]
         return tokens or [self._end]
+
+
+def uncut_tokens(tokenizer: Any, texts: list[str], *, special: bool = True) -> list[list[int]]:
+    """Token numbers of each text, without what transformers makes beside them: that takes longer than the tokens."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if not isinstance(backend, Tokenizer):
+        every: list[list[int]] = tokenizer(texts, add_special_tokens=special, verbose=False)["input_ids"]
+        return every
+    # It remembers the cut that it was last asked for.
+    backend.no_truncation()
+    backend.no_padding()
+    return [encoding.ids for encoding in backend.encode_batch_fast(texts, add_special_tokens=special)]
 
 
 def cut(tokens: np.ndarray, unlabelled: int, length: int) -> tuple[np.ndarray, int]:

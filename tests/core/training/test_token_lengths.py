@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from trainwiz.core.data.text_rows import load_text_rows
-from trainwiz.core.training import token_lengths
+from trainwiz.core.training import text_encoding, token_lengths
 from trainwiz.core.training.text_dataset import TextDataset
 from trainwiz.core.training.text_encoding import CausalEncoder, PairEncoder
 from trainwiz.core.training.token_lengths import row_lengths
@@ -17,21 +17,41 @@ from trainwiz.core.training.tokenizer import build_tokenizer
 from tests.core.training.text_runs import text_config
 
 
-def rows_and_encoder(model: str, folder: Path, **changes: Any) -> Any:
-    config = text_config(model, batch__sequence_length=24, **changes)
+def rows_and_encoder(model: str, folder: Path, source: int = 24, target: int = 16, **changes: Any) -> Any:
+    config = text_config(model, batch__sequence_length=source, **changes)
     rows = load_text_rows(config, folder)
     tokenizer = build_tokenizer(config, folder, rows)
-    encoder = CausalEncoder(tokenizer, 24) if config.task == "causal-lm" else PairEncoder(tokenizer, 24, 16)
+    causal = config.task == "causal-lm"
+    encoder = CausalEncoder(tokenizer, source) if causal else PairEncoder(tokenizer, source, target)
     return rows, encoder, config.task
 
 
-@pytest.mark.parametrize("model", ["gpt2-tiny", "t5-chat-tiny"])
-def test_they_are_those_of_the_rows(model: str, tmp_path: Path) -> None:
-    rows, encoder, task = rows_and_encoder(model, tmp_path)
+@pytest.mark.parametrize(
+    ("model", "sizes"), [("gpt2-tiny", (24, 0)), ("t5-chat-tiny", (24, 16)), ("t5-chat-tiny", (8, 20))]
+)
+def test_they_are_those_of_the_rows(model: str, sizes: tuple[int, int], tmp_path: Path) -> None:
+    """After the tokenizer cut other texts: it must not remember that."""
+    rows, encoder, task = rows_and_encoder(model, tmp_path, *sizes)
     made = TextDataset(rows, rows.train, encoder.row)
     expected = [max(map(len, made[(0, row)])) for row in range(len(made))]
     assert row_lengths(rows, rows.train, task, encoder).tolist() == expected
     assert len(set(expected)) >= 4
+
+
+def test_without_a_fast_tokenizer_they_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, encoder, task = rows_and_encoder("gpt2-tiny", tmp_path)
+    quick = row_lengths(rows, rows.train, task, encoder)
+    monkeypatch.setattr(text_encoding, "Tokenizer", int)
+    assert np.array_equal(row_lengths(rows, rows.train, task, encoder), quick)
+
+
+def test_texts_and_targets_are_too_long_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, encoder, task = rows_and_encoder("t5-chat-tiny", tmp_path)
+    sides = [int(store.lengths[rows.train].sum()) for store in (rows.texts, rows.targets)]
+    in_bytes = rows.lengths_of(task, rows.train)
+    for most, counted in ((sum(sides), True), (sum(sides) - 1, False)):
+        monkeypatch.setattr(token_lengths, "MOST_BYTES", most)
+        assert np.array_equal(row_lengths(rows, rows.train, task, encoder), in_bytes) is not counted
 
 
 @pytest.mark.parametrize("limit", ["MOST_ROWS", "MOST_BYTES"])
