@@ -12,8 +12,8 @@ from trainwiz.core.history.measurement import is_date, is_number
 Verdict = Literal["faster", "slower", "no_difference", "differs", "failed", "not_measured"]
 """Of an alternative against the setting of the plan; `differs`: its losses are others."""
 WORTH_IT = 1.03
-"""Pace over pace that is a difference. Two processes of the very same settings differed by less than 2 % (tests of this
-module's author on 4 CPU cores, in turns)."""
+"""Pace over pace that is worth a change: an assumption. Turns tell less apart on a quiet machine, but two processes of
+the very same settings differ a little for good, by where their memory lies."""
 STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14)
 """97.5 % point of Student's t for 1, 2, ... degrees of freedom; the last one for more."""
 
