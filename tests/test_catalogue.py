@@ -46,6 +46,8 @@ LOG_LINES = (
     ("core/training/identity_check.py", "could not be written"),
     ("core/training/final_model.py", "model saved in"),
     ("core/training/generation.py", "BLEU of"),
+    ("core/training/packing_check.py", "rows end to end equal"),
+    ("core/training/packing_check.py", "neighbours"),
     ("core/training/reporters.py", "reports no more"),
     ("core/training/reporters.py", "its server cannot be used"),
     ("core/training/saving.py", "found no room"),

@@ -14,8 +14,7 @@ from trainwiz.core.plan.words import percent
 KEY = "data.packing"
 _TRIED = """
     apertus arcee biogpt cohere ernie4_5 esm exaone4 gemma gemma3_text glm glm4 gpt2 gpt_bigcode gpt_neox granite helium
-    llama ministral mistral olmo olmo2 olmo3 opt persimmon phi phi3 qwen2 qwen3 seed_oss
-    smollm3 starcoder2
+    llama ministral mistral olmo olmo2 olmo3 opt persimmon phi phi3 qwen2 qwen3 seed_oss smollm3 starcoder2
 """
 TRIED = frozenset(_TRIED.split())
 """Types of models whose packed rows gave the logits of padded ones (transformers 5.23, a test goes through them). Others

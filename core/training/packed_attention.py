@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
+from trainwiz.core.language import tr
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
@@ -97,7 +98,7 @@ def _attention(
     if sliding_window is not None and max(lengths) > sliding_window:
         lost.append(f"sliding_window={sliding_window}")
     if lost:
-        raise ValueError(f"{type(module).__name__} asks for {', '.join(lost)}")
+        raise ValueError(tr("{layer} asks for {what}", layer=type(module).__name__, what=", ".join(lost)))
     causal = is_causal if is_causal is not None else bool(getattr(module, "is_causal", True))
     alike = query.dtype == key.dtype == value.dtype and query.shape[-1] == value.shape[-1]
     if alike and dropout == 0 and has_variable_lengths(query.device, query.dtype, query.shape[-1]):

@@ -1,0 +1,74 @@
+"""data.packing in the plan: what it saves, and what is in its way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from trainwiz.core.data.length_order import LengthOrder, StepShape
+from trainwiz.core.data.summary import DataSummary
+from trainwiz.core.plan.result import Plan
+
+from tests.core.plan.machines import codes, config, finding, machine, plan
+
+LENGTHS = np.maximum(5, np.random.default_rng(4).lognormal(4.6, 0.8, 2000)).astype(int)
+DATA = DataSummary(rows=100_000, rows_exact=True, lengths=tuple(LENGTHS.tolist()))
+SIZES = {"batch__micro_batch_size": 16, "batch__gradient_accumulation_steps": 1, "batch__sequence_length": 512}
+
+
+def planned(model: str = "esm2-150m", **changes: Any) -> Plan:
+    return plan(machine(), config(model, **{**SIZES, "data__packing": True, **changes}), DATA)
+
+
+def test_a_step_of_one_micro_batch_computes_what_is_real() -> None:
+    packed, padded = planned(), planned(data__packing=False)
+    assert (
+        packed.batch.padded_tokens
+        == packed.batch.real_tokens
+        == pytest.approx(16 * np.minimum(LENGTHS, 512).mean(), abs=1)
+    )
+    assert packed.batch.drawn_tokens == padded.batch.padded_tokens and packed.batch.padding_waste == 0
+    assert f"{packed.batch.padded_tokens:,}" in finding(packed, "packed").message
+    assert "packed" not in codes(padded)
+    assert packed.time.step_s is not None and padded.time.step_s is not None
+    assert packed.time.step_s < 0.8 * padded.time.step_s
+    assert packed.memory.allocated_bytes == padded.memory.allocated_bytes, "rows of full length still fit"
+
+
+@pytest.mark.parametrize(
+    ("model", "changes", "words"),
+    [
+        ("esm2-150m", {"engine__attention": "eager"}, "Eager attention"),
+        ("esm2-150m", {"engine__compile": True}, "torch.compile"),
+        ("esm2-150m", {"engine__strategy": "fsdp"}, "fsdp"),
+        ("t5-chat-tiny", {}, "encoder-decoder"),
+        ("gpt2-tiny", {"data__concatenate": False, "model__architecture_overrides": {"model_type": "mamba"}}, "mamba"),
+        (
+            "gpt2-tiny",
+            {"data__concatenate": False, "model__architecture_overrides": {"sliding_window": 100}},
+            "looks 100 tokens back",
+        ),
+    ],
+)
+def test_what_is_in_its_way_is_an_error_with_a_way_out(model: str, changes: dict[str, Any], words: str) -> None:
+    found = finding(planned(model, **changes), "packing_not_possible")
+    assert found.severity == "error" and found.where == "data.packing" and words in found.message
+    assert any(one.changes.get("data.packing") is False for one in found.remedies)
+
+
+def test_joined_texts_have_nothing_to_pack() -> None:
+    made = planned("gpt2-tiny", data__concatenate=True)
+    assert finding(made, "nothing_to_pack").severity == "note" and "packing_not_possible" not in codes(made)
+
+
+def test_micro_batches_of_a_step_get_as_many_tokens() -> None:
+    drawn = np.random.default_rng(1).permutation(len(LENGTHS))
+    step = StepShape(rows=80, micro_batch=10, processes=2)
+    arranged = np.concatenate(list(LengthOrder(LENGTHS, step, even=True).arranged([drawn], 1, 0)))
+    whole = len(LENGTHS) // 80 * 80
+    for start in range(0, whole, 80):
+        assert set(arranged[start : start + 80]) == set(drawn[start : start + 80])
+    tokens = LENGTHS[arranged[:whole]].reshape(-1, 8, 10).sum(axis=2)
+    plain = LENGTHS[drawn[:whole]].reshape(-1, 8, 10).sum(axis=2)
+    assert np.median(np.ptp(tokens, axis=1)) < 0.35 * np.median(np.ptp(plain, axis=1))
