@@ -24,6 +24,8 @@ from trainwiz.core.language import mark, tr
 
 KEY = "engine.deepspeed_file"
 ADAMW_NAMES = ("adam", "adamw")
+IN_FP32 = ("fp32", "float32", "float", "torch.float32")
+"""Names of fp32 in `data_types` (DtypeEnum of DeepSpeed's runtime/config.py)."""
 NO_SCHEDULER = mark("none of DeepSpeed's")
 NONE, NOTHING = mark("none"), mark("nothing")
 MISMATCH: dict[tuple[bool, bool], str] = {
@@ -172,6 +174,25 @@ def mismatches(document: Mapping[str, Any], config: RunConfig) -> list[Finding]:
         severity: Severity = "warning" if stands is None and expected.absent_is_a_choice else "error"
         found.append(Finding("deepspeed_mismatch", severity, KEY, message))
     return found
+
+
+def half_precision_sums(document: Mapping[str, Any], path: Path, config: RunConfig) -> Iterator[Finding]:
+    """A file that lets DeepSpeed add up the gradients of a step in the 16 bits of the weights (runtime/engine.py,
+    get_data_types)."""
+    precision, steps = config.engine.precision, config.batch.gradient_accumulation_steps or 1
+    asked = _at(document, "data_types.grad_accum_dtype")
+    if precision in ("fp32", "tf32", None) or steps == 1 or asked in IN_FP32:
+        return
+    message = tr(
+        "The DeepSpeed file {path} lets the gradients of {steps} micro-batches be added in {precision}, so that two orders "
+        "of the same rows differ; write {setting} there, or take the file that trainwiz writes: --set "
+        "engine.deepspeed_file=null.",
+        path=path,
+        setting='"data_types": {"grad_accum_dtype": "fp32"}',
+        steps=steps,
+        precision=precision,
+    )
+    yield Finding("half_precision_accumulation", "warning", KEY, message)
 
 
 def _expectations(document: Mapping[str, Any], config: RunConfig) -> Iterator[Expected]:

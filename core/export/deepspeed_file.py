@@ -10,7 +10,7 @@ from typing import Any
 from trainwiz.core.config.run import RunConfig
 from trainwiz.core.config.sections import Offload, Strategy
 from trainwiz.core.errors import UsageError, os_reason, usage_error
-from trainwiz.core.export.deepspeed_check import KEY, mismatches, problems
+from trainwiz.core.export.deepspeed_check import KEY, half_precision_sums, mismatches, problems
 from trainwiz.core.findings import Finding
 from trainwiz.core.json_text import parse_json
 from trainwiz.core.language import tr
@@ -74,7 +74,12 @@ def deepspeed_file_findings(config: RunConfig) -> tuple[Finding, ...]:
         document = read_deepspeed_file(path)
     except UsageError as error:
         return error.findings
-    return (*problems(document, path), *_other_strategy(document, config), *mismatches(document, config))
+    return (
+        *problems(document, path),
+        *_other_strategy(document, config),
+        *mismatches(document, config),
+        *half_precision_sums(document, path, config),
+    )
 
 
 def checked_deepspeed_text(config: RunConfig) -> str | None:

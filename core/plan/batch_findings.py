@@ -13,6 +13,9 @@ FAR = 2.0
 """From here on a deviation is said as a multiple."""
 MANY_STEPS = 16
 """Half-precision sums of fewer micro-batches lose little."""
+OF_TWO_ORDERS = {"bf16": 0.011, "fp16": 0.0014}
+"""How far the gradients of a step with its 64 micro-batches in two orders are apart where they are added in that format:
+DeepSpeed 0.19.8 on a CPU, ZeRO-1, ZeRO-2 and ZeRO-2 with offload alike (tests/benchmarks/bench_accumulation.py)."""
 
 
 def batch_findings(facts: Facts) -> list[Finding]:
@@ -178,20 +181,20 @@ def _length(facts: Facts) -> list[Finding]:
 
 
 def _half_precision_sum(facts: Facts) -> list[Finding]:
-    """Torch keeps the sum of micro-batches in the format of the weights. ZeRO-2 with offload does so too where
-    DeepSpeed is older; 0.19 heeds `grad_accum_dtype: fp32` (`_use_compact_grad_partition_buffer`)."""
+    """Torch keeps the sum of micro-batches in the format of the weights. So does DeepSpeed, unless its file asks for
+    `grad_accum_dtype: fp32`, as ours does; 0.19 heeds that also with offload (`_use_compact_grad_partition_buffer`)."""
     engine, work = facts.config.engine, facts.work
     if work is None or work.formats.weights != 2 or facts.batch.accumulation < MANY_STEPS:
         return []
     code = "half_precision_accumulation"
-    if work.deepspeed and engine.offload != "none":
+    if work.deepspeed and engine.offload != "none" and engine.deepspeed_file is None:
         message = tr(
-            "An older DeepSpeed with the optimizer in host RAM adds the gradients of {accumulation} "
-            "micro-batches in {precision}, which rounds them (about 0.3 % off an fp32 sum at 651). "
-            "trainwiz asks for grad_accum_dtype fp32, which 0.19 heeds, for 4 bytes a parameter on the "
-            "GPU; a larger micro-batch adds less often.",
+            "The gradients of {accumulation} micro-batches are added in fp32, as deepspeed.json asks "
+            "(grad_accum_dtype), for 4 bytes a parameter on the GPU. In {precision}, as an older DeepSpeed than 0.19 may "
+            "add them with the optimizer in host RAM, two orders of the same rows differ by {share}.",
             accumulation=facts.batch.accumulation,
             precision=engine.precision,
+            share=percent(OF_TWO_ORDERS["fp16" if engine.precision == "fp16" else "bf16"], 1),
         )
         return [Finding(code, "warning", "engine.offload", message)]
     if work.deepspeed or work.lora:

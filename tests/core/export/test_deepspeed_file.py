@@ -97,7 +97,21 @@ def test_every_mismatch_is_listed_at_once(tmp_path: Path) -> None:
 
 def test_a_file_of_autos_fits_every_run(tmp_path: Path) -> None:
     for precision in ("fp32", "fp16", "bf16"):
-        assert said(tmp_path, AUTO, engine__precision=precision, batch__micro_batch_size=7) == []
+        document = changed(data_types={"grad_accum_dtype": "fp32"})
+        assert said(tmp_path, document, engine__precision=precision, batch__micro_batch_size=7) == []
+
+
+def test_sums_in_half_precision_are_named(tmp_path: Path) -> None:
+    for document, precision, named in (
+        (AUTO, "bf16", True),
+        (changed(data_types={"grad_accum_dtype": "bf16"}), "bf16", True),
+        (AUTO, "fp32", False),
+    ):
+        found = deepspeed_file_findings(config_for(write(tmp_path, document), engine__precision=precision))
+        assert [(one.code, one.severity) for one in found] == [("half_precision_accumulation", "warning")] * named
+        assert not named or '"data_types": {"grad_accum_dtype": "fp32"}' in found[0].message
+    alone = config_for(write(tmp_path, AUTO), engine__precision="bf16", batch__gradient_accumulation_steps=1)
+    assert deepspeed_file_findings(alone) == ()
 
 
 @pytest.mark.parametrize(
