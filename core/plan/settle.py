@@ -68,7 +68,7 @@ def settle(given: Given) -> Facts:
         machine,
         devices,
         draft.get("engine.cpu_threads"),
-        workload_of(draft, devices, architecture, data),
+        workload_of(draft, devices, architecture, data) if evidence.comparisons else None,
     )
     collected += prefer_measured(
         draft, compared, lambda text, changes: Remedy(text, plan_command(config, machine, profile, changes), changes)

@@ -17,7 +17,7 @@ from trainwiz.core.plan.gather import probe_here
 from trainwiz.core.plan.request import PlanRequest
 from trainwiz.core.tracing.worker import TraceWorker
 from trainwiz.tui.app import TrainwizApp
-from trainwiz.tui.screens import plan_maker, plan_starter
+from trainwiz.tui.screens import plan_starter
 from trainwiz.tui.screens.plan import PlanScreen
 from trainwiz.tui.screens.plan_maker import History
 from trainwiz.tui.screens.plan_reader import PlanReader
@@ -192,10 +192,9 @@ def measurement(machine: Machine) -> Measurement:
     )  # fmt: skip
 
 
-def test_the_history_is_read_again_when_it_has_changed_and_only_then(machine, monkeypatch):
+def test_the_history_is_read_again_when_it_has_changed_and_only_then(machine):
     reads = []
-    monkeypatch.setattr(plan_maker, "load", lambda wanted: reads.append(wanted) or load(wanted))
-    history = History(history_path, load)
+    history = History(history_path, lambda wanted: reads.append(wanted) or load(wanted))
     assert history(machine) == () and reads == []
     append(measurement(machine))
     assert [one.step_s for one in history(machine)] == [1.0]
