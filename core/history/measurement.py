@@ -79,6 +79,8 @@ class Measurement:
     """Digest of the sources of the rows; "" in lines that say nothing of them."""
     workers: int | None = None
     """Loader workers of each process."""
+    prefetch: int | None = None
+    """Batches that each worker keeps ready."""
     data_wait_s: float | None = None
     """Mean seconds of a step in which the first process had no batch; of a run alone, for the steps of a probe begin
     with full buffers."""
@@ -96,7 +98,7 @@ class Measurement:
     def is_sound(self) -> bool:
         """Every value has its type, and the numbers are those of a step: what a file says may be anything."""
         counts = (self.micro_batch, self.accumulation, self.world_size, self.length, self.steps)
-        optional_counts = (self.loss_chunk, self.largest_micro_batch, self.threads, self.workers)
+        optional_counts = (self.loss_chunk, self.largest_micro_batch, self.threads, self.workers, self.prefetch)
         lengths = (self.usual_length, self.usual_target_length)
         sizes = (self.peak_allocated_bytes, self.peak_reserved_bytes, self.device_used_bytes)
         more_sizes = (self.host_rss_bytes, self.evaluation_peak_bytes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainwiz.core.estimate.loader import WORTH_SHARE, loading_ratio, workers_for
+from trainwiz.core.estimate.loader import USUAL_PREFETCH, WORTH_SHARE, late_batches, loading_ratio, workers_for
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.history.match import same_model
 from trainwiz.core.history.measurement import Measurement
@@ -66,7 +66,11 @@ def _by_probe(one: Measurement, loading_s: float, *, on_gpu: bool) -> MeasuredWo
 def _by_run(one: Measurement, workers: int, wait_s: float, *, on_gpu: bool) -> MeasuredWorkers | None:
     share = wait_s / one.step_s
     if share > WORTH_SHARE:
-        needed = max(workers + 1, workers_for(loading_ratio(one.step_s, wait_s, workers)))
+        prefetch = one.prefetch or USUAL_PREFETCH
+        late = late_batches(workers, one.accumulation, prefetch) if workers else 0
+        # Where all could be ready and it waited, so many are too few.
+        least = workers if late else workers + 1
+        needed = max(least, workers_for(loading_ratio(one.step_s, wait_s, workers, one.accumulation, prefetch)))
         why = tr(
             "the run of {day} waited {share} of its time with {workers}: {needed} would hide the loading",
             day=one.day,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from trainwiz.core.estimate.loader import loading_ratio, workers_for
+from trainwiz.core.estimate.loader import USUAL_PREFETCH, late_batches, loading_ratio, workers_for
 from trainwiz.core.estimate.worker_size import WORKER_BYTES
 from trainwiz.core.language import tr
 from trainwiz.core.telemetry.run_setup import RunSetup
@@ -34,6 +35,8 @@ def workers_that_cure(
     step_s: float,
     wait_s: float,
     *,
+    batches: int = 1,
+    prefetch: int = USUAL_PREFETCH,
     processes: int = 1,
     cpu_cores: int | None = None,
     worker_bytes: int = WORKER_BYTES,
@@ -43,7 +46,7 @@ def workers_that_cure(
 
     `worker_bytes` is what one more takes of the RAM: not its resident memory, most of which its parent holds too.
     """
-    needed = max(workers + 1, workers_for(loading_ratio(step_s, wait_s, workers)))
+    needed = max(workers + 1, workers_for(loading_ratio(step_s, wait_s, workers, batches, prefetch)))
     bounds: dict[str, int] = {}
     if cpu_cores is not None:
         # Each training process keeps a core for itself.
@@ -64,16 +67,33 @@ def data_wait_advice(step_s: float | None, share: float | None, setup: RunSetup,
     if step_s is None or setup.workers is None:
         yield Advice("data_wait", "warning", text, tr("More loader workers may help (data.workers)."))
         return
+    prefetch, batches = setup.prefetch or USUAL_PREFETCH, setup.accumulation
+    ratio = loading_ratio(step_s, share * step_s, setup.workers, batches, prefetch)
+    if setup.workers and late_batches(setup.workers, batches, prefetch) and workers_for(ratio) <= setup.workers:
+        each = math.ceil(batches / setup.workers)
+        yield Advice("data_wait", "warning", text, _ready(batches, setup.workers * prefetch, each))
+        return
     used, total = host.ram_used_bytes, host.ram_total_bytes
     cure = workers_that_cure(
         setup.workers,
         step_s,
         share * step_s,
+        batches=batches,
+        prefetch=prefetch,
         processes=setup.processes,
         cpu_cores=setup.cpu_cores,
         free_bytes=None if used is None or total is None else max(0, total - used),
     )
     yield Advice("data_wait", "warning", text, _remedy(cure, setup.workers))
+
+
+def _ready(batches: int, ready: int, each: int) -> str:
+    return tr(
+        "A step takes its {n} micro-batches at once, of which {ready} can be ready: --set data.prefetch={each}",
+        n=batches,
+        ready=ready,
+        each=each,
+    )
 
 
 def _remedy(cure: Cure, workers: int) -> str:

@@ -15,6 +15,10 @@ class RunSetup:
 
     workers: int | None = None
     """Loader workers of each training process; 0 where the process loads itself."""
+    prefetch: int | None = None
+    """Batches that each of them keeps ready."""
+    accumulation: int = 1
+    """Micro-batches of a step in each training process, which are taken at once."""
     processes: int = 1
     """Training processes, on all machines."""
     cpu_cores: int | None = None
@@ -32,6 +36,8 @@ def setup_of(engine: Mapping[str, Any]) -> RunSetup:
     parameters = whole_in(engine.get("parameters")) or 0
     return RunSetup(
         workers=whole_in(engine.get("workers")),
+        prefetch=whole_in(engine.get("prefetch")),
+        accumulation=whole_in(engine.get("gradient_accumulation_steps")) or 1,
         processes=whole_in(engine.get("world_size")) or 1,
         cpu_cores=whole_in(engine.get("cpu_cores")),
         save_every_steps=whole_in(engine.get("save_every_steps")) or None,

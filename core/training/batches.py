@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -52,6 +53,18 @@ class PaddedBatch:
 
     def _length(self, rows: Sequence[np.ndarray], limit: int | None) -> int:
         return padded_length(max(map(len, rows)), self._multiple, limit)
+
+
+def out_of_shared_memory(batch: Mapping[str, Any]) -> dict[str, Any]:
+    """`batch` with what a loader worker made copied to memory of this process; what is on a GPU stays as it is.
+
+    Each tensor of a worker keeps an open file and a part of /dev/shm as long as it lives: a step of some hundred
+    micro-batches has more than the 1,024 files that a process usually may open.
+    """
+    return {
+        name: value.clone() if isinstance(value, torch.Tensor) and value.is_cpu and value.is_shared() else value
+        for name, value in batch.items()
+    }
 
 
 def padded(rows: Sequence[np.ndarray], value: int, length: int) -> np.ndarray:

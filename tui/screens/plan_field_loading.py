@@ -95,7 +95,7 @@ LOADING_FIELDS: tuple[FieldSpec, ...] = (
         help=Help(
             mark("Batches that each worker prepares ahead."),
             mark("They bridge rows that take long to read; a step takes all its micro-batches at once."),
-            mark("Empty: what holds a step's micro-batches with pinned memory, at least 2; 1 where RAM is short."),
+            mark("Empty: what holds a step's micro-batches, at least 2; 1 where RAM is short."),
             mark("Host RAM, in proportion."),
         ),
     ),

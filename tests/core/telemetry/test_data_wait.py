@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from trainwiz.core.estimate.loader import loading_ratio
 from trainwiz.core.estimate.worker_size import WORKER_BYTES
 from trainwiz.core.telemetry.advice import advise
 from trainwiz.core.telemetry.data_wait import Cure, workers_that_cure
@@ -46,6 +47,19 @@ def test_that_many_workers_would_really_have_cured_it() -> None:
         cure = workers_that_cure(workers, compute_s + wait_s, wait_s)
         assert wait_of(cure.needed) == 0.0
         assert cure.needed <= 4 + 1
+
+
+def test_a_step_that_takes_more_than_can_be_ready_asks_for_more_ready_ones() -> None:
+    """Simulated: 16 micro-batches of 0.1 s each by 2 workers that keep 2 ready, 4 s of computing."""
+    wait_s, computing_s = (16 - 4) * 0.1 / 2, 1.5
+    setup = RunSetup(workers=2, prefetch=2, accumulation=16, cpu_cores=64)
+    step_s = computing_s + wait_s
+    slow = Pace(step_s=step_s, wall_step_s=step_s, tokens_per_s=None, real_tokens_per_s=None, data_wait=wait_s / step_s)
+    (found,) = advise(status="running", pace=slow, setup=setup, host=HostReading())
+    assert found.remedy is not None and "--set data.prefetch=8" in found.remedy
+    # The 1.6 s of loading are more than one worker hides in 1.5 s, and two hide them.
+    assert loading_ratio(step_s, wait_s, 2, 16, 2) == pytest.approx(1.6 / 1.5)
+    assert loading_ratio(step_s, wait_s, 2, 16, 8) == pytest.approx(2 * step_s / computing_s)
 
 
 def test_cores_and_ram_bound_it() -> None:

@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 from trainwiz.core.data.proteins import encode_proteins
 from trainwiz.core.data.text_rows import TextRows
-from trainwiz.core.training.batches import PaddedBatch
+from trainwiz.core.training.batches import PaddedBatch, out_of_shared_memory
 from trainwiz.core.training.masked_proteins import MaskedProteins
 from trainwiz.core.training.meter import StepMeter
 from trainwiz.core.training.sampling import FILLER, EpochSampler, EvaluationSampler, RowKey
@@ -107,7 +107,12 @@ def test_rows_that_fill_up_are_computed_and_are_no_real_tokens(rows: Dataset[Row
     sampler.fill_up(4)
     loader = DataLoader(rows, batch_size=4, sampler=sampler, collate_fn=PaddedBatch(0), num_workers=workers)
     meter = StepMeter()
-    batches = list(meter.timed(iter(loader)))
+    made = list(meter.timed(iter(loader)))
+    batches = [out_of_shared_memory(batch) for batch in made]
+    assert all(
+        made[0][name].is_shared() is bool(workers) and value.equal(made[0][name]) for name, value in batches[0].items()
+    )
+    assert not any(value.is_shared() for batch in batches for value in batch.values())
     meter.step_done()
     assert [len(batch["input_ids"]) for batch in batches] == [4, 4]
     assert meter.real_tokens == sum(lengths) < meter.tokens
