@@ -52,5 +52,6 @@ def planned_fields(plan: Plan) -> dict[str, Any] | None:
         "usual_target_length": usual.target_length if pairs else None,
         "data": data_digest(plan.config),
         "workers": plan.config.data.workers,
+        "prefetch": plan.config.data.prefetch,
         "versions": {name: str(versions[name]) for name in ("torch", "transformers") if versions.get(name)},
     }

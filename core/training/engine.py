@@ -58,6 +58,7 @@ def read_engine(trainer: Trainer) -> dict[str, Any]:
             numbers_in(parameter) for parameter in inner.parameters() if parameter.requires_grad
         ),
         "workers": trainer.args.dataloader_num_workers,
+        "prefetch": trainer.args.dataloader_prefetch_factor,
         "cpu_cores": count_cores(),
         "save_every_steps": _save_every(trainer),
         "torch": torch.__version__,

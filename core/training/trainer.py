@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
-from trainwiz.core.training.batches import FILLER_TOKENS
+from trainwiz.core.training.batches import FILLER_TOKENS, out_of_shared_memory
 from trainwiz.core.training.callbacks import StopCallback
 from trainwiz.core.training.disk_guard import DiskGuard
 from trainwiz.core.training.evaluation import SUMS, batch_sums, token_metrics
@@ -124,7 +124,7 @@ class RunTrainer(Trainer):
             return [], None
         window: list[Any] = []
         for batch in islice(self._meter.timed(epoch_iterator), num_batches):
-            window.append(batch)
+            window.append(out_of_shared_memory(batch))
             if self.stopping is not None and self.stopping.drops_window():
                 break
         return window, self._labels_of_window(window, device)
