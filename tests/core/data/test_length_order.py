@@ -79,6 +79,9 @@ def test_steps_smaller_than_a_pool_have_rows_of_like_length_each(units: int) -> 
     order = order_of(windows_of(rows, units), grouped(lengths, step_rows), 0)
     spread = [np.ptp(lengths[order[start : start + step_rows]]) for start in range(0, rows - step_rows, step_rows)]
     assert np.quantile(spread, 0.8) < 0.05 * np.ptp(lengths)
+    # The pool after the window's end begins in the middle of a step, and ends where it would without the window.
+    after = [np.ptp(lengths[order[start : start + step_rows]]) for start in range(3008, 2 * POOL_ROWS, step_rows)]
+    assert np.quantile(after, 0.8) < 0.05 * np.ptp(lengths)
     firsts = [int(lengths[order[start]]) for start in range(0, POOL_ROWS, step_rows)]
     assert firsts != sorted(firsts) and firsts != sorted(firsts, reverse=True)
 

@@ -78,6 +78,7 @@ def test_the_gradient_of_a_step_is_that_of_the_drawn_order_and_of_the_plain_trai
     for model, of_model in found["orders"].items():
         assert of_model["arranged"] < of_model["plain"], f"{model}: the order changed nothing"
         assert of_model["norm"] > 0 and of_model["apart"] <= 1e-5, (model, of_model)
+        assert of_model["short"] <= 1e-5, (model, of_model)
     # For ESM the Trainer of transformers takes the mean of the means of micro-batches, for T5 that over all labels.
     esm, t5 = found["stock"]["esm2-tiny"], found["stock"]["t5-chat-tiny"]
     assert esm["micro_batches"] <= 1e-5 < 1e-3 < esm["tokens"], esm

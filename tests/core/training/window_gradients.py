@@ -33,6 +33,8 @@ NO_DROPOUT: dict[str, dict[str, float]] = {
     "t5-chat-tiny": {"dropout_rate": 0.0},
 }
 
+SHORT_ROWS = 19
+
 
 def config_of(model: str, processes: int, *, arranged: bool) -> RunConfig:
     changes: dict[str, Any] = {
@@ -42,7 +44,7 @@ def config_of(model: str, processes: int, *, arranged: bool) -> RunConfig:
         "batch__gradient_accumulation_steps": 3,
         "batch__sequence_length": 200,
         "data__arrange_by_length": arranged,
-        "data__pad_to_multiple_of": 16 if arranged else 1,
+        "data__pad_to_multiple_of": 1,
         "data__concatenate": False,
         "training__label_smoothing": 0.1,
         "training__max_grad_norm": 0.0,
@@ -113,6 +115,23 @@ def from_stock(model: str, processes: int, folder: Path) -> dict[str, float]:
     return apart
 
 
+def short_window(model: str, processes: int, folder: Path) -> float:
+    """How far the gradient of an epoch's short last window, its micro-batches padded to a multiple, is from that of the
+    same 19 rows in one micro-batch (on each process). Of two processes one has a micro-batch of fillers alone."""
+    config = config_of(model, processes, arranged=True)
+    (source,) = (one.model_dump(exclude_none=True) for one in config.data.sources)
+    few: dict[str, Any] = {"data.sources": [{**source, "max_rows": SHORT_ROWS + (config.data.validation_rows or 0)}]}
+    sizes: dict[str, dict[str, Any]] = {
+        "cut": {"batch.gradient_accumulation_steps": 6 // processes, "data.pad_to_multiple_of": 16},
+        "whole": {"batch.micro_batch_size": 20 // processes, "batch.gradient_accumulation_steps": 1},
+    }
+    cut, whole = (
+        gradients_of(config.with_values({**few, **one}, "you"), folder / f"{model}-{name}")[0]
+        for name, one in sizes.items()
+    )
+    return float((cut - whole).norm() / whole.norm())
+
+
 def main() -> None:
     folder = Path(sys.argv[1])
     processes = int(sys.argv[2])
@@ -124,6 +143,7 @@ def main() -> None:
         )
         apart = float((plain - arranged).norm() / plain.norm())
         found[model] = {"apart": apart, "norm": float(plain.norm()), "plain": all_of_it, "arranged": less}
+        found[model]["short"] = short_window(model, processes, folder)
     stock = {model: from_stock(model, processes, folder) for model in ("esm2-tiny", "t5-chat-tiny")}
     if os.environ.get("RANK", "0") == "0":
         (folder / "gradients.json").write_text(json.dumps({"orders": found, "stock": stock}))
