@@ -12,8 +12,7 @@ from trainwiz.core.history.measurement import is_date, is_number
 Verdict = Literal["faster", "slower", "no_difference", "differs", "failed", "not_measured"]
 """Of an alternative against the setting of the plan; `differs`: its losses are others."""
 WORTH_IT = 1.03
-"""Pace over pace that is worth a change: an assumption. Turns tell less apart on a quiet machine, but two processes of
-the very same settings differ a little for good, by where their memory lies."""
+"""Pace over pace that is worth a change: an assumption."""
 STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14)
 """97.5 % point of Student's t for 1, 2, ... degrees of freedom; the last one for more."""
 
@@ -25,6 +24,12 @@ class Gain:
     likely: float
     low: float
     high: float
+
+    def widened(self, noise: float) -> Gain:
+        """With `noise`, the pace over pace of two processes of the very same settings: turns tell nothing of what a process
+        is for good."""
+        factor = max(noise, 1 / noise)
+        return Gain(self.likely, self.low / factor, self.high * factor)
 
     @property
     def verdict(self) -> Verdict:
@@ -99,6 +104,8 @@ class Comparison:
     step_s: float | None
     """Of the plan's own settings, where it was measured."""
     alternatives: tuple[Alternative, ...]
+    noise: float | None = None
+    """The largest pace over pace of two processes of the plan's own settings, above 1; in the ranges of all gains."""
     versions: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
@@ -121,7 +128,7 @@ class Comparison:
             is_date(self.measured_at)
             and all(isinstance(one, str) for one in words)
             and all(isinstance(one, int) and is_number(one) and one > 0 for one in counts)
-            and (self.step_s is None or (is_number(self.step_s) and self.step_s > 0))
+            and all(one is None or (is_number(one) and one > 0) for one in (self.step_s, self.noise))
             and isinstance(self.versions, dict)
             and all(_is_sound(one) for one in self.alternatives)
         )

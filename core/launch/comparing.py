@@ -12,7 +12,7 @@ from typing import Any
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.errors import CannotRunError
 from trainwiz.core.findings import Finding
-from trainwiz.core.history.comparison import Alternative, Comparison, gain_of
+from trainwiz.core.history.comparison import Alternative, Comparison, Gain, gain_of
 from trainwiz.core.history.measurement import Measurement
 from trainwiz.core.history.planned import planned_fields
 from trainwiz.core.language import tr
@@ -30,7 +30,9 @@ CLEAR = 1.02
 TURN_S = 0.7
 """A turn has as many steps as this takes, one at least. Many short turns: other programs come and go within seconds."""
 CLOSING_S = 4.0
-MOST_AT_ONCE = 4
+CONTROLS = 2
+"""Arms of the plan's own settings: what these two differ by is no gain."""
+MOST_AT_ONCE = 5
 """Arms whose processes wait side by side."""
 KEPT_FREE = 0.8
 """Share of the memory that all arms together may need."""
@@ -54,7 +56,7 @@ class Choosing:
         self._ends_s = time.monotonic() + limit_s - CLOSING_S
         self._listener = listener
         self.measurements: list[Measurement] = []
-        self.base_losses: dict[int, float] = {}
+        self._noise: float | None = None
 
     def run(self) -> Comparison:
         """Blocks until all is measured or the time is up. Raises CannotRunError where the plan's own settings fail."""
@@ -77,7 +79,7 @@ class Choosing:
     def _groups(self, wanted: Sequence[Alternative]) -> list[list[Alternative]]:
         """Those whose processes fit into memory beside each other and the plan's own; compiling alone."""
         usual = [one for one in wanted if one.key != LAST]
-        room = max(1, self._room() - 1)
+        room = max(1, self._room() - CONTROLS)
         groups = [usual[start : start + room] for start in range(0, len(usual), room)]
         return groups + [[one] for one in wanted if one.key == LAST]
 
@@ -117,17 +119,20 @@ class Choosing:
         if time.monotonic() > ends_s:
             return [replace(one, note=tr("the time was up")) for one in group]
         with ExitStack() as stack:
-            apart = self._room() < 2
+            apart = self._room() < CONTROLS + 1
             arms = [
                 stack.enter_context(Arm(self._plan, self._data, changes, ends_s, apart=apart))
-                for changes in ({}, *(one.changes for one in group))
+                for changes in ({}, *(one.changes for one in group), {})
             ]
-            base = arms[0]
+            base, control = arms[0], arms[-1]
             self._take_turns(arms, ends_s)
             if base.problem and not base.turns:
                 raise CannotRunError(_failed(base.problem))
             self._keep(base, {})
-            return [self._judged(one, base, arm) for one, arm in zip(group, arms[1:], strict=True)]
+            noise = _ratio(base, control)
+            likely = noise.likely if noise is not None else 1.0
+            self._noise = max(self._noise or 1.0, likely, 1 / likely)
+            return [self._judged(one, base, arm, likely) for one, arm in zip(group, arms[1:-1], strict=True)]
 
     def _take_turns(self, arms: Sequence[Arm], ends_s: float) -> None:
         for arm in arms:
@@ -146,13 +151,16 @@ class Choosing:
             if turn + 1 >= FEWEST_TURNS and all(_is_clear(arms[0], arm) for arm in arms[1:]):
                 return
 
-    def _judged(self, one: Alternative, base: Arm, arm: Arm) -> Alternative:
-        pairs = list(zip(base.turns, arm.turns, strict=False))
-        if arm.problem and len(pairs) < 2:
-            return replace(one, verdict="failed", note=arm.problem)
-        gain = gain_of([first for first, _ in pairs], [second for _, second in pairs])
+    def _judged(self, one: Alternative, base: Arm, arm: Arm, noise: float) -> Alternative:
+        """`noise`: pace over pace of two arms of the plan's own settings."""
+        gain = _ratio(base, arm)
         if gain is None:
-            return replace(one, note=tr("the time was up"))
+            return (
+                replace(one, verdict="failed", note=arm.problem)
+                if arm.problem
+                else replace(one, note=tr("the time was up"))
+            )
+        gain = gain.widened(noise)
         once_s = None
         if base.warm_s is not None and arm.warm_s is not None and one.changes.get("engine.compile"):
             once_s = max(0.0, arm.warm_s - base.warm_s / gain.likely)
@@ -162,7 +170,7 @@ class Choosing:
             gain=gain.likely,
             gain_low=gain.low,
             gain_high=gain.high,
-            turns=len(pairs),
+            turns=min(len(base.turns), len(arm.turns)),
             once_s=once_s,
         )
         same_format = (
@@ -206,14 +214,20 @@ class Choosing:
             threads=planned.get("threads"),
             step_s=own.step_s if own is not None else None,
             alternatives=tuple(alternatives),
+            noise=self._noise,
             versions=dict(planned.get("versions") or {}),
         )
 
 
+def _ratio(base: Arm, arm: Arm) -> Gain | None:
+    """Of the turns that both have done."""
+    pairs = list(zip(base.turns, arm.turns, strict=False))
+    return gain_of([first for first, _ in pairs], [second for _, second in pairs])
+
+
 def _is_clear(base: Arm, arm: Arm) -> bool:
     """Whether more turns would say nothing new."""
-    pairs = list(zip(base.turns, arm.turns, strict=False))
-    gain = gain_of([first for first, _ in pairs], [second for _, second in pairs])
+    gain = _ratio(base, arm)
     return bool(arm.problem) or (gain is not None and gain.high <= CLEAR * gain.likely)
 
 

@@ -19,7 +19,7 @@ from trainwiz.core.plan.refine import Refiner
 from trainwiz.core.plan.result import Plan
 from trainwiz.tui.choices import Choices
 from trainwiz.tui.commands.bench import bench_choices, interrupted_by_signals
-from trainwiz.tui.figures import count, duration
+from trainwiz.tui.figures import count, duration, percent
 from trainwiz.tui.headless.plan_text import model_text
 from trainwiz.tui.headless.waiting import Waiting
 from trainwiz.tui.output import labelled, say, say_json, say_labelled
@@ -80,6 +80,9 @@ def comparison_lines(plan: Plan, comparison: Comparison) -> list[str]:
     lines = [labelled(tr("Compared"), own)]
     if comparison.step_s is not None:
         lines.append(labelled("", tr("a step of the plan's own settings: {time}", time=duration(comparison.step_s))))
+    if comparison.noise is not None:
+        words = tr("two processes of these settings differed by {share}", share=percent(comparison.noise - 1))
+        lines.append(labelled("", words))
     others = [labelled(title_of(one), alternative_words(one, comparison, plan)) for one in comparison.alternatives]
     return [*lines, *others]
 

@@ -35,6 +35,12 @@ def test_a_spread_that_covers_one_is_no_difference(other: list[float], verdict: 
     assert gain is not None and gain.verdict == verdict
 
 
+def test_what_two_processes_of_the_same_settings_differ_by_is_no_gain() -> None:
+    gain = gain_of([1.14, 1.15, 1.13, 1.14], [1.0, 1.0, 1.0, 1.0])
+    assert gain is not None and gain.verdict == "faster"
+    assert gain.widened(1.16).verdict == gain.widened(1 / 1.16).verdict == "no_difference"
+
+
 def test_one_turn_has_no_spread() -> None:
     assert gain_of([1.0], [0.5]) is None
 

@@ -41,12 +41,14 @@ def test_settings_are_compared_in_turns(tmp_path: Path, monkeypatch: pytest.Monk
     gathered = gather(PlanRequest(profile="cpu-demo", overrides=SMALL))
     said: list[str] = []
     choosing = Choosing(plan_gathered(gathered), gathered.data, 120.0, said.append)
-    eager, flash, rate = choosing.run().alternatives
+    compared = choosing.run()
+    eager, flash, rate = compared.alternatives
     assert list(tmp_path.iterdir()) == []
     assert eager.turns == 3 and eager.gain is not None and eager.verdict in ("faster", "slower", "no_difference")
     assert eager.loss_difference is not None and eager.loss_difference < 1e-3
     assert flash.verdict == "failed" and "flash" in flash.note.lower() and not flash.taken
     assert rate.verdict == "differs" and "where the plan's own is" in rate.note and not rate.taken
+    assert compared.noise is not None and compared.noise >= 1.0
     own = choosing.measurements[0]
     assert own.attention == "sdpa" and own.steps >= 3 and own.micro_batch == 4
     assert any("turn 3 of 3" in words for words in said)
