@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from trainwiz.core.language import LANGUAGES, mark
+from trainwiz.tui.tiers import TIERS
 
 Group = Literal["what", "how", "where", "run", "modes"]
 Kind = Literal["text", "integer", "number", "count", "size", "list", "one-of", "flag", "switch", "repeated"]
@@ -47,7 +48,6 @@ class Option(NamedTuple):
 
 
 TASKS = ("masked-lm", "causal-lm", "seq2seq", "sequence-classification")
-TIERS = ("analytic", "layers", "full")
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "bf16-true")
 ATTENTIONS = ("auto", "sdpa", "eager", "flash_attention_2")
 OPTIMIZERS = ("adamw_torch", "adamw_torch_fused", "adafactor", "sgd", "adamw_bnb_8bit", "paged_adamw_8bit")

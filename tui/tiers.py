@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, cast
 from trainwiz.core.errors import usage_error
 from trainwiz.core.language import tr
 from trainwiz.core.plain import plain_text
-from trainwiz.tui.options import TIERS
 
 if TYPE_CHECKING:
     from trainwiz.core.plan.refine import RefineTier
 
 ENVIRONMENT = "TRAINWIZ_TIER"
+TIERS = ("analytic", "layers", "full")
 
 
 def wanted_tier(asked: str | None, otherwise: RefineTier) -> RefineTier:
