@@ -1,7 +1,7 @@
 """Traces against RunTrainer itself: the product's own training process, watched by torch's profiler.
 
 Nothing of the tracer runs in it: its forward pass, loss, accumulation, clipping and step are those
-of a run. The fullest point of its second step is what the trace of the same request says.
+of a run. The fullest point of its third step is what the trace of the same request says.
 """
 
 from pathlib import Path
@@ -103,7 +103,7 @@ class Watch(TrainerCallback):
 
 def trained_peak(asked: TraceRequest, folder: Path) -> int:
     config: RunConfig = run_config(asked)
-    steps, rows = 4, 4 * asked.micro_batch * asked.accumulation
+    steps, rows = 3, 3 * asked.micro_batch * asked.accumulation
     parts = TaskParts(
         model=build_traced_model(asked),
         tokenizer=None,
