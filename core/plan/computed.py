@@ -62,6 +62,22 @@ def moments_of(work: Workload, data: DataSummary, arrangement: Arrangement, mult
     return Moments(means[0], means[0], means[1], means[1], means[1])
 
 
+@lru_cache(maxsize=4)
+def _drawn_sides(inputs: Sequence[int], targets: Sequence[int]) -> tuple[np.ndarray, ...]:
+    """Both sides in one random order: a file may be sorted, the rows of a step are not."""
+    order = np.random.default_rng(0).permutation(len(inputs))
+    return tuple(np.array(side)[order] for side in (inputs, targets))
+
+
+@lru_cache(maxsize=8)
+def _arranged_sides(inputs: Sequence[int], targets: Sequence[int], step: int) -> tuple[np.ndarray, ...]:
+    """The same with each `step` rows in order, by the longer side and the longest first; those of no whole step left out."""
+    sides = _drawn_sides(inputs, targets)
+    steps = [side[: len(side) // step * step].reshape(-1, step) for side in sides]
+    longest_first = np.argsort(-np.maximum(*steps), axis=1, kind="stable")
+    return tuple(np.take_along_axis(side, longest_first, axis=1).reshape(-1) for side in steps)
+
+
 @lru_cache(maxsize=64)
 def _of_pairs(
     inputs: Sequence[int],
@@ -72,23 +88,18 @@ def _of_pairs(
     arrangement: Arrangement,
     multiple: int,
 ) -> Moments:
-    """Where the longer side of a pair decides its place among those of a step; the sample is cut into such steps."""
-    # A file may be sorted; the rows of a step are not.
-    order = np.random.default_rng(0).permutation(len(inputs))
-    sides = [np.minimum(np.array(side)[order], limit) for side, limit in zip((inputs, targets), limits, strict=True)]
+    """Where the longer side of a pair decides its place among those of a step; the sample is cut into such steps.
+
+    The longest of cut rows is the cut longest, so that one order serves every limit.
+    """
+    micro = min(rows, len(inputs))
+    sides = _drawn_sides(inputs, targets)
+    if arrangement not in (UNPADDED, DRAWN):
+        sides = _arranged_sides(inputs, targets, min(micro * groups, len(inputs) // micro * micro))
     if arrangement != UNPADDED:
-        micro = min(rows, len(order))
-        step = min(micro * groups, len(order) // micro * micro)
-        kept = len(order) // step * step
-        steps = [side[:kept].reshape(-1, step) for side in sides]
-        if arrangement != "drawn":
-            longest_first = np.argsort(-np.maximum(*steps), axis=1, kind="stable")
-            steps = [np.take_along_axis(side, longest_first, axis=1) for side in steps]
-        longest = [side.reshape(-1, micro).max(axis=1) for side in steps]
-        sides = [
-            np.minimum(-(-side // multiple) * multiple, limit) for side, limit in zip(longest, limits, strict=True)
-        ]
-    source, target = (side.astype(np.float64) for side in sides)
+        longest = (side[: len(side) // micro * micro].reshape(-1, micro).max(axis=1) for side in sides)
+        sides = tuple(-(-side // multiple) * multiple for side in longest)
+    source, target = (np.minimum(side, limit).astype(np.float64) for side, limit in zip(sides, limits, strict=True))
     means = (source, target, source**2, target**2, source * target)
     return Moments(*(float(one.mean()) for one in means))
 
