@@ -116,10 +116,6 @@ class Comparison:
         """ "2026-11-21"."""
         return self.measured_at[:10]
 
-    def alternative(self, key: str) -> Alternative | None:
-        """Of this setting alone."""
-        return next((one for one in self.alternatives if one.key == key), None)
-
     def is_sound(self) -> bool:
         """As of a Measurement: what a file says may be anything."""
         words = (self.machine, self.model, self.model_name, self.task, self.precision, self.strategy, self.offload)

@@ -66,12 +66,9 @@ class Arm:
             self._open()
 
     def warm_up(self) -> None:
-        """The steps that compile, fill caches and show whether the longest batch fits."""
-        if self._apart:
-            self._open()
-        self._warm_up()
-        if self._apart:
-            self._close()
+        """The steps that compile, fill caches and show whether the longest batch fits; of each turn where it has its own."""
+        if not self._apart:
+            self._warm_up()
 
     def take_turn(self, steps: int) -> None:
         """Does `steps` steps and adds their seconds to `turns`; nothing after a problem or when the time is up."""
@@ -80,7 +77,7 @@ class Arm:
         if self._apart:
             self._open()
             self._warm_up()
-        seconds = self._advance(steps)
+        seconds = self._advance(steps) if self._steps >= WARM_STEPS else None
         if seconds is not None:
             self.turns.append(sum(seconds))
             self.step_s = sum(seconds) / len(seconds)
@@ -111,6 +108,7 @@ class Arm:
         probe.__exit__(None, None, None)
 
     def _warm_up(self) -> None:
+        """No step is counted where the time is up before the first one."""
         if self.problem or self._lines("ready", 1) is None:
             return
         started_s = time.monotonic()

@@ -140,8 +140,8 @@ class Choosing:
         for arm in arms:
             self._listener(tr("the first steps of {settings}", settings=arm.words))
             arm.warm_up()
-        steps = max(1, round(TURN_S / max(arms[0].step_s or TURN_S, 1e-3)))
         for turn in range(TURNS):
+            steps = max(1, round(TURN_S / max(arms[0].step_s or TURN_S, 1e-3)))
             order = list(arms) if turn % 2 == 0 else list(reversed(arms))
             for arm in order:
                 if time.monotonic() > ends_s or arms[0].problem:

@@ -24,47 +24,53 @@ LENGTH_FACTOR = 2.0
 """Rows that are longer or shorter by more than this were not measured: attention's share is another."""
 
 
-def comparison_of(
+def comparisons_of(
     comparisons: Sequence[Comparison], machine: Machine, devices: Devices, threads: int | None, work: Workload | None
-) -> Comparison | None:
-    """The newest one of this work: the same device, model, task, precision and strategy, and rows of like length."""
+) -> tuple[Comparison, ...]:
+    """Those of this work, newest first: the same device, model, task, precision and strategy, and rows of like length."""
     if work is None or not work.model_config or not comparisons or devices.nodes > 1:
-        return None
+        return ()
     key, model = device_key(machine, devices.device, devices.gpus), model_digest(work.model_config)
     torch = _release(machine.libraries.versions.get("torch"))
-    return next(
-        (
-            one
-            for one in comparisons
-            if one.machine == key
-            and one.model == model
-            and (one.task, one.precision, one.strategy) == (work.task, work.precision, work.strategy)
-            and (one.offload, one.world_size) == (work.offload, work.world_size)
-            and (one.lora_rank > 0) == work.lora
-            and (devices.device != "cpu" or one.threads in (None, threads))
-            and 1 / LENGTH_FACTOR <= one.length / work.length <= LENGTH_FACTOR
-            and _release(one.versions.get("torch")) == torch
-        ),
-        None,
+    return tuple(
+        one
+        for one in comparisons
+        if one.machine == key
+        and one.model == model
+        and (one.task, one.precision, one.strategy) == (work.task, work.precision, work.strategy)
+        and (one.offload, one.world_size) == (work.offload, work.world_size)
+        and (one.lora_rank > 0) == work.lora
+        and (devices.device != "cpu" or one.threads in (None, threads))
+        and 1 / LENGTH_FACTOR <= one.length / work.length <= LENGTH_FACTOR
+        and _release(one.versions.get("torch")) == torch
     )
 
 
+def measured(comparisons: Sequence[Comparison], key: str) -> tuple[Comparison, Alternative] | None:
+    """The newest one in which there was time for this setting; of several values the one that is taken or faster."""
+    for comparison in comparisons:
+        tried = [one for one in comparison.alternatives if one.key == key and one.verdict != "not_measured"]
+        if tried:
+            return comparison, max(tried, key=lambda one: (one.taken, one.verdict == "faster"))
+    return None
+
+
 def prefer_measured(
-    draft: Draft, comparison: Comparison | None, remedy: Callable[[str, dict[str, Any]], Remedy]
+    draft: Draft, comparisons: Sequence[Comparison], remedy: Callable[[str, dict[str, Any]], Remedy]
 ) -> tuple[Finding, ...]:
     """Takes the measured values of what is open; the finding offers a faster precision."""
-    if comparison is None:
-        return ()
     for key in SAME_NUMBERS:
-        found = comparison.alternative(key)
-        if found is not None and found.taken and _is_open(draft, key) and draft.get(key) == found.base[key]:
+        comparison, found = measured(comparisons, key) or (None, None)
+        if comparison is None or found is None or not found.taken:
+            continue
+        if _is_open(draft, key) and draft.get(key) == found.base[key]:
             draft.put(key, found.changes[key], _faster(comparison, found, key), "detected")
-    return _offered(draft, comparison, remedy)
+    return _offered(draft, comparisons, remedy)
 
 
-def settle_compile(draft: Draft, comparison: Comparison | None, work: Workload | None, steps: int | None) -> None:
+def settle_compile(draft: Draft, comparisons: Sequence[Comparison], work: Workload | None, steps: int | None) -> None:
     """torch.compile, where it saves more over the steps of this run than compiling takes."""
-    found = comparison.alternative(COMPILE) if comparison is not None else None
+    comparison, found = measured(comparisons, COMPILE) or (None, None)
     if comparison is None or found is None or work is None or steps is None or not found.taken:
         return
     if not _is_open(draft, COMPILE) or draft.get(COMPILE) or not comparison.step_s or not found.gain:
@@ -93,10 +99,10 @@ def settle_compile(draft: Draft, comparison: Comparison | None, work: Workload |
 
 
 def _offered(
-    draft: Draft, comparison: Comparison, remedy: Callable[[str, dict[str, Any]], Remedy]
+    draft: Draft, comparisons: Sequence[Comparison], remedy: Callable[[str, dict[str, Any]], Remedy]
 ) -> tuple[Finding, ...]:
-    found = comparison.alternative(PRECISION)
-    if found is None or found.verdict != "faster" or not _is_open(draft, PRECISION):
+    comparison, found = measured(comparisons, PRECISION) or (None, None)
+    if comparison is None or found is None or found.verdict != "faster" or not _is_open(draft, PRECISION):
         return ()
     if draft.get(PRECISION) != found.base[PRECISION]:
         return ()

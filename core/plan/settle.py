@@ -24,7 +24,7 @@ from trainwiz.core.plan.facts import Facts, Given
 from trainwiz.core.plan.lengths import mean_length
 from trainwiz.core.plan.loading import settle_intervals, settle_length, settle_loading
 from trainwiz.core.plan.loss_mean import settle_loss_mean
-from trainwiz.core.plan.measured_choices import comparison_of, prefer_measured, settle_compile
+from trainwiz.core.plan.measured_choices import comparisons_of, prefer_measured, settle_compile
 from trainwiz.core.plan.memories import plan_memory
 from trainwiz.core.plan.other_cards import for_other_cards, reopen_for_processes
 from trainwiz.core.plan.pace import pace_gains, pace_of, rate_of
@@ -63,7 +63,7 @@ def settle(given: Given) -> Facts:
     # Rows that cannot be counted here are taken from the limits of their sources.
     counted = data if data is not None else assumed_rows(draft.view())
     settle_sharding(draft, machine, devices, workload_of(draft, devices, architecture, data), evidence)
-    compared = comparison_of(
+    compared = comparisons_of(
         evidence.comparisons,
         machine,
         devices,

@@ -56,6 +56,8 @@ def compared(choices: Choices, limit_s: float) -> tuple[Plan, Comparison, list[M
 
 def keep(comparison: Comparison, measurements: list[Measurement]) -> str:
     """Into the history; the sentence that says why not."""
+    if all(one.verdict == "not_measured" for one in comparison.alternatives):
+        return tr("Nothing was compared, so nothing was kept; where the time was up, give it longer (--seconds).")
     try:
         append_comparison(comparison)
         for one in measurements:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,26 @@ from trainwiz.core.plan.request import PlanRequest
 from tests.core.plan.machines import config, machine, plan, real
 
 SMALL = {"batch.sequence_length": 32, "batch.micro_batch_size": 4, "batch.target_samples": 8}
+
+
+@pytest.mark.all
+@pytest.mark.real
+def test_processes_that_memory_does_not_hold_together_take_their_turns_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = {"engine.attention": "sdpa"}
+    other = Alternative({"engine.attention": "eager"}, base, "not_measured")
+    monkeypatch.setattr(comparing, "alternatives_of", lambda plan: (other,))
+    monkeypatch.setattr(comparing, "TURNS", 2)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    gathered = gather(PlanRequest(profile="cpu-demo", overrides=SMALL))
+    here = plan_gathered(gathered)
+    tight = replace(here, machine=replace(here.machine, ram_available_bytes=here.memory.host_ram_bytes))
+    alive: list[int] = []
+    choosing = Choosing(tight, gathered.data, 300.0, lambda words: alive.append(len(list(tmp_path.iterdir()))))
+    (eager,) = choosing.run().alternatives
+    assert max(alive) == 0 and list(tmp_path.iterdir()) == []
+    assert eager.turns == 2 and eager.loss_difference is not None and eager.loss_difference < 1e-3
 
 
 @pytest.mark.real

@@ -68,6 +68,13 @@ def test_the_newest_one_counts() -> None:
     assert choice(made(newest, comparison()), "engine.attention").value == "sdpa"
 
 
+def test_what_there_was_no_time_for_does_not_undo_what_was_measured() -> None:
+    later = comparison(
+        alternatives=(replace(faster("engine.attention", "eager", "sdpa"), verdict="not_measured", taken=False),)
+    )
+    assert choice(made(later, comparison()), "engine.attention").value == "eager"
+
+
 def test_what_the_user_says_is_done() -> None:
     got = choice(made(comparison(), engine__attention="sdpa"), "engine.attention")
     assert (got.value, got.origin) == ("sdpa", "you")
