@@ -212,6 +212,9 @@ def _batch_phrases(plan: dict[str, Any]) -> Iterator[str]:
 def _time_phrases(time: dict[str, Any], now: datetime) -> Iterator[str]:
     step = duration_range(time["step_low_s"], time["step_high_s"])
     yield f"a step takes {step}"
+    if time["pace_gain"] is not None:
+        gain, possible = (f"{time[key]:.2f}" for key in ("pace_gain", "possible_pace_gain"))
+        yield f"{gain} times the pace of rows as drawn ({possible} with no row padded)"
     if time["total_low_s"] is None:
         return
     yield duration_range(time["total_low_s"], time["total_high_s"])
