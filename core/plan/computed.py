@@ -16,7 +16,7 @@ import numpy as np
 from trainwiz.core.data.length_order import pool_steps
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.estimate.flops import Cost, cost_of
-from trainwiz.core.estimate.padding import arranged_longest, rounded_counts
+from trainwiz.core.estimate.padding import LengthCounts, arranged_longest, rounded_counts
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.plan.arranging import SHARED, UNKNOWN_ROWS, Arrangement, pairs_of
 from trainwiz.core.plan.lengths import lengths_of
@@ -50,15 +50,21 @@ def moments_of(work: Workload, data: DataSummary, arrangement: Arrangement, mult
     pairs = pairs_of(data)
     if pairs is not None:
         return _of_pairs(*pairs, (work.length, work.target_length), rows, groups, arrangement, multiple)
+    return _of_rows(lengths.counts, work.length, rows, groups, arrangement, multiple)
+
+
+@lru_cache(maxsize=64)
+def _of_rows(
+    counts: LengthCounts, limit: int, rows: int, groups: int, arrangement: Arrangement, multiple: int
+) -> Moments:
+    """Of rows without targets: the model has none, or as many as inputs."""
     if arrangement == UNPADDED:
-        means = [lengths.counts.expected_longest(1, work.length, power) for power in (1, 2)]
-    elif arrangement == "drawn":
-        counts = rounded_counts(lengths.counts, multiple)
-        means = [counts.expected_longest(rows, work.length, power) for power in (1, 2)]
+        means = [counts.expected_longest(1, limit, power) for power in (1, 2)]
+    elif arrangement == DRAWN:
+        means = [rounded_counts(counts, multiple).expected_longest(rows, limit, power) for power in (1, 2)]
     else:
-        longest = arranged_longest(rounded_counts(lengths.counts, multiple), work.length, rows, groups)
+        longest = arranged_longest(rounded_counts(counts, multiple), limit, rows, groups)
         means = [fmean(one**power for one in longest) for power in (1, 2)]
-    # Without targets of its own a model has none, or as many as inputs.
     return Moments(means[0], means[0], means[1], means[1], means[1])
 
 
@@ -129,21 +135,28 @@ def computed_by(work: Workload, data: DataSummary | None, arrangement: Arrangeme
     own, drawn, unpadded = (moments_of(work, data, one, multiple) for one in (arrangement, DRAWN, UNPADDED))
     if own is None or drawn is None or unpadded is None:
         return None
-    return Computed(mean_cost(work, own), mean_cost(work, drawn), mean_cost(work, unpadded))
+    factors = _factors(work)
+    return Computed(*(_mean_cost(factors, one) for one in (own, drawn, unpadded)))
 
 
 def mean_cost(work: Workload, moments: Moments) -> Cost:
     """Of a micro-batch of `work`, whose own lengths do not matter."""
-    low, high = 64, 128
+    return _mean_cost(_factors(work), moments)
 
-    def at(source: int, target: int) -> np.ndarray:
-        cost = cost_of(replace(work, length=source, target_length=target))
-        return np.array([cost.flops, cost.moved_bytes, cost.kernels])
 
-    # The polynomial that goes through the six points; its six terms are those of the moments.
-    places = [(low, low), (low, high), (high, low), (high, high), (2 * high, low), (low, 2 * high)]
-    terms = np.array([(1, s, t, s * s, t * t, s * t) for s, t in places], dtype=np.float64)
-    factors = np.linalg.solve(terms, np.array([at(*place) for place in places]))
+PLACES = ((64, 64), (64, 128), (128, 64), (128, 128), (256, 64), (64, 256))
+"""(input, target) lengths that tell the six factors of the polynomial apart."""
+TERMS = np.linalg.inv([(1, s, t, s * s, t * t, s * t) for s, t in PLACES])
+
+
+def _factors(work: Workload) -> np.ndarray:
+    """(6, 3) float64: of each term in the lengths, for operations, bytes and kernels of a micro-batch of `work`."""
+    costs = (cost_of(replace(work, length=source, target_length=target)) for source, target in PLACES)
+    factors: np.ndarray = TERMS @ np.array([(one.flops, one.moved_bytes, one.kernels) for one in costs])
+    return factors
+
+
+def _mean_cost(factors: np.ndarray, moments: Moments) -> Cost:
     means = (1, moments.source, moments.target, moments.source_squared, moments.target_squared, moments.product)
     flops, moved_bytes, kernels = (float(one) for one in np.array(means) @ factors)
     return Cost(flops, moved_bytes, kernels)
