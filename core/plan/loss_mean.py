@@ -11,12 +11,16 @@ from trainwiz.core.plan.draft import Draft, type_of_model
 from trainwiz.core.plan.facts import Facts
 
 KEY = "training.loss_mean"
-ARRANGED = "data.arrange_by_length"
+ARRANGED, PACKING = "data.arrange_by_length", "data.packing"
 
 
 def settle_loss_mean(draft: Draft) -> None:
     """Token means: the one that does not depend on how a step is cut into micro-batches."""
-    kind = type_of_model(draft.view())
+    if not draft.is_open(KEY):
+        return
+    # As type_of_model has it, without a view of the whole draft: a plan settles dozens of them.
+    overridden = draft.get("model.architecture_overrides").get("model_type")
+    kind = overridden or (draft.get("model.architecture") or {}).get("model_type")
     if kind is None:
         reason = tr("each label of a step weighs the same, however the step is cut")
     elif kind in NO_LABEL_COUNT:
@@ -31,7 +35,7 @@ def settle_loss_mean(draft: Draft) -> None:
             "{kind} models",
             kind=kind,
         )
-    draft.settle(KEY, "tokens", reason)
+    draft.put(KEY, "tokens", reason)
 
 
 def loss_mean_findings(facts: Facts) -> Iterator[Finding]:
@@ -40,14 +44,14 @@ def loss_mean_findings(facts: Facts) -> Iterator[Finding]:
     if config.training.loss_mean != "micro_batches":
         return
     tokens = facts.remedy(tr("take the token mean"), {KEY: "tokens"})
-    if config.data.arrange_by_length:
+    if config.data.arrange_by_length or config.data.packing:
         message = tr(
             "{mean} micro_batches gives a label more weight where its micro-batch has few, and {key} decides which rows "
             "share one: the gradient of a step is not that of the rows as drawn.",
             mean=KEY,
-            key=ARRANGED,
+            key=ARRANGED if config.data.arrange_by_length else PACKING,
         )
-        off = facts.remedy(tr("leave the rows as drawn"), {ARRANGED: False})
+        off = facts.remedy(tr("leave the rows as drawn"), {ARRANGED: False, PACKING: False})
         yield Finding("weights_by_arrangement", "warning", KEY, message, (tokens, off))
     if kind is not None and kind not in NO_LABEL_COUNT:
         message = tr(
