@@ -71,9 +71,9 @@ class RunTrainer(Trainer):
         self.stop_requested: Callable[[], bool] = lambda: False
         """Whether this process was asked to stop; a generation under way ends then."""
         self.stopping: StopCallback | None = None
-        self._parts = parts
         if parts.loss.mean == "micro_batches":
             self.loss_is_scaled_for_ga = False
+        self._parts = parts
         self._meter = meter
         self._weights_from = weights_from
         meter.counts_targets = parts.counts_targets
