@@ -102,8 +102,6 @@ def _of_every_run(config: RunConfig) -> Iterator[Variable]:
         str(SHUTDOWN_TIMEOUT_S),
         tr("torchrun would kill the training 30 s after a stop, before its checkpoint is written"),
     )
-    if runs_on_cpu(config):
-        yield from _kept_memory()
     gpus = visible_gpus(config)
     if gpus is not None:
         yield Variable("CUDA_VISIBLE_DEVICES", gpus, _gpu_reason(config))
@@ -115,17 +113,6 @@ def _of_every_run(config: RunConfig) -> Iterator[Variable]:
         )
         if runs_on_cpu(config):
             yield Variable("DS_ACCELERATOR", "cpu", tr("DeepSpeed computes on the CPU"))
-
-
-def _kept_memory() -> Iterator[Variable]:
-    """glibc gives blocks of more than 32 MiB back at once, and the system clears each of their pages again at the next step.
-
-    Measured on 20 x 512 tokens of ESM-2 8M in fp32: a quarter of the page faults, 12 % less processor time, 7 % more RAM
-    (docs/environment.md); with blocks below 32 MiB no difference.
-    """
-    yield Variable("MALLOC_MMAP_MAX_", "0", tr("large blocks are not given back at every step, and not cleared again"))
-    yield Variable("MALLOC_TRIM_THRESHOLD_", str(2**40), tr("memory that a step has freed is kept for the next one"))
-    yield Variable("MALLOC_TOP_PAD_", str(64 * 2**20), tr("memory grows in pieces of 64 MiB"))
 
 
 def _gpu_reason(config: RunConfig) -> str:
