@@ -62,7 +62,7 @@ def out_of_shared_memory(batch: Mapping[str, Any]) -> dict[str, Any]:
     micro-batches has more than the 1,024 files that a process usually may open.
     """
     return {
-        name: value.clone() if isinstance(value, torch.Tensor) and value.is_cpu and value.is_shared() else value
+        name: value.clone() if isinstance(value, torch.Tensor) and value.is_cpu and value.is_shared() else value  # type: ignore[no-untyped-call]
         for name, value in batch.items()
     }
 
