@@ -58,7 +58,7 @@ def settle_workers(
 
     `measurements` of these devices, newest first: what was measured on these rows wins over a rule.
     """
-    measured = measured_workers(measurements, work, data_digest(draft.view()))
+    measured = measured_workers(measurements, work, data_digest(draft.view())) if measurements else None
     by_rule = _by_cores(machine, devices, rows)
     by_cores = by_rule if measured is None else _by_measurement(measured, machine, devices)
     needs = host_needs(devices, draft.view(), work, data, 0, rows or 0)
