@@ -11,7 +11,7 @@ from trainwiz.core.plan.draft import Draft, type_of_model
 from trainwiz.core.plan.facts import Facts
 
 KEY = "training.loss_mean"
-ARRANGED, PACKING = "data.arrange_by_length", "data.packing"
+ARRANGED = "data.arrange_by_length"
 
 
 def settle_loss_mean(draft: Draft) -> None:
@@ -44,14 +44,14 @@ def loss_mean_findings(facts: Facts) -> Iterator[Finding]:
     if config.training.loss_mean != "micro_batches":
         return
     tokens = facts.remedy(tr("take the token mean"), {KEY: "tokens"})
-    if config.data.arrange_by_length or config.data.packing:
+    if config.data.arrange_by_length:
         message = tr(
             "{mean} micro_batches gives a label more weight where its micro-batch has few, and {key} decides which rows "
             "share one: the gradient of a step is not that of the rows as drawn.",
             mean=KEY,
-            key=ARRANGED if config.data.arrange_by_length else PACKING,
+            key=ARRANGED,
         )
-        off = facts.remedy(tr("leave the rows as drawn"), {ARRANGED: False, PACKING: False})
+        off = facts.remedy(tr("leave the rows as drawn"), {ARRANGED: False})
         yield Finding("weights_by_arrangement", "warning", KEY, message, (tokens, off))
     if kind is not None and kind not in NO_LABEL_COUNT:
         message = tr(

@@ -71,8 +71,6 @@ class RunTrainer(Trainer):
         self.stop_requested: Callable[[], bool] = lambda: False
         """Whether this process was asked to stop; a generation under way ends then."""
         self.stopping: StopCallback | None = None
-        if parts.loss.mean == "micro_batches":
-            self.loss_is_scaled_for_ga = False
         self._parts = parts
         self._meter = meter
         self._weights_from = weights_from
@@ -219,6 +217,9 @@ class RunTrainer(Trainer):
         complete = {**complete, **self._parts.loss.keywords(complete["labels"])}
         spoilt = self.faults.strike("training", self.state.global_step + 1, self.args.per_device_train_batch_size)
         loss: Any = super().compute_loss(model, complete, return_outputs, num_items_in_batch)
+        if self._parts.loss.mean == "micro_batches":
+            # The Trainer takes what `compute_loss_func` gives for a part of the whole window's mean.
+            loss = loss / self.current_gradient_accumulation_steps
         return loss * float("nan") if spoilt else loss
 
     def _labels_of_window(self, window: list[Any], device: torch.device) -> torch.Tensor | None:
