@@ -88,18 +88,18 @@ class LengthCounts:
         place = bisect_left(self.ranks, share * self.rows)
         return min(limit, self.values[min(place, len(self.values) - 1)])
 
-    def expected_rank(self, rank: int, rows: int, limit: int) -> float:
-        """Expected length of the rank-th shortest (from 1) of so many rows.
+    def expected_rank(self, rank: int, rows: int, limit: int, power: int = 1) -> float:
+        """Expected length of the rank-th shortest (from 1) of so many rows, or the mean of a `power` of it.
 
         The rank-th of n uniform numbers is Beta(rank, n + 1 - rank), here a normal of its mean and
         deviation, taken at NORMAL_POINTS equally likely places.
         """
         if rank == rows:
-            return self.expected_longest(rows, limit)
+            return self.expected_longest(rows, limit, power)
         mean = rank / (rows + 1)
         deviation = sqrt(mean * (1 - mean) / (rows + 2))
         shares = (min(1.0, max(0.0, mean + point * deviation)) for point in NORMAL_POINTS)
-        return sum(self.quantile(share, limit) for share in shares) / len(NORMAL_POINTS)
+        return sum(self.quantile(share, limit) ** power for share in shares) / len(NORMAL_POINTS)
 
 
 @lru_cache(maxsize=32)
@@ -123,11 +123,13 @@ def padding_of(counts: LengthCounts, limit: int, micro_batch: int, groups: int, 
 
 
 @lru_cache(maxsize=64)
-def arranged_longest(counts: LengthCounts, limit: int, micro_batch: int, groups: int) -> tuple[float, ...]:
-    """Expected lengths of micro-batches, shortest first, that the rows of a step in order are cut into; of MOST_GROUPS
-    evenly spread ones where there are more."""
+def arranged_longest(
+    counts: LengthCounts, limit: int, micro_batch: int, groups: int, power: int = 1
+) -> tuple[float, ...]:
+    """Expected lengths of micro-batches, shortest first, that the rows of a step in order are cut into, or means of a
+    `power` of them; of MOST_GROUPS evenly spread ones where there are more."""
     rows = micro_batch * groups
-    return tuple(counts.expected_rank(group * micro_batch, rows, limit) for group in _spread(groups))
+    return tuple(counts.expected_rank(group * micro_batch, rows, limit, power) for group in _spread(groups))
 
 
 def _spread(groups: int) -> list[int]:

@@ -47,6 +47,9 @@ def moments_of(work: Workload, data: DataSummary, arrangement: Arrangement, mult
     rows, groups = work.micro_batch * together, work.accumulation * work.world_size // together
     if arrangement == "grouped":
         groups *= pool_steps(rows * groups, data.rows or UNKNOWN_ROWS)
+    if arrangement != UNPADDED and 1 in (rows, groups):
+        # No order pads other rows together.
+        arrangement = DRAWN
     pairs = pairs_of(data)
     if pairs is not None:
         return _of_pairs(*pairs, (work.length, work.target_length), rows, groups, arrangement, multiple)
@@ -63,8 +66,8 @@ def _of_rows(
     elif arrangement == DRAWN:
         means = [rounded_counts(counts, multiple).expected_longest(rows, limit, power) for power in (1, 2)]
     else:
-        longest = arranged_longest(rounded_counts(counts, multiple), limit, rows, groups)
-        means = [fmean(one**power for one in longest) for power in (1, 2)]
+        rounded = rounded_counts(counts, multiple)
+        means = [fmean(arranged_longest(rounded, limit, rows, groups, power)) for power in (1, 2)]
     return Moments(means[0], means[0], means[1], means[1], means[1])
 
 

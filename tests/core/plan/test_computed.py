@@ -32,17 +32,18 @@ def work_of(model: str, attention: str = "sdpa") -> Workload:
 def counted(work: Workload, data: DataSummary, arrangement: Arrangement) -> float:
     """FLOPs of a micro-batch on average, each counted at its own lengths, over steps of rows in a random order."""
     sides = [np.minimum(np.array(side), LIMIT) for side in (data.lengths, data.target_lengths or data.lengths)]
-    steps = np.random.default_rng(9).permutation(len(sides[0]))[: len(sides[0]) // 320 * 320].reshape(-1, 320)
+    micro, rows = work.micro_batch, work.micro_batch * work.accumulation
+    steps = np.random.default_rng(9).permutation(len(sides[0]))[: len(sides[0]) // rows * rows].reshape(-1, rows)
     if arrangement == "arranged":
         keys = np.maximum(*(np.array(one) for one in (data.lengths, data.target_lengths or data.lengths)))
         steps = np.take_along_axis(steps, np.argsort(-np.minimum(keys, LIMIT)[steps], axis=1, kind="stable"), axis=1)
-    each = 1 if arrangement == "packed" else MICRO
+    each = 1 if arrangement == "packed" else micro
     longest = [side[steps.reshape(-1, each)].max(axis=1) for side in sides]
     one = work.with_micro_batch(each)
     flops = [
         micro_batch_flops(replace(one, length=int(a), target_length=int(b))) for a, b in zip(*longest, strict=True)
     ]
-    return float(np.mean(flops)) * MICRO / each
+    return float(np.mean(flops)) * micro / each
 
 
 @pytest.mark.parametrize("arrangement", ["drawn", "arranged", "packed"])
@@ -57,6 +58,18 @@ def test_the_mean_cost_is_that_of_the_micro_batches(
     moments = moments_of(work, data, arrangement)
     assert moments is not None
     assert mean_cost(work, moments).flops == pytest.approx(counted(work, data, arrangement), rel=0.01)
+
+
+@pytest.mark.parametrize("data", [PROTEINS, PAIRS])
+def test_of_a_small_step_the_squares_are_those_of_single_steps(data: DataSummary) -> None:
+    """Lengths of one place in the order vary from step to step; a micro-batch of one row is never padded."""
+    work = replace(work_of("t5-chat-tiny"), micro_batch=2, accumulation=2)
+    arranged, drawn = (moments_of(work, data, one) for one in ("arranged", "drawn"))
+    assert arranged is not None and drawn is not None
+    assert mean_cost(work, arranged).flops == pytest.approx(counted(work, data, "arranged"), rel=0.015)
+    assert arranged.source_squared > 1.1 * arranged.source**2
+    alone = replace(work, micro_batch=1, accumulation=8)
+    assert moments_of(alone, data, "arranged") == moments_of(alone, data, "drawn")
 
 
 def test_a_plan_says_what_its_order_saves_and_what_could_be_saved() -> None:
