@@ -99,7 +99,7 @@ class LengthCounts:
         mean = rank / (rows + 1)
         deviation = sqrt(mean * (1 - mean) / (rows + 2))
         shares = (min(1.0, max(0.0, mean + point * deviation)) for point in NORMAL_POINTS)
-        return sum(self.quantile(share, limit) ** power for share in shares) / len(NORMAL_POINTS)
+        return sum(float(self.quantile(share, limit)) ** power for share in shares) / len(NORMAL_POINTS)
 
 
 @lru_cache(maxsize=32)
