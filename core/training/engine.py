@@ -12,6 +12,7 @@ from trainwiz.core.hardware.host import count_cores
 from trainwiz.core.language import mark, tr
 from trainwiz.core.training.packed_attention import attention_of
 from trainwiz.core.training.shards import is_fully_sharded, numbers_in
+from trainwiz.core.training.tf32 import multiplies_in_tf32
 from transformers import Trainer
 from transformers.trainer_utils import SaveStrategy
 
@@ -148,8 +149,7 @@ def _precision(trainer: Trainer, wrapped: Any, inner: torch.nn.Module) -> str:
         return str(mixed)
     if next(inner.parameters()).dtype == torch.bfloat16:
         return "bf16-true"
-    tf32 = trainer.args.device.type == "cuda" and torch.backends.cuda.matmul.allow_tf32
-    return "tf32" if tf32 else "fp32"
+    return "tf32" if multiplies_in_tf32(trainer.args.device) else "fp32"
 
 
 def _optimizer(trainer: Trainer, wrapped: Any) -> str:

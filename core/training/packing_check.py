@@ -12,6 +12,7 @@ from trainwiz.core.errors import usage_error
 from trainwiz.core.language import tr
 from trainwiz.core.training.masking import IGNORED
 from trainwiz.core.training.packing import PackedBatch, for_attention
+from trainwiz.core.training.tf32 import multiplies_in_tf32
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 if TYPE_CHECKING:
@@ -74,7 +75,9 @@ class PackingCheck(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         found = compared(self._trainer)
-        problem = found.problem(self._precision)
+        # Of a run in fp32, too, the plan lets a card that can take its products in TF32.
+        coarse = self._precision == "fp32" and multiplies_in_tf32(args.device)
+        problem = found.problem("tf32" if coarse else self._precision)
         if problem is not None:
             raise refused(problem)
         if state.is_world_process_zero:
