@@ -49,6 +49,10 @@ def _problems(facts: Facts) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
         )
         yield message, "", {}
         return
+    architecture = {**(config.model.architecture or {}), **config.model.architecture_overrides}
+    if kind == "esm" and architecture.get("position_embedding_type", "absolute") != "rotary":
+        # Its table of positions begins behind the padding's own; ESM-1b and ESM-1v are such.
+        kind = "esm (position_embedding_type=absolute)"
     if kind is not None and kind not in TRIED:
         yield tr("Models of type {kind} were not tried with rows end to end.", kind=kind), "", {}
     if config.engine.attention == "eager":
@@ -65,7 +69,6 @@ def _problems(facts: Facts) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
             strategy=config.engine.strategy,
         )
         yield message, "", {}
-    architecture = {**(config.model.architecture or {}), **config.model.architecture_overrides}
     window, length = architecture.get("sliding_window"), config.batch.sequence_length
     if isinstance(window, int) and architecture.get("use_sliding_window", True) and window < length:
         message = tr(

@@ -42,6 +42,11 @@ def test_a_step_of_one_micro_batch_computes_what_is_real() -> None:
         ("esm2-150m", {"engine__attention": "eager"}, "Eager attention"),
         ("esm2-150m", {"engine__compile": True}, "torch.compile"),
         ("esm2-150m", {"engine__strategy": "fsdp"}, "fsdp"),
+        (
+            "esm2-150m",
+            {"model__architecture_overrides": {"position_embedding_type": "absolute"}},
+            "position_embedding_type=absolute",
+        ),
         ("t5-chat-tiny", {}, "encoder-decoder"),
         ("gpt2-tiny", {"data__concatenate": False, "model__architecture_overrides": {"model_type": "mamba"}}, "mamba"),
         (
