@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 from trainwiz.core.history.measurement import is_date, is_number
 
 Verdict = Literal["faster", "slower", "no_difference", "differs", "failed", "not_measured"]
-"""Of an alternative against the setting of the plan; `differs`: its losses are others."""
+"""Of an alternative against the setting of the plan; `differs`: its losses or gradients are others."""
 WORTH_IT = 1.03
 """Pace over pace that is worth a change: an assumption."""
 STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14)
@@ -70,7 +70,7 @@ class Alternative:
     once_s: float | None = None
     """Seconds that its first steps take longer, once a run: compiling."""
     loss_difference: float | None = None
-    """The largest relative difference of the losses of the same rows."""
+    """Relative difference of the mean losses of the same rows, in the first steps that both measured."""
     note: str = ""
     taken: bool = False
     """The next plan takes it where nobody chose a value; what is paid once, where the run is long enough."""

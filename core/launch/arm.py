@@ -17,6 +17,10 @@ from trainwiz.core.plan.result import Plan
 WARM_STEPS = 4
 """Two on the longest batch, and two usual ones: of torch.compile the first compiles, and so does the first of another
 length."""
+ON_THE_LONGEST = 2
+"""As in probe_trainer.py."""
+STARTED, DONE = frozenset({"ready"}), frozenset({"step", "short"})
+"""Kinds of lines of a probe. The last step of an epoch is short: every arm does it, on the same rows."""
 LOOK_EVERY_S = 0.01
 OF_WORK = ("precision", "attention", "optimizer")
 
@@ -39,17 +43,17 @@ class Arm:
         self._probe: Probe | None = None
         self._steps = 0
         self._measurement: Measurement | None = None
-        self.words = ", ".join(f"{value}" if value is not True else key for key, value in changes.items()) or tr(
-            "the plan's own settings"
-        )
+        self.words = ", ".join(_words(key, value) for key, value in changes.items()) or tr("the plan's own settings")
         self.turns: list[float] = []
         """Seconds of each turn."""
         self.losses: dict[int, float] = {}
         """Step -> loss."""
+        self.grad_norms: dict[int, float] = {}
+        """Step -> norm of its gradients before they were clipped, where it is a number."""
         self.warm_s: float | None = None
         """Of the first steps."""
         self.step_s: float | None = None
-        """Of a usual step as it was computed, once the first turns are over; before, of the last warm one."""
+        """Of a step of the last turn, as long as it was computed: less than the plan's, of which it may be a part."""
         self.problem = ""
 
     def __enter__(self) -> Arm:
@@ -77,14 +81,15 @@ class Arm:
         if self._apart:
             self._open()
             self._warm_up()
+        started_s = time.monotonic()
         seconds = self._advance(steps) if self._steps >= WARM_STEPS else None
         if seconds is not None:
             self.turns.append(sum(seconds))
-            self.step_s = sum(seconds) / len(seconds)
+            self.step_s = (time.monotonic() - started_s) / len(seconds)
         if self._apart:
             self._close()
 
-    def measurement(self, changes: dict[str, Any]) -> Measurement | None:
+    def measurement(self) -> Measurement | None:
         """What the processes of this arm measured, as a probe of its settings."""
         if self._probe is not None:
             self._measurement = self._probe.result().measurement
@@ -109,7 +114,7 @@ class Arm:
 
     def _warm_up(self) -> None:
         """No step is counted where the time is up before the first one."""
-        if self.problem or self._lines("ready", 1) is None:
+        if self.problem or self._lines(STARTED, 1) is None:
             return
         started_s = time.monotonic()
         if self._advance(WARM_STEPS) is not None:
@@ -117,7 +122,7 @@ class Arm:
             self.warm_s = warm_s if self.warm_s is None else self.warm_s
 
     def _advance(self, steps: int) -> list[float] | None:
-        """Seconds of each of the next steps; None where they were not done."""
+        """Seconds of each of the next steps, those on the longest batch left out; None where they were not done."""
         assert self._probe is not None
         self._steps += steps
         try:
@@ -125,25 +130,32 @@ class Arm:
         except OSError as error:
             self.problem = str(error)
             return None
-        lines = self._lines("step", self._steps - 2)
+        lines = self._lines(DONE, self._steps - ON_THE_LONGEST)
         if lines is None:
             return None
         self.losses |= {int(line["step"]): float(line["loss"]) for line in lines}
+        self.grad_norms |= {int(line["step"]): float(line["grad_norm"]) for line in lines if line.get("grad_norm")}
         return [float(line["seconds"]) for line in lines[-steps:]]
 
-    def _lines(self, event: str, count: int) -> list[dict[str, Any]] | None:
-        """The lines of a kind once there are so many; None where the time is up first, or the processes ended."""
+    def _lines(self, events: frozenset[str], count: int) -> list[dict[str, Any]] | None:
+        """The lines of these kinds once there are so many; None where the time is up first, or the processes ended."""
         assert self._probe is not None
         while True:
             # Asked first: what a process wrote before it ended is there then.
             problem = self._probe.problem
-            found = [line for line in self._probe.look() if line.get("event") == event]
+            found = [line for line in self._probe.look() if line.get("event") in events]
             if len(found) >= count:
                 return found
             if problem or time.monotonic() > self._ends_s:
                 self.problem = problem
                 return None
             time.sleep(LOOK_EVERY_S)
+
+
+def _words(key: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return key if value else f"{key}=false"
+    return str(value)
 
 
 def with_changes(plan: Plan, changes: dict[str, Any]) -> Plan:

@@ -18,7 +18,7 @@ from trainwiz.core.history.planned import planned_fields
 from trainwiz.core.language import tr
 from trainwiz.core.launch.alternatives import alternatives_of
 from trainwiz.core.launch.arm import Arm
-from trainwiz.core.launch.loss_check import differs
+from trainwiz.core.launch.loss_check import differs, learns_otherwise
 from trainwiz.core.plan.result import Plan
 
 LONGEST_S = 240.0
@@ -57,6 +57,7 @@ class Choosing:
         self._listener = listener
         self.measurements: list[Measurement] = []
         self._noise: float | None = None
+        self._apart = self._room() < CONTROLS + 1
 
     def run(self) -> Comparison:
         """Blocks until all is measured or the time is up. Raises CannotRunError where the plan's own settings fail."""
@@ -79,7 +80,8 @@ class Choosing:
     def _groups(self, wanted: Sequence[Alternative]) -> list[list[Alternative]]:
         """Those whose processes fit into memory beside each other and the plan's own; compiling alone."""
         usual = [one for one in wanted if one.key != LAST]
-        room = max(1, self._room() - CONTROLS)
+        # Processes that live for one turn only are never side by side: the plan's own are then started once for all.
+        room = max(1, len(usual) if self._apart else self._room() - CONTROLS)
         groups = [usual[start : start + room] for start in range(0, len(usual), room)]
         return groups + [[one] for one in wanted if one.key == LAST]
 
@@ -119,16 +121,15 @@ class Choosing:
         if time.monotonic() > ends_s:
             return [replace(one, note=tr("the time was up")) for one in group]
         with ExitStack() as stack:
-            apart = self._room() < CONTROLS + 1
             arms = [
-                stack.enter_context(Arm(self._plan, self._data, changes, ends_s, apart=apart))
+                stack.enter_context(Arm(self._plan, self._data, changes, ends_s, apart=self._apart))
                 for changes in ({}, *(one.changes for one in group), {})
             ]
             base, control = arms[0], arms[-1]
             self._take_turns(arms, ends_s)
             if base.problem and not base.turns:
                 raise CannotRunError(_failed(base.problem))
-            self._keep(base, {})
+            self._keep(base)
             noise = _ratio(base, control)
             likely = noise.likely if noise is not None else 1.0
             self._noise = max(self._noise or 1.0, likely, 1 / likely)
@@ -177,17 +178,19 @@ class Choosing:
             not {"engine.precision", "engine.tf32"} & one.changes.keys()
             and self._plan.config.engine.precision == "fp32"
         )
-        difference, why = differs(base.losses, arm.losses, same_format=same_format, work=self._plan.work)
+        work = self._plan.work
+        difference, why = differs(base.losses, arm.losses, same_format=same_format, work=work)
+        why = why or learns_otherwise(base.grad_norms, arm.grad_norms, same_format=same_format, work=work)
         found = replace(found, loss_difference=difference)
         if why:
             return replace(found, verdict="differs", note=why)
         if found.verdict == "faster":
-            self._keep(arm, one.changes)
+            self._keep(arm)
         return found
 
-    def _keep(self, arm: Arm, changes: dict[str, Any]) -> None:
+    def _keep(self, arm: Arm) -> None:
         """Newest last: the plan takes the last one of the very same settings."""
-        measurement = arm.measurement(changes)
+        measurement = arm.measurement()
         if measurement is not None:
             self.measurements.append(measurement)
 

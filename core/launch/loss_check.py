@@ -1,4 +1,8 @@
-"""Whether two arms of a comparison train alike: the losses of the same rows from the same weights."""
+"""Whether two arms of a comparison train alike: losses and gradients of the same rows from the same weights.
+
+The loss of random weights says little of how it is computed: esm2-8m without its attention mask has another one by 3e-5,
+and a gradient whose norm is another by 9 %.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,8 @@ FIRST_STEPS = 4
 SAME_FORMAT, OTHER_FORMAT, WITH_DROPOUT = 0.005, 0.03, 0.05
 """Relative difference that rounding explains, of the mean loss over the first steps: of two kernels in fp32, of kernels in half precision
 or another format than the plan's, and of models whose dropout two kernels draw in another order."""
+SAME_GRADIENT, OTHER_GRADIENT, DROPPED_GRADIENT = 0.005, 0.05, 0.2
+"""The same of the gradient's norm: assumptions, on the wide side (esm2-tiny: 1e-6 between kernels in fp32, 0.2 % in bf16)."""
 
 
 def differs(
@@ -23,21 +29,37 @@ def differs(
 
     `base`, `other`: step -> loss. `same_format`: both compute in fp32.
     """
-    steps = sorted(base.keys() & other.keys())[:FIRST_STEPS]
-    if not steps:
-        return None, ""
     if not all(math.isfinite(other[step]) for step in other):
         return None, tr("its loss is no number")
-    first, second = (sum(losses[step] for step in steps) / len(steps) for losses in (base, other))
-    if not math.isfinite(first) or first == 0:
-        return None, ""
-    difference = abs(second - first) / abs(first)
+    first, second, difference = _means(base, other)
     allowed = SAME_FORMAT if same_format else OTHER_FORMAT
     allowed = max(allowed, WITH_DROPOUT) if work is not None and has_dropout(work) else allowed
-    if difference > allowed:
+    if difference is not None and difference > allowed:
         words = tr("its loss is {other} where the plan's own is {own}", other=f"{second:.4f}", own=f"{first:.4f}")
         return difference, words
     return difference, ""
+
+
+def learns_otherwise(
+    base: Mapping[int, float], other: Mapping[int, float], *, same_format: bool, work: Workload | None
+) -> str:
+    """Why the norms of the gradients (step -> norm, as far as they are known) differ by too much; "" where they do not."""
+    first, second, difference = _means(base, other)
+    allowed = SAME_GRADIENT if same_format else OTHER_GRADIENT
+    allowed = max(allowed, DROPPED_GRADIENT) if work is not None and has_dropout(work) else allowed
+    if difference is None or difference <= allowed:
+        return ""
+    return tr(
+        "its gradient has the norm {other} where the plan's own has {own}", other=f"{second:.4g}", own=f"{first:.4g}"
+    )
+
+
+def _means(base: Mapping[int, float], other: Mapping[int, float]) -> tuple[float, float, float | None]:
+    """Both means over the first common steps and their relative difference; None where there is nothing to compare with."""
+    steps = sorted(base.keys() & other.keys())[:FIRST_STEPS]
+    first, second = (sum(values[step] for step in steps) / max(1, len(steps)) for values in (base, other))
+    known = bool(steps) and math.isfinite(first) and first != 0
+    return first, second, abs(second - first) / abs(first) if known else None
 
 
 def has_dropout(work: Workload) -> bool:

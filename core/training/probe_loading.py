@@ -14,15 +14,18 @@ MOST_S = 2.0
 """Of the probe's time."""
 
 
-def say_loading(parts: TaskParts, rounds: int, processes: int, order: ProbeOrder, answers: Answers) -> None:
-    """`rounds`: micro-batches of each process in a step of the probe, whose rows are those of the first steps.
+def say_loading(
+    parts: TaskParts, micro_batch: int, rounds: int, processes: int, order: ProbeOrder, answers: Answers
+) -> None:
+    """`micro_batch`: what fitted, which may be less than ordered. `rounds`: micro-batches of each process in a step of the
+    probe, whose rows are those of the first steps.
 
     Nothing is said of generated rows, which cost what no data does. A loader worker does the same work on one core;
     it is measured after the steps, when nothing else of the probe wants the cores.
     """
     if isinstance(parts.train, GeneratedRows):
         return
-    collate, micro_batch = parts.train_collate or parts.collate, order.micro_batch
+    collate = parts.train_collate or parts.collate
     ends_s = min(time.monotonic() + MOST_S, order.ends_s)
     keys, spent, made = iter(parts.sampler), 0.0, 0
     for number in range(1 + 2 * rounds):

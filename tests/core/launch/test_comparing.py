@@ -14,13 +14,15 @@ from trainwiz.core.history.comparison import Alternative
 from trainwiz.core.launch import comparing
 from trainwiz.core.launch.alternatives import alternatives_of
 from trainwiz.core.launch.comparing import Choosing
-from trainwiz.core.launch.loss_check import differs
+from trainwiz.core.launch.loss_check import differs, learns_otherwise
 from trainwiz.core.plan.gather import gather, plan_gathered
 from trainwiz.core.plan.request import PlanRequest
 
 from tests.core.plan.machines import config, machine, plan, real
 
 SMALL = {"batch.sequence_length": 32, "batch.micro_batch_size": 4, "batch.target_samples": 8}
+ROWS = 21
+"""One is held out: an epoch has five micro-batches, two steps of two and a short one."""
 
 
 @pytest.mark.all
@@ -44,8 +46,12 @@ def test_processes_that_memory_does_not_hold_together_take_their_turns_alone(
 
 
 @pytest.mark.real
-def test_settings_are_compared_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that trains alike, one that this machine cannot run, one that trains otherwise."""
+def test_settings_are_compared_in_turns(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that trains alike, one that this machine cannot run, one that trains otherwise; on rows of a few steps."""
+    rows = tmp_path_factory.mktemp("rows") / "rows.jsonl"
+    rows.write_text("".join(f'{{"sequence": "{"MKVLAGTE" * (1 + row % 3)}"}}\n' for row in range(ROWS)))
     base = {"engine.attention": "sdpa"}
     monkeypatch.setattr(
         comparing,
@@ -59,7 +65,8 @@ def test_settings_are_compared_in_turns(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(comparing, "TURNS", 3)
     monkeypatch.setattr(comparing, "TURN_S", 0.05)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    gathered = gather(PlanRequest(profile="cpu-demo", overrides=SMALL))
+    overrides = {**SMALL, "data.sources": [{"name": str(rows)}]}
+    gathered = gather(PlanRequest(profile="cpu-demo", overrides=overrides))
     said: list[str] = []
     choosing = Choosing(plan_gathered(gathered), gathered.data, 120.0, said.append)
     compared = choosing.run()
@@ -97,3 +104,12 @@ def test_losses_are_compared_as_their_formats_allow() -> None:
     assert differs(own, near, same_format=False, work=work) == (pytest.approx(0.01), "")
     assert differs(own, {3: math.nan}, same_format=False, work=work)[1] == "its loss is no number"
     assert load_models()["esm2-8m"].architecture["hidden_dropout_prob"] == 0
+
+
+def test_gradients_are_compared_where_they_are_known() -> None:
+    work: Workload | None = plan(real(machine(gpu=None)), config("esm2-8m")).work
+    own, masked = {3: 13.0, 4: 14.0}, {3: 14.5, 4: 15.0}
+    said = learns_otherwise(own, masked, same_format=False, work=work)
+    assert said == "its gradient has the norm 14.75 where the plan's own has 13.5"
+    assert learns_otherwise(own, {3: 13.01, 4: 14.0}, same_format=True, work=work) == ""
+    assert learns_otherwise({}, masked, same_format=True, work=work) == ""
