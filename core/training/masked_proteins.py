@@ -1,12 +1,11 @@
-"""Dataset and collator of masked protein sequences."""
+"""Dataset of masked protein sequences."""
 
 from __future__ import annotations
 
 import numpy as np
 from torch.utils.data import Dataset
-from trainwiz.core.data.proteins import PAD, EncodedProteins
+from trainwiz.core.data.proteins import EncodedProteins
 from trainwiz.core.data.streamed.proteins import StreamedProteins
-from trainwiz.core.training.batches import PaddedBatch
 from trainwiz.core.training.masking import IGNORED, mask_sequence, sample_generator
 from trainwiz.core.training.sampling import FILLER, FillerRow, RowKey
 
@@ -34,7 +33,3 @@ class MaskedProteins(Dataset[MaskedRow]):
         letters = self._proteins.letters(row)
         tokens, labels = mask_sequence(letters, self._probability, sample_generator(self._seed, epoch, row))
         return FillerRow((tokens, np.full_like(labels, IGNORED))) if index == FILLER else (tokens, labels)
-
-
-collate = PaddedBatch(PAD)
-"""Rows -> input_ids, attention_mask and labels, (rows, longest row) int64 each."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from trainwiz.core.data.proteins import CLS, EOS, ESM_VOCABULARY, MASK
+from trainwiz.core.data.proteins import CLS, EOS, ESM_VOCABULARY, MASK, PAD
 from trainwiz.core.training.masking import IGNORED, mask_sequence, sample_generator
 
 
@@ -47,7 +47,8 @@ def test_masks_do_not_depend_on_workers_or_order() -> None:
     import pyarrow as pa
     from torch.utils.data import DataLoader
     from trainwiz.core.data.proteins import encode_proteins
-    from trainwiz.core.training.masked_proteins import MaskedProteins, collate
+    from trainwiz.core.training.batches import PaddedBatch
+    from trainwiz.core.training.masked_proteins import MaskedProteins
     from trainwiz.core.training.sampling import EpochSampler
 
     proteins = encode_proteins(pa.array(["MKTAYIAKQR" * 3, "GAVLIMFWP", "STCYNQDEKRH"] * 5, pa.large_string()))
@@ -56,7 +57,7 @@ def test_masks_do_not_depend_on_workers_or_order() -> None:
 
     def labels(epoch: int, workers: int) -> list[list[int]]:
         sampler.start_epoch(epoch)
-        loader = DataLoader(data, batch_size=4, sampler=sampler, num_workers=workers, collate_fn=collate)
+        loader = DataLoader(data, batch_size=4, sampler=sampler, num_workers=workers, collate_fn=PaddedBatch(PAD))
         return [row for batch in loader for row in batch["labels"].tolist()]
 
     first = labels(3, 0)

@@ -75,7 +75,9 @@ def test_the_final_model_loads_back_and_gives_the_evaluation_that_was_logged(who
 
 def _evaluated(model: torch.nn.Module, folder: Path) -> float:
     """The evaluation by hand: one row at a time, no padding."""
-    from trainwiz.core.training.masked_proteins import MaskedProteins, collate
+    from trainwiz.core.data.proteins import PAD
+    from trainwiz.core.training.batches import PaddedBatch
+    from trainwiz.core.training.masked_proteins import MaskedProteins
     from trainwiz.core.training.masking import EVALUATION_EPOCH
     from trainwiz.core.training.protein_rows import load_protein_rows
     from trainwiz.core.training.session import read_config
@@ -85,7 +87,7 @@ def _evaluated(model: torch.nn.Module, folder: Path) -> float:
     data = MaskedProteins(rows.proteins, rows.held_out, config.training.mask_probability, config.training.seed)
     total, count = 0.0, 0
     for index in range(len(data)):
-        batch = collate([data[(EVALUATION_EPOCH, index)]])
+        batch = PaddedBatch(PAD)([data[(EVALUATION_EPOCH, index)]])
         labels = batch.pop("labels")
         with torch.no_grad():
             logits = model.eval()(**batch).logits
