@@ -127,6 +127,7 @@ DATA_PLACES: Mapping[str, Place] = {
     "max_seq_length": _length,
     "max_target_length": direct("batch.target_length", whole_number),
     "packing": direct("data.concatenate", yes_or_no),
+    "pad_to_multiple_of": direct("data.pad_to_multiple_of", whole_number),
     "line_by_line": _line_by_line,
     "streaming": direct("data.streaming", yes_or_no),
     "mlm_probability": direct("training.mask_probability", decimal_number),
