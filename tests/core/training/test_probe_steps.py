@@ -44,7 +44,10 @@ def probe(tmp_path: Path) -> Callable[..., ProbeTrainer]:
     def make(most_rows: int = 1 << 30, **changes: Any) -> ProbeTrainer:
         order = replace(ORDER, ends_s=time.monotonic() + 60.0, **changes)
         config = solved_config(
-            model__architecture=dict(load_models()["esm2-tiny"].architecture), batch__sequence_length=32
+            model__architecture=dict(load_models()["esm2-tiny"].architecture),
+            batch__sequence_length=32,
+            batch__micro_batch_size=8,
+            batch__gradient_accumulation_steps=2,
         )
         args = TrainingArguments(
             output_dir=str(tmp_path),
