@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, get_args
 
+from trainwiz.core.config.sections import Attention, Optimizer, Precision
 from trainwiz.core.history.measurement import is_date, is_number
 
 Verdict = Literal["faster", "slower", "no_difference", "differs", "failed", "not_measured"]
@@ -15,6 +16,14 @@ WORTH_IT = 1.03
 """Pace over pace that is worth a change: an assumption."""
 STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14)
 """97.5 % point of Student's t for 1, 2, ... degrees of freedom; the last one for more."""
+
+WORDS = {
+    "engine.attention": get_args(Attention),
+    "engine.optimizer": get_args(Optimizer),
+    "engine.precision": get_args(Precision),
+}
+SWITCHES = frozenset({"engine.tf32", "engine.compile"})
+"""Settings that are compared, with their values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +115,8 @@ class Comparison:
     alternatives: tuple[Alternative, ...]
     noise: float | None = None
     """The largest pace over pace of two processes of the plan's own settings, above 1; in the ranges of all gains."""
+    packed: bool = False
+    """Rows end to end (data.packing)."""
     versions: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
@@ -125,7 +136,11 @@ class Comparison:
             and all(isinstance(one, str) for one in words)
             and all(isinstance(one, int) and is_number(one) and one > 0 for one in counts)
             and all(one is None or (is_number(one) and one > 0) for one in (self.step_s, self.noise))
+            and isinstance(self.lora_rank, int)
+            and (self.threads is None or isinstance(self.threads, int))
+            and isinstance(self.packed, bool)
             and isinstance(self.versions, dict)
+            and all(isinstance(one, str) for one in self.versions.values())
             and all(_is_sound(one) for one in self.alternatives)
         )
 
@@ -143,6 +158,14 @@ class Comparison:
         return cls(**{**kept, "alternatives": alternatives})
 
 
+def _is_value(key: str, value: Any) -> bool:
+    """Of a setting that this version knows, one of its values: a plan takes it."""
+    known = WORDS.get(key)
+    if known is not None:
+        return isinstance(value, str) and value in known
+    return isinstance(value, bool) if key in SWITCHES else isinstance(value, str | bool)
+
+
 def _is_sound(one: Alternative) -> bool:
     figures = (one.gain, one.gain_low, one.gain_high)
     settings = (one.changes, one.base)
@@ -150,8 +173,9 @@ def _is_sound(one: Alternative) -> bool:
         one.verdict in get_args(Verdict)
         and all(figure is None or (is_number(figure) and figure > 0) for figure in figures)
         and (one.once_s is None or is_number(one.once_s))
-        and all(isinstance(each, dict) and len(each) == len(one.changes) for each in settings)
-        and all(isinstance(value, str | bool) for each in settings for value in each.values())
+        and all(isinstance(each, dict) and each.keys() == one.changes.keys() for each in settings)
+        and all(_is_value(key, value) for each in settings for key, value in each.items())
+        and isinstance(one.note, str)
         and isinstance(one.taken, bool)
         and (one.gain is not None or not one.taken)
     )

@@ -75,6 +75,8 @@ class Measurement:
     clipping: bool | None = None
     tf32: bool | None = None
     """TF32 matrix products on a GPU for what is in fp32."""
+    packed: bool | None = None
+    """Rows end to end (data.packing); lines that say nothing of it are of rows that were padded."""
     data: str = ""
     """Digest of the sources of the rows; "" in lines that say nothing of them."""
     workers: int | None = None
@@ -103,7 +105,7 @@ class Measurement:
         sizes = (self.peak_allocated_bytes, self.peak_reserved_bytes, self.device_used_bytes)
         more_sizes = (self.host_rss_bytes, self.evaluation_peak_bytes)
         known = [one for one in (*optional_counts, *lengths, *sizes, *more_sizes) if one is not None]
-        choices = (self.padded, self.lora_dropout, self.label_smoothing, self.clipping, self.tf32)
+        choices = (self.padded, self.lora_dropout, self.label_smoothing, self.clipping, self.tf32, self.packed)
         seconds = (self.tokens_per_step, self.start_s, self.data_wait_s, self.loading_s)
         words = (self.machine, self.model, self.task, self.precision, self.attention, self.strategy, self.data)
         return (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from trainwiz.core.data.packing import packs_rows
 from trainwiz.core.history.device import device_key
 from trainwiz.core.history.match import data_digest, model_digest
 from trainwiz.core.plan.devices import choose_devices
@@ -46,6 +47,7 @@ def planned_fields(plan: Plan) -> dict[str, Any] | None:
         "label_smoothing": work.label_smoothing,
         "clipping": work.clipping,
         "compiled": engine.compile,
+        "packed": packs_rows(plan.config),
         "tf32": bool(engine.tf32) if devices.device == "cuda" else None,
         "threads": engine.cpu_threads if devices.device == "cpu" else None,
         "usual_length": usual.length,

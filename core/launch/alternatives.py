@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainwiz.core.catalog.abilities import has_attention
+from trainwiz.core.data.packing import packs_rows
+from trainwiz.core.export.solved import uses_deepspeed
 from trainwiz.core.hardware.choices import AMPERE
 from trainwiz.core.history.comparison import Alternative
 from trainwiz.core.language import tr
@@ -41,7 +43,7 @@ def _attention(plan: Plan) -> Iterator[Alternative]:
     for value in ("sdpa", "eager", "flash_attention_2"):
         if value == engine.attention:
             continue
-        note = ""
+        note = _of_packed_rows(plan) if value == "eager" else ""
         if value != "eager" and not has_attention(kind, value):
             note = tr("transformers has none for {model_type} models", model_type=kind)
         elif value == "flash_attention_2":
@@ -86,8 +88,8 @@ def _precision(plan: Plan) -> Iterator[Alternative]:
 
 def _compile(plan: Plan) -> Iterator[Alternative]:
     engine = plan.config.engine
-    note = ""
-    if plan.config.engine.device == "cuda":
+    note = _of_packed_rows(plan)
+    if not note and engine.device == "cuda":
         if any((gpu.capability or (0, 0)) < FIRST_COMPILED for gpu in plan.machine.visible_gpus):
             note = tr("it needs sm 7.0")
         elif not plan.machine.libraries.has("triton"):
@@ -95,13 +97,20 @@ def _compile(plan: Plan) -> Iterator[Alternative]:
     yield _other(plan, "engine.compile", not engine.compile, note)
 
 
+def _of_packed_rows(plan: Plan) -> str:
+    """Of eager attention and torch.compile, as core/plan/packing.py says."""
+    return tr("it cannot take rows end to end (data.packing)") if packs_rows(plan.config) else ""
+
+
 def _deepspeeds_own(plan: Plan) -> str:
-    return tr("DeepSpeed's own takes its place") if plan.config.engine.offload != "none" else ""
+    """The file that trainwiz writes for DeepSpeed names AdamW itself, fused or not."""
+    engine = plan.config.engine
+    own_file = uses_deepspeed(plan.config) and engine.deepspeed_file is None
+    return tr("DeepSpeed's own takes its place") if own_file or engine.offload != "none" else ""
 
 
 def _deepspeed_in_bf16(plan: Plan) -> str:
-    zero = str(plan.config.engine.strategy).startswith("zero")
-    return tr("DeepSpeed computes in fp32 on a CPU") if zero else ""
+    return tr("DeepSpeed computes in fp32 on a CPU") if uses_deepspeed(plan.config) else ""
 
 
 def _model_type(plan: Plan) -> str | None:

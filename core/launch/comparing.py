@@ -218,6 +218,7 @@ class Choosing:
             step_s=own.step_s if own is not None else None,
             alternatives=tuple(alternatives),
             noise=self._noise,
+            packed=bool(planned.get("packed")),
             versions=dict(planned.get("versions") or {}),
         )
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from trainwiz.core.config import RunConfig
+from trainwiz.core.data.packing import packs_rows
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.findings import Finding, Remedy
 from trainwiz.core.hardware.machine import Machine
@@ -25,12 +27,14 @@ LENGTH_FACTOR = 2.0
 
 
 def comparisons_of(
-    comparisons: Sequence[Comparison], machine: Machine, devices: Devices, threads: int | None, work: Workload | None
+    comparisons: Sequence[Comparison], machine: Machine, devices: Devices, view: RunConfig, work: Workload | None
 ) -> tuple[Comparison, ...]:
-    """Those of this work, newest first: the same device, model, task, precision and strategy, and rows of like length."""
+    """Those of this work, newest first: the same device, model, task, precision and strategy, rows of like length, and
+    padded or end to end as these. `view`: what is settled so far."""
     if work is None or not work.model_config or not comparisons or devices.nodes > 1:
         return ()
     key, model = device_key(machine, devices.device, devices.gpus), model_digest(work.model_config)
+    threads, packed = view.engine.cpu_threads, packs_rows(view)
     torch = _release(machine.libraries.versions.get("torch"))
     return tuple(
         one
@@ -40,6 +44,7 @@ def comparisons_of(
         and (one.task, one.precision, one.strategy) == (work.task, work.precision, work.strategy)
         and (one.offload, one.world_size) == (work.offload, work.world_size)
         and (one.lora_rank > 0) == work.lora
+        and one.packed == packed
         and (devices.device != "cpu" or one.threads in (None, threads))
         and 1 / LENGTH_FACTOR <= one.length / work.length <= LENGTH_FACTOR
         and _release(one.versions.get("torch")) == torch

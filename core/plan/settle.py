@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.joining import joins_texts
+from trainwiz.core.data.packing import packs_rows
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.findings import Remedy
@@ -49,6 +50,7 @@ def settle(given: Given) -> Facts:
         machine, config, any_device=any_device, cpu_processes=_cpu_processes(config, profile)
     )
     here = of_devices(evidence.measurements, machine, devices.device, devices.gpus)
+    here = tuple(one for one in here if bool(one.packed) == packs_rows(config))
     evidence = replace(evidence, measurements=_compiled(here, config.engine.compile))
     collected = [*given.findings, *(data.findings if data is not None else ()), *more]
     draft = Draft(config, mean_length=mean_length(data, config.batch.sequence_length, joined=joins_texts(config)))
@@ -67,7 +69,7 @@ def settle(given: Given) -> Facts:
         evidence.comparisons,
         machine,
         devices,
-        draft.get("engine.cpu_threads"),
+        draft.view(),
         workload_of(draft, devices, architecture, data) if evidence.comparisons else None,
     )
     collected += prefer_measured(

@@ -54,7 +54,11 @@ def test_comparisons_are_kept_newest_first_and_broken_ones_left_out() -> None:
         {**document, "alternatives": [{**document["alternatives"][0], "verdict": "better"}]},
         {**document, "alternatives": [{**document["alternatives"][0], "gain": None}]},
         {**document, "alternatives": [{**document["alternatives"][0], "base": {}}]},
+        {**document, "alternatives": [{**document["alternatives"][0], "base": {"engine.tf32": True}}]},
+        {**document, "alternatives": [{**document["alternatives"][0], "changes": {"engine.attention": "newest"}}]},
         {**document, "length": "64"},
+        {**document, "lora_rank": "8"},
+        {**document, "versions": {"torch": 2}},
         {**document, "alternatives": None},
         [],
     )

@@ -96,6 +96,13 @@ def test_what_is_not_measured_says_why() -> None:
     assert gpu["engine.compile"].note == "" and "engine.precision" not in gpu
 
 
+def test_rows_end_to_end_are_not_tried_with_what_cannot_take_them() -> None:
+    packed = plan(real(machine(gpu=None)), config("esm2-8m", data__packing=True))
+    notes = {one.key + str(one.changes[one.key]): one.note for one in alternatives_of(packed)}
+    assert notes["engine.attentioneager"] == notes["engine.compileTrue"] != ""
+    assert notes["engine.optimizeradamw_torch_fused"] == ""
+
+
 def test_losses_are_compared_as_their_formats_allow() -> None:
     work: Workload | None = plan(real(machine(gpu=None)), config("esm2-8m")).work
     own = {3: 3.0, 4: 3.1, 5: 3.0}

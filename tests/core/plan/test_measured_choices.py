@@ -52,6 +52,7 @@ def test_a_faster_value_is_taken_with_its_reason() -> None:
         {"precision": "bf16"},
         {"threads": 2},
         {"length": 512},
+        {"packed": True},
         {"machine": "cpu:Another:8 cores"},
         {"alternatives": (faster("engine.attention", "eager", "flash_attention_2"),)},
         {"alternatives": (faster("engine.attention", "eager", "sdpa", taken=False),)},

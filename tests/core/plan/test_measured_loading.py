@@ -47,6 +47,7 @@ def workers(made: Plan) -> tuple[int | None, str]:
         (ON_GPU, {"workers": 4, "data_wait_s": 1.8}, 5, "the cores allow 5"),
         (ON_GPU, {"workers": 2, "data_wait_s": 0.02}, 2, "waited 1 % of its time with as many"),
         (ON_GPU, {"workers": 0, "data_wait_s": 0.02}, 5, "6 cores"),
+        (ON_GPU, {"workers": 2, "data_wait_s": 0.5, "packed": True}, 5, "6 cores"),
         (
             ON_GPU,
             {"workers": 3, "loading_s": 0.002},
