@@ -8,6 +8,9 @@ SPARE = 1.1
 """Workers are counted so much too slow: batches differ, and a number that is just enough is none."""
 USUAL_PREFETCH = 2
 """Batches that each worker keeps ready, where nothing asks for more; torch's own number too."""
+MOST_PREFETCH = 256
+MOST_SHARED = 64
+"""Batches that are not pinned wait in /dev/shm, of which a container has 64 MiB, each with some open files."""
 WORTH_SHARE = 0.05
 """Of a step: less waiting than this is not worth a process."""
 
@@ -32,6 +35,11 @@ def loading_ratio(
 def late_batches(workers: int, batches: int, prefetch: int) -> int:
     """Of the micro-batches of a step, those that cannot be ready when it begins."""
     return max(0, batches - workers * prefetch)
+
+
+def most_prefetch(workers: int, *, pinned: bool) -> int:
+    """Batches that each of `workers` may keep ready."""
+    return MOST_PREFETCH if pinned else MOST_SHARED // max(1, workers)
 
 
 def workers_for(ratio: float) -> int:

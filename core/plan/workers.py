@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from trainwiz.core.config import OriginKind
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.estimate.host import LOW_MEMORY_BYTES, HostNeeds, batch_bytes, most_while_training
-from trainwiz.core.estimate.loader import USUAL_PREFETCH
+from trainwiz.core.estimate.loader import USUAL_PREFETCH, most_prefetch
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.history.match import data_digest
@@ -25,12 +25,9 @@ from trainwiz.core.plan.words import gib
 SMALL_ROWS = 50_000
 MOST_WORKERS = 8
 """More loader processes for one GPU only cost RAM."""
-MOST_PREFETCH = 256
 MOST_READY_BYTES = 256 * 1024**2
 """Of batches that wait in pinned memory for one training process; most are far smaller than a megabyte."""
 MOST_SHARED_BYTES = 16 * 1024**2
-MOST_SHARED = 64
-"""Batches that are not pinned wait in /dev/shm, of which a container has 64 MiB, each with some open files."""
 FEW_WORKERS_PREFETCH = 4
 """Batches that bridge a slow row where RAM, not the cores, decides the number of workers; they are small."""
 RESERVE_SHARE = 0.1
@@ -139,10 +136,9 @@ def _prefetch(machine: Machine, needs: HostNeeds, accumulation: int, few: bool) 
         return USUAL_PREFETCH
     wanted = FEW_WORKERS_PREFETCH if few else USUAL_PREFETCH
     batch = batch_bytes(needs.micro_batch, needs.length, needs.target_length)
-    room, files = MOST_READY_BYTES // batch, MOST_PREFETCH * needs.workers
-    if not needs.pin_memory:
-        room, files = MOST_SHARED_BYTES // batch, MOST_SHARED
-    wanted = max(wanted, min(room // needs.workers, files // needs.workers, math.ceil(accumulation / needs.workers)))
+    room = (MOST_READY_BYTES if needs.pin_memory else MOST_SHARED_BYTES) // batch // needs.workers
+    most = most_prefetch(needs.workers, pinned=needs.pin_memory)
+    wanted = max(wanted, min(room, most, math.ceil(accumulation / needs.workers)))
     fitting = (count for count in range(wanted, 1, -1) if most_while_training(replace(needs, prefetch=count)) <= budget)
     return next(fitting, 1)
 

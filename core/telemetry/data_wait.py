@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from trainwiz.core.estimate.loader import USUAL_PREFETCH, late_batches, loading_ratio, workers_for
+from trainwiz.core.estimate.loader import USUAL_PREFETCH, late_batches, loading_ratio, most_prefetch, workers_for
 from trainwiz.core.estimate.worker_size import WORKER_BYTES
 from trainwiz.core.language import tr
 from trainwiz.core.telemetry.run_setup import RunSetup
@@ -65,13 +65,14 @@ def data_wait_advice(step_s: float | None, share: float | None, setup: RunSetup,
         return
     text = tr("Steps wait {share} % of their time for data.", share=f"{share * 100:.0f}")
     if step_s is None or setup.workers is None:
-        yield Advice("data_wait", "warning", text, tr("More loader workers may help (data.workers)."))
+        yield Advice("data_wait", "warning", text, _more_workers())
         return
     prefetch, batches = setup.prefetch or USUAL_PREFETCH, setup.accumulation
     ratio = loading_ratio(step_s, share * step_s, setup.workers, batches, prefetch)
     if setup.workers and late_batches(setup.workers, batches, prefetch) and workers_for(ratio) <= setup.workers:
-        each = math.ceil(batches / setup.workers)
-        yield Advice("data_wait", "warning", text, _ready(batches, setup.workers * prefetch, each))
+        each = min(math.ceil(batches / setup.workers), most_prefetch(setup.workers, pinned=setup.pinned))
+        more = _ready(batches, setup.workers * prefetch, each) if each > prefetch else _more_workers()
+        yield Advice("data_wait", "warning", text, more)
         return
     used, total = host.ram_used_bytes, host.ram_total_bytes
     cure = workers_that_cure(
@@ -85,6 +86,10 @@ def data_wait_advice(step_s: float | None, share: float | None, setup: RunSetup,
         free_bytes=None if used is None or total is None else max(0, total - used),
     )
     yield Advice("data_wait", "warning", text, _remedy(cure, setup.workers))
+
+
+def _more_workers() -> str:
+    return tr("More loader workers may help (data.workers).")
 
 
 def _ready(batches: int, ready: int, each: int) -> str:

@@ -17,6 +17,8 @@ class RunSetup:
     """Loader workers of each training process; 0 where the process loads itself."""
     prefetch: int | None = None
     """Batches that each of them keeps ready."""
+    pinned: bool = False
+    """They wait in pinned memory."""
     accumulation: int = 1
     """Micro-batches of a step in each training process, which are taken at once."""
     processes: int = 1
@@ -37,6 +39,7 @@ def setup_of(engine: Mapping[str, Any]) -> RunSetup:
     return RunSetup(
         workers=whole_in(engine.get("workers")),
         prefetch=whole_in(engine.get("prefetch")),
+        pinned=engine.get("pin_memory") is True,
         accumulation=whole_in(engine.get("gradient_accumulation_steps")) or 1,
         processes=whole_in(engine.get("world_size")) or 1,
         cpu_cores=whole_in(engine.get("cpu_cores")),

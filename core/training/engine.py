@@ -60,6 +60,7 @@ def read_engine(trainer: Trainer) -> dict[str, Any]:
         ),
         "workers": trainer.args.dataloader_num_workers,
         "prefetch": trainer.args.dataloader_prefetch_factor,
+        "pin_memory": trainer.args.dataloader_pin_memory and trainer.args.device.type == "cuda",
         "cpu_cores": count_cores(),
         "save_every_steps": _save_every(trainer),
         "torch": torch.__version__,

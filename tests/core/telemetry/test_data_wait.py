@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from trainwiz.core.estimate.loader import loading_ratio
 from trainwiz.core.estimate.worker_size import WORKER_BYTES
@@ -57,6 +59,15 @@ def test_a_step_that_takes_more_than_can_be_ready_asks_for_more_ready_ones() -> 
     slow = Pace(step_s=step_s, wall_step_s=step_s, tokens_per_s=None, real_tokens_per_s=None, data_wait=wait_s / step_s)
     (found,) = advise(status="running", pace=slow, setup=setup, host=HostReading())
     assert found.remedy is not None and "--set data.prefetch=8" in found.remedy
+    # Batches that are not pinned wait in /dev/shm, each with open files: no more of them than the plan itself takes.
+    for pinned, prefetch, said in (
+        (False, 16, "data.prefetch=32"),
+        (True, 16, "prefetch=256"),
+        (False, 32, "More loader"),
+    ):
+        many = replace(setup, prefetch=prefetch, accumulation=651, pinned=pinned)
+        (found,) = advise(status="running", pace=pace(0.3), setup=many, host=HostReading())
+        assert found.remedy is not None and said in found.remedy
     # The 1.6 s of loading are more than one worker hides in 1.5 s, and two hide them.
     assert loading_ratio(step_s, wait_s, 2, 16, 2) == pytest.approx(1.6 / 1.5)
     assert loading_ratio(step_s, wait_s, 2, 16, 8) == pytest.approx(2 * step_s / computing_s)
