@@ -11,8 +11,9 @@ from trainwiz.core.plan.result import TimePlan
 from trainwiz.tui.figures import amount_range, count, duration, percent, short_count, size
 
 SMALL_SHARE = 0.01
-SMALL_GAIN = 0.01
 """A part of the time below this share of the whole is not worth a word."""
+SMALL_GAIN = 0.01
+"""Nor is a pace that is higher by less."""
 CLOCK_S = 20 * 3600.0
 """Up to here a time of day says when; above it the day is needed."""
 SOON = "%a %d %b %H:%M"
