@@ -145,8 +145,8 @@ def paired_lengths(
     rows: int,
     multiple: int = 1,
 ) -> tuple[float, float]:
-    """Mean length of padded inputs and of padded targets, each to a `multiple`, where the longer side of a pair decides its place among
-    `rows` that are cut into `groups` micro-batches. The sample stands for as many such sets as it makes."""
+    """Mean length of padded inputs and of padded targets, each to a `multiple`, where the longer side of a pair decides
+    its place among `rows` that are cut into `groups` micro-batches. The sample stands for as many such sets as it makes."""
     # A file may be sorted; the rows of a step are not.
     drawn = np.random.default_rng(0).permutation(len(inputs))
     size = min(rows, len(drawn))
