@@ -80,4 +80,6 @@ def _sampler(config: RunConfig, order: ProbeOrder, rows: int, lengths: Lengths) 
     sampler = EpochSampler(rows, config.training.seed, lengths=by_length)
     micro = config.batch.micro_batch_size or 1
     shape = StepShape(micro * count * order.accumulation, micro, count)
-    return SpreadSampler(sampler, shape, rounds, of_rows if by_length is not None else None)
+    # Rows end to end are dealt evenly: every micro-batch of a step has as many tokens as the others.
+    differ = by_length is not None and not packs_rows(config)
+    return SpreadSampler(sampler, shape, rounds, of_rows if differ else None)
