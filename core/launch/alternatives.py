@@ -70,8 +70,13 @@ def _optimizer(plan: Plan) -> Iterator[Alternative]:
 
 
 def _tf32(plan: Plan) -> Iterator[Alternative]:
+    """None where the precision is tf32, which says it."""
     engine, cards = plan.config.engine, plan.machine.visible_gpus
-    if engine.device == "cuda" and all((gpu.capability or (0, 0)) >= AMPERE for gpu in cards):
+    if (
+        engine.precision != "tf32"
+        and engine.device == "cuda"
+        and all((gpu.capability or (0, 0)) >= AMPERE for gpu in cards)
+    ):
         yield _other(plan, "engine.tf32", not engine.tf32)
 
 

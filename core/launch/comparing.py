@@ -174,9 +174,11 @@ class Choosing:
             turns=min(len(base.turns), len(arm.turns)),
             once_s=once_s,
         )
+        engine = self._plan.config.engine
         same_format = (
             not {"engine.precision", "engine.tf32"} & one.changes.keys()
-            and self._plan.config.engine.precision == "fp32"
+            and engine.precision == "fp32"
+            and not engine.tf32
         )
         work = self._plan.work
         difference, why = differs(base.losses, arm.losses, same_format=same_format, work=work)

@@ -94,6 +94,8 @@ def test_what_is_not_measured_says_why() -> None:
     assert gpu["engine.attention"].note == "flash-attn is not installed"
     assert (gpu["engine.tf32"].changes, gpu["engine.tf32"].note) == ({"engine.tf32": False}, "")
     assert gpu["engine.compile"].note == "" and "engine.precision" not in gpu
+    by_name = alternatives_of(plan(card, config("esm2-8m", engine__precision="tf32")))
+    assert "engine.tf32" not in {one.key for one in by_name}, "the precision says it"
 
 
 def test_rows_end_to_end_are_not_tried_with_what_cannot_take_them() -> None:
