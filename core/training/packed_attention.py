@@ -100,6 +100,7 @@ def _attention(
     if lost:
         raise ValueError(tr("{layer} asks for {what}", layer=type(module).__name__, what=", ".join(lost)))
     causal = is_causal if is_causal is not None else bool(getattr(module, "is_causal", True))
+    query, key, value = (_in_autocast(part) for part in (query, key, value))
     alike = query.dtype == key.dtype == value.dtype and query.shape[-1] == value.shape[-1]
     if alike and dropout == 0 and has_variable_lengths(query.device, query.dtype, query.shape[-1]):
         return _variable(query, key, value, kwargs[ROW_ENDS], max(lengths), scaling, causal=causal), None
@@ -111,6 +112,12 @@ def _attention(
         for row in zip(queries, keys, values, strict=True)
     ]
     return torch.cat(outputs, dim=2).transpose(1, 2).contiguous(), None
+
+
+def _in_autocast(part: torch.Tensor) -> torch.Tensor:
+    """As torch itself casts for SDPA, which no kernel of rows does: rotary positions give fp32 beside half precision."""
+    device = part.device.type
+    return part.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else part
 
 
 def _variable(

@@ -15,10 +15,11 @@ import pytest
 import torch
 from trainwiz.core.errors import UsageError
 from trainwiz.core.plan.packing import TRIED
+from trainwiz.core.training import packed_attention
 from trainwiz.core.training.batches import FILLER_TOKENS, PaddedBatch
 from trainwiz.core.training.masking import IGNORED
 from trainwiz.core.training.packed_attention import PACKED, ROW_ENDS, ROW_LENGTHS, attend_in_rows
-from trainwiz.core.training.packing import PackedBatch, first_rows
+from trainwiz.core.training.packing import PackedBatch, first_rows, for_attention
 from trainwiz.core.training.packing_check import Comparison, compared
 from trainwiz.core.training.sampling import FillerRow
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, PreTrainedModel
@@ -118,6 +119,20 @@ def test_what_rows_would_lose_is_said_in_a_sentence() -> None:
     )
     with pytest.raises(UsageError, match=r"does not take rows end to end.*sliding_window=100\. .*data\.packing=false"):
         check(model)
+
+
+def test_mixed_precision_is_half_precision_to_the_kernel_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rotary positions leave queries and keys in fp32 under autocast, for which there is no such kernel."""
+    asked: set[torch.dtype] = set()
+    monkeypatch.setattr(
+        packed_attention, "has_variable_lengths", lambda device, dtype, width: bool(asked.add(dtype)) and False
+    )
+    model = tiny_model("llama")
+    attend_in_rows(model)
+    batch = for_attention(PackedBatch()(rows_of(9, 5)))
+    with torch.autocast("cpu", torch.bfloat16):
+        model(**{**batch, "labels": None}, use_cache=False).logits.sum().backward()
+    assert asked == {torch.bfloat16}
 
 
 @pytest.mark.parametrize("wrong", [float("nan"), 0.3])
