@@ -7,13 +7,18 @@ from typing import Any
 
 from trainwiz.core.catalog.abilities import has_attention
 from trainwiz.core.data.packing import packs_rows
+from trainwiz.core.estimate.memory import estimate_memory
 from trainwiz.core.export.solved import uses_deepspeed
 from trainwiz.core.hardware.choices import AMPERE
 from trainwiz.core.history.comparison import Alternative
 from trainwiz.core.language import tr
+from trainwiz.core.launch.arm import with_changes
 from trainwiz.core.plan.result import Plan
+from trainwiz.core.plan.words import gib
 
 TORCH_ADAMW = ("adamw_torch", "adamw_torch_fused")
+MOST_OF_RAM = 0.9
+"""Of what is free now."""
 FIRST_COMPILED = (7, 0)
 """Compute capability that Triton makes kernels for."""
 
@@ -22,12 +27,32 @@ def alternatives_of(plan: Plan) -> tuple[Alternative, ...]:
     """Those to measure have no note; the others say in theirs why they are not measured. The quickest come first."""
     config = plan.config
     found = (*_attention(plan), *_optimizer(plan), *_tf32(plan), *_precision(plan), *_compile(plan))
-    return tuple(
+    found = tuple(
         _not(one, tr("you chose {value}", value=next(iter(one.base.values()))))
         if config.origin(one.key).origin == "you"
         else one
         for one in found
     )
+    return tuple(one if one.note else _not(one, _beyond_ram(plan, one.changes)) for one in found)
+
+
+def growth(plan: Plan, changes: dict[str, Any]) -> float:
+    """Memory with `changes` over that of the plan's own settings, by formulas; at least 1."""
+    changed = with_changes(plan, changes).work
+    if plan.work is None or changed is None:
+        return 1.0
+    return max(1.0, estimate_memory(changed).needed_bytes / max(1, estimate_memory(plan.work).needed_bytes))
+
+
+def _beyond_ram(plan: Plan, changes: dict[str, Any]) -> str:
+    """A GPU that is full says so; a computer whose RAM is full ends other programs."""
+    if plan.config.engine.device != "cpu" or plan.config.forced:
+        return ""
+    memory, free = plan.memory, plan.machine.ram_available_bytes
+    needed = round(growth(plan, changes) * (memory.host_ram_high_bytes or memory.host_ram_bytes))
+    if not free or needed <= MOST_OF_RAM * free:
+        return ""
+    return tr("it may take {needed} of RAM, and {free} are free", needed=gib(needed), free=gib(free))
 
 
 def _other(plan: Plan, key: str, value: Any, note: str = "") -> Alternative:

@@ -16,7 +16,7 @@ from trainwiz.core.history.comparison import Alternative, Comparison, Gain, gain
 from trainwiz.core.history.measurement import Measurement
 from trainwiz.core.history.planned import planned_fields
 from trainwiz.core.language import tr
-from trainwiz.core.launch.alternatives import alternatives_of
+from trainwiz.core.launch.alternatives import alternatives_of, growth
 from trainwiz.core.launch.arm import Arm
 from trainwiz.core.launch.loss_check import differs, learns_otherwise
 from trainwiz.core.plan.result import Plan
@@ -57,13 +57,14 @@ class Choosing:
         self._listener = listener
         self.measurements: list[Measurement] = []
         self._noise: float | None = None
-        self._apart = self._room() < CONTROLS + 1
+        self._found = alternatives_of(plan)
+        self._arms_at_once = self._room()
+        self._apart = self._arms_at_once < CONTROLS + 1
 
     def run(self) -> Comparison:
         """Blocks until all is measured or the time is up. Raises CannotRunError where the plan's own settings fail."""
-        found = alternatives_of(self._plan)
-        wanted = [one for one in found if not one.note]
-        results = {one.key + str(one.changes): one for one in found}
+        wanted = [one for one in self._found if not one.note]
+        results = {one.key + str(one.changes): one for one in self._found}
         groups = self._groups(wanted)
         for number, group in enumerate(groups):
             # A share of the time for each, and one for what is taken together.
@@ -81,16 +82,18 @@ class Choosing:
         """Those whose processes fit into memory beside each other and the plan's own; compiling alone."""
         usual = [one for one in wanted if one.key != LAST]
         # Processes that live for one turn only are never side by side: the plan's own are then started once for all.
-        room = max(1, len(usual) if self._apart else self._room() - CONTROLS)
+        room = max(1, len(usual) if self._apart else self._arms_at_once - CONTROLS)
         groups = [usual[start : start + room] for start in range(0, len(usual), room)]
         return groups + [[one] for one in wanted if one.key == LAST]
 
     def _room(self) -> int:
-        """Arms that the memory holds at once."""
+        """Arms that the memory holds at once, each as large as the largest."""
         memory, machine = self._plan.memory, self._plan.machine
-        needed = max(1, memory.host_ram_high_bytes or memory.host_ram_bytes)
+        grown = max((growth(self._plan, one.changes) for one in self._found if not one.note), default=1.0)
+        needed = max(1.0, memory.host_ram_high_bytes or memory.host_ram_bytes)
+        needed *= grown if self._plan.config.engine.device == "cpu" else 1.0
         of_host = int(KEPT_FREE * machine.ram_available_bytes // needed)
-        capacity, used = memory.capacity_bytes, max(1, memory.high_bytes)
+        capacity, used = memory.capacity_bytes, grown * max(1, memory.high_bytes)
         of_device = MOST_AT_ONCE if capacity is None else int(KEPT_FREE * capacity // used)
         return max(1, min(MOST_AT_ONCE, of_host, of_device))
 

@@ -12,7 +12,7 @@ from trainwiz.core.catalog.models import load_models
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.history.comparison import Alternative
 from trainwiz.core.launch import comparing
-from trainwiz.core.launch.alternatives import alternatives_of
+from trainwiz.core.launch.alternatives import alternatives_of, growth
 from trainwiz.core.launch.comparing import Choosing
 from trainwiz.core.launch.loss_check import differs, learns_otherwise
 from trainwiz.core.plan.gather import gather, plan_gathered
@@ -96,6 +96,15 @@ def test_what_is_not_measured_says_why() -> None:
     assert gpu["engine.compile"].note == "" and "engine.precision" not in gpu
     by_name = alternatives_of(plan(card, config("esm2-8m", engine__precision="tf32")))
     assert "engine.tf32" not in {one.key for one in by_name}, "the precision says it"
+
+
+def test_what_would_fill_the_ram_of_a_computer_is_not_tried() -> None:
+    """Eager attention keeps every row's product with every other: three times the memory at 1,024 tokens."""
+    here = plan(real(machine(gpu=None)), config("esm2-8m", batch__micro_batch_size=16, batch__sequence_length=1024))
+    assert 2 < growth(here, {"engine.attention": "eager"}) < 4 and growth(here, {"engine.compile": True}) == 1.0
+    full = replace(here, machine=replace(here.machine, ram_available_bytes=2 * here.memory.host_ram_bytes))
+    notes = {one.key + str(one.changes[one.key]): one.note for one in alternatives_of(full)}
+    assert notes["engine.attentioneager"].startswith("it may take") and notes["engine.compileTrue"] == ""
 
 
 def test_rows_end_to_end_are_not_tried_with_what_cannot_take_them() -> None:
