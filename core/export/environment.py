@@ -11,6 +11,7 @@ from trainwiz.core.config.run import RunConfig
 from trainwiz.core.export.solved import processes, runs_on_cpu, uses_deepspeed
 from trainwiz.core.language import mark, tr
 from trainwiz.core.run.folder import TENSORBOARD_LOGS
+from trainwiz.core.run.openmp import POLICY, SPINS, WAITING
 
 MOST_THREADS = 16
 """More threads in one process do not speed up what runs on the CPU."""
@@ -42,6 +43,9 @@ class Variable:
 def run_variables(config: RunConfig) -> list[Variable]:
     """All variables of the run, by name. What `engine.environment` says wins over what every run has."""
     found = {variable.name: variable for variable in _of_every_run(config)}
+    if POLICY in config.engine.environment:
+        # A number of spins would win over the policy.
+        del found[SPINS]
     for name, value in config.engine.environment.items():
         if not _is_found_at_meeting(config, name):
             found[name] = Variable(name, value, _chosen(config, name))
@@ -91,9 +95,14 @@ def _of_every_run(config: RunConfig) -> Iterator[Variable]:
         tr("CUDA's own order differs from the driver's, which names the GPUs elsewhere"),
     )
     yield Variable(
-        "OMP_WAIT_POLICY",
-        "PASSIVE",
+        POLICY,
+        WAITING[POLICY],
         tr("threads that spin while they wait slow a step fortyfold once anything else wants the cores"),
+    )
+    yield Variable(
+        SPINS,
+        WAITING[SPINS],
+        tr("but spin for a moment: threads that sleep at once make steps of small models take half as long again"),
     )
     yield Variable("TENSORBOARD_LOGGING_DIR", TENSORBOARD_LOGS, tr("the logs of the run stay in its folder"))
     yield Variable("TOKENIZERS_PARALLELISM", "false", tr("the loader's processes are the parallelism"))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from trainwiz.core.errors import EXIT_USAGE, UsageError
 from trainwiz.core.language import chosen_language, use_language
 from trainwiz.core.run.identity import PARTS
+from trainwiz.core.run.openmp import wait_briefly
 from trainwiz.core.supervise.lifeline import hold_to_parent
 from trainwiz.core.training.failure import exit_after_failure, rank_of_this_process
 from trainwiz.core.training.full_disk import let_output_be_dropped
@@ -39,9 +40,8 @@ def main() -> None:
     folder = choices.folder.resolve()
     checkpoint = choices.resume.resolve() if choices.resume else None
     stop = StopRequest.install()
-    # Threads that spin while they wait slow a step a hundredfold on a CPU that does other work too.
-    # Read when torch loads its OpenMP.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # Before torch loads its OpenMP, which reads it.
+    wait_briefly(os.environ)
     kept = None if has_keeper else keep_by_hand(folder, checkpoint, stop)
     try:
         # Files named in the exports (deepspeed.json) are relative to the run folder.

@@ -23,6 +23,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from trainwiz.core.run.openmp import wait_briefly
 from trainwiz.core.supervise.lifeline import hold_to_parent
 from trainwiz.core.training.failure import exit_after_failure
 
@@ -30,7 +31,7 @@ from trainwiz.core.training.failure import exit_after_failure
 def main() -> None:
     hold_to_parent()
     folder = Path(sys.argv[1]).resolve()
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    wait_briefly(os.environ)
     try:
         os.chdir(folder)
         _probe(folder)

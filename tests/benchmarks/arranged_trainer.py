@@ -10,6 +10,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from trainwiz.core.run.checkpoints import newest_complete
+from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.run.openmp import wait_briefly
 from trainwiz.core.training.session import TrainingSession
 from trainwiz.core.training.stop import StopRequest
 from transformers import TrainerCallback
@@ -29,9 +32,9 @@ class GatedSession(TrainingSession):
 def main() -> None:
     folder = Path(sys.argv[1]).resolve()
     GatedSession.waits = sys.argv[2] == "waits"
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    wait_briefly(os.environ)
     os.chdir(folder)
-    GatedSession(folder, None, StopRequest.install()).run()
+    GatedSession(folder, newest_complete(RunFolder(folder)), StopRequest.install()).run()
 
 
 if __name__ == "__main__":

@@ -73,9 +73,11 @@ class Place:
             _esm(self.model) if case.task == "masked-lm" else _t5(self.model, drawn)
             pq.write_table(drawn.slice(HELD_OUT), self.train)
 
-    def run_folder(self, name: str, steps: int, seed: int) -> RunFolder:
-        """A run folder that the product has planned and written, nothing started."""
+    def run_folder(self, name: str, steps: int, seed: int, save_every: int | None = None) -> RunFolder:
+        """A run folder that the product has planned and written, nothing started; or the one that is there."""
         case, place = self.case, self.folder / name
+        if save_every is not None and RunFolder(place).run_yaml.exists():
+            return RunFolder(place)
         text, target = case.columns
         settings = {
             "model.init": "pretrained",
@@ -86,7 +88,8 @@ class Place:
             "training.learning_rate": 1e-3,
             "training.warmup": 10,
             "training.seed": seed,
-            "checkpoint.every_steps": 100_000,
+            "checkpoint.every_steps": save_every or 100_000,
+            "checkpoint.keep": 1,
         }
         command = [TRAINWIZ, "--dry-run", "--model", str(self.model), "--dataset", str(self.train), "--task", case.task]
         command += ["--length", str(case.length), "--max-steps", str(steps), "--micro-batch", str(case.micro_batch)]
@@ -134,22 +137,43 @@ def _t5(folder: Path, table: pa.Table) -> None:
 
 
 class Arm:
-    """One training process that stands still until `step` is called."""
+    """One training process that stands still until `step` is called, unless `waits` is false.
 
-    def __init__(self, name: str, place: Place, *, steps: int, seed: int, waits: bool, saves: bool = False) -> None:
+    With `save_every` it saves a checkpoint each so many steps, goes on from the newest one there is, and leaves its model.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        place: Place,
+        *,
+        steps: int,
+        seed: int,
+        waits: bool,
+        save_every: int | None = None,
+        threads: int | None = None,
+    ) -> None:
         self.name = name
-        run = place.run_folder(f"{name.replace(' ', '-')}-{seed}", steps, seed)
+        run = place.run_folder(f"{name.replace(' ', '-')}-{seed}", steps, seed, save_every)
         self.run = run
         config = read_config(run)
-        self.log = run.file("benchmark.log").open("wb")
-        command, self.model = self._ours(run, waits) if name == OURS else self._plain(run, config, place, waits, saves)
+        self.log = run.file("benchmark.log").open("ab")
+        command, self.model = (
+            self._ours(run, waits) if name == OURS else self._plain(run, config, place, waits, save_every)
+        )
         self._process = subprocess.Popen(
             [sys.executable, "-m", *command],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.log,
             text=True,
-            env={**os.environ, **environment(place.folder), **launch_environment(config)},
+            env={
+                **os.environ,
+                **environment(place.folder),
+                # What a run of ours has in its environment; the plain script gets what people start it with.
+                **(launch_environment(config) if name == OURS else {"CUDA_VISIBLE_DEVICES": ""}),
+                **({"OMP_NUM_THREADS": str(threads)} if threads else {}),
+            },
         )
 
     def _ours(self, run: RunFolder, waits: bool) -> tuple[list[str], Path]:
@@ -157,7 +181,7 @@ class Arm:
         return words, run.path / "final_model"
 
     def _plain(
-        self, run: RunFolder, config: RunConfig, place: Place, waits: bool, saves: bool
+        self, run: RunFolder, config: RunConfig, place: Place, waits: bool, save_every: int | None
     ) -> tuple[list[str], Path]:
         ours = training_arguments(config)
         same = {
@@ -169,6 +193,9 @@ class Arm:
             )
         }  # fmt: skip
         out = run.path / "plain"
+        saving: dict[str, Any] = {"save_strategy": "no"}
+        if save_every:
+            saving = {"save_strategy": "steps", "save_steps": save_every, "save_total_limit": 1}
         given = {
             "task": place.case.task,
             "model": str(place.model),
@@ -177,9 +204,9 @@ class Arm:
             "length": place.case.length,
             "padding": "max_length" if self.name == PLAIN[0] else "longest",
             "grouped": self.name == PLAIN[2],
-            "out": str(out) if saves else None,
+            "out": str(out) if save_every else None,
             "waits": waits,
-            "arguments": {**same, "output_dir": str(out), "save_strategy": "no", "report_to": [], "logging_steps": 1},
+            "arguments": {**same, **saving, "output_dir": str(out), "report_to": [], "logging_steps": 1},
         }
         return ["tests.benchmarks.plain_trainer", json.dumps(given)], out
 

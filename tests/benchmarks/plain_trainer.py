@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
@@ -53,7 +54,8 @@ def main(given: dict[str, Any]) -> None:
         collator = DataCollatorForSeq2Seq(tokenizer, model, padding="max_length" if fixed else True, max_length=length)
     trainer = Trainer(model=model, args=args, train_dataset=rows, data_collator=collator)
     trainer.add_callback(Gate(model, waits=given["waits"]))
-    trainer.train()
+    saved = sorted(Path(args.output_dir).glob("checkpoint-*/trainer_state.json"), key=lambda path: path.stat().st_mtime)
+    trainer.train(resume_from_checkpoint=str(saved[-1].parent) if saved else None)
     if given["out"]:
         trainer.save_model(given["out"])
         tokenizer.save_pretrained(given["out"])
