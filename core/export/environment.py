@@ -102,7 +102,7 @@ def _of_every_run(config: RunConfig) -> Iterator[Variable]:
     yield Variable(
         SPINS,
         WAITING[SPINS],
-        tr("but spin for a moment: threads that sleep at once make steps of small models take half as long again"),
+        tr("but spin for a moment: threads that sleep at once make steps of small models take up to twice as long"),
     )
     yield Variable("TENSORBOARD_LOGGING_DIR", TENSORBOARD_LOGS, tr("the logs of the run stay in its folder"))
     yield Variable("TOKENIZERS_PARALLELISM", "false", tr("the loader's processes are the parallelism"))

@@ -189,7 +189,7 @@ def test_a_variable_of_the_user_wins_over_what_every_run_has() -> None:
     config = solved_config("cpu-demo").with_values({"engine.environment.OMP_WAIT_POLICY": "ACTIVE"}, "you")
     assert launch_environment(config)["OMP_WAIT_POLICY"] == "ACTIVE"
     assert "GOMP_SPINCOUNT" not in launch_environment(config), "it would win over the policy"
-    assert launch_environment(solved_config("cpu-demo"))["GOMP_SPINCOUNT"] == "1000"
+    assert launch_environment(solved_config("cpu-demo"))["GOMP_SPINCOUNT"] == "2000"
     assert "# Your choice.\nexport OMP_WAIT_POLICY=ACTIVE\n" in launch_script(config)
 
 
