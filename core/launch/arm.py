@@ -12,13 +12,12 @@ from trainwiz.core.errors import TrainwizError
 from trainwiz.core.history.measurement import Measurement
 from trainwiz.core.language import tr
 from trainwiz.core.launch.probe import Probe
+from trainwiz.core.launch.probe_order import ON_THE_LONGEST
 from trainwiz.core.plan.result import Plan
 
 WARM_STEPS = 4
 """Two on the longest batch, and two usual ones: of torch.compile the first compiles, and so does the first of another
 length."""
-ON_THE_LONGEST = 2
-"""As in probe_trainer.py."""
 STARTED, DONE = frozenset({"ready"}), frozenset({"step", "short"})
 """Kinds of lines of a probe. The last step of an epoch is short: every arm does it, on the same rows."""
 LOOK_EVERY_S = 0.01

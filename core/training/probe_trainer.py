@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from trainwiz.core.launch.probe_order import ANSWERS_JSONL, TURN, ProbeOrder
+from trainwiz.core.launch.probe_order import ANSWERS_JSONL, ON_THE_LONGEST, TURN, ProbeOrder
 from trainwiz.core.training.packed_attention import ROW_LENGTHS
 from trainwiz.core.training.packing import first_rows
 from trainwiz.core.training.probe_passes import Passes
@@ -20,8 +20,6 @@ from trainwiz.core.training.probe_sampling import Part, SpreadSampler
 from trainwiz.core.training.trainer import RunTrainer
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-WARM_STEPS = 2
-"""Steps on the longest batch: the first makes the optimizer's states, the second peaks with them."""
 WARM_SHARE = 0.25
 """Of the time left; a first step that takes more is the only one before the clock starts."""
 SEARCH_SHARE = 0.35
@@ -58,7 +56,7 @@ class ProbeTrainer(RunTrainer):
     longest: Callable[[int], dict[str, torch.Tensor]]
     """rows -> a batch of full length."""
     micro_batch: int
-    warm: int = WARM_STEPS
+    warm: int = ON_THE_LONGEST
     halves: bool = True
     """A micro-batch that does not fit in the first step."""
     out_of_memory_at: int | None = None

@@ -57,7 +57,8 @@ def run() -> list[Result]:
             "proteins: time of the same steps, ours / dynamic padding",
             1 / faster,
             1 / (SHARE_OF_GAIN * gain),
-            f"{faster:.2f} times the pace, limit: {SHARE_OF_GAIN:.0%} of {gain:.2f}; the same rows: {proteins[OURS].real == proteins[DYNAMIC].real}",
+            f"{faster:.2f} times the pace, limit: {SHARE_OF_GAIN:.0%} of {gain:.2f}; "
+            f"the same rows: {proteins[OURS].real == proteins[DYNAMIC].real}",
         ),
         Result(
             "pairs: time of the same steps, ours / dynamic padding",
