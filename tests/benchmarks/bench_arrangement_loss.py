@@ -20,7 +20,9 @@ import pyarrow.parquet as pq
 import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer, DataCollatorForLanguageModeling
 
-from tests.benchmarks.arrangement_arms import OURS, PLAIN, PROTEINS, SHARED, Arm, Place
+from tests.benchmarks.arrangement_arms import OURS, PLAIN, Arm
+from tests.benchmarks.arrangement_place import SHARED, Place
+from tests.benchmarks.bench_arrangement import PROTEINS
 from tests.benchmarks.measure import Result
 
 STEPS, SEEDS = 50, (1, 2, 3)

@@ -2,8 +2,8 @@
 
     python -m tests.benchmarks.plain_trainer JSON
 
-JSON: task, model (folder), train and columns (parquet), length, padding (longest | max_length), grouped, out (folder for
-the model, or none), waits, arguments (of TrainingArguments).
+JSON: task, model (folder), train and columns (parquet), length, padding (longest | max_length), grouped, lora (keywords of
+LoraConfig, or none), out (folder for the model, or none), waits, arguments (of TrainingArguments).
 """
 
 from __future__ import annotations
@@ -13,8 +13,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import torch
 from datasets import Dataset
+from peft import LoraConfig, get_peft_model
 from transformers import (
+    AutoModelForCausalLM,
     AutoModelForMaskedLM,
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
@@ -46,12 +49,15 @@ def main(given: dict[str, Any]) -> None:
         return dict(made)
 
     rows = rows.map(tokens, batched=True, remove_columns=rows.column_names)
-    if target is None:
-        model: Any = AutoModelForMaskedLM.from_pretrained(given["model"])
-        collator: Any = DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.15)
+    model = _model(given)
+    if given["task"] == "seq2seq":
+        collator: Any = DataCollatorForSeq2Seq(
+            tokenizer, model, padding="max_length" if fixed else True, max_length=length
+        )
+    elif given["task"] == "masked-lm":
+        collator = DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.15)
     else:
-        model = AutoModelForSeq2SeqLM.from_pretrained(given["model"])
-        collator = DataCollatorForSeq2Seq(tokenizer, model, padding="max_length" if fixed else True, max_length=length)
+        collator = DataCollatorForLanguageModeling(tokenizer, mlm=False)
     trainer = Trainer(model=model, args=args, train_dataset=rows, data_collator=collator)
     trainer.add_callback(Gate(model, waits=given["waits"]))
     saved = sorted(Path(args.output_dir).glob("checkpoint-*/trainer_state.json"), key=lambda path: path.stat().st_mtime)
@@ -59,6 +65,16 @@ def main(given: dict[str, Any]) -> None:
     if given["out"]:
         trainer.save_model(given["out"])
         tokenizer.save_pretrained(given["out"])
+
+
+def _model(given: dict[str, Any]) -> Any:
+    kinds = {"masked-lm": AutoModelForMaskedLM, "causal-lm": AutoModelForCausalLM, "seq2seq": AutoModelForSeq2SeqLM}
+    kind: Any = kinds[given["task"]]
+    if given["lora"] is None:
+        return kind.from_pretrained(given["model"])
+    # The frozen base in half precision, as LoRA scripts load it.
+    half = torch.bfloat16 if given["arguments"]["bf16"] else torch.float32
+    return get_peft_model(kind.from_pretrained(given["model"], dtype=half), LoraConfig(**given["lora"]))
 
 
 if __name__ == "__main__":
