@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trainwiz.core.catalog.model import ModelSpec
-from trainwiz.core.config.sections import Task
+from trainwiz.core.config.values import Task
 from trainwiz.core.errors import os_reason
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.findings import Finding

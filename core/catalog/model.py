@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from trainwiz.core.config.sections import Task
+from trainwiz.core.config.values import Task
 
 
 @dataclass(frozen=True, slots=True)

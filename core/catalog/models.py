@@ -18,7 +18,8 @@ from trainwiz.core.catalog.hub_cache import cached_model_folder, is_hub_id
 from trainwiz.core.catalog.hub_model import HubModel, ask_hub, fetch_config
 from trainwiz.core.catalog.model import ModelSpec
 from trainwiz.core.config.keys import did_you_mean
-from trainwiz.core.config.sections import ModelSection, Task
+from trainwiz.core.config.sections import ModelSection
+from trainwiz.core.config.values import Task
 from trainwiz.core.findings import Finding, Remedy
 from trainwiz.core.language import mark, tr
 from trainwiz.core.telemetry.paths import at_home

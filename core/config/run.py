@@ -18,9 +18,9 @@ from trainwiz.core.config.sections import (
     PlanningSection,
     RecoverySection,
     Section,
-    Task,
     TrainingSection,
 )
+from trainwiz.core.config.values import Task
 from trainwiz.core.language import tr
 
 OriginKind = Literal["detected", "profile", "you", "solved"]

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Sequence
 
 from trainwiz.core.config import DataSource
-from trainwiz.core.config.sections import Task
+from trainwiz.core.config.values import Task
 from trainwiz.core.data.reader import Column
 from trainwiz.core.errors import UsageError, usage_error
 from trainwiz.core.findings import Finding, Remedy

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainwiz.core.config import DataSource, RunConfig
-from trainwiz.core.config.sections import Task
+from trainwiz.core.config.values import Task
 from trainwiz.core.data.columns import chooses_by_position, find_columns
 from trainwiz.core.data.formats import open_reader
 from trainwiz.core.data.reader import Column, Reader

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainwiz.core.catalog.hub_cache import hub_cache_folder, is_hub_id
-from trainwiz.core.config.sections import Task
+from trainwiz.core.config.values import Task
 from trainwiz.core.data.hub_question import HubAnswer, ask_hub, download
 from trainwiz.core.data.hub_split import SplitError, card_of, missing_shards, split_files
 from trainwiz.core.data.samples import sample_words

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from trainwiz.core.config import DataSource
-from trainwiz.core.config.sections import Task
+from trainwiz.core.config.values import Task
 from trainwiz.core.data.blocks import spread
 from trainwiz.core.data.columns import chooses_by_position, find_columns
 from trainwiz.core.data.formats import open_reader

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.resources import files
 from pathlib import Path
 
-from trainwiz.core.config.sections import Task
+from trainwiz.core.config.values import Task
 
 SAMPLES: dict[str, str] = {
     "sample-proteins": "sample-proteins.fasta.gz",

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from trainwiz.core.config import DataSource, RunConfig
 from trainwiz.core.config.keys import did_you_mean
-from trainwiz.core.config.sections import DataSection, Task
+from trainwiz.core.config.sections import DataSection
+from trainwiz.core.config.values import Task
 from trainwiz.core.data.formats import FORMATS, format_of
 from trainwiz.core.data.hub import HubSplit, hub_files, looks_like_hub_id
 from trainwiz.core.data.samples import SAMPLES, sample_path, sample_words

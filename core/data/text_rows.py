@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 from trainwiz.core.config import DataSource, RunConfig
-from trainwiz.core.config.sections import Task
+from trainwiz.core.config.values import Task
 from trainwiz.core.data.rows import read_rows
 from trainwiz.core.data.sources import SourceFiles, all_sources, find_files, target_findings
 from trainwiz.core.data.split import held_out_count, split_rows

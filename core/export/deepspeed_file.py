@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwiz.core.config.run import RunConfig
-from trainwiz.core.config.sections import Offload, Strategy
+from trainwiz.core.config.values import Offload, Strategy
 from trainwiz.core.errors import UsageError, os_reason, usage_error
 from trainwiz.core.export.deepspeed_check import KEY, half_precision_sums, mismatches, problems
 from trainwiz.core.findings import Finding

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, get_args
 
-from trainwiz.core.config.sections import Attention, Optimizer, Precision
+from trainwiz.core.config.values import Attention, Optimizer, Precision
 from trainwiz.core.history.measurement import is_date, is_number
 
 Verdict = Literal["faster", "slower", "no_difference", "differs", "failed", "not_measured"]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trainwiz.core.config.sections import Optimizer, Schedule
+from trainwiz.core.config.values import Optimizer, Schedule
 from trainwiz.core.language import mark
 
 TUNING = mark("trainwiz writes its own; to use this file as it is: --deepspeed FILE.")

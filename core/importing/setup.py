@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trainwiz.core.config.sections import Precision, Strategy
+from trainwiz.core.config.values import Precision, Strategy
 
 PRECISIONS: Mapping[str, Precision] = {"no": "fp32", "fp16": "fp16", "bf16": "bf16", "fp8": "bf16"}
 """accelerate's mixed_precision -> engine.precision. Beside its fp8 matrix products accelerate computes in bf16

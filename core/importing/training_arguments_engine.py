@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, get_args
 
-from trainwiz.core.config.sections import Optimizer
+from trainwiz.core.config.values import Optimizer
 from trainwiz.core.importing.report import NotImportable
 from trainwiz.core.importing.setup import PRECISIONS
 from trainwiz.core.importing.training_arguments_setting import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from trainwiz.core.config.sections import Task
+from trainwiz.core.config.values import Task
 from trainwiz.core.importing.report import Collector
 from trainwiz.core.importing.training_arguments_setting import Setting, text_value, yes_or_no
 from trainwiz.core.importing.training_arguments_sheet import Sheet

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.nn.functional import cross_entropy
 from trainwiz.core.config import RunConfig
-from trainwiz.core.config.sections import LossMean
+from trainwiz.core.config.values import LossMean
 from trainwiz.core.training.masking import IGNORED
 from trainwiz.core.training.sliced_loss import sliced_loss
 from trainwiz.core.training.vocabulary import READER, VocabularyProduct

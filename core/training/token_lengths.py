@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 import numpy as np
-from trainwiz.core.config.sections import Task
+from trainwiz.core.config.values import Task
 from trainwiz.core.data.text_rows import TextRows
 from trainwiz.core.training.tokenizer_training import parallel_tokenizing
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 from trainwiz.core.config import DataSource
-from trainwiz.core.config.sections import Task
+from trainwiz.core.config.values import Task
 from trainwiz.core.data.parquet import ParquetReader
 from trainwiz.core.data.rows import trim_of, within_limits
 from trainwiz.core.data.streamed.part import Part, Row, Unit, changed

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from trainwiz.core.config.sections import Task
+from trainwiz.core.config.values import Task
 from trainwiz.core.data.parquet import ParquetReader
 from trainwiz.core.data.rows import KeptRows, open_columns
 from trainwiz.core.data.sources import SourceFiles

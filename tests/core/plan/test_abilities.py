@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from trainwiz.core.catalog.model import ModelSpec
 from trainwiz.core.config import RunConfig
-from trainwiz.core.config.sections import Task
+from trainwiz.core.config.values import Task
 from trainwiz.core.plan.make import make_plan
 from trainwiz.core.plan.result import Plan
 

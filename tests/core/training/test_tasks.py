@@ -21,7 +21,7 @@ TEXT = [{"name": "sample-text", "max_rows": 300}]
 def test_every_task_of_the_config_can_be_trained_but_those_that_are_only_planned() -> None:
     from typing import get_args
 
-    from trainwiz.core.config.sections import Task
+    from trainwiz.core.config.values import Task
     from trainwiz.core.plan.subject import PLANNED_ONLY
 
     assert set(TASKS) == set(get_args(Task)) - set(PLANNED_ONLY)
