@@ -25,6 +25,8 @@ FEWEST_STEPS = 5
 MOST_LINES = 20_000
 """Of metrics.jsonl and of system.jsonl, the last ones."""
 TAIL_BYTES = 8 * 1024**2
+STALLS = 0.02
+"""Of the lines of a run, those of its longest waits for data."""
 
 
 def run_measurement(run: RunFolder, state: RunState) -> Measurement | None:
@@ -99,14 +101,20 @@ def _timed(lines: list[dict[str, Any]]) -> list[tuple[float, int]]:
 
 
 def _data_wait_s(lines: list[dict[str, Any]]) -> float | None:
-    """Mean over the counted steps."""
-    waited, steps = 0.0, 0.0
+    """Mean over the counted steps, without the longest waits of a fiftieth of the lines.
+
+    A mean, for what workers prepare comes in bursts: most steps wait for nothing, and some for several. One stall of a
+    network drive is not what more workers would help against.
+    """
+    waits = []
     for before, line in itertools.pairwise(lines):
         wait_s = finite(line.get("data_wait_s"))
         count = (finite(line.get("step")) or 0.0) - (finite(before.get("step")) or 0.0)
         if wait_s is not None and count > 0:
-            waited, steps = waited + wait_s * count, steps + count
-    return waited / steps if steps else None
+            waits.append((wait_s, count))
+    counted = sorted(waits)[: len(waits) - round(STALLS * len(waits))]
+    steps = sum(count for _, count in counted)
+    return sum(wait_s * count for wait_s, count in counted) / steps if steps else None
 
 
 def _tokens_per_step(lines: list[dict[str, Any]]) -> float | None:

@@ -79,6 +79,13 @@ def test_the_wait_for_data_is_the_mean_of_the_counted_steps(tmp_path: Path) -> N
     assert unknown is not None and unknown.data_wait_s is None
 
 
+@pytest.mark.parametrize(("waits", "expected"), [((0.01,) * 99 + (60.0,), 0.01), ((0.4, 0.0, 0.0, 0.0) * 25, 0.1)])
+def test_a_single_stall_is_no_wait_and_bursts_are(tmp_path: Path, waits: tuple[float, ...], expected: float) -> None:
+    lines = [line(step, 1.0, data_wait_s=wait) for step, wait in enumerate((0.0, *waits), start=1)]
+    found = run_measurement(*finished(tmp_path, lines, data="0123", workers=2))
+    assert found is not None and found.data_wait_s == pytest.approx(expected, rel=0.1)
+
+
 def test_a_first_line_of_several_steps_is_not_counted_as_loading(tmp_path: Path) -> None:
     found = run_measurement(*finished(tmp_path, [line(4, 3.0), *[line(step, 1.0) for step in range(5, 11)]]))
     assert found is not None
