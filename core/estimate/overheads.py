@@ -42,9 +42,8 @@ CACHED = Reserved(1.02, 1.07, 1.16)
 RESIDENT = Reserved(1.0, 1.1, 1.4)
 """Of a process on a CPU: resident over live tensors."""
 RESIDENT_IN_HALF = Reserved(1.0, 1.4, 2.2)
-"""The same in half precision: oneDNN keeps blocks for every length of rows, and glibc cannot use freed memory between them
-again. ESM-2 8M in bf16, 20 x 512 tokens: 2.5 GiB in its first step, 3.3 in later ones, of 1.35 GiB live
-(core/training/kept_memory.py)."""
+"""The same in half precision: oneDNN keeps blocks for every length of rows, and glibc does not use freed memory between them
+again (docs/environment.md, "Memory that a process keeps")."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,7 @@ def settle(given: Given) -> Facts:
     architecture, unknown = read_architecture(model.architecture, config.task) if model is not None else (None, "")
     reopen_for_processes(draft, devices, profile)
     settle_task(draft)
-    settle_rounding(draft, devices)
+    settle_rounding(draft, devices, data)
     # Rows that cannot be counted here are taken from the limits of their sources.
     counted = data if data is not None else assumed_rows(draft.view())
     settle_sharding(draft, machine, devices, workload_of(draft, devices, architecture, data), evidence)

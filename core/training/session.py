@@ -25,7 +25,6 @@ from trainwiz.core.training.final_model import save_final_model
 from trainwiz.core.training.finite import LossGuard
 from trainwiz.core.training.fsdp_blocks import name_blocks
 from trainwiz.core.training.identity_check import IdentityCheck
-from trainwiz.core.training.kept_memory import memory_callbacks
 from trainwiz.core.training.memory_log import MemoryCallback
 from trainwiz.core.training.meter import StepMeter
 from trainwiz.core.training.metrics import MetricsCallback, json_number
@@ -144,8 +143,8 @@ class TrainingSession:
         self._write_outcome(trainer, metrics, "stopped" if stopping.stopped else "finished")
 
     def _extras(self, config: RunConfig, trainer: RunTrainer, meter: StepMeter) -> list[TrainerCallback]:
-        """What only some runs ask for or need: memory given back, a profiler trace, a memory log."""
-        extras = memory_callbacks(config)
+        """What only some runs ask for: a profiler trace, a memory log."""
+        extras: list[TrainerCallback] = []
         if config.logging.memory_every_steps is not None:
             extras.append(MemoryCallback(self.folder, config.logging.memory_every_steps, trainer.accelerator))
         if config.mode.trace_steps is not None:

@@ -44,6 +44,30 @@ def test_an_older_card_has_no_tensor_cores() -> None:
     assert found == 1 and "no tensor cores" in reason
 
 
+@pytest.mark.parametrize(
+    ("precision", "limit", "longest", "multiple", "lengths"),
+    [
+        ("bf16", 512, 4000, 16, 32),
+        ("bf16", 1024, 4000, 32, 32),
+        ("bf16", 512, 40, 2, 20),
+        ("bf16", 512, 32, 1, 32),
+        ("bf16-true", 500, None, 16, 32),
+    ],
+)
+def test_a_cpu_in_half_precision_sees_few_lengths(
+    precision: str, limit: int, longest: int | None, multiple: int, lengths: int
+) -> None:
+    data = None if longest is None else DataSummary(rows=9, rows_exact=True, lengths=(9, longest))
+    asked = config(engine__precision=precision, batch__sequence_length=limit, engine__device="cpu")
+    found, reason = chosen(plan(machine(None), asked, data))
+    assert found == multiple and f"{lengths} of them" in reason
+
+
+def test_a_cpu_in_fp32_rounds_nothing() -> None:
+    found, _ = chosen(plan(machine(None), config(engine__precision="fp32", engine__device="cpu"), DATA))
+    assert found == 1
+
+
 def test_the_users_number_stays() -> None:
     made = plan(machine(), config(data__pad_to_multiple_of=64), rows())
     assert made.config.data.pad_to_multiple_of == 64 and made.config.origin(KEY).origin == "you"
