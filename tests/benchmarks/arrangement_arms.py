@@ -92,6 +92,7 @@ class Arm:
             "train": str(place.train),
             "columns": place.case.columns,
             "length": place.case.length,
+            "multiple": config.data.pad_to_multiple_of,
             "lora": _lora(place, config),
             "padding": "max_length" if self.name == PLAIN[0] else "longest",
             "grouped": self.name == PLAIN[2],

@@ -2,8 +2,9 @@
 
     python -m tests.benchmarks.plain_trainer JSON
 
-JSON: task, model (folder), train and columns (parquet), length, padding (longest | max_length), grouped, lora (keywords of
-LoraConfig, or none), out (folder for the model, or none), waits, arguments (of TrainingArguments).
+JSON: task, model (folder), train and columns (parquet), length, padding (longest | max_length), multiple (lengths are
+rounded up to), grouped, lora (keywords of LoraConfig, or none), out (folder for the model, or none), waits, arguments (of
+TrainingArguments).
 """
 
 from __future__ import annotations
@@ -52,12 +53,18 @@ def main(given: dict[str, Any]) -> None:
     model = _model(given)
     if given["task"] == "seq2seq":
         collator: Any = DataCollatorForSeq2Seq(
-            tokenizer, model, padding="max_length" if fixed else True, max_length=length
+            tokenizer,
+            model,
+            padding="max_length" if fixed else True,
+            max_length=length,
+            pad_to_multiple_of=given["multiple"],
         )
     elif given["task"] == "masked-lm":
-        collator = DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.15)
+        collator = DataCollatorForLanguageModeling(
+            tokenizer, mlm_probability=0.15, pad_to_multiple_of=given["multiple"]
+        )
     else:
-        collator = DataCollatorForLanguageModeling(tokenizer, mlm=False)
+        collator = DataCollatorForLanguageModeling(tokenizer, mlm=False, pad_to_multiple_of=given["multiple"])
     trainer = Trainer(model=model, args=args, train_dataset=rows, data_collator=collator)
     trainer.add_callback(Gate(model, waits=given["waits"]))
     saved = sorted(Path(args.output_dir).glob("checkpoint-*/trainer_state.json"), key=lambda path: path.stat().st_mtime)
