@@ -41,7 +41,7 @@ CACHED = Reserved(1.02, 1.07, 1.16)
 """Of torch's caching allocator, replayed over traces of forty families: 5 %, half and 90 % of those above 3 GiB."""
 RESIDENT = Reserved(1.0, 1.1, 1.4)
 """Of a process on a CPU: resident over live tensors."""
-RESIDENT_IN_HALF = Reserved(1.0, 1.4, 2.2)
+RESIDENT_IN_HALF = Reserved(1.0, 1.4, 2.5)
 """The same in half precision: oneDNN keeps blocks for every length of rows, and glibc does not use freed memory between them
 again (docs/environment.md, "Memory that a process keeps")."""
 
