@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from trainwiz.core.data.joining import joins_texts
 from trainwiz.core.data.summary import DataSummary
+from trainwiz.core.estimate.workload import HALF
 from trainwiz.core.language import tr
 from trainwiz.core.plan.devices import Devices
 from trainwiz.core.plan.draft import Draft
 
 KEY = "data.pad_to_multiple_of"
-HALF = ("fp16", "bf16", "bf16-true")
 FIRST_TENSOR_CORES = (7, 0)
 BYTES_AT_ONCE = 16
 """Kernels of tensor cores read rows of a matrix in pieces of so many bytes (NVIDIA, Matrix Multiplication Background,
@@ -37,7 +37,7 @@ def _multiple(draft: Draft, devices: Devices, data: DataSummary | None) -> tuple
         precision = "tf32"
     if joins_texts(draft.view()):
         return 1, tr("joined texts have one length")
-    if devices.device == "cpu" and precision in HALF:
+    if devices.device == "cpu" and BYTES_OF_A_NUMBER.get(precision) == HALF:
         return _of_onednn(draft, precision, data)
     if devices.device != "cuda":
         return 1, tr("only tensor cores gain from more")

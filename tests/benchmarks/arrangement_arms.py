@@ -12,14 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from trainwiz.core.config import RunConfig
-from trainwiz.core.estimate.architecture import default_lora_targets
-from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.export.launch_script import launch_environment
 from trainwiz.core.export.training_arguments import training_arguments
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.training.session import read_config
 
-from tests.benchmarks.arrangement_place import Place, config_of
+from tests.benchmarks.arrangement_place import Place
 from tests.benchmarks.training_arms import environment
 
 PLAIN = ("fixed padding", "dynamic padding", "its own length groups")
@@ -93,7 +91,7 @@ class Arm:
             "columns": place.case.columns,
             "length": place.case.length,
             "multiple": config.data.pad_to_multiple_of,
-            "lora": _lora(place, config),
+            "lora": _lora(config),
             "padding": "max_length" if self.name == PLAIN[0] else "longest",
             "grouped": self.name == PLAIN[2],
             "out": str(out) if save_every else None,
@@ -141,19 +139,16 @@ def _plain_environment(device: str) -> dict[str, str]:
     }
 
 
-def _lora(place: Place, config: RunConfig) -> dict[str, Any] | None:
+def _lora(config: RunConfig) -> dict[str, Any] | None:
     """Keywords of peft's LoraConfig; None trains all weights."""
     if config.peft.method == "none":
         return None
-    architecture, reason = read_architecture(config_of(place))
-    if architecture is None:
-        raise RuntimeError(reason)
     return {
         "task_type": "CAUSAL_LM",
         "r": config.peft.rank,
         "lora_alpha": config.peft.alpha or 2 * config.peft.rank,
         "lora_dropout": config.peft.dropout,
-        "target_modules": config.peft.targets or list(default_lora_targets(architecture)),
+        "target_modules": config.peft.targets,
     }
 
 

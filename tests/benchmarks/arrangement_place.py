@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 import torch
@@ -119,7 +120,7 @@ class Place:
             "data.sources.0.text_column": text,
             **({"data.sources.0.target_column": target} if target else {}),
             "data.validation_rows": 0,
-            "data.concatenate": "false",
+            **({"data.concatenate": False} if case.task == "causal-lm" else {}),
             "logging.report_to": "none",
             "training.learning_rate": 1e-3,
             "training.warmup": 10,
@@ -130,8 +131,6 @@ class Place:
             "engine.processes": 1,
             **case.changes,
         }
-        if case.task != "causal-lm":
-            del settings["data.concatenate"]
         command = [TRAINWIZ, "--dry-run", "--model", str(self.model), "--dataset", str(self.train), "--task", case.task]
         command += ["--length", str(case.length), "--max-steps", str(steps), "--micro-batch", str(case.micro_batch)]
         command += ["--accumulation", str(case.accumulation), "--precision", case.precision, "--output-dir", str(place)]
@@ -165,7 +164,9 @@ def _pairs() -> pa.Table:
 
 
 def _answers() -> pa.Table:
-    return pq.read_table(SHARED / "chat_zh_train_3k.parquet", columns=["response"])
+    answers = pq.read_table(SHARED / "chat_zh_train_3k.parquet", columns=["response"])["response"]
+    # trainwiz leaves out white space around a text, which a plain script does not.
+    return pa.table({"response": pc.utf8_trim_whitespace(answers)})
 
 
 READERS: Mapping[Rows, Any] = {"proteins": _proteins, "pairs": _pairs, "answers": _answers}

@@ -2,35 +2,22 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Sequence
-from math import isclose
-from pathlib import Path
 from statistics import median
 
 from tests.benchmarks.arrangement_arms import OURS, PLAIN
+from tests.benchmarks.measured_rows import Row
 
 COLUMNS = [
     "case", "arm", "repeat", "device", "torch", "precision", "step_rows", "steps", "seconds", "real_tokens",
     "computed_tokens", "real_operations", "computed_operations", "peak_flops", "peak_bytes", "problem",
 ]  # fmt: skip
 DYNAMIC = PLAIN[1]
-PREPARED = 1e-3
-"""The same rows may differ by so much in tokens: two programs cut and end texts."""
 HEADER = (
     "| | seconds of each repeat | pace against dynamic padding | real tokens/s | operations / without padding "
     "| of the peak | of the peak, padding not counted | memory of tensors |",
     "|---|---|---|---|---|---|---|---|",
 )
-Row = dict[str, str]
-
-
-def read_rows(path: Path) -> list[Row]:
-    """All rows of the file; none where there is no file."""
-    if not path.is_file():
-        return []
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def table(rows: Sequence[Row]) -> list[str]:
@@ -53,7 +40,7 @@ def _of_case(case: str, rows: Sequence[Row]) -> Iterator[str]:
     yield ""
     if good[OURS] and good[DYNAMIC]:
         ours, plain = good[OURS][0], good[DYNAMIC][0]
-        same = isclose(float(ours["real_tokens"]), float(plain["real_tokens"]), rel_tol=PREPARED)
+        same = ours["real_tokens"] == plain["real_tokens"]
         fewer = float(plain["computed_operations"]) / float(ours["computed_operations"])
         yield f"{fewer:.2f} times fewer operations than dynamic padding{'' if same else ', but of OTHER ROWS'}"
         yield ""

@@ -12,7 +12,6 @@ itself; the kinds of trainings take turns, so that all age alike. Weights are ra
 from __future__ import annotations
 
 import argparse
-import csv
 import sys
 import tempfile
 from collections.abc import Iterable
@@ -22,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from trainwiz.core.estimate.architecture import default_lora_targets
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.estimate.flops import useful_flops
 from trainwiz.core.estimate.time import gpu_rate
@@ -31,9 +29,10 @@ from trainwiz.core.hardware.probe import probe_machine
 
 from tests.benchmarks.arrangement_arms import OURS, PLAIN, Arm
 from tests.benchmarks.arrangement_place import SHARED, Case, Place, config_of
-from tests.benchmarks.arrangement_table import COLUMNS, read_rows, table
+from tests.benchmarks.arrangement_table import COLUMNS, table
 from tests.benchmarks.arrangement_work import Operations, work_of
 from tests.benchmarks.grid_cells import LLM, LORA
+from tests.benchmarks.measured_rows import append_row, read_rows
 
 REPEATS, STEPS = 3, 2
 NAMES = (*PLAIN, OURS)
@@ -102,12 +101,12 @@ def measure(chosen: Iterable[Case], path: Path, repeats: int, steps: int) -> Non
         with tempfile.TemporaryDirectory() as folder:
             place = Place(Path(folder), case)
             for number, name in todo:
-                row = {"case": case.name, "arm": name, "repeat": number, **_measured(place, name, number, steps)}
-                _append(path, row)
+                row = {"case": case.name, "arm": name, "repeat": number, **_measured(place, name, steps)}
+                append_row(path, COLUMNS, row)
                 print(f"{case.name}, {name}: {row.get('problem') or row['seconds']}", flush=True)
 
 
-def _measured(place: Place, name: str, number: int, steps: int) -> dict[str, Any]:
+def _measured(place: Place, name: str, steps: int) -> dict[str, Any]:
     """One process."""
     case, row = place.case, _device(place.case)
     try:
@@ -151,7 +150,7 @@ def operations_of(place: Place) -> Operations:
         device=place.case.device,
         task=place.case.task,
         lora_rank=int(LORA["peft.rank"]) if lora else 0,
-        lora_targets=default_lora_targets(architecture) if lora else (),
+        lora_targets=tuple(LORA["peft.targets"]) if lora else (),
     )
 
     @cache
@@ -169,15 +168,6 @@ def _device(case: Case) -> dict[str, Any]:
         return row | {"device": "CPU" if case.device == "cpu" else ""}
     rate = gpu_rate(gpu.spec, case.precision, tf32=False) if gpu.spec is not None else None
     return row | {"device": gpu.name, "peak_flops": rate.flops if rate is not None else ""}
-
-
-def _append(path: Path, row: dict[str, Any]) -> None:
-    new = not path.exists()
-    with path.open("a", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, COLUMNS)
-        if new:
-            writer.writeheader()
-        writer.writerow(row)
 
 
 if __name__ == "__main__":

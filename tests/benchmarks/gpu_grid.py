@@ -13,7 +13,6 @@ the same on a CPU, where there is no GPU memory to record.
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import sys
 import tempfile
@@ -32,7 +31,8 @@ from trainwiz.core.tracing.result import TraceResult
 from trainwiz.core.tracing.worker import TraceWorker
 
 from tests.benchmarks.grid_cells import CONFIGS, Cell, cells, tiny_cells
-from tests.benchmarks.grid_fit import read_rows, report
+from tests.benchmarks.grid_fit import report
+from tests.benchmarks.measured_rows import append_row, read_rows
 
 REPEATS = 3
 SECONDS = 30.0
@@ -75,7 +75,7 @@ def measure(chosen: Iterable[Cell], path: Path, repeats: int, seconds: float, de
                 row |= _measured(cell, Path(folder), worker, seconds, device)
             except TrainwizError as error:
                 row["problem"] = " ".join(finding.message for finding in error.findings)
-            _append(path, row)
+            append_row(path, COLUMNS, row)
             print(f"{cell.name}: {row.get('problem') or row.get('step_s')}", flush=True)
 
 
@@ -158,15 +158,6 @@ def _model_name(model: str, folder: Path) -> str:
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(CONFIGS[model]), encoding="utf-8")
     return str(path)
-
-
-def _append(path: Path, row: dict[str, Any]) -> None:
-    new = not path.exists()
-    with path.open("a", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, COLUMNS)
-        if new:
-            writer.writeheader()
-        writer.writerow(row)
 
 
 if __name__ == "__main__":

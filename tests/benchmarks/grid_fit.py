@@ -8,16 +8,15 @@ relative error. Figures of a cell are medians of its repeats.
 
 from __future__ import annotations
 
-import csv
 import itertools
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
-Row = dict[str, str]
+from tests.benchmarks.measured_rows import Row
+
 Figures = dict[str, float]
 MIB = 2**20
 
@@ -41,13 +40,6 @@ class Fit:
         inverse = (self.flops_efficiency, self.bandwidth_efficiency)
         parts = [term / rate for term, rate in zip(terms, inverse, strict=False) if rate]
         return sum(parts) + terms[2] * (self.launch_s or 0.0)
-
-
-def read_rows(path: Path) -> list[Row]:
-    if not path.exists():
-        return []
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
 
 
 def figures_of(rows: Sequence[Row], half: str) -> dict[str, Figures]:

@@ -12,7 +12,8 @@ from trainwiz.core.plan.request import PlanRequest
 
 from tests.benchmarks.gpu_grid import COLUMNS, _model_name, main
 from tests.benchmarks.grid_cells import Cell, cells
-from tests.benchmarks.grid_fit import Row, figures_of, fit, read_rows, report
+from tests.benchmarks.grid_fit import figures_of, fit, report
+from tests.benchmarks.measured_rows import Row, read_rows
 
 CONTEXT, FACTOR, EFFICIENCY, BANDWIDTH, LAUNCH = 450 * 2**20, 1.1, 0.4, 0.7, 5e-6
 
