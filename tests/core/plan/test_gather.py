@@ -1,6 +1,7 @@
 """The edge: real profiles, the real catalogue, the sample that ships, this machine."""
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -95,10 +96,12 @@ def test_force_is_recorded() -> None:
 
 def test_quick_beside_the_data() -> None:
     request = PlanRequest(profile="cpu-demo")
-    plan_run(request, CPU)
-    start = time.thread_time()
     made = plan_run(request, CPU)
-    whole = time.thread_time() - start
-    start = time.thread_time()
-    gather_data(made.config)
-    assert whole - (time.thread_time() - start) < 0.3
+
+    def seconds(work: Callable[[], object]) -> float:
+        start = time.thread_time()
+        work()
+        return time.thread_time() - start
+
+    of_the_data = min(seconds(lambda: gather_data(made.config)) for _ in range(3))
+    assert min(seconds(lambda: plan_run(request, CPU)) for _ in range(3)) - of_the_data < 0.3

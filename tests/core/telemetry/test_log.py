@@ -170,7 +170,10 @@ def test_unchanged_lines_are_the_same_object() -> None:
     ids=["spaces behind", "spaces before", "commas", "digits", "groups"],
 )
 def test_no_line_is_dear_to_look_at(line: str) -> None:
-    began_s = time.process_time()
-    assert bar_of(line) is None
+    def seconds() -> float:
+        began_s = time.process_time()
+        assert bar_of(line) is None
+        return time.process_time() - began_s
+
     # A pattern that tries every split of the line takes 70 ms and more.
-    assert time.process_time() - began_s < 0.02
+    assert min(seconds() for _ in range(3)) < 0.02

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -149,11 +150,19 @@ def test_the_bar_of_an_evaluation_is_no_step_of_the_training(tmp_path: Path) -> 
 
 
 def test_a_folder_of_many_files_costs_little(tmp_path: Path) -> None:
-    """Both are asked again and again while it is watched; a Path for each of the files would cost five times this."""
+    """Both are asked again and again while it is watched. A Path for each of the files costs four times as much."""
     for number in range(50_000):
         (tmp_path / f"{number}.bin").touch()
     (tmp_path / "train.log").write_text("{'loss': 1.0, 'epoch': 0.1}\n")
-    began_s = time.process_time()
-    assert find_log(tmp_path) == tmp_path / "train.log"
-    assert state_files(tmp_path) == []
-    assert time.process_time() - began_s < 0.25
+
+    def seconds(look: Callable[[], object]) -> float:
+        began_s = time.process_time()
+        look()
+        return time.process_time() - began_s
+
+    def both() -> None:
+        assert find_log(tmp_path) == tmp_path / "train.log"
+        assert state_files(tmp_path) == []
+
+    by_paths_s = min(seconds(lambda: [path.is_file() for path in tmp_path.iterdir()]) for _ in range(3))
+    assert min(seconds(both) for _ in range(3)) < by_paths_s / 2
