@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import signal
@@ -51,6 +52,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         name = module.obj.__name__ if module is not None else ""
         if COSTLY.get(name) in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group(name))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Python's garbage collector leaves twelve thousand tests alone, which takes a third off those that start nothing."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 @pytest.fixture(scope="session")

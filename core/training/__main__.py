@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainwiz.core.errors import EXIT_USAGE, UsageError
+from trainwiz.core.heavy_imports import heavy_imports
 from trainwiz.core.language import chosen_language, use_language
 from trainwiz.core.run.identity import PARTS
 from trainwiz.core.run.openmp import wait_briefly
@@ -46,7 +47,8 @@ def main() -> None:
     try:
         # Files named in the exports (deepspeed.json) are relative to the run folder.
         os.chdir(folder)
-        from trainwiz.core.training.session import TrainingSession
+        with heavy_imports():
+            from trainwiz.core.training.session import TrainingSession
 
         TrainingSession(folder, checkpoint, stop, accept).run()
     except BaseException as error:  # noqa: BLE001 - every way to die is written down

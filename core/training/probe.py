@@ -23,6 +23,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from trainwiz.core.heavy_imports import heavy_imports
 from trainwiz.core.run.openmp import wait_briefly
 from trainwiz.core.supervise.lifeline import hold_to_parent
 from trainwiz.core.training.failure import exit_after_failure
@@ -43,26 +44,27 @@ def main() -> None:
 
 
 def _probe(folder: Path) -> None:
-    import torch
-    from trainwiz.core.export.training_arguments import training_arguments
-    from trainwiz.core.launch.probe_order import ProbeOrder
-    from trainwiz.core.run.folder import RunFolder
-    from trainwiz.core.training.batches import PaddedBatch
-    from trainwiz.core.training.callbacks import EpochCallback
-    from trainwiz.core.training.compiling import allow_any_length
-    from trainwiz.core.training.meter import StepMeter
-    from trainwiz.core.training.model import may_skip_weights
-    from trainwiz.core.training.packing_check import PackingCheck
-    from trainwiz.core.training.probe_loading import say_loading
-    from trainwiz.core.training.probe_memory import memory_figures
-    from trainwiz.core.training.probe_parts import probe_parts
-    from trainwiz.core.training.probe_rows import longest_batch, vocabulary_of
-    from trainwiz.core.training.probe_search import MicroBatchSearch
-    from trainwiz.core.training.probe_trainer import Answers, ProbeClock, ProbeTrainer
-    from trainwiz.core.training.process_group import join_processes
-    from trainwiz.core.training.session import read_config
-    from transformers import PrinterCallback, ProgressCallback, TrainingArguments, set_seed
-    from transformers.utils.logging import disable_progress_bar
+    with heavy_imports():
+        import torch
+        from trainwiz.core.export.training_arguments import training_arguments
+        from trainwiz.core.launch.probe_order import ProbeOrder
+        from trainwiz.core.run.folder import RunFolder
+        from trainwiz.core.training.batches import PaddedBatch
+        from trainwiz.core.training.callbacks import EpochCallback
+        from trainwiz.core.training.compiling import allow_any_length
+        from trainwiz.core.training.meter import StepMeter
+        from trainwiz.core.training.model import may_skip_weights
+        from trainwiz.core.training.packing_check import PackingCheck
+        from trainwiz.core.training.probe_loading import say_loading
+        from trainwiz.core.training.probe_memory import memory_figures
+        from trainwiz.core.training.probe_parts import probe_parts
+        from trainwiz.core.training.probe_rows import longest_batch, vocabulary_of
+        from trainwiz.core.training.probe_search import MicroBatchSearch
+        from trainwiz.core.training.probe_trainer import Answers, ProbeClock, ProbeTrainer
+        from trainwiz.core.training.process_group import join_processes
+        from trainwiz.core.training.session import read_config
+        from transformers import PrinterCallback, ProgressCallback, TrainingArguments, set_seed
+        from transformers.utils.logging import disable_progress_bar
 
     config, order = read_config(RunFolder(folder)), ProbeOrder.read(folder)
     disable_progress_bar()  # type: ignore[no-untyped-call]

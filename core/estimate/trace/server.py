@@ -15,6 +15,7 @@ from typing import Any
 from trainwiz.core.errors import os_reason
 from trainwiz.core.estimate.trace.answering import NEEDED, problem
 from trainwiz.core.estimate.trace.children import RunningTrace, write_all
+from trainwiz.core.heavy_imports import heavy_imports
 from trainwiz.core.language import tr
 
 MOST_AT_ONCE = 2
@@ -161,8 +162,9 @@ class Server:
 def import_all(answers: int) -> None:
     """What every trace needs, once. What is not installed is said, and ends this process."""
     try:
-        for name in (*NEEDED, "trainwiz.core.estimate.trace.full", "trainwiz.core.estimate.trace.layers"):
-            importlib.import_module(name)
+        with heavy_imports():
+            for name in (*NEEDED, "trainwiz.core.estimate.trace.full", "trainwiz.core.estimate.trace.layers"):
+                importlib.import_module(name)
     except (ImportError, OSError, RuntimeError) as error:
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         write_all(answers, json.dumps({"missing": reason}).encode() + b"\n")
