@@ -62,8 +62,8 @@ class HostNeeds:
     """The model of one process, once, while it is loaded."""
     offloaded_bytes: int
     """Optimizer states and weights of one process that live in host RAM."""
-    device_bytes: int = 0
-    """Without a GPU: the training memory of one process (its own baseline included)."""
+    device_bytes: tuple[int, int, int] = (0, 0, 0)
+    """Without a GPU: the training memory of one process (its own baseline included), at least, likely and at most."""
     cuda: bool = True
     """The GPU is an NVIDIA one, with CUDA's libraries in each process."""
     saved_bytes: int = 0
@@ -114,15 +114,19 @@ def batch_bytes(micro_batch: int, length: int, target_length: int) -> int:
 class _Process:
     """Bytes of one process and one worker."""
 
+    end: int
+    """Of the training memory: 0 at least, 1 likely, 2 at most."""
     trainer: int
     context: int
     libraries: int
     worker: int
 
 
-LIKELY = _Process(TRAINER_BYTES, CUDA_CONTEXT_BYTES, CUDA_LIBRARY_BYTES, WORKER_BYTES)
-LEAST = _Process(TRAINER_BYTES - TRAINER_SPREAD_BYTES, CUDA_CONTEXT_BYTES, CUDA_LIBRARY_LEAST_BYTES, WORKER_LEAST_BYTES)
-MOST = _Process(TRAINER_BYTES + TRAINER_SPREAD_BYTES, CUDA_CONTEXT_BYTES, CUDA_LIBRARY_MOST_BYTES, WORKER_BYTES)
+LIKELY = _Process(1, TRAINER_BYTES, CUDA_CONTEXT_BYTES, CUDA_LIBRARY_BYTES, WORKER_BYTES)
+LEAST = _Process(
+    0, TRAINER_BYTES - TRAINER_SPREAD_BYTES, CUDA_CONTEXT_BYTES, CUDA_LIBRARY_LEAST_BYTES, WORKER_LEAST_BYTES
+)
+MOST = _Process(2, TRAINER_BYTES + TRAINER_SPREAD_BYTES, CUDA_CONTEXT_BYTES, CUDA_LIBRARY_MOST_BYTES, WORKER_BYTES)
 
 
 def _fuller(needs: HostNeeds, each: _Process) -> dict[str, int]:
@@ -136,7 +140,7 @@ def _training(needs: HostNeeds, each: _Process) -> dict[str, int]:
     waiting = needs.workers * needs.prefetch
     baseline = _baseline(needs, each, each.libraries)
     return {
-        "training": needs.processes * (baseline + needs.device_bytes),
+        "training": needs.processes * (baseline + needs.device_bytes[each.end]),
         "saving": needs.saved_bytes if needs.on_gpu else 0,
         "workers": needs.processes * (needs.workers * each.worker + waiting * batch),
         "pinned": needs.processes * (waiting + 1) * pinned(batch) if needs.pin_memory else 0,
@@ -147,7 +151,7 @@ def _training(needs: HostNeeds, each: _Process) -> dict[str, int]:
 def _loading(needs: HostNeeds, each: _Process) -> dict[str, int]:
     baseline = _baseline(needs, each, each.context)
     return {
-        "training": needs.processes * (baseline + needs.device_bytes),
+        "training": needs.processes * (baseline + needs.device_bytes[each.end]),
         "loading": needs.processes * needs.weights_bytes if needs.on_gpu else 0,
         **_throughout(needs),
     }

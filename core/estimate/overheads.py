@@ -41,9 +41,9 @@ CACHED = Reserved(1.02, 1.07, 1.16)
 """Of torch's caching allocator, replayed over traces of forty families: 5 %, half and 90 % of those above 3 GiB."""
 RESIDENT = Reserved(1.0, 1.1, 1.4)
 """Of a process on a CPU: resident over live tensors."""
-RESIDENT_IN_HALF = Reserved(1.0, 1.4, 2.5)
-"""The same in half precision: oneDNN keeps blocks for every length of rows, and glibc does not use freed memory between them
-again (docs/environment.md, "Memory that a process keeps")."""
+RESIDENT_IN_HALF = Reserved(1.1, 2.4, 3.0)
+"""The same in half precision: of its first step, of a long run and of its peaks. oneDNN keeps blocks for every length of
+rows, and glibc does not use freed memory between them again (docs/environment.md, "Memory that a process keeps")."""
 
 
 @dataclass(frozen=True, slots=True)

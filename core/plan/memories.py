@@ -41,7 +41,8 @@ def plan_memory(
     if devices.device == "cuda":
         estimate = estimate.on_card(share)
         evaluation = evaluation.on_card(share) if evaluation is not None else None
-    host = host_ram(host_needs(devices, config, work, data, estimate.device_used_bytes, rows))
+    mine = estimate.low_bytes, estimate.device_used_bytes, estimate.high_bytes
+    host = host_ram(host_needs(devices, config, work, data, mine, rows))
     kept = config.checkpoint.keep + (1 if config.checkpoint.keep_best else 0)
     disk = 0
     if work is not None:
@@ -83,10 +84,11 @@ def host_needs(
     config: RunConfig,
     work: Workload | None,
     data: DataSummary | None,
-    device_bytes: int,
+    device_bytes: tuple[int, int, int],
     rows: int = 0,
 ) -> HostNeeds:
-    """What decides the host RAM of `config`, which may be a draft's view. `device_bytes` is of one process on a CPU."""
+    """What decides the host RAM of `config`, which may be a draft's view. `device_bytes` (at least, likely, at most) is of one process
+    on a CPU."""
     section, batch = config.data, config.batch
     # A frozen base is read in the format that it is kept in.
     element = work.formats.weights if work is not None and work.lora else 4
@@ -107,7 +109,7 @@ def host_needs(
         weights_bytes=element * parameters,
         offloaded_bytes=states_of(work).host if work is not None else 0,
         cuda=devices.device == "cuda",
-        device_bytes=device_bytes if devices.device == "cpu" else 0,
+        device_bytes=device_bytes if devices.device == "cpu" else (0, 0, 0),
         saved_bytes=_saved_bytes(work, 4 * saved),
         rows=rows,
     )

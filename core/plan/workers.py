@@ -58,7 +58,7 @@ def settle_workers(
     measured = measured_workers(measurements, work, data_digest(draft.view())) if measurements else None
     by_rule = _by_cores(machine, devices, rows)
     by_cores = by_rule if measured is None else _by_measurement(measured, machine, devices)
-    needs = host_needs(devices, draft.view(), work, data, 0, rows or 0)
+    needs = host_needs(devices, draft.view(), work, data, (0, 0, 0), rows or 0)
     limit = by_cores
     if by_cores.workers:
         limit = _by_ram(machine, replace(needs, prefetch=USUAL_PREFETCH), by_cores)

@@ -119,5 +119,7 @@ def test_numbers_of_rows_take_room_in_every_process() -> None:
 
 
 def test_on_a_cpu_the_device_memory_is_the_process() -> None:
-    parts = host_ram_parts(replace(NEEDS, on_gpu=False, device_bytes=2 * GIB, workers=0, pin_memory=False))
-    assert parts["training"] == 2 * GIB and "saving" not in parts and "loading" not in parts
+    needs = replace(NEEDS, on_gpu=False, device_bytes=(GIB, 2 * GIB, 4 * GIB), workers=0, pin_memory=False)
+    found = host_ram(needs)
+    assert found.parts["training"] == 2 * GIB and "saving" not in found.parts and "loading" not in found.parts
+    assert (found.total_bytes - found.low_bytes, found.high_bytes - found.total_bytes) == (GIB, 2 * GIB)

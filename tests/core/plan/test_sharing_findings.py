@@ -70,6 +70,6 @@ def test_a_whole_checkpoint_of_fsdp_passes_through_the_host_ram_of_one_process()
     for name in ("fsdp", "zero3"):
         made = plan(here, config("qwen2.5-1.5b", task="causal-lm", engine__strategy=name))
         devices, _ = choose_devices(here, made.config)
-        saved.append(host_needs(devices, made.config, made.work, None, 0).saved_bytes)
+        saved.append(host_needs(devices, made.config, made.work, None, (0, 0, 0)).saved_bytes)
     assert made.work is not None
     assert saved == [8 * made.work.trainable_parameters, 4 * made.work.trainable_parameters]
