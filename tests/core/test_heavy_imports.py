@@ -1,0 +1,35 @@
+"""The collector rests while modules are imported, and only then."""
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+from trainwiz.core.heavy_imports import heavy_imports
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    yield
+    gc.enable()
+
+
+def test_it_rests_and_works_again() -> None:
+    frozen = gc.get_freeze_count()
+    with heavy_imports():
+        assert not gc.isenabled()
+        stays = [[number] for number in range(1_000)]
+    assert gc.isenabled()
+    assert gc.get_freeze_count() >= frozen + len(stays)
+
+
+def test_a_module_that_is_not_there_stops_no_collector() -> None:
+    with pytest.raises(ModuleNotFoundError), heavy_imports():
+        __import__("there_is_no_such_module")
+    assert gc.isenabled()
+
+
+def test_a_collector_that_was_off_stays_off() -> None:
+    gc.disable()
+    with heavy_imports():
+        pass
+    assert not gc.isenabled()
