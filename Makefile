@@ -12,8 +12,12 @@ TEST_WORKERS ?= $(shell python3 -c "import os; print(max(2, min(4, (os.cpu_count
 demo: $(VENV)/.installed
 	$(VENV)/bin/trainwiz --profile cpu-demo --yes
 
-test: $(TEST_VENV)/.installed check
-	$(TEST_VENV)/bin/python -m pytest -m "not all" -n $(TEST_WORKERS) --dist loadgroup
+# The checks take one core for a minute, and the tests leave one.
+test: $(TEST_VENV)/.installed
+	@$(MAKE) --no-print-directory check > $(TEST_VENV)/check.log 2>&1 & checks=$$!; \
+	$(TEST_VENV)/bin/python -m pytest -m "not all" -n $(TEST_WORKERS) --dist loadgroup; tested=$$?; \
+	wait $$checks; checked=$$?; cat $(TEST_VENV)/check.log; \
+	test $$tested -eq 0 && test $$checked -eq 0
 
 test-all: $(TEST_VENV)/.installed check
 	$(TEST_VENV)/bin/python -m pytest

@@ -1,7 +1,7 @@
 """Every plain profile as a person tries it first: `trainwiz --profile NAME --smoke --yes`, offline, on this machine.
 
-The first profile of each task and engine runs in every test run; `make test-all` runs them all. Nothing is listed by
-hand: a new profile is tested because it is there.
+In every test run those run that are the first of their task with its adapters, or of their engine with its processes;
+`make test-all` runs them all. Nothing is listed by hand: a new profile is tested because it is there.
 """
 
 from __future__ import annotations
@@ -49,12 +49,13 @@ def kinds_of_profiles() -> dict[str, tuple[Any, ...]]:
 
 
 def cases() -> list[Any]:
-    """One parameter for each profile; those whose task and engine came before are for `make test-all` only."""
+    """One parameter for each profile; those whose task and whose engine came before are for `make test-all` only."""
     seen: set[tuple[Any, ...]] = set()
     found = []
     for name, kind in kinds_of_profiles().items():
-        found.append(pytest.param(name, marks=[pytest.mark.all] if kind in seen else []))
-        seen.add(kind)
+        trained, engine = kind[:2], kind[2:]
+        found.append(pytest.param(name, marks=[pytest.mark.all] if {trained, engine} <= seen else []))
+        seen |= {trained, engine}
     return found
 
 
