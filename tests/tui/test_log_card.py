@@ -288,3 +288,20 @@ def test_a_progress_bar_that_is_written_on_is_one_line(tmp_path: Path) -> None:
         file.write("  2%|▏         | 2/100 [00:02<01:38,  1.00s/it]\n")
     window = refreshed(log, None, window)
     assert len(window.lines) == 2 and "2/100" in texts(window)[-1]
+
+
+async def test_news_take_no_window_that_was_asked_for(tmp_path: Path) -> None:
+    """The look for news comes between asking for the window of a match and the thread that reads it, at the worst moment."""
+    path = write_log(tmp_path / "train.log")
+    async with app_with(path).run_test(size=(80, 24)) as pilot:
+        card, view = await opened(pilot)
+        before = card._window
+        start = found_line(card._log, ERROR, None, 0, 1, lambda *_: True)
+        assert start is not None
+        card._read(lambda: window_at(card._log, None, start.start), show=start.start)
+        card._refresh()
+        await until(pilot, lambda: ERROR in "\n".join(seen(view)))
+        assert not view.following
+        # One that comes late is not taken either.
+        card._take(card._asked - 1, before, None, True)
+        assert card._window is not before and not view.following

@@ -82,6 +82,8 @@ class LogCard(ModalScreen[None]):
         self._level = 0
         self._text = ""
         self._match: PlacedLine | None = None
+        self._asked = 0
+        """Windows that were asked for; only the newest is taken."""
         self._reading = False
         self._searched: float | None = None
         """While a search goes on: the share of the log at which it is."""
@@ -112,16 +114,22 @@ class LogCard(ModalScreen[None]):
 
     # Reading
 
-    @work(thread=True, exclusive=True, group="read", exit_on_error=False)
     def _read(self, read: Read, show: int | None = None, end: bool = False) -> None:
         """Take another window and show the line at the byte `show`, or its end; else the reader stays in place."""
-        worker = get_current_worker()
+        # Here and not in the thread: until that runs, the next look for news would take this one's place.
+        self._asked += 1
         self._reading = True
-        window = read()
-        if not worker.is_cancelled:
-            self.app.call_from_thread(self._take, window, show, end)
+        self._read_apart(self._asked, read, show, end)
 
-    def _take(self, window: LogWindow, show: int | None, end: bool) -> None:
+    @work(thread=True, exclusive=True, group="read", exit_on_error=False)
+    def _read_apart(self, number: int, read: Read, show: int | None, end: bool) -> None:
+        worker, window = get_current_worker(), read()
+        if not worker.is_cancelled:
+            self.app.call_from_thread(self._take, number, window, show, end)
+
+    def _take(self, number: int, window: LogWindow, show: int | None, end: bool) -> None:
+        if number != self._asked:
+            return
         self._reading = False
         if not self.is_attached:
             return
