@@ -20,6 +20,7 @@ from trainwiz.core.run.folder import OUTCOME_JSON, TENSORBOARD_LOGS, RunFolder, 
 from trainwiz.core.run.recovery import RECOVERY_JSON
 from trainwiz.core.training.callbacks import EngineCallback, EpochCallback, StopCallback
 from trainwiz.core.training.compiling import allow_any_length
+from trainwiz.core.training.core_watch import core_watch
 from trainwiz.core.training.disk_guard import DiskGuard
 from trainwiz.core.training.final_model import save_final_model
 from trainwiz.core.training.finite import LossGuard
@@ -67,6 +68,11 @@ class TrainingSession:
         identity = IdentityCheck(self.folder, config, self.checkpoint, self.accept)
         identity.before_loading(args.world_size)
         phases.enter("loading")
+        with core_watch():
+            self._load_and_train(config, args, identity)
+        leave_processes()
+
+    def _load_and_train(self, config: RunConfig, args: TrainingArguments, identity: IdentityCheck) -> None:
         parts = build_task(config, self.folder.path, self.checkpoint, args.world_size)
         args.ddp_find_unused_parameters = may_skip_weights(parts.model)
         if not config.mode.saves:
@@ -76,7 +82,6 @@ class TrainingSession:
             args.metric_for_best_model = None
         identity.after_loading(parts)
         self._train(config, args, parts, identity)
-        leave_processes()
 
     def _train(self, config: RunConfig, args: TrainingArguments, parts: TaskParts, identity: IdentityCheck) -> None:
         meter = StepMeter()
