@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from trainwiz.core.catalog.models import load_models
@@ -97,7 +98,7 @@ def lines(folder: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 def test_two_warm_steps_then_measured_ones(tmp_path: Path, probe: Callable[..., ProbeTrainer]) -> None:
-    # Long enough for a hundred steps: that a busy machine holds one of them up for a second decides nothing.
+    # Long enough for many steps: that a busy machine holds some of them up decides nothing.
     trainer = probe(measured_s=2.5)
     trainer.train()
     said = lines(tmp_path)
@@ -106,9 +107,9 @@ def test_two_warm_steps_then_measured_ones(tmp_path: Path, probe: Callable[..., 
     steps = said["step"]
     assert len(steps) == trainer.state.global_step - 2 >= 2
     # A step of the plan has 6 micro-batches, the measured ones 2: about three times as long.
-    measured = sum(line["seconds"] for line in steps)
-    wall = steps[-1]["time_s"] - said["memory"][0]["time_s"]
-    assert 1.8 < measured / wall < 3.3
+    # The median: one that is held up within its first micro-batch counts that for each of the missing four.
+    walls = np.diff([line["time_s"] for line in [*said["memory"], *steps]])
+    assert 1.8 < np.median([line["seconds"] for line in steps] / walls) < 3.3
     # Rows of 10, 20, 30 and (cut) 32 tokens, 8 in each of 6 micro-batches, each padded to its longest.
     assert all(6 * 8 * 20 <= line["tokens"] <= 6 * 8 * 32 for line in steps)
 
