@@ -104,7 +104,7 @@ def _of_every_run(config: RunConfig) -> Iterator[Variable]:
             SPINS,
             AWAKE,
             tr(
-                "as long as nothing else wants the cores: threads that sleep make steps of small models take twice as long"
+                "threads that sleep make a step of a small model take twice as long; where others want the cores they sleep"
             ),
         )
     else:

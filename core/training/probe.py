@@ -21,15 +21,12 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trainwiz.core.heavy_imports import heavy_imports
 from trainwiz.core.run.openmp import wait_briefly
 from trainwiz.core.supervise.lifeline import hold_to_parent
 from trainwiz.core.training.failure import exit_after_failure
-
-if TYPE_CHECKING:
-    from trainwiz.core.training.core_watch import CoreWatch
 
 
 def main() -> None:
@@ -40,8 +37,8 @@ def main() -> None:
         os.chdir(folder)
         with heavy_imports():
             from trainwiz.core.training.core_watch import core_watch
-        with core_watch() as watch:
-            _probe(folder, watch)
+        with core_watch():
+            _probe(folder)
     except BaseException as error:  # noqa: BLE001 - every way to die is written down
         exit_after_failure(folder, error)
     sys.stdout.flush()
@@ -49,7 +46,7 @@ def main() -> None:
     os._exit(0)
 
 
-def _probe(folder: Path, watch: CoreWatch | None) -> None:
+def _probe(folder: Path) -> None:
     with heavy_imports():
         import torch
         from trainwiz.core.export.training_arguments import training_arguments
@@ -102,7 +99,7 @@ def _probe(folder: Path, watch: CoreWatch | None) -> None:
         }
         answers.say("memory", **fullest)
 
-    clock = ProbeClock(trainer, order, answers, say_memory, watch)
+    clock = ProbeClock(trainer, order, answers, say_memory)
     packing = [PackingCheck(trainer, config.engine.precision or "fp32")] if parts.train_collate is not None else []
     for callback in (EpochCallback(parts.sampler), *packing, clock):
         trainer.add_callback(callback)

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import torch
 from trainwiz.core.launch.probe_order import ANSWERS_JSONL, ON_THE_LONGEST, TURN, ProbeOrder
-from trainwiz.core.training.core_watch import CoreWatch
 from trainwiz.core.training.packed_attention import ROW_LENGTHS
 from trainwiz.core.training.packing import first_rows
 from trainwiz.core.training.probe_passes import Passes
@@ -129,14 +128,7 @@ class ProbeClock(TrainerCallback):
     of a micro-batch that does no optimizer step is added for each that is missing, by its length.
     """
 
-    def __init__(
-        self,
-        trainer: ProbeTrainer,
-        order: ProbeOrder,
-        answers: Answers,
-        memory: Callable[[], None],
-        watch: CoreWatch | None = None,
-    ) -> None:
+    def __init__(self, trainer: ProbeTrainer, order: ProbeOrder, answers: Answers, memory: Callable[[], None]) -> None:
         self.steps = 0
         self.last_s = 0.0
         """Wall time of the last step."""
@@ -144,7 +136,6 @@ class ProbeClock(TrainerCallback):
         self._order = order
         self._answers = answers
         self._memory = memory
-        self._watch = watch
         self._cuda = trainer.args.device.type == "cuda"
         self._end = time.perf_counter()
         self._begin = self._end
@@ -215,14 +206,8 @@ class ProbeClock(TrainerCallback):
     def _wait_for_turn(self, state: TrainerState) -> None:
         """Every process looks for itself: one that waited in a collective would keep its GPU busy."""
         file = Path(self._trainer.args.output_dir or ".") / TURN
-        if not self._order.in_turns or _allowed(file) > state.global_step:
-            return
-        if self._watch:
-            self._watch.pause()
-        while _allowed(file) <= state.global_step:
+        while self._order.in_turns and _allowed(file) <= state.global_step:
             time.sleep(LOOK_EVERY_S)
-        if self._watch:
-            self._watch.go_on()
 
     def _now(self) -> float:
         if self._cuda:

@@ -11,15 +11,17 @@ import pytest
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.errors import CannotRunError, UsageError
+from trainwiz.core.export.launch_script import launch_environment
 from trainwiz.core.findings import Finding
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.history.planned import planned_fields
-from trainwiz.core.launch.probe_config import measured_accumulation, probe_config, probe_order, rows_of
+from trainwiz.core.launch.probe_config import in_turns, measured_accumulation, probe_config, probe_order, rows_of
 from trainwiz.core.launch.probe_order import ProbeOrder
 from trainwiz.core.launch.probe_refusal import check_probe
 from trainwiz.core.launch.probe_result import probe_result
 from trainwiz.core.plan.result import Plan
 
+from tests.core.export.solved_config import solved_config
 from tests.core.plan.machines import config, machine, plan, real, rows
 
 CPU = replace(real(machine(gpu=None)), cpu_model="Some CPU")
@@ -196,3 +198,12 @@ def test_a_plan_says_what_its_measurement_will_belong_to() -> None:
     assert (fields["micro_batch"], fields["accumulation"], fields["usual_length"]) == (4, 3, made.work.length)
     assert planned_fields(demo(machine(gpu=None))) is None
     assert planned_fields(replace(made, work=None)) is None
+
+
+def test_threads_of_arms_wait_as_long_on_any_machine() -> None:
+    config = solved_config("cpu-demo")
+    assert launch_environment(in_turns(config))["GOMP_SPINCOUNT"] == "2000"
+    chosen = config.with_values({"engine.environment.GOMP_SPINCOUNT": "7"}, "you")
+    assert launch_environment(in_turns(chosen))["GOMP_SPINCOUNT"] == "7"
+    policy = config.with_values({"engine.environment.OMP_WAIT_POLICY": "ACTIVE"}, "you")
+    assert "GOMP_SPINCOUNT" not in launch_environment(in_turns(policy))

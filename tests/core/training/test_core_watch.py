@@ -2,13 +2,12 @@ import os
 import subprocess
 import sys
 import threading
-from dataclasses import dataclass, field
 
 import pytest
 from trainwiz.core.export.launch_script import launch_environment
 from trainwiz.core.run.openmp import AWAKE, POLICY, SPINS
 from trainwiz.core.training import core_watch as watching
-from trainwiz.core.training.core_watch import LOOK_S, CoreWatch, core_watch
+from trainwiz.core.training.core_watch import CoreWatch, core_watch
 from trainwiz.core.training.thread_rest import openmp_libraries
 
 from tests.core.export.solved_config import solved_config
@@ -37,27 +36,15 @@ class Rest:
         self.held = False
 
 
-@dataclass
-class Watched:
-    """A watch, its clock and what it sees."""
-
-    looks: Looks
-    rest: Rest = field(default_factory=Rest)
-    now_s: float = 0.0
-
-    def __post_init__(self) -> None:
-        self.watch = CoreWatch(self.looks, 4, self.rest, lambda: self.now_s)  # type: ignore[arg-type]
-
-    def after(self, seconds: float = LOOK_S) -> str:
-        self.now_s += seconds
-        self.watch.look()
-        return "z" if self.rest.held else "A"
-
-
 def asleep_after_each(*missing: float) -> str:
-    watched = Watched(Looks(*missing))
-    assert watched.rest.held, "it begins asleep"
-    return "".join(watched.after() for _ in missing)
+    rest = Rest()
+    watch = CoreWatch(Looks(*missing), 4, rest)  # type: ignore[arg-type]
+    assert rest.held, "it begins asleep"
+    found = ""
+    for _ in missing:
+        watch.look()
+        found += "z" if rest.held else "A"
+    return found
 
 
 def test_awake_after_two_free_looks_asleep_after_a_crowded_one() -> None:
@@ -67,24 +54,12 @@ def test_awake_after_two_free_looks_asleep_after_a_crowded_one() -> None:
     assert asleep_after_each(-3.0, -2.0, 0.0, float("inf"), 0.0) == "zAAzz"
 
 
-def test_what_ran_while_it_stood_still_counts_for_nothing() -> None:
-    looks = Looks(0.0, 0.0)
-    watched = Watched(looks)
-    assert (watched.after(), watched.after()) == ("z", "A")
-    watched.watch.pause()
-    assert (watched.after(), watched.after()) == ("A", "A")
-    looks.left = [4.0, 0.0, 0.9]
-    watched.watch.go_on()
-    assert looks.left == [0.0, 0.9], "a look that only begins anew"
-    assert watched.after(LOOK_S / 10) == "A" and looks.left == [0.0, 0.9], "too early to tell"
-    assert (watched.after(), watched.after()) == ("A", "z")
-
-
 def test_no_thread_is_left_and_they_may_wait_awake_at_the_end() -> None:
-    watched, over = Watched(Looks()), threading.Event()
+    rest, over = Rest(), threading.Event()
+    watch = CoreWatch(Looks(), 4, rest)  # type: ignore[arg-type]
     over.set()
-    watched.watch.until(over)
-    assert not watched.rest.held
+    watch.until(over)
+    assert not rest.held
 
 
 @pytest.mark.parametrize(
@@ -99,8 +74,7 @@ def test_who_waits_otherwise_is_not_watched(
             monkeypatch.setenv(name, value)
     monkeypatch.setattr(watching, "CoreWatch", None)
     before = threading.active_count()
-    with core_watch() as watch:
-        assert watch is None
+    with core_watch():
         assert threading.active_count() == before
 
 
