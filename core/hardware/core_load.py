@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import psutil
 from trainwiz.core.hardware.cgroup import cpu_groups, cpu_used_s
+from trainwiz.core.hardware.host import own_cores
 
 BUSY = ("user", "nice", "system", "irq", "softirq")
 """Of psutil's times. A guest's are in the user's, and what a hypervisor took is nobody's here."""
@@ -61,13 +61,19 @@ class CoreLoad:
 
 def bounds_of_this_process(root: Path = Path("/")) -> list[Bound]:
     """The cores of its affinity, and the quota of each cgroup that has one. `root` holds proc/ and sys/."""
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+    cores = own_cores()
     quotas = [Bound(quota, partial(cpu_used_s, group)) for group, quota in cpu_groups(root)]
     return [Bound(len(cores), partial(_busy_s, cores)), *quotas]
 
 
-def _busy_s(cores: Sequence[int]) -> float:
-    every = psutil.cpu_times(percpu=True)
+def _busy_s(cores: Sequence[int]) -> float | None:
+    try:
+        every = psutil.cpu_times(percpu=True)
+    except (OSError, psutil.Error, RuntimeError):  # Some containers hide /proc/stat.
+        return None
     # A container may be shown fewer CPUs than its affinity has numbers for.
     shown = [every[core] for core in cores if core < len(every)]
-    return sum(getattr(times, name, 0.0) for times in (shown if len(shown) == len(cores) else every) for name in BUSY)
+    named = shown if len(shown) == len(cores) else every
+    busy_s = sum(getattr(times, name, 0.0) for times in named for name in BUSY)
+    # Nothing at all is what a sandbox shows that counts nothing.
+    return float(busy_s) or None

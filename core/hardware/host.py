@@ -43,9 +43,14 @@ def memory_within(limits: Limits) -> Memory:
 
 def count_cores(root: Path = Path("/")) -> int:
     """Cores that this process may use: its affinity and the cgroup's quota respected, at least 1."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else psutil.cpu_count() or 1
+    cores = len(own_cores())
     quota = read_limits(root).cpu_cores
     return max(1, cores if quota is None else min(cores, int(quota)))
+
+
+def own_cores() -> list[int]:
+    """Numbers of the cores of this process's affinity; of all, where the system has none."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(psutil.cpu_count() or 1))
 
 
 def nearest_existing(path: Path) -> Path:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import threading
 from pathlib import Path
+
+from trainwiz.core.hardware.host import own_cores
 
 MAPS = Path("/proc/self/maps")
 
@@ -53,11 +54,31 @@ def openmp_libraries() -> list[str]:
 
 def _add_threads(ready: threading.Event, over: threading.Event) -> None:
     try:
-        for path in openmp_libraries():
+        more = len(own_cores()) + 1
+        libraries = openmp_libraries()
+        for path in libraries if _is_room_for(more * len(libraries)) else []:
             library = ctypes.CDLL(path)
             # A parallel region that does nothing leaves its threads asleep until the thread that began it ends.
             nothing = ctypes.cast(library.omp_get_num_threads, ctypes.c_void_p)
-            library.GOMP_parallel(nothing, None, ctypes.c_uint(len(os.sched_getaffinity(0)) + 1), ctypes.c_uint(0))
+            library.GOMP_parallel(nothing, None, ctypes.c_uint(more), ctypes.c_uint(0))
     finally:
         ready.set()
     over.wait()
+
+
+def _is_room_for(threads: int) -> bool:
+    """Tried with threads of Python: where a limit (ulimit -u, pids.max) refuses one, OpenMP would end the process."""
+    over = threading.Event()
+    tried: list[threading.Thread] = []
+    try:
+        for _ in range(threads):
+            thread = threading.Thread(target=over.wait, daemon=True)
+            thread.start()
+            tried.append(thread)
+    except RuntimeError:
+        return False
+    finally:
+        over.set()
+        for thread in tried:
+            thread.join()
+    return True

@@ -3,6 +3,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
 import pytest
 from trainwiz.core.hardware.cgroup import cpu_groups, cpu_used_s
 from trainwiz.core.hardware.core_load import Bound, CoreLoad, bounds_of_this_process
@@ -90,3 +91,14 @@ def test_the_cores_of_this_process_are_read_as_they_are() -> None:
     assert before is not None and after is not None
     # Ticks of 10 ms; other processes only add to it.
     assert after - before >= 0.2
+
+
+@pytest.mark.parametrize("shown", [PermissionError("hidden"), []])
+def test_where_the_system_does_not_say_the_cores_are_never_free(shown: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    def cpu_times(percpu: bool) -> object:
+        if isinstance(shown, OSError):
+            raise shown
+        return shown
+
+    monkeypatch.setattr(psutil, "cpu_times", cpu_times)
+    assert CoreLoad(bounds_of_this_process()).missing(1) == float("inf")

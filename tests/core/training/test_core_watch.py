@@ -78,9 +78,9 @@ def test_who_waits_otherwise_is_not_watched(
         assert threading.active_count() == before
 
 
-CROWDED = """
+SEEN = """
 import os, subprocess, sys, time
-os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])
+from trainwiz.core.hardware import core_load
 from trainwiz.core.training import core_watch as watching
 from trainwiz.core.training.thread_rest import ThreadRest
 made = []
@@ -91,6 +91,9 @@ class Seen(ThreadRest):
         made.append(self)
 
 watching.ThreadRest = Seen
+"""
+CROWDED = """
+os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])
 watching.LOOK_S = 0.1
 busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
 found = []
@@ -104,29 +107,7 @@ finally:
         process.kill()
 print(all(found), made[0].held)
 """
-
-
-@NEEDS_GNU
-def test_beside_busy_processes_a_real_one_stays_asleep() -> None:
-    variables = launch_environment(solved_config("cpu-demo"))
-    environment = {**os.environ, **variables, "OMP_NUM_THREADS": "2"}
-    done = subprocess.run([sys.executable, "-c", CROWDED], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["True", "False"]
-
-
 FREE = """
-from trainwiz.core.hardware import core_load
-from trainwiz.core.training import core_watch as watching
-from trainwiz.core.training.thread_rest import ThreadRest
-import time
-made = []
-
-class Seen(ThreadRest):
-    def __init__(self):
-        super().__init__()
-        made.append(self)
-
-watching.ThreadRest = Seen
 watching.LOOK_S = 0.05
 watching.bounds_of_this_process = lambda: [core_load.Bound(2, time.process_time)]
 with watching.core_watch():
@@ -138,9 +119,18 @@ with watching.core_watch():
 """
 
 
+def said_by(code: str) -> list[str]:
+    """Words of a process in the environment of a training."""
+    environment = {**os.environ, **launch_environment(solved_config("cpu-demo")), "OMP_NUM_THREADS": "2"}
+    command = [sys.executable, "-c", SEEN + code]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.split()
+
+
+@NEEDS_GNU
+def test_beside_busy_processes_a_real_one_stays_asleep() -> None:
+    assert said_by(CROWDED) == ["True", "False"]
+
+
 @NEEDS_GNU
 def test_where_nothing_else_runs_a_real_one_wakes() -> None:
-    variables = launch_environment(solved_config("cpu-demo"))
-    environment = {**os.environ, **variables, "OMP_NUM_THREADS": "2"}
-    done = subprocess.run([sys.executable, "-c", FREE], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["False"]
+    assert said_by(FREE) == ["False"]

@@ -52,3 +52,32 @@ def test_threads_wait_asleep_while_it_is_held() -> None:
     assert float(asleep) < 0.5 * min(float(awake), float(again))
     assert int(more) > len(os.sched_getaffinity(0)), "more threads than cores, which is what makes them sleep"
     assert (int(left), same) == (0, "True")
+
+
+REFUSED = """
+import os, threading
+import torch
+from trainwiz.core.training.thread_rest import ThreadRest
+
+start, left = threading.Thread.start, [3]
+
+def limited(thread):
+    left[0] -= 1
+    if left[0] < 0:
+        raise RuntimeError("can't start new thread")
+    start(thread)
+
+before = len(os.listdir("/proc/self/task"))
+threading.Thread.start = limited
+rest = ThreadRest()
+rest.hold()
+print(rest.held, len(os.listdir("/proc/self/task")) - before)
+rest.release()
+print(len(os.listdir("/proc/self/task")) - before)
+"""
+
+
+def test_where_the_system_refuses_threads_openmp_is_not_asked_for_any() -> None:
+    """It would end the process."""
+    done = subprocess.run([sys.executable, "-c", REFUSED], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "1", "0"]
