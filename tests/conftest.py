@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.site import with_site
+
 # Started in the background of a script, the suite inherits an ignored interrupt, and so would every command it tests.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -30,6 +32,8 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
 os.environ.setdefault("TORCH_EXTENSIONS_DIR", str(CACHE / "torch_extensions"))
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+# What tests do inside the processes of a run (failures on purpose, a clock that jumps) comes in by this folder.
+os.environ["PYTHONPATH"] = with_site(os.environ)
 COSTLY = {
     "tests.test_wheel": "installed",
     "tests.engines.test_runs": "start",

@@ -19,7 +19,6 @@ PROGRAMS = [path for path in catalogue.source_files() if path.suffix == ".py"]
 NOT_TRANSLATED: dict[str, str] = {
     "core/estimate/trace/__main__.py": "help of a program that only trainwiz starts",
     "core/estimate/trace/autocast.py": "names of torch's operations",
-    "core/training/faults.py": "failures on purpose, for the fault campaign alone",
     "core/training/__main__.py": "help of a program that only launch.sh starts",
     "core/diagnosis/patterns.py": "patterns of what frameworks say",
     "core/tracing/answer.py": "what is wrong in the answer of a process of ours; the reader of it has a sentence",

@@ -16,7 +16,6 @@ from trainwiz.core.training.callbacks import StopCallback
 from trainwiz.core.training.disk_guard import DiskGuard
 from trainwiz.core.training.evaluation import SUMS, batch_sums, token_metrics
 from trainwiz.core.training.evaluation_schedule import ScheduleCallback
-from trainwiz.core.training.faults import Faults
 from trainwiz.core.training.finite import LossGuard
 from trainwiz.core.training.generation import GenerationRequest
 from trainwiz.core.training.identity_check import IdentityCheck
@@ -67,7 +66,6 @@ class RunTrainer(Trainer):
         self.metrics_callback: MetricsCallback | None = None
         self.loss_guard: LossGuard | None = None
         self.shield = LoaderShield()
-        self.faults = Faults.of_environment(Path(args.output_dir or "."))
         self.stop_requested: Callable[[], bool] = lambda: False
         """Whether this process was asked to stop; a generation under way ends then."""
         self.stopping: StopCallback | None = None
@@ -184,7 +182,6 @@ class RunTrainer(Trainer):
         for number, batch in enumerate(dataloader):
             if self.stopping is not None and self.stopping.leaves_evaluation(number):
                 raise EvaluationLeft
-            self.faults.strike("evaluation", self.state.global_step, self.args.per_device_eval_batch_size)
             batch.pop(FILLER_TOKENS, None)
             inputs = self._parts.inputs(self._prepare_inputs(batch), model)
             labels = inputs.pop("labels")
@@ -215,12 +212,11 @@ class RunTrainer(Trainer):
         """With what the model needs beside the batch; the labels go to our own loss."""
         complete = self._parts.inputs(for_attention(inputs), self.model)
         complete = {**complete, **self._parts.loss.keywords(complete["labels"])}
-        spoilt = self.faults.strike("training", self.state.global_step + 1, self.args.per_device_train_batch_size)
         loss: Any = super().compute_loss(model, complete, return_outputs, num_items_in_batch)
         if self._parts.loss.mean == "micro_batches":
             # The Trainer takes what `compute_loss_func` gives for a part of the whole window's mean.
             loss = loss / self.current_gradient_accumulation_steps
-        return loss * float("nan") if spoilt else loss
+        return loss
 
     def _labels_of_window(self, window: list[Any], device: torch.device) -> torch.Tensor | None:
         """Labelled tokens of an accumulation window over all processes; None where each micro-batch has its own mean.
@@ -279,7 +275,6 @@ class RunTrainer(Trainer):
         if self.identity is not None and self.is_world_process_zero():
             checkpoint.mkdir(parents=True, exist_ok=True)
             self.identity.copy_to(checkpoint)
-        self.faults.strike("saving", self.state.global_step, self.args.per_device_train_batch_size)
         super()._save_checkpoint(model, trial)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:

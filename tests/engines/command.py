@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED
-from trainwiz.core.training.faults import FAULTS_VARIABLE
 
-from tests.conftest import REPOSITORY
 from tests.engines.case import Case
 from tests.engines.look import SHARDS_ON_CPU
+from tests.site import FAULTS_VARIABLE, LOOK_VARIABLE, with_site
 
 STEPS, SAVE_EVERY, STOP_AFTER = 8, 4, 2
 PATIENCE_S = 840.0
@@ -59,11 +58,9 @@ def choices(case: Case, model: str, steps: int = STEPS, **more: Any) -> list[str
 
 def trainwiz(folder: Path, *words: str, watched: bool = True, faults: str = "") -> subprocess.Popen[str]:
     """The command, its output in pipes. `watched`: its training processes note their weights (see look.py)."""
-    environment = {**os.environ, "TRAINWIZ_REPOSITORY": str(REPOSITORY), FAULTS_VARIABLE: faults}
+    environment = {**os.environ, "PYTHONPATH": with_site(os.environ), FAULTS_VARIABLE: faults}
     if watched:
-        site = str(Path(__file__).parent / "site")
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [site, os.environ.get("PYTHONPATH")]))
-        environment[SHARDS_ON_CPU] = "1"
+        environment |= {LOOK_VARIABLE: "1", SHARDS_ON_CPU: "1"}
     return subprocess.Popen(
         [sys.executable, "-m", "trainwiz.tui.cli", *words, "--yes", "--plain", "--output-dir", str(folder)],
         env=environment,

@@ -12,9 +12,9 @@ from pathlib import Path
 from tests.faults.front import Front
 from tests.faults.processes import TRIAL_VARIABLE
 from tests.faults.scenario import Scenario
+from tests.site import with_site
 
 DISK_MIB = 128
-CLOCK = Path(__file__).parent / "clock"
 
 
 class Box:
@@ -34,7 +34,6 @@ class Box:
         home = self.root / "home"
         own = {f"XDG_{kind}_HOME": str(home / kind.lower()) for kind in ("CONFIG", "CACHE", "STATE", "DATA")}
         (self.root / "t").mkdir(exist_ok=True)
-        path = [str(CLOCK), *filter(None, [os.environ.get("PYTHONPATH")])]
         return {
             **{key: value for key, value in os.environ.items() if not key.startswith("TRAINWIZ_")},
             **own,
@@ -46,7 +45,7 @@ class Box:
             "TRAINWIZ_LANG": "en",
             "TORCH_EXTENSIONS_DIR": os.environ.get("TORCH_EXTENSIONS_DIR")
             or str(Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "torch_extensions"),
-            "PYTHONPATH": os.pathsep.join(path),
+            "PYTHONPATH": with_site(os.environ),
             "FAULT_CLOCK_FILE": str(self.clock),
             TRIAL_VARIABLE: self.mark,
             **more,

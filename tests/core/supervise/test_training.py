@@ -17,10 +17,10 @@ from trainwiz.core.run.checkpoints import list_checkpoints, newest_complete
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.registry import recorded_runs
 from trainwiz.core.run.state import RunState, read_state
-from trainwiz.core.training.faults import FAULTS_VARIABLE
 
 from tests.core.launch.plans import small_plan
 from tests.fakes.marked import describe, marked_pids, wait_until_gone
+from tests.site import FAULTS_VARIABLE
 
 pytestmark = pytest.mark.real
 PATIENCE_S = 120.0

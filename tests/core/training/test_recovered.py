@@ -16,11 +16,11 @@ from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.run.recovery import Recovery, write_recoveries
 from trainwiz.core.supervise.attempt import put_away_last_attempt
 from trainwiz.core.supervise.recovery import Retry, Situation, decide
-from trainwiz.core.training.faults import FAULTS_VARIABLE
 
 from tests.core.training import runs
 from tests.core.training.runs import metrics, tiny_config, write_run
 from tests.core.training.test_engines import needs_deepspeed
+from tests.site import FAULTS_VARIABLE
 
 pytestmark = pytest.mark.real
 RECORDING = str(Path(__file__).with_name("recording.py"))

@@ -17,10 +17,10 @@ from trainwiz.core.config import RunConfig
 from trainwiz.core.run.checkpoints import newest_complete
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.phase import read_phase
-from trainwiz.core.training.faults import FAULTS_VARIABLE
 
 from tests.core.training.runs import metrics, start, tiny_config, train, write_run
 from tests.fakes.descendants import descendants
+from tests.site import FAULTS_VARIABLE
 
 pytestmark = pytest.mark.real
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from trainwiz.core.training.faults import FAULTS_VARIABLE, KINDS, Fault, Faults
+
+from tests.faults.striking import FAULTS_VARIABLE, KINDS, Fault, Faults
 
 EXAMPLE = "oom@7:above=3; nan@12; nccl@5:rank=1:once; slow@9:seconds=3; oom@10:during=evaluation"
 

@@ -1,4 +1,4 @@
-"""TRAINWIZ_FAULTS: failures on purpose in the real training code, for the fault campaign and nothing else.
+"""TRAINWIZ_FAULTS: failures on purpose inside the real training, which knows nothing of them.
 
     TRAINWIZ_FAULTS="oom@7:above=3; nan@12; nccl@5:rank=1:once; slow@9:seconds=3; oom@10:during=evaluation"
 
@@ -14,20 +14,25 @@ kill (this process gets SIGKILL), slow, disk (OSError ENOSPC).
 from __future__ import annotations
 
 import errno
+import functools
+import importlib.abc
+import importlib.util
 import multiprocessing
 import os
 import signal
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, cast, get_args
+from types import ModuleType
+from typing import Any, Literal, cast, get_args
 
-import torch
-from trainwiz.core.training.failure import rank_of_this_process
+from tests.site import FAULTS_VARIABLE
 
-FAULTS_VARIABLE = "TRAINWIZ_FAULTS"
+TRAINER = "trainwiz.core.training.trainer"
+
 Moment = Literal["training", "evaluation", "saving"]
 SLOW_S = 1.0
 
@@ -80,7 +85,7 @@ class Faults:
     """The faults that this process is to have; none in every run that is not a test."""
 
     def __init__(self, faults: tuple[Fault, ...], folder: Path) -> None:
-        rank = rank_of_this_process()
+        rank = int(os.environ.get("RANK", "0"))
         self._faults = tuple(fault for fault in faults if fault.rank in (None, rank))
         self._folder = folder
         self._struck: Counter[Fault] = Counter()
@@ -119,6 +124,8 @@ class Faults:
 
 
 def _out_of_memory(fault: Fault) -> None:
+    import torch
+
     raise torch.OutOfMemoryError(
         "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.64 GiB of which 1.12 GiB is "
         "free. Of the allocated memory 21.70 GiB is allocated by PyTorch."
@@ -130,6 +137,8 @@ def _host_out_of_memory(fault: Fault) -> None:
 
 
 def _nccl(fault: Fault) -> None:
+    import torch
+
     raise torch.distributed.DistBackendError(
         "NCCL error in: ProcessGroupNCCL.cpp:3690, unhandled system error, NCCL version 2.27.5\n"
         "ncclSystemError: System call (e.g. socket, malloc) or external library call failed or device error."
@@ -166,3 +175,58 @@ KINDS: dict[str, Callable[[Fault], None]] = {
     "slow": lambda fault: time.sleep(fault.seconds),
     "disk": _disk,
 }
+
+
+class _WhenLoaded(importlib.abc.MetaPathFinder):
+    """Waits for the trainer's module, and changes it as soon as it is loaded: torch is imported when the training does it."""
+
+    def find_spec(self, name: str, path: Any, target: ModuleType | None = None) -> Any:
+        if name != TRAINER:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        assert spec is not None and spec.loader is not None
+        load = spec.loader.exec_module
+
+        def load_and_change(module: ModuleType) -> None:
+            load(module)
+            _change(module)
+
+        spec.loader.exec_module = load_and_change  # type: ignore[method-assign]
+        return spec
+
+
+def strike_when_loaded() -> None:
+    """Make the training of this process have the faults of TRAINWIZ_FAULTS."""
+    sys.meta_path.insert(0, _WhenLoaded())
+
+
+def _change(module: Any) -> None:
+    trainer, base = module.RunTrainer, module.Trainer
+    faults = functools.cache(lambda folder: Faults.of_environment(Path(folder or ".")))
+    evaluating: list[Any] = []
+    evaluate, sums = trainer.evaluation_loop, module.batch_sums
+    compute_loss, save = trainer.compute_loss, base._save_checkpoint
+
+    def evaluation_loop(self: Any, *given: Any, **named: Any) -> Any:
+        evaluating[:] = [self]
+        return evaluate(self, *given, **named)
+
+    def batch_sums(*given: Any) -> Any:
+        own = evaluating[0]
+        faults(own.args.output_dir).strike("evaluation", own.state.global_step, own.args.per_device_eval_batch_size)
+        return sums(*given)
+
+    def loss(self: Any, *given: Any, **named: Any) -> Any:
+        step = self.state.global_step + 1
+        spoilt = faults(self.args.output_dir).strike("training", step, self.args.per_device_train_batch_size)
+        found = compute_loss(self, *given, **named)
+        return found * float("nan") if spoilt else found
+
+    def save_checkpoint(self: Any, *given: Any, **named: Any) -> Any:
+        size = self.args.per_device_train_batch_size
+        faults(self.args.output_dir).strike("saving", self.state.global_step, size)
+        return save(self, *given, **named)
+
+    trainer.evaluation_loop, module.batch_sums = evaluation_loop, batch_sums
+    trainer.compute_loss, base._save_checkpoint = loss, save_checkpoint
