@@ -11,7 +11,7 @@ from trainwiz.core.config.run import RunConfig
 from trainwiz.core.export.solved import processes, runs_on_cpu, uses_deepspeed
 from trainwiz.core.language import mark, tr
 from trainwiz.core.run.folder import TENSORBOARD_LOGS
-from trainwiz.core.run.openmp import AWAKE, POLICY, SPINS, WAITING
+from trainwiz.core.run.openmp import POLICY, SPINS, WAITING
 
 MOST_THREADS = 16
 """More threads in one process do not speed up what runs on the CPU."""
@@ -99,20 +99,11 @@ def _of_every_run(config: RunConfig) -> Iterator[Variable]:
         WAITING[POLICY],
         tr("threads that spin while they wait slow a step fortyfold once anything else wants the cores"),
     )
-    if runs_on_cpu(config):
-        yield Variable(
-            SPINS,
-            AWAKE,
-            tr(
-                "threads that sleep make a step of a small model take twice as long; where others want the cores they sleep"
-            ),
-        )
-    else:
-        yield Variable(
-            SPINS,
-            WAITING[SPINS],
-            tr("but spin for a moment: threads that sleep at once make steps of small models take up to twice as long"),
-        )
+    yield Variable(
+        SPINS,
+        WAITING[SPINS],
+        tr("but spin for a moment: threads that sleep at once make steps of small models take up to twice as long"),
+    )
     yield Variable("TENSORBOARD_LOGGING_DIR", TENSORBOARD_LOGS, tr("the logs of the run stay in its folder"))
     yield Variable("TOKENIZERS_PARALLELISM", "false", tr("the loader's processes are the parallelism"))
     yield Variable(

@@ -35,22 +35,12 @@ def read_limits(root: Path = Path("/")) -> Limits:
     Every group from the process's own up to the top can limit it, so all of them are read.
     """
     memory = memory_limits(memory_groups(root))
-    return replace(memory, cpu_cores=min((quota for _, quota in cpu_groups(root)), default=None))
-
-
-def cpu_groups(root: Path = Path("/")) -> tuple[tuple[Path, float], ...]:
-    """The folders of the groups that limit this process's CPU, each with its quota in cores."""
-    return tuple((group, quota) for group in _groups(root, "cpu") if (quota := _cpu_quota(group)) is not None)
-
-
-def cpu_used_s(group: Path) -> float | None:
-    """Processor seconds that all processes of a group took so far; None where the kernel does not say."""
-    for line in _lines(group / "cpu.stat"):
-        name, _, value = line.partition(" ")
-        if name == "usage_usec" and value.isdigit():
-            return int(value) / 1e6
-    used_ns = _number(group / "cpuacct.usage")
-    return None if used_ns is None else used_ns / 1e9
+    return replace(
+        memory,
+        cpu_cores=min(
+            (quota for group in _groups(root, "cpu") if (quota := _cpu_quota(group)) is not None), default=None
+        ),
+    )
 
 
 def memory_groups(root: Path = Path("/")) -> tuple[Path, ...]:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from trainwiz.core.config import RunConfig
-from trainwiz.core.config.keys import ENVIRONMENT
 from trainwiz.core.data.formats import format_of
 from trainwiz.core.data.samples import sample_path
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.launch.probe_order import ProbeOrder, Rows
 from trainwiz.core.plan.result import Plan
-from trainwiz.core.run.openmp import POLICY, SPINS, WAITING
 
 MOST_ACCUMULATION = 4
 """Micro-batches of a measured step; further ones only repeat."""
@@ -57,14 +55,8 @@ def probe_config(plan: Plan) -> RunConfig:
 
 
 def in_turns(config: RunConfig) -> RunConfig:
-    """The config of a probe whose losses are compared with another's: its first steps already move the weights.
-
-    Its threads wait as long on any machine, unless they were told how: a turn is too short to find whether the cores are free.
-    """
-    values: dict[str, object] = {"training.warmup": 0, "training.schedule": "constant"}
-    if not {POLICY, SPINS} & set(config.engine.environment):
-        values[f"{ENVIRONMENT}.{SPINS}"] = WAITING[SPINS]
-    return config.with_values(values, "solved", {})
+    """The config of a probe whose losses are compared with another's: its first steps already move the weights."""
+    return config.with_values({"training.warmup": 0, "training.schedule": "constant"}, "solved", {})
 
 
 def probe_order(plan: Plan, data: DataSummary | None, *, ends_s: float, limit_s: float, search: bool) -> ProbeOrder:

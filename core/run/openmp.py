@@ -7,8 +7,6 @@ from collections.abc import MutableMapping
 POLICY, SPINS = "OMP_WAIT_POLICY", "GOMP_SPINCOUNT"
 WAITING = {POLICY: "PASSIVE", SPINS: "2000"}
 """Asleep, but for a moment in which the next operation of a small model mostly comes. Measurements: docs/environment.md."""
-AWAKE = "300000"
-"""GOMP_SPINCOUNT of a training on the CPU, which is GNU's own: awake, as long as a `CoreWatch` finds the cores free."""
 
 
 def wait_briefly(environment: MutableMapping[str, str]) -> None:

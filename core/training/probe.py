@@ -35,10 +35,7 @@ def main() -> None:
     wait_briefly(os.environ)
     try:
         os.chdir(folder)
-        with heavy_imports():
-            from trainwiz.core.training.core_watch import core_watch
-        with core_watch():
-            _probe(folder)
+        _probe(folder)
     except BaseException as error:  # noqa: BLE001 - every way to die is written down
         exit_after_failure(folder, error)
     sys.stdout.flush()

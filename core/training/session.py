@@ -20,7 +20,6 @@ from trainwiz.core.run.folder import OUTCOME_JSON, TENSORBOARD_LOGS, RunFolder, 
 from trainwiz.core.run.recovery import RECOVERY_JSON
 from trainwiz.core.training.callbacks import EngineCallback, EpochCallback, StopCallback
 from trainwiz.core.training.compiling import allow_any_length
-from trainwiz.core.training.core_watch import core_watch
 from trainwiz.core.training.disk_guard import DiskGuard
 from trainwiz.core.training.final_model import save_final_model
 from trainwiz.core.training.finite import LossGuard
@@ -68,8 +67,7 @@ class TrainingSession:
         identity = IdentityCheck(self.folder, config, self.checkpoint, self.accept)
         identity.before_loading(args.world_size)
         phases.enter("loading")
-        with core_watch():
-            self._load_and_train(config, args, identity)
+        self._load_and_train(config, args, identity)
         leave_processes()
 
     def _load_and_train(self, config: RunConfig, args: TrainingArguments, identity: IdentityCheck) -> None:
