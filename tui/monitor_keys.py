@@ -112,26 +112,7 @@ MONITOR_KEYS: tuple[KeyBinding, ...] = (
         needs="plan",
     ),
     KeyBinding(
-        "monitor.traffic",
-        "t",
-        "show_traffic",
-        mark("traffic"),
-        mark("Show the traffic of network and disk."),
-        "monitor",
-        rank=3,
-    ),
-    KeyBinding(
         "monitor.fold", "f", "fold", mark("fold"), mark("Fold the panel to its title, or unfold it."), "monitor", rank=4
-    ),
-    KeyBinding(
-        "monitor.note",
-        "n",
-        "add_note",
-        mark("note"),
-        mark("Write a note into the run folder."),
-        "monitor",
-        rank=4,
-        needs="note",
     ),
     KeyBinding(
         "monitor.command",

@@ -19,7 +19,6 @@ READ_ONLY: dict[str, str] = {
     "stop": mark("This monitor is read-only: open it without --readonly to stop the run."),
     "stop_now": mark("This monitor is read-only: open it without --readonly to stop the run."),
     "resume": mark("This monitor is read-only: open it without --readonly to go on with the run."),
-    "note": mark("This monitor is read-only: open it without --readonly to write a note."),
 }
 
 
@@ -28,7 +27,7 @@ def allowed(state: RunState) -> frozenset[Action]:
 
     A run that was never started is started by its launch.sh, not resumed: no training has begun.
     """
-    always: set[Action] = {"plan", "command", "note"}
+    always: set[Action] = {"plan", "command"}
     if state.is_active:
         return frozenset({*always, "stop_now"} | ({"stop"} if state.status != "stopping" else set()))
     if state.status in ENDED and state.status != "finished":
@@ -39,7 +38,7 @@ def allowed(state: RunState) -> frozenset[Action]:
 def why_not(action: Action, snapshot: Snapshot | None, *, readonly: bool = False) -> str:
     """One sentence that says why `action` cannot be done from here; empty where it can."""
     if readonly and action not in ("plan", "command"):
-        return tr(READ_ONLY.get(action, READ_ONLY["note"]))
+        return tr(READ_ONLY.get(action, READ_ONLY["stop"]))
     if snapshot is None:
         return tr("The run is still being read.")
     if action in snapshot.actions:

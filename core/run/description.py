@@ -10,7 +10,6 @@ from typing import Any
 from trainwiz.core.run.checkpoints import Checkpoint, list_checkpoints
 from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.run.listing import RunSummary, summarize_run
-from trainwiz.core.run.notes import Note, read_notes
 from trainwiz.core.run.phase import PhaseNow, read_phase
 from trainwiz.core.run.recovery import Recovery, read_recoveries
 from trainwiz.core.run.state import RunState, read_state
@@ -34,7 +33,6 @@ class RunDescription:
     state: RunState
     checkpoints: tuple[Checkpoint, ...]
     set_aside: tuple[SetAside, ...]
-    notes: tuple[Note, ...]
     phase: PhaseNow | None
     """What the training does now; None for a run that is not active."""
     advice: tuple[Mapping[str, Any], ...]
@@ -51,7 +49,6 @@ class RunDescription:
             "state": self.state.to_json(),
             "checkpoints": [{**asdict(found), "path": found.path.name} for found in self.checkpoints],
             "set_aside": [asdict(found) for found in self.set_aside],
-            "notes": [note.to_json() for note in self.notes],
             "phase": asdict(self.phase) if self.phase else None,
             "advice": list(self.advice),
             "recoveries": [asdict(recovery) for recovery in self.recoveries],
@@ -67,7 +64,6 @@ def describe_run(folder: RunFolder) -> RunDescription:
         state=state,
         checkpoints=tuple(list_checkpoints(folder)),
         set_aside=tuple(list_set_aside(folder)),
-        notes=tuple(read_notes(folder.path)),
         phase=read_phase(folder) if state.is_active else None,
         advice=tuple(_standing_advice(folder)),
         recoveries=tuple(read_recoveries(folder)),

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 from trainwiz.core.plain import plain_text
 from trainwiz.core.telemetry.metrics import finite
 from trainwiz.core.telemetry.rows import object_in, objects_in, text_in, texts_in, whole_in
-from trainwiz.core.telemetry.snapshot import GpuProcess, GpuReading, HostReading, ProcessReading, TrafficReading
+from trainwiz.core.telemetry.snapshot import GpuProcess, GpuReading, HostReading, ProcessReading
 from trainwiz.core.telemetry.so_far import SoFar, gpu_key, job_memory, pids_of
 from trainwiz.core.telemetry.so_far import limited_by_heat as limited_by_heat
 
 KEPT_SAMPLES = 240
 GPU_CHARTS = ("utilization_percent", "temperature_c", "power_w", "memory_used_bytes")
 HOST_CHARTS = ("cpu_percent",)
-IN, OUT = "in_bytes_per_s", "out_bytes_per_s"
 
 Chart = deque[float | None]
 
@@ -45,7 +44,6 @@ class MachineHistory:
         self.latest: Mapping[str, Any] = {}
         self.so_far = SoFar()
         self._gpus: dict[str, Charts] = {}
-        self._traffic: dict[tuple[str, str], Charts] = {}
         self._host = Charts(HOST_CHARTS)
         self._job_cpu: Chart = deque(maxlen=KEPT_SAMPLES)
 
@@ -71,8 +69,6 @@ class MachineHistory:
         self.so_far.add(row)
         for index, gpu in enumerate(objects_in(row.get("gpus"))):
             self._gpus.setdefault(gpu_key(gpu, index), Charts(GPU_CHARTS)).add(gpu)
-        for traffic in objects_in(row.get("traffic")):
-            self._traffic.setdefault(_traffic_key(traffic), Charts((IN, OUT))).add(traffic)
         self._host.add(object_in(row.get("host")))
         loads = [finite(process.get("cpu_percent")) for process in objects_in(row.get("processes"))]
         known = [load for load in loads if load is not None]
@@ -132,20 +128,7 @@ class MachineHistory:
             ram_lasts_s=self.so_far.ram.lasts_s(),
             ram_span_s=self.so_far.ram.span_s or None,
             cpu_history=self._host.of("cpu_percent"),
-            traffic=tuple(map(self._traffic_reading, objects_in(self.latest.get("traffic")))),
             sample=host,
-        )
-
-    def _traffic_reading(self, row: Mapping[str, Any]) -> TrafficReading:
-        charts = self._traffic[_traffic_key(row)]
-        kind: Literal["network", "disk"] = "disk" if row.get("kind") == "disk" else "network"
-        return TrafficReading(
-            name=plain_text(str(row.get("name"))),
-            kind=kind,
-            in_bytes_per_s=finite(row.get(IN)),
-            out_bytes_per_s=finite(row.get(OUT)),
-            in_history=charts.of(IN),
-            out_history=charts.of(OUT),
         )
 
     def processes(self) -> tuple[ProcessReading, ...]:
@@ -166,10 +149,6 @@ class MachineHistory:
     def unavailable(self) -> dict[str, str]:
         reasons = object_in(self.latest.get("unavailable"))
         return {str(key): str(value) for key, value in reasons.items()}
-
-
-def _traffic_key(row: Mapping[str, Any]) -> tuple[str, str]:
-    return str(row.get("kind")), str(row.get("name"))
 
 
 def _gpu_process(process: Mapping[str, Any], pids: set[int]) -> GpuProcess:

@@ -12,7 +12,6 @@ from trainwiz.core.errors import usage_error
 from trainwiz.core.language import tr
 from trainwiz.core.plain import plain_text
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.notes import NOTES_JSONL
 from trainwiz.core.run.state import Attempt, RunState, read_state
 from trainwiz.core.telemetry.metrics import finite
 from trainwiz.core.telemetry.recorded_advice import ADVICE_JSONL, AdviceFile
@@ -35,7 +34,6 @@ class ReplaySource(RunSource):
         super().__init__(folder, clock=self._play.moment)
         self._metrics_tail = TimedRows(folder.metrics_jsonl, self._play.moment)
         self._system_tail = TimedRows(folder.system_jsonl, self._play.moment)
-        self._notes_tail = TimedRows(folder.file(NOTES_JSONL), self._play.moment)
         self._advice_file = AdviceFile(TimedRows(folder.file(ADVICE_JSONL), self._play.moment))
         self._log_tail = TimedLog(folder.train_log, self._has_passed)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -13,7 +12,6 @@ from trainwiz.core.run.actions import allowed
 from trainwiz.core.run.attempt_words import attempt_words
 from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.run.newest_attempt import newest_attempt
-from trainwiz.core.run.notes import NOTES_JSONL, Note, note_of
 from trainwiz.core.run.phase import PhaseNow, read_phase
 from trainwiz.core.run.state import Attempt, RunExit, RunState, read_state
 from trainwiz.core.run.status import ENDED
@@ -37,8 +35,6 @@ SYSTEM_WINDOW_BYTES = 1024 * 1024
 POLL_S = 0.2
 """One look reads for this long at most; what is left is read by the next ones (`Snapshot.behind`)."""
 GONE_REMEDY = mark("What was read before is shown; `trainwiz monitor FOLDER` opens it where it is now.")
-MOST_NOTES = 100
-NOTES_SHOWN = 3
 CLOCK_SLACK_S = 5.0
 """So far the clocks of the training's machine and of the viewer's may differ; a replay has not come to what is later."""
 
@@ -59,9 +55,6 @@ class RunSource(Source):
         self._log = LogLines()
         self._log_tail = TextTail(folder.train_log)
         self._log_resets = 0
-        self._notes: deque[Note] = deque(maxlen=MOST_NOTES)
-        self._notes_tail = JsonLinesTail(folder.file(NOTES_JSONL))
-        self._notes_resets = 0
         self._checkpoint_size = CheckpointSize(folder.path, clock=clock)
         self._advice_file = AdviceFile(JsonLinesTail(folder.file(ADVICE_JSONL)))
         self._plan: Mapping[str, Any] = {}
@@ -83,7 +76,6 @@ class RunSource(Source):
         self._read_metrics()
         self._read_system()
         self._read_log()
-        self._read_notes()
         return self._snapshot(state, curves)
 
     def _state(self) -> RunState:
@@ -138,13 +130,6 @@ class RunSource(Source):
             self._log.clear()
         self._log.feed(text)
 
-    def _read_notes(self) -> None:
-        rows = self._notes_tail.read_new()
-        if self._notes_tail.resets != self._notes_resets:
-            self._notes_resets = self._notes_tail.resets
-            self._notes.clear()
-        self._notes += [note for row in rows if (note := note_of(row)) is not None]
-
     def _snapshot(self, state: RunState, curves: Iterable[str]) -> Snapshot:
         metrics, machine = self._metrics, self._machine
         attempt = self._newest_attempt(state)
@@ -187,7 +172,6 @@ class RunSource(Source):
                 *state.advice,
                 *self._advice_file.read(),
                 *({"text": note, "severity": "note", "code": "note"} for note in state.notes),
-                *({"text": note.words, "severity": "note", "code": "your_note"} for note in newest_first(self._notes)),
             ],
         )
         stalled = any(item.code == "stalled" for item in advice)
@@ -225,7 +209,6 @@ class RunSource(Source):
             log=self._log.lines(),
             log_version=self._log.version,
             log_path=str(self.folder.train_log),
-            notes=tuple(self._notes),
             actions=frozenset() if self._gone else allowed(state),
             problems=self._problems(),
             behind=self._metrics_tail.behind or self._system_tail.behind,
@@ -267,11 +250,6 @@ def engine_findings(engine: Mapping[str, Any]) -> list[Any]:
     """What the keeper found different from the plan."""
     findings = engine.get("findings")
     return findings if isinstance(findings, list) else []
-
-
-def newest_first(notes: deque[Note]) -> list[Note]:
-    """The notes that the advice shows."""
-    return [*notes][: -NOTES_SHOWN - 1 : -1]
 
 
 def _eta_s(step: int | None, max_steps: int | None, step_s: float | None) -> float | None:

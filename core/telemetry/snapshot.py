@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from trainwiz.core.run.notes import Note
 from trainwiz.core.run.phase import PhaseNow
 from trainwiz.core.run.state import Attempt
 from trainwiz.core.telemetry.log import LogLine
@@ -15,7 +14,7 @@ from trainwiz.core.telemetry.series import EMPTY_CURVE, Curve
 
 SourceKind = Literal["run", "trainer", "tensorboard", "process"]
 AdviceLevel = Literal["ok", "note", "warning", "error"]
-Action = Literal["stop", "stop_now", "resume", "plan", "command", "note"]
+Action = Literal["stop", "stop_now", "resume", "plan", "command"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,28 +27,6 @@ class GpuProcess:
     mine: bool
     """Whether it belongs to the job that is looked at."""
     kind: Literal["compute", "graphics"] = "compute"
-
-
-@dataclass(frozen=True, slots=True)
-class TrafficReading:
-    """What went through a network interface or a disk since the sample before."""
-
-    name: str
-    kind: Literal["network", "disk"]
-    in_bytes_per_s: float | None
-    """Received by the interface; read from the disk."""
-    out_bytes_per_s: float | None
-    """Sent; written."""
-    in_history: tuple[float | None, ...] = ()
-    out_history: tuple[float | None, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "kind": self.kind,
-            "in_bytes_per_s": self.in_bytes_per_s,
-            "out_bytes_per_s": self.out_bytes_per_s,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +85,6 @@ class HostReading:
     """How long the free RAM lasts likewise."""
     ram_span_s: float | None = None
     cpu_history: tuple[float | None, ...] = ()
-    traffic: tuple[TrafficReading, ...] = ()
     sample: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -228,8 +204,6 @@ class Snapshot:
     """What a foreign job's files say of its settings, as text."""
     actions: frozenset[Action] = frozenset()
     """What can be done to the run from here, now."""
-    notes: tuple[Note, ...] = ()
-    """What people wrote beside the run, the oldest first."""
     replayed_s: float | None = None
     """Of a replay: the moment of the run (Unix time) that this look shows."""
     replay_speed: float | None = None
@@ -276,7 +250,6 @@ class Snapshot:
             "metrics": {name: summary.to_json() for name, summary in self.metrics.items()},
             "gpus": [dict(gpu.sample) for gpu in self.gpus],
             "host": {**self.host.sample, "disk_lasts_s": self.host.disk_lasts_s},
-            "traffic": [traffic.to_json() for traffic in self.host.traffic],
             "processes": [dict(process.sample) for process in self.processes],
             "unavailable": dict(self.unavailable),
             "engine": dict(self.engine),
@@ -286,7 +259,6 @@ class Snapshot:
             "attempts": [attempt_json(attempt) for attempt in self.attempts],
             "phase": None if self.phase is None else asdict(self.phase),
             "advice": [advice.to_json() for advice in self.advice],
-            "notes": [note.to_json() for note in self.notes],
             "replayed_s": self.replayed_s,
             "problems": list(self.problems),
             "read_from": list(self.read_from),

@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 from trainwiz.core.errors import UsageError
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.notes import add_note
 from trainwiz.core.telemetry.discovery import Found, list_targets
 from trainwiz.core.telemetry.metrics import MetricSummary
 from trainwiz.core.telemetry.snapshot import Ending, GpuReading, Snapshot
@@ -130,26 +129,22 @@ def test_nothing_at_all_says_how_to_get_a_run(tmp_path: Path, monkeypatch: pytes
 
 def test_once_as_text(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     beats(write_run(runs / "live", nan_at=(812,)))
-    add_note(runs / "live", "warmup \x1b[31mraised", step=9)
     assert look("live") == 0
     out = capsys.readouterr().out
     assert "\x1b" not in out
     for part in ("step 1,600 of 500,000", "loss 2.614", "742 s a step (planned 460 to 1,150)", "GPU 0", "79 °C"):
         assert part in out
     assert "warning: The loss was not a number once, at step 812." in out
-    assert "step 9: warmup raised" in out
     assert "loader 12 with 8.4 GiB" in out
 
 
 def test_once_as_json(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_run(runs / "live", nan_at=(1600,))
-    add_note(runs / "live", "look here", step=9, now_s=5.0)
     assert look("live", as_json=True) == 0
     document = json.loads(capsys.readouterr().out, parse_constant=lambda text: pytest.fail(f"{text} is not JSON"))
     assert document["metrics"]["loss"]["last"] is None
     assert document["metrics"]["loss"]["non_finite"] == 1
     assert document["path"] == "live"
-    assert document["notes"] == [{"time_s": 5.0, "step": 9, "text": "look here"}]
 
 
 def test_every_metric_of_the_text_is_the_one_of_the_json(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

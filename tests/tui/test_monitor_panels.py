@@ -13,8 +13,8 @@ from textual.pilot import Pilot
 from textual.widget import Widget
 from trainwiz.core.telemetry.snapshot import Planned, ProcessReading
 from trainwiz.tui.screens.gpu_card import GpuCard
+from trainwiz.tui.screens.log_card import LogCard
 from trainwiz.tui.screens.monitor import MonitorScreen
-from trainwiz.tui.screens.traffic_card import TrafficCard
 from trainwiz.tui.widgets.advice_panel import AdvicePanel
 from trainwiz.tui.widgets.device_panel import DevicePanel
 from trainwiz.tui.widgets.host_panel import HostPanel
@@ -40,10 +40,10 @@ def text_of(pilot: Pilot) -> str:
 
 
 def write_machine(folder: Path, gpus: int = 1, **changes: Any) -> None:
-    """Samples whose first card has `changes`; `unavailable`, `traffic` and `processes` are those of the row."""
+    """Samples whose first card has `changes`; `unavailable` and `processes` are those of the row."""
     rows = [system_row(index, gpus) for index in range(120)]
     for row in rows:
-        for key in ("unavailable", "traffic", "processes"):
+        for key in ("unavailable", "processes"):
             if key in changes:
                 row[key] = changes[key]
         if gpus:
@@ -234,33 +234,6 @@ async def test_clock_fan_partition_and_other_jobs_of_a_card(tmp_path: Path) -> N
         assert "777" in other and "2.0 GiB" in other and "other" in other and "[bold]game" in other
 
 
-async def test_traffic_is_one_key_away(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run")
-    traffic = [
-        {"name": "eth0", "kind": "network", "in_bytes_per_s": 12_000_000.0, "out_bytes_per_s": 3_000.0},
-        {"name": "nvme0n1", "kind": "disk", "in_bytes_per_s": None, "out_bytes_per_s": 900.0},
-    ]
-    write_machine(folder, traffic=traffic)
-    async with monitor_app(folder).run_test(size=(80, 24)) as pilot:
-        await looked(pilot)
-        await pilot.press("t")
-        await pilot.pause(0.1)
-        assert isinstance(pilot.app.screen, TrafficCard)
-        lines = text_of(pilot).splitlines()
-        assert any("eth0" in line and "11 MiB/s" in line and "2.9 KiB/s" in line for line in lines)
-        assert any("nvme0n1" in line and "unknown" in line and "900 B/s" in line for line in lines)
-
-
-async def test_without_traffic_it_says_why(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run")
-    write_lines(folder / "system.jsonl", [{**system_row(number, 1), "traffic": []} for number in range(3)])
-    async with monitor_app(folder).run_test(size=(60, 20)) as pilot:
-        await looked(pilot)
-        await pilot.press("t")
-        await pilot.pause(0.1)
-        assert "No traffic was recorded" in " ".join(text_of(pilot).split())
-
-
 async def test_a_table_of_the_processes_has_room_alone(tmp_path: Path) -> None:
     async with monitor_app(write_run(tmp_path / "run")).run_test(size=WIDE) as pilot:
         screen = await looked(pilot)
@@ -302,10 +275,10 @@ async def test_a_click_on_the_key_bar_does_what_the_key_does(tmp_path: Path) -> 
     async with monitor_app(write_run(tmp_path / "run", gpus=8)).run_test(size=(200, 50)) as pilot:
         screen = await looked(pilot)
         bar = screen.query_one(KeyBar)
-        place = str(bar.render()).index("traffic") + 1
+        place = str(bar.render()).index(" log") + 1
         await pilot.click(KeyBar, offset=(place, 0))
         await pilot.pause(0.1)
-        assert isinstance(pilot.app.screen, TrafficCard)
+        assert isinstance(pilot.app.screen, LogCard)
         await pilot.press("escape", "tab", "tab", "tab")
         await pilot.pause()
         # A key of the focused panel stands in the bar while the panel has the focus.

@@ -9,7 +9,7 @@ from textual.command import CommandPalette
 from textual.pilot import Pilot
 from textual.widgets import Input, OptionList
 from trainwiz.tui.screens.gpu_card import GpuCard
-from trainwiz.tui.screens.traffic_card import TrafficCard
+from trainwiz.tui.screens.plan_card import PlanCard
 from trainwiz.tui.widgets.host_panel import HostPanel
 
 from tests.core.telemetry.written_run import write_run
@@ -56,14 +56,14 @@ async def test_readonly_has_no_action_that_changes_the_run(tmp_path: Path) -> No
         await looked(pilot)
         palette = await opened(pilot)
         await until(pilot, lambda: len(listed(palette)) > 5)
-        assert not [line for line in listed(palette) if line.startswith(("stop", "note", "resume"))]
+        assert not [line for line in listed(palette) if line.startswith(("stop", "resume"))]
 
 
 async def test_it_does_what_the_key_does(tmp_path: Path) -> None:
     async with monitor_app(write_run(tmp_path / "run")).run_test(size=WIDE) as pilot:
         await looked(pilot)
-        await find(pilot, "traffic", "traffic (t)")
-        await until(pilot, lambda: isinstance(pilot.app.screen, TrafficCard))
+        await find(pilot, "plan", "plan (p)")
+        await until(pilot, lambda: isinstance(pilot.app.screen, PlanCard))
 
 
 async def test_it_finds_a_panel_by_its_name(tmp_path: Path) -> None:

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 from textual.app import App
 from textual.pilot import Pilot
-from textual.widgets import Input, Static
+from textual.widgets import Static
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.notes import NOTES_JSONL, read_notes
 from trainwiz.core.run.state import read_state
 from trainwiz.core.run.stop_cost import StopCost
 from trainwiz.core.supervise.marks import marked_processes
@@ -23,7 +22,6 @@ from trainwiz.tui.cli import main
 from trainwiz.tui.screens.command_card import CommandCard
 from trainwiz.tui.screens.log_card import LogCard
 from trainwiz.tui.screens.monitor import MonitorScreen
-from trainwiz.tui.screens.note_dialog import NoteDialog
 from trainwiz.tui.screens.resume_dialog import ResumeDialog
 from trainwiz.tui.screens.stop_dialog import StopDialog
 from trainwiz.tui.stop_words import now_words, with_checkpoint_words
@@ -138,69 +136,6 @@ def test_what_a_stop_at_once_loses_in_words(cost: StopCost, words: str) -> None:
     assert words in now_words(cost)
 
 
-async def test_a_note_is_written_and_shown(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run")
-    async with monitor_app(of(folder)).run_test(size=WIDE) as pilot:
-        screen = await looked(pilot)
-        await pilot.press("n")
-        assert isinstance(pilot.app.screen, NoteDialog)
-        await pilot.press(*"lr")
-        pilot.app.screen.query_one(Input).value += " [red]\x1b[31mtoo high"
-        await pilot.press("enter")
-        await until(pilot, lambda: screen.snapshot is not None and screen.snapshot.notes)
-        (note,) = read_notes(folder)
-        assert (note.text, note.step) == ("lr [red]too high", 1600)
-        assert screen.snapshot is not None
-        assert any("lr [red]too high" in advice.text for advice in screen.snapshot.advice)
-
-
-async def test_notes_stand_in_the_order_in_which_they_were_entered(tmp_path: Path) -> None:
-    """Each is written by a thread, and threads begin in any order."""
-    folder = write_run(tmp_path / "run")
-    texts = [f"note {number}" for number in range(40)]
-    async with monitor_app(of(folder)).run_test(size=WIDE) as pilot:
-        screen = await looked(pilot)
-        for text in texts:
-            screen._note(text)
-        await until(pilot, lambda: len(read_notes(folder)) == len(texts))
-    assert [note.text for note in read_notes(folder)] == texts
-
-
-async def test_an_empty_note_and_escape_write_nothing(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run")
-    async with monitor_app(of(folder)).run_test(size=WIDE) as pilot:
-        screen = await looked(pilot)
-        await pilot.press("n", "enter")
-        assert pilot.app.screen is screen
-        await pilot.press("n", "x", "escape")
-        assert pilot.app.screen is screen
-        await pilot.pause(0.2)
-        assert not (folder / NOTES_JSONL).exists()
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-async def test_a_note_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run")
-    folder.chmod(0o555)
-    try:
-        async with monitor_app(of(folder)).run_test(size=WIDE) as pilot:
-            await looked(pilot)
-            await pilot.press("n", "x", "enter")
-            await until(pilot, lambda: said(pilot.app))
-            assert "could not be written" in said(pilot.app)[0]
-    finally:
-        folder.chmod(0o755)
-
-
-async def test_a_note_into_a_folder_that_is_gone_is_a_sentence(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run")
-    (folder / NOTES_JSONL).mkdir()
-    async with monitor_app(of(folder)).run_test(size=WIDE) as pilot:
-        await looked(pilot)
-        await pilot.press("n", "x", "enter")
-        await until(pilot, lambda: any("could not be written" in message for message in said(pilot.app)))
-
-
 async def test_the_command_is_shown_and_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write_run(tmp_path / "run", status="stopped")
     (folder / "launch.sh").write_text('#!/bin/bash\nexec accelerate launch -m \\\n  x . "$@"\n')
@@ -240,7 +175,7 @@ async def test_a_run_that_cannot_be_resumed_is_a_sentence(tmp_path: Path) -> Non
         await until(pilot, lambda: any("run.yaml is broken at line 1" in message for message in said(pilot.app)))
 
 
-@pytest.mark.parametrize("key", ["s", "r", "n"])
+@pytest.mark.parametrize("key", ["s", "r"])
 async def test_readonly_refuses_what_changes_the_run(tmp_path: Path, key: str) -> None:
     status = "stopped" if key == "r" else "running"
     async with monitor_app(of(write_run(tmp_path / "run", status=status)), readonly=True).run_test(size=WIDE) as pilot:
@@ -250,7 +185,7 @@ async def test_readonly_refuses_what_changes_the_run(tmp_path: Path, key: str) -
         assert "read-only" in said(pilot.app)[0]
 
 
-@pytest.mark.parametrize("key", ["s", "r", "n"])
+@pytest.mark.parametrize("key", ["s", "r"])
 async def test_a_replay_refuses_what_changes_the_run(tmp_path: Path, key: str) -> None:
     folder = write_run(tmp_path / "run", status="finished", steps=20)
     async with monitor_app(of(folder, replay_speed=0.001)).run_test(size=WIDE) as pilot:

@@ -11,7 +11,6 @@ import pytest
 from trainwiz.core.errors import UsageError
 from trainwiz.core.launch.prepare import prepare_run
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.notes import add_note
 from trainwiz.core.run.phase import write_phase
 from trainwiz.core.run.processid import machine_identity, this_process
 from trainwiz.core.run.recovery import Recovery, write_recoveries
@@ -79,7 +78,6 @@ def test_list_of_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 
 
 def test_show(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
-    add_note(folder.path, "raised the warmup", step=7)
     assert run_show("demo", as_json=False) == 0
     out = capsys.readouterr().out
     assert "\x1b" not in out
@@ -88,11 +86,9 @@ def test_show(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
     assert "checkpoint-5   complete" in out
     assert "checkpoint-6   broken: optimizer.pt is cut off" in out
     assert "checkpoint-9 is not complete." in out
-    assert "step 7: raised the warmup" in out
     assert run_show("demo", as_json=True) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["state"]["exit"]["cause"] == "cuda_oom"
-    assert [note["text"] for note in document["notes"]] == ["raised the warmup"]
     assert [found["problem"] is None for found in document["checkpoints"]] == [True, False]
 
 

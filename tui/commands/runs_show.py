@@ -63,7 +63,7 @@ def _rows(folder: RunFolder, run: RunDescription) -> Iterator[Row]:
         yield tr("Checkpoint"), f"{plain_text(found.path.name)}   {good}"
     for aside in run.set_aside:
         yield tr("Set aside"), f"{plain_text(aside.name)}   {_why_aside(aside)}"
-    for words in (*run.state.notes, *(note.words for note in run.notes)):
+    for words in run.state.notes:
         yield tr("Note"), plain_text(words)
     if folder.final_model.is_dir():
         yield tr("Model lies"), plain_text(folder.final_model)

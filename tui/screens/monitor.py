@@ -213,11 +213,6 @@ class MonitorScreen(Kept, LookingScreen, PanelScreen, RunActions):
     def _log_title(self) -> str:
         return (self.snapshot and self.snapshot.log_path) or tr("log")
 
-    def action_show_traffic(self) -> None:
-        from trainwiz.tui.screens.traffic_card import TrafficCard
-
-        self.app.push_screen(TrafficCard(lambda: self.snapshot, self.marks))
-
     def action_open_panel(self) -> None:
         """Enter opens what the focused panel has to open; most panels become larger."""
         panel = self.focused_panel

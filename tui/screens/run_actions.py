@@ -6,11 +6,9 @@ from typing import TYPE_CHECKING
 
 from textual import work
 from textual.screen import Screen
-from trainwiz.core.errors import TrainwizError
 from trainwiz.core.language import tr
 from trainwiz.core.run import actions
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.notes import add_note
 
 if TYPE_CHECKING:
     from trainwiz.core.telemetry.snapshot import Action, Snapshot
@@ -96,22 +94,6 @@ class RunActions(Screen[None]):
         if wanted:
             self.notify(tr("Starting the run again."), markup=False)
             self._start_again()
-
-    def action_add_note(self) -> None:
-        from trainwiz.tui.screens.note_dialog import NoteDialog
-
-        if self._may("note"):
-            self.app.push_screen(NoteDialog(), self._note)
-
-    def _note(self, text: str | None) -> None:
-        """At once, not in a thread: it is one short line, and neither a second note nor a quick q may overtake it."""
-        if text is None:
-            return
-        try:
-            add_note(self.folder.path, text, step=self.snapshot.step if self.snapshot else None)
-        except TrainwizError as error:
-            self.notify(str(error), severity="error", markup=False)
-        self.look()
 
     def action_copy_command(self) -> None:
         from trainwiz.tui.screens.command_card import CommandCard

@@ -43,7 +43,7 @@ def snapshot(
     ],
 )
 def test_what_is_possible_follows_the_state(status: RunStatus, wanted: set[Action]) -> None:
-    assert actions.allowed(RunState(status=status)) == {"plan", "command", "note"} | wanted
+    assert actions.allowed(RunState(status=status)) == {"plan", "command"} | wanted
 
 
 @pytest.mark.parametrize("action", get_args(Action))

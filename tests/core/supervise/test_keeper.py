@@ -55,7 +55,7 @@ def test_it_is_seen_running_with_its_processes(start: Starter) -> None:
     assert {row["pid"] for row in line["processes"]} == set(marked_pids(one.mark))
     assert line["host"]["ram_used_bytes"] > 0
     # What was summed up so far stands in every so many lines only.
-    assert set(line) - {"so_far"} == {"time_s", "gpus", "host", "processes", "traffic", "unavailable"}
+    assert set(line) - {"so_far"} == {"time_s", "gpus", "host", "processes", "unavailable"}
 
 
 def test_the_keeper_leaves_the_callers_session_and_its_folder(

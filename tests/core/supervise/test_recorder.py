@@ -55,7 +55,7 @@ def test_a_line_holds_the_whole_machine(driver: FakeNvml, run: RunFolder) -> Non
     driver.write([FakeGpu(utilization=5), FakeGpu(lost=True)])
     record(run, lambda: len(rows(run)) >= 2)
     first, second = rows(run)[:2]
-    assert set(second) == {"time_s", "gpus", "host", "processes", "traffic", "unavailable"}
+    assert set(second) == {"time_s", "gpus", "host", "processes", "unavailable"}
     assert [gpu["utilization_percent"] for gpu in second["gpus"]] == [5, None]
     assert second["host"]["ram_used_bytes"] > 0 and second["processes"][0]["rss_bytes"] > 0
     assert "so_far" in first, "whoever enters the file at this attempt knows the earlier ones"

@@ -1,4 +1,4 @@
-"""A replay shows a run as it was: its rows, log, state and notes, never what was still to come."""
+"""A replay shows a run as it was: its rows, log and state, never what was still to come."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from trainwiz.core.errors import UsageError
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.notes import add_note
 from trainwiz.core.telemetry.replay import ReplaySource
 from trainwiz.core.telemetry.replay_clock import ReplayClock, parse_speed
 from trainwiz.core.telemetry.snapshot import Snapshot
@@ -75,8 +74,6 @@ def run(tmp_path: Path) -> RunFolder:
     log += [f"step {step}/{STEPS}  loss {3.0 - step / 10}" for step in range(9, STEPS + 1)]
     log += ["finished at step 20"]
     (tmp_path / "train.log").write_text("\n".join(log))
-    add_note(tmp_path, "early", now_s=BEGIN_S + 50)
-    add_note(tmp_path, "after the end", now_s=end_s + 100)
     return RunFolder(tmp_path)
 
 
@@ -105,7 +102,6 @@ def test_nothing_of_the_future_is_shown(run: RunFolder) -> None:
         assert ("loading" in texts(snapshot)) == (step >= 1)
         assert "checkpoint-8 is kept" not in texts(snapshot)
         assert snapshot.host.cpu_percent == float(seconds)
-        assert [note.text for note in snapshot.notes] == (["early"] if seconds >= 50 else [])
         assert snapshot.engine.get("actual") == ("single" if step else None)
 
 

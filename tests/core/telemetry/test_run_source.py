@@ -337,13 +337,3 @@ def test_a_run_that_stands_still_names_no_finish(tmp_path: Path) -> None:
     snapshot = RunSource(RunFolder(folder), clock=lambda: later_s).read_all()
     assert snapshot.status == "running" and "stalled" in {advice.code for advice in snapshot.advice}
     assert snapshot.eta_s is None
-
-
-def test_notes_that_were_edited_are_shown_once(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run")
-    source = source_of(folder)
-    notes = [{"time_s": NOW_S, "text": "first"}, {"time_s": NOW_S, "text": "second"}]
-    write_lines(folder / "notes.jsonl", notes)
-    assert [note.text for note in source.poll().notes] == ["first", "second"]
-    write_lines(folder / "notes.jsonl", notes[1:])
-    assert [note.text for note in source.poll().notes] == ["second"]

@@ -173,18 +173,6 @@ def system_row(index: int, gpus: int, throttled: bool = False, count: int = 120)
             {"pid": 200, "role": "trainer", "rss_bytes": int((9.8 if gpus else 1.0) * GIB), "cpu_percent": 180.0},
             *workers,
         ],
-        "traffic": [
-            {
-                "name": name,
-                "kind": kind,
-                "in_bytes_per_s": received * (1.0 + noise.random()),
-                "out_bytes_per_s": sent * (1.0 + noise.random()),
-            }
-            for name, kind, received, sent in (
-                ("eth0", "network", 40e3, 9e3),
-                ("nvme0n1", "disk", 21e6, 350e6 if index % 40 < 4 else 1e6),
-            )
-        ],
         "unavailable": {} if gpus else {"gpus": "no NVIDIA driver on this machine"},
     }
 
