@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePath
@@ -10,16 +11,14 @@ from typing import Any, ClassVar
 from textual.app import App
 from textual.binding import BindingType
 from textual.command import CommandPalette
-from textual.driver import Driver
 from textual.events import Event, Key
 from textual.filter import LineFilter
 from textual.screen import Screen
 from textual.widgets import Input
-from trainwiz.core.language import language, tr, use_language
+from trainwiz.core.language import tr, use_language
 from trainwiz.tui.ascii_filter import AsciiFilter
 from trainwiz.tui.keys import bindings, keys_of
 from trainwiz.tui.palette import KeyProvider
-from trainwiz.tui.stylesheet import KeptStylesheet
 from trainwiz.tui.theme import THEMES, Marks, default_theme_name, marks, wants_ascii
 from trainwiz.tui.typed_keys import TypedKeys
 
@@ -52,10 +51,6 @@ class TrainwizApp(App[int]):
         if self.ascii_only:
             # Chinese would be nothing but question marks.
             use_language("en")
-        elif language() != "en":
-            from trainwiz.tui.wrapping import wrap_wide_texts
-
-            wrap_wide_texts()
         self._typed = TypedKeys(self, super().on_event)
         self.farewell = ""
         """What the command prints after the screen is gone."""
@@ -64,7 +59,6 @@ class TrainwizApp(App[int]):
         self.theme = default_theme_name()
         for name in set(self.available_themes) - {theme.name for theme in THEMES}:
             self.unregister_theme(name)
-        self.stylesheet = KeptStylesheet(variables=self.get_css_variables())
 
     @property
     def marks(self) -> Marks:
@@ -84,22 +78,12 @@ class TrainwizApp(App[int]):
             # As in all our fields: a cursor that blinks draws twice a second.
             palette.call_after_refresh(lambda: setattr(palette.query_one(Input), "cursor_blink", False))
 
-    def run(self, **options: Any) -> int | None:
-        """As Textual's; a screen that ended because its terminal was taken away leaves no process behind."""
-        try:
-            return super().run(**options)
-        finally:
-            release = getattr(self._driver, "release", None)
-            if release is not None:
-                release()
+    def on_mount(self) -> None:
+        if not self.is_headless and hasattr(select, "poll"):
+            from trainwiz.tui.terminal_gone import end_with_signals, end_without_terminal
 
-    def get_driver_class(self) -> type[Driver]:
-        chosen = super().get_driver_class()
-        if chosen.__name__ != "LinuxDriver":
-            return chosen
-        from trainwiz.tui.driver import SleepingDriver
-
-        return SleepingDriver
+            end_with_signals(self)
+            end_without_terminal(self)
 
     def get_default_screen(self) -> Screen[Any]:
         return self._first_screen()

@@ -68,9 +68,6 @@ def run_command(arguments: Sequence[str]) -> int:
         print(root_help())
         return 0
     if not arguments and sys.stdin.isatty() and sys.stdout.isatty():
-        from trainwiz.tui.garbage import collect_nothing
-
-        collect_nothing()
         from trainwiz.core.plan.request import PlanRequest
         from trainwiz.tui.commands.wizard import run_wizard
 

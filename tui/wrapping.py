@@ -89,11 +89,3 @@ def command_apart(text: str) -> tuple[str, str]:
 def sentence_gap() -> str:
     """What stands between two sentences: Chinese ones have no space."""
     return "" if language() == "zh" else " "
-
-
-def wrap_wide_texts() -> None:
-    """From now on Textual breaks the lines of all its texts here. English ones come out as before, but slower."""
-    from textual import content
-
-    if hasattr(content, "divide_line"):
-        content.divide_line = divide_line

@@ -53,8 +53,14 @@ class Terminal:
             os.kill(self.pid, signal.SIGKILL)
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self.pid, 0)
+        self.hang_up()
+
+    def hang_up(self) -> None:
+        """Take the terminal away, as a closed window does."""
+        self._over.set()
         self._reader.join(timeout=2)
-        os.close(self._terminal)
+        with contextlib.suppress(OSError):
+            os.close(self._terminal)
 
     def seconds_until(self, *markers: bytes, timeout_s: float = 30.0) -> float:
         """Seconds from the start until all `markers` have been drawn. Raises TimeoutError."""

@@ -8,10 +8,8 @@ import textwrap
 import pytest
 from rich._wrap import divide_line as divide_at_spaces
 from rich.cells import cell_len
-from textual import content
-from textual.content import Content
 from trainwiz.tui import output
-from trainwiz.tui.wrapping import command_apart, divide_line, wrap, wrap_wide_texts
+from trainwiz.tui.wrapping import command_apart, divide_line, wrap
 
 ENGLISH = "The GPU ran out of memory at step 1,600: 9.1 GiB were wanted and 7.8 GiB are there."
 CHINESE = "GPU 在第 1,600 步显存不足：需要 9.1 GiB，只有 7.8 GiB（trainwiz --micro-batch 3）。再试一次就能放下，峰值约 5.4 GiB。"
@@ -48,13 +46,6 @@ def test_any_text_at_any_width_comes_back_whole() -> None:
         lines = wrap(text, width)
         assert "".join("".join(lines).split()) == "".join(text.split())
         assert all(cell_len(line) <= width for line in lines)
-
-
-def test_textual_breaks_its_lines_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(content, "divide_line", content.divide_line)
-    assert len(Content(CHINESE).wrap(40)) > 1
-    wrap_wide_texts()
-    assert [line.plain.strip() for line in Content(CHINESE).wrap(40)] == wrap(CHINESE, 40)
 
 
 @pytest.mark.parametrize(

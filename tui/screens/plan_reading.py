@@ -11,7 +11,6 @@ from textual import on
 from textual.message import Message
 from textual.timer import Timer
 from trainwiz.core.plan.request import PlanRequest
-from trainwiz.tui.garbage import collect_again
 from trainwiz.tui.screens.plan_layout import PlanLayout
 from trainwiz.tui.screens.plan_queue import Newest
 from trainwiz.tui.screens.plan_state import PlanState, Reading, is_ready
@@ -63,7 +62,6 @@ class PlanReading(PlanLayout):
         self.set_interval(DATED_EVERY_S, self._date)
 
     async def _begin(self) -> None:
-        collect_again()
         self._read_world()
         await self.complete_first_step()
 
