@@ -27,7 +27,7 @@ ScreenName = Literal[
     "picker",
     "import",
 ]
-Need = Literal["", "stop", "stop_now", "resume", "plan", "command", "note", "replay"]
+Need = Literal["", "stop", "stop_now", "resume", "plan", "command", "replay"]
 """What a run must offer (`Snapshot.actions`, a replay) for a key to work."""
 
 
