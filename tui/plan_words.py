@@ -7,7 +7,7 @@ from datetime import datetime
 
 from trainwiz.core.language import language, mark, tr, tr_as
 from trainwiz.core.plain import plain_text
-from trainwiz.core.plan.result import TimePlan
+from trainwiz.core.plan.result import Plan, TimePlan
 from trainwiz.tui.figures import amount_range, count, duration, percent, short_count, size
 
 SMALL_SHARE = 0.01
@@ -43,6 +43,12 @@ def length_words(task: str, source: int | None, target: int | None) -> str:
     if task != "seq2seq" or not source or not target:
         return ""
     return tr("up to {source} source and {target} target tokens each", source=f"{source:,}", target=f"{target:,}")
+
+
+def method_words(plan: Plan) -> str:
+    """What is about to be learnt, and at which rate: "fine-tunes the weights in ./model, learning rate 2e-05"."""
+    rate = tr("learning rate {rate}", rate=f"{plan.config.training.learning_rate:g}")
+    return f"{plain_text(plan.model.learnt, 200)}, {rate}"
 
 
 def time_part_words(

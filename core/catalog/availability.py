@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Literal
 
 from trainwiz.core.catalog.hub_cache import cached_model_folder, is_hub_id
 from trainwiz.core.catalog.hub_model import PICKLES, SAFETENSORS, TOKENIZER_FILES, HubModel
@@ -17,6 +18,12 @@ AskHub = Callable[[str], HubModel]
 
 MADE_FROM_THE_DATA = "train"
 """Value of model.tokenizer that makes one from the rows."""
+
+
+def default_init(spec: ModelSpec) -> Literal["pretrained", "scratch"]:
+    """`pretrained` where weights are here or published under the model's name; else there is nothing to load."""
+    here = spec.has_weights or (spec.path is not None and any(spec.path.glob("pytorch_model*.bin")))
+    return "pretrained" if here or spec.hub_id is not None else "scratch"
 
 
 def weights_findings(spec: ModelSpec, section: ModelSection, ask: AskHub) -> tuple[Finding, ...]:

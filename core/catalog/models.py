@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 import yaml
-from trainwiz.core.catalog.availability import tokenizer_findings, weights_findings
+from trainwiz.core.catalog.availability import default_init, tokenizer_findings, weights_findings
 from trainwiz.core.catalog.config_file import Answer, from_architecture, has_safetensors, read_config
 from trainwiz.core.catalog.hub_cache import cached_model_folder, is_hub_id
 from trainwiz.core.catalog.hub_model import HubModel, ask_hub, fetch_config
@@ -68,6 +68,8 @@ def resolve_model(section: ModelSection, *, online: bool = False) -> Answer:
     spec, findings = _filled_in(section) if section.architecture is not None else _find(section.name, online)
     if spec is None:
         return None, findings
+    if section.init is None:
+        section = section.model_copy(update={"init": default_init(spec)})
     spec, more = _overridden(spec, section.architecture_overrides)
     return spec, (
         *findings,

@@ -61,7 +61,11 @@ def _layered(base: RunConfig, profile: Profile | None, yours: dict[str, Any]) ->
         values = {key: value for key, (value, _) in yielded.items()}
         config = base.with_values(values, "solved", {key: reason for key, (_, reason) in yielded.items()})
         # Left to the plan: what it solves carries its own reason.
-        kept = {key: origin for key, origin in config.origins.items() if values.get(key, ...) is not None}
+        kept = {
+            key: origin
+            for key, origin in config.origins.items()
+            if values.get(key, ...) is not None and yielded.get(key, (0, "-"))[1]
+        }
         if "data.sources" in values:
             # Of the new source only the keys that the user named are the user's.
             del kept["data.sources"]

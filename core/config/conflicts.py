@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from itertools import permutations
 from typing import Any
 
+from trainwiz.core.config.sections import TrainingSection
 from trainwiz.core.language import tr
 
 RESHAPES_THE_BATCH: tuple[str, ...] = (
@@ -20,13 +21,25 @@ RESHAPES_THE_BATCH: tuple[str, ...] = (
 )
 """A change of one of these makes the profile's accumulation stale, where a target says what it should be."""
 
+OF_THE_MODEL: Mapping[str, Any] = {
+    "model.init": None,
+    "model.tokenizer": None,
+    "model.architecture_overrides": {},
+    "peft.targets": [],
+}
+OF_THE_RECIPE: Mapping[str, Any] = {
+    key: TrainingSection.model_fields[key.removeprefix("training.")].default
+    for key in ("training.learning_rate", "training.final_learning_rate", "training.warmup", "training.schedule")
+}
+"""A rate from scratch wipes what a pretrained model knows: these belong to how the profile's own model is trained."""
+
 SOURCE_KEYS: tuple[str, ...] = ("data.sources.0.name", "data.sources")
 
 
 def yielding_values(profile: Mapping[str, Any], yours: Mapping[str, Any]) -> dict[str, tuple[Any, str]]:
     """Profile keys that must change because of the user's values: key path -> (new value, reason).
 
-    `profile` and `yours` map key paths to values. `None` as the new value leaves the key to the plan.
+    `profile` and `yours` map key paths to values. `None` as the new value, or no reason, leaves the key to the plan.
     A key that the user set is never in the answer.
     """
     changes: dict[str, tuple[Any, str]] = {}
@@ -88,5 +101,11 @@ def _data_and_model(profile: Mapping[str, Any], yours: Mapping[str, Any], change
         changes["data.sources"] = ([{"name": renamed}], tr("your data source"))
     if any(key in yours for key in SOURCE_KEYS) and profile.get("data.validation_sources"):
         changes["data.validation_sources"] = ([], tr("rows of your data source are held out instead"))
-    if yours.get("model.name") not in (None, profile.get("model.name")) and profile.get("model.architecture_overrides"):
-        changes["model.architecture_overrides"] = ({}, tr("they belong to the profile's model"))
+    other_model = yours.get("model.name") not in (None, profile.get("model.name"))
+    other_kind = "peft.method" in yours and yours["peft.method"] != profile.get("peft.method", "none")
+    if other_model:
+        changes |= {
+            key: (none, tr("it belongs to the profile's model")) for key, none in OF_THE_MODEL.items() if key in profile
+        }
+    if other_model or other_kind or yours.get("model.init") not in (None, profile.get("model.init")):
+        changes |= {key: (none, "") for key, none in OF_THE_RECIPE.items() if key in profile}

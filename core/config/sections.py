@@ -32,8 +32,10 @@ class ModelSection(Section):
     name: SourceName = Field(
         "esm2-tiny", min_length=1, description="Catalogue name, hub id, local model folder, or a config.json."
     )
-    init: Literal["scratch", "pretrained"] = Field(
-        "scratch", description="`scratch` draws random weights from the architecture; `pretrained` loads them."
+    init: Literal["scratch", "pretrained"] | None = Field(
+        None,
+        description="`scratch` draws random weights from the architecture; `pretrained` loads them; none loads them where "
+        "there are any, here or published.",
     )
     architecture: dict[str, Any] | None = Field(
         None,

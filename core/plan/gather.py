@@ -15,6 +15,7 @@ from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.language import tr
 from trainwiz.core.plan.command import plan_command
 from trainwiz.core.plan.make import make_plan
+from trainwiz.core.plan.recipe import with_init
 from trainwiz.core.plan.request import PlanRequest
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.subject import (
@@ -100,6 +101,8 @@ def _whole_commands(finding: Finding, config: RunConfig, machine: Machine, profi
         if remedy.changes and (remedy.command is None or remedy.command.startswith("--"))
         else remedy
         for remedy in finding.remedies
+        # Adapters cannot begin from scratch: that way leads to the next error.
+        if not (config.peft.method == "lora" and remedy.changes == {"model.init": "scratch"})
     )
     return replace(finding, remedies=remedies)
 
@@ -115,7 +118,7 @@ def gather_config(
 
     config = build_config(profile, request.overrides, request.name)
     model, findings = gather_model(config)
-    config = with_task_of(config, model)
+    config = with_init(with_task_of(config, model), model)
     moded = apply_mode(config, request, model)
     if moded.model != config.model:
         model, findings = gather_model(moded)
@@ -140,9 +143,16 @@ def gather_known(request: PlanRequest, profile: Profile | None, here: Machine) -
     """All but the data. Raises UsageError as `gather` does."""
     config, model, model_findings = gather_config(request, profile)
     target, target_findings = gather_machine(request, profile, here)
+    if model is not None and target is not here:
+        # Weights are needed where the run is, which is not here.
+        model_findings = tuple(
+            replace(one, severity="note") if one.code in NEEDED_THERE else one for one in model_findings
+        )
     about_model = tuple(_whole_commands(one, config, target, profile) for one in model_findings)
     return Gathered(profile, config, target, model, None, (*target_findings, *about_model))
 
+
+NEEDED_THERE = frozenset({"missing_model", "gated_model", "missing_tokenizer", "model_to_download"})
 
 DataAnswer = tuple[DataSummary | None, tuple[Finding, ...]]
 """A summary of the data, or why there is none."""

@@ -24,6 +24,7 @@ from trainwiz.core.plan.fixes import find_fixes
 from trainwiz.core.plan.hardware_findings import hardware_findings
 from trainwiz.core.plan.loss_mean import loss_mean_findings
 from trainwiz.core.plan.memory_findings import memory_findings
+from trainwiz.core.plan.recipe import learnt_words, recipe_findings
 from trainwiz.core.plan.result import Plan, PlannedModel
 from trainwiz.core.plan.room import find_room
 from trainwiz.core.plan.scope_findings import scope_findings
@@ -55,6 +56,7 @@ def make_plan(
     collected = list(facts.findings)
     for judge in (
         scope_findings,
+        recipe_findings,
         task_findings,
         hardware_findings,
         environment_findings,
@@ -101,10 +103,11 @@ def _has(config: RunConfig, changes: Mapping[str, Any]) -> bool:
 
 def _planned_model(config: RunConfig, model: ModelSpec | None, work: Workload | None) -> PlannedModel:
     kind = model.architecture.get("model_type") if model is not None else None
+    learnt = learnt_words(config, model)
     if work is None:
-        return PlannedModel(config.model.name, kind, None, None)
+        return PlannedModel(config.model.name, kind, None, None, learnt)
     parameters = work.architecture.parameters + work.adapter_parameters
-    return PlannedModel(config.model.name, kind, parameters, work.trainable_parameters)
+    return PlannedModel(config.model.name, kind, parameters, work.trainable_parameters, learnt)
 
 
 def _environment_json(config: RunConfig) -> list[dict[str, str]]:

@@ -21,6 +21,8 @@ class PlannedModel:
     architecture: str | None
     parameters: int | None
     trainable_parameters: int | None
+    learnt: str = ""
+    """What is about to be learnt, in a few words: "fine-tunes the weights in ./model"."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from trainwiz.core.plan.memories import plan_memory
 from trainwiz.core.plan.other_cards import for_other_cards, reopen_for_processes
 from trainwiz.core.plan.pace import pace_gains, pace_of, rate_of
 from trainwiz.core.plan.profile_reasons import with_fitting_reasons
+from trainwiz.core.plan.recipe import settle_rates, with_init
 from trainwiz.core.plan.rounding import settle_rounding
 from trainwiz.core.plan.sizes import batch_plan, settle_evaluation, settle_sizes
 from trainwiz.core.plan.stand_in import optimizer_stand_in
@@ -43,7 +44,7 @@ from trainwiz.core.profile.profile import Profile
 def settle(given: Given) -> Facts:
     """The facts of `given.config`; every open value of it is settled, with its reason. Reads nothing."""
     machine, model, data, profile = given.machine, given.model, given.data, given.profile
-    config, evidence = follow_task(given.config, model), given.evidence
+    config, evidence = with_init(follow_task(given.config, model), model), given.evidence
     config = for_other_cards(_without_foreign_processes(config), machine, profile)
     any_device = profile is not None and profile.hardware.gpu is None
     devices, more = choose_devices(
@@ -59,6 +60,7 @@ def settle(given: Given) -> Facts:
     collected += settle_engine(draft, machine, devices)
     collected += optimizer_stand_in(draft, machine, devices)
     architecture, unknown = read_architecture(model.architecture, config.task) if model is not None else (None, "")
+    settle_rates(draft, architecture)
     reopen_for_processes(draft, devices, profile)
     settle_task(draft)
     settle_rounding(draft, devices, data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,9 @@ from transformers import (
     AutoModelForSeq2SeqLM,
     PreTrainedModel,
 )
+
+NEW_HEAD = re.compile(r"(^|\.)(lm_head|cls|classifier|score|contact_head|final_logits_bias)(\.|$)")
+"""What a task may add to a published body, by the names of transformers."""
 
 MODEL_CLASSES: dict[str, Any] = {
     "masked-lm": AutoModelForMaskedLM,
@@ -90,16 +94,18 @@ def load_weights(name: str, config: RunConfig, what: str, *, whole: bool = False
     except (OSError, ValueError, RuntimeError, pickle.UnpicklingError) as error:
         raise _cannot_load(name, what, error) from error
     missing = sorted(report["missing_keys"])
-    if missing and whole:
+    of_head = [key for key in missing if NEW_HEAD.search(key)]
+    if missing and (whole or len(of_head) < len(missing)):
+        # Published weights that fill a part of the model alone would be a pretraining of the rest, unasked for.
         raise usage_error(
-            "broken_checkpoint",
-            str(name),
+            "broken_checkpoint" if whole else "weights_of_another_model",
+            str(name) if whole else "model.name",
             tr(
                 "{what} {name} lacks {n} tensors, for example {example}.",
                 what=what,
                 name=name,
                 n=len(missing),
-                example=missing[0],
+                example=next(key for key in missing if whole or key not in of_head),
             ),
         )
     if missing:

@@ -46,6 +46,7 @@ def model_lines(
     yield title(tr("What it is"))
     note = trained_words(planned.parameters, planned.trainable_parameters)
     yield line(tr("Parameters"), short_count(planned.parameters), note, width, marks)
+    yield from hanging(tr("Method"), plain_text(planned.learnt, 200), width)
     yield line(tr("Architecture"), planned.architecture or tr("unknown"), "", width, marks)
     if model is None:
         return
