@@ -57,8 +57,8 @@ def test_the_hub_is_asked_once_for_many_plans_and_only_online(hub: Hub) -> None:
 
 
 def test_nothing_is_asked_for_a_model_from_scratch(hub: Hub) -> None:
-    assert [finding.severity for finding in findings("gpt2-medium")] == ["note"]
-    assert findings("esm2-650m") == findings("gpt2-tiny") == []
+    assert [finding.severity for finding in findings("gpt2-medium", init="scratch")] == ["note"]
+    assert findings("esm2-650m", init="scratch") == findings("gpt2-tiny") == []
     assert hub.asked == []
 
 
@@ -133,11 +133,11 @@ def test_a_tokenizer_of_its_own(hub: Hub, tmp_path: Path) -> None:
     assert one("gpt2-tiny", tokenizer=str(tmp_path)).message.startswith(f"{tmp_path} holds no tokenizer")
     (tmp_path / "tokenizer.json").touch()
     assert findings("gpt2-tiny", tokenizer=str(tmp_path)) == []
-    assert findings("gpt2-medium", tokenizer="train") == []
+    assert findings("gpt2-medium", tokenizer="train", init="scratch") == []
 
 
 def test_a_tokenizer_that_is_made_in_place_of_the_published_one_is_told(hub: Hub) -> None:
-    finding = one("t5-chat-0.2b")
+    finding = one("t5-chat-0.2b", init="scratch")
     assert (finding.code, finding.severity) == ("tokenizer_made", "note") and "29,298 entries" in finding.message
 
 

@@ -126,8 +126,8 @@ def test_special_tokens_of_the_tiny_ones_are_in_their_vocabulary(name: str) -> N
 
 
 def test_a_catalogue_name_and_its_hub_id_are_the_same_model() -> None:
-    by_name, none = resolve_model(ModelSection(name="esm2-8m"))
-    by_id, also_none = resolve_model(ModelSection(name="facebook/esm2_t6_8M_UR50D"))
+    by_name, none = resolve_model(ModelSection(name="esm2-8m", init="scratch"))
+    by_id, also_none = resolve_model(ModelSection(name="facebook/esm2_t6_8M_UR50D", init="scratch"))
     assert by_name == by_id and none == also_none == ()
     assert by_name is not None and by_name.tokenizer == "esm" and by_name.smallest_sibling == "esm2-tiny"
 
@@ -157,13 +157,13 @@ def test_a_hub_id_that_is_not_here_says_so_at_once(tmp_path: Path, monkeypatch: 
 def test_a_hub_id_in_the_local_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     document = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_layer": 2}
     snapshot = hub_model(tmp_path, monkeypatch, "me/gpt", document)
-    spec, findings = resolve_model(ModelSection(name="me/gpt"))
+    spec, findings = resolve_model(ModelSection(name="me/gpt", init="scratch"))
     assert spec is not None and [finding.code for finding in findings] == ["tokenizer_made"]
     assert (spec.source, spec.hub_id, spec.task, spec.has_weights) == ("hub", "me/gpt", "causal-lm", False)
     # A config alone is no place to load weights from.
     assert spec.path is None
     (snapshot / "tokenizer.json").touch()
-    assert resolve_model(ModelSection(name="me/gpt"))[1] == ()
+    assert resolve_model(ModelSection(name="me/gpt", init="scratch"))[1] == ()
     (snapshot / "model.safetensors").touch()
     spec, _ = resolve_model(ModelSection(name="me/gpt"))
     assert spec is not None and spec.has_weights and spec.path == snapshot

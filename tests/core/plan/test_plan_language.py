@@ -62,6 +62,7 @@ def without_texts(plan: Any) -> dict[str, Any]:
         del variable["reason"]
     for key in ("peak_moment", "basis", "waiting"):
         del document["memory"][key]
+    del document["model"]["learnt"]
     del document["time"]["basis_text"], document["machine"]
     document["findings"] = [
         (one.code, one.severity, one.where, [(remedy.command, dict(remedy.changes)) for remedy in one.remedies])
