@@ -20,6 +20,21 @@ SOURCE_NAMES = ("prompt", "instruction", "question", "query", "input", "inputs",
 TARGET_NAMES = (
     "target", "response", "completion", "output", "outputs", "answer", "translation", "tgt", "reply", "summary",
 )  # fmt: skip
+CHAT_NAMES = {
+    "messages": "OpenAI messages", "conversations": "ShareGPT", "conversation": "ShareGPT", "chosen": "preferences",
+    "rejected": "preferences", "dialog": "dialogues", "dialogue": "dialogues", "turns": "dialogues", "chat": "dialogues",
+}  # fmt: skip
+"""Names of list columns that hold the turns of a chat -> the format that is known for it."""
+TREE_NAMES = frozenset({"message_id", "parent_id", "role", "text"})
+"""Columns of OpenAssistant's messages: each row is one turn of a tree of chats."""
+OF_THE_PROMPT = ("input", "context", "system", "history", "passage", "background")
+"""Text columns that stand beside an instruction or a question and belong to it (Alpaca, Dolly, SQuAD)."""
+NO_CONTENT = frozenset({
+    "id", "uuid", "guid", "hash", "md5", "sha1", "sha256", "url", "uri", "link", "source", "split", "label", "labels",
+    "lang", "language", "category", "license", "date", "timestamp", "role", "author", "user", "model", "index", "key",
+})  # fmt: skip
+"""Names of columns that say something of a row; alone among lists and numbers none of them is what is learnt."""
+CONVERT = "docs/data.md#rows-that-need-converting"
 SHOWN_COLUMNS, LONGEST_NAME = 20, 40
 """A file without a header has sentences for names."""
 
@@ -41,6 +56,8 @@ def find_columns(
     """
     if not columns:
         raise usage_error("empty_data", key, tr("{file} holds no rows.", file=file))
+    if source.text_column is None or (has_target and source.target_column is None):
+        _refuse_structured(columns, source, file, key, task)
     if source.text_column is None and task == "causal-lm" and not has_target:
         _refuse_unnamed_pairs(columns, file, key)
     of_task = {"masked-lm": SEQUENCE_NAMES, "seq2seq": SOURCE_NAMES}
@@ -171,6 +188,57 @@ def _refuse_unnamed_pairs(columns: Sequence[Column], file: str, key: str) -> Non
     )
 
 
+def unused_prompt_columns(columns: Sequence[str], text: str | None, target: str | None) -> list[str]:
+    """Of the columns of a source those that belong to the prompt and are not learnt from, where it has a target."""
+    if target is None:
+        return []
+    return [name for name in columns if name.lower() in OF_THE_PROMPT and name not in (text, target)]
+
+
+def is_usual(name: str, task: Task) -> bool:
+    """Whether a column of this name is found by it; else it was taken for want of another."""
+    return name.lower() in {*SOURCE_NAMES, *TARGET_NAMES, *TEXT_NAMES, *SEQUENCE_NAMES}
+
+
+def _refuse_structured(columns: Sequence[Column], source: DataSource, file: str, key: str, task: Task) -> None:
+    """Lists and trees are what such rows are about: no text that happens to stand beside them is taken by a guess."""
+    names = {column.name.lower() for column in columns}
+    lists = [column for column in columns if column.is_list]
+    chat = next((column for column in lists if column.name.lower().rpartition(".")[2] in CHAT_NAMES), None)
+    remedies: tuple[Remedy, ...] = (Remedy(tr("convert it to a prompt and a response column: {place}", place=CONVERT)),)
+    if task == "masked-lm":
+        return
+    if chat is not None:
+        kind = CHAT_NAMES[chat.name.lower().rpartition(".")[2]]
+        message = tr(
+            "{file}: {column} is a list of chat turns ({kind}), which cannot be trained on yet.",
+            file=file, column=repr(_short(chat.name)), kind=kind,
+        )  # fmt: skip
+    elif names >= TREE_NAMES:
+        message = tr(
+            "{file} holds trees of chat turns (OpenAssistant): a row is one turn, and which it answers stands in parent_id.",
+            file=file,
+        )
+    elif lists:
+        message = tr(
+            "{file}: {column} is a list; which text of a row is to be learnt is not guessed beside it. Set {key}.text_column.",
+            file=file, column=repr(_short(lists[0].name)), key=key,
+        )  # fmt: skip
+        pair = pair_of(columns)
+        known = (
+            pair
+            if pair is not None
+            else tuple(column.name for column in columns if column.is_text and column.name.lower() in TEXT_NAMES)[:1]
+        )
+        if known and task == "causal-lm":
+            changes = dict(zip((f"{key}.text_column", f"{key}.target_column"), known, strict=False))
+            words = tr("learn {columns} alone", columns=", ".join(map(repr, known)))
+            remedies = (Remedy(words, changes=changes), *remedies)
+    else:
+        return
+    raise UsageError(Finding("structured_columns", "error", f"{key}.text_column", message, remedies))
+
+
 def _guess(columns: Sequence[Column], usual: Sequence[str], taken: int | None, file: str, key: str) -> int:
     free = [index for index, column in enumerate(columns) if column.is_text and index != taken]
     lower = {columns[index].name.lower(): index for index in reversed(free)}
@@ -181,7 +249,7 @@ def _guess(columns: Sequence[Column], usual: Sequence[str], taken: int | None, f
     holds_no_text = next((named[name] for name in usual if name in named), None)
     if holds_no_text is not None:
         raise _not_text(columns, holds_no_text, file, key)
-    if len(free) == 1:
+    if len(free) == 1 and columns[free[0]].name.lower() not in NO_CONTENT:
         return free[0]
     side = "target" if key.endswith("target_column") else "text"
     if taken is not None and not free:
@@ -218,6 +286,10 @@ def _neither(columns: Sequence[Column], file: str, key: str, unclear: Finding) -
 
 def _not_text(columns: Sequence[Column], index: int, file: str, key: str) -> UsageError:
     column = columns[index]
+    if column.is_list:
+        message = tr("{file}: column {name} is a list, not a text.", file=file, name=repr(_short(column.name)))
+        remedy = Remedy(tr("convert it to a prompt and a response column: {place}", place=CONVERT))
+        return UsageError(Finding("not_text", "error", key, message, (remedy,)))
     return usage_error(
         "not_text",
         key,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from trainwiz.core.config import DataSource, RunConfig
+from trainwiz.core.config.values import Task
 from trainwiz.core.errors import TrainwizError
 from trainwiz.core.language import tr
 
@@ -56,14 +57,18 @@ def _detected(config: RunConfig, source: DataSource, key: str, folder: Path) -> 
         return {}
     names = dict(zip(("text_column", "target_column"), (columns[index].name for index in positions), strict=False))
     return {
-        side: (name, _reason(path, [column.name for column in columns], list(names.values())))
+        side: (name, _reason(path, name, [column.name for column in columns], list(names.values()), config.task))
         for side, name in names.items()
         if getattr(source, side) is None
     }
 
 
-def _reason(path: Path, names: list[str], taken: list[str]) -> str:
-    left = [name for name in names if name not in taken]
+def _reason(path: Path, name: str, names: list[str], taken: list[str], task: Task) -> str:
+    from trainwiz.core.data.columns import is_usual
+
+    left = [other for other in names if other not in taken]
+    if not is_usual(name, task):
+        return tr("the only other text column of {file}", file=path.name)
     if left:
         return tr("by its name in {file}; not used: {columns}", file=path.name, columns=", ".join(left))
     return tr("by its name in {file}", file=path.name)

@@ -165,7 +165,12 @@ def _leaves(row: dict[str, Any], prefix: str = "", depth: int = 1) -> Iterator[t
 def _column(name: str, values: list[Any]) -> Column:
     kinds = sorted({kind_name(value) for value in values if value is not None and not isinstance(value, str)})
     # A column with some texts is one of texts: the row that holds something else is then named.
-    return Column(name, not kinds or any(isinstance(value, str) for value in values), tr(" or ").join(kinds) or "text")
+    return Column(
+        name,
+        not kinds or any(isinstance(value, str) for value in values),
+        tr(" or ").join(kinds) or "text",
+        any(isinstance(value, list) for value in values),
+    )
 
 
 def kind_name(value: Any) -> str:

@@ -207,7 +207,7 @@ def _values(batch: Any, names: Sequence[str]) -> pa.Array:
 
 def _column(name: str, kind: Any) -> Column:
     inner = kind.value_type if pa.types.is_dictionary(kind) else kind
-    return Column(name, any(check(inner) for check in TEXT_TYPES), str(kind))
+    return Column(name, any(check(inner) for check in TEXT_TYPES), str(kind), pa.types.is_nested(inner))
 
 
 def _shown(cell: Any) -> str | None:

@@ -24,6 +24,8 @@ class Column:
     name: str
     is_text: bool = True
     type_name: str = "text"
+    is_list: bool = False
+    """Each row has several values there, such as the turns of a chat."""
 
 
 @dataclass(frozen=True, slots=True)

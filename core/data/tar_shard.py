@@ -156,7 +156,8 @@ class TarReader(PlacedReader):
                 value = self._object(data, field)
                 for keys, leaf in _leaves(value, ()):
                     text = leaf is None or isinstance(leaf, str)
-                    yield Column(".".join([field.name, *keys]), text, "text" if text else tr(NO_TEXT)), keys
+                    column = ".".join([field.name, *keys])
+                    yield Column(column, text, "text" if text else tr(NO_TEXT), isinstance(leaf, list)), keys
         else:
             yield Column(field.name, False, tr(NO_TEXT)), ()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from trainwiz.core.data.joining import joins_texts
 from trainwiz.core.estimate.host import LOW_MEMORY_BYTES
 from trainwiz.core.estimate.worker_size import WORKER_BYTES
-from trainwiz.core.findings import Finding
+from trainwiz.core.findings import Finding, Remedy
 from trainwiz.core.language import tr, trn
 from trainwiz.core.plan.facts import Facts
 from trainwiz.core.plan.lengths import Lengths, lengths_of
@@ -22,7 +22,7 @@ WORKERS_SHARE = 0.25
 
 
 def data_findings(facts: Facts) -> list[Finding]:
-    return [*_rows(facts), *_cut(facts), *_grouped(facts), *packing_findings(facts), *_workers(facts)]
+    return [*_rows(facts), *_unused(facts), *_cut(facts), *_grouped(facts), *packing_findings(facts), *_workers(facts)]
 
 
 def _rows(facts: Facts) -> list[Finding]:
@@ -49,6 +49,28 @@ def _rows(facts: Facts) -> list[Finding]:
     )
     remedy = facts.remedy(words, changes)
     return [Finding("batch_larger_than_data", "warning", "batch", message, (remedy,))]
+
+
+def _unused(facts: Facts) -> list[Finding]:
+    """A part of the prompt that the model would never see."""
+    if facts.data is None or facts.config.task == "masked-lm":
+        return []
+    # With pyarrow, which has read the data by now.
+    from trainwiz.core.data.columns import CONVERT, unused_prompt_columns
+
+    source = facts.config.data.sources[0]
+    names = [str(one) if one is not None else None for one in (source.text_column, source.target_column)]
+    unused = unused_prompt_columns(facts.data.columns, *names)
+    if not unused:
+        return []
+    message = trn(
+        "The column {columns} belongs to the prompt and is not used: the model never sees it.",
+        "The columns {columns} belong to the prompt and are not used: the model never sees them.",
+        len(unused),
+        columns=", ".join(map(repr, unused)),
+    )
+    remedy = Remedy(tr("join them into the prompt first: {place}", place=CONVERT))
+    return [Finding("unused_prompt_column", "warning", "data.sources.0.text_column", message, (remedy,))]
 
 
 def _cut(facts: Facts) -> list[Finding]:

@@ -51,7 +51,7 @@ def _message(path: Path, task: str = "seq2seq", **source: object) -> str:
     ("content", "words"),
     [
         (GOOD * 3 + '{"prompt": 5, "response": "b"}\n', "line 4: 'prompt' holds a number, not text"),
-        ('{"prompt": ["a"], "response": "b"}\n', "column 'prompt' holds a list, not text"),
+        ('{"prompt": ["a"], "response": "b"}\n', "'prompt' is a list"),
         (GOOD + '{"prompt": {"a": "x"}, "response": "b"}\n', "line 2: 'prompt' holds an object, not text"),
         (GOOD + '{"prompt": "a"}\n', "line 2: the row has no 'response' (its keys: prompt)"),
         ('{"prompt": null, "response": "b"}\n' * 3, "all 3 rows of"),
@@ -132,7 +132,7 @@ def test_csv_files_that_are_right(tmp_path: Path) -> None:
     [
         (pa.array([1, 2]), "column 'text' holds int64, not text"),
         (pa.array([None, None]), "column 'text' holds null, not text"),
-        (pa.array([["a"], ["b"]]), "column 'text' holds list<element: string>, not text"),
+        (pa.array([["a"], ["b"]]), "'text' is a list"),
         (pa.array([None, "", " "], pa.string()), "all 3 rows of"),
         (pa.array([], pa.string()), "holds no rows"),
         (pa.array([b"ok", b"\xff\xfe"]), "row 2: the text is not UTF-8 (byte 0xff)"),

@@ -104,7 +104,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     twice = write(tmp_path / "twice.csv", "text,text\na,b\n")
     assert "has 2 columns 'text'; choose by position" in _message(twice, "causal-lm", text_column="text")
     chat = write(tmp_path / "a.jsonl", '{"messages": [{"role": "user"}]}\n')
-    assert "its columns: messages (a list)" in _message(chat, "causal-lm")
+    assert "list of chat turns (OpenAI messages)" in _message(chat, "causal-lm")
 
 
 def test_a_causal_model_is_not_given_prompts_alone_by_accident(tmp_path: Path) -> None:
