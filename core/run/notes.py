@@ -16,6 +16,7 @@ from trainwiz.core.json_text import parse_json
 from trainwiz.core.language import tr
 from trainwiz.core.moments import is_moment, moment_words
 from trainwiz.core.plain import plain_text
+from trainwiz.core.small_file import read_small
 
 NOTES_JSONL = "notes.jsonl"
 LONGEST_NOTE = 2_000
@@ -72,7 +73,7 @@ def add_note(folder: Path, text: str, *, step: int | None = None, now_s: float |
 def read_notes(folder: Path) -> tuple[Note, ...]:
     """All notes in the order in which they were written. What cannot be read counts as absent."""
     try:
-        lines = (folder / NOTES_JSONL).read_bytes().splitlines()
+        lines = read_small(folder / NOTES_JSONL).splitlines()
     except OSError:
         return ()
     return tuple(note for line in lines if (note := parse_note(line)) is not None)
