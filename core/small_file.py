@@ -9,8 +9,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 from trainwiz.core.language import tr
 
@@ -18,9 +18,9 @@ MOST_BYTES = 64 * 2**20
 """More than any profile, settings file, DeepSpeed file or description of a model has."""
 
 
-def open_file(path: Path, buffering: int = -1) -> BinaryIO:
+def open_file(path: Path) -> BufferedReader:
     """To read bytes. Raises OSError with a reason at once, also for what is no regular file on a disk."""
-    return open(path, "rb", buffering, opener=open_at_once)
+    return open(path, "rb", opener=open_at_once)
 
 
 def read_small(path: Path, most: int = MOST_BYTES) -> bytes:

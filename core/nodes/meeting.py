@@ -94,8 +94,10 @@ class Meeting:
                 refuse(member.channel, problem)
             raise
         finally:
-            for one in (*self._listeners, *(greeting.channel for greeting in self._greetings)):
-                one.close()
+            for listener in self._listeners:
+                listener.close()
+            for greeting in self._greetings:
+                greeting.channel.close()
             with suppress(OSError):
                 (self._folder / MEETING_TOKEN).unlink()
         return [self.members[node] for node in sorted(self.members)]

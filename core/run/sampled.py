@@ -6,7 +6,7 @@ import hashlib
 import os
 from pathlib import Path
 
-from trainwiz.core.small_file import open_file
+from trainwiz.core.small_file import open_at_once
 
 BLOCK_BYTES = 65_536
 BLOCKS = 16
@@ -19,7 +19,7 @@ def sampled_digest(path: Path, blocks: int = BLOCKS) -> str:
     wholly between the blocks is not seen. 1 MiB is read at most by default. Raises OSError, also for a pipe.
     """
     digest = hashlib.blake2b(digest_size=16)
-    with open_file(path, 0) as file:
+    with open(path, "rb", buffering=0, opener=open_at_once) as file:
         size = os.fstat(file.fileno()).st_size
         digest.update(f"{size}:".encode())
         for offset in _offsets(size, max(2, blocks)):

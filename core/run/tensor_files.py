@@ -11,7 +11,7 @@ from typing import Any
 
 from trainwiz.core.json_text import parse_json
 from trainwiz.core.language import tr
-from trainwiz.core.small_file import open_file
+from trainwiz.core.small_file import open_at_once, open_file
 
 LONGEST_SAFETENSORS_HEADER_BYTES = 100_000_000
 BITS: dict[str, int] = {
@@ -79,7 +79,7 @@ def _second_half_is_zero(path: Path, begin: int, end: int) -> bool:
     if end - middle < LOOKS * LOOK_BYTES:
         return False
     last = end - LOOK_BYTES
-    with open_file(path, 0) as file:
+    with open(path, "rb", buffering=0, opener=open_at_once) as file:
         places = (middle + (last - middle) * number // (LOOKS - 1) for number in range(LOOKS))
         return not any(os.pread(file.fileno(), LOOK_BYTES, place).strip(b"\0") for place in places)
 

@@ -169,7 +169,11 @@ def reads_a_file(call: ast.Call) -> bool:
     name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
     if name in ("read_text", "read_bytes") and isinstance(call.func, ast.Attribute):
         return ast.unparse(call.func.value) not in ("self", "self.tail", "self._bytes")
-    if name != "open" or ast.unparse(call.func).startswith(("os.", "webbrowser.", "self.")):
+    if (
+        any(word.arg == "opener" for word in call.keywords)
+        or name != "open"
+        or ast.unparse(call.func).startswith(("os.", "webbrowser.", "self."))
+    ):
         return False
     modes = [
         word.value for word in (*call.args, *(word.value for word in call.keywords)) if isinstance(word, ast.Constant)
