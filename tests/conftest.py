@@ -6,7 +6,8 @@ import gc
 import itertools
 import os
 import signal
-import sys
+import site
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,9 @@ from tests.site import with_site
 # Started in the background of a script, the suite inherits an ignored interrupt, and so would every command it tests.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+# Started by nohup the same of a hang-up; with a handler of its own the suite goes on, and its commands have the default.
+if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda number, frame: None)
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -27,13 +31,27 @@ os.environ["TRAINWIZ_TIER"] = "analytic"
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Whatever the developer's locale: tests compare English texts, and those of the languages say which one.
 os.environ["TRAINWIZ_LANG"] = "en"
-# What DeepSpeed compiles takes more than a minute: kept for the next test run, beside the caches that tests never see.
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-os.environ.setdefault("TORCH_EXTENSIONS_DIR", str(CACHE / "torch_extensions"))
-
 REPOSITORY = Path(__file__).resolve().parent.parent
 # What tests do inside the processes of a run (failures on purpose, a clock that jumps) comes in by this folder.
 os.environ["PYTHONPATH"] = with_site(os.environ)
+# What DeepSpeed compiles takes more than a minute: kept for the next test run.
+os.environ.setdefault("TORCH_EXTENSIONS_DIR", str(REPOSITORY / ".cache" / "torch_extensions"))
+
+
+def user_folders(home: Path) -> dict[str, str]:
+    """The variables that make `home` a user's home folder, with all that a user keeps in it."""
+    kinds = ("CONFIG", "CACHE", "STATE", "DATA")
+    return {"HOME": str(home), **{f"XDG_{kind}_HOME": str(home / kind.lower()) for kind in kinds}}
+
+
+# What was installed for the user alone is still found from there.
+os.environ.setdefault("PYTHONUSERBASE", site.getuserbase())
+# Before any module of the tests is read: profiles are listed as cases while they are collected.
+_COLLECTION_HOME = tempfile.TemporaryDirectory(prefix="trainwiz-tests-", ignore_cleanup_errors=True)
+os.environ.update(user_folders(Path(_COLLECTION_HOME.name)))
+# The same where the user has said it otherwise.
+for _variable in ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_DATASETS_CACHE", "HF_TOKEN", "HF_TOKEN_PATH"):
+    os.environ.pop(_variable, None)
 COSTLY = {
     "tests.test_wheel": "installed",
     "tests.engines.test_runs": "start",
@@ -79,8 +97,6 @@ def _own_temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     """What killed processes cannot clear up (torchrun's and multiprocessing's folders) goes away with pytest's own."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("t")))
-        # Also for what starts before a test does: fixtures of modules start real runs, which write to the history.
-        _leave_home(patch, tmp_path_factory.mktemp("session-home"))
         yield
 
 
@@ -93,15 +109,8 @@ def _homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(autouse=True)
 def _own_user_folders(_homes: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test reads or writes the developer's own configuration, cache or history of measurements."""
+    """No test reads or writes what another has left at home."""
     home = next(_homes)
     home.mkdir()
-    _leave_home(monkeypatch, home)
-
-
-def _leave_home(patch: pytest.MonkeyPatch, home: Path) -> None:
-    for kind in ("CONFIG", "CACHE", "STATE", "DATA"):
-        patch.setenv(f"XDG_{kind}_HOME", str(home / kind.lower()))
-    if sys.platform == "darwin":
-        # platformdirs knows ~/Library only.
-        patch.setenv("HOME", str(home))
+    for variable, value in user_folders(home).items():
+        monkeypatch.setenv(variable, value)

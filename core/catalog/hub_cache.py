@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from trainwiz.core.small_file import read_small
+
 
 def is_hub_id(name: str) -> bool:
     """`owner/name`, or one word, in the characters that the hub allows."""
@@ -35,7 +37,7 @@ def _cached_folder(kind: str, hub_id: str, marker: str) -> Path | None:
         return None
     root = hub_cache_folder() / f"{kind}--{hub_id.replace('/', '--')}"
     try:
-        main = root / "snapshots" / (root / "refs" / "main").read_text(encoding="utf-8").strip()
+        main = root / "snapshots" / read_small(root / "refs" / "main").decode().strip()
     except (OSError, UnicodeDecodeError):
         main = None
     if main is not None and (main / marker).is_file():
@@ -65,6 +67,6 @@ def hub_token(environment: Mapping[str, str] | None = None) -> str | None:
     folder = Path(home) if home else Path(variables.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
     path = Path(variables.get("HF_TOKEN_PATH") or folder / "token").expanduser()
     try:
-        return path.read_text(encoding="utf-8").strip() or None
+        return read_small(path).decode().strip() or None
     except (OSError, UnicodeDecodeError):
         return None

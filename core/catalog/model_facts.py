@@ -9,7 +9,7 @@ from pathlib import Path
 from trainwiz.core.catalog.hub_cache import cached_model_folder
 from trainwiz.core.catalog.hub_model import PICKLES, SAFETENSORS, HubModel, ask_hub
 from trainwiz.core.catalog.model import ModelSpec
-from trainwiz.core.telemetry.paths import open_at_once
+from trainwiz.core.small_file import open_file
 
 LONGEST_HEAD = 65_536
 """Bytes of a README.md that are searched: the block in front of it is far shorter."""
@@ -67,7 +67,7 @@ def _download_bytes(answer: HubModel) -> int | None:
 def _readme_licence(folder: Path) -> str | None:
     """`license:` of the block in front of README.md; "other" gives way to its `license_name:`."""
     try:
-        with open(folder / "README.md", "rb", opener=open_at_once) as file:
+        with open_file(folder / "README.md") as file:
             head = file.read(LONGEST_HEAD).decode("utf-8", "replace")
     except OSError:
         return None

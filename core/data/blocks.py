@@ -13,6 +13,7 @@ from trainwiz.core.data.place import place_of
 from trainwiz.core.data.reader import unreadable
 from trainwiz.core.errors import os_reason
 from trainwiz.core.language import tr
+from trainwiz.core.small_file import open_file
 
 LONGEST_LINE = 1 << 26
 """Characters; a longer one is a file without line ends, and would fill the memory."""
@@ -62,7 +63,7 @@ def sample_blocks(path: Path, rows: int, mark: bytes = b"") -> Iterator[Block]:
     """
     try:
         size = path.stat().st_size
-        with path.open("rb") as raw:
+        with open_file(path) as raw:
             each, count = _blocks(raw, size, rows, mark)
             places = np.random.Generator(np.random.Philox(SEED)).random(count) * max(0.0, size / count - each)
             for part in range(count):

@@ -15,6 +15,7 @@ from trainwiz.core.data.tar_shard import TarReader
 from trainwiz.core.data.text_file import GZIP_MAGIC, TextFile
 from trainwiz.core.errors import UsageError, os_reason
 from trainwiz.core.language import mark, tr
+from trainwiz.core.small_file import open_file
 
 FORMATS: dict[str, tuple[str, ...]] = {
     "parquet": (".parquet", ".pq"),
@@ -71,7 +72,7 @@ def open_reader(path: Path, kind: str | None = None, *, by_position: bool = Fals
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise unreadable(where, tr("is no regular file (a pipe or a device?); save the data to a file first."))
-        with path.open("rb") as handle:
+        with open_file(path) as handle:
             start = handle.read(512)
     except OSError as error:
         raise unreadable(where, tr("cannot be read: {reason}.", reason=os_reason(error))) from None

@@ -15,6 +15,7 @@ from trainwiz.core.data.samples import sample_words
 from trainwiz.core.errors import UsageError
 from trainwiz.core.findings import Finding, Remedy, Severity, after
 from trainwiz.core.language import tr, trn
+from trainwiz.core.small_file import read_small
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ def hub_files(wanted: HubSplit, environment: Mapping[str, str] | None = None, *,
 def _in_snapshot(snapshot: Path, wanted: HubSplit) -> list[Path]:
     names = [path.relative_to(snapshot).as_posix() for path in snapshot.rglob("*") if path.is_file()]
     try:
-        card = card_of((snapshot / "README.md").read_text(encoding="utf-8"))
+        card = card_of(read_small(snapshot / "README.md").decode())
     except (OSError, UnicodeDecodeError):
         card = {}
     chosen = split_files(wanted.hub_id, names, card, wanted.split, wanted.subset)
@@ -91,7 +92,7 @@ def _in_snapshot(snapshot: Path, wanted: HubSplit) -> list[Path]:
 def _snapshots(folder: Path) -> Iterator[Path]:
     """The snapshot that refs/main names, then the others, newest first."""
     main = folder / "refs" / "main"
-    named = folder / "snapshots" / main.read_text(encoding="utf-8").strip() if main.is_file() else None
+    named = folder / "snapshots" / read_small(main).decode().strip() if main.is_file() else None
     if named is not None and named.is_dir():
         yield named
     others = [path for path in (folder / "snapshots").glob("*") if path.is_dir() and path != named]

@@ -14,6 +14,7 @@ from typing import cast
 from trainwiz.core.data.reader import unreadable
 from trainwiz.core.errors import os_reason
 from trainwiz.core.language import tr
+from trainwiz.core.small_file import open_file
 
 GZIP_MAGIC = b"\x1f\x8b"
 REST = 1 << 20
@@ -56,7 +57,7 @@ class TarFile:
         """Of the file's bytes, in the pass that is under way."""
         self._size = path.stat().st_size
         try:
-            with path.open("rb") as raw:
+            with open_file(path) as raw:
                 self.packed = raw.read(2) == GZIP_MAGIC
         except OSError as error:
             raise self._unreadable(error) from None
@@ -68,7 +69,7 @@ class TarFile:
         """
         try:
             with ExitStack() as opened:
-                raw = opened.enter_context(self.path.open("rb"))
+                raw = opened.enter_context(open_file(self.path))
                 unpacked = opened.enter_context(gzip.GzipFile(fileobj=raw)) if self.packed else None
                 tar = opened.enter_context(
                     _Archive.open(

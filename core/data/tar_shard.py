@@ -20,6 +20,7 @@ from trainwiz.core.data.tar_file import TarFile
 from trainwiz.core.errors import UsageError
 from trainwiz.core.language import mark, tr
 from trainwiz.core.plain import plain_text
+from trainwiz.core.small_file import open_file
 
 SAMPLES_FOR_COLUMNS = 100
 TEXT, OBJECT, LINES = ("txt", "text", "transcript"), ("json",), ("jsonl", "ndjson")
@@ -200,7 +201,7 @@ class TarReader(PlacedReader):
         return unreadable(where, problem)
 
     def _read(self, start: int, count: int) -> bytes:
-        with self.path.open("rb") as raw:
+        with open_file(self.path) as raw:
             raw.seek(start)
             return raw.read(count)
 

@@ -21,6 +21,7 @@ from trainwiz.core.data.reader import BATCH_ROWS, ColumnBatch, PlacedReader, tex
 from trainwiz.core.data.whole_blocks import whole_blocks
 from trainwiz.core.errors import os_reason
 from trainwiz.core.language import tr
+from trainwiz.core.small_file import open_file
 
 GZIP_MAGIC = b"\x1f\x8b"
 BATCH_CHARACTERS = 1 << 23
@@ -46,7 +47,7 @@ class TextFile:
     def text(self, newline: str | None = None) -> Iterator[IO[str]]:
         """The open text. Failures of the file system and of gzip become UsageError."""
         try:
-            with self.path.open("rb") as raw:
+            with open_file(self.path) as raw:
                 self._raw = raw
                 zipped = raw.read(2) == GZIP_MAGIC
                 raw.seek(0)
@@ -91,7 +92,7 @@ class TextFile:
     def is_plain(self) -> bool:
         """Not gzip. Raises UsageError for a file that cannot be read."""
         try:
-            with self.path.open("rb") as raw:
+            with open_file(self.path) as raw:
                 return raw.read(2) != GZIP_MAGIC
         except OSError as error:
             raise unreadable(str(self.path), tr("cannot be read: {reason}.", reason=os_reason(error))) from None
@@ -99,7 +100,7 @@ class TextFile:
     def holds(self, letter: bytes) -> bool:
         """Whether the byte is anywhere in the file. Raises UsageError for a file that cannot be read."""
         try:
-            with self.path.open("rb") as raw:
+            with open_file(self.path) as raw:
                 return any(letter in piece for piece in iter(lambda: raw.read(1 << 20), b""))
         except OSError as error:
             raise unreadable(str(self.path), tr("cannot be read: {reason}.", reason=os_reason(error))) from None

@@ -13,6 +13,7 @@ from trainwiz.core.data.place import place_of
 from trainwiz.core.data.reader import unreadable
 from trainwiz.core.errors import os_reason
 from trainwiz.core.language import tr
+from trainwiz.core.small_file import open_file
 
 BLOCK_BYTES = 4 << 20
 
@@ -57,7 +58,7 @@ def whole_blocks(path: Path, mark: bytes = b"") -> Iterator[WholeBlock]:
     cannot be read, and for endless lines.
     """
     try:
-        with path.open("rb") as raw:
+        with open_file(path) as raw:
             if raw.read(len(codecs.BOM_UTF8)) != codecs.BOM_UTF8:
                 raw.seek(0)
             start, line, ahead = raw.tell(), 1, b""

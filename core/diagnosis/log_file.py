@@ -14,7 +14,7 @@ from trainwiz.core.diagnosis.facts import LogFacts
 from trainwiz.core.diagnosis.line_text import LONGEST, lines_in
 from trainwiz.core.diagnosis.scan import LogScan
 from trainwiz.core.language import tr
-from trainwiz.core.telemetry.paths import open_at_once
+from trainwiz.core.small_file import open_file
 
 BLOCK_BYTES = 1 << 18
 LONGEST_LINE_BYTES = 1 << 22
@@ -46,7 +46,7 @@ class NotALogError(OSError):
 
 def read_log(path: Path, offset: int = 0) -> LogFacts:
     """The facts of the log from byte `offset` on. Raises OSError with a reason, NotALogError for what is no text."""
-    with open(path, "rb", opener=open_at_once) as file:
+    with open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
         first_line = 1
         if offset > 0:

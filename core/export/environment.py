@@ -20,7 +20,7 @@ SHUTDOWN_TIMEOUT_S = 24 * 3600
 """torchrun kills workers 30 s after SIGTERM; a step with hundreds of accumulations takes longer to end in a checkpoint."""
 
 INTERFACES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
-"""Their names differ from machine to machine (core.nodes.interfaces)."""
+"""Their names differ from machine to machine (core.nodes.address)."""
 
 WHO: dict[str, str] = {
     "you": mark("your choice"),

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from trainwiz.core.small_file import open_file
+
 MOST_LINES = 2_000
 MOST_BYTES = 4 * 1024**2
 """Beyond either the older half is dropped."""
@@ -21,7 +23,7 @@ LOCK_WAIT_S = 2.0
 def read_lines(path: Path) -> list[str]:
     """Oldest first; none where the file cannot be read."""
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - 2 * MOST_BYTES))
             text = file.read().decode("utf-8", "replace")
@@ -60,7 +62,7 @@ def _shorten(path: Path) -> None:
 
 
 def _ends_with_newline(path: Path) -> bool:
-    with path.open("rb") as file:
+    with open_file(path) as file:
         file.seek(-1, os.SEEK_END)
         return file.read(1) == b"\n"
 

@@ -15,6 +15,7 @@ from trainwiz.core.history.pace import steps_of
 from trainwiz.core.json_text import parse_json
 from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.run.state import RunState
+from trainwiz.core.small_file import open_file
 from trainwiz.core.telemetry.metrics import finite
 from trainwiz.core.telemetry.so_far import SoFar
 
@@ -182,7 +183,7 @@ def known_rows(path: Path) -> list[dict[str, Any]]:
 def _rows(path: Path) -> tuple[list[dict[str, Any]], bool]:
     """The last JSON objects of a file of lines (broken ones are left out), and whether these are all of them."""
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             size = file.seek(0, 2)
             file.seek(max(0, size - TAIL_BYTES))
             lines = file.read().split(b"\n")

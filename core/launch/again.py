@@ -24,6 +24,7 @@ from trainwiz.core.language import chosen_language, tr, use_language
 from trainwiz.core.launch.portable import needed
 from trainwiz.core.launch.start import changed_config, own_launcher, setup_of, training_variables
 from trainwiz.core.run.folder import ATTEMPTS, DEEPSPEED_JSON, LAUNCH_SH, RunFolder, write_atomic
+from trainwiz.core.small_file import read_small
 
 PLANNED = "planned"
 BATCH_KEYS = {
@@ -52,7 +53,7 @@ def prepare_again(run: RunFolder) -> dict[str, Any]:
 
 def _change_own_deepspeed_file(run: RunFolder, config: RunConfig) -> None:
     """A file of the user's keeps all that it says but the numbers of the batch, where it names them itself."""
-    document = parse_json(run.file(DEEPSPEED_JSON).read_text(encoding="utf-8"))
+    document = parse_json(read_small(run.file(DEEPSPEED_JSON)).decode())
     numbers = {
         key: getattr(config.batch, field) for key, field in BATCH_KEYS.items() if isinstance(document.get(key), int)
     }
@@ -64,7 +65,7 @@ def _write(run: RunFolder, name: str, text: str) -> None:
     """The first version of a file that changes is kept."""
     path, kept = run.file(name), run.path / ATTEMPTS / PLANNED / name
     if path.exists():
-        if path.read_text(encoding="utf-8") == text:
+        if read_small(path).decode() == text:
             return
         if not kept.exists():
             kept.parent.mkdir(parents=True, exist_ok=True)

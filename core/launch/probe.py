@@ -39,6 +39,7 @@ from trainwiz.core.launch.start import own_launcher, training_variables
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.run.folder import RUN_MARK_VARIABLE, RunFolder
 from trainwiz.core.run.processid import this_process
+from trainwiz.core.small_file import open_file
 from trainwiz.core.supervise.lifeline import KEEPER_VARIABLE, keeper_value
 
 LONGEST_S = 60.0
@@ -259,7 +260,7 @@ def _not_writable(error: OSError) -> Finding:
 def _read(path: Path, offset: int) -> tuple[list[dict[str, Any]], int]:
     """Whole lines from `offset` on, and where the next one begins."""
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             file.seek(offset)
             text = file.read()
     except OSError:

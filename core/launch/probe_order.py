@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from trainwiz.core.small_file import read_small
+
 ORDER_JSON = "probe.json"
 ANSWERS_JSONL = "probe.jsonl"
 """One JSON object a line, with its kind under `event`: see core/training/probe.py."""
@@ -51,6 +53,6 @@ class ProbeOrder:
     @classmethod
     def read(cls, folder: Path) -> ProbeOrder:
         """Raises OSError, ValueError or TypeError for what is no order."""
-        values: dict[str, Any] = json.loads((folder / ORDER_JSON).read_text(encoding="utf-8"))
+        values: dict[str, Any] = json.loads(read_small(folder / ORDER_JSON).decode())
         lists = {key: tuple(values[key]) for key in ("lengths", "target_lengths")}
         return cls(**{**values, **lists})

@@ -29,6 +29,7 @@ from trainwiz.core.run.recovery import RECOVERY_JSON
 from trainwiz.core.run.refusal import why_not_start
 from trainwiz.core.run.registry import record_run
 from trainwiz.core.run.state import read_state
+from trainwiz.core.small_file import read_small
 from trainwiz.core.supervise.order import StartOrder
 from trainwiz.core.supervise.recovery import Setup
 from trainwiz.core.supervise.renewing import CannotRenew, not_written, renew
@@ -156,7 +157,7 @@ def read_run_config(folder: RunFolder) -> RunConfig:
     """run.yaml as RunConfig. Raises UsageError with line or key when it was broken by hand."""
     path = folder.run_yaml
     try:
-        document = load_yaml(path.read_text(encoding="utf-8"))
+        document = load_yaml(read_small(path).decode())
         return RunConfig.model_validate(document)
     except FileNotFoundError:
         message = tr("{path} is not a run: it holds no run.yaml.", path=folder.path)
@@ -234,7 +235,7 @@ def start_keeper(folder: RunFolder, order: StartOrder) -> dict[str, Any]:
 
 def _last_line(path: Path) -> str:
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        lines = read_small(path).decode(errors="replace").strip().splitlines()
     except OSError:
         return ""
     return clean(lines[-1]) if lines else ""

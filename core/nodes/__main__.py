@@ -12,13 +12,9 @@ from trainwiz.core.errors import EXIT_TRAINING_FAILED, UsageError
 from trainwiz.core.export.environment import cpu_threads
 from trainwiz.core.language import chosen_language, use_language
 from trainwiz.core.launch.start import changed_config
-from trainwiz.core.nodes.address import keep_address, main_address
-from trainwiz.core.nodes.attempt import NodeAttempt
-from trainwiz.core.nodes.command import accelerate_command
-from trainwiz.core.nodes.failure import LOADING, TRAINING, write_problem
-from trainwiz.core.nodes.introduction import data_of, introduce
-from trainwiz.core.nodes.order import NodeOrder
-from trainwiz.core.nodes.problem import NodeProblem
+from trainwiz.core.nodes.address import NodeProblem, keep_address, main_address
+from trainwiz.core.nodes.attempt import LOADING, TRAINING, NodeAttempt, NodeOrder, accelerate_command, write_problem
+from trainwiz.core.nodes.handshake import data_of, introduce
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.state import read_state
 

@@ -1,16 +1,27 @@
-"""Where node 0 is: HOST:PORT, and the ports that a run of several nodes needs there."""
+"""Where node 0 is: HOST:PORT, the ports that it listens on, and the interfaces over which nodes reach each other."""
 
 from __future__ import annotations
 
+import errno
+import ipaddress
 import os
 import re
 import socket
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from trainwiz.core.errors import usage_error
+from trainwiz.core.errors import EXIT_TRAINING_FAILED, TrainwizError, os_reason, usage_error
+from trainwiz.core.export.environment import INTERFACES
+from trainwiz.core.findings import Finding
 from trainwiz.core.language import tr
+from trainwiz.core.plain import plain_text
 from trainwiz.core.run.folder import NODES, write_atomic
+from trainwiz.core.small_file import read_small
+
+NCCL, GLOO = INTERFACES
 
 DEFAULT_PORT = 29500
 """That of torchrun."""
@@ -22,6 +33,26 @@ MAIN_FILE = "main"
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*|[0-9A-Fa-f:.]+(?:%[A-Za-z0-9._-]+)?")
 _NOWHERE = "192.0.2.1"
 """Of a block that is kept for documentation (RFC 5737): asking for the way to it sends nothing."""
+
+
+class NodeProblem(TrainwizError):
+    """One sentence with its code, as one of core.diagnosis or of `core.diagnosis.of_failure.CAUSE_OF_CODE`."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(Finding(code, "error", "engine.nodes", message), EXIT_TRAINING_FAILED)
+
+    @property
+    def code(self) -> str:
+        return self.findings[0].code
+
+    @property
+    def message(self) -> str:
+        return self.findings[0].message
+
+
+def named(node: int, host: str, address: str) -> str:
+    where = host if host in ("", address) else f"{host}, {address}"
+    return tr("Node {node} ({where})", node=node, where=where or address)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +119,162 @@ def keep_address(folder: Path, address: Address) -> None:
 
 def _kept(folder: Path) -> str:
     try:
-        return (folder / NODES / MAIN_FILE).read_text(encoding="utf-8").strip()
+        return read_small(folder / NODES / MAIN_FILE).decode().strip()
     except (OSError, UnicodeDecodeError):
         return ""
+
+
+def refuse_taken(port: int) -> None:
+    """Raises NodeProblem where torch, which listens on all addresses, could not listen on the port now."""
+    _everywhere(port).close()
+
+
+def listen(address: Address) -> list[socket.socket]:
+    """Where the nodes meet: on the addresses that were named, and no other. Raises NodeProblem.
+
+    On many systems a machine's own name stands for 127.0.1.1 there; then it says nothing about which address the
+    others use.
+    """
+    try:
+        found = socket.getaddrinfo(address.host, address.meeting_port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise _not_here(address, os_reason(error)) from None
+    hosts = {str(place[0]): (family, place) for family, _, _, _, place in found}
+    is_name = address.host not in ("localhost", *hosts)
+    if is_name and any(ipaddress.ip_address(host.partition("%")[0]).is_loopback for host in hosts):
+        return [_everywhere(address.meeting_port)]
+    opened: list[socket.socket] = []
+    reason = ""
+    for family, place in hosts.values():
+        try:
+            opened.append(socket.create_server(place, family=family, backlog=128))
+        except OSError as error:
+            if error.errno != errno.EADDRNOTAVAIL:
+                raise _taken(address.meeting_port, error) from None
+            reason = os_reason(error)
+    if not opened:
+        raise _not_here(address, reason)
+    return opened
+
+
+def _everywhere(port: int) -> socket.socket:
+    """On all addresses of this machine, of either kind. Raises NodeProblem where the port is taken."""
+    family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
+    try:
+        return socket.create_server(("", port), family=family, dualstack_ipv6=family == socket.AF_INET6, backlog=128)
+    except OSError as error:
+        raise _taken(port, error) from None
+
+
+def _not_here(address: Address, reason: str) -> NodeProblem:
+    message = tr(
+        "Node 0 cannot listen on {host}: {reason}. Name an address of node 0 itself: --main HOST:PORT; it has {here}.",
+        host=address.host,
+        reason=reason,
+        here=_all_of(interface_addresses()),
+    )
+    return NodeProblem("wrong_interface", message)
+
+
+def _taken(port: int, error: OSError) -> NodeProblem:
+    holder = _holder(port)
+    reason = tr("taken by {process}", process=holder) if holder else os_reason(error)
+    message = tr(
+        "Port {port} of node 0 cannot be used: {reason}. Choose another: --main HOST:PORT.", port=port, reason=reason
+    )
+    return NodeProblem("port_in_use", message)
+
+
+def _holder(port: int) -> str | None:
+    """Name and number of the process that listens there, where this user may know it."""
+    import psutil
+
+    with suppress(psutil.Error, OSError):
+        for one in psutil.net_connections("tcp"):
+            address: Any = one.laddr
+            if one.status == psutil.CONN_LISTEN and address and address.port == port and one.pid:
+                return f"{plain_text(psutil.Process(one.pid).name(), 40)} ({one.pid})"
+    return None
+
+
+def interface_addresses() -> dict[str, list[str]]:
+    """Name -> its IP addresses, of all interfaces that are switched on; a cable that is out may come back."""
+    import psutil
+
+    # `isup` is false also without a carrier.
+    up = {name for name, facts in psutil.net_if_stats().items() if facts.isup or "up" in facts.flags.split(",")}
+    families = (socket.AF_INET, socket.AF_INET6)
+    found = {
+        name: [one.address for one in addresses if one.family in families]
+        for name, addresses in psutil.net_if_addrs().items()
+        if name in up
+    }
+    return {name: addresses for name, addresses in found.items() if addresses}
+
+
+def interface_of(address: str, interfaces: Mapping[str, list[str]]) -> str | None:
+    """The interface that has this address; None where none has it."""
+    wanted = _plain(address)
+    return next((name for name, held in interfaces.items() if wanted in map(_plain, held)), None)
+
+
+def _plain(address: str) -> str:
+    """Without a scope, and an IPv4 address as such where it came through an IPv6 socket."""
+    text = address.partition("%")[0]
+    try:
+        parsed = ipaddress.ip_address(text)
+    except ValueError:
+        return text
+    mapped = getattr(parsed, "ipv4_mapped", None)
+    return str(mapped or parsed)
+
+
+def chosen_interface(environment: Mapping[str, str], interfaces: Mapping[str, list[str]]) -> str | None:
+    """The one that NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME names; None where they leave the choice.
+
+    Raises NodeProblem where this machine has none of that name.
+    """
+    chosen: str | None = None
+    for variable in (NCCL, GLOO):
+        value = environment.get(variable, "").strip()
+        if not value:
+            continue
+        found = _fitting(value, interfaces, exact=variable == GLOO)
+        if not found:
+            message = tr(
+                "{variable} is {value}, and this machine has no such interface that is up; it has {here}.",
+                variable=variable,
+                value=value,
+                here=_all_of(interfaces),
+            )
+            raise NodeProblem("wrong_interface", message)
+        if not value.startswith("^"):
+            chosen = chosen or found[0]
+    return chosen
+
+
+def _all_of(interfaces: Mapping[str, list[str]]) -> str:
+    return ", ".join(f"{name} ({held[0]})" for name, held in interfaces.items()) or tr("none")
+
+
+def _fitting(value: str, interfaces: Mapping[str, list[str]], *, exact: bool) -> list[str]:
+    """NCCL takes the starts of names, whole names after "=", and all but the named ones after "^"; gloo whole names."""
+    excludes, body = value.startswith("^"), value.lstrip("^")
+    whole, body = exact or body.startswith("="), body.lstrip("=")
+    names = [name.strip() for name in body.split(",") if name.strip()]
+
+    def is_named(interface: str) -> bool:
+        return any(interface == name if whole else interface.startswith(name) for name in names)
+
+    return [name for name in interfaces if is_named(name) != excludes]
+
+
+def network_variables(environment: Mapping[str, str], interface: str | None) -> dict[str, str]:
+    """What the training needs beside `environment`, so that it uses the interface over which the nodes have met.
+
+    Left alone, gloo takes the address that the machine's own name stands for, which on many systems is 127.0.1.1.
+    """
+    if interface is None:
+        return {}
+    wanted = {NCCL: f"={interface}", GLOO: interface}
+    return {name: value for name, value in wanted.items() if not environment.get(name)}

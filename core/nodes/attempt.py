@@ -5,29 +5,100 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from trainwiz.core.export.node_commands import joining_command
 from trainwiz.core.language import tr
-from trainwiz.core.nodes.channel import BEAT_EVERY_S, Channel, ChannelClosed
-from trainwiz.core.nodes.guest import attend, refuse_if_refused
-from trainwiz.core.nodes.interfaces import chosen_interface, interface_addresses, interface_of, network_variables
-from trainwiz.core.nodes.meeting import Meeting, Member, lost, start_together
-from trainwiz.core.nodes.order import NodeOrder
-from trainwiz.core.nodes.problem import NodeProblem
-from trainwiz.core.nodes.words import named
-from trainwiz.core.run.folder import NODES, STOPPED_BY, write_atomic
+from trainwiz.core.nodes.address import (
+    Address,
+    NodeProblem,
+    chosen_interface,
+    interface_addresses,
+    interface_of,
+    named,
+    network_variables,
+)
+from trainwiz.core.nodes.handshake import BEAT_EVERY_S, Channel, ChannelClosed, Introduction
+from trainwiz.core.nodes.meeting import Meeting, Member, attend, lost, refuse, refuse_if_refused, start_together
+from trainwiz.core.run.folder import ACCELERATE_YAML, NODES, STOPPED_BY, RunFolder, write_atomic, write_json_atomic
 from trainwiz.core.supervise.linux import die_with_parent
 from trainwiz.core.supervise.marks import send
 from trainwiz.core.telemetry.processes import trainers_below
 
+TRAINING_MODULE = "trainwiz.core.training"
+LOADING, TRAINING = "loading", "training"
 LOOK_EVERY_S = 0.5
 LAST_WORDS_S = 10.0
 OTHERS_MAY_LINGER_S = 30.0
 """After one node has ended with an error, torch at the others notices by itself, and says more than we could."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOrder:
+    """What one node is to do."""
+
+    folder: Path
+    me: Introduction
+    address: Address
+    patience_s: float
+    """For the others to come."""
+    command: Callable[[Sequence[str]], list[str]]
+    """The launcher with the arguments of the training."""
+    environment: Mapping[str, str]
+    """All of it."""
+    had_met: bool = False
+    """In an attempt before this one: an interface that is gone since may come back."""
+    log: Path | None = None
+    """Where the output goes; None: where that of this process goes."""
+
+
+def accelerate_command(node: int, address: Address, threads: int, arguments: Sequence[str]) -> list[str]:
+    """`accelerate launch` of one node, to run in the run folder; static rendezvous, for the ranks must be known:
+    rank 0, which writes the run's record, belongs to the node that has the keeper."""
+    return [
+        sys.executable,
+        "-m",
+        "accelerate.commands.launch",
+        "--config_file",
+        ACCELERATE_YAML,
+        "--machine_rank",
+        str(node),
+        "--main_process_ip",
+        address.host,
+        "--main_process_port",
+        str(address.port),
+        "--num_cpu_threads_per_process",
+        str(threads),
+        "-m",
+        TRAINING_MODULE,
+        ".",
+        *arguments,
+    ]
+
+
+def write_problem(run: RunFolder, rank: int, problem: NodeProblem, phase: str = TRAINING) -> None:
+    """failure-rank<N>-node.json, which the keeper reads beside those of the training processes. Raises OSError.
+
+    `phase`: LOADING for what keeps an attempt from beginning.
+    """
+    write_json_atomic(
+        run.path / f"failure-rank{rank}-node.json",
+        {
+            "type": type(problem).__name__,
+            "message": problem.message,
+            "traceback": "",
+            "time_s": time.time(),
+            "step": None,
+            "phase": phase,
+            "rank": rank,
+            "findings": [finding.to_json() for finding in problem.findings],
+        },
+    )
 
 
 class NodeAttempt:
@@ -58,7 +129,7 @@ class NodeAttempt:
         """
         name, interfaces = self._interface()
         used = (name, interfaces[name][0]) if name is not None else None
-        given = self._meet_as_host(arguments) if self.order.me.node == 0 else self._meet_as_guest(used)
+        given = self._meet_as_host(arguments) if self.order.me.node == 0 else self._meet_as_worker(used)
         over = name or interface_of(self._members[0].channel.own_host, interfaces)
         self._start(given, network_variables(self.order.environment, over))
         try:
@@ -103,12 +174,13 @@ class NodeAttempt:
         start_together(self._members, list(arguments))
         return list(arguments)
 
-    def _meet_as_guest(self, interface: tuple[str, str] | None) -> list[str]:
+    def _meet_as_worker(self, interface: tuple[str, str] | None) -> list[str]:
         order = self.order
-        invitation = attend(order.folder, order.me, order.address, order.patience_s, self._waits, interface=interface)
-        zero = replace(order.me, node=0, host=order.address.host)
-        self._members = [Member(zero, invitation.channel)]
-        return invitation.arguments
+        channel, arguments = attend(
+            order.folder, order.me, order.address, order.patience_s, self._waits, interface=interface
+        )
+        self._members = [Member(replace(order.me, node=0, host=order.address.host), channel)]
+        return arguments
 
     def _start(self, arguments: Sequence[str], network: Mapping[str, str]) -> None:
         for variable, value in network.items():
@@ -215,8 +287,7 @@ class NodeAttempt:
     def _tell_others(self, gone: Member, problem: NodeProblem) -> None:
         for member in self._members:
             if member is not gone:
-                with suppress(ChannelClosed):
-                    member.channel.send({"kind": "refuse", "code": problem.code, "message": problem.message})
+                refuse(member.channel, problem)
 
     def _kill(self) -> None:
         """The launcher; what it started holds to it and to its keeper (core.supervise.lifeline)."""

@@ -1,42 +1,65 @@
 """The meeting of an attempt: node 0 waits for all others and says when to start.
 
-node k -> node 0   hello    {node, nodes, host, processes, versions, data}
-node 0 -> node k   show     {file}: proof that it sees the same run folder
-node k -> node 0   here     {token}
-node 0 -> node k   go       {arguments}, to all at once; or refuse {code, message}
+node 0 -> worker   go       {arguments}, to all at once; or refuse {code, message}
+
+Only to a node that has proved to see the run folder (`handshake`). Who has not is let go, and the waiting goes on:
+connections are served side by side, and none of them holds a node up.
 """
 
 from __future__ import annotations
 
+import errno
+import os
 import secrets
+import select
+import socket
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainwiz.core.errors import os_reason
 from trainwiz.core.language import tr
-from trainwiz.core.nodes.address import Address
-from trainwiz.core.nodes.channel import Channel, ChannelClosed
-from trainwiz.core.nodes.introduction import Introduction, refuse_unlike
-from trainwiz.core.nodes.ports import listen, refuse_taken
-from trainwiz.core.nodes.problem import NodeProblem
-from trainwiz.core.nodes.words import named
+from trainwiz.core.nodes.address import Address, NodeProblem, listen, named, refuse_taken
+from trainwiz.core.nodes.handshake import (
+    Channel,
+    ChannelClosed,
+    Introduction,
+    Message,
+    read_token,
+    refuse_unlike,
+    write_token,
+)
 from trainwiz.core.run.folder import MEETING_TOKEN
 
-ANSWER_S = 20.0
-"""For one node to answer one question; a network file system may show a new file seconds later."""
-GREETING_S = 5.0
-"""A connection that says nothing holds the others up for no longer."""
+GREETING_S = 15.0
+"""From the connection to the introduction; a network file system may show the new token seconds later."""
+MOST_GREETINGS = 64
+"""At a time; one more takes the place of the oldest of the host that has the most."""
+MOST_NAMED = 20
+"""Hosts that are named because they proved nothing: a flood of them does not fill the log."""
 LOOK_EVERY_S = 0.2
+TRY_EVERY_S = 1.0
+CONNECT_S = 5.0
 
 
 @dataclass(slots=True)
 class Member:
-    """A node that has come, as node 0 knows it."""
+    """A node that has come, as the others know it."""
 
     who: Introduction
     channel: Channel
+
+
+@dataclass(slots=True)
+class _Greeting:
+    """A connection that has not yet said which node it is."""
+
+    channel: Channel
+    steps: Generator[None, None, Introduction]
+    deadline: float
 
 
 class Meeting:
@@ -46,61 +69,90 @@ class Meeting:
         self._folder = folder
         self._me = me
         self._address = address
-        self._token = secrets.token_hex(16)
+        self._token = secrets.token_hex(32).encode()
         refuse_taken(address.port)
-        self._listener = listen(address.meeting_port)
+        self._listeners = listen(address)
+        self._greetings: list[_Greeting] = []
+        self._without_proof: list[str] = []
         self.members: dict[int, Member] = {}
 
     def gather(self, patience_s: float, goes_on: Callable[[], None]) -> list[Member]:
         """All other nodes, by number. Raises NodeProblem when one has not come in time, or does not fit."""
-        (self._folder / MEETING_TOKEN).write_text(self._token, encoding="ascii")
+        write_token(self._folder, self._token)
         deadline = time.monotonic() + patience_s
         try:
             while len(self.members) < self._me.nodes - 1:
                 goes_on()
-                self._accept()
+                self._let_in()
+                for greeting in list(self._greetings):
+                    self._greet(greeting)
                 self._keep_warm()
                 if time.monotonic() > deadline:
                     raise self._not_come(patience_s)
         except NodeProblem as problem:
-            self.refuse(problem)
+            for member in self.members.values():
+                refuse(member.channel, problem)
             raise
         finally:
-            self._listener.close()
+            for listener in self._listeners:
+                listener.close()
+            for greeting in self._greetings:
+                greeting.channel.close()
             with suppress(OSError):
                 (self._folder / MEETING_TOKEN).unlink()
         return [self.members[node] for node in sorted(self.members)]
 
-    def refuse(self, problem: NodeProblem) -> None:
-        """Tell all who have come why nothing begins."""
-        for member in self.members.values():
-            with suppress(ChannelClosed):
-                member.channel.send({"kind": "refuse", "code": problem.code, "message": problem.message})
-            member.channel.close()
+    def _let_in(self) -> None:
+        """New connections, once there is something to do at all."""
+        waiting = [*self._listeners, *(greeting.channel.connection for greeting in self._greetings)]
+        ready, _, _ = select.select(waiting, [], [], LOOK_EVERY_S)
+        for listener in self._listeners:
+            if listener in ready:
+                with suppress(OSError):
+                    channel = Channel(listener.accept()[0], "main")
+                    self._greetings.append(_Greeting(channel, self._steps(channel), time.monotonic() + GREETING_S))
+        if len(self._greetings) > MOST_GREETINGS:
+            crowd, _ = Counter(one.channel.other_host for one in self._greetings).most_common(1)[0]
+            self._let_go(
+                next(one for one in self._greetings if one.channel.other_host == crowd), tr("too many at once")
+            )
 
-    def _accept(self) -> None:
-        self._listener.settimeout(LOOK_EVERY_S)
+    def _steps(self, channel: Channel) -> Generator[None, None, Introduction]:
+        yield from channel.prove(lambda: self._token)
+        return Introduction.from_message((yield from channel.wait_for("hello")))
+
+    def _greet(self, greeting: _Greeting) -> None:
+        """What there is to do for it now. Raises NodeProblem for a node with which no training can begin."""
+        channel = greeting.channel
         try:
-            connection, _ = self._listener.accept()
-        except OSError:
-            return
-        channel = Channel(connection)
-        try:
-            who = Introduction.from_message(channel.expect("hello", time.monotonic() + GREETING_S))
-            if who is None:
-                channel.close()
-                return
-            self._check(who, channel)
+            next(greeting.steps)
+            if time.monotonic() > greeting.deadline:
+                self._let_go(greeting, tr("no answer"))
+        except ChannelClosed as error:
+            self._let_go(greeting, str(error))
+        except StopIteration as end:
+            self._greetings.remove(greeting)
+            who = end.value
+            try:
+                self._check(who, channel)
+            except NodeProblem as problem:
+                refuse(channel, problem)
+                raise
             self.members[who.node] = Member(who, channel)
             print(tr("{node} has come.", node=named(who.node, who.host, channel.other_host)), flush=True)
-        except (ChannelClosed, TimeoutError):
-            # Whoever looks whether the port is open, and leaves; a node comes again.
-            channel.close()
-        except NodeProblem as problem:
-            with suppress(ChannelClosed):
-                channel.send({"kind": "refuse", "code": problem.code, "message": problem.message})
-            channel.close()
-            raise
+
+    def _let_go(self, greeting: _Greeting, reason: str) -> None:
+        greeting.channel.close()
+        self._greetings.remove(greeting)
+        host = greeting.channel.other_host
+        if host not in self._without_proof and len(self._without_proof) < MOST_NAMED:
+            self._without_proof.append(host)
+            text = tr(
+                "A connection from {host} did not prove that it belongs to this run ({reason}); node 0 waits on.",
+                host=host,
+                reason=reason,
+            )
+            print(text, flush=True)
 
     def _check(self, who: Introduction, channel: Channel) -> None:
         """Raises NodeProblem for a node with which no training can begin."""
@@ -127,14 +179,6 @@ class Meeting:
             )
             raise NodeProblem("config_mismatch", message)
         refuse_unlike(self._me, who, name)
-        channel.send({"kind": "show", "file": MEETING_TOKEN})
-        if channel.expect("here", time.monotonic() + ANSWER_S).get("token") != self._token:
-            message = tr(
-                "{name} does not see the run folder {path} of node 0: all nodes need it on one shared file system.",
-                name=name,
-                path=self._folder,
-            )
-            raise NodeProblem("config_mismatch", message)
 
     def _keep_warm(self) -> None:
         """Nodes that wait hear that node 0 is there; one that has left may come again."""
@@ -147,6 +191,8 @@ class Meeting:
                 del self.members[node]
 
     def _not_come(self, patience_s: float) -> NodeProblem:
+        for greeting in list(self._greetings):
+            self._let_go(greeting, tr("no answer"))
         missing = [str(node) for node in range(1, self._me.nodes) if node not in self.members]
         message = tr(
             "Node {missing} of {nodes} did not come within {seconds} s; node 0 waited on {host}, port {port}. "
@@ -157,7 +203,22 @@ class Meeting:
             host=self._address.host,
             port=self._address.meeting_port,
         )
+        if self._without_proof:
+            without = tr(
+                "From {hosts} came what did not prove that it belongs to this run: another program, or a node that "
+                "does not see the run folder {path}, which all nodes need on one shared file system.",
+                hosts=", ".join(self._without_proof),
+                path=self._folder,
+            )
+            message = f"{message} {without}"
         return NodeProblem("node_missing", message)
+
+
+def refuse(channel: Channel, problem: NodeProblem) -> None:
+    """Tell a node why nothing begins."""
+    with suppress(ChannelClosed):
+        channel.send({"kind": "refuse", "code": problem.code, "message": problem.message})
+    channel.close()
 
 
 def start_together(members: list[Member], arguments: list[str]) -> None:
@@ -172,3 +233,112 @@ def start_together(members: list[Member], arguments: list[str]) -> None:
 def lost(member: Member, how: str) -> NodeProblem:
     name = named(member.who.node, member.who.host, member.channel.other_host)
     return NodeProblem("node_lost", tr("{name} was lost ({how}).", name=name, how=how))
+
+
+def attend(
+    folder: Path,
+    me: Introduction,
+    address: Address,
+    patience_s: float,
+    goes_on: Callable[[], None],
+    *,
+    interface: tuple[str, str] | None = None,
+) -> tuple[Channel, list[str]]:
+    """The connection to node 0, and the arguments of the training: the checkpoint to go on from, and what is accepted.
+
+    Waits for node 0, and there for the others, for `patience_s` each.
+
+    `interface`: name and address of the one that the training is told to use; node 0 must be within its reach.
+    Raises NodeProblem when node 0 cannot be reached in time, or refuses.
+    """
+    deadline = time.monotonic() + patience_s
+    why = ""
+    while time.monotonic() < deadline:
+        goes_on()
+        try:
+            channel = _connect(address, interface)
+        except OSError as error:
+            why = os_reason(error) if error.strerror else tr("no answer")
+            time.sleep(TRY_EVERY_S)
+            continue
+        try:
+            why_not = _prove(folder, channel, goes_on)
+            if not why_not:
+                return channel, _take_part(me, channel, goes_on)
+            if why_not != why:
+                where = tr("{host}, port {port}", host=address.host, port=address.meeting_port)
+                print(tr("{place}: {reason}. This node waits on.", place=where, reason=why_not), flush=True)
+            why = why_not
+        except ChannelClosed as error:
+            why = str(error)
+        except BaseException:
+            channel.close()
+            raise
+        channel.close()
+        time.sleep(TRY_EVERY_S)
+    raise NodeProblem("node_missing", _not_reached(address, patience_s, why, interface))
+
+
+def _connect(address: Address, interface: tuple[str, str] | None) -> Channel:
+    source = (interface[1], 0) if interface is not None else None
+    connection = socket.create_connection((address.host, address.meeting_port), CONNECT_S, source_address=source)
+    if connection.getsockname()[:2] == connection.getpeername()[:2]:
+        # Both ends on one machine and nobody listens: TCP may connect a port to itself.
+        connection.close()
+        raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
+    return Channel(connection, "worker")
+
+
+def _prove(folder: Path, channel: Channel, goes_on: Callable[[], None]) -> str:
+    """Empty once both sides have proved that they see the same run folder, else why they have not."""
+    deadline = time.monotonic() + GREETING_S
+    reason = tr("no answer")
+    try:
+        for _ in channel.prove(lambda: read_token(folder)):
+            goes_on()
+            if time.monotonic() > deadline:
+                break
+            time.sleep(LOOK_EVERY_S / 4)
+        else:
+            return ""
+    except ChannelClosed as error:
+        reason = str(error)
+    return tr(
+        "what answers there did not prove that it is node 0 of this run ({reason}); all nodes need the run folder "
+        "{path} on one shared file system",
+        reason=reason,
+        path=folder,
+    )
+
+
+def _take_part(me: Introduction, channel: Channel, goes_on: Callable[[], None]) -> list[str]:
+    channel.send(me.to_message())
+    while True:
+        goes_on()
+        for message in channel.receive(wait_s=LOOK_EVERY_S):
+            refuse_if_refused(message)
+            if message.get("kind") == "go":
+                arguments = message.get("arguments")
+                return [str(one) for one in arguments] if isinstance(arguments, list) else []
+        channel.beat()
+
+
+def refuse_if_refused(message: Message) -> None:
+    """Raises NodeProblem with what node 0 says."""
+    if message.get("kind") == "refuse":
+        raise NodeProblem(str(message.get("code")), str(message.get("message")))
+
+
+def _not_reached(address: Address, patience_s: float, why: str, interface: tuple[str, str] | None) -> str:
+    where = tr("{host}, port {port}", host=address.host, port=address.meeting_port)
+    if interface is not None:
+        where = tr(
+            "{place} over the interface {name} ({address})", place=where, name=interface[0], address=interface[1]
+        )
+    return tr(
+        "Node 0 could not be reached at {place} within {seconds} s: {reason}. "
+        "Is it started there, is the address right, and is the port open?",
+        place=where,
+        seconds=f"{patience_s:,.0f}",
+        reason=why or tr("no answer"),
+    )

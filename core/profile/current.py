@@ -11,6 +11,7 @@ from trainwiz.core.errors import os_reason, usage_error
 from trainwiz.core.language import tr
 from trainwiz.core.profile.store import load_as_written
 from trainwiz.core.run.folder import write_atomic
+from trainwiz.core.small_file import read_small
 
 
 def current_profile(folder: Path) -> str | None:
@@ -34,7 +35,7 @@ def use_profile(name: str, folder: Path) -> Path:
     profile = load_as_written(name)
     chosen = str(Path(name).resolve()) if profile.origin == "user" and name.endswith((".yaml", ".yml")) else name
     path = folder / SETTINGS_FILE
-    old = path.read_text(encoding="utf-8") if current_profile(folder) is not None or path.is_file() else ""
+    old = read_small(path).decode() if current_profile(folder) is not None or path.is_file() else ""
     try:
         write_atomic(path, _with_profile(old, chosen, path))
     except OSError as error:

@@ -11,6 +11,7 @@ from trainwiz.core.run.folder import LAUNCH_SH, RunFolder
 from trainwiz.core.run.names import name_for_commands
 from trainwiz.core.run.state import RunState
 from trainwiz.core.run.status import ENDED
+from trainwiz.core.small_file import read_small
 
 if TYPE_CHECKING:
     from trainwiz.core.telemetry.snapshot import Action, Snapshot
@@ -111,7 +112,7 @@ def commands_of(folder: RunFolder, actions: frozenset[Action]) -> dict[str, str]
 def launch_line(folder: RunFolder) -> str | None:
     """The command that launch.sh ends in, on one line; None where there is no such script."""
     try:
-        text = folder.file(LAUNCH_SH).read_text(encoding="utf-8", errors="replace")
+        text = read_small(folder.file(LAUNCH_SH)).decode(errors="replace")
     except OSError:
         return None
     for line in reversed(text.replace("\\\n", " ").splitlines()):

@@ -14,12 +14,14 @@ from trainwiz.core.language import tr
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.saved_files import changed_file
 from trainwiz.core.run.tensor_files import safetensors_problem, zip_problem
+from trainwiz.core.small_file import read_small
 
 CHECKPOINT_NAME = re.compile(r"checkpoint-(\d+)")
 ADAPTER_WEIGHTS = frozenset({"adapter_model.safetensors", "adapter_model.bin"})
 PICKLED_WEIGHTS = frozenset({"pytorch_model.bin", "adapter_model.bin"})
 PROGRESS_JSON = "progress.json"
 """What the training writes into each checkpoint: its counts, and by how many processes it was saved."""
+MOST_STATE_BYTES = 512 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +93,11 @@ def set_aside(checkpoint: Checkpoint, prefix: str) -> Path:
 
 def _trainer_state(path: Path) -> dict[str, Any] | str:
     try:
-        document = parse_json(path.read_bytes())
+        document = parse_json(read_small(path, MOST_STATE_BYTES))
     except FileNotFoundError:
         return tr("{name} is missing: the save was cut short", name="trainer_state.json")
+    except OSError as error:
+        return tr("{name} cannot be read: {reason}", name="trainer_state.json", reason=os_reason(error))
     except ValueError:
         return tr("{name} is not whole", name="trainer_state.json")
     step = document.get("global_step") if isinstance(document, dict) else None
@@ -146,7 +150,7 @@ def _description_problem(path: Path, names: set[str]) -> str | None:
         return None
     description = "adapter_config.json" if names & ADAPTER_WEIGHTS else "config.json"
     try:
-        document = parse_json((path / description).read_bytes())
+        document = parse_json(read_small(path / description))
     except FileNotFoundError:
         return tr("{name} is missing", name=description)
     except ValueError:
@@ -156,7 +160,7 @@ def _description_problem(path: Path, names: set[str]) -> str | None:
 
 def _missing_shards(path: Path) -> str | None:
     try:
-        shards = set(parse_json(path.read_bytes())["weight_map"].values())
+        shards = set(parse_json(read_small(path))["weight_map"].values())
     except (ValueError, LookupError, TypeError, AttributeError):
         return tr("{name} is not whole", name=path.name)
     missing = sorted(str(shard) for shard in shards if not (path.parent / str(shard)).is_file())
@@ -187,7 +191,7 @@ def _random_state_problem(path: Path, names: set[str]) -> str | None:
 def saved_by(path: Path) -> int:
     """By how many processes a checkpoint was saved, as it says itself; 0 where it does not say."""
     try:
-        document = parse_json((path / PROGRESS_JSON).read_bytes())
+        document = parse_json(read_small(path / PROGRESS_JSON))
     except (OSError, ValueError):
         return 0
     count = document.get("world_size") if isinstance(document, dict) else None
@@ -195,7 +199,7 @@ def saved_by(path: Path) -> int:
 
 
 def _deepspeed_problem(path: Path) -> str | None:
-    tag = (path / "latest").read_text(encoding="utf-8", errors="replace").strip()
+    tag = read_small(path / "latest").decode(errors="replace").strip()
     folder = path / tag
     if not tag or Path(tag).name != tag or not folder.is_dir():
         return tr("DeepSpeed's folder {name} is missing", name=repr(tag))

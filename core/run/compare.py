@@ -13,6 +13,7 @@ from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.run.listing import summarize_run
 from trainwiz.core.run.recovery import changes_now
 from trainwiz.core.run.state import read_state
+from trainwiz.core.small_file import read_small
 
 LEFT_OUT = ("origins", "name", "schema_version")
 ABSENT = None
@@ -57,7 +58,7 @@ def compare_runs(folders: list[RunFolder]) -> dict[str, Any]:
 
 def _settings(folder: RunFolder) -> dict[str, Any]:
     try:
-        document = load_yaml(folder.run_yaml.read_text(encoding="utf-8"))
+        document = load_yaml(read_small(folder.run_yaml).decode())
     except OSError as error:
         message = tr("{path} cannot be read: {reason}.", path=folder.run_yaml, reason=os_reason(error))
         raise usage_error("broken_run_yaml", str(folder.run_yaml), message) from None

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwiz.core.json_text import is_text, parse_json
+from trainwiz.core.small_file import read_small
 
 RUN_YAML = "run.yaml"
 PLAN_JSON = "plan.json"
@@ -157,7 +158,7 @@ def write_json_atomic(path: Path, document: Mapping[str, Any]) -> None:
 def read_json(path: Path) -> dict[str, Any] | None:
     """The document, or None when it is absent or not (yet) a JSON object."""
     try:
-        document = parse_json(path.read_text(encoding="utf-8"))
+        document = parse_json(read_small(path).decode())
     except (OSError, ValueError):
         return None
     return document if isinstance(document, dict) else None

@@ -14,6 +14,7 @@ from trainwiz.core.run.names import DEFAULT_ROOT
 from trainwiz.core.run.registry import recorded_runs
 from trainwiz.core.run.state import read_state
 from trainwiz.core.run.status import RunStatus
+from trainwiz.core.small_file import open_file
 
 TAIL_BYTES = 16_384
 
@@ -89,7 +90,7 @@ def summarize_run(folder: RunFolder) -> RunSummary:
 def last_metrics(path: Path) -> dict[str, Any]:
     """The last step and the last finite loss of metrics.jsonl, read from its end: {step?, loss?}."""
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             file.seek(max(0, path.stat().st_size - TAIL_BYTES))
             lines = file.read().splitlines()
     except OSError:

@@ -14,6 +14,7 @@ from typing import Any
 import platformdirs
 from trainwiz.core.json_text import is_text, parse_json
 from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.small_file import open_file
 
 REGISTRY = "runs.jsonl"
 MOST_LINES = 400
@@ -55,7 +56,7 @@ def recorded_runs() -> list[RunFolder]:
 def _paths(path: Path) -> list[Path]:
     """In the order of the file; lines that are broken are left out."""
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - MOST_BYTES))
             lines = file.read().decode("utf-8", "replace").split("\n")
     except OSError:
@@ -74,7 +75,7 @@ def _paths(path: Path) -> list[Path]:
 
 def _shorten(path: Path) -> None:
     """Once in a while write the list anew; a start that is recorded at that very moment may be missed."""
-    with path.open("rb") as file:
+    with open_file(path) as file:
         lines = sum(1 for _ in file)
     if lines <= MOST_LINES:
         return
@@ -89,7 +90,7 @@ def _shorten(path: Path) -> None:
 
 
 def _ends_whole(path: Path) -> bool:
-    with path.open("rb") as file:
+    with open_file(path) as file:
         if file.seek(0, os.SEEK_END) == 0:
             return True
         file.seek(-1, os.SEEK_END)

@@ -6,7 +6,7 @@ import hashlib
 import os
 from pathlib import Path
 
-from trainwiz.core.telemetry.paths import open_at_once
+from trainwiz.core.small_file import open_at_once
 
 BLOCK_BYTES = 65_536
 BLOCKS = 16

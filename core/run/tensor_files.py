@@ -11,6 +11,7 @@ from typing import Any
 
 from trainwiz.core.json_text import parse_json
 from trainwiz.core.language import tr
+from trainwiz.core.small_file import open_at_once, open_file
 
 LONGEST_SAFETENSORS_HEADER_BYTES = 100_000_000
 BITS: dict[str, int] = {
@@ -33,7 +34,7 @@ def safetensors_problem(path: Path) -> str | None:
     (https://huggingface.co/docs/safetensors).
     """
     size = path.stat().st_size
-    with path.open("rb") as file:
+    with open_file(path) as file:
         start = file.read(8)
         if len(start) < 8:
             return tr("{name} is empty or cut off", name=path.name)
@@ -78,7 +79,7 @@ def _second_half_is_zero(path: Path, begin: int, end: int) -> bool:
     if end - middle < LOOKS * LOOK_BYTES:
         return False
     last = end - LOOK_BYTES
-    with path.open("rb", buffering=0) as file:
+    with open(path, "rb", buffering=0, opener=open_at_once) as file:
         places = (middle + (last - middle) * number // (LOOKS - 1) for number in range(LOOKS))
         return not any(os.pread(file.fileno(), LOOK_BYTES, place).strip(b"\0") for place in places)
 

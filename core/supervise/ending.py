@@ -20,6 +20,7 @@ from trainwiz.core.run.folder import NODES, OUTCOME_JSON, STOPPED_BY, RunFolder,
 from trainwiz.core.run.names import name_for_commands
 from trainwiz.core.run.state import RunExit
 from trainwiz.core.run.status import RunStatus
+from trainwiz.core.small_file import read_small
 
 OUTSIDE = mark("a signal from outside trainwiz")
 
@@ -140,7 +141,7 @@ def _stopped_how(run: RunFolder, facts: Facts, step: Any) -> str:
 def _by_a_node(run: RunFolder) -> str | None:
     """Who of several machines was told to stop, where this keeper was not."""
     try:
-        node = (run.path / NODES / STOPPED_BY).read_text(encoding="utf-8")
+        node = read_small(run.path / NODES / STOPPED_BY).decode()
     except (OSError, UnicodeDecodeError):
         return None
     return tr("a stop on {node}", node=plain_text(node, 200))

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwiz.core.run.folder import PARTIAL
+from trainwiz.core.small_file import open_file
 
 MIB = 1024**2
 MOST_BYTES = 12 * MIB
@@ -78,7 +79,7 @@ class SampleFile:
     def _write_thinned(self, fresh: Path) -> None:
         older_end = self.size_bytes - self._newest_bytes
         spacing_s = _spacing(self._older_samples(older_end), self._older_bytes)
-        with self.path.open("rb") as source, fresh.open("wb") as target:
+        with open_file(self.path) as source, fresh.open("wb") as target:
             shutil.copymode(self.path, fresh)
             last_s: float | None = None
             while source.tell() < older_end:
@@ -96,7 +97,7 @@ class SampleFile:
         return [(time_s, size) for time_s, size in self._lines_before(end) if time_s is not None]
 
     def _lines_before(self, end: int) -> Iterator[tuple[float | None, int]]:
-        with self.path.open("rb") as file:
+        with open_file(self.path) as file:
             while file.tell() < end:
                 line = file.readline()
                 yield _time_of(line), len(line)
@@ -104,7 +105,7 @@ class SampleFile:
 
 def ends_a_line(path: Path) -> bool:
     """True for an empty file too."""
-    with path.open("rb") as file:
+    with open_file(path) as file:
         size = file.seek(0, os.SEEK_END)
         if not size:
             return True

@@ -62,6 +62,7 @@ class Reading:
     notes: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     behind: bool = False
+    read_share: float = 1.0
 
 
 class ForeignSource(Source):
@@ -127,6 +128,7 @@ class ForeignSource(Source):
             hyperparameters=reading.hyperparameters,
             problems=reading.problems,
             behind=reading.behind,
+            read_share=reading.read_share,
         )
 
 

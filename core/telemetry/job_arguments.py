@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwiz.core.json_text import parse_json
+from trainwiz.core.small_file import read_small
 from trainwiz.core.telemetry.paths import at_home
 
 _OUTPUT = re.compile(
@@ -59,7 +60,7 @@ def _load(path: Path) -> Any:
     try:
         if not path.is_file() or path.stat().st_size > LARGEST_CONFIG_BYTES:
             return None
-        text = path.read_text(encoding="utf-8")
+        text = read_small(path).decode()
         if path.suffix.lower() == ".json":
             return parse_json(text)
         import yaml

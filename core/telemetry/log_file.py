@@ -11,6 +11,7 @@ from typing import BinaryIO
 
 from trainwiz.core.errors import os_reason
 from trainwiz.core.language import tr
+from trainwiz.core.small_file import open_file
 from trainwiz.core.telemetry.log import (
     TELLING_WORDS,
     Levels,
@@ -90,7 +91,7 @@ class LogFile:
         wanted = _Wanted(text, level)
         deadline = time.monotonic() + seconds
         try:
-            with self.path.open("rb") as file:
+            with open_file(self.path) as file:
                 size = os.fstat(file.fileno()).st_size
                 if after is not None:
                     return _forward(file, wanted, min(max(0, after), size), size, limit, deadline)

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import stat
 from pathlib import Path
-
-from trainwiz.core.language import tr
 
 
 def is_file(path: Path) -> bool:
@@ -37,15 +33,3 @@ def at_home(path: Path) -> Path:
         return path.expanduser()
     except RuntimeError:
         return path
-
-
-def open_at_once(name: str, flags: int) -> int:
-    """An opener for `open`: of a pipe or device, whose opening or reading could wait for ever, it raises OSError."""
-    descriptor = os.open(name, flags | getattr(os, "O_NONBLOCK", 0))
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return descriptor
-    is_folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
-    os.close(descriptor)
-    if is_folder:
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
-    raise OSError(errno.EINVAL, tr("it is no regular file"), name)

@@ -9,6 +9,7 @@ from pathlib import Path
 from trainwiz.core.errors import os_reason
 from trainwiz.core.language import tr
 from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.small_file import open_file
 from trainwiz.core.telemetry.event_file import HEADER_BYTES, LFS_MARK, EventFileTail
 from trainwiz.core.telemetry.event_runs import EVENT_MARK, find_scalar_files
 from trainwiz.core.telemetry.metrics_csv import METRICS_CSV
@@ -168,7 +169,7 @@ def _refusal_of_scalars(path: Path) -> str | None:
 def _is_pointer(path: Path) -> bool:
     if path.stat().st_size > 1024:
         return False
-    with path.open("rb") as file:
+    with open_file(path) as file:
         return file.read(len(LFS_MARK)) == LFS_MARK
 
 

@@ -13,11 +13,12 @@ from trainwiz.core.language import tr
 from trainwiz.core.plain import plain_text
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.state import Attempt, RunState, read_state
+from trainwiz.core.small_file import open_file
 from trainwiz.core.telemetry.metrics import finite
 from trainwiz.core.telemetry.recorded_advice import ADVICE_JSONL, AdviceFile
 from trainwiz.core.telemetry.replay_clock import ReplayClock
 from trainwiz.core.telemetry.replayed_files import Mark, TimedLog, TimedRows
-from trainwiz.core.telemetry.run_source import RunSource
+from trainwiz.core.telemetry.run_source import MetricsFile, RunSource
 from trainwiz.core.telemetry.snapshot import Action, Snapshot
 
 EDGE_BYTES = 64 * 1024
@@ -27,12 +28,14 @@ REPLAY_ACTIONS: frozenset[Action] = frozenset({"plan", "command"})
 class ReplaySource(RunSource):
     """A run folder, played. `clock` counts the viewer's seconds. Not thread-safe but for `toggle`."""
 
+    enters_near_the_end = False
+
     def __init__(self, folder: RunFolder, speed: float, *, clock: Callable[[], float] = time.monotonic) -> None:
         """Raises UsageError for a run that is going on or that carries no times."""
         self._final = read_state(folder)
         self._play = ReplayClock(spans_of(folder, self._final), speed, clock)
         super().__init__(folder, clock=self._play.moment)
-        self._metrics_tail = TimedRows(folder.metrics_jsonl, self._play.moment)
+        self._all_metrics = MetricsFile(TimedRows(folder.metrics_jsonl, self._play.moment))
         self._system_tail = TimedRows(folder.system_jsonl, self._play.moment)
         self._advice_file = AdviceFile(TimedRows(folder.file(ADVICE_JSONL), self._play.moment))
         self._log_tail = TimedLog(folder.train_log, self._has_passed)
@@ -66,7 +69,7 @@ class ReplaySource(RunSource):
         moment = self._play.moment()
         begun = [attempt for attempt in self._final.attempts if attempt.started_s <= moment]
         since_s = begun[-1].started_s if begun else 0.0
-        speaks = self._metrics.time_s is not None and self._metrics.time_s >= since_s
+        speaks = self._all_metrics.metrics.time_s is not None and self._all_metrics.metrics.time_s >= since_s
         last = len(begun) == len(self._final.attempts)
         asked_s = finite((self._final.stop or {}).get("requested_s"))
         stopping = last and asked_s is not None and asked_s <= moment
@@ -95,9 +98,9 @@ class ReplaySource(RunSource):
         if mark.attempt != attempt or mark.step is None:
             return mark.attempt <= attempt
         if mark.evaluation:
-            evaluated = self._metrics.series.get("eval_loss")
+            evaluated = self._all_metrics.metrics.series.get("eval_loss")
             return evaluated is not None and (evaluated.last_step or 0) >= mark.step
-        return (self._metrics.step or 0) >= mark.step
+        return (self._all_metrics.metrics.step or 0) >= mark.step
 
 
 def spans_of(folder: RunFolder, state: RunState) -> list[tuple[float, float]]:
@@ -137,7 +140,7 @@ def last_times(path: Path, before: Sequence[float]) -> list[float]:
     found: list[float | None] = []
     last: float | None = None
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             for line in file:
                 time_s = _time_in(line)
                 while left and time_s is not None and time_s >= left[0]:
@@ -152,7 +155,7 @@ def last_times(path: Path, before: Sequence[float]) -> list[float]:
 def edge_times(path: Path) -> list[float]:
     """The times of the first and the last rows of a JSON-lines file; empty where there are none."""
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             head = file.read(EDGE_BYTES).splitlines()[:3]
             file.seek(max(0, path.stat().st_size - EDGE_BYTES))
             tail = file.read().splitlines()[-3:]

@@ -28,10 +28,11 @@ from trainwiz.core.telemetry.rows import object_in
 from trainwiz.core.telemetry.run_setup import setup_of
 from trainwiz.core.telemetry.snapshot import Planned, Snapshot, computes_on_cpu
 from trainwiz.core.telemetry.source import Source
-from trainwiz.core.telemetry.tail import JsonLinesTail, TextTail
+from trainwiz.core.telemetry.tail import JsonLinesTail, TextTail, share_read
 
 SYSTEM_WINDOW_BYTES = 1024 * 1024
 """A long run's system.jsonl is entered this far from its end: small charts need no more."""
+METRICS_WINDOW_BYTES = 4 * 1024 * 1024
 POLL_S = 0.2
 """One look reads for this long at most; what is left is read by the next ones (`Snapshot.behind`)."""
 GONE_REMEDY = mark("What was read before is shown; `trainwiz monitor FOLDER` opens it where it is now.")
@@ -39,16 +40,41 @@ CLOCK_SLACK_S = 5.0
 """So far the clocks of the training's machine and of the viewer's may differ; a replay has not come to what is later."""
 
 
+class MetricsFile:
+    """metrics.jsonl as far as it was read."""
+
+    def __init__(self, tail: JsonLinesTail) -> None:
+        self.tail = tail
+        self.metrics = Metrics()
+        self.course = Course()
+        self._resets = 0
+
+    def read(self) -> None:
+        """For POLL_S at most."""
+        deadline = time.monotonic() + POLL_S
+        while True:
+            rows = self.tail.read_new()
+            if self.tail.resets != self._resets:
+                self._resets = self.tail.resets
+                self.metrics, self.course = Metrics(), Course()
+            self.metrics.add_rows(rows)
+            self.course.add_rows(rows)
+            if not self.tail.behind or time.monotonic() > deadline:
+                return
+
+
 class RunSource(Source):
     """A run folder as a source. Not thread-safe: one thread polls, the snapshots can go anywhere."""
+
+    enters_near_the_end = True
+    """What a long metrics.jsonl says last is shown first."""
 
     def __init__(self, folder: RunFolder, *, clock: Callable[[], float] = time.time) -> None:
         self.folder = folder
         self._clock = clock
-        self._metrics = Metrics()
-        self._course = Course()
-        self._metrics_tail = JsonLinesTail(folder.metrics_jsonl)
-        self._metrics_resets = 0
+        self._all_metrics = MetricsFile(JsonLinesTail(folder.metrics_jsonl))
+        self._newest_metrics: MetricsFile | None = None
+        """Of the end of a long file, while what is before it is still being read."""
         self._machine = MachineHistory()
         self._system_tail = JsonLinesTail(folder.system_jsonl, window_bytes=SYSTEM_WINDOW_BYTES)
         self._system_resets = 0
@@ -62,6 +88,10 @@ class RunSource(Source):
         self._planned = Planned()
         self._last_state = RunState(name=folder.path.name)
         self._gone = ""
+
+    @property
+    def _shown(self) -> MetricsFile:
+        return self._newest_metrics or self._all_metrics
 
     @property
     def plan(self) -> Mapping[str, Any]:
@@ -104,17 +134,14 @@ class RunSource(Source):
             self._machine.gpu_names = gpu_names(self._plan)
 
     def _read_metrics(self) -> None:
-        deadline = time.monotonic() + POLL_S
-        while True:
-            rows = self._metrics_tail.read_new()
-            if self._metrics_tail.resets != self._metrics_resets:
-                self._metrics_resets = self._metrics_tail.resets
-                self._metrics = Metrics()
-                self._course = Course()
-            self._metrics.add_rows(rows)
-            self._course.add_rows(rows)
-            if not self._metrics_tail.behind or time.monotonic() > deadline:
-                return
+        self._all_metrics.read()
+        if not self._all_metrics.tail.behind or not self.enters_near_the_end:
+            self._newest_metrics = None
+            return
+        if self._newest_metrics is None:
+            tail = JsonLinesTail(self.folder.metrics_jsonl, window_bytes=METRICS_WINDOW_BYTES)
+            self._newest_metrics = MetricsFile(tail)
+        self._newest_metrics.read()
 
     def _read_system(self) -> None:
         rows = self._system_tail.read_new()
@@ -131,7 +158,7 @@ class RunSource(Source):
         self._log.feed(text)
 
     def _snapshot(self, state: RunState, curves: Iterable[str]) -> Snapshot:
-        metrics, machine = self._metrics, self._machine
+        metrics, machine = self._shown.metrics, self._machine
         attempt = self._newest_attempt(state)
         planned = with_changes(self._planned, attempt.changes if attempt else {})
         ended = state.status in ENDED
@@ -158,7 +185,7 @@ class RunSource(Source):
             host=host,
             planned=planned,
             peak_memory_bytes=peak_memory_bytes,
-            course=self._course,
+            course=self._shown.course,
             checkpoint_bytes=None if ended else self._checkpoint_size.next_bytes(),
             now_s=now,
             began_s=attempt.started_s if attempt else None,
@@ -211,7 +238,8 @@ class RunSource(Source):
             log_path=str(self.folder.train_log),
             actions=frozenset() if self._gone else allowed(state),
             problems=self._problems(),
-            behind=self._metrics_tail.behind or self._system_tail.behind,
+            behind=self._all_metrics.tail.behind or self._system_tail.behind,
+            read_share=share_read([self._all_metrics.tail]) if self._all_metrics.tail.behind else 1.0,
         )
 
     def _newest_attempt(self, state: RunState) -> Attempt | None:
@@ -229,11 +257,11 @@ class RunSource(Source):
         return self._machine.peak_trainers_bytes() if on_card is None else on_card
 
     def _problems(self) -> tuple[str, ...]:
-        tails = (self._metrics_tail, self._system_tail, self._log_tail)
+        tails = (self._all_metrics.tail, self._system_tail, self._log_tail)
         problems = [tail.problem for tail in tails if tail.problem]
         if self._gone and self._last_state.has_ended:
             problems.insert(0, self._gone)
-        garbage = self._metrics_tail.garbage_lines
+        garbage = self._all_metrics.tail.garbage_lines
         if garbage:
             sentence = trn(
                 "{file}: {n} line is not JSON and left out.",

@@ -211,7 +211,9 @@ class Snapshot:
     problems: tuple[str, ...] = ()
     """Files that are there and could not be read, one sentence each."""
     behind: bool = False
-    """True while older lines are still being read."""
+    """True while older lines are still being read; until then figures, counts and curves are of a part of them."""
+    read_share: float = 1.0
+    """Of the bytes of its files, while `behind`."""
 
     @property
     def used_gpus(self) -> tuple[GpuReading, ...]:
@@ -261,6 +263,8 @@ class Snapshot:
             "advice": [advice.to_json() for advice in self.advice],
             "replayed_s": self.replayed_s,
             "problems": list(self.problems),
+            "behind": self.behind,
+            "read_share": round(self.read_share, 4),
             "read_from": list(self.read_from),
             "hyperparameters": dict(self.hyperparameters),
         }

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 
+from trainwiz.core.language import tr
 from trainwiz.core.telemetry.snapshot import Snapshot
+
+READ_ALL_S = 10.0
 
 
 class Source(ABC):
@@ -20,12 +25,19 @@ class Source(ABC):
         """
 
     def read_all(self, curves: Iterable[str] = ()) -> Snapshot:
-        """Look until nothing is left to read."""
+        """Look until nothing is left to read, for READ_ALL_S at most; then it says of how much the look is."""
         wanted = tuple(curves)
+        deadline = time.monotonic() + READ_ALL_S
         snapshot = self.poll(wanted)
-        while snapshot.behind:
+        while snapshot.behind and time.monotonic() < deadline:
             snapshot = self.poll(wanted)
-        return snapshot
+        if not snapshot.behind:
+            return snapshot
+        covered = tr(
+            "Its files are long: {percent}% of them are read so far, and figures, counts and extremes are of a part.",
+            percent=f"{snapshot.read_share * 100:.0f}",
+        )
+        return dataclasses.replace(snapshot, problems=(*snapshot.problems, covered))
 
     def close(self) -> None:  # noqa: B027 - most sources hold nothing
         """Let go of drivers and files; a closed source is not polled again."""

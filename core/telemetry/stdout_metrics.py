@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from trainwiz.core.small_file import open_file
 from trainwiz.core.telemetry.event_file import Scalar
 from trainwiz.core.telemetry.metrics import NOT_METRICS, finite
 from trainwiz.core.telemetry.tail import ByteTail
@@ -197,7 +198,7 @@ def prints_metrics(path: Path) -> bool:
     """Whether the first or the last MiB of the file holds a dict that a Trainer printed."""
     size = 1024 * 1024
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             head = file.read(size)
             length = file.seek(0, 2)
             file.seek(max(size, length - size))

@@ -7,13 +7,14 @@ import contextlib
 import json
 import math
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import orjson
 from trainwiz.core.errors import os_reason
 from trainwiz.core.language import tr
-from trainwiz.core.telemetry.paths import open_at_once
+from trainwiz.core.small_file import open_file
 
 READ_BYTES = 1024 * 1024
 """Most that one call reads, so that a file of any size is read in bounded memory."""
@@ -59,7 +60,7 @@ class ByteTail:
         """New bytes, READ_BYTES or `window_bytes` at most; empty when nothing is new or the file is not there."""
         self.behind = False
         try:
-            with open(self.path, "rb", opener=open_at_once) as file:
+            with open_file(self.path) as file:
                 self.problem = None
                 return self._read(file, self.window_bytes or READ_BYTES)
         except FileNotFoundError:
@@ -111,6 +112,16 @@ class ByteTail:
         self.skipped_bytes = 0
         self._head = b""
         self._before_offset = b""
+
+
+def share_read(tails: Iterable[ByteTail]) -> float:
+    """Of the bytes that the files have now."""
+    read = size = 0
+    for tail in tails:
+        with contextlib.suppress(OSError):
+            size += tail.path.stat().st_size
+            read += tail.offset
+    return min(1.0, read / size) if size else 1.0
 
 
 class JsonLinesTail(ByteTail):

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from trainwiz.core.language import tr
+from trainwiz.core.small_file import read_small
 from trainwiz.core.telemetry.event_runs import EventRun, EventRuns, FindFiles
 from trainwiz.core.telemetry.foreign import ForeignSource, Reading, loss_name
 from trainwiz.core.telemetry.metrics import MOST_NAMES, Pace
 from trainwiz.core.telemetry.scalars import TagSeries
 from trainwiz.core.telemetry.series import EMPTY_CURVE, Curve
 from trainwiz.core.telemetry.shown_command import shown_words
+from trainwiz.core.telemetry.tail import share_read
 from trainwiz.core.telemetry.target import Target
 from trainwiz.core.telemetry.trainer_arguments import ARGUMENTS_TAG, as_text, parse_arguments
 
@@ -67,6 +69,7 @@ class TensorBoardSource(ForeignSource):
             notes=self._notes(bool(metrics)),
             problems=tuple(runs.problems()) or self._missing(),
             behind=runs.behind,
+            read_share=share_read(runs.tails) if runs.behind else 1.0,
         )
 
     def _by_name(self) -> dict[str, TagSeries]:
@@ -119,7 +122,7 @@ def read_hparams(path: Path) -> dict[str, str]:
     try:
         if path.stat().st_size > LARGEST_HPARAMS_BYTES:
             return {}
-        document: Any = yaml.safe_load(path.read_text(encoding="utf-8", errors="replace"))
+        document: Any = yaml.safe_load(read_small(path).decode(errors="replace"))
     except (OSError, yaml.YAMLError, RecursionError, ValueError):
         return {}
     if not isinstance(document, dict):

@@ -17,6 +17,7 @@ from trainwiz.core.telemetry.paths import is_file
 from trainwiz.core.telemetry.scalars import Scalars
 from trainwiz.core.telemetry.series import EMPTY_CURVE
 from trainwiz.core.telemetry.stdout_metrics import find_log
+from trainwiz.core.telemetry.tail import share_read
 from trainwiz.core.telemetry.target import Target
 from trainwiz.core.telemetry.tensorboard import pace_of, pause_of
 from trainwiz.core.telemetry.trainer_arguments import ARGUMENTS_TAG, TrainerArguments, parse_arguments
@@ -107,11 +108,19 @@ class TrainerSource(ForeignSource):
             notes=self._notes(chosen),
             problems=self._problems(metrics),
             behind=self._behind,
+            read_share=self._read_share(),
         )
 
     @property
     def _behind(self) -> bool:
         return bool((self._events and self._events.behind) or (self._log and self._log.behind))
+
+    def _read_share(self) -> float:
+        if not self._behind:
+            return 1.0
+        return share_read(
+            [*(self._events.tails if self._events else ()), *([self._log.printed.tail] if self._log else ())]
+        )
 
     def _read_events(self, deadline: float) -> bool:
         if self._events is None:

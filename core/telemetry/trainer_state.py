@@ -13,9 +13,10 @@ from typing import Any
 from trainwiz.core.errors import os_reason
 from trainwiz.core.json_text import parse_json
 from trainwiz.core.language import tr
+from trainwiz.core.small_file import read_small
 from trainwiz.core.telemetry.event_file import LFS_MARK, Scalar
 from trainwiz.core.telemetry.metrics import NOT_METRICS, finite, number
-from trainwiz.core.telemetry.paths import is_folder, may_be_there, open_at_once
+from trainwiz.core.telemetry.paths import is_folder, may_be_there
 
 TRAINER_STATE = "trainer_state.json"
 CHECKPOINT = re.compile(r"checkpoint-(\d+)$")
@@ -94,16 +95,8 @@ def value_of(raw: Any) -> float | None:
 def read_trainer_state(path: Path) -> TrainerState | str:
     """The state, or one sentence that says why it cannot be read."""
     try:
-        with open(path, "rb", opener=open_at_once) as file:
-            status = os.fstat(file.fileno())
-            if status.st_size > LARGEST_BYTES:
-                return tr(
-                    "{path} is too large to be read: {size} bytes, {most} at most.",
-                    path=path,
-                    size=f"{status.st_size:,}",
-                    most=f"{LARGEST_BYTES:,}",
-                )
-            data = file.read(LARGEST_BYTES + 1)
+        data = read_small(path, LARGEST_BYTES)
+        written_s = path.stat().st_mtime
     except OSError as error:
         return tr("{path} cannot be read: {reason}.", path=path, reason=os_reason(error))
     if data.startswith(LFS_MARK):
@@ -124,7 +117,7 @@ def read_trainer_state(path: Path) -> TrainerState | str:
         epoch=finite(document.get("epoch")),
         logging_steps=_count(document.get("logging_steps")),
         rows=tuple(row for row in rows if isinstance(row, dict)),
-        written_s=status.st_mtime,
+        written_s=written_s,
     )
 
 

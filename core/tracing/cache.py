@@ -11,6 +11,7 @@ from pathlib import Path
 import platformdirs
 from trainwiz.core.json_text import parse_json
 from trainwiz.core.run.folder import write_atomic
+from trainwiz.core.small_file import open_file
 from trainwiz.core.tracing.answer import result_of
 from trainwiz.core.tracing.request import TraceRequest, TraceTier
 from trainwiz.core.tracing.result import TraceResult
@@ -47,7 +48,7 @@ class TraceCache:
             return None
         path = self.file(request, tier)
         try:
-            with path.open("rb") as file:
+            with open_file(path) as file:
                 document = parse_json(file.read(LARGEST_FILE_BYTES))
             if document["request"] != request.to_json():
                 return None

@@ -7,6 +7,8 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
+from trainwiz.core.small_file import read_small
+
 LIBRARIES = ("torch", "transformers", "accelerate", "peft")
 TRACED_CODE = ("estimate/trace", "training")
 """Folders of trainwiz.core: the tracer, and the training that it traces."""
@@ -34,7 +36,7 @@ def _code_digest() -> str:
     for folder in TRACED_CODE:
         for file in sorted((core / folder).glob("*.py")):
             try:
-                digest.update(file.name.encode() + b"\0" + file.read_bytes())
+                digest.update(file.name.encode() + b"\0" + read_small(file))
             except OSError:
                 continue
     return digest.hexdigest()[:16]

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from trainwiz.core.launch.probe_order import ANSWERS_JSONL, ON_THE_LONGEST, TURN, ProbeOrder
+from trainwiz.core.small_file import read_small
 from trainwiz.core.training.packed_attention import ROW_LENGTHS
 from trainwiz.core.training.packing import first_rows
 from trainwiz.core.training.probe_passes import Passes
@@ -233,6 +234,6 @@ def finite_norm(norm: torch.Tensor | float | None) -> float | None:
 def _allowed(file: Path) -> int:
     """Steps in all; none before the file is there."""
     try:
-        return int(file.read_text(encoding="utf-8"))
+        return int(read_small(file).decode())
     except (OSError, ValueError):
         return 0

@@ -18,6 +18,7 @@ from trainwiz.core.export.training_arguments import training_arguments
 from trainwiz.core.language import tr
 from trainwiz.core.run.folder import OUTCOME_JSON, TENSORBOARD_LOGS, RunFolder, read_json, write_json_atomic
 from trainwiz.core.run.recovery import RECOVERY_JSON
+from trainwiz.core.small_file import read_small
 from trainwiz.core.training.callbacks import EngineCallback, EpochCallback, StopCallback
 from trainwiz.core.training.compiling import allow_any_length
 from trainwiz.core.training.disk_guard import DiskGuard
@@ -177,7 +178,7 @@ class TrainingSession:
 def read_config(folder: RunFolder) -> RunConfig:
     """The RunConfig of run.yaml with what recovery changed; UsageError when it is missing or not one."""
     try:
-        document: Any = load_yaml(folder.run_yaml.read_text(encoding="utf-8"))
+        document: Any = load_yaml(read_small(folder.run_yaml).decode())
         return with_recovery(RunConfig.model_validate(document), folder)
     except OSError as error:
         message = tr(

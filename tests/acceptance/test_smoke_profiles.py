@@ -29,8 +29,6 @@ LOADERS = {
     "seq2seq": "AutoModelForSeq2SeqLM",
 }
 
-ORIGINAL_CACHE = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
-
 pytestmark = pytest.mark.real
 
 
@@ -96,7 +94,6 @@ def offline(folder: Path) -> Mapping[str, str]:
         "HF_HUB_OFFLINE": "1",
         "HF_HOME": str(folder / "empty"),
         "HF_ENDPOINT": "http://127.0.0.1:9",
-        "TORCH_EXTENSIONS_DIR": str(Path(ORIGINAL_CACHE) / "torch_extensions"),
     }
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,15 +14,27 @@ from trainwiz.core.config import RunConfig
 from trainwiz.core.config.yaml_text import read_yaml
 from trainwiz.core.errors import UsageError
 from trainwiz.core.export.deepspeed_file import deepspeed_file_findings
+from trainwiz.core.run.checkpoints import list_checkpoints
+from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.small_file import MOST_BYTES, read_small
+from trainwiz.core.telemetry.log_file import LogFile
+from trainwiz.core.telemetry.recognise import recognise
+from trainwiz.core.telemetry.target import Target, open_source
+
+from tests.conftest import REPOSITORY
+from tests.core.telemetry.event_writers import write_points
+from tests.core.telemetry.written_run import write_run
 
 
-@pytest.fixture(params=["pipe", "device", "huge"])
+@pytest.fixture(params=["pipe", "device", "kernel", "huge"])
 def endless(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     if request.param == "device":
         return Path("/dev/zero")
     path = tmp_path / "config.json"
-    if request.param == "pipe":
+    if request.param == "kernel":
+        # As /proc/kmsg, which only root may open: called a regular file, here through a link.
+        path.symlink_to("/proc/self/status")
+    elif request.param == "pipe":
         os.mkfifo(path)
     else:
         with path.open("wb") as file:
@@ -59,3 +74,108 @@ def test_the_config_of_a_model(endless: Path) -> None:
 def test_a_deepspeed_file(endless: Path) -> None:
     config = RunConfig.model_validate({"engine": {"deepspeed_file": str(endless)}})
     assert "cannot be read: it " in deepspeed_file_findings(config)[0].message
+
+
+NOT_A_FILE: dict[str, Callable[[Path], None]] = {
+    "pipe": os.mkfifo,
+    "device": lambda path: path.symlink_to("/dev/zero"),
+    "terminal": lambda path: path.symlink_to("/dev/ptmx"),
+    "kernel": lambda path: path.symlink_to("/proc/kmsg"),
+}
+
+
+def watch_run(folder: Path, put: Callable[[Path], None]) -> None:
+    """Each file that a monitor reads of a run, one after the other in the place of the true one."""
+    write_run(folder)
+    for name in (
+        *("run.yaml", "plan.json", "state.json", "metrics.jsonl", "system.jsonl", "train.log", "notes.jsonl"),
+        *(
+            "phase.json",
+            "recovery.json",
+            "outcome.json",
+            "engine.json",
+            "advice.jsonl",
+            "checkpoint-4/trainer_state.json",
+        ),
+    ):
+        path = folder / name
+        path.parent.mkdir(exist_ok=True)
+        kept = path.read_bytes() if path.exists() else None
+        path.unlink(missing_ok=True)
+        put(path)
+        open_source(Target.of_run(RunFolder(folder))).read_all(["loss"])
+        read_json(path)
+        LogFile(path).search("loss")
+        list_checkpoints(RunFolder(folder))
+        path.unlink()
+        if kept is not None:
+            path.write_bytes(kept)
+
+
+def watch_foreign(folder: Path, put: Callable[[Path], None]) -> None:
+    """Beside an event file, and as each kind of file that a foreign training leaves."""
+    write_points(folder, {"loss": [(1, 2.0), (2, 1.0)]})
+    names = ("hparams.yaml", "trainer_state.json", "train.log", "metrics.csv", "events.out.tfevents.9.x", "args.json")
+    for name in names:
+        put(folder / name)
+        target = recognise(folder)
+        assert isinstance(target, Target)
+        assert open_source(target).read_all(["loss"]).metrics
+        assert isinstance(recognise(folder / name), str)
+    open_source(Target("trainer", folder, "x")).read_all()
+
+
+@pytest.mark.parametrize("watch", [watch_run, watch_foreign])
+@pytest.mark.parametrize("kind", NOT_A_FILE)
+def test_no_monitor_waits_for_what_is_no_file(tmp_path: Path, kind: str, watch: Callable[..., None]) -> None:
+    failed: list[BaseException] = []
+
+    def look() -> None:
+        try:
+            watch(tmp_path / "run", NOT_A_FILE[kind])
+        except BaseException as error:  # noqa: BLE001 - told by the test, in its own thread
+            failed.append(error)
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    thread.join(20)
+    assert not thread.is_alive(), "it waits"
+    assert failed == []
+
+
+OF_THE_KERNEL_OR_OUR_OWN = (
+    *("core/hardware/", "core/diagnosis/kernel.py", "core/run/processid.py", "core/supervise/marks.py"),
+    *("core/telemetry/process_facts.py", "core/telemetry/open_files.py", "core/telemetry/processes.py"),
+    *("core/training/probe_memory.py", "core/training/thread_rest.py", "core/training/faults.py"),
+    *("core/catalog/gpus.py", "core/catalog/models.py", "core/catalog/variables.py", "core/small_file.py"),
+)
+"""They read /proc and /sys, what is installed with the program, or what they have just written."""
+
+
+def test_files_are_opened_in_one_way() -> None:
+    offenders = [
+        f"{path.relative_to(REPOSITORY)}:{call.lineno}"
+        for room in ("core", "tui")
+        for path in (REPOSITORY / room).rglob("*.py")
+        if not path.relative_to(REPOSITORY).as_posix().startswith(OF_THE_KERNEL_OR_OUR_OWN)
+        for call in ast.walk(ast.parse(path.read_text()))
+        if isinstance(call, ast.Call) and reads_a_file(call)
+    ]
+    assert offenders == [], "read_small or open_file of trainwiz.core.small_file never wait"
+
+
+def reads_a_file(call: ast.Call) -> bool:
+    """open(...) and Path.open(...) without a mode that writes, Path.read_text() and read_bytes()."""
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    if name in ("read_text", "read_bytes") and isinstance(call.func, ast.Attribute):
+        return ast.unparse(call.func.value) not in ("self", "self.tail", "self._bytes")
+    if (
+        any(word.arg == "opener" for word in call.keywords)
+        or name != "open"
+        or ast.unparse(call.func).startswith(("os.", "webbrowser.", "self."))
+    ):
+        return False
+    modes = [
+        word.value for word in (*call.args, *(word.value for word in call.keywords)) if isinstance(word, ast.Constant)
+    ]
+    return "r" in modes or "rb" in modes or (not modes and not call.args)

@@ -51,12 +51,12 @@ def _lead(folder: RunFolder) -> int:
 
 def _follow(folder: RunFolder, config: RunConfig, node: int) -> int:
     from trainwiz.core.nodes.address import main_address
-    from trainwiz.core.nodes.guest_run import Guest
+    from trainwiz.core.nodes.worker_node import WorkerNode
     from trainwiz.core.run.state import read_state
 
     if read_state(folder).status == "finished":
         return _say_finished(folder)
-    return Guest(folder, config, node, main_address(folder.path)).take_part()
+    return WorkerNode(folder, config, node, main_address(folder.path)).take_part()
 
 
 def _say_finished(folder: RunFolder) -> int:

@@ -23,6 +23,7 @@ from trainwiz.tui.wrapping import sentence_gap
 
 POLL_S = 0.2
 EXIT_HUNG_UP = 129
+KEEPER_LEAVES_S = 10.0
 
 STOPPING = mark("Stopping after this step, with a checkpoint. Ctrl-C again ends it at once, without one.")
 STOPPING_NOW = mark("Ending it at once.")
@@ -45,6 +46,7 @@ def follow(folder: RunFolder, reporter: Reporter, signals: StopSignals, *, resum
         if progress.state.has_ended:
             ending = ending_of(folder, progress.state)
             reporter.end(ending)
+            _await_keeper(progress.state)
             return ending.exit_code
         if signals.hung_up:
             stop_run(folder, wait_s=0.0)
@@ -56,6 +58,13 @@ def follow(folder: RunFolder, reporter: Reporter, signals: StopSignals, *, resum
                 _say_long_wait(folder, reporter)
             stop_run(folder, now=asked > 1, wait_s=0.0)
         time.sleep(POLL_S)
+
+
+def _await_keeper(state: RunState) -> None:
+    """After its last word it closes files and ends its guard: what follows this command finds nothing of the run."""
+    deadline = time.monotonic() + KEEPER_LEAVES_S
+    while state.supervisor is not None and state.supervisor.is_alive() and time.monotonic() < deadline:
+        time.sleep(0.02)
 
 
 def _gone(folder: RunFolder, state: RunState) -> RunState:

@@ -15,6 +15,8 @@ from trainwiz.core.telemetry.tail import JsonLinesTail
 from trainwiz.tui.headless.record import RecordReader
 
 PACE_ROWS = 20
+METRICS_WINDOW_BYTES = 4 * 1024 * 1024
+"""Of a run that goes on this much is passed over row by row, and what is before it at once."""
 SYSTEM_WINDOW_BYTES = 64 * 1024
 
 
@@ -48,7 +50,7 @@ class ProgressReader:
 
     def __init__(self, folder: RunFolder, *, resumed: bool = False) -> None:
         self.folder = folder
-        self._metrics = JsonLinesTail(folder.metrics_jsonl)
+        self._metrics = JsonLinesTail(folder.metrics_jsonl, window_bytes=METRICS_WINDOW_BYTES)
         self._system = JsonLinesTail(folder.system_jsonl, window_bytes=SYSTEM_WINDOW_BYTES)
         self._record = RecordReader(folder)
         self._pace: deque[tuple[float, int]] = deque(maxlen=PACE_ROWS)

@@ -11,7 +11,6 @@ from trainwiz.core.language import tr
 from trainwiz.core.launch.portable import travel_notes
 from trainwiz.core.launch.prepare import prepare_run
 from trainwiz.core.launch.start import read_run_config, start_run
-from trainwiz.core.nodes.invitation import asked_of_others
 from trainwiz.core.plan.gather import gather
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.run.folder import RunFolder
@@ -132,6 +131,8 @@ def start_and_follow(
         with Waiting(tr("starting the run")):
             start_run(folder, resume=checkpoint, tied_to_caller=not detach, accept=accept)
         reporter.prepared(folder, [])
+        from trainwiz.core.nodes.worker_node import asked_of_others
+
         for sentence in asked_of_others(folder):
             reporter.note(sentence)
         if detach:

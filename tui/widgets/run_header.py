@@ -169,7 +169,7 @@ class RunHeader(LinedWidget):
         if snapshot.pace.step_s is not None:
             words.append(tr("{seconds} s a step", seconds=step_seconds(snapshot.pace.step_s)))
         if snapshot.behind:
-            words.insert(0, tr("still reading"))
+            words.insert(0, tr("reading: {percent}%", percent=f"{snapshot.read_share * 100:.0f}"))
         if not is_paused(snapshot) and (phase := phase_part(snapshot)):
             words.insert(0, phase)
         while words and cells(f" {self.marks.dot} ".join(words)) > width - SHORTEST_NAME:

@@ -7,6 +7,8 @@ import threading
 from collections import OrderedDict
 from pathlib import Path
 
+from trainwiz.core.small_file import open_at_once
+
 MOST_OPEN = 64
 """Of a process, which may have 256 on macOS and 1,024 on Linux, shared with those of the loaders."""
 
@@ -23,7 +25,7 @@ class FilesByPlace:
         with self._lock:
             descriptor = self._open.pop(path, None)
             if descriptor is None:
-                descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+                descriptor = open_at_once(str(path), os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
             self._open[path] = descriptor
             if len(self._open) > MOST_OPEN:
                 os.close(self._open.popitem(last=False)[1])

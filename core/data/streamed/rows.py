@@ -24,6 +24,7 @@ from trainwiz.core.data.streamed.placed import PlacedPart
 from trainwiz.core.data.text_store import FileTexts, TextStore, TextWriter, checked
 from trainwiz.core.data.window_size import WINDOW_BYTES
 from trainwiz.core.data.windows import Windows
+from trainwiz.core.small_file import read_small
 
 ASIDE_ROWS = 1000
 """Written at once."""
@@ -35,7 +36,7 @@ class StreamedRows:
     def __init__(self, place: Path, aside: str | None = None) -> None:
         """`place` holds the index; `aside` names rows that were set aside. Raises OSError."""
         self.place = place
-        document: dict[str, Any] = json.loads((place / INDEX_JSON).read_text(encoding="utf-8"))
+        document: dict[str, Any] = json.loads(read_small(place / INDEX_JSON).decode())
         self.training_rows = int(document["training_rows"])
         self.has_targets = (place / LENGTHS[1]).is_file()
         self._decoded = DecodedUnits(WINDOW_BYTES)

@@ -5,14 +5,15 @@ from types import SimpleNamespace
 
 import pytest
 from trainwiz.core.errors import UsageError
-from trainwiz.core.nodes.address import Address, parse_address
-from trainwiz.core.nodes.interfaces import (
+from trainwiz.core.nodes.address import (
+    Address,
+    NodeProblem,
     chosen_interface,
     interface_addresses,
     interface_of,
     network_variables,
+    parse_address,
 )
-from trainwiz.core.nodes.problem import NodeProblem
 
 HERE = {
     "lo": ["127.0.0.1", "::1"],

@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from trainwiz.core.nodes.address import Address
-from trainwiz.core.nodes.attempt import NodeAttempt
-from trainwiz.core.nodes.introduction import introduce
-from trainwiz.core.nodes.order import NodeOrder
-from trainwiz.core.nodes.problem import NodeProblem
+from trainwiz.core.nodes.address import Address, NodeProblem
+from trainwiz.core.nodes.attempt import NodeAttempt, NodeOrder
+from trainwiz.core.nodes.handshake import introduce
 
 
 class Met(Exception):

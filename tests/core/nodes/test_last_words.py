@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from trainwiz.core.nodes.failure import LastWords
-from trainwiz.core.nodes.introduction import introduce
+from trainwiz.core.nodes.handshake import introduce
+from trainwiz.core.nodes.worker_node import LastWords
 from trainwiz.core.run.folder import RunFolder
 
 KILLED = """\
@@ -25,8 +25,8 @@ def test_a_kill_is_a_lost_node_until_the_kernel_says_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counted: int | None
 ) -> None:
     """In a container without the counter too: the run goes on by itself after a lost node, not after lack of RAM."""
-    monkeypatch.setattr("trainwiz.core.nodes.failure.counted_oom_kills", lambda: counted)
-    monkeypatch.setattr("trainwiz.core.nodes.failure.kernel_oom_kills", lambda: counted or 0)
+    monkeypatch.setattr("trainwiz.core.nodes.worker_node.counted_oom_kills", lambda: counted)
+    monkeypatch.setattr("trainwiz.core.nodes.worker_node.kernel_oom_kills", lambda: counted or 0)
     log = tmp_path / "train.log"
     words = LastWords(RunFolder(tmp_path), introduce(1, 2, 1), log)
     log.write_text(KILLED)

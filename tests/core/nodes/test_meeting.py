@@ -13,12 +13,9 @@ from typing import Any
 
 import pytest
 from trainwiz.core.config import RunConfig
-from trainwiz.core.nodes.address import Address
-from trainwiz.core.nodes.channel import Channel, ChannelClosed
-from trainwiz.core.nodes.guest import Invitation, attend
-from trainwiz.core.nodes.introduction import Introduction, data_of, introduce
-from trainwiz.core.nodes.meeting import Meeting, Member, start_together
-from trainwiz.core.nodes.problem import NodeProblem
+from trainwiz.core.nodes.address import Address, NodeProblem
+from trainwiz.core.nodes.handshake import Channel, ChannelClosed, Introduction, data_of, introduce
+from trainwiz.core.nodes.meeting import Meeting, Member, attend, start_together
 
 from tests.fakes.ports import free_port_pair
 
@@ -41,13 +38,13 @@ def host(
 
 
 def meet(
-    folder: Path, address: Address, guests: list[Introduction], folders: dict[int, Path] | None = None
-) -> tuple[Future[list[Member]], list[Future[Invitation]]]:
+    folder: Path, address: Address, guests: list[Introduction], folders: dict[int, Path] | None = None, s: float = 20.0
+) -> tuple[Future[list[Member]], list[Future[tuple[Channel, list[str]]]]]:
     """Futures of node 0 and of the guests, all of them done."""
     with ThreadPoolExecutor(len(guests) + 1) as pool:
-        first = pool.submit(host, folder, address, guests[0].nodes if guests else 2)
+        first = pool.submit(host, folder, address, guests[0].nodes if guests else 2, s)
         others = [
-            pool.submit(attend, (folders or {}).get(number, folder), guest, address, 20.0, nothing)
+            pool.submit(attend, (folders or {}).get(number, folder), guest, address, s, nothing)
             for number, guest in enumerate(guests)
         ]
     return first, others
@@ -57,10 +54,10 @@ def test_all_start_together_with_the_arguments_of_node_0(tmp_path: Path, address
     first, others = meet(tmp_path, address, [introduce(2, 3, 1), introduce(1, 3, 1)])
     members = first.result()
     assert [member.who.node for member in members] == [1, 2]
-    assert [one.result().arguments for one in others] == [["--resume", "checkpoint-5"]] * 2
+    assert [one.result()[1] for one in others] == [["--resume", "checkpoint-5"]] * 2
     assert not (tmp_path / ".meeting").exists()
     for one in others:
-        one.result().channel.close()
+        one.result()[0].close()
     for member in members:
         with pytest.raises(ChannelClosed):
             member.channel.receive(wait_s=2.0)
@@ -71,7 +68,7 @@ def test_a_node_that_comes_later_is_waited_for(tmp_path: Path, address: Address)
         guest = pool.submit(attend, tmp_path, introduce(1, 2, 1), address, 20.0, nothing)
         time.sleep(1.5)
         pool.submit(host, tmp_path, address, 2).result()
-    assert guest.result().arguments
+    assert guest.result()[1]
 
 
 def test_a_node_that_does_not_come_is_named_in_time(tmp_path: Path, address: Address) -> None:
@@ -158,7 +155,7 @@ def test_data_that_is_alike_but_for_its_time_and_place(tmp_path: Path, address: 
     copy = {SOURCE: {**DATA[SOURCE], "changed_s": 2.0, "name": "/elsewhere/x.txt"}}
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(host, tmp_path, address, 2, data=DATA)
-        pool.submit(attend, tmp_path, introduce(1, 2, 1, copy), address, 20.0, nothing).result().channel.close()
+        pool.submit(attend, tmp_path, introduce(1, 2, 1, copy), address, 20.0, nothing).result()[0].close()
     assert first.result()[0].who.data == copy
 
 
@@ -185,10 +182,10 @@ def test_a_folder_that_is_not_shared(tmp_path: Path, address: Address) -> None:
     mine, other = tmp_path / "a", tmp_path / "b"
     mine.mkdir()
     other.mkdir()
-    first, others = meet(mine, address, [introduce(1, 2, 1)], {0: other})
-    with pytest.raises(NodeProblem, match="does not see the run folder"):
+    first, others = meet(mine, address, [introduce(1, 2, 1)], {0: other}, s=3.0)
+    with pytest.raises(NodeProblem, match=f"127.0.0.1 came what did not prove .* does not see the run folder {mine}"):
         first.result()
-    with pytest.raises(NodeProblem, match="does not see the run folder"):
+    with pytest.raises(NodeProblem, match=f"did not prove that it is node 0 .* need the run folder {other}"):
         others[0].result()
 
 
@@ -223,15 +220,14 @@ def test_a_node_that_leaves_before_the_start_may_come_again(tmp_path: Path, addr
             early.result()
         again = [pool.submit(attend, tmp_path, introduce(node, 3, 1), address, 20.0, nothing) for node in (1, 2)]
         assert [member.who.node for member in first.result()] == [1, 2]
-        assert all(one.result().arguments for one in again)
+        assert all(one.result()[1] for one in again)
 
 
-def test_noise_is_dropped_and_silence_is_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainwiz.core.nodes.channel.SILENT_LOST_S", 0.3)
+def test_silence_is_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainwiz.core.nodes.handshake.SILENT_LOST_S", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as server:
-        one = Channel(socket.create_connection(server.getsockname()[:2]))
-        other = Channel(server.accept()[0])
-        other.connection.sendall(b"[" * 20_000 + b"\n")  # a scanner's; deeper than json.loads goes
+        one = Channel(socket.create_connection(server.getsockname()[:2]), "worker")
+        other = Channel(server.accept()[0], "main")
         other.beat()
         assert one.receive(wait_s=1.0) == []
         time.sleep(0.5)

@@ -337,3 +337,32 @@ def test_a_run_that_stands_still_names_no_finish(tmp_path: Path) -> None:
     snapshot = RunSource(RunFolder(folder), clock=lambda: later_s).read_all()
     assert snapshot.status == "running" and "stalled" in {advice.code for advice in snapshot.advice}
     assert snapshot.eta_s is None
+
+
+def test_a_long_file_is_shown_from_its_end_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainwiz.core.telemetry.run_source.METRICS_WINDOW_BYTES", 4096)
+    monkeypatch.setattr("trainwiz.core.telemetry.run_source.POLL_S", 0.0)
+    steps = 30_000
+    folder = RunFolder(write_run(tmp_path / "run", steps=steps, log_every=1))
+    source = RunSource(folder, clock=lambda: NOW_S)
+    first = source.poll(["loss"])
+    assert (first.step, first.behind) == (steps, True)
+    assert first.metrics["loss"].count < 100
+    assert 0 < first.read_share < 0.7
+    shares = [first.read_share]
+    while (last := source.poll(["loss"])).behind:
+        shares.append(last.read_share)
+    assert len(shares) > 1
+    assert shares == sorted(shares)
+    assert (last.step, last.metrics["loss"].count, last.read_share) == (steps, steps, 1.0)
+
+
+def test_one_look_at_a_long_file_ends_in_time_and_says_of_how_much_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainwiz.core.telemetry.run_source.POLL_S", 0.0)
+    monkeypatch.setattr("trainwiz.core.telemetry.source.READ_ALL_S", 0.0)
+    snapshot = RunSource(RunFolder(write_run(tmp_path / "run", steps=30_000)), clock=lambda: NOW_S).read_all()
+    assert "% of them are read so far" in snapshot.problems[-1]
+    assert snapshot.to_json()["behind"] is True
+    assert 0 < snapshot.to_json()["read_share"] < 1

@@ -6,23 +6,27 @@ import os
 import signal
 import time
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
 from trainwiz.core.config import RunConfig
+from trainwiz.core.diagnosis.diagnose import diagnose
+from trainwiz.core.diagnosis.diagnosis import Diagnosis
+from trainwiz.core.diagnosis.evidence import Evidence, KernelFacts
+from trainwiz.core.diagnosis.kernel import counted_oom_kills, kernel_oom_kills
+from trainwiz.core.diagnosis.log_file import read_log
 from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, EXIT_TRAINING_FAILED
 from trainwiz.core.export.environment import cpu_threads
+from trainwiz.core.export.node_commands import node_command
 from trainwiz.core.language import tr
-from trainwiz.core.launch.start import training_variables
-from trainwiz.core.nodes.address import Address
-from trainwiz.core.nodes.attempt import NodeAttempt, Stopped
-from trainwiz.core.nodes.command import accelerate_command
-from trainwiz.core.nodes.failure import LastWords
-from trainwiz.core.nodes.introduction import data_of, introduce
-from trainwiz.core.nodes.order import NodeOrder
-from trainwiz.core.nodes.problem import NodeProblem
+from trainwiz.core.launch.start import changed_config, training_variables
+from trainwiz.core.nodes.address import Address, NodeProblem, main_address
+from trainwiz.core.nodes.attempt import NodeAttempt, NodeOrder, Stopped, accelerate_command, write_problem
+from trainwiz.core.nodes.handshake import Introduction, data_of, introduce
 from trainwiz.core.plain import plain_text
 from trainwiz.core.run.folder import NODES, TRAIN_LOG, RunFolder
+from trainwiz.core.run.names import name_for_commands
 from trainwiz.core.run.state import RunState, read_state
 from trainwiz.core.supervise.linux import become_subreaper
 from trainwiz.core.supervise.marks import kill_marked
@@ -37,7 +41,7 @@ STATE_EVERY_S = 2.0
 LOOK_EVERY_S = 0.5
 
 
-class Guest:
+class WorkerNode:
     """Node `node` of a run whose keeper is on node 0."""
 
     def __init__(self, run: RunFolder, config: RunConfig, node: int, address: Address) -> None:
@@ -155,3 +159,47 @@ def _end_of(state: RunState) -> tuple[str, float | None]:
 
 def _say(text: str) -> None:
     print(text, flush=True)
+
+
+class LastWords:
+    """Of a node whose output the keeper does not see: made before an attempt, asked after it."""
+
+    def __init__(self, run: RunFolder, me: Introduction, log: Path) -> None:
+        self._run = run
+        self._me = me
+        self._log = log
+        self._offset = log.stat().st_size if log.exists() else 0
+        self._oom_kills = kernel_oom_kills()
+
+    def write(self, exit_code: int) -> None:
+        """Say why this node's training ended with an error, unless its processes have said so. Raises OSError."""
+        ranks = range(self._me.node * self._me.processes, (self._me.node + 1) * self._me.processes)
+        if any(self._run.failure_json(rank).exists() for rank in ranks):
+            return
+        found = self._diagnosis(exit_code)
+        message = tr("On node {node} ({host}): {said}", node=self._me.node, host=self._me.host, said=found.message)
+        # A process that was ended from outside has no name among the causes: the node has lost it.
+        code = "node_lost" if found.cause in (None, "unknown") else str(found.cause)
+        write_problem(self._run, ranks[0], NodeProblem(code, message))
+
+    def _diagnosis(self, exit_code: int) -> Diagnosis:
+        kills = kernel_oom_kills() - self._oom_kills
+        kernel = KernelFacts(told=counted_oom_kills() is not None, oom_kills=max(0, kills))
+        # Of a run that is under way: a SIGKILL of which the kernel tells nothing is no lack of RAM yet.
+        name = name_for_commands(self._run.path)
+        return diagnose(Evidence(exit_code=exit_code, log=read_log(self._log, self._offset), kernel=kernel, run=name))
+
+
+def asked_of_others(run: RunFolder) -> Iterator[str]:
+    """A sentence for each other machine of a run that starts here: what to type there. None for a run of one."""
+    config = changed_config(run)
+    if config.engine.nodes > 1:
+        main = main_address(run.path)
+        for node in range(1, config.engine.nodes):
+            command = node_command(config, run.path.resolve(), node, main)
+            yield tr(
+                "On machine {node}, within {seconds} s: {command}",
+                node=node,
+                seconds=config.engine.nodes_timeout_s,
+                command=command,
+            )
