@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from typing import TYPE_CHECKING
 
-from trainwiz.core.language import language, mark, tr, tr_as
+from trainwiz.core.language import language, mark, tr, tr_as, trn
 from trainwiz.core.plain import plain_text
-from trainwiz.core.plan.result import TimePlan
-from trainwiz.tui.figures import amount_range, count, duration, percent, short_count, size
+from trainwiz.tui.figures import amount_range, count, duration, epochs, percent, short_count, size
+
+if TYPE_CHECKING:  # the plan's own module loads pydantic, which waits until the first frame is drawn
+    from trainwiz.core.plan.result import Plan, TimePlan
 
 SMALL_SHARE = 0.01
 """A part of the time below this share of the whole is not worth a word."""
@@ -43,6 +46,19 @@ def length_words(task: str, source: int | None, target: int | None) -> str:
     if task != "seq2seq" or not source or not target:
         return ""
     return tr("up to {source} source and {target} target tokens each", source=f"{source:,}", target=f"{target:,}")
+
+
+def run_words(plan: Plan) -> list[str]:
+    """How long a run is, what was asked for first: ["120 steps", "0.4 epochs"], ["3 epochs", "412 steps"]."""
+    steps, passes, config = plan.time.steps, plan.time.epochs, plan.config
+    in_steps = [] if steps is None else [trn("{n} step", "{n} steps", steps, n=count(steps))]
+    # As asked for: 412 steps of whole batches are a little more than 3 epochs.
+    by_epochs = config.training.epochs is not None and config.origin("training.max_steps").origin == "solved"
+    amount = config.training.epochs if by_epochs else passes
+    if amount is None:
+        return in_steps
+    in_epochs = [trn("{n} epoch", "{n} epochs", 1 if amount == 1 else 2, n=epochs(amount))]
+    return [*in_epochs, *in_steps] if by_epochs else [*in_steps, *in_epochs]
 
 
 def time_part_words(
