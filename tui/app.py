@@ -112,7 +112,7 @@ class TrainwizApp(App[int]):
 
     def action_leave(self) -> None:
         """Leave with exit code 0; the run of a monitor goes on. A screen with something to lose asks first."""
-        getattr(self.screen, "action_leave", lambda: self.exit(0))()
+        getattr(self.screen, "ask_to_leave", lambda: self.exit(0))()
 
     def action_help_quit(self) -> None:
         """Ctrl-C leaves nothing and stops nothing; it says how to leave. In an editor q is a letter, ctrl+q is not."""

@@ -50,15 +50,28 @@ def length_words(task: str, source: int | None, target: int | None) -> str:
 
 def run_words(plan: Plan) -> list[str]:
     """How long a run is, what was asked for first: ["120 steps", "0.4 epochs"], ["3 epochs", "412 steps"]."""
-    steps, passes, config = plan.time.steps, plan.time.epochs, plan.config
+    steps, by_epochs = plan.time.steps, _is_by_epochs(plan)
     in_steps = [] if steps is None else [trn("{n} step", "{n} steps", steps, n=count(steps))]
     # As asked for: 412 steps of whole batches are a little more than 3 epochs.
-    by_epochs = config.training.epochs is not None and config.origin("training.max_steps").origin == "solved"
-    amount = config.training.epochs if by_epochs else passes
+    amount = plan.config.training.epochs if by_epochs else plan.time.epochs
     if amount is None:
         return in_steps
     in_epochs = [trn("{n} epoch", "{n} epochs", 1 if amount == 1 else 2, n=epochs(amount))]
     return [*in_epochs, *in_steps] if by_epochs else [*in_steps, *in_epochs]
+
+
+def steps_words(plan: Plan) -> str:
+    """ "168 steps (3 epochs)", whichever of the two was asked for."""
+    words = run_words(plan)
+    if len(words) < 2:
+        return "".join(words)
+    steps, passes = words[::-1] if _is_by_epochs(plan) else words
+    return f"{steps} ({passes})"
+
+
+def _is_by_epochs(plan: Plan) -> bool:
+    config = plan.config
+    return config.training.epochs is not None and config.origin("training.max_steps").origin == "solved"
 
 
 def time_part_words(

@@ -246,9 +246,9 @@ class PlanScreen(PlanEditing):
 
     # Leaving and help.
 
-    def action_leave(self) -> None:
+    def ask_to_leave(self) -> None:
         """At once where nothing would be lost."""
-        if not self.state.changed or not self.is_current:
+        if not self.state.changed:
             self._wizard.exit(0)
             return
         from trainwiz.tui.widgets.chooser import Chooser

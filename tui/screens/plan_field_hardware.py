@@ -27,10 +27,10 @@ def is_of_cuda_cards(plan: Plan) -> bool:
 
 
 GOALS: Mapping[str, tuple[str, str]] = {
-    "demo": (mark("Run the demo"), mark("a tiny model, done in about a minute, on any machine")),
-    "fine-tune": (mark("Fine-tune a model"), mark("go on from pretrained weights, with your data")),
-    "pretrain": (mark("Pretrain a model"), mark("from scratch: an architecture without its weights")),
-    "profile": (mark("Use a profile"), mark("a whole setup for one kind of hardware")),
+    "demo": (mark("Run the demo"), mark("a minute, on any machine")),
+    "fine-tune": (mark("Fine-tune a model"), mark("pretrained, on your data")),
+    "pretrain": (mark("Pretrain a model"), mark("from scratch")),
+    "profile": (mark("Use a profile"), mark("for one kind of hardware")),
 }
 """Goal -> its label, and what it means in a few words."""
 

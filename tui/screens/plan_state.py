@@ -217,7 +217,7 @@ def field_problem(state: PlanState, spec: FieldSpec) -> str:
     """Why the value of a field cannot stay as it is; empty when it can."""
     if spec.id in state.invalid:
         return state.invalid[spec.id]
-    findings = state.reading.findings or (state.plan.errors if state.plan is not None else ())
+    findings = (one for one in state_findings(state) if one.severity == "error" or state.reading.findings)
     places = {*spec.keys, *((SOURCES, FIRST_SOURCE.rstrip(".")) if spec.id == "data" else ())}
     parts = tuple(f"{key}." for key in spec.keys if key in MAPPINGS)
     about = (one for one in findings if one.where in places or (parts and one.where.startswith(parts)))
@@ -236,14 +236,14 @@ def start_obstacle(state: PlanState, kind: str = "start") -> str:
     if state.invalid:
         return next(iter(state.invalid.values()))
     if state.reading.findings:
-        return state.reading.findings[0].message
+        return state_findings(state)[0].message
     if kind != "write" and names_another(state.request):
         return tr(
             "The plan is for another machine: write the run's folder here and start it there, or plan for this machine."
         )
     if state.plan is None or state.updating or state.reading.waits_for:
         return ""
-    errors = state.plan.errors
+    errors = [one for one in state_findings(state) if one.severity == "error"]
     if errors and kind != "write" and not state.request.force:
         more = len(errors) - 1
         return tr("{first} (and {more} more)", first=errors[0].message, more=more) if more else errors[0].message
@@ -262,7 +262,10 @@ def first_state(request: PlanRequest, *, at_review: bool) -> PlanState:
 
 
 def state_findings(state: PlanState) -> tuple[Finding, ...]:
-    """What stands against the plan, or why there is none."""
-    if state.reading.findings:
-        return state.reading.findings
-    return state.plan.findings if state.plan is not None else ()
+    """What stands against the plan, or why there is none, in the words of the screen."""
+    findings = state.reading.findings or (state.plan.findings if state.plan is not None else ())
+    if not findings:
+        return ()
+    from trainwiz.tui.screens.plan_field_table import on_screen  # not before the first frame
+
+    return tuple(map(on_screen, findings))

@@ -70,8 +70,10 @@ def field_view(state: PlanState, spec: FieldSpec, marks: Marks, *, typing: bool 
         name, reason = (entry.origin, "") if entry is not None else (name, reason)
     is_default = name == "solved" and reason == "default"
     shown = gpus_words(state) if spec.id == "gpus" else shown_value(spec, plan.config)
-    if spec.id == "steps" and not typing:
-        shown = " = ".join(run_words(plan)) or shown
+    if spec.id == "steps":
+        # The same in the other unit; the row has room for one.
+        other = "".join(f"= {words}" for words in run_words(plan)[1:])
+        reason = "; ".join(filter(None, (other, "" if changed or is_default else reason)))
     if state.reading.findings:
         # The plan is of an earlier request: what was chosen stands here, also where it cannot stay.
         shown = chosen[0] if chosen else shown
@@ -80,7 +82,7 @@ def field_view(state: PlanState, spec: FieldSpec, marks: Marks, *, typing: bool 
         label=tr(spec.label),
         value=shown or found_column(state, spec) or tr(spec.empty),
         origin="you" if changed else "default" if is_default else name,
-        reason=unused or ("" if changed or is_default else reason),
+        reason=unused or ("" if (changed or is_default) and spec.id != "steps" else reason),
         invalid=invalid,
         changed=changed,
         has_list=has_list,
