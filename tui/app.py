@@ -95,8 +95,8 @@ class TrainwizApp(App[int]):
             await super().on_event(event)
 
     def action_leave(self) -> None:
-        """Leave with exit code 0; the run of a monitor goes on."""
-        self.exit(0)
+        """Leave with exit code 0; the run of a monitor goes on. A screen with something to lose asks first."""
+        getattr(self.screen, "ask_to_leave", lambda: self.exit(0))()
 
     def action_help_quit(self) -> None:
         """Ctrl-C leaves nothing and stops nothing; it says how to leave. In an editor q is a letter, ctrl+q is not."""

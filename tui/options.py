@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 from trainwiz.core.language import LANGUAGES, mark
@@ -194,3 +196,20 @@ OPTIONS: tuple[Option, ...] = (
 )
 
 BY_NAME: dict[str, Option] = {option.name: option for option in OPTIONS}
+OF_COMMANDS: dict[str, str] = {option.key: option.flag for option in OPTIONS if option.key}
+"""Key path -> the option that sets it, as a finding names it in a command."""
+_PLACE = re.compile(r"`[^`]*`|(?:--set )?(?<![\w./-])([a-z]+(?:\.\w+)+)|(--[a-z][a-z-]+)(?: [A-Z]{1,8}\b)?")
+"""A command in backquotes, which stays as it is; a key path; an option with its metavar."""
+
+
+def named_by(text: str, names: Mapping[str, str]) -> str:
+    """`text` with the key paths and options in it as the reader meets them; what `names` does not hold stays."""
+
+    def said(place: re.Match[str]) -> str:
+        key = place[1] or place[2] or ""
+        mapping, _, entry = key.rpartition(".")
+        if key not in names and mapping in names:
+            return f"{names[mapping]} ({entry})"
+        return names.get(key, place[0])
+
+    return _PLACE.sub(said, text)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from trainwiz.core.json_text import finite, is_text
 from trainwiz.core.plain import plain_text
 from trainwiz.tui.cells import cells, pad
+from trainwiz.tui.options import OF_COMMANDS, named_by
 from trainwiz.tui.wrapping import command_apart, wrap
 
 if TYPE_CHECKING:
@@ -97,10 +98,12 @@ def say_json(document: Mapping[str, Any], *, compact: bool = False) -> None:
 def finding_lines(finding: Finding, stream: TextIO) -> list[str]:
     """A finding as lines: mark and message, then each remedy with its number and its command."""
     mark = paint(MARKS[finding.severity], finding.severity, stream)
-    first, *rest = wrapped(plain_text(finding.message), "  ", stream)
+    # What is wrong in a file names the file, and its keys stay.
+    names = OF_COMMANDS if finding.where in OF_COMMANDS else {}
+    first, *rest = wrapped(plain_text(named_by(finding.message, names)), "  ", stream)
     lines = [f"{mark} {first}", *(f"  {line}" for line in rest)]
     for number, remedy in enumerate(finding.remedies, start=1):
-        first, *rest = wrapped(plain_text(remedy.text), "    ", stream)
+        first, *rest = wrapped(plain_text(named_by(remedy.text, names)), "    ", stream)
         lines += [f"  {number} {first}", *(f"    {line}" for line in rest)]
         if remedy.command:
             lines.append(f"    {paint(plain_text(remedy.command), 'strong', stream)}")

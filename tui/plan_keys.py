@@ -70,7 +70,7 @@ PLAN_KEYS: tuple[KeyBinding, ...] = (
         mark("change"),
         mark("Edit the value, or open the list of values."),
         "plan",
-        rank=2,
+        rank=0,
     ),
     KeyBinding(
         "plan.next_value", "right", "next_value(1)", mark("next value"), mark("Take the next value."), "plan", rank=9

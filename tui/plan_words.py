@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from typing import TYPE_CHECKING
 
-from trainwiz.core.language import language, mark, tr, tr_as
+from trainwiz.core.language import language, mark, tr, tr_as, trn
 from trainwiz.core.plain import plain_text
-from trainwiz.core.plan.result import Plan, TimePlan
-from trainwiz.tui.figures import amount_range, count, duration, percent, short_count, size
+from trainwiz.tui.figures import amount_range, count, duration, epochs, percent, short_count, size
+
+if TYPE_CHECKING:  # the plan's own module loads pydantic, which waits until the first frame is drawn
+    from trainwiz.core.plan.result import Plan, TimePlan
 
 SMALL_SHARE = 0.01
 """A part of the time below this share of the whole is not worth a word."""
@@ -49,6 +52,32 @@ def method_words(plan: Plan) -> str:
     """What is about to be learnt, and at which rate: "fine-tunes the weights in ./model, learning rate 2e-05"."""
     rate = tr("learning rate {rate}", rate=f"{plan.config.training.learning_rate:g}")
     return f"{plain_text(plan.model.learnt, 200)}, {rate}"
+
+
+def run_words(plan: Plan) -> list[str]:
+    """How long a run is, what was asked for first: ["120 steps", "0.4 epochs"], ["3 epochs", "412 steps"]."""
+    steps, by_epochs = plan.time.steps, _is_by_epochs(plan)
+    in_steps = [] if steps is None else [trn("{n} step", "{n} steps", steps, n=count(steps))]
+    # As asked for: 412 steps of whole batches are a little more than 3 epochs.
+    amount = plan.config.training.epochs if by_epochs else plan.time.epochs
+    if amount is None:
+        return in_steps
+    in_epochs = [trn("{n} epoch", "{n} epochs", 1 if amount == 1 else 2, n=epochs(amount))]
+    return [*in_epochs, *in_steps] if by_epochs else [*in_steps, *in_epochs]
+
+
+def steps_words(plan: Plan) -> str:
+    """ "168 steps (3 epochs)", whichever of the two was asked for."""
+    words = run_words(plan)
+    if len(words) < 2:
+        return "".join(words)
+    steps, passes = words[::-1] if _is_by_epochs(plan) else words
+    return f"{steps} ({passes})"
+
+
+def _is_by_epochs(plan: Plan) -> bool:
+    config = plan.config
+    return config.training.epochs is not None and config.origin("training.max_steps").origin == "solved"
 
 
 def time_part_words(

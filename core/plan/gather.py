@@ -23,6 +23,7 @@ from trainwiz.core.plan.subject import (
     other_task_findings,
     task_is_known,
     unnamed_data,
+    with_run_name,
     with_task_of,
 )
 from trainwiz.core.plan.target import choose_target
@@ -118,7 +119,7 @@ def gather_config(
 
     config = build_config(profile, request.overrides, request.name)
     model, findings = gather_model(config)
-    config = with_init(with_task_of(config, model), model)
+    config = with_run_name(with_init(with_task_of(config, model), model), profile)
     moded = apply_mode(config, request, model)
     if moded.model != config.model:
         model, findings = gather_model(moded)

@@ -18,6 +18,8 @@ from trainwiz.core.plan.workers import settle_workers
 
 RAM_SHARE_FOR_ROWS = 0.25
 STEPS_WITHOUT_DATA = 1000
+FINE_TUNING_EPOCHS = 3.0
+"""As the Trainer of transformers has it, and Alpaca (52,000 rows) and most guides since."""
 
 
 def settle_loading(
@@ -72,7 +74,10 @@ def settle_length(draft: Draft, samples: int, data: DataSummary | None) -> int |
         if data is None:
             draft.put("training.max_steps", STEPS_WITHOUT_DATA, tr("neither steps nor rows are known"))
             return STEPS_WITHOUT_DATA
-        draft.settle("training.epochs", 1.0, tr("one pass over the data"))
+        if draft.get("model.init") == "pretrained":
+            draft.settle("training.epochs", FINE_TUNING_EPOCHS, tr("the usual length of a fine-tuning"))
+        else:
+            draft.settle("training.epochs", 1.0, tr("one pass over the data"))
     if data is None:
         return None
     epochs = float(draft.get("training.epochs"))

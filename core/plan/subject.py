@@ -1,15 +1,23 @@
-"""What follows from the model that was chosen: its task, and a sample of that task where a sample is all there is."""
+"""What follows from the model and the data that were chosen: the task, a sample of it where a sample is all there is, the run's name."""
 
 from __future__ import annotations
+
+import re
+from pathlib import Path
 
 from trainwiz.core.catalog.model import ModelSpec
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.modes import smoke_sample
+from trainwiz.core.data.formats import file_endings
 from trainwiz.core.data.samples import SAMPLES
 from trainwiz.core.findings import Finding, Remedy
 from trainwiz.core.language import tr
+from trainwiz.core.profile.profile import Profile
+from trainwiz.core.profile.reasons import changed_causes
 
 SOURCES = "data.sources"
+LONGEST_PART = 36
+"""Letters of the model's or the data's name in that of a run."""
 PLANNED_ONLY = frozenset({"sequence-classification"})
 """Tasks that this version plans and does not train."""
 
@@ -31,6 +39,24 @@ def with_task_of(config: RunConfig, model: ModelSpec | None) -> RunConfig:
         "solved",
         {SOURCES: tr("the sample that ships with trainwiz for {task}", task=changed.task)},
     )
+
+
+def with_run_name(config: RunConfig, profile: Profile | None) -> RunConfig:
+    """`config` named after its model and data ("qwen2-tiny-mydata"), unless the user named it or both are the profile's."""
+    subject = {"model.name": config.model.name, SOURCES: config.data.sources}
+    is_the_profile = profile is not None and not any(changed_causes(profile.values, subject))
+    if is_the_profile or config.origin("name").origin == "you":
+        return config
+    parts = (_short_name(config.model.name), _short_name(config.data.sources[0].name))
+    return config.model_copy(update={"name": "-".join(filter(None, parts)) or config.name})
+
+
+def _short_name(source: str) -> str:
+    """The last part of a path or hub id, without the ending of a file, as a part of a run's name."""
+    path = Path(source)
+    name = path.parent.name if path.name == "config.json" else path.name or path.absolute().name
+    ending = max((end for end in file_endings() if name.lower().endswith(end)), key=len, default="")
+    return re.sub(r"[^\w.-]+", "-", name.removesuffix(name[len(name) - len(ending) :]))[:LONGEST_PART].strip("-._")
 
 
 def task_is_known(config: RunConfig, model: ModelSpec | None) -> bool:

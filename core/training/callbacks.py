@@ -61,7 +61,7 @@ class StopCallback(TrainerCallback):
     With several processes the flag is shared at the end of each optimizer step, within evaluations and
     after saves, so that all of them stop at the same place. A single process does not wait for the rest
     of a long accumulation window: the window is dropped, and the resumed run computes it again. An
-    evaluation under way is left without a result; a run that was stopped in its last one makes it up.
+    evaluation under way is left without a result; after the last step the run is finished all the same.
     """
 
     def __init__(self, request: StopRequest, accelerator: Accelerator, saved: set[int]) -> None:
@@ -124,16 +124,8 @@ class StopCallback(TrainerCallback):
         if self.drops_window():
             self._stop(state, control)
 
-    def on_evaluate(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        metrics: dict[str, float] | None = None,
-        **kwargs: Any,
-    ) -> None:
-        left = metrics is not None and not metrics
-        if (left or state.global_step < state.max_steps) and self.agreed():
+    def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        if state.global_step < state.max_steps and self.agreed():
             self._stop(state, control)
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:

@@ -134,7 +134,6 @@ class TrainingSession:
             return
         try:
             trainer.train(resume_from_checkpoint=str(self.checkpoint) if self.checkpoint else None)
-            trainer.make_up_last_evaluation()
         finally:
             trainer.shield.over()
         if not stopping.stopped:

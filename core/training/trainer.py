@@ -148,13 +148,6 @@ class RunTrainer(Trainer):
         self._note_best(metrics)
         return metrics
 
-    def make_up_last_evaluation(self) -> None:
-        """That of the last step, where the run was stopped in it and now has only this left to do."""
-        step, metrics = self.state.global_step, self.metrics_callback
-        whole = 0 < self.state.max_steps <= step
-        if whole and self._parts.evaluation is not None and metrics is not None and metrics.evaluated_step != step:
-            self.evaluate()
-
     def _note_best(self, metrics: dict[str, float]) -> None:
         """Write the best score into the state, which every checkpoint saves."""
         retention = self._parts.retention

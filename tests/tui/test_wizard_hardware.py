@@ -423,7 +423,7 @@ async def test_the_step_stays_usable_where_there_is_little_room() -> None:
     app = frozen_app(reader)
     async with app.run_test(size=(60, 20)) as pilot:
         await settled(pilot)
-        await pilot.press("down", "down", "down", "down")
+        await pilot.press(*["down"] * 5)
         await pilot.pause()
         focused = app.focused
         assert isinstance(focused, GpuRow) and "GPU 1" in shown(app)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from trainwiz.core.findings import Finding
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.plan import gather
 from trainwiz.core.plan.gather import probe_here
@@ -23,6 +24,7 @@ from trainwiz.tui.figures import GIB, count, deviation, duration, duration_range
 from trainwiz.tui.plan_words import energy_words, finish_words, need_words, needed_bytes
 from trainwiz.tui.screens import plan_reader
 from trainwiz.tui.screens.plan import PlanScreen
+from trainwiz.tui.screens.plan_field_table import on_screen
 from trainwiz.tui.screens.plan_fields import HARDWARE, REVIEW
 from trainwiz.tui.screens.plan_reader import PlanReader
 from trainwiz.tui.widgets.action_button import ActionButton
@@ -173,7 +175,7 @@ def figures_of(plan: dict[str, Any], now: datetime) -> list[str]:
         *(f"{name} {gib(amount)}" for name, amount in memory["breakdown"].items() if amount >= 0.005 * GIB),
     ]
     device = memory["device"] if memory["capacity_bytes"] is None else f"· {gib(memory['capacity_bytes'])} GiB"
-    phrases += [memory["device"], device, *_batch_phrases(plan), *_time_phrases(time, now)]
+    phrases += [memory["device"], device, *_batch_phrases(plan), *_time_phrases(plan, now)]
     if memory["host_ram_low_bytes"] is not None:
         low, high = gib(memory["host_ram_low_bytes"]), gib(memory["host_ram_high_bytes"])
         phrases.append(f"between {low} and {high}, predicted")
@@ -209,7 +211,8 @@ def _batch_phrases(plan: dict[str, Any]) -> Iterator[str]:
     yield from (f"{target} target tokens each" for target in targets)
 
 
-def _time_phrases(time: dict[str, Any], now: datetime) -> Iterator[str]:
+def _time_phrases(plan: dict[str, Any], now: datetime) -> Iterator[str]:
+    time = plan["time"]
     step = duration_range(time["step_low_s"], time["step_high_s"])
     yield f"a step takes {step}"
     if time["pace_gain"] is not None:
@@ -219,7 +222,10 @@ def _time_phrases(time: dict[str, Any], now: datetime) -> Iterator[str]:
         return
     yield duration_range(time["total_low_s"], time["total_high_s"])
     yield finish_words(time["total_low_s"], time["total_high_s"], now)
-    yield f"{count(time['steps'])} step{'' if time['steps'] == 1 else 's'} × {step}"
+    asked = [choice["value"] for choice in plan["choices"] if choice["key"] == "training.epochs"]
+    for passes in (time["epochs"], *asked):
+        epochs = "" if passes is None else f" ({passes:.3g} epoch{'' if passes == 1 else 's'})"
+        yield f"{count(time['steps'])} step{'' if time['steps'] == 1 else 's'}{epochs} × {step}"
     if time["fraction_of_peak"] is not None:
         yield f"{percent(time['fraction_of_peak'])} of the device's peak"
     yield from (f"{name} {duration(time[f'{name}_s'])}" for name in ("evaluation", "generation", "saving"))
@@ -228,6 +234,11 @@ def _time_phrases(time: dict[str, Any], now: datetime) -> Iterator[str]:
         yield f"{short_count(time['real_tokens'])} of them real"
     keys = ("energy_low_kwh", "energy_high_kwh", "energy_cost_low", "energy_cost_high")
     yield energy_words(*(time[key] for key in keys), time["currency"])
+
+
+def said(text: str) -> str:
+    """As the screen says it: by the labels of its fields."""
+    return on_screen(Finding("", "note", "", text)).message
 
 
 def alike(profile: Profile) -> tuple[bool, str, str]:
@@ -285,9 +296,9 @@ async def test_keys_alone_give_the_config_and_the_numbers_of_the_command(profile
         assert duration_range(time["total_low_s"], time["total_high_s"]) in text
         assert finish_words(time["total_low_s"], time["total_high_s"], read_at) in text
     for finding in document["findings"]:
-        assert "".join(finding["message"].split()) in findings, finding["message"]
+        assert "".join(said(finding["message"]).split()) in findings, finding["message"]
     number = len(document["findings"])
     assert f"{number}finding" in findings or (number == 0 and "nothingstandsagainst" in findings)
     offered = [remedy for finding in document["findings"] for remedy in finding["remedies"] if remedy["changes"]]
     for place, remedy in enumerate(offered[:9], 1):
-        assert "".join(f"{place} apply: {remedy['text']}".split()) in findings, remedy
+        assert "".join(f"{place} apply: {said(remedy['text'])}".split()) in findings, remedy

@@ -14,6 +14,7 @@ from trainwiz.tui.app import TrainwizApp
 from trainwiz.tui.screens.plan import PlanScreen
 from trainwiz.tui.screens.plan_state import start_obstacle
 from trainwiz.tui.widgets.chooser import Chooser
+from trainwiz.tui.widgets.field_row import FieldRow
 from trainwiz.tui.widgets.file_picker import FilePicker
 
 from tests.tui.wizard_keys import shown, to_field, type_into
@@ -100,7 +101,7 @@ async def test_a_folder_with_weights_tells_their_size_and_licence(tmp_path: Path
         assert "Licence bigscience-openrail-m" in words and app.screen.state.plan.task == "causal-lm"
 
 
-async def test_browsing_takes_a_folder_and_a_config_file(tmp_path: Path) -> None:
+async def test_browsing_takes_the_folder_of_a_config_file_and_goes_on(tmp_path: Path) -> None:
     folder = tmp_path / "models" / "small"
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(ARCHITECTURE))
@@ -120,7 +121,10 @@ async def test_browsing_takes_a_folder_and_a_config_file(tmp_path: Path) -> None
         await pilot.press(*"config", "enter")
         await until(pilot, lambda: isinstance(app.screen, PlanScreen))
         await settled(pilot)
-        assert app.screen.state.plan.config.model.name == "models/small/config.json"
+        # Not the bare config.json: weights lie beside it.
+        assert app.screen.state.plan.config.model.name == "models/small"
+        # Enter would open the window again.
+        assert isinstance(app.focused, FieldRow) and app.focused.spec.id != "model"
         assert app.screen.state.plan.model.parameters == app.screen.state.plan.model.trainable_parameters > 100_000
 
 

@@ -164,7 +164,7 @@ async def test_a_variable_that_a_run_does_not_set_is_said_beside_its_field():
         await pilot.press("space", *"PATH", "equals_sign", "1")
         await settled(pilot)
         row = app.screen.query_one("#field-environment")
-        assert row.view.invalid == message
+        assert row.view.invalid == "“Environment” (PATH): a run does not set PATH."
         assert "a run does not set PATH." in shown(app).split("Batch")[0]
 
 

@@ -141,6 +141,8 @@ async def test_a_heading_without_fields_is_not_shown():
         await pilot.pause()
         titles = [title.content for title in app.screen.query("GroupTitle") if title.display]
         assert titles == [
+            "What do you want to do?",
+            "Where it begins",
             "What you want",
             "How it is done",
             "How it is measured",

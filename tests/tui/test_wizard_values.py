@@ -191,6 +191,7 @@ async def test_another_profile_and_another_name_are_asked_for():
     app = frozen_app(reader)
     async with app.run_test(size=WIDE) as pilot:
         await settled(pilot)
+        await to_field(pilot, "profile")
         await go(pilot, "left")
         assert reader.asked[-1].profile == "cpu-demo"
         await to_field(pilot, "name")

@@ -6,10 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from trainwiz.core.defaults import default_profile
+from trainwiz.core.language import tr
 from trainwiz.core.plain import plain_text
 from trainwiz.core.plan.request import PlanRequest
 from trainwiz.tui.app import TrainwizApp
 from trainwiz.tui.screens.plan import PlanScreen
+from trainwiz.tui.screens.plan_state import PlanState
 from trainwiz.tui.tiers import wanted_tier
 
 
@@ -27,6 +29,15 @@ def wizard_request(request: PlanRequest, folder: Path, at_review: bool | None = 
     return request, at_review
 
 
+def _last_words(state: PlanState) -> str:
+    """The command of what was chosen and not started, however the wizard was left; empty for nothing."""
+    if not state.changed:
+        return ""
+    from trainwiz.tui.screens.plan_command import command_line
+
+    return tr("The same without a screen:  {command}", command=command_line(state.request))
+
+
 def run_wizard(request: PlanRequest, *, at_review: bool | None = None, tier: str | None = None) -> int:
     """Run the wizard in this terminal; returns the exit code. The caller has made sure that there is a terminal.
 
@@ -35,9 +46,10 @@ def run_wizard(request: PlanRequest, *, at_review: bool | None = None, tier: str
     """
     wanted = wanted_tier(tier, "full")
     opened, review = wizard_request(request, Path.cwd(), at_review)
-    app = TrainwizApp(lambda: PlanScreen(opened, at_review=review, tier=wanted))
+    screen = PlanScreen(opened, at_review=review, tier=wanted)
+    app = TrainwizApp(lambda: screen)
     code = app.run()
-    for line in app.farewell.splitlines():
+    for line in (app.farewell or _last_words(screen.state)).splitlines():
         print(plain_text(line))
     if code is None:
         return app.return_code or 0

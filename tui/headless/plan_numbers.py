@@ -25,6 +25,7 @@ from trainwiz.tui.plan_words import (
     pace_words,
     padding_words,
     source_words,
+    steps_words,
     time_part_words,
     token_words,
 )
@@ -148,7 +149,7 @@ def pace_parts(plan: Plan) -> Iterator[str]:
     if time.steps is None:
         yield tr("a step takes {time}", time=step)
     else:
-        yield trn("{n} step × {time}", "{n} steps × {time}", time.steps, n=count(time.steps), time=step)
+        yield f"{steps_words(plan)} × {step}"
     if time.fraction_of_peak is not None:
         yield tr("{share} of the peak", share=percent(time.fraction_of_peak))
     yield plain_text(pace_words(time.basis, time.basis_text), 300)

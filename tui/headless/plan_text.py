@@ -11,7 +11,14 @@ from trainwiz.core.plain import plain_text
 from trainwiz.core.plan.result import Plan
 from trainwiz.tui.figures import count, deviation, duration_range, gib, short_count, size
 from trainwiz.tui.output import labelled, paint
-from trainwiz.tui.plan_words import length_words, memory_title, method_words, trained_words, unknown_time_words
+from trainwiz.tui.plan_words import (
+    length_words,
+    memory_title,
+    method_words,
+    run_words,
+    trained_words,
+    unknown_time_words,
+)
 
 GAP = "     "
 
@@ -31,7 +38,12 @@ def plan_lines(plan: Plan, stream: TextIO | None = None) -> list[str]:
     """Plan, Memory with Disk and Time; findings are printed by their own function."""
     target = stream or sys.stdout
     return [
-        labelled(tr("Plan"), f"{model_text(plan)} · {data_text(plan)} · {batch_text(plan)}"),
+        labelled(
+            tr("Plan"),
+            " · ".join(
+                filter(None, (model_text(plan), data_text(plan), batch_text(plan), " = ".join(run_words(plan))))
+            ),
+        ),
         labelled(tr("Method"), method_words(plan)),
         labelled(
             memory_title(plan.memory.device),

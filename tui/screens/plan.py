@@ -11,7 +11,7 @@ from textual.binding import BindingType
 from textual.message import Message
 from textual.worker import Worker, WorkerState
 from trainwiz.core.findings import Finding
-from trainwiz.core.language import tr
+from trainwiz.core.language import tr, trn
 from trainwiz.core.plan.request import PlanRequest
 from trainwiz.tui.keys import REMEDY_KEYS, bindings, keys_of
 from trainwiz.tui.screens.plan_editing import PlanEditing
@@ -21,9 +21,12 @@ from trainwiz.tui.screens.plan_state import (
     PlanState,
     first_state,
     go_to,
+    goal_of,
     is_ready,
+    lacks_model,
     start_obstacle,
     state_findings,
+    with_goal,
 )
 from trainwiz.tui.screens.plan_step_fields import field_of
 from trainwiz.tui.screens.plan_views import findable_fields
@@ -32,7 +35,7 @@ from trainwiz.tui.widgets.field_row import FieldRow
 from trainwiz.tui.widgets.plan_views import PlanPanel
 from trainwiz.tui.widgets.rail import StepRail
 from trainwiz.tui.widgets.remedy_button import RemedyButton
-from trainwiz.tui.widgets.step_form import FieldButton, MoreRow
+from trainwiz.tui.widgets.step_form import FieldButton, GoalRow, MoreRow
 from trainwiz.tui.widgets.step_parts import PartRow, StepPart, unforeseen_words
 
 if TYPE_CHECKING:
@@ -68,6 +71,7 @@ class PlanScreen(PlanEditing):
         super().__init__(first_state(request, at_review=at_review), reader, tier)
 
     async def _taken(self) -> None:
+        self._open_wanted_list()
         if self.state.wanted_start and (is_ready(self.state) or start_obstacle(self.state)):
             await self._start(cast("StartKind", self.state.wanted_start))
 
@@ -83,10 +87,30 @@ class PlanScreen(PlanEditing):
             self.action_apply_remedy(self.focused.number)
         elif isinstance(self.focused, ActionButton):
             await self._press(self.focused)
+        elif isinstance(self.focused, GoalRow):
+            await self._pursue(self.focused.goal)
         elif self.state.step == REVIEW:
             self._focus_step()
         else:
             await self._go(go_to(self.state, self.state.step + 1))
+
+    @on(GoalRow.Pressed)
+    async def _goal_pressed(self, event: GoalRow.Pressed) -> None:
+        await self._pursue(event.goal)
+
+    async def _pursue(self, goal: str) -> None:
+        """Take a goal and go on: to the model, whose list opens where none is chosen; or to the list of profiles."""
+        is_another = goal != goal_of(self.state)
+        if goal == "profile" and is_another:
+            await self._found("profile")
+            self._replace(replace(self.state, wanted_list="profile"))
+        else:
+            if is_another:
+                self._change_request(with_goal(self.state.request, goal))
+            await self._go(go_to(self.state, self.state.step + 1))
+            if lacks_model(self.state.request):
+                self._replace(replace(self.state, wanted_list="model"))
+        self._open_wanted_list()
 
     async def action_previous_step(self) -> None:
         if self.state.wanted_start:
@@ -168,9 +192,7 @@ class PlanScreen(PlanEditing):
         if isinstance(button, FieldButton):
             self._act(button)
         elif button.action == "save":
-            from trainwiz.tui.screens.plan_saving import ask_and_save
-
-            ask_and_save(self.app, self.state.request)
+            self._save()
         else:
             await self._start(cast("StartKind", button.action))
 
@@ -222,7 +244,37 @@ class PlanScreen(PlanEditing):
         reading = replace(self.state.reading, findings=(finding,), waits_for="")
         self._replace(replace(self.state, reading=reading, updating=False, slow=False, busy="", problem=message))
 
-    # Help.
+    # Leaving and help.
+
+    def ask_to_leave(self) -> None:
+        """At once where nothing would be lost."""
+        if not self.state.changed:
+            self._wizard.exit(0)
+            return
+        from trainwiz.tui.widgets.chooser import Chooser
+
+        title = trn(
+            "Quit? {n} value that you chose is not saved.",
+            "Quit? {n} values that you chose are not saved.",
+            self.state.changed,
+        )
+        ways = [
+            Offer("quit", tr("quit"), tr("the command that does the same is printed")),
+            Offer("save", tr("save"), tr("as a profile of yours, and stay")),
+            Offer("stay", tr("stay"), tr("nothing changes")),
+        ]
+        self.app.push_screen(Chooser(title, ways, "quit"), self._leave)
+
+    def _leave(self, way: str | None) -> None:
+        if way == "quit":
+            self._wizard.exit(0)
+        elif way == "save":
+            self._save()
+
+    def _save(self) -> None:
+        from trainwiz.tui.screens.plan_saving import ask_and_save
+
+        ask_and_save(self.app, self.state.request)
 
     def action_help(self) -> None:
         from trainwiz.tui.screens.plan_help import help_parts

@@ -40,8 +40,13 @@ class Baseline:
 
 
 def profile_request(request: PlanRequest) -> PlanRequest:
-    """The request without the user's values: profile, machine and mode stay, the folder too."""
-    return replace(request, overrides={}, name=None)
+    """The request without the user's values: profile, machine and mode stay, the folder too.
+
+    Where there is no profile, what is trained on what stays: without it there is nothing to compare.
+    """
+    kept = {} if request.profile is not None else request.overrides
+    subject = {key: value for key, value in kept.items() if key.startswith(("model.", "data.sources", "task"))}
+    return replace(request, overrides=subject, name=None)
 
 
 def profile_alone(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,7 @@ from trainwiz.tui.widgets.action_button import ActionButton
 from trainwiz.tui.widgets.field_row import FieldRow
 from trainwiz.tui.widgets.remedy_button import RemedyButton
 from trainwiz.tui.widgets.step_form import FieldButton
-from trainwiz.tui.widgets.step_parts import FIELD_ACTIONS, FIELD_DIALOGS, StepPart, open_dialog
+from trainwiz.tui.widgets.step_parts import FIELD_ACTIONS, FIELD_DIALOGS, PartRow, StepPart, open_dialog
 
 if TYPE_CHECKING:
     from trainwiz.core.plan.refine import RefineTier
@@ -59,6 +60,14 @@ class PlanEditing(PlanReading):
             self._before_edit = state.request
             row.begin_edit(edit_text(state, spec))
 
+    def _open_wanted_list(self) -> None:
+        """The list that is to be opened, once there is something in it and its row has the focus."""
+        spec, row = field_of(self.state.wanted_list), self.focused
+        if spec is not None and offers(self.state, spec):
+            self._replace(replace(self.state, wanted_list=""))
+            if isinstance(row, FieldRow) and row.spec is spec:
+                self._open(row)
+
     def _ask(self, path: str, spec: FieldSpec) -> None:
         """A dialog for a field; what is no dialog is the next request already."""
         answer = open_dialog(path, self.state, spec)
@@ -68,6 +77,9 @@ class PlanEditing(PlanReading):
             self._change_request(answer)
 
     def _chosen(self, spec: FieldSpec, answer: Answer) -> None:
+        if answer is not None and isinstance(self.focused, FieldButton):
+            # Enter would open the same window again.
+            self.focus_next(FieldRow)
         if isinstance(answer, str):
             self._set(spec, answer)
         elif answer is not None:
@@ -132,7 +144,7 @@ class PlanEditing(PlanReading):
     def action_next_value(self, by: int) -> None:
         """The value beside the present one in the list of a field."""
         spec = self._spec
-        if spec is None or not spec.opens_a_list:
+        if spec is None or not spec.opens_a_list or isinstance(self.focused, PartRow):
             if isinstance(self.focused, ActionButton):
                 self.focus_next(ActionButton) if by > 0 else self.focus_previous(ActionButton)
             return

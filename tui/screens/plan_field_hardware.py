@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from trainwiz.core.language import mark
-from trainwiz.tui.screens.plan_fields import HARDWARE, PROFILE, FieldSpec, Help
+from trainwiz.tui.screens.plan_fields import GOAL, HARDWARE, PROFILE, FieldSpec, Help
 
 if TYPE_CHECKING:
     from trainwiz.core.plan.result import Plan
@@ -25,11 +26,36 @@ def is_of_cuda_cards(plan: Plan) -> bool:
     return plan.machine.hypothetical and plan.machine.accelerator == "cuda"
 
 
+GOALS: Mapping[str, tuple[str, str]] = {
+    "demo": (mark("Run the demo"), mark("a minute, on any machine")),
+    "fine-tune": (mark("Fine-tune a model"), mark("pretrained, on your data")),
+    "pretrain": (mark("Pretrain a model"), mark("from scratch")),
+    "profile": (mark("Use a profile"), mark("for one kind of hardware")),
+}
+"""Goal -> its label, and what it means in a few words."""
+
 HARDWARE_FIELDS: tuple[FieldSpec, ...] = (
+    FieldSpec(
+        id=GOAL,
+        label=mark("Goal"),
+        step=HARDWARE,
+        group=mark("What do you want to do?"),
+        keys=(GOAL,),
+        kind="choice",
+        choices=tuple(GOALS),
+        free_text=False,
+        help=Help(
+            mark("The demo, fine-tuning, pretraining, or a profile. Arrow keys and enter choose."),
+            mark("Everything else has defaults that fit the goal, the model, the data and the machine."),
+            mark("The demo first; then fine-tuning with data of your own."),
+            mark("Nothing: the goal can be changed at any time. Back to the demo drops what you chose."),
+        ),
+    ),
     FieldSpec(
         id="profile",
         label=mark("Profile"),
         step=HARDWARE,
+        group=mark("Where it begins"),
         keys=(PROFILE,),
         kind="choice",
         free_text=False,

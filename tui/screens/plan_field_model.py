@@ -34,38 +34,6 @@ MODEL_FIELDS: tuple[FieldSpec, ...] = (
         ),
     ),
     FieldSpec(
-        id="task",
-        label=mark("Task"),
-        step=MODEL,
-        keys=("task",),
-        kind="choice",
-        choices=("masked-lm", "causal-lm", "seq2seq"),
-        free_text=False,
-        help=Help(
-            mark(
-                "What the model learns: fill in hidden letters (masked-lm), go on with a text (causal-lm), turn one text into another (seq2seq)."
-            ),
-            mark("It decides how a row becomes a sample, which loss is computed and what is measured."),
-            mark("What the model is made for; it comes with the model."),
-            mark("Nothing by itself."),
-        ),
-    ),
-    FieldSpec(
-        id="init",
-        label=mark("Starts from"),
-        step=MODEL,
-        keys=("model.init",),
-        kind="choice",
-        choices=("scratch", "pretrained"),
-        free_text=False,
-        help=Help(
-            mark("Random weights, or weights that somebody trained before."),
-            mark("Pretraining begins with random weights; fine-tuning needs pretrained ones."),
-            mark("Pretrained, where the weights are on this machine."),
-            mark("Random weights need far more data and time to become useful."),
-        ),
-    ),
-    FieldSpec(
         id="peft",
         label=mark("Trains"),
         step=MODEL,
@@ -126,6 +94,38 @@ MODEL_FIELDS: tuple[FieldSpec, ...] = (
             mark("A merged model loads like any other, without peft."),
             mark("off: the adapter alone is small, and its base stays one file for many adapters."),
             mark("Disk for a whole model. The adapter is kept beside it."),
+        ),
+    ),
+    FieldSpec(
+        id="init",
+        label=mark("Starts from"),
+        step=MODEL,
+        keys=("model.init",),
+        kind="choice",
+        choices=("scratch", "pretrained"),
+        free_text=False,
+        help=Help(
+            mark("Random weights, or weights that somebody trained before."),
+            mark("Pretraining begins with random weights; fine-tuning needs pretrained ones."),
+            mark("Pretrained, where the weights are on this machine."),
+            mark("Random weights need far more data and time to become useful."),
+        ),
+    ),
+    FieldSpec(
+        id="task",
+        label=mark("Task"),
+        step=MODEL,
+        keys=("task",),
+        kind="choice",
+        choices=("masked-lm", "causal-lm", "seq2seq"),
+        free_text=False,
+        help=Help(
+            mark(
+                "What the model learns: fill in hidden letters (masked-lm), go on with a text (causal-lm), turn one text into another (seq2seq)."
+            ),
+            mark("It decides how a row becomes a sample, which loss is computed and what is measured."),
+            mark("What the model is made for; it comes with the model."),
+            mark("Nothing by itself."),
         ),
     ),
     FieldSpec(

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from trainwiz.core.language import mark
+from dataclasses import replace
+from functools import lru_cache
+
+from trainwiz.core.findings import Finding
+from trainwiz.core.language import language, mark, tr
+from trainwiz.tui.options import OPTIONS, named_by
 from trainwiz.tui.screens.plan_field_architecture import ARCHITECTURE_FIELDS
 from trainwiz.tui.screens.plan_field_data import DATA_FIELDS
 from trainwiz.tui.screens.plan_field_hardware import HARDWARE_FIELDS
@@ -45,3 +50,23 @@ FIELDS: tuple[FieldSpec, ...] = (
 )
 
 FIELD_BY_ID = {spec.id: spec for spec in FIELDS}
+
+
+@lru_cache(maxsize=2)
+def _screen_names(language: str) -> dict[str, str]:
+    """Key path or option -> the field that shows it, in quotes."""
+    names = {key: f"“{tr(spec.label)}”" for spec in FIELDS for key in spec.keys}
+    names["data.sources"] = names["data.sources.0.name"]
+    flags = {option.flag: names.get(option.key or option.name) for option in OPTIONS}
+    return {**names, **{flag: name for flag, name in flags.items() if name}}
+
+
+@lru_cache(maxsize=512)
+def _said(text: str, language: str) -> str:
+    return named_by(text, _screen_names(language))
+
+
+def on_screen(finding: Finding) -> Finding:
+    """The finding as the wizard says it: it names fields, not keys or options."""
+    remedies = tuple(replace(one, text=_said(one.text, language())) for one in finding.remedies)
+    return replace(finding, message=_said(finding.message, language()), remedies=remedies)

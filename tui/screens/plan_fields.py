@@ -20,6 +20,8 @@ HARDWARE, MODEL, DATA, TRAINING, REVIEW = range(5)
 
 PROFILE = "profile"
 """Fields of the request itself, not of RunConfig."""
+GOAL = "goal"
+"""What one wants; it follows from the profile, or says which weights a run without one starts from."""
 OUTPUT_DIR = "output_dir"
 NAME = "name"
 
@@ -185,15 +187,21 @@ def shown_key(spec: FieldSpec, config: RunConfig) -> str:
     """
     there = [key for key in spec.keys if _value(config, key) is not None]
     asked = [key for key in there if config.origin(key).origin != "solved"]
-    return next(iter((*asked, *there, spec.keys[0])))
+    # Where neither was asked for, the steps follow from the epochs.
+    return next(iter((*asked, *reversed(there), spec.keys[0])))
 
 
 def shown_value(spec: FieldSpec, config: RunConfig) -> str:
     """The value with its unit, as the form shows it; empty when nothing is set."""
     key = shown_key(spec, config)
-    text = word_for(key, _value(config, key))
-    unit = tr(spec.units[spec.keys.index(key)]) if spec.units and text else ""
-    return f"{text} {unit}".strip()
+    return written_value(spec, key, _value(config, key))
+
+
+def written_value(spec: FieldSpec, key: str, value: Any) -> str:
+    """A value of one of the keys of a field, with its unit; empty for none."""
+    text, unit = word_for(key, value), spec.units[spec.keys.index(key)] if spec.units else ""
+    shown = tr(unit)
+    return f"{text} {_single(unit) if value == 1 and shown == unit else shown}".strip() if text else ""
 
 
 def parse_field(spec: FieldSpec, text: str, config: RunConfig | None) -> dict[str, Any]:
@@ -210,6 +218,8 @@ def parse_field(spec: FieldSpec, text: str, config: RunConfig | None) -> dict[st
         return parse_machine(spec, text)
     if spec.kind != "choice" and text.lower() in {"none", spec.empty, tr(spec.empty)} and _may_be_none(spec.keys[0]):
         return {shown_key(spec, config) if config is not None else spec.keys[0]: None}
+    if spec.keys == (GOAL,):
+        return {GOAL: text}
     if spec.kind == "number":
         return _parse_with_unit(spec, text, config)
     return {spec.keys[0]: value_for(spec.keys[0], text)}
@@ -235,11 +245,16 @@ MEASURE_WORDS = "条个"
 """Chinese counts with them; who types a number may leave them out."""
 
 
+def _single(unit: str) -> str:
+    """Of one: "epoch", "batch"; the unit "s" stays."""
+    return unit.removesuffix("es" if unit.endswith("ches") else "s") or unit
+
+
 def _unit_words(spec: FieldSpec) -> Iterator[tuple[str, str]]:
     """(key, word): each unit, and its singular, as it is written and as it is shown."""
     for key, unit in zip(spec.keys, spec.units, strict=False):
-        single, shown = unit[:-1] if unit.endswith("s") and len(unit) > 1 else unit, tr(unit)
-        for word in {unit, single, shown, shown.lstrip(MEASURE_WORDS)}:
+        shown = tr(unit)
+        for word in {unit, _single(unit), shown, shown.lstrip(MEASURE_WORDS)}:
             yield key, word
 
 

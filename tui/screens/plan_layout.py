@@ -9,8 +9,8 @@ from textual.containers import Container, VerticalScroll
 from textual.screen import Screen
 from trainwiz.tui.keys import KeyBinding, keys_of
 from trainwiz.tui.screens.plan_effects import numbered_remedies
-from trainwiz.tui.screens.plan_fields import HARDWARE, REVIEW, FieldSpec
-from trainwiz.tui.screens.plan_state import PlanState, is_changed, state_findings
+from trainwiz.tui.screens.plan_fields import GOAL, HARDWARE, REVIEW, FieldSpec
+from trainwiz.tui.screens.plan_state import PlanState, goal_of, is_changed, state_findings
 from trainwiz.tui.screens.plan_step_fields import field_of, fields_of
 from trainwiz.tui.screens.plan_views import relabel
 from trainwiz.tui.widgets.action_button import ActionButton
@@ -109,7 +109,8 @@ class PlanLayout(Screen[None]):
         if self.state.step == REVIEW and field_id not in names:
             target = f"#step-{REVIEW} #button-start"
         else:
-            target = f"#field-{field_id if field_id in names else names[0]}"
+            name = field_id if field_id in names else names[0]
+            target = f"#goal-{goal_of(self.state)}" if name == GOAL else f"#field-{name}"
         for widget in self.query(target):
             self.set_focus(widget)
         # Rows that were just made have no place yet; with one, the focus is brought into view.

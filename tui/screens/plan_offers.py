@@ -34,13 +34,8 @@ def profile_offers(here: Machine) -> tuple[Offer, ...]:
             return 0
         return 3 if profile.name.endswith(GUIDE_SUFFIX) else 1 if made_for(profile, here) else 2
 
-    return tuple(
-        Offer(
-            profile.name,
-            note=_about(profile),
-        )
-        for profile in sorted(list_profiles(), key=rank)
-    )
+    none = Offer("", tr("none"), tr("every value follows from the model, the data and the machine"))
+    return (none, *(Offer(profile.name, note=_about(profile)) for profile in sorted(list_profiles(), key=rank)))
 
 
 def _about(profile: Profile) -> str:
@@ -56,9 +51,20 @@ def _without_spaces(text: str) -> str:
     return text.replace(" ", "")
 
 
-def model_offers() -> tuple[Offer, ...]:
-    """The catalogue, with size, task, and whether the weights are here; the description makes families findable."""
-    return tuple(Offer(name, note=_model_words(model)) for name, model in load_models().items())
+def model_offers(folder: Path) -> tuple[Offer, ...]:
+    """Model folders of `folder`, then the catalogue, with size, task, and whether the weights are here."""
+    here = (path for path in _entries(folder) if (path / "config.json").is_file())
+    folders = [Offer(f"./{path.name}", note=tr("a model in this folder")) for path in here]
+    # The description makes families findable.
+    return (*folders[:MOST_FILES], *(Offer(name, note=_model_words(model)) for name, model in load_models().items()))
+
+
+def _entries(folder: Path) -> list[Path]:
+    """What lies in a folder, but for hidden names; nothing where it cannot be read."""
+    try:
+        return [path for path in sorted(folder.iterdir()) if not path.name.startswith(".")]
+    except OSError:
+        return []
 
 
 def _model_words(model: ModelSpec) -> str:
@@ -85,14 +91,10 @@ def _card_words(spec: GpuSpec) -> str:
 
 
 def data_offers(folder: Path) -> tuple[Offer, ...]:
-    """The samples, then the files of `folder` that can be read as rows."""
-    samples = [Offer(name, note=tr("ships with trainwiz")) for name in SAMPLES]
+    """The files of `folder` that can be read as rows, then the samples."""
     files = []
-    try:
-        for path in sorted(folder.iterdir()):
-            kind = format_of(path) if path.is_file() and not path.name.startswith(".") else None
-            if kind is not None:
-                files.append(Offer(path.name, note=f"{kind}, {size(path.stat().st_size)}"))
-    except OSError:
-        files = []
-    return (*samples, *files[:MOST_FILES])
+    for path in _entries(folder):
+        kind = format_of(path)
+        if kind is not None and path.is_file():
+            files.append(Offer(path.name, note=f"{kind}, {size(path.stat().st_size)}"))
+    return (*files[:MOST_FILES], *(Offer(name, note=tr("ships with trainwiz")) for name in SAMPLES))

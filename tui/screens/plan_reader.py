@@ -34,7 +34,7 @@ from trainwiz.tui.screens.plan_data import DataReadings
 from trainwiz.tui.screens.plan_effects import Effect, effect_key, numbered_remedies
 from trainwiz.tui.screens.plan_maker import OwnTracer, PlanMaker, new_tracer
 from trainwiz.tui.screens.plan_offers import card_offers, data_offers, model_offers, profile_offers
-from trainwiz.tui.screens.plan_state import Reading, with_changes
+from trainwiz.tui.screens.plan_state import Reading, lacks_model, with_changes
 
 PAINTED_WITHIN_S = 0.03
 """Nothing is worked on for so long while new figures are painted: two threads that both work hold each other up.
@@ -87,6 +87,11 @@ class PlanReader:
         if is_fresh:
             self._base = replace(self._base, machine=here)
             yield replace(self._base, waits_for=mark("reading profile and model"))
+        if lacks_model(request):
+            self._offer_lists(here, request.profile)
+            message = tr("Choose a model: one of the list, a hub id, a folder or a config.json.")
+            yield replace(self._base, findings=(Finding("no_model", "error", "model.name", message),))
+            return
         known = edge.gather_known(request, self._profile(request, here), here)
         self._offer_lists(here, request.profile)
         self._base = replace(self._base, model=known.model, model_facts=self._facts(known.model))
@@ -245,7 +250,7 @@ class PlanReader:
             self._base = replace(
                 self._base,
                 profiles=profile_offers(here),
-                models=model_offers(),
+                models=model_offers(Path.cwd()),
                 samples=data_offers(Path.cwd()),
                 cards=card_offers(),
             )

@@ -13,7 +13,7 @@ from textual.timer import Timer
 from trainwiz.core.plan.request import PlanRequest
 from trainwiz.tui.screens.plan_layout import PlanLayout
 from trainwiz.tui.screens.plan_queue import Newest
-from trainwiz.tui.screens.plan_state import PlanState, Reading, is_ready
+from trainwiz.tui.screens.plan_state import PlanState, Reading, is_ready, lacks_model
 
 if TYPE_CHECKING:
     from trainwiz.core.plan.refine import RefineTier
@@ -160,7 +160,7 @@ class PlanReading(PlanLayout):
         state, reading = self.state, event.reading
         if event.request is not state.request or state.busy:
             return
-        if reading.plan is None:
+        if reading.plan is None and not lacks_model(state.request):
             reading = replace(reading, plan=state.plan)
         done = not reading.waits_for
         self._replace(replace(state, reading=reading, updating=not done, slow=state.slow and not done))

@@ -9,11 +9,12 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from trainwiz.core.defaults import DEFAULT_PROFILE
 from trainwiz.core.findings import Finding
 from trainwiz.core.language import mark, tr
 from trainwiz.core.plan.request import PlanRequest
 from trainwiz.tui.screens.plan_effects import Effect
-from trainwiz.tui.screens.plan_fields import MAPPINGS, NAME, OUTPUT_DIR, PROFILE, REVIEW, STEPS, FieldSpec
+from trainwiz.tui.screens.plan_fields import GOAL, MAPPINGS, NAME, OUTPUT_DIR, PROFILE, REVIEW, STEPS, FieldSpec
 from trainwiz.tui.screens.plan_machine import is_machine_changed, is_of_the_machine, names_another, with_machine
 
 if TYPE_CHECKING:
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 
 SOURCES = "data.sources"
 FIRST_SOURCE = "data.sources.0."
+INIT = "model.init"
+INIT_OF_GOAL = {"fine-tune": "pretrained", "pretrain": "scratch"}
+OF_THE_DEMO = {"model.name": "esm2-tiny", f"{FIRST_SOURCE}name": "sample-proteins"}
+"""What the demo trains; with another model or other data it is the demo no more, and nothing of it stays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +40,8 @@ class Offer:
     value: str
     label: str = ""
     note: str = ""
+    before: str = ""
+    """What stands before the note, and is not searched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +88,8 @@ class PlanState:
     """The update takes long enough to be seen: the old values are dimmed."""
     invalid: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Field id -> why the text in it cannot be read."""
+    wanted_list: str = ""
+    """The field whose list opens as soon as what it offers was read."""
     more: bool = False
     """The rarely changed fields are shown."""
     wanted_start: str = ""
@@ -104,12 +113,12 @@ class PlanState:
 def go_to(state: PlanState, step: int) -> PlanState:
     """Another step; every step up to the furthest one counts as visited."""
     step = max(0, min(step, len(STEPS) - 1))
-    return replace(state, step=step, reached=max(state.reached, step), problem="", wanted_start="")
+    return replace(state, step=step, reached=max(state.reached, step), problem="", wanted_start="", wanted_list="")
 
 
 def is_changed(state: PlanState, spec: FieldSpec) -> bool:
     """True where the user chose the value of this field."""
-    if spec.keys == (PROFILE,):
+    if spec.keys in {(PROFILE,), (GOAL,)}:
         return False
     if spec.keys == (OUTPUT_DIR,):
         return state.request.output_dir is not None
@@ -128,8 +137,12 @@ def with_values(request: PlanRequest, spec: FieldSpec, values: Mapping[str, Any]
 
     A new data source takes the columns of the old one with it.
     """
+    if spec.keys == (GOAL,):
+        return with_goal(request, values.get(GOAL, "profile"))
     if spec.keys == (PROFILE,):
-        return replace(request, profile=values.get(PROFILE) or None)
+        # Without one, the weights to begin with are the goal; a profile says them itself.
+        kept = {key: value for key, value in request.overrides.items() if key != INIT or request.profile is not None}
+        return replace(request, profile=values.get(PROFILE) or None, overrides=kept)
     if spec.keys == (OUTPUT_DIR,):
         # A shell would do so; the files name others by their way from this folder, and the command quotes it.
         return replace(request, output_dir=os.path.expanduser(values.get(OUTPUT_DIR) or "") or None)  # noqa: PTH111 - raises never
@@ -145,7 +158,36 @@ def with_values(request: PlanRequest, spec: FieldSpec, values: Mapping[str, Any]
             key: value for key, value in overrides.items() if key != SOURCES and not key.startswith(FIRST_SOURCE)
         }
     overrides.update(values)
-    return replace(request, overrides=overrides)
+    return _without_demo(replace(request, overrides=overrides))
+
+
+def with_goal(request: PlanRequest, goal: str) -> PlanRequest:
+    """The request for a goal. Your values stay, but for the demo, which is a whole; "profile" waits for a name."""
+    if goal == "demo":
+        return replace(request, profile=DEFAULT_PROFILE, overrides={}, name=None)
+    if goal == "profile":
+        return request
+    return replace(request, profile=None, overrides={**request.overrides, INIT: INIT_OF_GOAL[goal]})
+
+
+def goal_of(state: PlanState) -> str:
+    """The goal that the request stands for."""
+    request = state.request
+    if request.profile is not None:
+        return "demo" if request.profile == DEFAULT_PROFILE else "profile"
+    init = request.overrides.get(INIT) or (state.plan.config.model.init if state.plan is not None else None)
+    return next((goal for goal, start in INIT_OF_GOAL.items() if start == init), "fine-tune")
+
+
+def lacks_model(request: PlanRequest) -> bool:
+    """A goal was chosen, and not yet the model: there is nothing to plan."""
+    return request.profile is None and INIT in request.overrides and "model.name" not in request.overrides
+
+
+def _without_demo(request: PlanRequest) -> PlanRequest:
+    is_another = any(request.overrides.get(key, own) != own for key, own in OF_THE_DEMO.items())
+    is_another = is_another or SOURCES in request.overrides
+    return replace(request, profile=None) if request.profile == DEFAULT_PROFILE and is_another else request
 
 
 def with_changes(request: PlanRequest, changes: Mapping[str, Any]) -> PlanRequest:
@@ -160,7 +202,7 @@ def with_changes(request: PlanRequest, changes: Mapping[str, Any]) -> PlanReques
             request = replace(request, name=value)
         else:
             overrides[key] = value
-    return replace(request, overrides=overrides)
+    return _without_demo(replace(request, overrides=overrides))
 
 
 def with_invalid(state: PlanState, field_id: str, reason: str) -> PlanState:
@@ -175,7 +217,7 @@ def field_problem(state: PlanState, spec: FieldSpec) -> str:
     """Why the value of a field cannot stay as it is; empty when it can."""
     if spec.id in state.invalid:
         return state.invalid[spec.id]
-    findings = state.reading.findings or (state.plan.errors if state.plan is not None else ())
+    findings = (one for one in state_findings(state) if one.severity == "error" or state.reading.findings)
     places = {*spec.keys, *((SOURCES, FIRST_SOURCE.rstrip(".")) if spec.id == "data" else ())}
     parts = tuple(f"{key}." for key in spec.keys if key in MAPPINGS)
     about = (one for one in findings if one.where in places or (parts and one.where.startswith(parts)))
@@ -194,14 +236,14 @@ def start_obstacle(state: PlanState, kind: str = "start") -> str:
     if state.invalid:
         return next(iter(state.invalid.values()))
     if state.reading.findings:
-        return state.reading.findings[0].message
+        return state_findings(state)[0].message
     if kind != "write" and names_another(state.request):
         return tr(
             "The plan is for another machine: write the run's folder here and start it there, or plan for this machine."
         )
     if state.plan is None or state.updating or state.reading.waits_for:
         return ""
-    errors = state.plan.errors
+    errors = [one for one in state_findings(state) if one.severity == "error"]
     if errors and kind != "write" and not state.request.force:
         more = len(errors) - 1
         return tr("{first} (and {more} more)", first=errors[0].message, more=more) if more else errors[0].message
@@ -220,7 +262,10 @@ def first_state(request: PlanRequest, *, at_review: bool) -> PlanState:
 
 
 def state_findings(state: PlanState) -> tuple[Finding, ...]:
-    """What stands against the plan, or why there is none."""
-    if state.reading.findings:
-        return state.reading.findings
-    return state.plan.findings if state.plan is not None else ()
+    """What stands against the plan, or why there is none, in the words of the screen."""
+    findings = state.reading.findings or (state.plan.findings if state.plan is not None else ())
+    if not findings:
+        return ()
+    from trainwiz.tui.screens.plan_field_table import on_screen  # not before the first frame
+
+    return tuple(map(on_screen, findings))

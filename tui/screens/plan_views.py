@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from trainwiz.core.language import mark, tr
 from trainwiz.tui.keys import KeyBinding
+from trainwiz.tui.plan_words import run_words
 from trainwiz.tui.screens.plan_data_choice import column_offers, found_column
 from trainwiz.tui.screens.plan_fields import (
     MAPPINGS,
@@ -16,6 +17,7 @@ from trainwiz.tui.screens.plan_fields import (
     shown_key,
     shown_value,
     word_for,
+    written_value,
 )
 from trainwiz.tui.screens.plan_gpus import asked_gpus, gpus_unused, gpus_words
 from trainwiz.tui.screens.plan_machine import (
@@ -26,7 +28,7 @@ from trainwiz.tui.screens.plan_machine import (
     machine_problem,
     machine_value,
 )
-from trainwiz.tui.screens.plan_state import Offer, PlanState, field_problem, is_changed
+from trainwiz.tui.screens.plan_state import SOURCES, Offer, PlanState, field_problem, is_changed
 from trainwiz.tui.theme import Marks
 from trainwiz.tui.widgets.field_row import FieldView
 
@@ -50,10 +52,10 @@ def field_view(state: PlanState, spec: FieldSpec, marks: Marks, *, typing: bool 
         invalid = machine_problem(state, invalid) if spec.id == "machine" else invalid
         value = machine_value(state, spec) or marks.ellipsis
         return FieldView(tr(spec.label), value, origin, reason, invalid, changed, has_list)
-    plan = state.plan
+    plan, overrides = state.plan, state.request.overrides
+    chosen = [written_value(spec, key, overrides[key]) for key in spec.keys if key in overrides]
     if plan is None:
-        chosen = [word_for(key, state.request.overrides[key]) for key in spec.keys if key in state.request.overrides]
-        value = chosen[0] if chosen else marks.ellipsis
+        value = chosen[0] if chosen else tr(spec.empty) if invalid else marks.ellipsis
         return FieldView(tr(spec.label), value, "you" if changed else "", "", invalid, changed, has_list)
     key = shown_key(spec, plan.config)
     chosen_by = plan.config.origin(key)
@@ -68,12 +70,19 @@ def field_view(state: PlanState, spec: FieldSpec, marks: Marks, *, typing: bool 
         name, reason = (entry.origin, "") if entry is not None else (name, reason)
     is_default = name == "solved" and reason == "default"
     shown = gpus_words(state) if spec.id == "gpus" else shown_value(spec, plan.config)
+    if spec.id == "steps":
+        # The same in the other unit; the row has room for one.
+        other = "".join(f"= {words}" for words in run_words(plan)[1:])
+        reason = "; ".join(filter(None, (other, "" if changed or is_default else reason)))
+    if state.reading.findings:
+        # The plan is of an earlier request: what was chosen stands here, also where it cannot stay.
+        shown = chosen[0] if chosen else shown
     unused = gpus_unused(state) if spec.id == "gpus" else ""
     return FieldView(
         label=tr(spec.label),
         value=shown or found_column(state, spec) or tr(spec.empty),
         origin="you" if changed else "default" if is_default else name,
-        reason=unused or ("" if changed or is_default else reason),
+        reason=unused or ("" if (changed or is_default) and spec.id != "steps" else reason),
         invalid=invalid,
         changed=changed,
         has_list=has_list,
@@ -115,7 +124,9 @@ def findable_fields(state: PlanState) -> list[Offer]:
     from trainwiz.tui.screens.plan_field_table import FIELDS
 
     return [
-        Offer(spec.id, tr(spec.label), tr("{step}: {what}", step=tr(STEPS[spec.step]), what=tr(spec.help.what)))
+        Offer(
+            spec.id, tr(spec.label), tr(spec.help.what), before=tr("{step}: {what}", step=tr(STEPS[spec.step]), what="")
+        )
         for spec in FIELDS
         if spec.applies(state.plan)
     ]
@@ -127,7 +138,9 @@ def current_offer(state: PlanState, spec: FieldSpec) -> str:
         return state.request.profile or ""
     if spec.id == "machine":
         return current_machine(state.request)
-    if state.plan is None:
+    if state.plan is None or (
+        spec.id == "data" and state.plan.config.origin(SOURCES).origin == "solved" and not is_changed(state, spec)
+    ):
         return ""
     try:
         value = state.plan.config.value(shown_key(spec, state.plan.config))

@@ -183,7 +183,7 @@ def _is_a_path(text: str) -> bool:
 
 def _line(offer: Offer, mark: str, width: int) -> Content:
     """A label and its note, whose lines stand beneath each other, in `width` cells."""
-    label, note = plain_text(offer.label or offer.value, 200), plain_text(offer.note, 200)
+    label, note = plain_text(offer.label or offer.value, 200), plain_text(f"{offer.before}{offer.note}", 200)
     before = pad(f"{mark} {label}", LABEL_WIDTH + 2)
     if not note:
         return Content(before)

@@ -228,11 +228,11 @@ class FilePicker(ModalScreen[str | None]):
         if entry is ABOVE:
             self.action_above()
         elif entry is THIS_FOLDER:
-            self._answer(self._folder)
+            self.answer(self._folder)
         elif entry.is_folder:
             self._enter(self._folder / entry.name)
         else:
-            self._answer(self._folder / entry.name)
+            self.answer(self._folder / entry.name)
 
     def _enter(self, folder: Path, at: str = "") -> None:
         """Go to a folder, the text empty again; `at` is the entry that the cursor stands on there."""
@@ -242,7 +242,8 @@ class FilePicker(ModalScreen[str | None]):
             entry.value = ""
         self._open(folder)
 
-    def _answer(self, path: Path) -> None:
+    def answer(self, path: Path) -> None:
+        """Close with a path, or say why it cannot be taken."""
         problem = unusable_name(path.name) or unusable_name(str(path))
         if not problem and not path.exists():
             self._open(self._folder, tr("{name} is gone; the folder is read again.", name=plain_text(path.name, 200)))

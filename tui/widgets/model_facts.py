@@ -104,8 +104,10 @@ def weights_words(model: ModelSpec, facts: ModelFacts | None) -> str:
 def licence_words(model: ModelSpec, facts: ModelFacts | None) -> str:
     """Of the published weights; a model from random weights has none."""
     name = (facts.license if facts is not None else None) or model.license
-    if name is None and model.hub_id is None:
+    if name is None and model.hub_id is None and not model.has_weights:
         return tr("none is needed for random weights")
+    if name is None and model.hub_id is None:
+        return tr("not stated")
     if name is None:
         return tr("not known here; its page on the hub names it")
     if any(word in name.lower() for word in NON_COMMERCIAL):

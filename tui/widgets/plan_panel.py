@@ -23,6 +23,7 @@ from trainwiz.tui.plan_words import (
     pace_words,
     padding_words,
     source_words,
+    steps_words,
     time_part_words,
     token_words,
     unknown_time_words,
@@ -161,8 +162,7 @@ def _time(plan: Plan, marks: Marks, now: datetime | None) -> Iterator[Content]:
         return
     done = finish_words(time.total_low_s, time.total_high_s, now) if now is not None else ""
     yield Content.assemble(INDENT, time_line(plan))
-    steps = trn("{n} step", "{n} steps", time.steps or 0, n=count(time.steps))
-    yield from _muted(done, f"{steps} {marks.times} {step}")
+    yield from _muted(done, f"{steps_words(plan)} {marks.times} {step}")
     pace = pace_words(time.basis, time.basis_text)
     if time.fraction_of_peak is not None:
         pace = tr("{share} of the device's peak, {pace}", share=percent(time.fraction_of_peak), pace=pace)

@@ -9,7 +9,7 @@ from textual.message import Message
 from trainwiz.core.language import tr, trn
 from trainwiz.core.plain import plain_text
 from trainwiz.tui.cells import cells, cut
-from trainwiz.tui.figures import count
+from trainwiz.tui.plan_words import run_words
 from trainwiz.tui.screens.plan_fields import DATA, HARDWARE, MODEL, STEPS, TRAINING
 from trainwiz.tui.screens.plan_state import PlanState, field_problem
 from trainwiz.tui.theme import Marks
@@ -41,7 +41,7 @@ def step_summary(state: PlanState, step: int) -> str:
     if step == DATA:
         return plan.config.data.sources[0].name.replace("\\", "/").rstrip("/").rpartition("/")[2]
     if step == TRAINING and plan.time.steps is not None:
-        return trn("{n} step", "{n} steps", plan.time.steps, n=count(plan.time.steps))
+        return run_words(plan)[0]
     return ""
 
 

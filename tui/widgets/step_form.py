@@ -10,8 +10,10 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Static
 from trainwiz.core.language import tr, trn
-from trainwiz.tui.screens.plan_fields import STEPS, FieldSpec
-from trainwiz.tui.screens.plan_state import PlanState
+from trainwiz.tui.cells import cut, pad
+from trainwiz.tui.screens.plan_field_hardware import GOALS
+from trainwiz.tui.screens.plan_fields import GOAL, STEPS, FieldSpec
+from trainwiz.tui.screens.plan_state import PlanState, goal_of
 from trainwiz.tui.screens.plan_step_fields import fields_of, hidden_fields
 from trainwiz.tui.screens.plan_views import field_view
 from trainwiz.tui.theme import Marks
@@ -23,9 +25,12 @@ from trainwiz.tui.widgets.step_parts import (
     FIELD_PARTS,
     STEP_PARTS,
     FieldAction,
+    PartRow,
     StepPart,
     make_parts,
 )
+
+GOAL_CELLS = 20
 
 
 class MoreRow(Kept, Widget, can_focus=True):
@@ -64,6 +69,51 @@ class MoreRow(Kept, Widget, can_focus=True):
         event.stop()
         self.focus(scroll_visible=False)
         self.post_message(self.Toggled())
+
+
+class GoalRow(Kept, PartRow):
+    """One goal of the first step; enter takes it and goes on."""
+
+    field_id = GOAL
+
+    DEFAULT_CSS = """
+    GoalRow { height: 1; color: $muted; }
+    GoalRow:focus { background: $panel; }
+    """
+
+    class Pressed(Message):
+        """Space, or a click."""
+
+        def __init__(self, goal: str) -> None:
+            super().__init__()
+            self.goal = goal
+
+    def __init__(self, goal: str, marks: Marks) -> None:
+        super().__init__(id=f"goal-{goal}")
+        self.goal = goal
+        self._marks = marks
+        self._is_chosen = False
+
+    def show(self, state: PlanState) -> None:
+        if self._is_chosen != (goal_of(state) == self.goal):
+            self._is_chosen = not self._is_chosen
+            self.refresh()
+
+    def render(self) -> RenderResult:
+        marks, width = self._marks, self.content_size.width
+        here, chosen = (marks.here if self.has_focus else " "), (marks.ok if self._is_chosen else " ")
+        label, note = GOALS[self.goal]
+        name = (pad(tr(label), GOAL_CELLS), "$foreground" if self.has_focus or self._is_chosen else "$muted")
+        note = cut(tr(note), max(0, width - GOAL_CELLS - 4), marks.ellipsis)
+        return Content.assemble((f"{here} {chosen} ", "$accent"), name, (note, "$muted"))
+
+    def press(self) -> None:
+        self.post_message(self.Pressed(self.goal))
+
+    def on_click(self, event: events.Click) -> None:
+        event.stop()
+        self.focus(scroll_visible=False)
+        self.press()
 
 
 class GroupTitle(Kept, Static):
@@ -124,6 +174,9 @@ class StepForm(Vertical):
         for spec in specs:
             if spec.group:
                 yield GroupTitle(spec.group, is_first=spec.group == first)
+            if spec.id == GOAL:
+                yield from (GoalRow(goal, self._marks) for goal in spec.choices)
+                continue
             yield FieldRow(spec, self._marks)
             if spec.id in FIELD_ACTIONS:
                 yield FieldButtons(spec, FIELD_ACTIONS[spec.id])
@@ -158,6 +211,9 @@ class StepForm(Vertical):
                 title, is_used = child, False
             elif isinstance(child, MoreRow):
                 child.show(hidden_fields(self.step, state.plan))
+            elif isinstance(child, GoalRow):
+                child.show(state)
+                is_used = True
             elif isinstance(child, FieldButtons) or (isinstance(child, StepPart) and child.is_mounted):
                 # A plan may come while a part is made: it is drawn when it has what it is made of.
                 child.show(state)

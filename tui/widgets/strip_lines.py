@@ -9,7 +9,7 @@ from trainwiz.core.language import tr, trn
 from trainwiz.core.plain import plain_text
 from trainwiz.tui.cells import cells, cut, pad
 from trainwiz.tui.figures import count, deviation, gib
-from trainwiz.tui.plan_words import memory_title
+from trainwiz.tui.plan_words import memory_title, steps_words
 from trainwiz.tui.screens.plan_state import PlanState, state_findings
 from trainwiz.tui.theme import Marks
 from trainwiz.tui.widgets.findings_view import SEVERITY_STYLES, severity_mark
@@ -66,7 +66,7 @@ def _plan_lines(plan: Plan, width: int, marks: Marks) -> list[Content]:
     memory, time = plan.memory, Content.assemble((_label(tr("Time")), "bold"), time_line(plan))
     ram = memory.host_ram_bytes, memory.host_ram_capacity_bytes
     extras = [tr("host RAM {used} of {total} GiB", used=gib(ram[0]), total=gib(ram[1]))] if ram[1] else []
-    extras.append(tr("disk {amount} GiB", amount=gib(memory.disk_bytes)))
+    extras = [steps_words(plan), *extras, tr("disk {amount} GiB", amount=gib(memory.disk_bytes))]
     return [batch, _memory_line(plan, width, marks), _with_extras(time, extras, width, 3)]
 
 

@@ -1,0 +1,187 @@
+"""What one wants from the first step on: goals, what the demo takes with it, names, epochs, and leaving."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from trainwiz.core.config import RunConfig
+from trainwiz.core.findings import Finding, Remedy
+from trainwiz.core.plan.request import PlanRequest
+from trainwiz.core.profile.store import load_profile
+from trainwiz.tui.app import TrainwizApp
+from trainwiz.tui.options import OF_COMMANDS, named_by
+from trainwiz.tui.plan_words import run_words, steps_words
+from trainwiz.tui.screens.plan import PlanScreen
+from trainwiz.tui.screens.plan_command import command_line
+from trainwiz.tui.screens.plan_field_table import FIELD_BY_ID, on_screen
+from trainwiz.tui.screens.plan_fields import DATA, MODEL, REVIEW, shown_value
+from trainwiz.tui.screens.plan_state import (
+    OF_THE_DEMO,
+    PlanState,
+    goal_of,
+    is_ready,
+    lacks_model,
+    with_changes,
+    with_goal,
+    with_values,
+)
+from trainwiz.tui.widgets.chooser import Chooser, matching
+from trainwiz.tui.widgets.field_row import FieldRow
+from trainwiz.tui.widgets.step_form import GoalRow
+
+from tests.tui.wizard_keys import WIDE, Typist, go, shown
+from tests.tui.wizard_parts import frozen_app, make_frozen_plan, settled
+
+DEMO = PlanRequest(profile="cpu-demo")
+MODEL_FIELD, DATA_FIELD, PROFILE_FIELD = (FIELD_BY_ID[name] for name in ("model", "data", "profile"))
+
+
+def test_the_demo_is_known_by_its_own_model_and_data() -> None:
+    values = load_profile("cpu-demo").values
+    own = {"model.name": values["model.name"], "data.sources.0.name": values["data.sources"][0]["name"]}
+    assert own == OF_THE_DEMO and len(values["data.sources"]) == 1
+
+
+def test_another_model_or_other_data_leave_nothing_of_the_demo() -> None:
+    batch = with_values(DEMO, FIELD_BY_ID["micro_batch"], {"batch.micro_batch_size": 4})
+    for changed in (
+        with_values(batch, MODEL_FIELD, {"model.name": "./mine"}),
+        with_values(batch, DATA_FIELD, {"data.sources.0.name": "mine.csv"}),
+        with_changes(batch, {"model.name": "esm2-8m"}),
+    ):
+        assert changed.profile is None and changed.overrides["batch.micro_batch_size"] == 4
+    own = with_values(batch, MODEL_FIELD, {"model.name": "esm2-tiny"})
+    assert batch.profile == own.profile == "cpu-demo"
+    other = with_values(replace(DEMO, profile="a6000"), MODEL_FIELD, {"model.name": "./mine"})
+    assert other.profile == "a6000"
+
+
+def test_a_goal_is_what_the_command_can_say() -> None:
+    tuned = with_goal(DEMO, "fine-tune")
+    assert (tuned.profile, tuned.overrides) == (None, {"model.init": "pretrained"})
+    assert lacks_model(tuned) and not lacks_model(with_values(tuned, MODEL_FIELD, {"model.name": "./mine"}))
+    scratch = with_goal(tuned, "pretrain")
+    assert scratch.overrides == {"model.init": "scratch"}
+    assert with_goal(scratch, "demo") == DEMO
+    assert "--set model.init=pretrained" in command_line(tuned)
+    # A profile says itself what it starts from.
+    assert with_values(tuned, PROFILE_FIELD, {"profile": "a6000"}).overrides == {}
+    assert with_values(DEMO, PROFILE_FIELD, {}).profile is None
+    goals = [goal_of(PlanState(request)) for request in (DEMO, tuned, scratch, PlanRequest(profile="a6000"))]
+    assert goals == ["demo", "fine-tune", "pretrain", "profile"]
+
+
+@pytest.mark.parametrize(
+    ("training", "origins", "passes", "words", "both"),
+    [
+        ({"max_steps": 120}, {"training.max_steps": "profile"}, 3.87, ["120 steps", "3.87 epochs"], "120 steps (3.87 epochs)"),
+        ({"epochs": 3.0, "max_steps": 412}, {}, 3.0, ["3 epochs", "412 steps"], "412 steps (3 epochs)"),
+        ({"epochs": 1.0, "max_steps": 120}, {"training.epochs": "you"}, 1.0, ["1 epoch", "120 steps"], "120 steps (1 epoch)"),
+        ({"max_steps": 1}, {"training.max_steps": "you"}, None, ["1 step"], "1 step"),
+    ],
+)  # fmt: skip
+def test_epochs_stand_beside_steps(training, origins, passes, words, both) -> None:
+    plan = make_frozen_plan(PlanRequest())
+    document = {"training": training, "origins": {key: {"origin": origin} for key, origin in origins.items()}}
+    time = replace(plan.time, steps=training.get("max_steps"), epochs=passes)
+    plan = replace(plan, config=RunConfig.model_validate(document), time=time)
+    assert (run_words(plan), steps_words(plan)) == (words, both)
+    assert shown_value(FIELD_BY_ID["steps"], plan.config) == words[0]
+
+
+def test_a_finding_names_the_field_on_the_screen_and_the_option_in_a_command() -> None:
+    text = "training.learning_rate cannot be 5; see config.json, or --dataset FILE. Leave --smoke."
+    found = on_screen(Finding("x", "error", "training.learning_rate", text, (Remedy("--set engine.precision=bf16"),)))
+    assert found.message == "“Peak learning rate” cannot be 5; see config.json, or “Data”. Leave --smoke."
+    assert found.remedies[0].text == "“Precision”=bf16"
+    assert named_by(text, OF_COMMANDS).startswith("--learning-rate cannot be 5; see config.json, or --dataset FILE.")
+
+
+async def test_a_field_is_found_by_its_label_and_not_by_its_step() -> None:
+    app = frozen_app()
+    async with app.run_test(size=WIDE) as pilot:
+        await settled(pilot)
+        await go(pilot, "slash")
+        offers = app.screen._offers
+        assert "Schedule" in {offer.label for offer in offers} and "Training: " in {offer.before for offer in offers}
+        assert "Schedule" not in {offer.label for offer in matching(offers, "training:")}
+
+
+async def test_a_refused_value_stays_in_its_row_with_the_reason(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    app = TrainwizApp(lambda: PlanScreen(DEMO), ascii_only=False)
+    async with app.run_test(size=WIDE) as pilot:
+        await settled(pilot)
+        await Typist(pilot).change("Peak learning rate", "5e3")
+        view = app.screen.query_one("#field-learning_rate", FieldRow).view
+        assert view.value == "5,000" and "“Peak learning rate” cannot be 5000.0" in view.invalid
+
+
+async def test_quitting_asks_only_where_something_would_be_lost() -> None:
+    app = frozen_app()
+    async with app.run_test(size=WIDE) as pilot:
+        await settled(pilot)
+        await Typist(pilot).change("Seed", "7")
+        await go(pilot, "q")
+        assert isinstance(app.screen, Chooser) and "1 value that you chose is not saved" in shown(app)
+        await go(pilot, "escape")
+        assert isinstance(app.screen, PlanScreen) and app.return_code is None
+        # Who presses q twice and enter means it.
+        await pilot.press("q", "q", "enter")
+    assert app.return_code == 0
+    app = frozen_app()
+    async with app.run_test(size=WIDE) as pilot:
+        await settled(pilot)
+        await pilot.press("q")
+    assert app.return_code == 0
+
+
+async def test_a_model_and_data_of_ones_own_take_a_dozen_keys(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "tiny"
+    folder.mkdir()
+    shape = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
+    (folder / "config.json").write_text(json.dumps({"model_type": "qwen2", "vocab_size": 400, **shape}))
+    (folder / "model.safetensors").write_bytes(b"\0" * 1000)
+    with Path("mine.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("text",), *((f"the cat sees house {n}",) for n in range(300))])
+    app = TrainwizApp(lambda: PlanScreen(DEMO), ascii_only=False)
+    async with app.run_test(size=WIDE) as pilot:
+        await settled(pilot)
+        assert isinstance(app.focused, GoalRow) and app.focused.goal == "demo"
+        await go(pilot, "down", "enter")
+        assert isinstance(app.screen, Chooser), "the list of models opens by itself"
+        await go(pilot, "enter")
+        await go(pilot, "down", "down", "right")
+        assert app.screen.state.step == MODEL
+        await go(pilot, "enter", "space", "enter")
+        assert app.screen.state.step == DATA
+        await go(pilot, "enter", "enter")
+        state = app.screen.state
+        assert (state.step, is_ready(state)) == (REVIEW, True)
+        assert command_line(state.request) == (
+            "trainwiz --set model.init=pretrained --model ./tiny --peft lora --dataset mine.csv --yes"
+        )
+        config = state.plan.config
+        assert (config.profile, config.name, config.training.epochs) == (None, "tiny-mine", 3.0)
+        assert not any(origin.origin == "profile" for origin in config.origins.values())
+        assert config.batch.sequence_length != 64 and config.training.max_steps != 120
+
+
+async def test_pretraining_needs_a_model_and_says_so_where_it_is_chosen() -> None:
+    app = TrainwizApp(lambda: PlanScreen(DEMO), ascii_only=False)
+    async with app.run_test(size=WIDE) as pilot:
+        await settled(pilot)
+        await go(pilot, "down", "down", "enter")
+        await go(pilot, "escape")
+        row = app.screen.query_one("#field-model", FieldRow).view
+        assert row.value == "not set" and row.invalid.startswith("Choose a model")
+        assert app.screen.state.plan is None and "Choose a model" in shown(app)
+        await go(pilot, "escape")
+        assert isinstance(app.focused, GoalRow) and app.focused.goal == "pretrain"
+        await go(pilot, "down", "enter")
+        assert isinstance(app.screen, Chooser) and app.screen._offers[0].label == "none"
