@@ -105,6 +105,10 @@ def _of_every_run(config: RunConfig) -> Iterator[Variable]:
         tr("but spin for a moment: threads that sleep at once make steps of small models take up to twice as long"),
     )
     yield Variable("TENSORBOARD_LOGGING_DIR", TENSORBOARD_LOGS, tr("the logs of the run stay in its folder"))
+    yield Variable("PYTHONSAFEPATH", "1", tr("modules that lie in the run folder are not imported"))
+    yield Variable(
+        "TORCH_FORCE_WEIGHTS_ONLY_LOAD", "1", tr("a checkpoint is read as tensors and values, never as code")
+    )
     yield Variable("TOKENIZERS_PARALLELISM", "false", tr("the loader's processes are the parallelism"))
     yield Variable(
         "TORCH_ELASTIC_SHUTDOWN_TIMEOUT",

@@ -143,13 +143,14 @@ def setup_of(config: RunConfig) -> Setup | None:
 def own_launcher(command: list[str]) -> list[str]:
     """The exported launch command with this interpreter's accelerate in place of the one that PATH would give."""
     # Without --quiet: the launcher's last words are the only trace of a training process that was killed.
-    own = [sys.executable, "-m", "accelerate.commands.launch"]
+    # -P: a run folder may have been made by somebody else, and Python would import modules that lie in it.
+    own = [sys.executable, "-P", "-m", "accelerate.commands.launch"]
     if command[:2] == ["accelerate", "launch"]:
         return own + command[2:]
+    if own[-1] in command[2:4]:
+        return own + command[command.index(own[-1]) + 1 :]
     if command[:2] == ["python", "-m"]:
-        return [sys.executable, *command[1:]]
-    if len(command) > 3 and command[1:3] == ["-m", "accelerate.commands.launch"]:
-        return own + command[3:]
+        return [sys.executable, "-P", *command[1:]]
     return list(command)
 
 

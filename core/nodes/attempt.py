@@ -62,6 +62,7 @@ def accelerate_command(node: int, address: Address, threads: int, arguments: Seq
     rank 0, which writes the run's record, belongs to the node that has the keeper."""
     return [
         sys.executable,
+        "-P",
         "-m",
         "accelerate.commands.launch",
         "--config_file",

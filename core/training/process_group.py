@@ -25,6 +25,7 @@ def join_processes(config: RunConfig) -> dict[str, Any]:
     """
     if uses_deepspeed(config):
         use_kernel_locks()
+        _let_its_states_be_read()
         # DeepSpeed 0.19 calls collectives by names that torch 2.13 replaces: a line in the log for each, in each step.
         warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\.distributed")
     if not (uses_deepspeed(config) and runs_on_cpu(config) and processes(config) > 1):
@@ -32,6 +33,15 @@ def join_processes(config: RunConfig) -> dict[str, Any]:
     os.environ["ACCELERATE_USE_DEEPSPEED"] = "true"
     PartialState(backend="gloo", timeout=timedelta(seconds=config.engine.process_timeout_s or TIMEOUT_S))
     return {"accelerator_config": {"use_configured_state": True}}
+
+
+def _let_its_states_be_read() -> None:
+    """DeepSpeed 0.19 keeps these in the states that it saves; a run reads checkpoints as values, never as code."""
+    from deepspeed.runtime.fp16.loss_scaler import DynamicLossScaler, LossScaler
+    from deepspeed.runtime.zero.config import ZeroStageEnum
+    from deepspeed.utils.tensor_fragment import fragment_address
+
+    torch.serialization.add_safe_globals([fragment_address, LossScaler, DynamicLossScaler, ZeroStageEnum])
 
 
 def leave_processes() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import pickle
+import shlex
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from trainwiz.core.config import RunConfig
 from trainwiz.core.config.effective import with_recovery
 from trainwiz.core.config.refused import problems_of
 from trainwiz.core.config.yaml_text import load_yaml
-from trainwiz.core.errors import os_reason, usage_error
+from trainwiz.core.errors import UsageError, os_reason, usage_error
 from trainwiz.core.export.training_arguments import training_arguments
 from trainwiz.core.language import tr
 from trainwiz.core.run.folder import OUTCOME_JSON, TENSORBOARD_LOGS, RunFolder, read_json, write_json_atomic
@@ -134,6 +136,8 @@ class TrainingSession:
             return
         try:
             trainer.train(resume_from_checkpoint=str(self.checkpoint) if self.checkpoint else None)
+        except pickle.UnpicklingError as error:
+            raise self._unsafe(error) from error
         finally:
             trainer.shield.over()
         if not stopping.stopped:
@@ -153,6 +157,17 @@ class TrainingSession:
         if config.mode.trace_steps is not None:
             extras.append(TraceCallback(self.folder, config.mode.trace_steps, meter))
         return extras
+
+    def _unsafe(self, error: Exception) -> UsageError:
+        """A checkpoint is read as tensors and values; one that asks for more was not saved by a training of ours."""
+        message = tr(
+            "{name} is not resumed: it holds more than tensors and values, which could run code ({reason}). Resume from another "
+            "checkpoint, or train from its weights alone: --model {path}.",
+            name=self.checkpoint.name if self.checkpoint else "",
+            reason=str(error).splitlines()[0][:200].rstrip("."),
+            path=shlex.quote(str(self.checkpoint)),
+        )
+        return usage_error("unsafe_checkpoint", str(self.checkpoint), message)
 
     def _write_outcome(self, trainer: RunTrainer, metrics: MetricsCallback, outcome: str) -> None:
         if not trainer.is_world_process_zero():

@@ -112,7 +112,7 @@ def test_the_child_answers_with_one_line(tmp_path: Path, monkeypatch: pytest.Mon
     child = [sys.executable, "-P", "-m", "trainwiz.core.launch.again", str(run.path)]
     done = subprocess.run(child, capture_output=True, text=True, cwd="/", check=True)
     answer = json.loads(done.stdout)
-    assert answer["command"][:3] == [sys.executable, "-m", "accelerate.commands.launch"]
+    assert answer["command"][:4] == [sys.executable, "-P", "-m", "accelerate.commands.launch"]
     assert answer["command"] == own_launcher(answer["command"])
     assert answer["setup"]["micro_batch_size"] == 3
     run.run_yaml.write_text("name: [")

@@ -16,9 +16,11 @@ from tests.core.launch.plans import small_plan
 
 
 def test_the_launcher_is_this_interpreters_own() -> None:
-    own = [sys.executable, "-m", "accelerate.commands.launch"]
+    own = [sys.executable, "-P", "-m", "accelerate.commands.launch"]
     assert own_launcher(["accelerate", "launch", "-m", "x"]) == [*own, "-m", "x"]
     assert own_launcher(["python3", "-m", "accelerate.commands.launch", "y"]) == [*own, "y"]
+    assert own_launcher([*own, "y"]) == [*own, "y"]
+    assert own_launcher(["python", "-m", "trainwiz.core.nodes", "."])[:3] == [*own[:3]]
 
 
 def test_the_callers_choice_of_gpus_is_kept() -> None:
