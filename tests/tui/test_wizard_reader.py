@@ -30,11 +30,11 @@ from trainwiz.tui.screens.plan_state import Offer, PlanState, field_problem, wit
 from trainwiz.tui.screens.plan_views import field_view
 from trainwiz.tui.theme import UNICODE_MARKS
 from trainwiz.tui.widgets.chooser import Chooser
-from trainwiz.tui.widgets.plan_panel import panel_content
-from trainwiz.tui.widgets.rail import rail_content
-from trainwiz.tui.widgets.strip_lines import strip_content
+from trainwiz.tui.widgets.plan_panel import panel_lines
+from trainwiz.tui.widgets.rail import rail_lines, wrong_steps
+from trainwiz.tui.widgets.strip_lines import strip_lines
 
-from tests.tui.wizard_parts import settled
+from tests.tui.wizard_parts import plain, settled
 
 
 @pytest.fixture(scope="module")
@@ -327,7 +327,7 @@ def test_a_broken_file_is_said_under_its_field_on_the_rail_and_first_in_the_help
     state = PlanState(request, step=0, reached=REVIEW, reading=last(reader, request), updating=False)
     assert said in field_problem(state, FIELD_BY_ID["data"])
     assert field_problem(state, FIELD_BY_ID["column"]) == ""
-    assert "✗ Data" in rail_content(state, 18, UNICODE_MARKS, folded=False).plain
+    assert "✗ Data" in plain(rail_lines(state, wrong_steps(state), 18, UNICODE_MARKS))
     _, parts = help_parts(state, FIELD_BY_ID["data"], ())
     assert parts[0][0] == "Problem" and said in parts[0][1]
     sound = PlanRequest(profile="cpu-demo")
@@ -370,8 +370,8 @@ def test_a_model_that_is_not_there_has_no_figures_and_no_verdict(reader):
     )
     assert state.plan is not None and field_problem(state, FIELD_BY_ID["model"])
     for text in (
-        panel_content(state.plan, 60, UNICODE_MARKS).plain,
-        strip_content(state, 80, 4, UNICODE_MARKS).plain,
+        plain(panel_lines(state.plan, 60, UNICODE_MARKS)),
+        plain(strip_lines(state, 80, 4, UNICODE_MARKS)),
     ):
         assert text.count("the size of the model is not known") == 2
         assert "fits" not in text and "0.00" not in text

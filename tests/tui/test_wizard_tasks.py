@@ -17,12 +17,12 @@ from trainwiz.tui.screens.plan_fields import DATA, HARDWARE, MODEL, TRAINING, pa
 from trainwiz.tui.screens.plan_saving import SaveDialog
 from trainwiz.tui.widgets.chooser import Chooser
 from trainwiz.tui.widgets.field_row import FieldRow
-from trainwiz.tui.widgets.plan_panel import panel_content
+from trainwiz.tui.widgets.plan_panel import panel_lines
 from trainwiz.tui.widgets.step_form import StepForm
 from trainwiz.tui.widgets.step_parts import StepPart
 
 from tests.tui.wizard_keys import go, shown, to_field, type_into
-from tests.tui.wizard_parts import MACHINE, FrozenReader, frozen_app, make_frozen_plan, settled
+from tests.tui.wizard_parts import MACHINE, FrozenReader, frozen_app, make_frozen_plan, plain, settled
 
 WIDE = (120, 40)
 OF_TEXT = {"peft", "tokenizer", "target_column", "generate", "label_smoothing"}
@@ -211,21 +211,21 @@ def test_the_plan_names_targets_and_what_takes_time():
 
     plan = plan_for(task="seq2seq", batch__target_length=64)
     plan = replace(plan, time=replace(plan.time, total_s=1000.0, evaluation_s=120.0, generation_s=300.0, saving_s=1.0))
-    text = panel_content(plan, 44, UNICODE_MARKS).plain
+    text = plain(panel_lines(plan, 44, UNICODE_MARKS))
     assert "up to 512 source and 64 target tokens each" in text
     assert "of it evaluation 2 min, generation 5 min" in text and "saving" not in text
-    assert "source" not in panel_content(plan_for(), 44, UNICODE_MARKS).plain
+    assert "source" not in plain(panel_lines(plan_for(), 44, UNICODE_MARKS))
 
 
 def test_the_plan_says_what_several_machines_send():
     from trainwiz.tui.theme import UNICODE_MARKS
 
     plan = plan_for()
-    assert "network" not in panel_content(plan, 44, UNICODE_MARKS).plain
+    assert "network" not in plain(panel_lines(plan, 44, UNICODE_MARKS))
     sent = {"network_bytes": 40 * 2**30, "network_high_s": 57.0, "network_gbit_s": 10.0, "network_assumed": True}
     for known in ({}, {"total_low_s": None, "total_high_s": None}):
         several = replace(plan, time=replace(plan.time, **sent, **known))
-        text = " ".join(panel_content(several, 44, UNICODE_MARKS).plain.split())
+        text = " ".join(plain(panel_lines(several, 44, UNICODE_MARKS)).split())
         assert "network: 40.0 GiB a step" in text and "10 Gbit/s, assumed" in text
 
 

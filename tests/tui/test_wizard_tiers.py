@@ -23,10 +23,10 @@ from trainwiz.tui.screens.plan_maker import History
 from trainwiz.tui.screens.plan_reader import PlanReader
 from trainwiz.tui.screens.plan_starter import Started
 from trainwiz.tui.theme import UNICODE_MARKS
-from trainwiz.tui.widgets.plan_panel import panel_content
+from trainwiz.tui.widgets.plan_panel import panel_lines
 
 from tests.tui.tracers import GIB, dead_worker, fixed_worker, hung_worker
-from tests.tui.wizard_parts import settled
+from tests.tui.wizard_parts import plain, settled
 
 DEMO = PlanRequest(profile="cpu-demo")
 
@@ -74,7 +74,7 @@ async def test_better_figures_arrive_by_themselves_and_a_start_need_not_wait(mac
         await until(pilot, lambda: "full" in screen.state.plan.memory.basis and not screen.state.plan.memory.waiting)
         assert screen.state.plan.memory.allocated_bytes == 3 * GIB and not screen.state.updating
         assert f'"allocated_bytes": {3 * GIB}' in screen.state.reading.files["plan.json"], "the preview is of this plan"
-        shown = panel_content(screen.state.plan, 60, UNICODE_MARKS).plain
+        shown = plain(panel_lines(screen.state.plan, 60, UNICODE_MARKS))
         assert "full trace" in shown and "as a test has it" in shown
     assert [worker.state for worker in tracer.made] == ["dead"], "leaving ends the tracer"
 
@@ -87,7 +87,7 @@ async def test_a_dead_tracer_leaves_the_preview_and_is_said(machine):
         await until(pilot, lambda: "under way" not in (screen.state.plan.memory.waiting or "under way"))
         memory = screen.state.plan.memory
         assert memory.tier == "analytic" and memory.verdict == "fits"
-        assert memory.waiting in panel_content(screen.state.plan, 200, UNICODE_MARKS).plain
+        assert memory.waiting in plain(panel_lines(screen.state.plan, 200, UNICODE_MARKS))
 
 
 async def test_with_a_hung_tracer_values_are_planned_and_it_ends_with_the_screen(machine):

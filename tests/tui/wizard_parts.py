@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
+from textual.content import Content
 from trainwiz.core.catalog.model import ModelSpec
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.glance import Glance
@@ -267,6 +268,11 @@ def frozen_app(
     reader = reader or FrozenReader()
     request = request or PlanRequest(profile="2080super")
     return TrainwizApp(lambda: PlanScreen(request, at_review=at_review, reader=reader), ascii_only=False)
+
+
+def plain(lines: Iterable[Content]) -> str:
+    """Drawn lines as text."""
+    return "\n".join(line.plain for line in lines)
 
 
 async def settled(pilot: object) -> None:

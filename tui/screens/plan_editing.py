@@ -27,7 +27,7 @@ from trainwiz.tui.widgets.action_button import ActionButton
 from trainwiz.tui.widgets.field_row import FieldRow
 from trainwiz.tui.widgets.remedy_button import RemedyButton
 from trainwiz.tui.widgets.step_form import FieldButton
-from trainwiz.tui.widgets.step_parts import FIELD_ACTIONS, FIELD_DIALOGS, PartRow, StepPart, open_dialog
+from trainwiz.tui.widgets.step_parts import FIELD_ACTIONS, PartRow, StepPart, open_dialog
 
 if TYPE_CHECKING:
     from trainwiz.core.plan.refine import RefineTier
@@ -49,9 +49,7 @@ class PlanEditing(PlanReading):
     def _open(self, row: FieldRow) -> None:
         """The editor of a row, or its list of values."""
         spec, state = row.spec, self.state
-        if spec.id in FIELD_DIALOGS:
-            self._ask(FIELD_DIALOGS[spec.id], spec)
-        elif spec.opens_a_list:
+        if spec.opens_a_list:
             from trainwiz.tui.widgets.chooser import Chooser
 
             known, now = offers(state, spec), current_offer(state, spec)

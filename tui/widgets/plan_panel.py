@@ -56,12 +56,8 @@ def batch_product(plan: Plan, marks: Marks) -> str:
     return f"{factors}  =  {sequences}"
 
 
-def panel_content(plan: Plan, width: int, marks: Marks, now: datetime | None = None) -> Content:
-    """The whole panel in `width` cells; lines that are too long go on beneath their text. `now` dates the end."""
-    return Content("\n").join(panel_lines(plan, width, marks, now))
-
-
 def panel_lines(plan: Plan, width: int, marks: Marks, now: datetime | None = None) -> list[Content]:
+    """The whole panel in `width` cells; lines that are too long go on beneath their text. `now` dates the end."""
     lines = [*_batch(plan, marks), *_memory(plan, width, marks), *_time(plan, marks, now)]
     return [piece for line in lines for piece in hanging(line, width, 2 * len(INDENT))]
 

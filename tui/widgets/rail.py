@@ -91,14 +91,6 @@ def folded_rail(state: PlanState, wrong: frozenset[int], width: int, marks: Mark
     return pieces
 
 
-def rail_content(state: PlanState, width: int, marks: Marks, *, folded: bool) -> Content:
-    """The rail as one text."""
-    wrong = wrong_steps(state)
-    if folded:
-        return Content(GAP).join(folded_rail(state, wrong, width, marks))
-    return Content("\n").join(rail_lines(state, wrong, width, marks))
-
-
 class StepRail(LinedWidget):
     """Draws `state`; a click on a visited step asks for it."""
 

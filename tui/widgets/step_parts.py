@@ -141,9 +141,6 @@ STEP_PARTS: Mapping[int, tuple[str, ...]] = {
 }
 """Step -> StepParts that stand beneath all of its rows."""
 
-FIELD_DIALOGS: Mapping[str, str] = {}
-"""Field id -> function of (state, spec) that gives the dialog which space opens, in place of the list or the editor."""
-
 FIELD_ACTIONS: Mapping[str, tuple[FieldAction, ...]] = {
     "profile": (
         FieldAction("import", mark("Import a file or a command"), "trainwiz.tui.screens.plan_import:import_settings"),

@@ -21,10 +21,6 @@ if TYPE_CHECKING:
     from trainwiz.core.plan.result import Plan
 
 
-def strip_content(state: PlanState, width: int, height: int, marks: Marks) -> Content:
-    return Content("\n").join(strip_lines(state, width, height, marks))
-
-
 def strip_lines(state: PlanState, width: int, height: int, marks: Marks) -> list[Content]:
     """The plan in at most `height` lines of `width` cells."""
     findings = state_findings(state)
