@@ -7,7 +7,7 @@ from datetime import datetime
 
 from trainwiz.core.language import language, mark, tr, tr_as
 from trainwiz.core.plain import plain_text
-from trainwiz.core.plan.result import TimePlan
+from trainwiz.core.plan.result import MemoryPlan, TimePlan
 from trainwiz.tui.figures import amount_range, count, duration, percent, short_count, size
 
 SMALL_SHARE = 0.01
@@ -90,23 +90,21 @@ def source_words(tier: str, basis: str) -> str:
     return tr("{tier} ({basis})", tier=tr(tier), basis=basis)
 
 
-def needed_bytes(breakdown: Mapping[str, int]) -> int:
-    """What must be free: everything at the peak, the context included. Cached blocks, which torch can give back, are not."""
-    return sum(breakdown.values())
-
-
-def need_words(device: str, needed: int, shown: int, capacity: int | None = None, kind: str | None = "cuda") -> str:
+def need_words(memory: MemoryPlan, kind: str | None = "cuda") -> str:
     """What decides out-of-memory against what a user will see; "" for host RAM, where they are one.
 
     `kind` is engine.device: only NVIDIA's GPUs have an nvidia-smi.
     """
-    if device == "host RAM" or not needed:
+    needed, capacity = memory.needed_bytes, memory.capacity_bytes
+    if memory.device == "host RAM" or not needed:
         return ""
     if capacity is not None and needed > capacity:
         return tr("needs {needed}, {lacking} more than there is", needed=size(needed), lacking=size(needed - capacity))
+    most = size(memory.needed_high_bytes)
     if kind == "mps":
-        return tr("needs {needed}", needed=size(needed))
-    return tr("needs {needed}; nvidia-smi shows {shown}", needed=size(needed), shown=size(shown))
+        return tr("needs {needed}, at most {most}", needed=size(needed), most=most)
+    shown = size(memory.device_used_bytes)
+    return tr("needs {needed}, at most {most}; nvidia-smi shows {shown}", needed=size(needed), most=most, shown=shown)
 
 
 def padding_words(
