@@ -76,7 +76,7 @@ def text_of(solved: Solved) -> str:
         {"reasons": reasons},
     )
     memory = solved.plan.memory
-    most, free = gib(memory.high_bytes), gib(memory.capacity_bytes or 0)
+    most, free = gib(memory.needed_high_bytes), gib(memory.capacity_bytes or 0)
     notes = (
         MADE,
         f"# The RAM and the cores are an assumption: those of {machine.like}.",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ from trainwiz.core.plain import plain_text
 from trainwiz.tui.figures import amount_range, count, duration, epochs, percent, short_count, size
 
 if TYPE_CHECKING:  # the plan's own module loads pydantic, which waits until the first frame is drawn
-    from trainwiz.core.plan.result import Plan, TimePlan
+    from trainwiz.core.plan.result import MemoryPlan, Plan, TimePlan
 
 SMALL_SHARE = 0.01
 """A part of the time below this share of the whole is not worth a word."""
@@ -125,23 +124,21 @@ def source_words(tier: str, basis: str) -> str:
     return tr("{tier} ({basis})", tier=tr(tier), basis=basis)
 
 
-def needed_bytes(breakdown: Mapping[str, int]) -> int:
-    """What must be free: everything at the peak, the context included. Cached blocks, which torch can give back, are not."""
-    return sum(breakdown.values())
-
-
-def need_words(device: str, needed: int, shown: int, capacity: int | None = None, kind: str | None = "cuda") -> str:
+def need_words(memory: MemoryPlan, kind: str | None = "cuda") -> str:
     """What decides out-of-memory against what a user will see; "" for host RAM, where they are one.
 
     `kind` is engine.device: only NVIDIA's GPUs have an nvidia-smi.
     """
-    if device == "host RAM" or not needed:
+    needed, capacity = memory.needed_bytes, memory.capacity_bytes
+    if memory.device == "host RAM" or not needed:
         return ""
     if capacity is not None and needed > capacity:
         return tr("needs {needed}, {lacking} more than there is", needed=size(needed), lacking=size(needed - capacity))
+    most = size(memory.needed_high_bytes)
     if kind == "mps":
-        return tr("needs {needed}", needed=size(needed))
-    return tr("needs {needed}; nvidia-smi shows {shown}", needed=size(needed), shown=size(shown))
+        return tr("needs {needed}, at most {most}", needed=size(needed), most=most)
+    shown = size(memory.device_used_bytes)
+    return tr("needs {needed}, at most {most}; nvidia-smi shows {shown}", needed=size(needed), most=most, shown=shown)
 
 
 def padding_words(

@@ -168,7 +168,8 @@ def _estimate(
     beside = overheads(work)
     allocated = peak.allocated_bytes + beside.workspace
     factors = beside.reserved
-    likely, high = (factors.likely, factors.high) if replayed is None else (replayed, replayed)
+    likely = factors.likely if replayed is None else replayed
+    high = likely * (1 + beside.beyond)
     reserved = int(allocated * likely)
     context, spread = beside.context, beside.spread
     parts = {kind: peak.moment.parts.get(kind, 0) for kind in KINDS}

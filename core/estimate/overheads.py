@@ -38,7 +38,13 @@ class Reserved:
 
 
 CACHED = Reserved(1.02, 1.07, 1.16)
-"""Of torch's caching allocator, replayed over traces of forty families: 5 %, half and 90 % of those above 3 GiB."""
+"""Of torch's caching allocator, replayed over traces of forty families: 5 %, half and 90 % of those above 3 GiB. The last
+is what must fit: beyond it are free blocks, which torch gives back before it fails."""
+BEYOND_ALONE, BEYOND_VARIED, BEYOND_SHARDED = 0.1, 0.6, 0.4
+"""The allocator may hold so much more than its replay: in one process on rows of one length, on rows of varied lengths (a
+replay knows one length; each other leaves blocks that the next does not fill), in processes that share a model out (parts
+are gathered and given back on streams of their own). Each is the smallest tenth that holds nine of ten published rows of
+its kind: docs/estimator.md, "What nvidia-smi shows", and with each source left out in turn."""
 RESIDENT = Reserved(1.0, 1.1, 1.4)
 """Of a process on a CPU: resident over live tensors."""
 RESIDENT_IN_HALF = Reserved(1.1, 2.4, 3.0)
@@ -56,14 +62,16 @@ class Overheads:
     workspace: int
     """A part of what torch counts as allocated."""
     reserved: Reserved
+    beyond: float
+    """The process may hold so much more than is likely, as a share of that."""
 
 
 def overheads(work: Workload) -> Overheads:
     if work.device == "cpu":
         resident = RESIDENT if work.precision in ("fp32", "tf32") else RESIDENT_IN_HALF
-        return Overheads(PROCESS_BYTES, PROCESS_SPREAD_BYTES, 0, resident)
+        return Overheads(PROCESS_BYTES, PROCESS_SPREAD_BYTES, 0, resident, resident.high / resident.likely - 1)
     if work.device != "cuda":
-        return Overheads(CONTEXT_BYTES, CONTEXT_SPREAD_BYTES, 0, CACHED)
+        return Overheads(CONTEXT_BYTES, CONTEXT_SPREAD_BYTES, 0, CACHED, _beyond(work))
     several = work.world_size > 1
     known = work.context_bytes
     workspace = HOPPER_WORKSPACE_BYTES if work.capability == HOPPER else BLAS_WORKSPACE_BYTES
@@ -72,4 +80,11 @@ def overheads(work: Workload) -> Overheads:
         (CONTEXT_SPREAD_BYTES if known is None else KNOWN_CONTEXT_SPREAD_BYTES) + (NCCL_SPREAD_BYTES if several else 0),
         BLAS_HANDLES * workspace,
         CACHED,
+        _beyond(work),
     )
+
+
+def _beyond(work: Workload) -> float:
+    """Rows that are filled up to the longest are taken to be of varied lengths."""
+    shared = BEYOND_ALONE if work.strategy in ("single", "ddp") else BEYOND_SHARDED
+    return max(shared, BEYOND_VARIED) if work.padded else shared

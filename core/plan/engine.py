@@ -21,7 +21,7 @@ INSTALL_DEEPSPEED = "pip install setuptools wheel ninja py-cpuinfo && pip instal
 
 def settle_engine(draft: Draft, machine: Machine, devices: Devices) -> tuple[Finding, ...]:
     """Fills the engine section; findings say what a smoke run leaves out."""
-    seen = _as_seen(machine, devices)
+    seen = as_seen(machine, devices)
     label = tr("the CPU: no GPU is used") if devices.device == "cpu" else devices.label
     draft.settle("engine.device", devices.device, label, "detected")
     precision, why = choose_precision(seen)
@@ -72,7 +72,7 @@ def cores_shared(machine: Machine, devices: Devices) -> str:
     return trn("{cores} for one process", "{cores} for {n} processes", devices.processes, cores=cores)
 
 
-def _as_seen(machine: Machine, devices: Devices) -> Machine:
+def as_seen(machine: Machine, devices: Devices) -> Machine:
     """The machine with only what the run uses, so that an unused old card decides nothing."""
     if devices.device == "cpu":
         return replace(machine, gpus=(), accelerator="cpu")

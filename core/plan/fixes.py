@@ -1,22 +1,33 @@
-"""What makes a run fit: changes at the same effective batch, each planned again, the cheapest in time first."""
+"""What makes a run fit: every engine setting, alone and together, at the same effective batch; each answer planned again."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import combinations, islice, product
+from math import inf
 from typing import Any
 
 from trainwiz.core.catalog.abilities import has_attention, has_checkpointing
+from trainwiz.core.catalog.model import ModelSpec
+from trainwiz.core.catalog.models import load_models
 from trainwiz.core.estimate.architecture import default_lora_targets
-from trainwiz.core.estimate.memory import estimate_memory
+from trainwiz.core.estimate.families import read_architecture
+from trainwiz.core.estimate.memory import MemoryEstimate, estimate_memory
+from trainwiz.core.estimate.states import states_of
 from trainwiz.core.estimate.workload import Workload
+from trainwiz.core.hardware.choices import choose_precision
 from trainwiz.core.language import tr
+from trainwiz.core.plan.engine import as_seen
 from trainwiz.core.plan.facts import Facts
-from trainwiz.core.plan.remedied import CHECKPOINTING, LENGTH, MICRO, TARGET, Fix, try_fix
+from trainwiz.core.plan.remedied import CHECKPOINTING, LENGTH, MICRO, TARGET, Fix, changed, try_fix
 from trainwiz.core.plan.words import listed
 
 MOST = 4
 """Of those that leave the training what it is."""
+PLANNED, AT_MOST = 8, 24
+"""Combinations that are planned whole, and how many more where none of them will do. Formulas judge all the others, each in
+some hundredths of a millisecond."""
 LOSS_CHUNK = 512
 LARGE_SHARE = 0.25
 """Logits that are more of the peak than this are worth a loss in slices."""
@@ -24,169 +35,318 @@ SHORTEST = 64
 """Tokens: shorter sequences are no advice."""
 LEAST_SHARE = 0.25
 """Of the length: what is cut further helps only where nothing else does."""
-ATTENTION, OPTIMIZER = "engine.attention", "engine.optimizer"
+MODELS = 2
+"""Smaller models that are named."""
+ATTENTION, OPTIMIZER, PRECISION = "engine.attention", "engine.optimizer", "engine.precision"
+STRATEGY, OFFLOAD, PROCESSES = "engine.strategy", "engine.offload", "engine.processes"
+CHUNK = "training.loss_chunk"
+NOT_AT_ALL, PERHAPS, SAFELY = 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True)
 class Idea:
-    """Something to try."""
+    """Something to try: one setting, or several together. `parts` are the settings, which no two of the same kind join."""
 
     words: str
     changes: Mapping[str, Any]
-    trains_otherwise: bool = False
+    parts: int = 1
 
     def and_(self, other: Idea) -> Idea:
-        words = listed((self.words, other.words))
-        otherwise = self.trains_otherwise or other.trains_otherwise
-        return Idea(words, {**self.changes, **other.changes}, otherwise)
+        words = listed(filter(None, (self.words, other.words)))
+        return Idea(words, {**self.changes, **other.changes}, self.parts + other.parts)
+
+    def covers(self, other: Idea) -> bool:
+        """Whether all of `other` is in it."""
+        return other.changes.items() <= self.changes.items()
+
+
+NOTHING = Idea("", {}, 0)
+"""Smaller micro-batches alone."""
 
 
 def find_fixes(facts: Facts) -> tuple[Fix, ...]:
-    """Ways that fit safely (at worst tight when none does), the least extra time first.
+    """Ways that fit safely (at worst tight when none does), those that change least first.
 
-    Those that change what is learnt come last, and most of them only where there is little else.
+    Those that change what is learnt come last, and most of them only where there is little else; smaller models only
+    where no setting of the engine will do.
     """
     if facts.work is None or facts.share_bytes is None or facts.memory.verdict == "fits":
         return ()
-    ideas = list(_ideas(facts, facts.work))
-    found = _distinct(_fitting(facts, facts.work, ideas) or _fitting(facts, facts.work, _cut(facts, facts.work, ideas)))
+    by_hand = facts.config.origin(MICRO).origin != "solved" and facts.batch.micro_batch > 1
+    # One that is open is as small as it helps already.
+    ways = (way for way in _ways(facts, facts.work) if way.parts or by_hand)
+    same = _safest(_distinct(_planned(facts, facts.work, ways)))[:MOST]
+    others = [fix for fix in _safest(_otherwise(facts, facts.work)) if not (same and _is_far_shorter(fix, facts))]
+    fixes = (*same, *others[: max(1, 3 - len(same))])
+    return fixes if same else (*fixes, *_smaller_models(facts))
+
+
+def _safest(found: list[Fix]) -> list[Fix]:
+    """Those that fit, or where none does those that may; few changes first, then the least extra time."""
     chosen = [fix for fix in found if fix.after.memory.verdict == "fits"] or found
-    chosen.sort(key=lambda fix: (fix.trains_otherwise, fix.time_factor or 1.0, len(fix.changes)))
-    same = [fix for fix in chosen if not fix.trains_otherwise][:MOST]
-    others = [fix for fix in chosen if fix.trains_otherwise and not (same and _is_far_shorter(fix, facts))]
-    return (*same, *others[: max(1, 3 - len(same))])
+    return sorted(chosen, key=lambda fix: (_settings(fix), fix.time_factor or 1.0))
 
 
-def _fitting(facts: Facts, work: Workload, ideas: Iterable[Idea]) -> list[Fix]:
-    found = []
-    for idea in ideas:
+def _planned(
+    facts: Facts, work: Workload, ideas: Iterable[Idea], model: ModelSpec | None = None, *, otherwise: bool = False
+) -> list[Fix]:
+    found: list[Fix] = []
+    for tried, idea in enumerate(islice(ideas, AT_MOST)):
+        if found and tried >= PLANNED:
+            break
         then = _changed_work(facts, work, idea.changes)
-        if not _may_fit(facts, then):
-            continue
-        fix = try_fix(facts, idea.words, idea.changes, then, trains_otherwise=idea.trains_otherwise)
+        fix = try_fix(facts, idea.words, idea.changes, then, trains_otherwise=otherwise, model=model)
         if fix is not None:
             found.append(fix)
     return found
 
 
-def _cut(facts: Facts, work: Workload, ideas: list[Idea]) -> Iterator[Idea]:
-    """Where nothing alone will do: the ideas, with sequences short enough for them."""
-    for idea in ideas:
-        if idea.words and LENGTH not in idea.changes:
-            yield from (idea.and_(shorter) for shorter in _shorter(facts, _changed_work(facts, work, idea.changes)))
+def _ways(facts: Facts, work: Workload) -> Iterator[Idea]:
+    """Combinations of settings with which one sequence at once fits, the fewest settings first.
+
+    Of several settings only those of which no part fits alone; each with checkpointing too, which may be quicker for the
+    larger batch that it leaves room for. Those that may fit come only where nothing fits safely.
+    """
+    kinds, known = _kinds(facts, work), dict[frozenset[tuple[str, Any]], int]()
+
+    def at_least(idea: Idea) -> int:
+        key = frozenset(idea.changes.items())
+        if key not in known:
+            known[key] = _fit(facts, _changed_work(facts, work, idea.changes))
+        return known[key]
+
+    for wanted in (SAFELY, PERHAPS):
+        kept: list[Idea] = []
+        for size in range(len(kinds) + 1):
+            for chosen in combinations(kinds, size):
+                for parts in product(*chosen):
+                    idea = _joined(parts)
+                    needless = size > 1 and any(idea.covers(other) for other in kept)
+                    if not needless and at_least(idea) >= wanted:
+                        kept.append(idea)
+                        yield idea
+            if len(kept) >= MOST:
+                break
+        for slower in (one for kind in kinds for one in kind if CHECKPOINTING in one.changes):
+            yield from (idea.and_(slower) for idea in kept if idea.parts and CHECKPOINTING not in idea.changes)
+        if kept:
+            return
 
 
-def _is_far_shorter(fix: Fix, facts: Facts) -> bool:
-    return fix.after.batch.sequence_length < facts.batch.sequence_length * LEAST_SHARE
+def _joined(parts: tuple[Idea, ...]) -> Idea:
+    whole = NOTHING
+    for part in parts:
+        whole = whole.and_(part)
+    return whole
 
 
-def _ideas(facts: Facts, work: Workload) -> Iterator[Idea]:
-    """Combinations come after what they are made of."""
-    can_check = has_checkpointing(facts.model_type)
-    slower = [] if work.checkpointing or not can_check else [Idea(tr("checkpointing"), {CHECKPOINTING: True})]
-    alone = [*_of_the_batch(facts), *_of_the_computation(facts, work), *_of_the_states(facts, work)]
-    yield from slower
-    yield from alone
-    for first in alone:
-        if first.words:
-            yield from (first.and_(second) for second in slower)
-    shorter, adapters = _shorter(facts, work), _adapters(facts, work)
-    yield from shorter
-    yield from adapters
-    for first in adapters:
-        yield from (first.and_(second) for second in (*slower, *shorter))
+def _fit(facts: Facts, work: Workload) -> int:
+    """NOT_AT_ALL, PERHAPS or SAFELY: one sequence at once, on the device and in host RAM."""
+    if _host_bytes(facts, work) > (facts.memory.host_ram_capacity_bytes or inf):
+        return NOT_AT_ALL
+    verdict = _smallest(facts, work).verdict(facts.share_bytes)
+    return {"fits": SAFELY, "tight": PERHAPS}.get(verdict or "", NOT_AT_ALL)
 
 
-def _of_the_batch(facts: Facts) -> Iterator[Idea]:
-    """The bare idea is a smaller micro-batch; one that is open is as small as it helps already."""
-    if facts.config.origin(MICRO).origin != "solved" and facts.batch.micro_batch > 1:
-        yield Idea("", {})
+def _host_bytes(facts: Facts, work: Workload) -> int:
+    """Host RAM with what `work` keeps there; 0 where it keeps nothing."""
+    assert facts.work is not None
+    own, now = states_of(work).host, states_of(facts.work).host
+    return facts.memory.host_ram_bytes + (own - now) * facts.devices.processes if own else 0
 
 
-def _of_the_computation(facts: Facts, work: Workload) -> Iterator[Idea]:
-    if work.attention == "eager" and has_attention(facts.model_type, "sdpa"):
-        yield Idea(tr("sdpa attention"), {ATTENTION: "sdpa"})
-    logits = max(
-        facts.memory.breakdown.get("logits", 0),
-        facts.evaluation.breakdown.get("logits", 0) if facts.evaluation is not None else 0,
-    )
-    if work.loss_chunk is None and logits > LARGE_SHARE * facts.memory.allocated_bytes:
-        yield Idea(
-            tr("loss in slices of {tokens} tokens", tokens=f"{LOSS_CHUNK:,}"),
-            {"training.loss_chunk": LOSS_CHUNK},
-        )
+def _smallest(facts: Facts, work: Workload) -> MemoryEstimate:
+    """Of one sequence at once: a quick look before the whole run is planned again."""
+    smallest = work.with_micro_batch(1, min(2, work.accumulation * work.micro_batch))
+    smallest = replace(smallest, eval_micro_batch=min(1, work.eval_micro_batch))
+    if facts.config.origin(CHECKPOINTING).origin == "solved" and has_checkpointing(facts.model_type):
+        smallest = replace(smallest, checkpointing=True)
+    return estimate_memory(smallest, facts.evidence)
 
 
-def _of_the_states(facts: Facts, work: Workload) -> Iterator[Idea]:
+def _kinds(facts: Facts, work: Workload) -> list[list[Idea]]:
+    """Of each kind of setting what could be another, the least costly kinds first."""
+    kinds = [_of_attention(facts, work), _of_the_loss(facts, work), _of_precision(facts, work)]
+    kinds += [_of_checkpointing(facts, work), _of_the_states(facts, work)]
+    return [kind for kind in kinds if kind]
+
+
+def _of_attention(facts: Facts, work: Workload) -> list[Idea]:
+    usable = work.attention == "eager" and has_attention(facts.model_type, "sdpa")
+    return [Idea(tr("sdpa attention"), {ATTENTION: "sdpa"})] if usable else []
+
+
+def _of_the_loss(facts: Facts, work: Workload) -> list[Idea]:
+    evaluation = facts.evaluation.breakdown if facts.evaluation is not None else {}
+    logits = max(facts.memory.breakdown.get("logits", 0), evaluation.get("logits", 0))
+    if work.loss_chunk is not None or logits <= LARGE_SHARE * facts.memory.allocated_bytes:
+        return []
+    return [Idea(tr("loss in slices of {tokens} tokens", tokens=f"{LOSS_CHUNK:,}"), {CHUNK: LOSS_CHUNK})]
+
+
+def _of_precision(facts: Facts, work: Workload) -> list[Idea]:
+    """What the card computes in half precision; weights that all are trained stay in fp32."""
+    if work.precision not in ("fp32", "tf32"):
+        return []
+    half, _ = choose_precision(as_seen(facts.machine, facts.devices))
+    words = tr("{precision} instead of {now}", precision=half, now=work.precision)
+    return [] if half == "fp32" else [Idea(words, {PRECISION: half})]
+
+
+def _of_checkpointing(facts: Facts, work: Workload) -> list[Idea]:
+    usable = not work.checkpointing and has_checkpointing(facts.model_type)
+    return [Idea(tr("checkpointing"), {CHECKPOINTING: True})] if usable else []
+
+
+def _of_the_states(facts: Facts, work: Workload) -> list[Idea]:
+    """Smaller states of the optimizer, and engines that share states out among cards or keep them in host RAM."""
     if work.device != "cuda":
+        return []
+    ideas = [*_of_the_optimizer(facts, work), *_sharded(facts, work)]
+    if work.offload == "all":
+        return ideas
+    # A sharding strategy would take every card, and the batch with them.
+    spare = len(facts.machine.visible_gpus) > facts.devices.processes
+    here = {PROCESSES: facts.devices.processes} if spare else {}
+    if work.offload == "none" and not work.lora:
+        changes = {STRATEGY: "zero2", OFFLOAD: "optimizer", OPTIMIZER: "adamw_torch", **here}
+        ideas.append(Idea(tr("optimizer in host RAM (ZeRO-2)"), changes))
+    changes = {STRATEGY: "zero3", OFFLOAD: "all", OPTIMIZER: "adamw_torch", **here}
+    return [*ideas, Idea(tr("weights and optimizer in host RAM (ZeRO-3)"), changes)]
+
+
+def _of_the_optimizer(facts: Facts, work: Workload) -> Iterator[Idea]:
+    if work.deepspeed or not work.optimizer.startswith("adamw"):
         return
-    machine = facts.machine
-    if work.optimizer == "adamw_torch" and not work.deepspeed:
+    if work.optimizer == "adamw_torch":
         yield Idea(tr("fused AdamW"), {OPTIMIZER: "adamw_torch_fused"})
-    if work.lora:
-        return
-    has_8bit = machine.hypothetical or machine.libraries.has("bitsandbytes")
-    if not work.deepspeed and has_8bit and not work.optimizer.endswith("8bit"):
+    has_8bit = facts.machine.hypothetical or facts.machine.libraries.has("bitsandbytes")
+    if has_8bit and not work.lora and work.strategy != "fsdp" and not work.optimizer.endswith("8bit"):
         yield Idea(tr("8-bit AdamW"), {OPTIMIZER: "adamw_bnb_8bit"})
-    if work.offload == "none":
-        changes = {"engine.strategy": "zero2", "engine.offload": "optimizer", OPTIMIZER: "adamw_torch"}
-        if len(machine.visible_gpus) > facts.devices.processes:
-            # A sharding strategy would take every card, and the batch with them.
-            yield Idea(tr("optimizer in host RAM (ZeRO-2)"), {**changes, "engine.processes": facts.devices.processes})
-        else:
-            yield Idea(tr("optimizer in host RAM (ZeRO-2)"), changes)
+        yield Idea(tr("paged 8-bit AdamW"), {OPTIMIZER: "paged_adamw_8bit"})
 
 
-def _shorter(facts: Facts, work: Workload) -> list[Idea]:
-    """The longest sequences that fit at one micro-batch, in steps of 64 tokens."""
-    share = facts.share_bytes
+def _sharded(facts: Facts, work: Workload) -> Iterator[Idea]:
+    """On the cards that the run has, and on those that it leaves idle."""
+    chosen = facts.config.engine.gpus
+    cards = max(facts.devices.processes, len(facts.machine.visible_gpus) if chosen is None else len(chosen))
+    if cards * facts.devices.nodes == 1 or work.offload != "none":
+        return
+    more = {PROCESSES: cards} if cards > facts.devices.processes else {}
+    own = {} if work.optimizer.startswith("adamw_torch") else {OPTIMIZER: "adamw_torch_fused"}
+    for strategy, name in (("zero2", "ZeRO-2"), ("fsdp", "FSDP"), ("zero3", "ZeRO-3")):
+        known = (work.strategy, strategy) in (("zero3", "zero2"), ("fsdp", "zero2"))
+        if strategy != work.strategy and not known and not (strategy == "fsdp" and work.task == "seq2seq"):
+            words = tr("sharded across {cards} GPUs ({name})", cards=cards * facts.devices.nodes, name=name)
+            yield Idea(words, {STRATEGY: strategy, **more, **own})
+
+
+def _otherwise(facts: Facts, work: Workload) -> list[Fix]:
+    """What changes what is learnt, each with the settings that it needs: numbers, optimizer, adapters, length."""
+    found: list[Fix] = []
+    for idea in (*_other_numbers(facts, work), *_adapters(facts, work)):
+        then = _changed_work(facts, work, idea.changes)
+        ways = (idea.and_(way) for way in islice(_ways(facts, then), 3))
+        found += _planned(facts, work, ways, otherwise=True)
+    return [*found, *_planned(facts, work, islice(_shortened(facts, work), 3), otherwise=True)]
+
+
+def _other_numbers(facts: Facts, work: Workload) -> Iterator[Idea]:
+    if work.device != "cuda" or work.lora or work.deepspeed:
+        return
+    half, _ = choose_precision(as_seen(facts.machine, facts.devices))
+    if half == "bf16" and work.precision != "bf16-true":
+        yield Idea(tr("weights in bf16 too (small updates are lost)"), {PRECISION: "bf16-true"})
+    if work.optimizer != "adafactor":
+        yield Idea(tr("Adafactor, which learns otherwise"), {OPTIMIZER: "adafactor"})
+
+
+def _adapters(facts: Facts, work: Workload) -> Iterator[Idea]:
+    """Adapters of a model whose weights are there; random ones would stay random."""
+    if work.lora or facts.config.model.init != "pretrained":
+        return
+    words = tr("LoRA of rank {rank} instead of all weights", rank=facts.config.peft.rank)
+    changes: dict[str, Any] = {"peft.method": "lora"}
+    if work.offload != "none" or work.deepspeed:
+        changes |= {OFFLOAD: "none", STRATEGY: None}
+    yield Idea(words, changes)
+
+
+def _shortened(facts: Facts, work: Workload) -> Iterator[Idea]:
+    """Shorter sequences alone; where they would be far shorter or nothing, with the settings that leave most of them."""
+    kinds = _kinds(facts, work)
+    for ideas in ([NOTHING], [idea for kind in kinds for idea in kind], map(_joined, product(*kinds))):
+        cut = [(_longest(facts, _changed_work(facts, work, idea.changes)), idea) for idea in ideas]
+        longest, idea = max(cut, key=lambda one: one[0], default=(0, NOTHING))
+        if longest:
+            yield idea.and_(_cut_to(facts, work, longest))
+        if longest >= LEAST_SHARE * facts.batch.sequence_length:
+            return
+
+
+def _longest(facts: Facts, work: Workload) -> int:
+    """The longest sequences that fit at one micro-batch, in steps of 64 tokens; 0 for none."""
+    share = facts.share_bytes or 0
     micro = work.micro_batch if facts.config.origin(MICRO).origin != "solved" else 1
-    targets = work.architecture.kind == "encoder-decoder"
     ratio = work.target_length / work.length
 
     def fits(length: int) -> bool:
         cut = replace(work, length=length, target_length=max(1, round(length * ratio)), eval_micro_batch=0)
         # The evidence of one length says nothing of another.
-        return share is not None and estimate_memory(cut.with_micro_batch(micro)).safe_bytes <= share
+        return estimate_memory(cut.with_micro_batch(micro)).safe_bytes <= share
 
     low, high = 0, (min(work.length, facts.batch.sequence_length) - 1) // SHORTEST + 1
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle * SHORTEST) else (low, middle)
-    if low == 0:
-        return []
-    length = low * SHORTEST
+    return low * SHORTEST
+
+
+def _cut_to(facts: Facts, work: Workload, length: int) -> Idea:
     changes: dict[str, Any] = {LENGTH: length}
-    if targets:
-        changes[TARGET] = max(1, round(length * ratio))
-    words = tr(
-        "sequences of {length} tokens instead of {length_now}",
-        length=f"{length:,}",
-        length_now=f"{facts.batch.sequence_length:,}",
-    )
-    return [Idea(words, changes, trains_otherwise=True)]
+    if work.architecture.kind == "encoder-decoder":
+        changes[TARGET] = max(1, round(length * work.target_length / work.length))
+    now = f"{facts.batch.sequence_length:,}"
+    words = tr("sequences of {length} tokens instead of {length_now}", length=f"{length:,}", length_now=now)
+    return Idea(words, changes)
 
 
-def _adapters(facts: Facts, work: Workload) -> list[Idea]:
-    """Adapters of a model whose weights are there; random ones would stay random."""
-    if work.lora or facts.config.model.init != "pretrained":
-        return []
-    words = tr("LoRA of rank {rank} instead of all weights", rank=facts.config.peft.rank)
-    changes: dict[str, Any] = {"peft.method": "lora"}
-    if work.offload != "none" or work.deepspeed:
-        changes |= {"engine.offload": "none", "engine.strategy": None}
-    return [Idea(words, changes, trains_otherwise=True)]
+def _smaller_models(facts: Facts) -> list[Fix]:
+    """Of the catalogue, for the same task: those of the same family first, the largest first."""
+    assert facts.work is not None
+    work, found = facts.work, list[Fix]()
+    sizes = {}
+    for name, spec in load_models().items():
+        architecture, _ = read_architecture(spec.architecture)
+        if architecture is not None and spec.task == work.task and not name.endswith("tiny"):
+            sizes[name] = architecture.parameters
+    names = [name for name, size in sizes.items() if size < work.architecture.parameters]
+    of_family = work.architecture.model_type
+    names.sort(key=lambda name: (load_models()[name].architecture.get("model_type") != of_family, -sizes[name]))
+    for name in names:
+        spec = load_models()[name]
+        then = changed(facts, {"model.name": name}, spec)
+        if then is None or then.work is None:
+            continue
+        named = Idea(name, {"model.name": name}, 0)
+        ways = [NOTHING] if then.memory.verdict == "fits" else islice(_ways(then, then.work), 1)
+        found += _planned(facts, then.work, (named.and_(way) for way in ways), spec, otherwise=True)
+        if len(found) == MODELS:
+            break
+    return found
 
 
 def _changed_work(facts: Facts, work: Workload, changes: Mapping[str, Any]) -> Workload:
     then = replace(
         work,
         checkpointing=changes.get(CHECKPOINTING, work.checkpointing),
+        precision=changes.get(PRECISION, work.precision),
         attention=changes.get(ATTENTION, work.attention),
         optimizer=changes.get(OPTIMIZER, work.optimizer),
-        strategy=changes.get("engine.strategy", work.strategy) or "single",
-        offload=changes.get("engine.offload", work.offload),
-        loss_chunk=changes.get("training.loss_chunk", work.loss_chunk),
+        strategy=changes.get(STRATEGY, work.strategy) or "single",
+        offload=changes.get(OFFLOAD, work.offload),
+        world_size=changes.get(PROCESSES, facts.devices.processes) * facts.devices.nodes,
+        loss_chunk=changes.get(CHUNK, work.loss_chunk),
         length=min(work.length, changes.get(LENGTH, work.length)),
         target_length=min(work.target_length, changes.get(TARGET, work.target_length)),
     )
@@ -196,13 +356,8 @@ def _changed_work(facts: Facts, work: Workload, changes: Mapping[str, Any]) -> W
     return replace(then, lora_rank=facts.config.peft.rank, lora_targets=targets)
 
 
-def _may_fit(facts: Facts, work: Workload) -> bool:
-    """Whether one sequence at once would fit: a quick look before the whole run is planned again."""
-    smallest = work.with_micro_batch(1, min(2, work.accumulation * work.micro_batch))
-    if facts.config.origin(CHECKPOINTING).origin == "solved":
-        smallest = replace(smallest, checkpointing=True)
-    share = facts.share_bytes
-    return share is not None and estimate_memory(smallest, facts.evidence).needed_bytes <= share
+def _is_far_shorter(fix: Fix, facts: Facts) -> bool:
+    return fix.after.batch.sequence_length < facts.batch.sequence_length * LEAST_SHARE
 
 
 def _distinct(found: list[Fix]) -> list[Fix]:
@@ -221,7 +376,13 @@ def _distinct(found: list[Fix]) -> list[Fix]:
     return kept
 
 
-def _means(fix: Fix) -> set[str]:
+def _means(fix: Fix) -> set[tuple[str, Any]]:
     """What it changes beside the sizes of batches."""
     sizes = ("batch.micro", "batch.gradient", "batch.eval")
-    return {key for key in fix.changes if not key.startswith(sizes)}
+    return {(key, value) for key, value in fix.changes.items() if not key.startswith(sizes)}
+
+
+def _settings(fix: Fix) -> int:
+    """How many settings that is: an engine, its offload and its optimizer are one."""
+    engine = (STRATEGY, OFFLOAD, OPTIMIZER, PROCESSES)
+    return len({"engine" if key in engine else key for key, _ in _means(fix)})

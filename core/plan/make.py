@@ -83,7 +83,11 @@ def make_plan(
         extra={"data": _data_json(data), "environment": _environment_json(facts.config)},
         work=facts.work,
         usual=facts.usual,
-        candidates=tuple(fix.after.work for fix in (*facts.fixes, *facts.room) if fix.after.work is not None),
+        candidates=tuple(
+            fix.after.work
+            for fix in (*facts.fixes, *facts.room)
+            if fix.after.work is not None and fix.after.given.model is model
+        ),
     )
 
 

@@ -75,6 +75,8 @@ def plan_memory(
         waiting=evidence.waiting,
         host_ram_low_bytes=host.low_bytes,
         host_ram_high_bytes=host.high_bytes,
+        needed_bytes=estimate.needed_bytes * processes,
+        needed_high_bytes=estimate.safe_bytes * processes,
     )
     return estimate, evaluation, plan
 

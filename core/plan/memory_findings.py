@@ -91,8 +91,8 @@ def _device(facts: Facts) -> list[Finding]:
         states=states_text(facts),
     )
     remedies = _fixes(facts)
-    if not remedies:
-        message += after(tr("No change of the engine makes it fit: take a smaller model or shorter sequences."))
+    if all(fix.trains_otherwise for fix in facts.fixes):
+        message += after(tr("No engine setting makes it fit."))
     return [Finding("does_not_fit", "error", "memory", message, remedies)]
 
 

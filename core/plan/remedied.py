@@ -82,6 +82,7 @@ def try_fix(
     *,
     trains_otherwise: bool = False,
     any_batch: bool = False,
+    model: ModelSpec | None = None,
 ) -> Fix | None:
     """The fix with `changes`, and with smaller batches where they are needed and were chosen by hand.
 
@@ -90,10 +91,10 @@ def try_fix(
     it, or (unless `any_batch` will do) where it is another effective batch.
     """
     changes = {**changes, **_sizes(facts, work, changes)}
-    after = changed(facts, changes)
+    after = changed(facts, changes, model)
     if after is not None and not any_batch and not _same_batch(facts, after):
         changes |= _pinned(facts, after.batch, min(facts.batch.micro_batch, after.batch.micro_batch))
-        after = changed(facts, changes)
+        after = changed(facts, changes, model)
     if after is None or after.work is None or after.memory.verdict not in ("fits", "tight"):
         return None
     if not (any_batch or _same_batch(facts, after)) or not _host_holds(facts, after):

@@ -104,6 +104,11 @@ class MemoryPlan:
     host_ram_low_bytes: int | None = None
     host_ram_high_bytes: int | None = None
     """The range of host_ram_bytes, which is a prediction: what CUDA's libraries take there is published, not measured."""
+    needed_bytes: int = 0
+    """What must be free on the device: allocated memory and the context. `device_used_bytes` and its range are what
+    nvidia-smi shows: cached blocks too, which torch gives back before it fails."""
+    needed_high_bytes: int = 0
+    """With so much free it fits also when all goes against it: `verdict` compares the two with the capacity."""
 
 
 @dataclass(frozen=True, slots=True)

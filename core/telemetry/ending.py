@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trainwiz.core.language import tr
 from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.run.names import name_for_commands
 from trainwiz.core.run.state import RunState
 from trainwiz.core.telemetry.metrics import Metrics
 from trainwiz.core.telemetry.snapshot import Ending
@@ -13,7 +14,7 @@ from trainwiz.core.telemetry.spans import step_words
 def ending_of(state: RunState, folder: RunFolder, step: int | None, max_steps: int | None, metrics: Metrics) -> Ending:
     """The supervisor's own words where it left some; for a finished run what came out of it."""
     place = None if step is None else step_words(step, max_steps)
-    resume = f"trainwiz runs resume {folder.path}"
+    resume = f"trainwiz runs resume {name_for_commands(folder.path)}"
     if state.status == "finished":
         loss = metrics.series.get("loss")
         said = finished_words(place, loss.first, loss.last) if loss is not None else finished_words(place, None, None)

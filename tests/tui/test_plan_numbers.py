@@ -38,7 +38,7 @@ def text_of(plan=PLAN, **choices) -> str:
         "5.4 of 7.8 GiB on GPU 0 · RTX 2080 Super",
         "between 5.1 and 5.9, analytic (formulas)",
         "peak: backward of layer 33; activations 2.9 GiB",
-        "needs 4.9 GiB; nvidia-smi shows 5.4 GiB",
+        "needs 4.9 GiB, at most 5.6 GiB; nvidia-smi shows 5.4 GiB",
         "while evaluating 3.0 GiB",
         "a trace by layers is under way",
         "done 2034 to 2045",
@@ -138,7 +138,8 @@ def test_phrases_without_figures_are_empty():
     assert padding_words(100, None, None, None) == []
     assert energy_words(None, None, None, None, "EUR") == ""
     assert token_words(None, None) == ""
-    assert need_words("host RAM", 5, 5) == "" and need_words("GPU 0", 0, 0) == ""
+    memory = make_frozen_plan(PlanRequest()).memory
+    assert need_words(replace(memory, device="host RAM")) == "" and need_words(replace(memory, needed_bytes=0)) == ""
 
 
 def test_why_there_is_no_time():
@@ -147,11 +148,11 @@ def test_why_there_is_no_time():
 
 
 def test_what_decides_against_what_is_seen():
-    need, shown, card = 5 * 2**30, 6 * 2**30, 8 * 2**30
-    assert need_words("GPU 0", need, shown, card) == "needs 5.0 GiB; nvidia-smi shows 6.0 GiB"
-    assert need_words("GPU 0", need, shown, card, "mps") == "needs 5.0 GiB"
-    assert need_words("GPU 0", need, shown) == "needs 5.0 GiB; nvidia-smi shows 6.0 GiB"
-    assert need_words("GPU 0", need, need, 2**32) == "needs 5.0 GiB, 1.0 GiB more than there is"
+    card = replace(make_frozen_plan(PlanRequest()).memory, device_used_bytes=6 * GIB)
+    assert need_words(card) == "needs 4.9 GiB, at most 5.6 GiB; nvidia-smi shows 6.0 GiB"
+    assert need_words(card, "mps") == "needs 4.9 GiB, at most 5.6 GiB"
+    assert need_words(replace(card, capacity_bytes=None)) == need_words(card)
+    assert need_words(replace(card, capacity_bytes=4 * GIB)) == "needs 4.9 GiB, 922 MiB more than there is"
 
 
 def test_padding_that_is_the_length_itself_is_not_said_twice():

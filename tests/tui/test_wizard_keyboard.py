@@ -15,13 +15,14 @@ from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.plan import gather
 from trainwiz.core.plan.gather import probe_here
 from trainwiz.core.plan.request import PlanRequest
+from trainwiz.core.plan.result import MemoryPlan
 from trainwiz.core.profile.profile import Profile
 from trainwiz.core.profile.store import list_profiles
 from trainwiz.tui import cli
 from trainwiz.tui.app import TrainwizApp
 from trainwiz.tui.commands.wizard import wizard_request
 from trainwiz.tui.figures import GIB, count, deviation, duration, duration_range, gib, percent, short_count, size
-from trainwiz.tui.plan_words import energy_words, finish_words, need_words, needed_bytes
+from trainwiz.tui.plan_words import energy_words, finish_words, need_words
 from trainwiz.tui.screens import plan_reader
 from trainwiz.tui.screens.plan import PlanScreen
 from trainwiz.tui.screens.plan_field_table import on_screen
@@ -182,8 +183,7 @@ def figures_of(plan: dict[str, Any], now: datetime) -> list[str]:
     if memory["evaluation_bytes"] is not None:
         phrases.append(f"{size(memory['evaluation_bytes'])} while evaluating")
     kind = next((one["value"] for one in plan["choices"] if one["key"] == "engine.device"), None)
-    needed = needed_bytes(memory["breakdown"])
-    phrases.append(need_words(memory["device"], needed, memory["device_used_bytes"], memory["capacity_bytes"], kind))
+    phrases.append(need_words(MemoryPlan(**memory), kind))
     # The longest first: no phrase is to be cut out of another one.
     return sorted({" ".join(phrase.split()) for phrase in phrases if phrase}, key=len, reverse=True)
 

@@ -165,6 +165,8 @@ def make_frozen_plan(
             evaluation_bytes=3 * GIB,
             basis="formulas",
             waiting="a trace by layers is under way",
+            needed_bytes=int(4.9 * GIB),
+            needed_high_bytes=int(5.6 * GIB),
         ),
         time=TimePlan(
             step_s=700,

@@ -20,7 +20,6 @@ from trainwiz.tui.plan_words import (
     memory_title,
     method_words,
     need_words,
-    needed_bytes,
     network_words,
     pace_words,
     padding_words,
@@ -117,9 +116,7 @@ def memory_lines(plan: Plan) -> Iterator[str]:
         )
         moment, parts = plain_text(tr(memory.peak_moment)), parts_text(memory.breakdown)
         yield tr("peak: {moment}; {parts}", moment=moment, parts=parts)
-        needed = needed_bytes(memory.breakdown)
-        shown, kind = memory.device_used_bytes, plan.config.engine.device
-        yield need_words(memory.device, needed, shown, memory.capacity_bytes, kind)
+        yield need_words(memory, plan.config.engine.device)
         if memory.evaluation_bytes is not None:
             yield tr("while evaluating {size}", size=size(memory.evaluation_bytes))
     yield plain_text(memory.waiting, 300)

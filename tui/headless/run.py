@@ -14,6 +14,7 @@ from trainwiz.core.launch.start import read_run_config, start_run
 from trainwiz.core.plan.gather import gather
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.run.names import name_for_commands
 from trainwiz.tui.choices import Choices, wrong
 from trainwiz.tui.headless.alternatives import commands_that_work
 from trainwiz.tui.headless.follow import follow
@@ -136,6 +137,6 @@ def start_and_follow(
         for sentence in asked_of_others(folder):
             reporter.note(sentence)
         if detach:
-            reporter.note(tr("Started. Watch it: trainwiz monitor {path}", path=folder.path))
+            reporter.note(tr("Started. Watch it: trainwiz monitor {path}", path=name_for_commands(folder.path)))
             return EXIT_FINISHED
         return follow(folder, reporter, signals, resumed=checkpoint is not None)

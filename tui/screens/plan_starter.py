@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -31,7 +32,7 @@ class Started:
         """What to say in the terminal after leaving the wizard."""
         if self.folder is None:
             return self.problem
-        path = self.folder.path
+        path = shlex.quote(str(self.folder.path))
         if self.kind == "write":
             return tr("Written  {path}\nStart it with  {path}/launch.sh", path=path)
         return tr("Started  {path}\nWatch it with  trainwiz monitor {path}", path=path)

@@ -18,7 +18,6 @@ from trainwiz.tui.plan_words import (
     length_words,
     memory_title,
     need_words,
-    needed_bytes,
     network_words,
     pace_words,
     padding_words,
@@ -104,8 +103,8 @@ def _memory(plan: Plan, width: int, marks: Marks) -> Iterator[Content]:
     yield from _muted(tr("peak: {moment}", moment=memory.peak_moment))
     for line in part_lines(memory.breakdown, width - len(INDENT), marks):
         yield Content(INDENT) + line
-    needed, kind = needed_bytes(memory.breakdown), plan.config.engine.device
-    yield from _muted(need_words(memory.device, needed, memory.device_used_bytes, memory.capacity_bytes, kind))
+    kind = plan.config.engine.device
+    yield from _muted(need_words(memory, kind))
     if memory.evaluation_bytes is not None:
         yield from _muted(tr("{size} while evaluating", size=size(memory.evaluation_bytes)))
     yield Content()

@@ -20,8 +20,8 @@ def test_the_verdict_at_its_edges() -> None:
     estimate = estimate_memory(esm650())
     assert estimate.verdict(estimate.needed_bytes - 1) == "does_not_fit"
     assert estimate.verdict(estimate.needed_bytes) == "tight"
-    assert estimate.verdict(estimate.high_bytes - 1) == "tight"
-    assert estimate.verdict(estimate.high_bytes) == "fits"
+    assert estimate.verdict(estimate.safe_bytes - 1) == "tight"
+    assert estimate.verdict(estimate.safe_bytes) == "fits"
     assert estimate.verdict(None) is None
     assert unknown_memory().verdict(10**12) is None
 
@@ -30,7 +30,7 @@ def test_the_verdict_at_its_edges() -> None:
 def test_the_largest_micro_batch_is_the_last_that_fits(capacity_gib: int) -> None:
     work, capacity = esm650(accumulation=2), capacity_gib * GIB
     largest = largest_micro_batch(work, capacity, 64)
-    linear = [n for n in range(1, 65) if estimate_memory(work.with_micro_batch(n)).high_bytes <= capacity]
+    linear = [n for n in range(1, 65) if estimate_memory(work.with_micro_batch(n)).safe_bytes <= capacity]
     if linear:
         assert largest == linear[-1]
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,11 @@ import torch
 from trainwiz.core.export.environment import launch_environment
 from trainwiz.core.export.launch_script import launch_command
 from trainwiz.core.launch.start import own_launcher
+from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.run.state import RunState
+from trainwiz.core.telemetry.ending import ending_of
+from trainwiz.core.telemetry.metrics import Metrics
+from trainwiz.tui.screens.plan_starter import Started
 
 from tests.core.training.runs import tiny_config, write_run
 
@@ -53,3 +59,12 @@ def test_a_checkpoint_is_read_as_values(tmp_path: Path) -> None:
         assert marker.exists() == (not extra) and (done.returncode == 0) == (not extra)
         marker.unlink(missing_ok=True)
     assert pickle.UnpicklingError.__name__ in done.stderr
+
+
+def test_a_strange_folder_name_is_quoted_in_every_command_that_is_suggested(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "a b;$(touch x)'")
+    folder.path.mkdir()
+    typed = shlex.quote(str(folder.path))
+    ending = ending_of(RunState(status="stopped"), folder, 3, 9, Metrics())
+    assert ending.command is not None and shlex.split(ending.command)[-1] == str(folder.path)
+    assert typed in Started("start", folder=folder).words()

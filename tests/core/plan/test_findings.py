@@ -83,7 +83,7 @@ def test_tight_is_a_warning() -> None:
     base = config("esm2-150m", batch__micro_batch_size=16, engine__checkpointing=False)
     need = plan(machine("H100 SXM"), base).memory
     here = real(machine("RTX 3090"))
-    between = (need.device_used_bytes + need.high_bytes) // 2
+    between = (need.needed_bytes + need.needed_high_bytes) // 2
     made = plan(replace(here, gpus=(replace(here.gpus[0], memory_free_bytes=between),)), base)
     assert made.memory.verdict == "tight"
     assert finding(made, "tight").severity == "warning"
