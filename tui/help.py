@@ -42,12 +42,12 @@ It takes at most 60 seconds and leaves nothing behind but its result, which the 
 ("measured here"). The weights are random, so nothing is downloaded.""")
 
 EXIT_CODES = mark(
-    """Exit codes: 0 finished, 1 the training failed, 2 asked wrongly, 3 cannot run here, 130 stopped by you."""
+    "Exit codes: 0 finished, 1 the training failed, 2 invalid usage, 3 cannot run here, 130 stopped by you."
 )
 
 SAVE_USAGE = mark("""Usage: trainwiz profiles save NAME [--extends PROFILE] [CHOICES]
 
-Keep choices as a profile of your own, in your folder for configuration. A profile that is there is never overwritten.""")
+Keep choices as a profile of your own, in your folder for configuration. Existing profiles are never overwritten.""")
 
 COMMON: tuple[tuple[str, str], ...] = (
     ("--lang {en,zh}", mark("Language of the texts.")),

@@ -179,7 +179,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("--tier", "run", "one-of", mark("How exactly memory is estimated before the start."), values=TIERS),
     Option("--json", "run", "flag", mark("JSON instead of text.")),
     Option("--plain", "run", "flag", mark("Lines only: no bar, no colour."), command="run"),
-    Option("--force", "run", "flag", mark("Start in spite of errors in the plan; is recorded."), command="run"),
+    Option("--force", "run", "flag", mark("Start despite plan errors (recorded in the run)."), command="run"),
     Option("--debug", "run", "flag", mark("Show the traceback of a failure.")),
     Option("--lang", "run", "one-of", mark("Language of the texts."), values=LANGUAGES),
     Option("--smoke", "modes", "flag", mark("The same run with a tiny model and sample data, here, in a minute.")),

@@ -174,11 +174,11 @@ def padding_words(
 
 
 def gain_words(gain: float | None, possible: float | None) -> str:
-    """What the order of the rows saves: "1.71 times the pace of rows as drawn (1.79 with no row padded)"; "" for none."""
+    'What the order of the rows saves: "1.71x faster from grouping by length (1.79x at best)"; "" for none.'
     if gain is None or possible is None or gain < 1 + SMALL_GAIN:
         return ""
     return tr(
-        "{gain} times the pace of rows as drawn ({possible} with no row padded)",
+        "{gain}x faster from grouping by length ({possible}x at best)",
         gain=f"{gain:.2f}",
         possible=f"{possible:.2f}",
     )

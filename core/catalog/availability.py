@@ -145,15 +145,13 @@ def _made(spec: ModelSpec) -> Finding:
     entries = spec.architecture.get("vocab_size")
     if isinstance(entries, int):
         message = tr(
-            "The tokenizer of {hub_id} is not on this machine, so one of up to {entries} entries is made from the rows; "
-            "that is right for a model from scratch, and other than the published one.",
+            "The tokenizer of {hub_id} is not on this machine. A new tokenizer (up to {entries} entries) will be trained on your data. Fine from scratch, but it won't match the published model.",
             hub_id=spec.hub_id,
             entries=f"{entries:,}",
         )
     else:
         message = tr(
-            "The tokenizer of {hub_id} is not on this machine, so one is made from the rows; that is right for a model "
-            "from scratch, and other than the published one.",
+            "The tokenizer of {hub_id} is not on this machine. A new tokenizer will be trained on your data. Fine from scratch, but it won't match the published model.",
             hub_id=spec.hub_id,
         )
     fetch = Remedy(tr("use the published one"), f"hf download {spec.hub_id} --include 'tokenizer*' config.json")

@@ -182,9 +182,7 @@ def _missing(name: str, answer: HubModel | None = None) -> Finding:
 def _not_cached(answer: HubModel | None) -> str:
     """The sentence for a model that is on neither side, with a place for its name."""
     if answer is None or answer.state == "offline":
-        return mark(
-            "The model {name} is not in the local Hugging Face cache, and the hub is not asked or cannot be reached."
-        )
+        return mark("The model {name} is not in the local Hugging Face cache, and the Hub is disabled or unreachable.")
     if answer.state == "unknown":
         return mark(
             "The model {name} is not in the local Hugging Face cache, and the hub shows no public model of that name "

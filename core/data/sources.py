@@ -183,7 +183,7 @@ def _missing(name: str, path: Path, key: str, task: Task | None) -> UsageError:
     else:
         near = difflib.get_close_matches(name, list(SAMPLES), n=1)
     message = tr(
-        "no data at {name}: it is no file, no folder, no hub id (OWNER/NAME) and no sample (samples: {samples}).",
+        "no data at {name}: not a file, folder, Hub ID (OWNER/NAME) or sample name (samples: {samples}).",
         name=repr(name),
         samples=sample_words(task),
     )

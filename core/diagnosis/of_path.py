@@ -75,7 +75,7 @@ def _of_state(state: TrainerState) -> Diagnosis:
         if step >= state.max_steps:
             return Diagnosis(None, "high", tr("The training finished."), (Proof(None, said, name),), (), step)
         message = tr(
-            "The record ends at {place}; it says nothing of an error, and there is no log of the training beside it.",
+            "The log ends at {place} with no error, and no training log was found next to it.",
             place=said,
         )
         return Diagnosis(

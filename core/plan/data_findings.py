@@ -82,7 +82,7 @@ def _cut(facts: Facts) -> list[Finding]:
     if longer <= NOTABLE_CUT:
         return _targets_cut(facts)
     message = tr(
-        "{longer} of the rows are longer than {length} tokens and are cut there.",
+        "{longer} of the rows exceed {length} tokens and will be truncated.",
         longer=percent(longer),
         length=f"{length:,}",
     )
@@ -116,7 +116,7 @@ def _targets_cut(facts: Facts) -> list[Finding]:
     if longer <= NOTABLE_CUT:
         return []
     message = tr(
-        "{longer} of the targets are longer than {length} tokens and are cut there.",
+        "{longer} of the targets exceed {length} tokens and will be truncated.",
         longer=percent(longer),
         length=f"{length:,}",
     )

@@ -83,7 +83,7 @@ def _device(facts: Facts) -> list[Finding]:
         )
         return [Finding("tight", "warning", "memory", message, _fixes(facts))]
     message = tr(
-        "It does not fit: at least {needed} of {capacity} ({parts}; peak: {peak_moment}); {states}.",
+        "Doesn't fit: needs at least {needed} of {capacity} ({parts}; peak: {peak_moment}); {states}.",
         needed=gib(facts.estimate.needed_bytes * facts.processes_sharing),
         capacity=capacity,
         parts=parts,

@@ -34,7 +34,7 @@ GIVE_UP_S = 75.0
 """A worker ends every trace by itself before this."""
 NOT_BUILT = frozenset({"unknown_model", "invalid_config"})
 """Problems that training meets too. Code of the model's own is said where the model is read."""
-ON_ITS_WAY = {"layers": mark("a trace by layers is under way"), "full": mark("a full trace is under way")}
+ON_ITS_WAY = {"layers": mark("tracing layer by layer…"), "full": mark("tracing the whole model…")}
 
 
 class Tracer(Protocol):

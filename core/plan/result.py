@@ -100,7 +100,7 @@ class MemoryPlan:
     basis: str = ""
     """Where the figures come from in words: "formulas", "traced by layers", "full trace", "measured here on 2026-11-21"."""
     waiting: str = ""
-    """What is still on its way or failed: "a full trace is under way", "the tracer died; ..."."""
+    'What is still on its way or failed: "tracing the whole model…", "the tracer died; ...".'
     host_ram_low_bytes: int | None = None
     host_ram_high_bytes: int | None = None
     """The range of host_ram_bytes, which is a prediction: what CUDA's libraries take there is published, not measured."""

@@ -155,7 +155,7 @@ class TraceLine:
         elif "answer" in message:
             self._hear_answer(_number(message["answer"]), message)
         elif "pong" not in message:
-            raise BrokenTracerError(tr("it wrote something that is no message"))
+            raise BrokenTracerError(tr("it wrote an invalid message"))
 
     def _hear_answer(self, number: int, message: dict[str, Any]) -> None:
         answer: TraceAnswer
@@ -248,5 +248,5 @@ def timeout_problem(timeout_s: float) -> TraceProblem:
 
 def _number(value: Any) -> int:
     if not isinstance(value, int):
-        raise BrokenTracerError(tr("it wrote something that is no message"))
+        raise BrokenTracerError(tr("it wrote an invalid message"))
     return value

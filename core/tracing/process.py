@@ -115,5 +115,5 @@ def _message(line: bytes) -> dict[str, Any]:
     except ValueError:
         raise BrokenTracerError(tr("it wrote something that is no JSON")) from None
     if not isinstance(message, dict):
-        raise BrokenTracerError(tr("it wrote something that is no message"))
+        raise BrokenTracerError(tr("it wrote an invalid message"))
     return message

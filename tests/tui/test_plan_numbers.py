@@ -40,7 +40,7 @@ def text_of(plan=PLAN, **choices) -> str:
         "peak: backward of layer 33; activations 2.9 GiB",
         "needs 4.9 GiB, at most 5.6 GiB; nvidia-smi shows 5.4 GiB",
         "while evaluating 3.0 GiB",
-        "a trace by layers is under way",
+        "tracing layer by layer…",
         "done 2034 to 2045",
         "by roofline",
         "15,000 to 30,000 kWh, 4,500 to 9,000 EUR",

@@ -150,7 +150,7 @@ def test_what_is_under_way_is_said_on_a_terminal(made, demo, monkeypatch, capsys
     monkeypatch.setattr("trainwiz.tui.headless.waiting.SILENT_S", 0.05)
     improved(made(hung_worker()), demo, "layers", limit_s=0.5)
     captured = capsys.readouterr()
-    assert "a trace by layers is under way" in captured.err and captured.out == ""
+    assert "tracing layer by layer…" in captured.err and captured.out == ""
     assert captured.err.endswith("\r"), "the line is wiped"
 
 

@@ -70,7 +70,7 @@ def test_the_help_of_every_field_says_all_four_things() -> None:
 def test_the_help_says_who_chose_the_present_value_and_why() -> None:
     parts = dict(help_parts(state_of(), FIELD_BY_ID["precision"], ())[1])
     assert parts["Now"] == "fp16 (detected: the card has sm 7.5, bf16 needs 8.0)"
-    assert parts["As a choice of the command"] == "--set engine.precision=..."
+    assert parts["Command-line equivalent"] == "--set engine.precision=..."
     parts = dict(help_parts(state_of(engine__precision="fp32"), FIELD_BY_ID["precision"], ())[1])
     assert parts["Now"] == "fp32 (you)"
 

@@ -164,7 +164,7 @@ def make_frozen_plan(
             device="GPU 0 · RTX 2080 Super",
             evaluation_bytes=3 * GIB,
             basis="formulas",
-            waiting="a trace by layers is under way",
+            waiting="tracing layer by layer…",
             needed_bytes=int(4.9 * GIB),
             needed_high_bytes=int(5.6 * GIB),
         ),

@@ -37,7 +37,7 @@ from trainwiz.tui.widgets.step_parts import unforeseen_words
 if TYPE_CHECKING:
     from trainwiz.tui.app import TrainwizApp
 
-TITLE = mark("Import settings that you have")
+TITLE = mark("Import existing settings")
 PAUSE_S = 0.15
 """A text that did not change for so long is read."""
 LONGEST_MESSAGE = 400

@@ -105,7 +105,7 @@ MODEL_FIELDS: tuple[FieldSpec, ...] = (
         choices=("scratch", "pretrained"),
         free_text=False,
         help=Help(
-            mark("Random weights, or weights that somebody trained before."),
+            mark("From scratch, or pretrained weights."),
             mark("Pretraining begins with random weights; fine-tuning needs pretrained ones."),
             mark("Pretrained, where the weights are on this machine."),
             mark("Random weights need far more data and time to become useful."),

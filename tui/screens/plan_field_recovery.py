@@ -48,7 +48,7 @@ RECOVERY_FIELDS: tuple[FieldSpec, ...] = (
         rare=True,
         help=Help(
             mark("End the run at its last good checkpoint, or go on and only say so."),
-            mark("Weights that are no numbers never become numbers again."),
+            mark("NaN weights never recover."),
             mark("stop."),
             mark("continue may train for days on nothing."),
         ),

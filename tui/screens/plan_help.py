@@ -17,7 +17,7 @@ STEP_HELP = (
     mark("What this machine is, and the profile that fills in everything else."),
     mark("What is trained. Its size decides memory and time more than anything else."),
     mark("What it learns from: look at the rows that were found."),
-    mark("What you want first, how it is done below. Every value says who chose it and why."),
+    mark("Goals first, implementation below. Every value says who chose it and why."),
     mark("Everything that will be written, before it is. Enter on a button does what the button says."),
 )
 
@@ -44,7 +44,7 @@ def help_parts(
         because = tr("{value} ({origin}: {reason})", value=value, origin=by, reason=tr(origin.reason))
         parts.append((tr("Now"), because if origin.reason else tr("{value} ({origin})", value=value, origin=by)))
         parts += _entries(config, key)
-        parts.append((tr("As a choice of the command"), f"--set {key}=..."))
+        parts.append((tr("Command-line equivalent"), f"--set {key}=..."))
     problem = [(tr("Problem"), field_problem(state, spec))]
     return tr(spec.label), [*problem, *parts, *said]
 

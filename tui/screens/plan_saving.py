@@ -53,7 +53,7 @@ class SaveDialog(ModalScreen[SavedProfile | None]):
             entry.cursor_blink = False
             yield entry
             yield Static("", id="problem", markup=False)
-            hint = tr("enter saves it; a profile that is there is never overwritten   esc leaves")
+            hint = tr("enter saves it; existing profiles are never overwritten   esc cancel")
             yield Static(hint, classes="hint", markup=False)
 
     @on(Input.Changed)

@@ -124,7 +124,7 @@ class Chooser(ModalScreen[str | None]):
             options.highlighted = 0
         hint = tr("enter take   ↑↓ move   esc close")
         if not self._shown:
-            hint = tr("Nothing in the list has these letters; backspace shows all.") + "\n" + hint
+            hint = tr("No matches. Press backspace to widen the search.") + "\n" + hint
         self.query_one(".hint", Static).update(hint)
 
     def _add_options(self) -> None:

@@ -73,7 +73,7 @@ def rows_words(data: DataSummary, *, joined: bool) -> str:
     are joined."""
     if joined:
         return tr(
-            "About {rows} sequences to learn from, joined of {texts} texts; {held} held out.",
+            "About {rows} training sequences packed from {texts} texts; {held} held out.",
             rows=count(data.rows), texts=count(data.texts), held=count(data.validation_rows),
         )  # fmt: skip
     rows, held = count(data.rows), count(data.validation_rows)

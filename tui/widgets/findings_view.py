@@ -103,7 +103,7 @@ class FindingsView(Vertical):
         if findings:
             title = Content.styled(trn("{n} finding", "{n} findings", len(findings)), "bold")
         else:
-            nothing = tr("nothing stands against this plan")
+            nothing = tr("no problems found")
             title = Content.assemble((f"{marks.ok} ", "$success"), (nothing, "$muted"))
         self._heading.show(hanging(title, width, 2))
         before = Effect.of(state.plan) if state.plan is not None and not state.reading.findings else None

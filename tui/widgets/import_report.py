@@ -34,7 +34,7 @@ ABOUT = (
     mark("arguments of a Trainer: Python, YAML or JSON, transformers 4.x or 5.x"),
     mark("a launch command: accelerate launch, torchrun, deepspeed, python train.py"),
     mark("paths of such files, each on a line of its own; a text may follow them"),
-    mark("Nothing that is read is run. What it comes to is shown here before anything is kept."),
+    mark("Nothing is executed. You see the result before it is saved."),
 )
 BESIDE = 0.45
 """Of the width: settings that are longer have what became of them on a line beneath."""

@@ -150,7 +150,7 @@ class Review(StepPart):
         baseline = self._fitting(state)
         differences = baseline.differences(state.plan) if baseline is not None and state.plan is not None else ()
         title = (
-            tr("What is not as in {profile}", profile=plain_text(state.request.profile or ""))
+            tr("Changes from {profile}", profile=plain_text(state.request.profile or ""))
             if state.request.profile
             else tr("What is not as trainwiz would choose it")
         )

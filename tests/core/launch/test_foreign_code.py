@@ -67,4 +67,4 @@ def test_a_strange_folder_name_is_quoted_in_every_command_that_is_suggested(tmp_
     typed = shlex.quote(str(folder.path))
     ending = ending_of(RunState(status="stopped"), folder, 3, 9, Metrics())
     assert ending.command is not None and shlex.split(ending.command)[-1] == str(folder.path)
-    assert typed in Started("start", folder=folder).words()
+    assert typed in Started("start", folder=folder).words

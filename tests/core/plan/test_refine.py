@@ -43,7 +43,7 @@ def test_each_better_tier_is_shown_and_kept() -> None:
     refiner, what = Refiner(tracer), gathered(config("esm2-150m", batch__micro_batch_size=8))
     before = refiner.plan(what)
     plan = refiner.improve(what, seen.append)
-    assert [one.memory.waiting for one in seen[:1]] == ["a trace by layers is under way"]
+    assert [one.memory.waiting for one in seen[:1]] == ["tracing layer by layer…"]
     assert tracer.tiers[:2] == ["layers", "full"]
     assert before.memory.tier == "analytic"
     assert plan.memory.tier == "traced" and "full trace" in plan.memory.basis and not plan.memory.waiting
