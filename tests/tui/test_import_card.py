@@ -76,7 +76,7 @@ async def test_the_first_step_says_so_by_a_key_and_a_line():
         await settled(pilot)
         text = shown(app)
         assert "[ Import a file or a command ]" in text and "i import" in text
-        await go(pilot, "down", "enter")
+        await go(pilot, "down", "down", "enter")
         assert isinstance(app.screen, ImportCard)
         await go(pilot, "escape")
         assert app.screen is plan_screen(app) and isinstance(app.focused, ActionButton)

@@ -76,3 +76,28 @@ def test_a_task_of_another_kind_of_model_is_an_error_with_its_cure(model: str, t
     cured = plan_run(PlanRequest(overrides={"model.name": model, **found.remedies[0].changes}), MACHINE)
     assert not cured.errors
     assert re.search(rf"task[ =]{cured.task}", found.remedies[0].command or "")
+
+
+@pytest.mark.parametrize(
+    ("profile", "overrides", "name"),
+    [
+        ("cpu-demo", {}, "cpu-demo"),
+        ("cpu-demo", {"training.max_steps": 7}, "cpu-demo"),
+        ("cpu-demo", {"data.sources.0.name": "some/my data.csv.gz"}, "esm2-tiny-my-data"),
+        (None, {"model.name": "Qwen/Qwen2.5-0.5B", "data.sources.0.name": "rows.jsonl"}, "Qwen2.5-0.5B-rows"),
+        (None, {"model.name": "qwen2-tiny", "name": "mine"}, "mine"),
+        (None, {"model.name": "qwen2-tiny"}, "qwen2-tiny-sample-text"),
+    ],
+)
+def test_a_run_is_named_after_its_model_and_data_unless_both_are_the_profiles(
+    profile: str | None, overrides: dict[str, object], name: str
+) -> None:
+    request = PlanRequest(profile=profile, overrides=overrides)
+    config, _, _ = gather_config(request, load_profile(profile) if profile else None)
+    assert config.name == name
+
+
+@pytest.mark.parametrize(("init", "epochs"), [("pretrained", 3.0), ("scratch", 1.0)])
+def test_a_fine_tuning_is_three_epochs_long_unless_somebody_says_otherwise(init: str, epochs: float) -> None:
+    overrides = {"model.name": "gpt2-tiny", "model.init": init, "data.sources.0.name": "sample-text"}
+    assert plan_run(PlanRequest(overrides=overrides), MACHINE).config.training.epochs == epochs
