@@ -23,7 +23,7 @@ from trainwiz.core.plan.facts import Facts
 from trainwiz.core.plan.remedied import CHECKPOINTING, LENGTH, MICRO, TARGET, Fix, changed, try_fix
 from trainwiz.core.plan.words import listed
 
-MOST = 4
+MOST = 3
 """Of those that leave the training what it is."""
 PLANNED, AT_MOST = 8, 24
 """Combinations that are planned whole, and how many more where none of them will do. Formulas judge all the others, each in
@@ -76,9 +76,10 @@ def find_fixes(facts: Facts) -> tuple[Fix, ...]:
     # One that is open is as small as it helps already.
     ways = (way for way in _ways(facts, facts.work) if way.parts or by_hand)
     same = _safest(_distinct(_planned(facts, facts.work, ways)))[:MOST]
-    others = [fix for fix in _safest(_otherwise(facts, facts.work)) if not (same and _is_far_shorter(fix, facts))]
-    fixes = (*same, *others[: max(1, 3 - len(same))])
-    return fixes if same else (*fixes, *_smaller_models(facts))
+    others = _otherwise(facts, facts.work, same)
+    if same:
+        return (*same, *islice(others, max(1, 3 - len(same))))
+    return (*_safest(list(others))[:2], *_smaller_models(facts))
 
 
 def _safest(found: list[Fix]) -> list[Fix]:
@@ -241,14 +242,19 @@ def _sharded(facts: Facts, work: Workload) -> Iterator[Idea]:
             yield Idea(words, {STRATEGY: strategy, **more, **own})
 
 
-def _otherwise(facts: Facts, work: Workload) -> list[Fix]:
-    """What changes what is learnt, each with the settings that it needs: numbers, optimizer, adapters, length."""
-    found: list[Fix] = []
-    for idea in (*_other_numbers(facts, work), *_adapters(facts, work)):
-        then = _changed_work(facts, work, idea.changes)
-        ways = (idea.and_(way) for way in islice(_ways(facts, then), 3))
-        found += _planned(facts, work, ways, otherwise=True)
-    return [*found, *_planned(facts, work, islice(_shortened(facts, work), 3), otherwise=True)]
+def _otherwise(facts: Facts, work: Workload, same: list[Fix]) -> Iterator[Fix]:
+    """What changes what is learnt, each with the settings that it needs: adapters, length, numbers, optimizer.
+
+    None whose settings would do alone.
+    """
+    for idea in (*_adapters(facts, work), NOTHING, *_other_numbers(facts, work)):
+        ways: Iterable[Idea] = _shortened(facts, work)
+        if idea.parts:
+            then = _changed_work(facts, work, idea.changes)
+            ways = map(idea.and_, islice(_ways(facts, then), 2))
+        for fix in _planned(facts, work, ways, otherwise=True)[:1]:
+            if not any(_means(fix) >= _means(one) for one in same) and not (same and _is_far_shorter(fix, facts)):
+                yield fix
 
 
 def _other_numbers(facts: Facts, work: Workload) -> Iterator[Idea]:
@@ -361,12 +367,12 @@ def _is_far_shorter(fix: Fix, facts: Facts) -> bool:
 
 
 def _distinct(found: list[Fix]) -> list[Fix]:
-    """A combination is dropped where a part of it alone fits at the same micro-batch."""
+    """A combination is dropped where a part of it alone fits at the same micro-batch, or is as quick without."""
     kept: list[Fix] = []
     for fix in found:
         micro = fix.after.batch.micro_batch
         covered = any(
-            other.after.batch.micro_batch >= micro
+            (other.after.batch.micro_batch >= micro or (other.time_factor or 1.0) <= (fix.time_factor or 1.0))
             and _means(other) < _means(fix)
             and (other.after.memory.verdict == "fits" or fix.after.memory.verdict == "tight")
             for other in kept

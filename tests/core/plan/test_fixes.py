@@ -1,16 +1,18 @@
 """Advice with numbers: applying a remedy gives exactly the peak, the fit and the batch that it promises."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from trainwiz.core.catalog.models import load_models
 from trainwiz.core.config import RunConfig
 from trainwiz.core.findings import Finding
+from trainwiz.core.plan.make import make_plan
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.words import gib
 
-from tests.core.plan.machines import codes, config, finding, machine, plan, rows
+from tests.core.plan.machines import GIB, codes, config, finding, machine, plan, rows
 
 FULL: dict[str, Any] = {"engine__checkpointing": False}
 CASES: dict[str, tuple[str, int, str, dict[str, Any]]] = {
@@ -64,9 +66,11 @@ def test_a_remedy_keeps_its_promise(name: str) -> None:
     gpu, count, _, _ = CASES[name]
     remedies = too_large(made).remedies
     assert remedies
-    assert made.candidates and len(made.candidates) == len(remedies)
-    for remedy, promised in zip(remedies, made.candidates, strict=True):
+    # Another model has traces of its own.
+    promises = iter(made.candidates)
+    for remedy in remedies:
         after = plan(machine(gpu, count), request.with_values(dict(remedy.changes), "you"))
+        promised = after.work if "model.name" in remedy.changes else next(promises)
         assert after.memory.verdict in ("fits", "tight"), remedy.text
         assert f": {gib(after.memory.device_used_bytes)}" in remedy.text
         assert after.work == promised
@@ -83,7 +87,10 @@ def test_a_remedy_keeps_its_promise(name: str) -> None:
 def test_what_changes_the_training_comes_last(name: str) -> None:
     _, made = case(name)
     others = [
-        "batch.sequence_length" in one.changes or "peft.method" in one.changes for one in too_large(made).remedies
+        any(key in one.changes for key in ("batch.sequence_length", "peft.method", "model.name"))
+        or one.changes.get("engine.optimizer") == "adafactor"
+        or one.changes.get("engine.precision") == "bf16-true"
+        for one in too_large(made).remedies
     ]
     assert others == sorted(others)
 
@@ -101,7 +108,7 @@ def test_far_shorter_sequences_are_offered_only_where_nothing_else_helps() -> No
     request = config("esm2-650m", batch__sequence_length=65536, batch__micro_batch_size=1, peft__method="none")
     remedies = too_large(plan(machine("RTX 2080 Super"), request)).remedies
     lengths = [one.changes.get("batch.sequence_length") for one in remedies]
-    assert lengths and all(length is not None and length < 65536 / 4 for length in lengths)
+    assert lengths and all(length is not None and length < 65536 for length in lengths)
     _, made = case("given micro-batch")
     assert all(one.changes.get("batch.sequence_length", 512) >= 128 for one in too_large(made).remedies)
 
@@ -168,3 +175,83 @@ def test_several_processes_on_a_cpu_are_refused_with_what_all_of_them_need() -> 
     assert needed > capacity == pytest.approx(made.memory.capacity_bytes / 2**30, abs=0.1)
     parts = ("weights", "gradients", "optimizer")
     assert sum(made.memory.breakdown[part] for part in parts) / 2**30 <= states + 0.1
+
+
+LORA: dict[str, Any] = {"peft__method": "lora", "task": "causal-lm", "model__init": "pretrained"}
+WIDE: dict[str, dict[str, Any]] = {
+    "llama-2-13b": {"of": "llama-3.1-8b", "hidden_size": 5120, "num_hidden_layers": 40, "num_attention_heads": 40,
+                    "num_key_value_heads": 40, "intermediate_size": 13824, "vocab_size": 32000},
+    "esm2-3b": {"of": "esm2-650m", "hidden_size": 2560, "num_hidden_layers": 36, "num_attention_heads": 40,
+                "intermediate_size": 10240},
+    "nllb-3.3b": {"of": "nllb-600m", "d_model": 2048, "encoder_layers": 24, "decoder_layers": 24, "encoder_ffn_dim": 8192,
+                  "decoder_ffn_dim": 8192},
+    "gpt-oss-20b": {"of": "mistral-7b", "model_type": "gpt_oss", "hidden_size": 2880, "num_hidden_layers": 24,
+                    "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 64, "intermediate_size": 2880,
+                    "num_local_experts": 32, "num_experts_per_tok": 4, "vocab_size": 201088},
+}  # fmt: skip
+"""Models of no catalogue: what differs from one that is in it."""
+IN_RAM, SHARED = ("engine.offload", "all"), ("engine.strategy", "fsdp")
+CHECKED = ("engine.checkpointing", True)
+JOBS: dict[str, tuple[str, int, int, str, dict[str, Any], set[tuple[str, Any]]]] = {
+    "7B LoRA on a 4090, from a demo in fp32": ("RTX 4090", 1, 64, "mistral-7b", {**LORA, "engine__precision": "fp32", "micro": 32,
+        "target": 64, "length": 64, "engine__checkpointing": False}, {("engine.precision", "bf16"), ("batch.micro_batch_size", 8)}),
+    "7B LoRA on a 3080": ("RTX 3080 10GB", 1, 64, "mistral-7b", {**LORA, "target": 64}, {IN_RAM}),
+    "13B LoRA on two 3090": ("RTX 3090", 2, 64, "llama-2-13b", {**LORA, "target": 64}, {SHARED}),
+    "1.5B on a 3060": ("RTX 3060 12GB", 1, 64, "qwen2.5-1.5b", {"task": "causal-lm", "target": 64}, {IN_RAM}),
+    "1.5B in fp32, at 32 by hand": ("RTX 3060 12GB", 1, 24, "qwen2.5-1.5b", {"task": "causal-lm", "target": 64, "micro": 32,
+        "engine__precision": "fp32", "engine__checkpointing": False}, {("engine.precision", "bf16-true")}),
+    "ESM-2 3B on a 2080": ("RTX 2080 Super", 1, 128, "esm2-3b", {"target": 64}, {IN_RAM}),
+    "NLLB 3.3B on two cards": ("RTX 3090", 2, 128, "nllb-3.3b", {"task": "seq2seq", "target": 96}, {("engine.strategy", "zero3")}),
+    "gpt-oss on a 4090": ("RTX 4090", 1, 128, "gpt-oss-20b", {**LORA, "target": 16}, {IN_RAM}),
+    "7B on a 3090": ("RTX 3090", 1, 64, "qwen2.5-7b", {"task": "causal-lm", "target": 64, "model__init": "pretrained"},
+        {("peft.method", "lora"), ("model.name", "qwen2.5-1.5b")}),
+}  # fmt: skip
+"""What does not fit, and something of what must be among the remedies."""
+
+
+def job(name: str) -> tuple[RunConfig, Any]:
+    gpu, count, ram, model, values, _ = JOBS[name]
+    models = dict(load_models())
+    for wide, keys in WIDE.items():
+        like = models[keys["of"]]
+        own = {key: value for key, value in keys.items() if key != "of"}
+        models[wide] = replace(like, name=wide, architecture={**like.architecture, **own})
+    request = config(model, **{SHORT.get(key, key): value for key, value in values.items()})
+    here = machine(gpu, count, ram_gib=ram)
+    return request, lambda one: make_plan(here, one, model=models[one.model.name], data=rows())
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_settings_are_tried_together_before_it_is_said_that_none_will_do(name: str) -> None:
+    """Each remedy is replayed; the sentence stands where all of them change what is learnt, and nowhere else."""
+    request, planned = job(name)
+    made = planned(request)
+    found = finding(made, "does_not_fit")
+    offered = {
+        (key, value) for one in found.remedies for key, value in one.changes.items() if isinstance(value, str | int)
+    }
+    assert JOBS[name][5] <= offered, [one.text for one in found.remedies]
+    same = 0
+    for remedy in found.remedies:
+        after = planned(request.with_values(dict(remedy.changes), "you"))
+        assert after.memory.verdict in ("fits", "tight"), remedy.text
+        assert f": {gib(after.memory.device_used_bytes)}" in remedy.text
+        assert not {one.code for one in after.errors} - {one.code for one in made.errors}, remedy.text
+        learnt = (after.config.engine.precision == "bf16-true", after.config.engine.optimizer == "adafactor")
+        now, then = request, after.config
+        kept = (now.model.name, now.peft.method, made.batch.sequence_length) == (
+            then.model.name,
+            then.peft.method,
+            after.batch.sequence_length,
+        )
+        same += kept and not any(learnt)
+    assert ("No engine setting makes it fit." in found.message) == (same == 0)
+
+
+def test_the_known_case_of_seven_billion_on_a_4090() -> None:
+    request, planned = job("7B LoRA on a 4090, from a demo in fp32")
+    first = finding(planned(request), "does_not_fit").remedies[0]
+    after = planned(request.with_values(dict(first.changes), "you"))
+    assert set(first.changes) == {"engine.precision", "batch.micro_batch_size", "batch.gradient_accumulation_steps"}
+    assert after.batch.effective_samples == 64 and after.memory.verdict == "fits"
+    assert 17 * GIB < after.memory.device_used_bytes < 20 * GIB
