@@ -129,6 +129,34 @@ class RunFolder:
         return os.path.isfile(self.run_yaml)  # noqa: PTH113
 
 
+class FolderPlace:
+    """The folder that stood at a path at one moment, known by its identity: another one of the same name is not it."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises OSError where there is no folder."""
+        self.path = path
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        found = os.fstat(self._descriptor)
+        self._identity = found.st_dev, found.st_ino
+
+    def holds(self) -> bool:
+        """Whether the folder still stands at its path."""
+        try:
+            found = self.path.stat()
+        except OSError:
+            return False
+        return (found.st_dev, found.st_ino) == self._identity
+
+    def now(self) -> Path | None:
+        """Where it was moved to; None where it is gone, or the system does not say (Linux does)."""
+        try:
+            path = Path(f"/proc/self/fd/{self._descriptor}").readlink()
+            found = path.stat()
+        except OSError:
+            return None
+        return path if (found.st_dev, found.st_ino) == self._identity else None
+
+
 def write_atomic(path: Path, text: str) -> None:
     """Write by temporary file and rename: a reader sees the old or the new content, never half."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from trainwiz.core.errors import EXIT_TRAINING_FAILED, os_reason
 from trainwiz.core.language import mark, tr
-from trainwiz.core.run.folder import OUTCOME_JSON, RunFolder, read_json
+from trainwiz.core.run.folder import OUTCOME_JSON, FolderPlace, RunFolder, read_json
 from trainwiz.core.run.processid import identify
 from trainwiz.core.run.state import HEARTBEAT_EVERY_S, RunExit, RunState, write_state
 from trainwiz.core.run.stop_window import StopWindowReader, renew_window
@@ -54,6 +54,7 @@ class Keeper:
         self._window = StopWindowReader(run)
         self._saves = SaveProgress(run.path)
         self._guard: Guard | None = None
+        self._place = FolderPlace(run.path)
         self._retrying = Retrying(run, order)
         self._wakeup: int = -1
         self._next_beat = 0.0
@@ -74,8 +75,8 @@ class Keeper:
 
     def keep(self) -> None:
         """Start the training, stay with it to its end, as often as a failure is one that passes, and write the last word."""
-        watch = Watch(self.run, self.state, self.order.system_every_s)
-        recorder = Recorder(self.run, self.order.system_every_s, watch.take_sample)
+        watch = Watch(self.run, self.state, self.order.system_every_s, stands=self._place.holds)
+        recorder = Recorder(self.run, self.order.system_every_s, watch.take_sample, stands=self._place.holds)
         try:
             become_subreaper()
             self._guard = Guard(self.order.mark)
@@ -102,6 +103,7 @@ class Keeper:
         self.state.launcher = identify(self.launcher.pid)
         self._watch()
         self._clear_up(gently=self.launcher_exit_code == 0)
+        self._look_at_place()
         self._read_engine()
         return how_it_ended(self.run, self._facts())
 
@@ -150,8 +152,7 @@ class Keeper:
         """Between two attempts: collect, heed and beat as always; False once a stop was asked for."""
         self.stopping.drain()
         self._collect()
-        if not self.run.path.is_dir():
-            self.stopping.ask(mark("the removal of its folder"), now=True)
+        self._look_at_place()
         self.stopping.heed(os.getpid(), True, self.state.grace_s, self._saves.moves)
         if time.monotonic() >= self._next_beat:
             self._write()
@@ -165,8 +166,7 @@ class Keeper:
             self._collect()
             if self.launcher_exit_code is not None:
                 return
-            if not self.run.path.is_dir():
-                self.stopping.ask(mark("the removal of its folder"), now=True)
+            self._look_at_place()
             asked_before = self.state.status == "stopping"
             if self.stopping.heed(os.getpid(), not self._begun(), self.state.grace_s, self._saves.moves) == "kill":
                 self._kill()
@@ -176,6 +176,17 @@ class Keeper:
             self.state.stop = self.stopping.to_json()
             if time.monotonic() >= self._next_beat:
                 self._beat()
+
+    def _look_at_place(self) -> None:
+        """A folder that was moved away ends its run, and what stands in its place since then is not touched."""
+        if self._place.holds() or self.run.path != self._place.path:
+            return
+        moved = self._place.now()
+        if moved is None:
+            self.stopping.ask(mark("the removal of its folder"), now=True)
+            return
+        self.stopping.ask(mark("the move of its folder to another place"), now=True)
+        self.run = RunFolder(moved)
 
     def _collect(self) -> None:
         """Reap what has ended: the launcher, the guard (which is replaced), orphans that came to us."""
@@ -208,6 +219,9 @@ class Keeper:
 
     def _write(self) -> bool:
         self.state.heartbeat_s = time.time()
+        self._look_at_place()
+        if self.run.path == self._place.path and not self._place.holds():
+            return False
         try:
             write_state(self.run, self.state)
             return True

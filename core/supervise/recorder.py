@@ -26,12 +26,18 @@ class Recorder:
     """Appends one line every `every_s` seconds; less often where a sample is so dear that it would cost a core."""
 
     def __init__(
-        self, run: RunFolder, every_s: float, listener: Callable[[dict[str, Any]], None] | None = None
+        self,
+        run: RunFolder,
+        every_s: float,
+        listener: Callable[[dict[str, Any]], None] | None = None,
+        *,
+        stands: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`listener` is handed each sample, in the recorder's thread."""
+        """`listener` is handed each sample, in the recorder's thread. `stands`: whether the folder is still the run's own."""
         self.run = run
         self.every_s = every_s
         self._listener = listener
+        self._stands = stands
         self.ledger = GpuLedger()
         self._file = SampleFile(run.system_jsonl)
         self._so_far = SoFar()
@@ -92,10 +98,12 @@ class Recorder:
         if self._listener is not None:
             # Also where the disk is full: those who watch it are the ones to know.
             self._listener(row)
+        if not self._stands():
+            return
         self._file.append(row)
         if "so_far" in row:
             self._so_far_at_bytes = self._file.size_bytes + SO_FAR_EVERY_BYTES
 
     def _thin(self) -> None:
-        if self._file.thin():
+        if self._stands() and self._file.thin():
             self._so_far_at_bytes = self._file.size_bytes

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING, Any
 
 import torch
 from accelerate import Accelerator
-from trainwiz.core.run.folder import RunFolder, write_json_atomic
+from trainwiz.core.errors import EXIT_TRAINING_FAILED
+from trainwiz.core.run.folder import FolderPlace, RunFolder, write_json_atomic
 from trainwiz.core.training.engine import read_engine, refuse_unshared
 from trainwiz.core.training.sampling import EpochSampler
 from trainwiz.core.training.stop import StopRequest
@@ -27,6 +29,25 @@ class EpochCallback(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         self._sampler.start_epoch(int(state.epoch or 0))
+
+
+class PlaceCallback(TrainerCallback):
+    """Ends the process once its run folder is another one than it began in: what stands there now is not of this run."""
+
+    def __init__(self, place: FolderPlace) -> None:
+        self._place = place
+
+    def check(self) -> None:
+        """Nothing is written on the way out but a line of the log, which moved with the folder."""
+        if not self._place.holds():
+            print(f"{self._place.path} was moved away or replaced while the run went on: it ends here", flush=True)
+            os._exit(EXIT_TRAINING_FAILED)
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        self.check()
+
+    def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        self.check()
 
 
 class EngineCallback(TrainerCallback):

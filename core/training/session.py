@@ -18,10 +18,17 @@ from trainwiz.core.config.yaml_text import load_yaml
 from trainwiz.core.errors import UsageError, os_reason, usage_error
 from trainwiz.core.export.training_arguments import training_arguments
 from trainwiz.core.language import tr
-from trainwiz.core.run.folder import OUTCOME_JSON, TENSORBOARD_LOGS, RunFolder, read_json, write_json_atomic
+from trainwiz.core.run.folder import (
+    OUTCOME_JSON,
+    TENSORBOARD_LOGS,
+    FolderPlace,
+    RunFolder,
+    read_json,
+    write_json_atomic,
+)
 from trainwiz.core.run.recovery import RECOVERY_JSON
 from trainwiz.core.small_file import read_small
-from trainwiz.core.training.callbacks import EngineCallback, EpochCallback, StopCallback
+from trainwiz.core.training.callbacks import EngineCallback, EpochCallback, PlaceCallback, StopCallback
 from trainwiz.core.training.compiling import allow_any_length
 from trainwiz.core.training.disk_guard import DiskGuard
 from trainwiz.core.training.final_model import save_final_model
@@ -55,6 +62,7 @@ class TrainingSession:
         self.accept = accept
         self.checkpoint = checkpoint
         self.stop = stop
+        self.place = FolderPlace(folder)
 
     def run(self) -> None:
         """Train, then write final_model and outcome.json. Raises UsageError for what is wrong with the run."""
@@ -114,7 +122,10 @@ class TrainingSession:
         )
         precision = config.engine.precision or "fp32"
         packing = [PackingCheck(trainer, precision)] if parts.train_collate is not None else []
+        place = PlaceCallback(self.place)
+        trainer.check_place = place.check
         for callback in (
+            place,
             EpochCallback(parts.sampler),
             PhaseCallback(config.engine.compile),
             guard,
@@ -145,8 +156,10 @@ class TrainingSession:
             guard.refuse_final(trainer.model, trainer.state.global_step)
             if config.engine.nodes > 1:
                 compare_weights(trainer.accelerator.unwrap_model(trainer.model), trainer.accelerator)
+            place.check()
             if config.mode.saves:
                 save_final_model(trainer, self.folder, config)
+        place.check()
         self._write_outcome(trainer, metrics, "stopped" if stopping.stopped else "finished")
 
     def _extras(self, config: RunConfig, trainer: RunTrainer, meter: StepMeter) -> list[TrainerCallback]:

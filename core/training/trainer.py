@@ -61,6 +61,8 @@ class RunTrainer(Trainer):
             compute_loss_func=parts.loss,
         )
         self.saves = True
+        self.check_place: Callable[[], None] = lambda: None
+        """Ends the process where its run folder was replaced."""
         """Whether checkpoints are written: a benchmark leaves none, a stop included."""
         self.saved_steps: set[int] = set()
         self.metrics_callback: MetricsCallback | None = None
@@ -241,6 +243,7 @@ class RunTrainer(Trainer):
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         """One save; left out, and the training ended, when there is no room and a stop was asked for."""
+        self.check_place()
         step = self.state.global_step
         if not self.saves or (self.loss_guard is not None and not self.loss_guard.may_save(model, step)):
             return

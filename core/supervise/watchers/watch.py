@@ -26,9 +26,17 @@ class Watch:
     """Of one run, over all its attempts. It must never end a run: what goes wrong here is a line of supervisor.log."""
 
     def __init__(
-        self, run: RunFolder, state: RunState, sample_every_s: float, *, clock: Callable[[], float] = time.time
+        self,
+        run: RunFolder,
+        state: RunState,
+        sample_every_s: float,
+        *,
+        clock: Callable[[], float] = time.time,
+        stands: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`state` is the keeper's own: the newest status and attempt are read from it."""
+        """`state` is the keeper's own: the newest status and attempt are read from it. `stands`: whether the folder is
+        still the run's own."""
+        self._stands = stands
         self.run = run
         self.state = state
         self.problem: str | None = None
@@ -59,10 +67,12 @@ class Watch:
             self._thread.join(timeout=2.0)
         if not self._thread.is_alive():
             self._try(self.look)
-            self._try(lambda: self._log.clear(MOMENTARY & WATCHED_AFTER_S.keys()))
+            self._try(lambda: self._stands() and self._log.clear(MOMENTARY & WATCHED_AFTER_S.keys()))
 
     def look(self) -> None:
         """One look. Raises OSError when the advice cannot be written."""
+        if not self._stands():
+            return
         if len(self.state.attempts) != self._attempts:
             self._begin_attempt()
         sight = self._sight
