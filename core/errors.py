@@ -35,8 +35,8 @@ class CannotRunError(TrainwizError):
         super().__init__(findings, EXIT_CANNOT_RUN)
 
 
-NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""What the system says where a file may not grow: the disk, a quota, a limit on file sizes."""
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""What the system says where a file may not grow for want of room: the disk, a quota. A limit on file sizes is no such."""
 
 OS_REASONS = (
     mark("No such file or directory"),
@@ -53,6 +53,7 @@ OS_REASONS = (
     mark("Too many levels of symbolic links"),
     mark("Disk quota exceeded"),
     mark("Stale file handle"),
+    mark("File too large"),
 )
 """What the system says most, always in English: Python leaves the C locale of messages as it is."""
 

@@ -74,7 +74,6 @@ PATTERNS: tuple[Pattern, ...] = (
         "disk_full",
         r"PytorchStreamWriter failed writing",
         r"unexpected pos \d+ vs \d+",
-        r"\[errno 27\] file too large",
         confidence="medium",
         errors_only=True,
     ),

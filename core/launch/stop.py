@@ -11,7 +11,7 @@ from trainwiz.core.findings import Finding
 from trainwiz.core.language import tr
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.names import name_for_commands
-from trainwiz.core.run.processid import ProcessId, machine_identity
+from trainwiz.core.run.processid import ProcessId, machine_identity, stat_fields
 from trainwiz.core.run.state import RunState, read_state
 
 POLL_S = 0.1
@@ -19,6 +19,8 @@ SELDOM_S = 0.5
 QUICK_S = 10.0
 """After this the wait is a long one and is looked at seldom."""
 AFTER_GRACE_S = 30.0
+FORCE_AFTER_S = 25.0
+"""A keeper that runs kills all of a run in less."""
 
 
 def stop_run(folder: RunFolder, *, now: bool = False, wait_s: float | None = None) -> RunState:
@@ -42,18 +44,31 @@ def stop_run(folder: RunFolder, *, now: bool = False, wait_s: float | None = Non
         _send(folder, state.supervisor, signal.SIGUSR1)
     elif state.stop is None:
         _send(folder, state.supervisor, signal.SIGTERM)
-    return wait_for_end(folder, wait_s)
+    if is_suspended(state.supervisor):
+        # What was sent waits until then.
+        _send(folder, state.supervisor, signal.SIGCONT)
+    return wait_for_end(folder, wait_s, force=now)
 
 
-def wait_for_end(folder: RunFolder, wait_s: float | None = None) -> RunState:
+def is_suspended(process: ProcessId) -> bool:
+    """Whether it was stopped in its tracks (SIGSTOP, Ctrl-Z, a debugger), so that it heeds nothing. Linux only."""
+    fields = stat_fields(process.pid) if process.is_alive() else None
+    return fields is not None and fields[0] in ("T", "t")
+
+
+def wait_for_end(folder: RunFolder, wait_s: float | None = None, *, force: bool = False) -> RunState:
     """The state once the run has ended, or after `wait_s` seconds; None: as long as a graceful stop may take.
 
-    That may grow meanwhile: the keeper reckons the window of the stop again as it measures.
+    That may grow meanwhile: the keeper reckons the window of the stop again as it measures. With `force` a keeper that
+    has not ended the run in FORCE_AFTER_S is killed, and its guard ends all the processes of the run.
     """
     began = time.monotonic()
     while True:
         state = read_state(folder)
         waited_s = time.monotonic() - began
+        if force and waited_s >= FORCE_AFTER_S and state.is_active and state.supervisor is not None:
+            _send(folder, state.supervisor, signal.SIGKILL)
+            force = False
         patience_s = state.grace_s + AFTER_GRACE_S if wait_s is None else wait_s
         if not state.is_active or waited_s >= patience_s:
             return state

@@ -7,6 +7,7 @@ A watcher needs it to tell work without steps (tokenising, compiling, evaluating
 
 from __future__ import annotations
 
+import errno
 import json
 import time
 from dataclasses import dataclass
@@ -51,7 +52,7 @@ def write_phase(
     try:
         write_json_atomic(folder.file(PHASE_JSON), document)
     except OSError as error:
-        if error.errno not in NO_ROOM:
+        if error.errno not in (*NO_ROOM, errno.EFBIG):
             raise
         # "Paused for lack of room" must be said on a full disk: there is room in the block that the file has.
         write_in_place(folder.file(PHASE_JSON), json.dumps(document, ensure_ascii=False) + "\n")

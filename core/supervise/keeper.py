@@ -80,8 +80,8 @@ class Keeper:
         try:
             become_subreaper()
             self._guard = Guard(self.order.mark)
-            recorder.start()
-            watch.start()
+            for beside in (recorder, watch):
+                self._start_beside(beside)
             ended = self._attempt()
             while self._goes_on_after(ended):
                 ended = self._attempt()
@@ -96,6 +96,18 @@ class Keeper:
             recorder.stop()
             if self._guard:
                 self._guard.dismiss()
+
+    def _start_beside(self, beside: Recorder | Watch) -> None:
+        """A thread that a limit on processes refuses ends no run: it goes on unwatched, and says so."""
+        try:
+            beside.start()
+        except RuntimeError as error:
+            log(f"{type(beside).__name__} could not be started: {error}")
+            self.state.notes.append(
+                tr("The machine is not recorded: {reason} (a limit on processes, ulimit -u).", reason=error)
+                if isinstance(beside, Recorder)
+                else tr("The run is not watched for advice: {reason} (a limit on processes, ulimit -u).", reason=error)
+            )
 
     def _attempt(self) -> Ended:
         """Start the launcher, stay with it to its end, and clear up after it."""
@@ -194,7 +206,11 @@ class Keeper:
         if self.launcher and self.launcher.pid in ended:
             self.launcher_exit_code = self.launcher.returncode = ended[self.launcher.pid]
         if self._guard and not self._guard.is_alive(ended):
-            self._guard.replace()
+            try:
+                self._guard.replace()
+            except OSError as error:
+                log(f"the guard could not be replaced: {error}")
+                self._guard = None
 
     def _beat(self) -> None:
         started_s = time.thread_time()

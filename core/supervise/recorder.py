@@ -53,7 +53,8 @@ class Recorder:
     def stop(self) -> None:
         """Ends the thread; does not wait for a driver that hangs."""
         self._stop.set()
-        self._thread.join(timeout=2.0)
+        if self._thread.is_alive():
+            self._thread.join(timeout=2.0)
 
     def _record(self) -> None:
         from trainwiz.core.telemetry.machine_sampler import MachineSampler

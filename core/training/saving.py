@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import shutil
 from collections.abc import Callable
@@ -10,7 +11,8 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
-from trainwiz.core.errors import NO_ROOM, os_reason
+from trainwiz.core.errors import NO_ROOM, os_reason, usage_error
+from trainwiz.core.language import mark, tr
 from trainwiz.core.run.checkpoints import complete_checkpoints, inspect_checkpoint
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.saved_files import seal, size_on_disk
@@ -18,6 +20,9 @@ from trainwiz.core.training.disk_guard import DiskGuard, disk_full
 from trainwiz.core.training.retention import NewestCheckpoints
 from trainwiz.core.training.shards import numbers_in
 
+FILE_SIZE_LIMIT = mark(
+    "{name} would be larger than this process may write (ulimit -f), which is not a full disk: raise the limit, then resume."
+)
 SAYS_NO_ROOM = re.compile(
     r"no space left on device|disk quota exceeded|file too large|os error (28|122|27)\b"
     r"|PytorchStreamWriter failed|inline_container",
@@ -74,6 +79,11 @@ class CheckpointSaver:
             write()
         except Exception as error:
             if not is_no_room(error):
+                if isinstance(error, OSError) and error.errno == errno.EFBIG:
+                    shutil.rmtree(checkpoint, ignore_errors=True)
+                    raise usage_error(
+                        "file_size_limit", str(checkpoint), tr(FILE_SIZE_LIMIT, name=checkpoint.name)
+                    ) from error
                 raise
             failed = True
             if self._guard is None or not _all_write_alone(self._accelerator):
@@ -110,7 +120,7 @@ class CheckpointSaver:
 
 
 def is_no_room(error: BaseException | None) -> bool:
-    """Whether a write ended because the disk, a quota or a limit on file sizes had no room for it."""
+    """Whether a write ended because the disk or a quota had no room for it."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in NO_ROOM:
             return True

@@ -44,7 +44,7 @@ def run_stop(*runs: str, now: bool) -> int:
 
 def _ask(folder: RunFolder, refused: list[CannotRunError], *, now: bool) -> bool:
     """Ask one run; False where there is nothing to wait for."""
-    from trainwiz.core.launch.stop import stop_run
+    from trainwiz.core.launch.stop import is_suspended, stop_run
 
     state = read_state(folder)
     if not state.is_active:
@@ -52,8 +52,13 @@ def _ask(folder: RunFolder, refused: list[CannotRunError], *, now: bool) -> bool
         return False
     if not now:
         _say_what_it_takes(folder, state)
+    suspended = state.supervisor is not None and is_suspended(state.supervisor)
     try:
         stop_run(folder, now=now, wait_s=0.0)
+        if suspended:
+            say(
+                tr("{name}: its keeper was suspended; it is continued, so that it can end the run.", name=_name(folder))
+            )
     except CannotRunError as error:
         refused.append(error)
         return False
@@ -83,7 +88,7 @@ def _wait_for(folder: RunFolder, *, now: bool, others: int) -> int:
     if others:
         doing = tr("{name}: {doing}; others wait: {n}", name=_name(folder), doing=doing, n=others)
     with Waiting(doing):
-        state = wait_for_end(folder)
+        state = wait_for_end(folder, force=now)
     if not state.has_ended:
         _say_how_to_end(tr("{name} is still {status}.", name=_name(folder), status=tr(state.status)), folder)
         return EXIT_STOPPED

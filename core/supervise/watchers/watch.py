@@ -67,7 +67,8 @@ class Watch:
             self._thread.join(timeout=2.0)
         if not self._thread.is_alive():
             self._try(self.look)
-            self._try(lambda: self._stands() and self._log.clear(MOMENTARY & WATCHED_AFTER_S.keys()))
+            if self._stands():
+                self._try(lambda: self._log.clear(MOMENTARY & WATCHED_AFTER_S.keys()))
 
     def look(self) -> None:
         """One look. Raises OSError when the advice cannot be written."""

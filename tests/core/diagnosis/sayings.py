@@ -57,7 +57,7 @@ SAYINGS: dict[str, tuple[str, str]] = {
     "safetensors old": ("disk_full", TRACE + 'safetensors_rust.SafetensorError: Error while serializing: IoError(Os { code: 28, kind: StorageFull, message: "No space left on device" })'),
     "quota": ("disk_full", TRACE + "OSError: [Errno 122] Disk quota exceeded"),
     "datasets": ("disk_full", TRACE + "OSError: Not enough disk space. Needed: 41.07 GiB (download: 12.97 GiB, generated: 28.10 GiB, post-processed: Unknown size)"),
-    "file size limit": ("disk_full", TRACE + "OSError: [Errno 27] File too large"),
+    "file size limit": ("python_error", TRACE + "OSError: [Errno 27] File too large"),
     # shared_memory
     "bus error without advice": ("shared_memory", TRACE + "RuntimeError: DataLoader worker (pid 13) is killed by signal: Bus error."),
     "bus error": ("shared_memory", "ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared memory (shm).\n" + TRACE + "RuntimeError: DataLoader worker (pid 3110) is killed by signal: Bus error. It is possible that dataloader's workers are out of shared memory. Please try to raise your shared memory limit."),

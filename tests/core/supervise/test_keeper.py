@@ -13,7 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from trainwiz.core.launch.stop import stop_run
+from trainwiz.core.launch.stop import is_suspended, stop_run
 from trainwiz.core.run.checkpoints import newest_complete
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.processid import identify
@@ -399,3 +399,36 @@ def test_a_failure_of_the_system_after_the_start_is_not_called_one_of_the_start(
     state = bare.keeper.state
     assert state.exit is not None and state.status == "failed"
     assert "The keeper of the run failed" in state.exit.message and "Too many open files" in state.exit.message
+
+
+def test_a_suspended_keeper_is_continued_so_that_it_can_stop(start: Starter) -> None:
+    one = start(STEPS=10_000, STEP_S=0.05)
+    state = one.wait(lambda state: state.status == "running")
+    assert state.supervisor is not None
+    os.kill(state.supervisor.pid, signal.SIGSTOP)
+    while not is_suspended(state.supervisor):
+        time.sleep(0.01)
+    assert stop_run(one.run, now=True, wait_s=20.0).status == "stopped"
+    assert wait_until_gone(one.mark, 2.0) == []
+
+
+def test_what_is_promised_of_now_is_done_where_the_keeper_does_nothing(
+    start: Starter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = start(STEPS=10_000, STEP_S=0.05)
+    state = one.wait(lambda state: state.status == "running")
+    assert state.supervisor is not None
+    os.kill(state.supervisor.pid, signal.SIGSTOP)
+    monkeypatch.setattr("trainwiz.core.launch.stop.FORCE_AFTER_S", 0.5)
+    # As if something suspended it again and again.
+    monkeypatch.setattr("trainwiz.core.launch.stop.is_suspended", lambda process: False)
+    assert not stop_run(one.run, now=True, wait_s=20.0).is_active
+    assert wait_until_gone(one.mark, 10.0) == []
+
+
+def test_threads_that_the_system_refuses_end_no_run(start: Starter, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINWIZ_TEST_NO_THREADS", "recorder watch")
+    one = start(STEPS=10, STEP_S=0.05)
+    state = one.wait(lambda state: state.has_ended)
+    assert state.status == "finished"
+    assert len([note for note in state.notes if "limit on processes" in note]) == 2
