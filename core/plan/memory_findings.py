@@ -83,9 +83,10 @@ def _device(facts: Facts) -> list[Finding]:
         )
         return [Finding("tight", "warning", "memory", message, _fixes(facts))]
     message = tr(
-        "Doesn't fit: needs at least {needed} of {capacity} ({parts}; peak: {peak_moment}); {states}.",
+        "Doesn't fit: needs at least {needed}, {device} has {size} ({parts}; peak: {peak_moment}); {states}.",
         needed=gib(facts.estimate.needed_bytes * facts.processes_sharing),
-        capacity=capacity,
+        device=tr(memory.device),
+        size=gib(memory.capacity_bytes),
         parts=parts,
         peak_moment=memory.peak_moment,
         states=states_text(facts),

@@ -48,10 +48,10 @@ async def test_a_list_that_holds_nothing_of_the_kind_says_so():
     app = TrainwizApp(lambda: Chooser("Profile", OFFERS, ""), ascii_only=False)
     async with app.run_test() as pilot:
         hint = app.screen.query_one(".hint", Static)
-        assert "Nothing in the list" not in str(hint.render())
+        assert "No matches" not in str(hint.render())
         await pilot.press(*"zz")
-        assert "Nothing in the list" in str(hint.render())
+        assert "No matches" in str(hint.render())
         await pilot.press("enter")
         assert isinstance(app.screen, Chooser)
         await pilot.press("backspace", "backspace")
-        assert "Nothing in the list" not in str(hint.render())
+        assert "No matches" not in str(hint.render())

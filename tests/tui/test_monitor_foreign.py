@@ -99,7 +99,7 @@ async def test_a_foreign_job_has_no_actions_and_says_why(tmp_path: Path) -> None
     async with app_of(find_target(str(write_trainer_state(tmp_path / "out")))).run_test(size=WIDE) as pilot:
         screen = await settled(pilot)
         assert not [row for row in screen.key_rows() if row.needs]
-        for key in "sSrpcn":
+        for key in "sSrpc":
             pilot.app.clear_notifications()
             await pilot.press(key)
             await pilot.pause()

@@ -228,6 +228,6 @@ def test_the_wizard_offers_profiles_of_this_card_before_others_and_guides_last()
     user_folder().mkdir(parents=True)
     (user_folder() / "mine.yaml").write_text("extends: cpu-demo\n")
     names = [offer.value for offer in profile_offers(planned("RTX 4090"))]
-    assert names[:4] == ["cpu-demo", "mine", "full-4090", "lora-r64-4090"]
+    assert names[:5] == ["", "cpu-demo", "mine", "full-4090", "lora-r64-4090"]
     first_guide = next(index for index, name in enumerate(names) if name.endswith("-guide"))
     assert all(name.endswith("-guide") for name in names[first_guide:]) and len(names) > 60

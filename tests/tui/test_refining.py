@@ -165,7 +165,7 @@ def test_a_better_figure_that_does_not_fit_stops_a_start(tracer, monkeypatch, tm
     assert used == []
     assert main(words) == 3
     said = capsys.readouterr()
-    assert "does not fit" in said.out + said.err
+    assert "Doesn't fit" in said.out + said.err
     assert len(used) == 1 and [path.name for path in tmp_path.iterdir()] == ["dry"]
 
 

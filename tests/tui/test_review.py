@@ -57,7 +57,7 @@ async def test_differences_are_those_of_the_resolved_run():
         keys = [one.key for one in found._differences]
         assert keys[0] == "batch.micro_batch_size" and "training.max_steps" not in keys
         text = shown(app)
-        assert "What is not as in cpu-demo" in text
+        assert "Changes from cpu-demo" in text
         assert "32 → 16" in text and "● you" in text
         follows = {one.key: one for one in found._differences if one.chosen_by.origin != "you"}
         assert follows["batch.gradient_accumulation_steps"].theirs == 2

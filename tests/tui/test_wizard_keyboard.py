@@ -217,7 +217,7 @@ def _time_phrases(plan: dict[str, Any], now: datetime) -> Iterator[str]:
     yield f"a step takes {step}"
     if time["pace_gain"] is not None:
         gain, possible = (f"{time[key]:.2f}" for key in ("pace_gain", "possible_pace_gain"))
-        yield f"{gain} times the pace of rows as drawn ({possible} with no row padded)"
+        yield f"{gain}x faster from grouping by length ({possible}x at best)"
     if time["total_low_s"] is None:
         return
     yield duration_range(time["total_low_s"], time["total_high_s"])
