@@ -15,6 +15,7 @@ from trainwiz.core.tracing.worker import TraceWorker
 
 from tests.benchmarks.measure import Result
 from tests.benchmarks.published.compare import Comparison, Figure, compare
+from tests.benchmarks.published.coverage import coverage_words, covered
 from tests.benchmarks.published.crosscheck import CrossCheck, cross_checks
 from tests.benchmarks.published.report import write_tables
 from tests.benchmarks.published.rows import SHARED, read_rows
@@ -22,6 +23,7 @@ from tests.benchmarks.published.rows import SHARED, read_rows
 MEDIAN_LIMIT = 0.03
 FAR = 0.08
 UNSEEN_LIMIT = 0.03
+OUTSIDE_LIMIT = 0.1
 COMPARABLE = ("table", "yes")
 
 
@@ -47,6 +49,7 @@ def _published(compared: Sequence[Comparison]) -> list[Result]:
     chosen = [one for one in compared if one.row.comparable in COMPARABLE and one.tier == "traced"]
     table = [one for one in chosen if one.row.comparable == "table"]
     far = [one.row.id for one in chosen if abs(one.explained.error(one.row)) > FAR]
+    shown = covered(compared)
     missing = sum(one.row.comparable in COMPARABLE for one in compared) - len(chosen)
     results = []
     for words, figure in (
@@ -69,6 +72,12 @@ def _published(compared: Sequence[Comparison]) -> list[Result]:
         *results,
         Result("comparable rows above 8 % even with the code as measured", len(far), 0, ", ".join(far)),
         Result("comparable rows without a trace", missing, 0, ""),
+        Result(
+            "nvidia-smi or reserved outside its range, share",
+            sum(not one.holds for one in shown) / len(shown),
+            OUTSIDE_LIMIT,
+            coverage_words(shown),
+        ),
     ]
 
 
