@@ -25,9 +25,9 @@ from trainwiz.core.plan.words import listed
 
 MOST = 4
 """Remedies beside smaller models; at most half of them change what is learnt."""
-PLANNED, AT_MOST = 8, 24
-"""Combinations that are planned whole, and how many more where none of them will do. Formulas judge all the others, each in
-some hundredths of a millisecond."""
+ENOUGH, AT_MOST = 6, 16
+"""Of combinations that fit when they are planned whole, and of those that are so planned. Formulas judge all the others, each
+in some hundredths of a millisecond."""
 LOSS_CHUNK = 512
 LARGE_SHARE = 0.25
 """Logits that are more of the peak than this are worth a loss in slices."""
@@ -73,7 +73,7 @@ def find_fixes(facts: Facts) -> tuple[Fix, ...]:
     by_hand = facts.config.origin(MICRO).origin != "solved" and facts.batch.micro_batch > 1
     # One that is open is as small as it helps already.
     ways = (way for way in _ways(facts, facts.work) if way.parts or by_hand)
-    same = _safest(_distinct(_planned(facts, facts.work, ways)))[:MOST]
+    same = _safest(_distinct(list(islice(_planned(facts, facts.work, ways), ENOUGH))))[:MOST]
     others = _otherwise(facts, facts.work, same)
     if same:
         return (*same, *islice(others, min(MOST // 2, MOST - len(same))))
@@ -88,16 +88,13 @@ def _safest(found: list[Fix]) -> list[Fix]:
 
 def _planned(
     facts: Facts, work: Workload, ideas: Iterable[Idea], model: ModelSpec | None = None, *, otherwise: bool = False
-) -> list[Fix]:
-    found: list[Fix] = []
-    for tried, idea in enumerate(islice(ideas, AT_MOST)):
-        if found and tried >= PLANNED:
-            break
+) -> Iterator[Fix]:
+    """Those of the first ideas that keep what the formulas promise, each planned when it is asked for."""
+    for idea in islice(ideas, AT_MOST):
         then = _changed_work(facts, work, idea.changes)
         fix = try_fix(facts, idea.words, idea.changes, then, trains_otherwise=otherwise, model=model)
         if fix is not None:
-            found.append(fix)
-    return found
+            yield fix
 
 
 def _ways(facts: Facts, work: Workload) -> Iterator[Idea]:
@@ -251,13 +248,14 @@ def _otherwise(facts: Facts, work: Workload, same: list[Fix]) -> Iterator[Fix]:
 
     None whose settings would do alone.
     """
+    alone = [_means(fix) for fix in same]
     for idea in (*_adapters(facts, work), NOTHING, *_other_numbers(facts, work)):
         ways: Iterable[Idea] = _shortened(facts, work)
         if idea.parts:
-            then = _changed_work(facts, work, idea.changes)
-            ways = map(idea.and_, islice(_ways(facts, then), 2))
-        for fix in _planned(facts, work, ways, otherwise=True)[:1]:
-            if not any(_means(fix) >= _means(one) for one in same) and not (same and _is_far_shorter(fix, facts)):
+            ways = map(idea.and_, islice(_ways(facts, _changed_work(facts, work, idea.changes)), 2))
+        ways = (way for way in ways if not any(means <= way.changes.items() for means in alone))
+        for fix in islice(_planned(facts, work, ways, otherwise=True), 1):
+            if not (same and _is_far_shorter(fix, facts)):
                 yield fix
 
 
@@ -338,7 +336,7 @@ def _smaller_models(facts: Facts) -> list[Fix]:
         then = changed(facts, {"model.name": name}, spec)
         if then is None or then.work is None:
             continue
-        named = Idea(name, {"model.name": name}, 0)
+        named = Idea(tr("the smaller {name}", name=name), {"model.name": name}, 0)
         ways = [NOTHING] if then.memory.verdict == "fits" else islice(_ways(then, then.work), 1)
         found += _planned(facts, then.work, (named.and_(way) for way in ways), spec, otherwise=True)
         if len(found) == MODELS:
