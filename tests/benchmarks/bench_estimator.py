@@ -1,6 +1,6 @@
 """The estimator against published figures, beside accelerate's and DeepSpeed's own, and against made-up models.
 
-Nothing in the product is fitted to these rows. Three medians are given: of what a plan says by itself; of the same plan
+No figure of the product is fitted to these rows, only the three spreads of what nvidia-smi shows. Three medians are given: of what a plan says by itself; of the same plan
 with what a user can state of those runs (the context of the card, an activation of the trainer's own); and of the rows
 traced again with what older code did differently, which was found after the errors were seen and is no proof of the
 product. All are judged. Writes the tables of docs/estimator.md.
