@@ -13,9 +13,10 @@ from trainwiz.core.plan.result import TimeVerdict
 
 IMPLAUSIBLE_SHARE, IDLE_SHARE = 0.65, 0.08
 FAST_SHARE, SLOW_SHARE = IMPLAUSIBLE_SHARE, 0.2
-"""Of the peak rate, by what is really computed (recomputation included). The fast end rests on no measurement: what the
-verdict calls plausible must be inside the range. It was 50 % before published paces were looked at, most of which are at
-20 to 50 %; moved bytes and launches, counted apart, slow small work down below either end."""
+"""Of the peak rate, by what is really computed (recomputation included). The fast end rests on no measurement. It was
+50 % before published paces were looked at, most of which are at 20 to 50 %. The verdict counts no operation twice, so that a
+run that computes some again can be plausible and faster than the range; moved bytes and launches, counted apart, slow small
+work down below either end."""
 FAST_BANDWIDTH, SLOW_BANDWIDTH = 2.0, 0.6
 """Of the memory's bandwidth, by the bytes that operations read and write one after the other. Caches answer a part of
 them, on large cards half and more; small tensors do not fill the bus."""

@@ -23,16 +23,16 @@ from trainwiz.core.plan.facts import Facts
 from trainwiz.core.plan.remedied import CHECKPOINTING, LENGTH, MICRO, TARGET, Fix, changed, try_fix
 from trainwiz.core.plan.words import listed
 
-MOST = 3
-"""Of those that leave the training what it is."""
-PLANNED, AT_MOST = 8, 24
-"""Combinations that are planned whole, and how many more where none of them will do. Formulas judge all the others, each in
-some hundredths of a millisecond."""
+MOST = 4
+"""Remedies beside smaller models; at most half of them change what is learnt."""
+ENOUGH, AT_MOST = 6, 16
+"""Of combinations that fit when they are planned whole, and of those that are so planned. Formulas judge all the others, each
+in some hundredths of a millisecond."""
 LOSS_CHUNK = 512
 LARGE_SHARE = 0.25
 """Logits that are more of the peak than this are worth a loss in slices."""
 SHORTEST = 64
-"""Tokens: shorter sequences are no advice."""
+"""Tokens: shorter is no advice."""
 LEAST_SHARE = 0.25
 """Of the length: what is cut further helps only where nothing else does."""
 MODELS = 2
@@ -40,6 +40,8 @@ MODELS = 2
 ATTENTION, OPTIMIZER, PRECISION = "engine.attention", "engine.optimizer", "engine.precision"
 STRATEGY, OFFLOAD, PROCESSES = "engine.strategy", "engine.offload", "engine.processes"
 CHUNK = "training.loss_chunk"
+MORE = 1.25
+"""Each setting that is changed counts as so much more time."""
 NOT_AT_ALL, PERHAPS, SAFELY = 0, 1, 2
 
 
@@ -55,17 +57,13 @@ class Idea:
         words = listed(filter(None, (self.words, other.words)))
         return Idea(words, {**self.changes, **other.changes}, self.parts + other.parts)
 
-    def covers(self, other: Idea) -> bool:
-        """Whether all of `other` is in it."""
-        return other.changes.items() <= self.changes.items()
-
 
 NOTHING = Idea("", {}, 0)
 """Smaller micro-batches alone."""
 
 
 def find_fixes(facts: Facts) -> tuple[Fix, ...]:
-    """Ways that fit safely (at worst tight when none does), those that change least first.
+    """Ways that fit safely (at worst tight when none does), those that change least and take least time first.
 
     Those that change what is learnt come last, and most of them only where there is little else; smaller models only
     where no setting of the engine will do.
@@ -75,38 +73,35 @@ def find_fixes(facts: Facts) -> tuple[Fix, ...]:
     by_hand = facts.config.origin(MICRO).origin != "solved" and facts.batch.micro_batch > 1
     # One that is open is as small as it helps already.
     ways = (way for way in _ways(facts, facts.work) if way.parts or by_hand)
-    same = _safest(_distinct(_planned(facts, facts.work, ways)))[:MOST]
+    same = _safest(_distinct(list(islice(_planned(facts, facts.work, ways), ENOUGH))))[:MOST]
     others = _otherwise(facts, facts.work, same)
     if same:
-        return (*same, *islice(others, max(1, 3 - len(same))))
-    return (*_safest(list(others))[:2], *_smaller_models(facts))
+        return (*same, *islice(others, min(MOST // 2, MOST - len(same))))
+    return (*_safest(list(others))[: MOST // 2], *_smaller_models(facts))
 
 
 def _safest(found: list[Fix]) -> list[Fix]:
-    """Those that fit, or where none does those that may; few changes first, then the least extra time."""
+    """Those that fit, or where none does those that may: the cheapest first."""
     chosen = [fix for fix in found if fix.after.memory.verdict == "fits"] or found
-    return sorted(chosen, key=lambda fix: (_settings(fix), fix.time_factor or 1.0))
+    return sorted(chosen, key=lambda fix: _time(fix) * MORE ** _settings(fix))
 
 
 def _planned(
     facts: Facts, work: Workload, ideas: Iterable[Idea], model: ModelSpec | None = None, *, otherwise: bool = False
-) -> list[Fix]:
-    found: list[Fix] = []
-    for tried, idea in enumerate(islice(ideas, AT_MOST)):
-        if found and tried >= PLANNED:
-            break
+) -> Iterator[Fix]:
+    """Those of the first ideas that keep what the formulas promise, each planned when it is asked for."""
+    for idea in islice(ideas, AT_MOST):
         then = _changed_work(facts, work, idea.changes)
         fix = try_fix(facts, idea.words, idea.changes, then, trains_otherwise=otherwise, model=model)
         if fix is not None:
-            found.append(fix)
-    return found
+            yield fix
 
 
 def _ways(facts: Facts, work: Workload) -> Iterator[Idea]:
     """Combinations of settings with which one sequence at once fits, the fewest settings first.
 
-    Of several settings only those of which no part fits alone; each with checkpointing too, which may be quicker for the
-    larger batch that it leaves room for. Those that may fit come only where nothing fits safely.
+    Of several settings only those of which no part fits alone; each with checkpointing or in half precision too, which may
+    be quicker for the larger batch that they leave room for. Those that may fit come only where nothing fits safely.
     """
     kinds, known = _kinds(facts, work), dict[frozenset[tuple[str, Any]], int]()
 
@@ -116,22 +111,28 @@ def _ways(facts: Facts, work: Workload) -> Iterator[Idea]:
             known[key] = _fit(facts, _changed_work(facts, work, idea.changes))
         return known[key]
 
+    quicker = [one for kind in kinds for one in kind if one.changes.keys() & {CHECKPOINTING, PRECISION}]
     for wanted in (SAFELY, PERHAPS):
         kept: list[Idea] = []
         for size in range(len(kinds) + 1):
-            for chosen in combinations(kinds, size):
-                for parts in product(*chosen):
-                    idea = _joined(parts)
-                    needless = size > 1 and any(idea.covers(other) for other in kept)
-                    if not needless and at_least(idea) >= wanted:
-                        kept.append(idea)
-                        yield idea
+            ideas = (_joined(parts) for chosen in combinations(kinds, size) for parts in product(*chosen))
+            fresh = [idea for idea in ideas if not (size > 1 and _needless(idea, kept)) and at_least(idea) >= wanted]
+            yield from fresh
+            yield from (
+                idea.and_(more)
+                for idea in fresh
+                for more in quicker
+                if idea.parts and not idea.changes.keys() & more.changes.keys()
+            )
+            kept += fresh
             if len(kept) >= MOST:
                 break
-        for slower in (one for kind in kinds for one in kind if CHECKPOINTING in one.changes):
-            yield from (idea.and_(slower) for idea in kept if idea.parts and CHECKPOINTING not in idea.changes)
         if kept:
             return
+
+
+def _needless(idea: Idea, kept: list[Idea]) -> bool:
+    return any(other.changes.items() <= idea.changes.items() for other in kept)
 
 
 def _joined(parts: tuple[Idea, ...]) -> Idea:
@@ -247,13 +248,14 @@ def _otherwise(facts: Facts, work: Workload, same: list[Fix]) -> Iterator[Fix]:
 
     None whose settings would do alone.
     """
+    alone = [_means(fix) for fix in same]
     for idea in (*_adapters(facts, work), NOTHING, *_other_numbers(facts, work)):
         ways: Iterable[Idea] = _shortened(facts, work)
         if idea.parts:
-            then = _changed_work(facts, work, idea.changes)
-            ways = map(idea.and_, islice(_ways(facts, then), 2))
-        for fix in _planned(facts, work, ways, otherwise=True)[:1]:
-            if not any(_means(fix) >= _means(one) for one in same) and not (same and _is_far_shorter(fix, facts)):
+            ways = map(idea.and_, islice(_ways(facts, _changed_work(facts, work, idea.changes)), 2))
+        ways = (way for way in ways if not any(means <= way.changes.items() for means in alone))
+        for fix in islice(_planned(facts, work, ways, otherwise=True), 1):
+            if not (same and _is_far_shorter(fix, facts)):
                 yield fix
 
 
@@ -334,7 +336,7 @@ def _smaller_models(facts: Facts) -> list[Fix]:
         then = changed(facts, {"model.name": name}, spec)
         if then is None or then.work is None:
             continue
-        named = Idea(name, {"model.name": name}, 0)
+        named = Idea(tr("the smaller {name}", name=name), {"model.name": name}, 0)
         ways = [NOTHING] if then.memory.verdict == "fits" else islice(_ways(then, then.work), 1)
         found += _planned(facts, then.work, (named.and_(way) for way in ways), spec, otherwise=True)
         if len(found) == MODELS:
@@ -367,19 +369,16 @@ def _is_far_shorter(fix: Fix, facts: Facts) -> bool:
 
 
 def _distinct(found: list[Fix]) -> list[Fix]:
-    """A combination is dropped where a part of it alone fits at the same micro-batch, or is as quick without."""
-    kept: list[Fix] = []
-    for fix in found:
-        micro = fix.after.batch.micro_batch
-        covered = any(
-            (other.after.batch.micro_batch >= micro or (other.time_factor or 1.0) <= (fix.time_factor or 1.0))
-            and _means(other) < _means(fix)
-            and (other.after.memory.verdict == "fits" or fix.after.memory.verdict == "tight")
-            for other in kept
-        )
-        if not covered:
-            kept.append(fix)
-    return kept
+    """A combination is dropped where a part of it alone is as quick, or fits at the same micro-batch and is nearly so."""
+
+    def covers(part: Fix, fix: Fix) -> bool:
+        as_many = part.after.batch.micro_batch >= fix.after.batch.micro_batch
+        if not (_means(part) < _means(fix) and (as_many or _means(part))):
+            return False
+        surer = part.after.memory.verdict == "fits" or fix.after.memory.verdict == "tight"
+        return surer and _time(part) <= _time(fix) * (MORE if as_many else 1.0)
+
+    return [fix for fix in found if not any(covers(part, fix) for part in found)]
 
 
 def _means(fix: Fix) -> set[tuple[str, Any]]:
@@ -392,3 +391,7 @@ def _settings(fix: Fix) -> int:
     """How many settings that is: an engine, its offload and its optimizer are one."""
     engine = (STRATEGY, OFFLOAD, OPTIMIZER, PROCESSES)
     return len({"engine" if key in engine else key for key, _ in _means(fix)})
+
+
+def _time(fix: Fix) -> float:
+    return fix.time_factor or 1.0

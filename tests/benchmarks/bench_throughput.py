@@ -4,7 +4,7 @@ A pace above 65 % of the card's peak is what the plan calls implausible, and lie
 counted. So are rows whose lengths, card or model are not known.
 
 The fast end of the range was 50 % of the peak when these rows were first compared (18 of 34 inside) and is 65 % since: that
-it holds them now checks that range and verdict agree, and is no evidence from rows that nobody had seen.
+it holds them now is no evidence from rows that nobody had seen.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from trainwiz.core.tracing.request import TraceRequest
 from trainwiz.core.tracing.result import TraceResult
 
 from tests.benchmarks.published.compare import Figure, figure, stated
+from tests.benchmarks.published.coverage import Covered, left_out_spread, spread_of
 from tests.benchmarks.published.crosscheck import MODELS, small_workload, workload
 from tests.benchmarks.published.measured_code import CHANGES, OF_ROWS, request_of_code, trace_as_measured
 from tests.benchmarks.published.report import replaced
@@ -147,3 +148,19 @@ def test_what_is_stated_of_a_run_changes_nothing_else(tmp_path: Path) -> None:
     assert replace(fused, model_config=phi.model_config, architecture=phi.architecture) == phi
     assert estimate_memory(fused).allocated_bytes < estimate_memory(phi).allocated_bytes
     assert stated("M136", bert) == bert
+
+
+def test_a_spread_holds_nine_of_ten_of_a_kind_and_none_of_its_own_source(tmp_path: Path) -> None:
+    row = _row(read_rows(shared=tmp_path), "T1")
+    shown = Figure(100, 90, 120)
+
+    def measured(size: int, source: str, beyond: float = 0.2) -> Covered:
+        return Covered(row, source, beyond, size, shown, shown, 0)
+
+    first = [measured(size, "one") for size in (90, 100, 105, 108, 110, 112, 114, 116, 118)]
+    last = measured(153, "two")
+    assert measured(130, "one").needed == pytest.approx(0.3) and not last.holds and first[-1].holds
+    assert spread_of(first) == 0.2 and spread_of([*first, last]) == 0.2
+    assert spread_of([*first[:8], last, last]) == 0.6
+    assert left_out_spread([*first, last], last) == 0.2 and left_out_spread([*first, last], first[0]) == 0.6
+    assert left_out_spread([*first, last], measured(100, "one", beyond=0.4)) is None

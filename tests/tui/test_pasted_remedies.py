@@ -22,6 +22,8 @@ CASES = [
     "--profile 2080super --dataset sample-proteins --gpu 'V100 SXM2 32GB' --precision bf16",
     "--model esm2-8m --dataset sample-proteins --gpu 'RTX 4090' --target-tokens 100000 --micro-batch 3 --accumulation 5",
     "--model esm2-650m --dataset sample-proteins --gpu 'RTX 3080 10GB' --micro-batch 64 --target-samples 1000",
+    "--profile cpu-demo --model mistral-7b --task causal-lm --peft lora --gpu 'RTX 4090'",
+    "--profile cpu-demo --model qwen2.5-7b --task causal-lm --gpu 'RTX 3090' --num-gpus 2 --micro-batch 32",
     "--profile cpu-demo --overfit 10 --precision fp16",
     "--profile cpu-demo --report-to wandb",
     "--profile cpu-demo --model esm2-8n",

@@ -70,6 +70,8 @@ class Comparison:
     problem: str = ""
     smi: Figure | None = None
     """What nvidia-smi would show, for rows that have that beside another figure."""
+    shown_as_measured: Figure | None = None
+    """What nvidia-smi would show with the code that was measured, or torch reserve where only that was."""
 
     @property
     def as_stated(self) -> Figure:
@@ -96,6 +98,7 @@ def comparison(row: PublishedRow, work: Workload, worker: TraceWorker, sizes: Mo
     estimate = estimate_memory(work, evidence)
     with_settings = stated(row.id, work)
     changes = OF_ROWS.get(row.id, ())
+    as_measured = _as_measured(row, work, request, changes)
     return Comparison(
         row=row,
         today=figure(estimate, work, row.figure),
@@ -106,7 +109,8 @@ def comparison(row: PublishedRow, work: Workload, worker: TraceWorker, sizes: Mo
         stated=None
         if with_settings == work
         else figure(estimate_memory(with_settings, _evidence(with_settings, worker)[0]), with_settings, row.figure),
-        as_measured=_as_measured(row, work, request, changes),
+        as_measured=as_measured and figure(*as_measured, row.figure),
+        shown_as_measured=as_measured and figure(*as_measured, "device used" if row.smi else row.figure),
         changes=changes,
         problem=problem,
         smi=figure(estimate, work, "device used") if row.smi else None,
@@ -164,14 +168,16 @@ def _error_of(estimate: MemoryEstimate) -> float:
     return APPROXIMATE_SPREAD if "unknown family" in estimate.basis else FORMULA_SPREAD
 
 
-def _as_measured(row: PublishedRow, work: Workload, request: TraceRequest, changes: tuple[str, ...]) -> Figure | None:
+def _as_measured(
+    row: PublishedRow, work: Workload, request: TraceRequest, changes: tuple[str, ...]
+) -> tuple[MemoryEstimate, Workload] | None:
     if not changes:
         return None
     trace = trace_as_measured(request, changes)
     if isinstance(trace, str):
         return None
     there = stated(row.id, work) if row.id in PAGE_ROWS else work
-    return figure(estimate_memory(there, Evidence(traces={request: trace})), there, row.figure)
+    return estimate_memory(there, Evidence(traces={request: trace})), there
 
 
 def _readings(row: PublishedRow) -> tuple[int, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.benchmarks.published.compare import OWN_ACTIVATION, PAGE_ROWS, Comparison, Figure
+from tests.benchmarks.published.coverage import coverage_table
 from tests.benchmarks.published.crosscheck import CrossCheck
 from tests.benchmarks.published.measured_code import CHANGES
 from tests.benchmarks.published.rows import PublishedRow
@@ -25,6 +26,7 @@ def write_tables(
     for name, table in (
         ("published", published_table(compared)),
         ("stated", stated_table(compared)),
+        ("coverage", coverage_table(compared)),
         ("causes", causes_table(compared)),
         ("rivals", rivals_table(compared)),
         ("left out", left_out_table(left_out)),
