@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 from trainwiz.core.language import mark, tr
 from trainwiz.core.run.processid import CREATE_TIME_TOLERANCE_S
 from trainwiz.core.telemetry.job import Job, job_of
-from trainwiz.core.telemetry.job_metrics import EVENT_FILE_RANK, Clues, FoundMetrics, clues_of, find_metrics
+from trainwiz.core.telemetry.job_metrics import EVENT_FILE_RANK, Clues, FoundMetrics, Unproved, clues_of, find_metrics
 from trainwiz.core.telemetry.live_machine import LiveMachine
 from trainwiz.core.telemetry.log_lines import LogLines
 from trainwiz.core.telemetry.machine_history import MachineHistory
@@ -43,6 +44,7 @@ class ProcessSource(Source):
         self._clues = Clues(cwd=None)
         self._next_look_s = 0.0
         self._found: FoundMetrics | None = None
+        self._unproved: Unproved | None = None
         self._metrics: Source | None = None
         self._machine: LiveMachine | None = None
         self._history = MachineHistory()
@@ -131,8 +133,14 @@ class ProcessSource(Source):
         dear_s = cost_s / (SHARE_OF_A_CORE_WHILE_NEW if is_new else SHARE_OF_A_CORE_FOR_LOOKS)
         self._next_look_s = time.monotonic() + max(LOOK_EVERY_S_WHILE_NEW if is_new else LOOK_EVERY_S, dear_s)
 
-    def _take(self, found: FoundMetrics | None) -> None:
-        """Read from a better place than before; the same one goes on."""
+    def _take(self, found: FoundMetrics | Unproved | None) -> None:
+        """Read from a better place than before; the same one goes on, until somebody else claims it."""
+        self._unproved = found if isinstance(found, Unproved) else None
+        if isinstance(found, Unproved):
+            if self._found is not None and found.path == self._found.target.path and self._metrics is not None:
+                self._metrics.close()
+                self._found, self._metrics = None, None
+            return
         if found is None or (self._found is not None and found.rank > self._found.rank):
             return
         if self._found is not None and self._found.target == found.target:
@@ -182,6 +190,14 @@ class ProcessSource(Source):
         clues, reasons = self._clues, {}
         if clues.unreadable is not None:
             reasons["metrics"] = clues.unreadable
+        elif not snapshot.metrics and self._unproved is not None:
+            reasons["metrics"] = tr(
+                "{path} was written since this process began, but {why}, so its figures are not shown. "
+                "Open it by hand: `{command}`",
+                path=self._unproved.path,
+                why=self._unproved.why,
+                command=shlex.join(["trainwiz", "monitor", str(self._unproved.path)]),
+            )
         elif not snapshot.metrics:
             looked = [str(path) for path in (*clues.outputs, clues.log, clues.cwd) if path is not None]
             reasons["metrics"] = tr("It has not written metrics that are known here.")

@@ -171,6 +171,8 @@ class Snapshot:
     """Command line of a job that was started elsewhere, secrets left out."""
     started_s: float | None = None
     ended_s: float | None = None
+    written_s: float | None = None
+    """When files of another tool's job were last written, which tells nothing of its end."""
     pace: Pace = field(default_factory=lambda: Pace(None, None, None, None, None))
     metrics: Mapping[str, MetricSummary] = field(default_factory=dict)
     curves: Mapping[str, Curve] = field(default_factory=dict)
