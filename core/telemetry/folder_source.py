@@ -13,6 +13,7 @@ from trainwiz.core.telemetry.checkpoint_size import CheckpointSize
 from trainwiz.core.telemetry.job import Job, job_of, members_of, training_tops
 from trainwiz.core.telemetry.job_metrics import Clues, clues_of, outputs_of
 from trainwiz.core.telemetry.live_machine import LiveMachine
+from trainwiz.core.telemetry.log_lines import JobLog
 from trainwiz.core.telemetry.machine_history import MachineHistory
 from trainwiz.core.telemetry.on_machine import while_it_runs, with_machine, with_reasons
 from trainwiz.core.telemetry.open_files import open_files
@@ -89,6 +90,7 @@ class FolderSource(Source):
         self._job: Job | None = None
         self._clues = Clues(cwd=None)
         self._machine: LiveMachine | None = None
+        self._log = JobLog()
         self._history = MachineHistory()
         self._checkpoint_size = CheckpointSize(path, clock=clock)
         self._next_look_s = 0.0
@@ -108,7 +110,9 @@ class FolderSource(Source):
         if row is not None:
             self._history.add_rows([row])
         snapshot = dataclasses.replace(
-            while_it_runs(snapshot), command=job.command, started_s=snapshot.started_s or job.started_s
+            while_it_runs(self._log.laid_over(snapshot)),
+            command=job.command,
+            started_s=snapshot.started_s or job.started_s,
         )
         return with_machine(
             snapshot,
@@ -168,6 +172,7 @@ class FolderSource(Source):
                 self._writer_gone = self._writer_gone or any(named_writer(file) is not None for file in files)
         if self._job is not None:
             self._clues = clues_of(self._job, table)
+            self._log.follow(self._clues.log)
         cost_s = time.thread_time() - started_s
         self._next_look_s = time.monotonic() + max(LOOK_EVERY_S, cost_s / SHARE_OF_A_CORE_FOR_LOOKS)
         return self._job
@@ -175,4 +180,4 @@ class FolderSource(Source):
     def _drop(self) -> None:
         if self._machine is not None:
             self._machine.close()
-        self._job, self._machine, self._history = None, None, MachineHistory()
+        self._job, self._machine, self._history, self._log = None, None, MachineHistory(), JobLog()

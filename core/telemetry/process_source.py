@@ -13,13 +13,12 @@ from trainwiz.core.run.processid import CREATE_TIME_TOLERANCE_S
 from trainwiz.core.telemetry.job import Job, job_of
 from trainwiz.core.telemetry.job_metrics import EVENT_FILE_RANK, Clues, FoundMetrics, Unproved, clues_of, find_metrics
 from trainwiz.core.telemetry.live_machine import LiveMachine
-from trainwiz.core.telemetry.log_lines import LogLines
+from trainwiz.core.telemetry.log_lines import JobLog
 from trainwiz.core.telemetry.machine_history import MachineHistory
 from trainwiz.core.telemetry.on_machine import while_it_runs, with_machine, with_reasons
 from trainwiz.core.telemetry.process_table import ProcessTable
 from trainwiz.core.telemetry.snapshot import Ending, Snapshot
 from trainwiz.core.telemetry.source import Source
-from trainwiz.core.telemetry.tail import TextTail
 from trainwiz.core.telemetry.target import Target
 
 LOOK_EVERY_S = 5.0
@@ -48,15 +47,14 @@ class ProcessSource(Source):
         self._metrics: Source | None = None
         self._machine: LiveMachine | None = None
         self._history = MachineHistory()
-        self._log = LogLines()
-        self._log_tail: TextTail | None = None
+        self._log = JobLog()
         self._ended_s: float | None = None
 
     def poll(self, curves: Iterable[str] = ()) -> Snapshot:
         """One look at the processes, their machine and their files."""
         # The processes are asked first: a job that has ended by then has written all its lines.
         alive = self._look()
-        snapshot = self._with_log(self._metrics_snapshot(curves))
+        snapshot = self._log.laid_over(self._metrics_snapshot(curves))
         job = self._job
         snapshot = dataclasses.replace(
             snapshot,
@@ -125,9 +123,7 @@ class ProcessSource(Source):
             self._clues = clues_of(job, table)
         if self._found is None or self._found.rank > EVENT_FILE_RANK or self._found.event_files:
             self._take(find_metrics(job, self._clues, table, recognised))
-        if self._clues.log is not None and (self._log_tail is None or self._log_tail.path != self._clues.log):
-            self._log_tail = TextTail(self._clues.log)
-            self._log.clear()
+        self._log.follow(self._clues.log)
         cost_s = time.thread_time() - started_s
         is_new = self._found is None and self._clock() - job.started_s < NEW_S
         dear_s = cost_s / (SHARE_OF_A_CORE_WHILE_NEW if is_new else SHARE_OF_A_CORE_FOR_LOOKS)
@@ -177,14 +173,6 @@ class ProcessSource(Source):
             time_s=self._clock(),
         )
 
-    def _with_log(self, snapshot: Snapshot) -> Snapshot:
-        if self._log_tail is None or snapshot.log:
-            return snapshot
-        self._log.feed(self._log_tail.read_new())
-        return dataclasses.replace(
-            snapshot, log=self._log.lines(), log_version=self._log.version, log_path=str(self._log_tail.path)
-        )
-
     def _reasons(self, snapshot: Snapshot) -> dict[str, str]:
         """Why there are no metrics, or no log."""
         clues, reasons = self._clues, {}
@@ -221,7 +209,7 @@ class ProcessSource(Source):
                 "Its processes had ended by {time}; how they ended is not known, as another program started them.",
                 time=when,
             ),
-            remedy=tr("Read why in {path}.", path=self._log_tail.path) if self._log_tail is not None else None,
+            remedy=tr("Read why in {path}.", path=self._log.path) if self._log.path is not None else None,
         )
 
 

@@ -118,7 +118,7 @@ def test_status_follows_the_times_in_the_file_not_those_of_a_copy(tmp_path: Path
     last_s = BEGAN_S + 99
     assert look(tmp_path, last_s + 30).status == "running"
     quiet = look(tmp_path, last_s + 3 * 86_400)
-    assert (quiet.status, quiet.ended_s) == ("quiet", last_s)
+    assert (quiet.status, quiet.written_s, quiet.ended_s) == ("quiet", last_s, None)
     assert quiet.ending is not None
     assert "3 days ago" in quiet.ending.text
 
