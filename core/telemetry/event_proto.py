@@ -137,7 +137,9 @@ def hyperparameters(content: bytes) -> dict[str, str | float | bool]:
             for kind, _, value in fields(held) if isinstance(key, bytes) and isinstance(held, bytes) else ():
                 name = key.decode("utf-8", "replace")
                 if kind == 2 and isinstance(value, int):
-                    (found[name],) = struct.unpack("<d", value.to_bytes(8, "little"))
+                    (number_value,) = struct.unpack("<d", value.to_bytes(8, "little"))
+                    # torch writes 50 as 50.0.
+                    found[name] = int(number_value) if number_value.is_integer() else number_value
                 elif kind == 3 and isinstance(value, bytes):
                     found[name] = value.decode("utf-8", "replace")
                 elif kind == 4 and isinstance(value, int):

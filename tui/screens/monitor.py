@@ -15,6 +15,7 @@ from textual.binding import BindingType
 from textual.containers import Container, Vertical
 from textual.events import DescendantBlur, DescendantFocus
 from trainwiz.core.language import mark, tr
+from trainwiz.core.plain import plain_text
 from trainwiz.core.run.status import ACTIVE
 from trainwiz.tui.keys import KeyBinding, Need, bindings, keys_of
 from trainwiz.tui.screens.monitor_looking import LookingScreen

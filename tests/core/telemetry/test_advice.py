@@ -363,3 +363,22 @@ def test_a_clock_that_was_set_back_is_no_pause() -> None:
     assert course.pause_s is None, "two pauses are too few"
     course.add_rows([{"step": 1, "loss": 1.0, "time_s": NOW_S + 40.0}])
     assert course.pause_s == 10.0
+
+
+def test_a_partitioned_card_is_one_card_and_its_memory_is_told_once() -> None:
+    other = GpuProcess(9, "blender", 3 * GIB, mine=False)
+    card = replace(CARD, mig="enabled", memory_used_bytes=24 * GIB, processes=(*CARD.processes, other))
+    parts = [replace(card, mig="1g.10gb", uuid=name) for name in ("MIG-a", "MIG-b")]
+    found = {item.code: item.text for item in advise(status="running", gpus=[card, *parts], now_s=NOW_S)}
+    names = "GPUs 0 (1g.10gb) and 0 (1g.10gb)"
+    assert found["gpu_memory_full"].startswith(names)
+    assert found["others_on_gpu"] == f"Others hold 3.0 GiB of each of {names}: blender."
+
+
+def test_eight_cards_that_say_the_same_of_others_or_of_a_failure_are_one_sentence() -> None:
+    other = GpuProcess(9, "blender", 3 * GIB, mine=False)
+    cards = [replace(CARD, index=index, processes=(*CARD.processes, other)) for index in range(8)]
+    advice = advise(status="running", gpus=cards, now_s=NOW_S)
+    assert [item.code for item in advice] == ["others_on_gpu"]
+    advice = advise(status="running", gpus=[replace(card, problem="gone") for card in cards], now_s=NOW_S)
+    assert [item.text for item in advice] == ["GPUs 0, 1, 2, 3, 4, 5, 6 and 7 cannot be read: gone."]
