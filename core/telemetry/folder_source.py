@@ -17,6 +17,7 @@ from trainwiz.core.telemetry.log_lines import JobLog
 from trainwiz.core.telemetry.machine_history import MachineHistory
 from trainwiz.core.telemetry.on_machine import while_it_runs, with_machine, with_reasons
 from trainwiz.core.telemetry.open_files import open_files
+from trainwiz.core.telemetry.process_facts import working_folder
 from trainwiz.core.telemetry.process_table import ProcessTable
 from trainwiz.core.telemetry.record_files import began, named_writer, written_files
 from trainwiz.core.telemetry.snapshot import Ending, Snapshot
@@ -73,6 +74,16 @@ def _is_output_of(top: int, place: Path, table: ProcessTable) -> bool:
     return any(_holds(named, place) for pid in members_of(top, table) for named in outputs_of(pid, table))
 
 
+def _works_above(path: Path, table: ProcessTable) -> int | None:
+    """A training whose working folder holds `path`, and that is not known to write elsewhere."""
+    place = path.resolve()
+    for top in training_tops(table):
+        cwd = working_folder(top)
+        if cwd is not None and place.is_relative_to(cwd) and not outputs_of(top, table):
+            return top
+    return None
+
+
 def _holds(folder: Path, place: Path) -> bool:
     try:
         return place.is_relative_to(folder.resolve())
@@ -91,6 +102,8 @@ class FolderSource(Source):
         self._clues = Clues(cwd=None)
         self._machine: LiveMachine | None = None
         self._log = JobLog()
+        self._perhaps: int | None = None
+        """A training that may write here, of which nothing proves it."""
         self._history = MachineHistory()
         self._checkpoint_size = CheckpointSize(path, clock=clock)
         self._next_look_s = 0.0
@@ -105,7 +118,14 @@ class FolderSource(Source):
         if not snapshot.behind and time.monotonic() >= self._next_look_s:
             job = self._look(tuple(map(Path, snapshot.read_from)))
         if job is None or self._machine is None:
-            return with_reasons(self._once_its_writer_is_gone(snapshot), {"machine": tr(NOT_HERE)})
+            reason = tr(NOT_HERE)
+            if self._perhaps is not None:
+                reason = tr(
+                    "{sentence} Process {pid} works in a folder above it and may be the one: `trainwiz monitor {pid}`",
+                    sentence=reason,
+                    pid=self._perhaps,
+                )
+            return with_reasons(self._once_its_writer_is_gone(snapshot), {"machine": reason})
         row = self._machine.sample()
         if row is not None:
             self._history.add_rows([row])
@@ -169,6 +189,7 @@ class FolderSource(Source):
                 self._writer_gone, self._last_step = False, None
                 self._machine = LiveMachine((root.pid for root in self._job.roots), self._path, clock=self._clock)
             else:
+                self._perhaps = _works_above(self._path, table)
                 self._writer_gone = self._writer_gone or any(named_writer(file) is not None for file in files)
         if self._job is not None:
             self._clues = clues_of(self._job, table)

@@ -30,6 +30,7 @@ EVENT_FILE_RANK = 0
 WRITES_EVENTS = mark("the event files that it writes")
 OUTPUT_VARIABLES = ("TENSORBOARD_LOGGING_DIR", "TENSORBOARD_LOGDIR")
 ENDS = ("file", "pipe")
+MOST_UNPROVED = 20
 
 Recognise = Callable[[Path], Target | str]
 
@@ -180,7 +181,9 @@ def _newest_below(clues: Clues, since_s: float, recognise: Recognise) -> Unprove
     """What was written last below the working folder: it may be anybody's."""
     if clues.cwd is None:
         return None
-    for file in records(clues.cwd, since_s, lambda name: EVENT_WORD in name or name in RECORDS)[:1]:
+    files = records(clues.cwd, since_s, lambda name: EVENT_WORD in name or name in RECORDS)[:MOST_UNPROVED]
+    # What nobody is known to write is more likely to be its own than what another process writes.
+    for file in sorted(files, key=lambda file: began(file) is not None):
         writer = began(file)
         why = tr("nothing proves that this process writes it")
         if writer is not None and writer not in clues.pids:

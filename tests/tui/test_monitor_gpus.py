@@ -63,7 +63,7 @@ async def test_memory_of_this_job_apart_from_others(
         panel = await panel_of(pilot, 1)
         text = panel.content().plain
         assert "20.0 of 24.0 GiB" in text
-        assert "this job 5.0   others 15.0" in text
+        assert "this job 5.0   others 13.0   driver 2.0" in text
         assert "300 of 350 W" in text and "70 °C" in text
         assert "1,400 of 1,980 MHz   fan 30 %" in text
         await pilot.press("3", "enter")

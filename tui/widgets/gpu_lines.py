@@ -86,7 +86,8 @@ def holders_line(gpu: GpuReading, planned: Planned, width: int) -> Content | Non
     if planned.memory_bytes is not None:
         parts.append(tr("planned {amount}", amount=gib(planned.memory_bytes)))
     while parts and cells("   ".join(parts)) + 4 > width:
-        parts.pop(0)
+        # What the driver holds is the first that may be missing.
+        parts.pop(2 if len(parts) > 3 else 0)
     return Content.styled(pad(f"{'   '.join(parts)} GiB", width, right=True), "$muted") if parts else None
 
 
