@@ -19,7 +19,7 @@ from trainwiz.core.telemetry.on_machine import while_it_runs, with_machine, with
 from trainwiz.core.telemetry.open_files import open_files
 from trainwiz.core.telemetry.process_facts import working_folder
 from trainwiz.core.telemetry.process_table import ProcessTable
-from trainwiz.core.telemetry.record_files import began, named_writer, written_files
+from trainwiz.core.telemetry.record_files import EVENT_WORD, began, named_writer, records, written_files
 from trainwiz.core.telemetry.snapshot import Ending, Snapshot
 from trainwiz.core.telemetry.source import Source
 from trainwiz.core.telemetry.spans import step_words
@@ -79,7 +79,9 @@ def _works_above(path: Path, table: ProcessTable) -> int | None:
     place = path.resolve()
     for top in training_tops(table):
         cwd = working_folder(top)
-        if cwd is not None and place.is_relative_to(cwd) and not outputs_of(top, table):
+        if cwd is None or not place.is_relative_to(cwd) or outputs_of(top, table):
+            continue
+        if not any(began(file) == top for file in records(cwd, 0.0, lambda name: EVENT_WORD in name)):
             return top
     return None
 

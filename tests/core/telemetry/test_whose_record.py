@@ -99,6 +99,7 @@ def test_a_record_that_nothing_proves_is_named_and_not_shown(tmp_path: Path) -> 
         assert folder.metrics["loss"].last == 7.0
         assert folder.ended_s is None
         assert folder.written_s is not None
+        assert f"Process {process.pid} works in a folder above it" in folder.unavailable["machine"]
 
 
 def test_what_is_named_by_two_processes_is_shown_for_none(tmp_path: Path) -> None:
