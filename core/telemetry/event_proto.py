@@ -134,8 +134,10 @@ def hyperparameters(content: bytes) -> dict[str, str | float | bool]:
                 continue
             pair = {place: part for place, _, part in fields(entry)}
             key, held = pair.get(1), pair.get(2)
-            for kind, _, value in fields(held) if isinstance(key, bytes) and isinstance(held, bytes) else ():
-                name = key.decode("utf-8", "replace")
+            if not isinstance(key, bytes) or not isinstance(held, bytes):
+                continue
+            name = key.decode("utf-8", "replace")
+            for kind, _, value in fields(held):
                 if kind == 2 and isinstance(value, int):
                     (number_value,) = struct.unpack("<d", value.to_bytes(8, "little"))
                     # torch writes 50 as 50.0.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from trainwiz.core.language import mark, tr
 from trainwiz.core.telemetry.checkpoint_size import CheckpointSize
-from trainwiz.core.telemetry.job import Job, job_of, members_of, training_tops
+from trainwiz.core.telemetry.job import Job, job_of, loads_framework, members_of, training_tops
 from trainwiz.core.telemetry.job_metrics import Clues, clues_of, outputs_of
 from trainwiz.core.telemetry.live_machine import LiveMachine
 from trainwiz.core.telemetry.log_lines import JobLog
@@ -75,9 +75,11 @@ def _is_output_of(top: int, place: Path, table: ProcessTable) -> bool:
 
 
 def _works_above(path: Path, table: ProcessTable) -> int | None:
-    """A training whose working folder holds `path`, and that is not known to write elsewhere."""
+    """A program with a framework whose working folder holds `path`, and that is not known to write elsewhere."""
     place = path.resolve()
-    for top in training_tops(table):
+    for top in table.members:
+        if top == os.getpid() or not loads_framework(top, table):
+            continue
         cwd = working_folder(top)
         if cwd is None or not place.is_relative_to(cwd) or outputs_of(top, table):
             continue
