@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 from trainwiz.core.language import tr, trn
 from trainwiz.core.moments import moment_words
 from trainwiz.core.telemetry.checkpoint_room import Saves
-from trainwiz.core.telemetry.snapshot import Advice, GpuReading, HostReading
+from trainwiz.core.telemetry.snapshot import Advice, GpuReading, HostReading, without_parents
 from trainwiz.core.telemetry.so_far import limited_by_heat, real_throttling
 from trainwiz.core.telemetry.spans import span_words
 
@@ -23,23 +24,25 @@ IDLE_S = 120.0
 OTHERS_BYTES = GIB // 4
 """A desktop takes that much; it is no other job."""
 OTHERS_NAMED = 3
+T = TypeVar("T")
 LOST = "GPU is lost"
 """In the reason of core/hardware/nvml.py for a card that is gone; records hold it in English."""
 
 
 def gpu_advice(gpus: Sequence[GpuReading], *, status: str, now_s: float | None) -> Iterable[Advice]:
     """One sentence for each trouble, whichever cards have it."""
-    for gpu in gpus:
-        if gpu.problem and not _is_slice(gpu):
-            lost = LOST in gpu.problem
-            yield Advice(
-                "gpu_lost" if lost else "gpu_unreadable",
-                "error" if lost else "warning",
-                tr("{gpus} cannot be read: {reason}.", gpus=_names([gpu]), reason=tr(gpu.problem)),
-                tr("What computes on it fails or hangs: restart the machine, then resume the run.") if lost else None,
-            )
+    broken = _alike((gpu.problem, gpu) for gpu in gpus if gpu.problem and not gpu.is_slice)
+    for problem, cards in broken.items():
+        lost = LOST in problem
+        yield Advice(
+            "gpu_lost" if lost else "gpu_unreadable",
+            "error" if lost else "warning",
+            tr("{gpus} cannot be read: {reason}.", gpus=_names(cards), reason=tr(problem)),
+            tr("What computes on it fails or hangs: restart the machine, then resume the run.") if lost else None,
+        )
     readable = [gpu for gpu in gpus if not gpu.problem]
     yield from _throttling(readable)
+    readable = without_parents(readable)
     full = [gpu for gpu in readable if _is_nearly_full(gpu)]
     if full:
         message = trn(
@@ -50,19 +53,26 @@ def gpu_advice(gpus: Sequence[GpuReading], *, status: str, now_s: float | None) 
         )
         yield Advice("gpu_memory_full", "warning", message)
     if status == "running" and now_s is not None:
-        yield from _idle([gpu for gpu in readable if _is_own(gpu, gpus)], now_s)
-    for gpu in readable:
-        yield from _others(gpu)
+        yield from _idle([gpu for gpu in readable if _is_own(gpu, readable)], now_s)
+    for (size, names), cards in _alike((_others(gpu), gpu) for gpu in readable).items():
+        text = tr("Others hold {size} GiB of {gpus}: {names}.", size=size, gpus=_names(cards), names=names)
+        if len(cards) > 1:
+            text = tr("Others hold {size} GiB of each of {gpus}: {names}.", size=size, gpus=_names(cards), names=names)
+        yield Advice("others_on_gpu", "note", text, tr("They take memory and time from this job."))
 
 
-def _is_slice(gpu: GpuReading) -> bool:
-    """A MIG slice stands beside its card."""
-    return gpu.mig not in (None, "enabled", "disabled")
+def _alike(found: Iterable[tuple[T | None, GpuReading]]) -> dict[T, list[GpuReading]]:
+    """The cards of which the same is to be said, so that it is said once; of None nothing is."""
+    groups: dict[T, list[GpuReading]] = {}
+    for what, gpu in found:
+        if what is not None:
+            groups.setdefault(what, []).append(gpu)
+    return groups
 
 
 def _names(gpus: Sequence[GpuReading]) -> str:
     """ "GPU 0", "GPUs 0, 1 and 4"; a slice by its profile too."""
-    names = [f"{gpu.index}" + (f" ({gpu.mig})" if _is_slice(gpu) else "") for gpu in gpus]
+    names = [f"{gpu.index}" + (f" ({gpu.mig})" if gpu.is_slice else "") for gpu in gpus]
     if len(names) == 1:
         return tr("GPU {number}", number=names[0])
     return tr("GPUs {numbers} and {last}", numbers=", ".join(names[:-1]), last=names[-1])
@@ -138,26 +148,21 @@ def _is_nearly_full(gpu: GpuReading) -> bool:
     return bool(used and total and used > NEARLY_FULL * total)
 
 
-def _others(gpu: GpuReading) -> Iterable[Advice]:
-    """Where no process of the job is known on the card, none is known to be another's either."""
+def _others(gpu: GpuReading) -> tuple[str, str] | None:
+    """(GiB, who): where no process of the job is known on the card, none is known to be another's either."""
     if not any(process.mine for process in gpu.processes):
-        return
+        return None
     others = sorted(
         (process for process in gpu.processes if not process.mine),
         key=lambda process: -(process.memory_used_bytes or 0),
     )
     held = sum(process.memory_used_bytes or 0 for process in others)
     if held < OTHERS_BYTES:
-        return
+        return None
     names = ", ".join(process.name or tr("process {pid}", pid=process.pid) for process in others[:OTHERS_NAMED])
     if len(others) > OTHERS_NAMED:
         names = tr("{names} and {n} more", names=names, n=len(others) - OTHERS_NAMED)
-    yield Advice(
-        "others_on_gpu",
-        "note",
-        tr("Others hold {size} GiB of {gpus}: {names}.", size=f"{held / GIB:.1f}", gpus=_names([gpu]), names=names),
-        tr("They take memory and time from this job."),
-    )
+    return f"{held / GIB:.1f}", names
 
 
 def _is_own(gpu: GpuReading, gpus: Sequence[GpuReading]) -> bool:

@@ -170,19 +170,20 @@ def memory_advice(planned: Planned, peak_bytes: int | None, *, stepped: bool) ->
     if peak_bytes is None or expected is None or expected <= 0:
         return
     figures = {"peak": f"{peak_bytes / GIB:.1f}", "planned": f"{expected / GIB:.1f}"}
-    if peak_bytes > (high or expected) * 1.02:
+    figures["share"] = f"{abs(peak_bytes / expected - 1) * 100:.0f}"
+    if peak_bytes > (high or expected):
         yield Advice(
             "memory_above_plan",
             "warning",
-            tr("Memory is above the plan: {peak} GiB at its peak, planned {planned}.", **figures),
+            tr("Memory is {share}% above the plan: {peak} GiB at its peak, planned {planned}.", **figures),
         )
     elif not stepped:
         return
-    elif low is not None and peak_bytes < low * 0.9:
+    elif peak_bytes < (low or expected):
         yield Advice(
             "memory_below_plan",
             "ok",
-            tr("Memory is below the plan: {peak} GiB at its peak, planned {planned}.", **figures),
+            tr("Memory is {share}% below the plan: {peak} GiB at its peak, planned {planned}.", **figures),
         )
     else:
         yield Advice(

@@ -14,7 +14,7 @@ from trainwiz.core.run.names import DEFAULT_ROOT
 from trainwiz.core.run.registry import recorded_runs
 from trainwiz.core.run.state import read_state
 from trainwiz.core.run.status import ACTIVE
-from trainwiz.core.telemetry.job import Job, job_of, training_tops
+from trainwiz.core.telemetry.job import Job, job_of, members_of, training_tops
 from trainwiz.core.telemetry.process_facts import working_folder
 from trainwiz.core.telemetry.process_table import ProcessTable
 from trainwiz.core.telemetry.shown_command import short_command
@@ -126,7 +126,7 @@ def list_jobs(active_runs: Iterable[RunFolder] = ()) -> list[Found]:
         job = None if top in seen else job_of(top, table)
         if job is None:
             continue
-        members = {pid for root in job.roots for pid in table.tree(root.pid)}
+        members = {pid for root in job.roots for pid in members_of(root.pid, table)}
         seen |= members
         run = job.run or next((keepers[pid] for pid in members if pid in keepers), None)
         gpus = sorted({index for pid in members for index in computing.get(pid, ())})

@@ -5,6 +5,7 @@ Field numbers: tensorboard/compat/proto/{event,summary,tensor}.proto.
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -13,6 +14,9 @@ from trainwiz.core.language import mark
 
 SESSION_START = 1
 KEPT_TEXTS = frozenset({"args/text_summary"})
+HPARAMS = "hparams"
+"""The plugin of the settings that `add_hparams` writes, and their name among an event's texts."""
+MOST_HPARAMS = 200
 """Texts that are handed on: the TrainingArguments that transformers' Trainer writes."""
 LONGEST_TEXT_BYTES = 256 * 1024
 
@@ -79,7 +83,7 @@ def parse_event(data: bytes, scalar_tensors: set[str]) -> Event:
 
 def _read_value(data: bytes, event: Event, scalar_tensors: set[str]) -> None:
     """One Summary.Value."""
-    tag, plugin, scalar, tensor, kind = "", None, None, None, None
+    tag, plugin, scalar, tensor, kind, content = "", None, None, None, None, b""
     for number, wire, value in fields(data):
         if number in (1, 7) and isinstance(value, bytes):
             tag = tag or value.decode("utf-8", "replace")
@@ -88,7 +92,7 @@ def _read_value(data: bytes, event: Event, scalar_tensors: set[str]) -> None:
         elif number == 8 and isinstance(value, bytes):
             tensor = value
         elif number == 9 and isinstance(value, bytes):
-            plugin = _plugin_name(value)
+            plugin, content = _plugin_of(value)
         elif number in _VALUE_KINDS:
             kind = _VALUE_KINDS[number]
     if scalar is None and tensor is not None:
@@ -100,20 +104,49 @@ def _read_value(data: bytes, event: Event, scalar_tensors: set[str]) -> None:
     if scalar is not None:
         event.scalars.append((tag, scalar))
         return
-    event.others.append(kind or plugin or "others")
-    if tag in KEPT_TEXTS and tensor is not None and len(tensor) <= LONGEST_TEXT_BYTES:
+    if plugin == HPARAMS:
+        # Also what the columns of TensorBoard's own table are, and how the session ended.
+        values = hyperparameters(content)
+        event.texts += [(HPARAMS, json.dumps(values, ensure_ascii=False))] if values else []
+        return
+    if tag not in KEPT_TEXTS:
+        event.others.append(kind or plugin or "others")
+    elif tensor is not None and len(tensor) <= LONGEST_TEXT_BYTES:
         texts = [value for number, _, value in fields(tensor) if number == 8 and isinstance(value, bytes)]
         event.texts += [(tag, text.decode("utf-8", "replace")) for text in texts]
 
 
-def _plugin_name(metadata: bytes) -> str | None:
-    """SummaryMetadata -> plugin_data.plugin_name."""
+def _plugin_of(metadata: bytes) -> tuple[str | None, bytes]:
+    """SummaryMetadata -> plugin_data.plugin_name and plugin_data.content."""
     for number, _, value in fields(metadata):
         if number == 1 and isinstance(value, bytes):
-            for inner, _, name in fields(value):
-                if inner == 1 and isinstance(name, bytes):
-                    return name.decode("utf-8", "replace")
-    return None
+            data = {inner: part for inner, _, part in fields(value) if isinstance(part, bytes)}
+            return (data[1].decode("utf-8", "replace") if 1 in data else None), data.get(2, b"")
+    return None, b""
+
+
+def hyperparameters(content: bytes) -> dict[str, str | float | bool]:
+    """HParamsPluginData -> session_start_info.hparams; {} where it is about something else."""
+    found: dict[str, str | float | bool] = {}
+    for number, _, start in fields(content):
+        for inner, _, entry in fields(start) if number == 3 and isinstance(start, bytes) else ():
+            if inner != 1 or not isinstance(entry, bytes) or len(found) >= MOST_HPARAMS:
+                continue
+            pair = {place: part for place, _, part in fields(entry)}
+            key, held = pair.get(1), pair.get(2)
+            if not isinstance(key, bytes) or not isinstance(held, bytes):
+                continue
+            name = key.decode("utf-8", "replace")
+            for kind, _, value in fields(held):
+                if kind == 2 and isinstance(value, int):
+                    (number_value,) = struct.unpack("<d", value.to_bytes(8, "little"))
+                    # torch writes 50 as 50.0.
+                    found[name] = int(number_value) if number_value.is_integer() else number_value
+                elif kind == 3 and isinstance(value, bytes):
+                    found[name] = value.decode("utf-8", "replace")
+                elif kind == 4 and isinstance(value, int):
+                    found[name] = bool(value)
+    return found
 
 
 def tensor_scalar(tensor: bytes) -> float | None:

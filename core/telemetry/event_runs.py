@@ -215,6 +215,19 @@ class EventRuns:
         others = [run for run in self.runs.values() if (run.last_time_s or 0.0) >= last_s - SAME_TIME_S]
         return [newest, *(run for run in others if run is not newest)]
 
+    @property
+    def event_tails(self) -> list[EventFileTail]:
+        return [tail for run in self.runs.values() for tail in run.event_tails]
+
+    def text(self, tag: str) -> str | None:
+        """Of the newest run; else of one in its folder, as `add_hparams` begins a run of its own below it."""
+        newest = self.newest
+        if newest is None:
+            return None
+        near = [run for run in self.runs.values() if Path(newest.name) in Path(run.name).parents]
+        above = [run for run in self.runs.values() if Path(run.name) in Path(newest.name).parents]
+        return next((text for run in (newest, *near[-1:], *above[-1:]) if (text := run.text(tag)) is not None), None)
+
     def others(self) -> Counter[str]:
         """What is not a scalar, by kind."""
         return sum((tail.others for tail in self.tails if isinstance(tail, EventFileTail)), Counter())

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import platform
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from trainwiz.core.language import mark, tr
-from trainwiz.core.run.processid import identify
 from trainwiz.core.telemetry.checkpoint_size import CheckpointSize
-from trainwiz.core.telemetry.job import Job, job_of, training_tops
-from trainwiz.core.telemetry.job_arguments import named_paths, output_paths
-from trainwiz.core.telemetry.job_metrics import CLOCK_SLACK_S, EVENT_FILE, Clues, clues_of
+from trainwiz.core.telemetry.job import Job, job_of, loads_framework, members_of, training_tops
+from trainwiz.core.telemetry.job_metrics import Clues, clues_of, outputs_of
 from trainwiz.core.telemetry.live_machine import LiveMachine
+from trainwiz.core.telemetry.log_lines import JobLog
 from trainwiz.core.telemetry.machine_history import MachineHistory
 from trainwiz.core.telemetry.on_machine import while_it_runs, with_machine, with_reasons
-from trainwiz.core.telemetry.open_files import is_written, open_files
+from trainwiz.core.telemetry.open_files import open_files
 from trainwiz.core.telemetry.process_facts import working_folder
 from trainwiz.core.telemetry.process_table import ProcessTable
+from trainwiz.core.telemetry.record_files import EVENT_WORD, began, named_writer, records, written_files
 from trainwiz.core.telemetry.snapshot import Ending, Snapshot
 from trainwiz.core.telemetry.source import Source
 from trainwiz.core.telemetry.spans import step_words
@@ -30,7 +29,7 @@ LOOK_EVERY_S = 5.0
 SHARE_OF_A_CORE_FOR_LOOKS = 0.003
 FIRST_LOAD_S = 0.3
 NOT_HERE = mark(
-    "No process of this machine writes to it, so nothing is known of its GPU, RAM and processes; "
+    "No process of this machine is known to write to it, so nothing is known of its GPU, RAM and processes; "
     "those of this machine are not shown."
 )
 
@@ -38,8 +37,8 @@ NOT_HERE = mark(
 def job_writing_to(path: Path, files: Iterable[Path], table: ProcessTable) -> Job | None:
     """The job of this machine that writes to `path`, as far as this user sees it.
 
-    It has a file of it open for writing, began one of the event files in `files`, or has `path` as the
-    output folder on its command line; or names it there in any way, and one of `files` was written since.
+    It has a file of it open for writing, began one of the event files in `files`, or names `path` as its
+    output folder, and no other job does.
     """
     files = tuple(files)
     writer = next((pid for pid in map(began, files) if pid is not None and table.is_alive(pid)), None)
@@ -47,29 +46,9 @@ def job_writing_to(path: Path, files: Iterable[Path], table: ProcessTable) -> Jo
     if writer is None:
         writer = next((one for pid in table.members if (one := _writer_below(pid, place, table)) is not None), None)
     if writer is None:
-        written_s = max(map(_written_s, files), default=0.0)
-        writer = next((top for top in training_tops(table) if _is_output_of(top, place, written_s, table)), None)
+        claims = [top for top in training_tops(table) if _is_output_of(top, place, table)]
+        writer = claims[0] if len(claims) == 1 else None
     return None if writer is None else job_of(writer, table)
-
-
-def began(event_file: Path) -> int | None:
-    """The process of this machine that began an event file, by the name of the file, where it is still there.
-
-    "events.out.tfevents.<Unix time>.<host>.<pid>.<n>": tensorboard's own writer opens its file for each
-    flush only, so that no descriptor tells.
-    """
-    match = EVENT_FILE.fullmatch(event_file.name)
-    if match is None or not was_begun_here(event_file):
-        return None
-    process = identify(int(match["pid"]))
-    # A number that was used again belongs to a process that began after the file.
-    return process.pid if process is not None and process.create_time <= float(match["began"]) + CLOCK_SLACK_S else None
-
-
-def was_begun_here(event_file: Path) -> bool:
-    """Whether the name of an event file says that a process of this machine began it."""
-    match = EVENT_FILE.fullmatch(event_file.name)
-    return match is not None and bool(match["pid"]) and match["host"] == platform.node() != "localhost"
 
 
 def _writer_below(pid: int, place: Path, table: ProcessTable) -> int | None:
@@ -78,7 +57,7 @@ def _writer_below(pid: int, place: Path, table: ProcessTable) -> int | None:
     if pid == os.getpid() or not command or program_of(command).split(".")[0] in NEVER:
         return None
     files = open_files(pid) or ()
-    if not any(file.path and file.path.is_relative_to(place) and is_written(pid, file.descriptor) for file in files):
+    if not any(file.is_relative_to(place) for file in written_files(pid, list(files))):
         return None
     if is_python(command):
         return pid
@@ -90,29 +69,23 @@ def _feeds(pid: int, pipe: str) -> bool:
     return any(file.name == pipe and file.descriptor in (1, 2) for file in open_files(pid) or ())
 
 
-def _is_output_of(top: int, place: Path, written_s: float, table: ProcessTable) -> bool:
-    """Whether `place` is the output folder that the job's command names, or lies in it; or is named there
-    as anything, and was written to (`written_s`) since the job began, as what it only reads would not be."""
-    for pid in table.tree(top):
-        cwd = working_folder(pid)
-        if cwd is None:
-            continue
-        command = table.command(pid)
-        if any(_holds(named, place) for named in output_paths(command, cwd)):
-            return True
-        process = identify(pid)
-        if process is None or written_s < process.create_time:
-            continue
-        if any(_holds(named, place) and _holds(place, named) for named in named_paths(command, cwd)):
-            return True
-    return False
+def _is_output_of(top: int, place: Path, table: ProcessTable) -> bool:
+    """Whether `place` is the output folder that the job's command or environment names, or lies in it."""
+    return any(_holds(named, place) for pid in members_of(top, table) for named in outputs_of(pid, table))
 
 
-def _written_s(file: Path) -> float:
-    try:
-        return file.stat().st_mtime
-    except OSError:
-        return 0.0
+def _works_above(path: Path, table: ProcessTable) -> int | None:
+    """A program with a framework whose working folder holds `path`, and that is not known to write elsewhere."""
+    place = path.resolve()
+    for top in table.members:
+        if top == os.getpid() or not loads_framework(top, table):
+            continue
+        cwd = working_folder(top)
+        if cwd is None or not place.is_relative_to(cwd) or outputs_of(top, table):
+            continue
+        if not any(began(file) == top for file in records(cwd, 0.0, lambda name: EVENT_WORD in name)):
+            return top
+    return None
 
 
 def _holds(folder: Path, place: Path) -> bool:
@@ -132,6 +105,9 @@ class FolderSource(Source):
         self._job: Job | None = None
         self._clues = Clues(cwd=None)
         self._machine: LiveMachine | None = None
+        self._log = JobLog()
+        self._perhaps: int | None = None
+        """A training that may write here, of which nothing proves it."""
         self._history = MachineHistory()
         self._checkpoint_size = CheckpointSize(path, clock=clock)
         self._next_look_s = 0.0
@@ -146,12 +122,21 @@ class FolderSource(Source):
         if not snapshot.behind and time.monotonic() >= self._next_look_s:
             job = self._look(tuple(map(Path, snapshot.read_from)))
         if job is None or self._machine is None:
-            return with_reasons(self._once_its_writer_is_gone(snapshot), {"machine": tr(NOT_HERE)})
+            reason = tr(NOT_HERE)
+            if self._perhaps is not None:
+                reason = tr(
+                    "{sentence} Process {pid} works in a folder above it and may be the one: `trainwiz monitor {pid}`",
+                    sentence=reason,
+                    pid=self._perhaps,
+                )
+            return with_reasons(self._once_its_writer_is_gone(snapshot), {"machine": reason})
         row = self._machine.sample()
         if row is not None:
             self._history.add_rows([row])
         snapshot = dataclasses.replace(
-            while_it_runs(snapshot), command=job.command, started_s=snapshot.started_s or job.started_s
+            while_it_runs(self._log.laid_over(snapshot)),
+            command=job.command,
+            started_s=snapshot.started_s or job.started_s,
         )
         return with_machine(
             snapshot,
@@ -208,9 +193,11 @@ class FolderSource(Source):
                 self._writer_gone, self._last_step = False, None
                 self._machine = LiveMachine((root.pid for root in self._job.roots), self._path, clock=self._clock)
             else:
-                self._writer_gone = self._writer_gone or any(map(was_begun_here, files))
+                self._perhaps = _works_above(self._path, table)
+                self._writer_gone = self._writer_gone or any(named_writer(file) is not None for file in files)
         if self._job is not None:
             self._clues = clues_of(self._job, table)
+            self._log.follow(self._clues.log)
         cost_s = time.thread_time() - started_s
         self._next_look_s = time.monotonic() + max(LOOK_EVERY_S, cost_s / SHARE_OF_A_CORE_FOR_LOOKS)
         return self._job
@@ -218,4 +205,4 @@ class FolderSource(Source):
     def _drop(self) -> None:
         if self._machine is not None:
             self._machine.close()
-        self._job, self._machine, self._history = None, None, MachineHistory()
+        self._job, self._machine, self._history, self._log = None, None, MachineHistory(), JobLog()

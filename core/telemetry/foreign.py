@@ -104,7 +104,8 @@ class ForeignSource(Source):
             epoch=reading.epoch,
             eta_s=_eta_s(reading) if runs else None,
             started_s=reading.started_s,
-            ended_s=None if runs else written_s,
+            ended_s=written_s if status == "finished" else None,
+            written_s=written_s,
             pace=reading.pace,
             metrics=reading.metrics,
             curves={name: reading.curve(name) for name in curves},
@@ -167,15 +168,9 @@ def _ending(status: str, reading: Reading, now: float, written_s: float | None) 
     if written_s is None:
         return Ending(tr("Nothing says when it was written: it stands at {place}.", place=place))
     words = {"place": place, "when": moment_words(written_s), "ago": rough_words(now - written_s)}
-    if reading.written_by_file_time and place is None:
-        return Ending(tr("Quiet: what it was read from is of {when}, {ago} ago, and has not grown since.", **words))
-    if reading.written_by_file_time:
-        return Ending(
-            tr("Quiet at {place}: what it was read from is of {when}, {ago} ago, and has not grown since.", **words)
-        )
     if place is None:
-        return Ending(tr("Quiet: nothing has been written since {when}, {ago} ago.", **words))
-    return Ending(tr("Quiet at {place}: nothing has been written since {when}, {ago} ago.", **words))
+        return Ending(tr("Quiet: last written {ago} ago, {when}.", **words))
+    return Ending(tr("Quiet at {place}: last written {ago} ago, {when}.", **words))
 
 
 def _eta_s(reading: Reading) -> float | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,11 +10,23 @@ from trainwiz.core.language import tr
 from trainwiz.core.plain import plain_text
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.processid import ProcessId, identify
+from trainwiz.core.telemetry.job_arguments import output_paths
+from trainwiz.core.telemetry.open_files import open_files
 from trainwiz.core.telemetry.process_facts import environment_of, maps_any, working_folder
 from trainwiz.core.telemetry.process_table import ProcessTable
+from trainwiz.core.telemetry.record_files import (
+    EVENT_WORD,
+    GRAPHICS,
+    WEIGHTS,
+    began,
+    is_record,
+    records,
+    written_files,
+)
 from trainwiz.core.telemetry.shown_command import shown_command
 from trainwiz.core.telemetry.training_words import (
     KEEPER_MODULE,
+    NEVER,
     TRAINING_MODULE,
     is_keeper,
     is_launcher,
@@ -78,10 +90,8 @@ def job_of(pid: int, table: ProcessTable) -> Job | None:
     if not table.is_alive(pid):
         return None
     top = top_of(pid, table)
-    if top == pid and stands_above(table.command(pid)):
-        below = trainings_below(pid, table)
-        if len(below) == 1:
-            top = below[0]
+    if top == pid and len(below := trainings_if_above(pid, table)) == 1:
+        top = below[0]
     roots = [found for found in map(identify, (top, *_other_ranks(top, table))) if found is not None]
     if not roots or roots[0].pid != top:
         return None
@@ -93,9 +103,51 @@ def job_of(pid: int, table: ProcessTable) -> Job | None:
     )
 
 
-def stands_above(command: list[str]) -> bool:
-    """Whether a process is no training itself, and may have some below it: a shell, a session, the first process."""
-    return is_wrapper(command) or not (is_python(command) or is_launcher(command))
+def trainings_if_above(pid: int, table: ProcessTable) -> list[int]:
+    """The trainings below a process that is none itself: a shell, a session, a server, a queue; [] for any other."""
+    command = table.command(pid)
+    below = [] if is_launcher(command) or is_keeper(command) else trainings_below(pid, table)
+    itself = below and not is_wrapper(command) and maps_any(pid, FRAMEWORKS) and works(pid, table)
+    return [] if itself else below
+
+
+def loads_framework(pid: int, table: ProcessTable) -> bool:
+    """Whether it is a Python program with a framework loaded, and none that only shows or serves."""
+    command = table.command(pid)
+    return is_python(command) and program_of(command).split(".")[0] not in NEVER and maps_any(pid, FRAMEWORKS)
+
+
+def is_training(pid: int, table: ProcessTable) -> bool:
+    """Whether a Python program has a framework loaded, and its arguments or its files say that it trains."""
+    command = table.command(pid)
+    if not loads_framework(pid, table):
+        return False
+    if trains_by_its_words(command):
+        return True
+    cwd = working_folder(pid)
+    return (cwd is not None and bool(output_paths(command, cwd))) or works(pid, table)
+
+
+def works(pid: int, table: ProcessTable) -> bool:
+    """Whether it has a graphics card open, writes records, weights or a log with metrics, or began an event file."""
+    from trainwiz.core.telemetry.stdout_metrics import prints_metrics
+
+    files, cwd, here = open_files(pid) or [], working_folder(pid), identify(pid)
+    if here is None or any(file.name.startswith(GRAPHICS) for file in files):
+        return here is not None
+    if any(is_record(path) or path.suffix in WEIGHTS for path in written_files(pid, files)):
+        return True
+    if any(file.path is not None and file.descriptor in (1, 2) and prints_metrics(file.path) for file in files):
+        return True
+    folders = [] if cwd is None else [*output_paths(table.command(pid), cwd), cwd]
+    events = (path for folder in folders for path in records(folder, here.create_time, lambda name: EVENT_WORD in name))
+    return any(began(path) == pid for path in events)
+
+
+def members_of(top: int, table: ProcessTable) -> list[int]:
+    """The processes of a job, parents first: its tree without the trainings below that are jobs of their own."""
+    others = {pid for other in trainings_below(top, table) for pid in table.tree(other)}
+    return [pid for pid in table.tree(top) if pid not in others]
 
 
 def top_of(pid: int, table: ProcessTable) -> int:
@@ -120,14 +172,18 @@ def _is_child_of_a_python(command: list[str], parent: list[str]) -> bool:
 
 def trainings_below(pid: int, table: ProcessTable) -> list[int]:
     """The tops of all trainings below a shell or session, in order of their numbers; [] where none is seen."""
-    surely, perhaps = [], []
+    surely, perhaps = list[int](), list[int]()
     waiting = table.children(pid)
     while waiting:
         one = waiting.pop()
         command = table.command(one)
-        if is_launcher(command) or is_keeper(command) or trains_by_its_words(command):
+        if top_of(one, table) != one:
+            waiting += table.children(one)
+        elif is_launcher(command) or is_keeper(command):
             surely.append(one)
-        elif is_python(command) and maps_any(one, FRAMEWORKS):
+        elif trains_by_its_words(command) or is_training(one, table):
+            surely += trainings_if_above(one, table) or [one]
+        elif loads_framework(one, table):
             perhaps.append(one)
         else:
             waiting += table.children(one)
@@ -179,21 +235,17 @@ def _group(pid: int) -> tuple[str | None, ...] | None:
     return group if any(group) else None
 
 
-def training_tops(table: ProcessTable, computing: Iterable[int] = ()) -> list[int]:
+def training_tops(table: ProcessTable, computing: Collection[int] = ()) -> list[int]:
     """The tops of all trainings of this machine that this user can see.
 
     `computing`: pids that compute on a GPU, which count whatever they are called. Of others, a
-    launcher counts, and a Python program that has loaded a framework and reads like a training.
+    launcher counts, and whatever `is_training`; who only stands above trainings of their own does not.
     """
     tops = {top_of(pid, table) for pid in computing if table.is_alive(pid)}
     for pid in table.members:
         command = table.command(pid)
         if not command or not table.is_alive(pid):
             continue
-        if (
-            is_keeper(command)
-            or (is_launcher(command) and len(table.children(pid)) > 0)
-            or (is_python(command) and trains_by_its_words(command) and maps_any(pid, FRAMEWORKS))
-        ):
+        if is_keeper(command) or (is_launcher(command) and len(table.children(pid)) > 0) or is_training(pid, table):
             tops.add(top_of(pid, table))
-    return sorted(tops)
+    return sorted(top for top in tops if top in computing or not trainings_if_above(top, table))

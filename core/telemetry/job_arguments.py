@@ -31,12 +31,6 @@ def output_paths(command: Sequence[str], cwd: Path) -> list[Path]:
     return list(dict.fromkeys(cwd / at_home(Path(text)) for text in named if text and "\0" not in text))
 
 
-def named_paths(command: Sequence[str], cwd: Path) -> list[Path]:
-    """Every word after the first that can be a path, whatever it is for: inputs and outputs."""
-    words = [word for word in command[1:] if word and not word.startswith("-") and "\0" not in word]
-    return [cwd / at_home(Path(word)) for word in words]
-
-
 def _from_options(command: Sequence[str]) -> Iterator[str]:
     for word, after in itertools.zip_longest(command, command[1:], fillvalue=""):
         name, equals, value = word.partition("=")

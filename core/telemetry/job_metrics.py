@@ -3,33 +3,34 @@
 from __future__ import annotations
 
 import os
-import re
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainwiz.core.language import mark, tr
 from trainwiz.core.telemetry.event_file import EventFileTail
-from trainwiz.core.telemetry.job import Job, training_tops
+from trainwiz.core.telemetry.job import Job, loads_framework, members_of
 from trainwiz.core.telemetry.job_arguments import output_paths
-from trainwiz.core.telemetry.open_files import OpenFile, is_written, open_files, written_through
+from trainwiz.core.telemetry.open_files import OpenFile, open_files, written_through
 from trainwiz.core.telemetry.process_facts import environment_of, working_folder
 from trainwiz.core.telemetry.process_table import ProcessTable
+from trainwiz.core.telemetry.record_files import (
+    CLOCK_SLACK_S,
+    EVENT_WORD,
+    GRAPHICS,
+    RECORDS,
+    began,
+    named_writer,
+    records,
+    written_files,
+)
 from trainwiz.core.telemetry.target import Target
 
-EVENT_FILE = re.compile(r"events\.out\.tfevents\.(?P<began>\d+)\.(?P<host>.+?)(\.(?P<pid>\d+)\.\d+)?(\.v2)?")
-EVENT_WORD = "tfevents"
-RECORDS = ("trainer_state.json", "metrics.csv")
 EVENT_FILE_RANK = 0
 WRITES_EVENTS = mark("the event files that it writes")
 OUTPUT_VARIABLES = ("TENSORBOARD_LOGGING_DIR", "TENSORBOARD_LOGDIR")
-GRAPHICS = ("/dev/nvidia", "/dev/dxg", "/dev/kfd")
-"""Devices through which CUDA, CUDA in WSL and ROCm compute."""
-CLOCK_SLACK_S = 2.0
-MOST_ENTRIES = 4_000
-DEEPEST = 5
-SKIPPED = frozenset({".git", ".venv", "venv", "node_modules", "site-packages", "__pycache__", ".cache", "wandb"})
+ENDS = ("file", "pipe")
+MOST_UNPROVED = 20
 
 Recognise = Callable[[Path], Target | str]
 
@@ -49,12 +50,22 @@ class Clues:
     """Where else event files of its own may lie: outputs, log, script and working folder."""
     log: Path | None = None
     """The file that its standard output goes to."""
+    log_ends: frozenset[str] = frozenset()
+    """What its standard output goes to, as /proc names it: the log itself, or a pipe."""
     log_reason: str | None = None
     """Why there is no `log`."""
     unreadable: str | None = None
     """Why its open files are not known."""
     uses_gpu: bool | None = None
     """Whether it has a graphics card open; None where that is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unproved:
+    """A record that may be the job's, and is not shown: nothing proves that it writes it."""
+
+    path: Path
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,26 +81,29 @@ class FoundMetrics:
 
 def clues_of(job: Job, table: ProcessTable) -> Clues:
     """Look at all processes of the job. What ends meanwhile, or belongs to another user, is left out."""
-    pids = [pid for root in job.roots for pid in table.tree(root.pid)]
+    pids = [pid for root in job.roots for pid in members_of(root.pid, table)]
     opened = {pid: open_files(pid) for pid in pids}
     seen = {pid: files for pid, files in opened.items() if files is not None}
     cwd = next((folder for folder in map(working_folder, reversed(pids)) if folder is not None), None)
     for root in job.roots:
         cwd = working_folder(root.pid) or cwd
-    outputs: list[Path] = []
-    if cwd is not None:
-        for pid in pids:
-            outputs += output_paths(table.command(pid), working_folder(pid) or cwd)
-        outputs += [cwd / folder for pid in pids for folder in _from_environment(pid)]
+    outputs = [output for pid in pids for output in outputs_of(pid, table)]
     log, log_reason = _log_of(seen)
     folders = [*outputs, *([log.parent] if log else []), *([cwd] if cwd else [])]
     return Clues(
         cwd=cwd,
         pids=frozenset(pids),
-        event_files=tuple(dict.fromkeys(_written_events(seen))),
+        event_files=tuple(
+            dict.fromkeys(
+                path for pid, files in seen.items() for path in written_files(pid, files) if EVENT_WORD in path.name
+            )
+        ),
         outputs=tuple(dict.fromkeys(outputs)),
         folders=tuple(dict.fromkeys(folders)),
         log=log,
+        log_ends=frozenset(
+            file.name for files in seen.values() for file in files if file.descriptor in (1, 2) and file.kind in ENDS
+        ),
         log_reason=log_reason,
         unreadable=None
         if seen or not pids
@@ -98,16 +112,13 @@ def clues_of(job: Job, table: ProcessTable) -> Clues:
     )
 
 
-def _from_environment(pid: int) -> list[str]:
-    variables = environment_of(pid)
-    return [variables[name] for name in OUTPUT_VARIABLES if variables.get(name)]
-
-
-def _written_events(seen: dict[int, list[OpenFile]]) -> Iterator[Path]:
-    for pid, files in seen.items():
-        for file in files:
-            if file.path is not None and EVENT_WORD in file.path.name and is_written(pid, file.descriptor):
-                yield file.path
+def outputs_of(pid: int, table: ProcessTable) -> list[Path]:
+    """The folders that its arguments and its environment name for what it writes."""
+    cwd, variables = working_folder(pid), environment_of(pid)
+    if cwd is None:
+        return []
+    named = [cwd / variables[name] for name in OUTPUT_VARIABLES if variables.get(name)]
+    return [Path(os.path.normpath(path)) for path in (*output_paths(table.command(pid), cwd), *named)]
 
 
 def _log_of(seen: dict[int, list[OpenFile]]) -> tuple[Path | None, str | None]:
@@ -132,39 +143,107 @@ def _log_of(seen: dict[int, list[OpenFile]]) -> tuple[Path | None, str | None]:
     return None, tr("There is no log: where its output goes is not known.")
 
 
-def find_metrics(job: Job, clues: Clues, table: ProcessTable, recognise: Recognise) -> FoundMetrics | None:
-    """The best place that holds metrics of this very job; None where there is none (yet)."""
-    pids = clues.pids
+def find_metrics(job: Job, clues: Clues, table: ProcessTable, recognise: Recognise) -> FoundMetrics | Unproved | None:
+    """The best place that holds metrics of which it is proved that this very job writes them.
+
+    Proved is an event file that is open for writing or named after one of its processes, the output folder that its
+    arguments name, and the log that it writes; the last two where no other training claims them. Else what was found
+    and why it is not shown; None where nothing was written since the job began.
+    """
     since_s = job.started_s - CLOCK_SLACK_S
-    files = own_event_files(clues, since_s, pids)
-    found = _from_event_files(files, clues.outputs, recognise) if files else None
+    files = own_event_files(clues, since_s)
+    found = _from_event_files(files, clues, since_s, recognise) if files else None
     if found is not None:
         return found
-    for rank, why, paths in _places(job, clues, since_s, pids, table):
+    unproved: Unproved | None = None
+    for rank, why, paths in (
+        (1, mark("the output folder of its command"), clues.outputs),
+        (2, mark("the log that it writes"), [clues.log] if clues.log is not None else []),
+    ):
         for path in paths:
+            if rank == 1 and not records(path, since_s, lambda name: EVENT_WORD in name or name in RECORDS):
+                continue
             target = recognise(path)
-            if isinstance(target, Target):
+            if not isinstance(target, Target):
+                continue
+            other = _claimed_by(path, clues, table) if rank == 1 else _also_writes(clues, table)
+            if other is None and not (rank == 1 and _others_events(path, files, since_s)):
                 return FoundMetrics(target, why, rank)
+            unproved = unproved or Unproved(path, _WHY_CLAIMED if other is None else tr(_WHY_OTHER, pid=other))
+    return unproved or _newest_below(clues, since_s, recognise)
+
+
+_WHY_CLAIMED = mark("another process writes event files there")
+_WHY_OTHER = mark("process {pid} writes there as well")
+
+
+def _newest_below(clues: Clues, since_s: float, recognise: Recognise) -> Unproved | None:
+    """What was written last below the working folder: it may be anybody's."""
+    if clues.cwd is None:
+        return None
+    files = records(clues.cwd, since_s, lambda name: EVENT_WORD in name or name in RECORDS)[:MOST_UNPROVED]
+    # What nobody is known to write is more likely to be its own than what another process writes.
+    for file in sorted(files, key=lambda file: began(file) is not None):
+        writer = began(file)
+        why = tr("nothing proves that this process writes it")
+        if writer is not None and writer not in clues.pids:
+            why = tr("process {pid} writes it", pid=writer)
+        for home in _homes_of(file):
+            if isinstance(recognise(home), Target):
+                return Unproved(home, why)
     return None
 
 
-def own_event_files(clues: Clues, since_s: float, pids: frozenset[int]) -> list[Path]:
+def _other_trainings(clues: Clues, table: ProcessTable) -> Iterator[int]:
+    """The Python programs with a framework loaded that are not of this job."""
+    for pid in table.members:
+        if pid not in clues.pids and pid != os.getpid() and loads_framework(pid, table):
+            yield pid
+
+
+def _claimed_by(output: Path, clues: Clues, table: ProcessTable) -> int | None:
+    """Another training whose arguments or environment name the same folder, one above it, or one in it."""
+    for pid in _other_trainings(clues, table):
+        for named in outputs_of(pid, table):
+            if named.is_relative_to(output) or output.is_relative_to(named):
+                return pid
+    return None
+
+
+def _also_writes(clues: Clues, table: ProcessTable) -> int | None:
+    """Another training whose output goes to the same log, or through the same pipe."""
+    for pid in _other_trainings(clues, table):
+        if any(file.descriptor in (1, 2) and file.name in clues.log_ends for file in open_files(pid) or ()):
+            return pid
+    return None
+
+
+def _others_events(place: Path, own: Iterable[Path], since_s: float) -> bool:
+    """Whether event files that are not `own` were written below `place` since the job began."""
+    own = set(own)
+    return any(file not in own for file in records(place, since_s, lambda name: EVENT_WORD in name))
+
+
+def own_event_files(clues: Clues, since_s: float) -> list[Path]:
     """The event files that these processes have open, or that are named after one of them.
 
     tensorboard's own writer opens its file for each flush only.
     """
-    named = [path for folder in clues.folders for path in records(folder, since_s, lambda name: _writer(name) in pids)]
-    return list(dict.fromkeys((*clues.event_files, *named)))
+    found = (path for folder in clues.folders for path in records(folder, since_s, lambda name: EVENT_WORD in name))
+    return list(dict.fromkeys((*clues.event_files, *(path for path in found if named_writer(path) in clues.pids))))
 
 
-def _from_event_files(files: list[Path], outputs: Iterable[Path], recognise: Recognise) -> FoundMetrics | None:
-    """As the output of a Trainer where they lie in one; else these files alone, or their folder where it is one."""
+def _from_event_files(files: list[Path], clues: Clues, since_s: float, recognise: Recognise) -> FoundMetrics | None:
+    """As the output of a Trainer where they lie in one; else their folder where it is one; these files alone where
+    others are written beside them."""
     folders = list(dict.fromkeys(file.parent for file in files))
-    homes = [output for output in outputs if all(folder.is_relative_to(output) for folder in folders)]
+    homes = [output for output in clues.outputs if all(folder.is_relative_to(output) for folder in folders)]
     if len(folders) == 1 and folders[0].parent.name == "runs":
         # A Trainer writes to OUTPUT/runs/<time>_<host>; a plain SummaryWriter to ./runs/<time>_<host>.
         homes.append(folders[0].parent.parent)
     for home in homes:
+        if _others_events(home, files, since_s):
+            continue
         target = recognise(home)
         if isinstance(target, Target) and target.kind == "trainer" and target.path == home:
             return FoundMetrics(target, WRITES_EVENTS, EVENT_FILE_RANK)
@@ -172,8 +251,9 @@ def _from_event_files(files: list[Path], outputs: Iterable[Path], recognise: Rec
         if not any(map(_says_something, files)):
             # A Trainer names its arguments next: then its folder is known as one, and its metrics by their own names.
             return None
-        target = recognise(folders[0])
-        return FoundMetrics(target, WRITES_EVENTS, EVENT_FILE_RANK) if isinstance(target, Target) else None
+        if not _others_events(folders[0], files, since_s):
+            target = recognise(folders[0])
+            return FoundMetrics(target, WRITES_EVENTS, EVENT_FILE_RANK) if isinstance(target, Target) else None
     root = Path(os.path.commonpath(folders))
     runs = {
         folder.relative_to(root).as_posix(): tuple(sorted(file for file in files if file.parent == folder))
@@ -189,59 +269,7 @@ def _says_something(event_file: Path) -> bool:
     return tail.records > 1 or tail.behind
 
 
-def _places(
-    job: Job, clues: Clues, since_s: float, pids: frozenset[int], table: ProcessTable
-) -> Iterator[tuple[int, str, Iterable[Path]]]:
-    fresh = [path for path in clues.outputs if records(path, since_s, lambda name: _may_be_of(name, pids))]
-    yield 1, mark("the output folder of its command"), fresh
-    yield 2, mark("the log that it writes"), [clues.log] if clues.log is not None else []
-    if clues.cwd is not None and not _shared(clues.cwd, job, table):
-        newest = records(clues.cwd, since_s, lambda name: _may_be_of(name, pids))[:1]
-        yield 3, mark("its working folder"), [home for file in newest for home in _homes_of(file)]
-
-
-def _shared(cwd: Path, job: Job, table: ProcessTable) -> bool:
-    """Whether another training works in the same folder: whose files are new there cannot be told."""
-    own = {root.pid for root in job.roots}
-    return any(top not in own and working_folder(top) == cwd for top in training_tops(table))
-
-
 def _homes_of(file: Path) -> list[Path]:
     """The folders to read for a file of metrics, the widest first."""
     folder = file.parent
     return [folder.parent, folder] if folder.name.startswith("checkpoint-") else [folder]
-
-
-def records(folder: Path, since_s: float, is_wanted: Callable[[str], bool]) -> list[Path]:
-    """The files below `folder` with a wanted name that were written since `since_s` (Unix time), the newest first.
-
-    Looks at MOST_ENTRIES names at most.
-    """
-    found: list[tuple[float, Path]] = []
-    left = MOST_ENTRIES
-    waiting = deque([(folder, 0)])
-    while waiting and left > 0:
-        here, depth = waiting.popleft()
-        try:
-            with os.scandir(here) as entries:
-                for entry in entries:
-                    left -= 1
-                    if entry.is_dir(follow_symlinks=False):
-                        if depth < DEEPEST and entry.name not in SKIPPED:
-                            waiting.append((Path(entry.path), depth + 1))
-                    elif is_wanted(entry.name) and (written_s := entry.stat().st_mtime) >= since_s:
-                        found.append((written_s, Path(entry.path)))
-        except OSError:
-            continue
-    return [path for _, path in sorted(found, key=lambda one: one[0], reverse=True)]
-
-
-def _writer(name: str) -> int | None:
-    """The process that an event file is named after; None for any other name."""
-    match = EVENT_FILE.fullmatch(name)
-    return int(match["pid"]) if match and match["pid"] else None
-
-
-def _may_be_of(name: str, pids: frozenset[int]) -> bool:
-    """Whether a file of metrics could be these processes': an event file that names another one's is not."""
-    return name in RECORDS or (EVENT_WORD in name and (_writer(name) is None or _writer(name) in pids))

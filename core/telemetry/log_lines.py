@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import deque
+from pathlib import Path
 
 from trainwiz.core.telemetry.log import LONGEST_LINE, Bar, Levels, LogLine, parts_of
+from trainwiz.core.telemetry.snapshot import Snapshot
+from trainwiz.core.telemetry.tail import TextTail
 
 KEPT_LINES = 1_000
 MOST_BARS = 64
@@ -99,3 +103,29 @@ class LogLines:
                 kept[place] = None
             kept.append(line)
         return tuple(line for line in kept if line is not None)
+
+
+class JobLog:
+    """The log that the processes of a job write, for snapshots of files that have none."""
+
+    def __init__(self) -> None:
+        self._lines = LogLines()
+        self._tail: TextTail | None = None
+
+    @property
+    def path(self) -> Path | None:
+        return self._tail.path if self._tail is not None else None
+
+    def follow(self, path: Path | None) -> None:
+        """Read this file from now on; None changes nothing: what a process that has ended wrote is still there."""
+        if path is not None and path != self.path:
+            self._tail = TextTail(path)
+            self._lines.clear()
+
+    def laid_over(self, snapshot: Snapshot) -> Snapshot:
+        if self._tail is None or snapshot.log:
+            return snapshot
+        self._lines.feed(self._tail.read_new())
+        return dataclasses.replace(
+            snapshot, log=self._lines.lines(), log_version=self._lines.version, log_path=str(self._tail.path)
+        )

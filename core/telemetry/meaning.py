@@ -16,7 +16,7 @@ from trainwiz.core.run.listing import run_folders
 from trainwiz.core.run.names import DEFAULT_ROOT
 from trainwiz.core.run.registry import recorded_runs
 from trainwiz.core.telemetry.discovery import Found, default_target, list_jobs, target_of_job
-from trainwiz.core.telemetry.job import Job, job_of, stands_above, trainings_below
+from trainwiz.core.telemetry.job import Job, job_of, trainings_if_above
 from trainwiz.core.telemetry.paths import at_home, is_file
 from trainwiz.core.telemetry.process_table import ProcessTable
 from trainwiz.core.telemetry.target import Target
@@ -94,8 +94,8 @@ def of_process(pid: int) -> Target:
     if not table.command(pid):
         message = tr("Process {pid} has no command line: it is a part of the kernel, or about to end.", pid=pid)
         raise usage_error("no_such_process", str(pid), _with_jobs(message))
-    if job.pid == pid and stands_above(table.command(pid)):
-        below = [one for one in (job_of(top, table) for top in trainings_below(pid, table)) if one is not None]
+    if job.pid == pid:
+        below = [one for one in (job_of(top, table) for top in trainings_if_above(pid, table)) if one is not None]
         if len(below) > 1:
             raise _several(tr("below process {pid}", pid=pid), below)
     return target_of_job(job)

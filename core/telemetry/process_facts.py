@@ -40,6 +40,13 @@ def environment_of(pid: int) -> dict[str, str]:
 
 def maps_any(pid: int, libraries: tuple[str, ...]) -> bool:
     """Whether a shared library with one of these words in its name is loaded; False where that cannot be read."""
+    if sys.platform != "linux":
+        import psutil
+
+        try:
+            return any(word in one.path for one in psutil.Process(pid).memory_maps() for word in libraries)
+        except (psutil.Error, OSError, AttributeError):  # macOS tells nobody
+            return False
     try:
         with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as file:
             return any(word in line for line in file for word in libraries)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -10,15 +11,14 @@ from pathlib import Path
 from trainwiz.core.language import mark, tr
 from trainwiz.core.run.processid import CREATE_TIME_TOLERANCE_S
 from trainwiz.core.telemetry.job import Job, job_of
-from trainwiz.core.telemetry.job_metrics import EVENT_FILE_RANK, Clues, FoundMetrics, clues_of, find_metrics
+from trainwiz.core.telemetry.job_metrics import EVENT_FILE_RANK, Clues, FoundMetrics, Unproved, clues_of, find_metrics
 from trainwiz.core.telemetry.live_machine import LiveMachine
-from trainwiz.core.telemetry.log_lines import LogLines
+from trainwiz.core.telemetry.log_lines import JobLog
 from trainwiz.core.telemetry.machine_history import MachineHistory
 from trainwiz.core.telemetry.on_machine import while_it_runs, with_machine, with_reasons
 from trainwiz.core.telemetry.process_table import ProcessTable
 from trainwiz.core.telemetry.snapshot import Ending, Snapshot
 from trainwiz.core.telemetry.source import Source
-from trainwiz.core.telemetry.tail import TextTail
 from trainwiz.core.telemetry.target import Target
 
 LOOK_EVERY_S = 5.0
@@ -43,18 +43,18 @@ class ProcessSource(Source):
         self._clues = Clues(cwd=None)
         self._next_look_s = 0.0
         self._found: FoundMetrics | None = None
+        self._unproved: Unproved | None = None
         self._metrics: Source | None = None
         self._machine: LiveMachine | None = None
         self._history = MachineHistory()
-        self._log = LogLines()
-        self._log_tail: TextTail | None = None
+        self._log = JobLog()
         self._ended_s: float | None = None
 
     def poll(self, curves: Iterable[str] = ()) -> Snapshot:
         """One look at the processes, their machine and their files."""
         # The processes are asked first: a job that has ended by then has written all its lines.
         alive = self._look()
-        snapshot = self._with_log(self._metrics_snapshot(curves))
+        snapshot = self._log.laid_over(self._metrics_snapshot(curves))
         job = self._job
         snapshot = dataclasses.replace(
             snapshot,
@@ -123,16 +123,20 @@ class ProcessSource(Source):
             self._clues = clues_of(job, table)
         if self._found is None or self._found.rank > EVENT_FILE_RANK or self._found.event_files:
             self._take(find_metrics(job, self._clues, table, recognised))
-        if self._clues.log is not None and (self._log_tail is None or self._log_tail.path != self._clues.log):
-            self._log_tail = TextTail(self._clues.log)
-            self._log.clear()
+        self._log.follow(self._clues.log)
         cost_s = time.thread_time() - started_s
         is_new = self._found is None and self._clock() - job.started_s < NEW_S
         dear_s = cost_s / (SHARE_OF_A_CORE_WHILE_NEW if is_new else SHARE_OF_A_CORE_FOR_LOOKS)
         self._next_look_s = time.monotonic() + max(LOOK_EVERY_S_WHILE_NEW if is_new else LOOK_EVERY_S, dear_s)
 
-    def _take(self, found: FoundMetrics | None) -> None:
-        """Read from a better place than before; the same one goes on."""
+    def _take(self, found: FoundMetrics | Unproved | None) -> None:
+        """Read from a better place than before; the same one goes on, until somebody else claims it."""
+        self._unproved = found if isinstance(found, Unproved) else None
+        if isinstance(found, Unproved):
+            if self._found is not None and found.path == self._found.target.path and self._metrics is not None:
+                self._metrics.close()
+                self._found, self._metrics = None, None
+            return
         if found is None or (self._found is not None and found.rank > self._found.rank):
             return
         if self._found is not None and self._found.target == found.target:
@@ -169,19 +173,19 @@ class ProcessSource(Source):
             time_s=self._clock(),
         )
 
-    def _with_log(self, snapshot: Snapshot) -> Snapshot:
-        if self._log_tail is None or snapshot.log:
-            return snapshot
-        self._log.feed(self._log_tail.read_new())
-        return dataclasses.replace(
-            snapshot, log=self._log.lines(), log_version=self._log.version, log_path=str(self._log_tail.path)
-        )
-
     def _reasons(self, snapshot: Snapshot) -> dict[str, str]:
         """Why there are no metrics, or no log."""
         clues, reasons = self._clues, {}
         if clues.unreadable is not None:
             reasons["metrics"] = clues.unreadable
+        elif not snapshot.metrics and self._unproved is not None:
+            reasons["metrics"] = tr(
+                "{path} was written since this process began, but {why}, so its figures are not shown. "
+                "Open it by hand: `{command}`",
+                path=self._unproved.path,
+                why=self._unproved.why,
+                command=shlex.join(["trainwiz", "monitor", str(self._unproved.path)]),
+            )
         elif not snapshot.metrics:
             looked = [str(path) for path in (*clues.outputs, clues.log, clues.cwd) if path is not None]
             reasons["metrics"] = tr("It has not written metrics that are known here.")
@@ -205,7 +209,7 @@ class ProcessSource(Source):
                 "Its processes had ended by {time}; how they ended is not known, as another program started them.",
                 time=when,
             ),
-            remedy=tr("Read why in {path}.", path=self._log_tail.path) if self._log_tail is not None else None,
+            remedy=tr("Read why in {path}.", path=self._log.path) if self._log.path is not None else None,
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -64,6 +64,18 @@ class GpuReading:
     """Unix time since which the card has done nothing."""
     memory_history: tuple[float | None, ...] = ()
     sample: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_slice(self) -> bool:
+        """A MIG slice: it stands beside its card, and is none itself."""
+        return self.mig not in (None, "enabled", "disabled")
+
+
+def without_parents(gpus: Iterable[GpuReading]) -> list[GpuReading]:
+    """What computes: a card, or its slices in its place, whose figures a partitioned card would count again."""
+    gpus = list(gpus)
+    sliced = {gpu.index for gpu in gpus if gpu.is_slice}
+    return [gpu for gpu in gpus if gpu.is_slice or gpu.index not in sliced]
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +183,8 @@ class Snapshot:
     """Command line of a job that was started elsewhere, secrets left out."""
     started_s: float | None = None
     ended_s: float | None = None
+    written_s: float | None = None
+    """When files of another tool's job were last written, which tells nothing of its end."""
     pace: Pace = field(default_factory=lambda: Pace(None, None, None, None, None))
     metrics: Mapping[str, MetricSummary] = field(default_factory=dict)
     curves: Mapping[str, Curve] = field(default_factory=dict)

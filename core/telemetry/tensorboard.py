@@ -7,8 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from trainwiz.core.json_text import parse_json
 from trainwiz.core.language import tr
 from trainwiz.core.small_file import read_small
+from trainwiz.core.telemetry.event_proto import HPARAMS, MOST_HPARAMS
 from trainwiz.core.telemetry.event_runs import EventRun, EventRuns, FindFiles
 from trainwiz.core.telemetry.foreign import ForeignSource, Reading, loss_name
 from trainwiz.core.telemetry.metrics import MOST_NAMES, Pace
@@ -21,7 +23,6 @@ from trainwiz.core.telemetry.trainer_arguments import ARGUMENTS_TAG, as_text, pa
 
 EPOCH_TAGS = ("epoch", "train/epoch")
 HPARAMS_YAML = "hparams.yaml"
-MOST_HPARAMS = 200
 LARGEST_HPARAMS_BYTES = 256 * 1024
 
 
@@ -44,7 +45,8 @@ class TensorBoardSource(ForeignSource):
         runs.read(deadline)
         series = self._by_name()
         newest = runs.newest
-        arguments = parse_arguments((newest.text(ARGUMENTS_TAG) if newest else None) or "")
+        settings = runs.text(HPARAMS)
+        arguments = parse_arguments((newest.text(ARGUMENTS_TAG) if newest else None) or settings or "")
         current = runs.current()
         step = max((run.scalars.step for run in current if run.scalars.step is not None), default=None)
         epoch = next((epoch for run in current if (epoch := _epoch(run)) is not None), None)
@@ -64,7 +66,9 @@ class TensorBoardSource(ForeignSource):
             written_s=newest.last_time_s if newest else None,
             written_by_file_time=bool(newest and not newest.event_tails),
             grew=runs.grew,
-            hyperparameters=arguments.shown or self._read_hparams(newest),
+            hyperparameters=shown_values(parse_json(settings))
+            if settings
+            else arguments.shown or self._read_hparams(newest),
             files=tuple(tail.path for tail in runs.tails),
             notes=self._notes(bool(metrics)),
             problems=tuple(runs.problems()) or self._missing(),
@@ -98,6 +102,8 @@ class TensorBoardSource(ForeignSource):
         if others and not has_scalars:
             what = ", ".join(f"{count:,} {tr(kind)}" for kind, count in others.most_common(5))
             notes.append(tr("The event files hold no scalars ({what}).", what=what))
+        elif self._runs.tails and not has_scalars and any(tail.texts for tail in self._runs.event_tails):
+            notes.append(tr("The event files hold the settings of the training, and no metrics yet."))
         return tuple(notes)
 
     def _missing(self) -> tuple[str, ...]:
@@ -125,6 +131,11 @@ def read_hparams(path: Path) -> dict[str, str]:
         document: Any = yaml.safe_load(read_small(path).decode(errors="replace"))
     except (OSError, yaml.YAMLError, RecursionError, ValueError):
         return {}
+    return shown_values(document)
+
+
+def shown_values(document: Any) -> dict[str, str]:
+    """The plain values of a mapping as text."""
     if not isinstance(document, dict):
         return {}
     plain = [(str(key), as_text(value)) for key, value in document.items() if _is_plain(value)][:MOST_HPARAMS]

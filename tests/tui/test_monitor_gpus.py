@@ -63,7 +63,7 @@ async def test_memory_of_this_job_apart_from_others(
         panel = await panel_of(pilot, 1)
         text = panel.content().plain
         assert "20.0 of 24.0 GiB" in text
-        assert "this job 5.0   others 15.0" in text
+        assert "this job 5.0   others 13.0   driver 2.0" in text
         assert "300 of 350 W" in text and "70 °C" in text
         assert "1,400 of 1,980 MHz   fan 30 %" in text
         await pilot.press("3", "enter")
@@ -148,3 +148,19 @@ async def test_a_card_that_is_used_whole_says_nothing_of_slices(
     async with app_of(find_target(str(job.pid))).run_test(size=WIDE) as pilot:
         panel = await panel_of(pilot, 1)
         assert "MIG" not in str(panel.border_title)
+
+
+def test_slices_are_no_cards_of_their_own() -> None:
+    from dataclasses import replace
+
+    from trainwiz.tui.widgets.device_panel import _cards_line, _gpus
+
+    from tests.core.telemetry.test_advice import CARD
+
+    card = replace(CARD, mig="enabled", memory_used_bytes=20 * GIB, utilization_percent=None)
+    parts = [
+        replace(CARD, mig="1g.10gb", uuid=name, memory_used_bytes=size * GIB) for name, size in (("a", 4), ("b", 6))
+    ]
+    assert _gpus((card, *parts)) == "1 GPU, 2 MIG slices"
+    assert _gpus((CARD, replace(CARD, index=1))) == "2 GPUs"
+    assert "4.0 to 6.0 GiB" in _cards_line((card, *parts), "").plain

@@ -222,7 +222,7 @@ async def test_clock_fan_partition_and_other_jobs_of_a_card(tmp_path: Path) -> N
     async with monitor_app(folder).run_test(size=WIDE) as pilot:
         panel = (await looked(pilot)).query_one(DevicePanel)
         text = panel.content().plain
-        assert "this job 3.0   others 2.3   planned 5.4 GiB" in text
+        assert "this job 3.0   others 2.0" in text
         assert "clock    1,815 MHz   held by power limit   fan 62 %" in text
         assert panel.title_text == "GPU 0 · RTX 2080 SUPER · MIG 1g.10gb"
         await pilot.press("3", "enter")

@@ -15,6 +15,7 @@ from textual.binding import BindingType
 from textual.containers import Container, Vertical
 from textual.events import DescendantBlur, DescendantFocus
 from trainwiz.core.language import mark, tr
+from trainwiz.core.plain import plain_text
 from trainwiz.core.run.status import ACTIVE
 from trainwiz.tui.keys import KeyBinding, Need, bindings, keys_of
 from trainwiz.tui.screens.monitor_looking import LookingScreen
@@ -142,7 +143,12 @@ class MonitorScreen(Kept, LookingScreen, PanelScreen, RunActions):
         metric = self.query_one(MetricPanel)
         metric.show_curves(snapshot)
         self.query_one(MonitorSummary).show(snapshot)
-        self.query_one("#log", LogView).show(snapshot.log)
+        log = self.query_one("#log", LogView)
+        if snapshot.log_path is not None:
+            log.say_when_empty(tr("{path} has no lines yet.", path=plain_text(snapshot.log_path)))
+        elif snapshot.unavailable.get("log"):
+            log.say_when_empty(plain_text(snapshot.unavailable["log"]))
+        log.show(snapshot.log)
         self._show_keys()
         if self.app.sub_title != snapshot.status:
             self.app.sub_title = snapshot.status

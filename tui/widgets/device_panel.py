@@ -40,7 +40,7 @@ class DevicePanel(MonitorPanel):
     help_text = mark(
         "What the device does. Busy is the share of time in which the GPU computed anything at all; a low value "
         "means that it waits for data or for other processes. The stroke in the memory bar is the planned peak; "
-        "below it, what this job holds and what others hold. Power stands against its limit, and where heat or power "
+        "below it, what this job, other processes and no known process (the driver) hold. Power stands against its limit, and where heat or power "
         "hold the clock back, words say so. With several GPUs the arrow keys choose one and enter opens it. "
         "Without a GPU the panel shows the CPU load of the job: 100 % is one core."
     )
@@ -112,7 +112,7 @@ class DevicePanel(MonitorPanel):
             mig = [f"MIG {mig_words(gpu)}"] if mig_words(gpu) else []
             return dot.join([f"GPU {gpu.index}", *last, short_name(gpu.name), *mig])
         units = [tr("busy, GiB")] if self.content_size and len(snapshot.used_gpus) > self.content_size.height else []
-        return dot.join([_gpus(len(snapshot.used_gpus)), *last, *units])
+        return dot.join([_gpus(snapshot.used_gpus), *last, *units])
 
     def lines(self, snapshot: Snapshot, width: int, height: int) -> list[Content]:
         # One card in just the room that it likes, as nearly always.
@@ -181,7 +181,7 @@ def _no_gpu_reason(snapshot: Snapshot) -> str:
         return trn(
             "This machine has a GPU; the run computes on the CPU.",
             "This machine has {n} GPUs; the run computes on the CPU.",
-            len(snapshot.gpus),
+            len({gpu.index for gpu in snapshot.gpus}),
         )
     reason = next(
         (text for key, text in snapshot.unavailable.items() if "gpu" in key.lower() or "nvml" in key.lower()), ""
@@ -216,9 +216,11 @@ def device_line(snapshot: Snapshot) -> Content:
 
 def _cards_line(gpus: tuple[GpuReading, ...], when: str) -> Content:
     """Several cards in one line: the range of each figure, and the hottest in words."""
-    readable = [gpu for gpu in gpus if not gpu.problem]
-    lost = len(gpus) - len(readable)
-    parts = [(f"{_gpus(len(gpus))}  {when}", "$muted")]
+    from trainwiz.core.telemetry.snapshot import without_parents
+
+    readable = without_parents(gpu for gpu in gpus if not gpu.problem)
+    lost = sum(bool(gpu.problem) for gpu in gpus if not gpu.is_slice)
+    parts = [(f"{_gpus(gpus)}  {when}", "$muted")]
     if lost:
         parts.append((tr("{n} not readable", n=lost) + "   ", "$warning"))
     busy = [gpu.utilization_percent for gpu in readable if gpu.utilization_percent is not None]
@@ -238,5 +240,10 @@ def _between(low: str, high: str) -> str:
     return low if low == high else tr("{low} to {high}", low=low, high=high)
 
 
-def _gpus(count: int) -> str:
-    return trn("{n} GPU", "{n} GPUs", count)
+def _gpus(gpus: tuple[GpuReading, ...]) -> str:
+    """The cards, and the MIG slices of them, which are no cards of their own."""
+    cards = trn("{n} GPU", "{n} GPUs", len({gpu.index for gpu in gpus}))
+    slices = sum(gpu.is_slice for gpu in gpus)
+    if not slices:
+        return cards
+    return tr("{cards}, {slices}", cards=cards, slices=trn("{n} MIG slice", "{n} MIG slices", slices))

@@ -72,17 +72,22 @@ def fits(heat: Content, power: Content, width: int) -> bool:
 
 
 def holders_line(gpu: GpuReading, planned: Planned, width: int) -> Content | None:
-    """ "this job 5.1   others 2.0   planned 5.4 GiB", at the right end below the memory."""
+    """ "this job 5.1   others 2.0   driver 0.5   planned 5.4 GiB", at the right end below the memory."""
     parts = []
     if gpu.job_memory_bytes is not None:
         parts.append(tr("this job {amount}", amount=gib(gpu.job_memory_bytes)))
-        rest = (gpu.memory_used_bytes or 0) - gpu.job_memory_bytes
+        others = sum(process.memory_used_bytes or 0 for process in gpu.processes if not process.mine)
+        if others > SMALL_BYTES:
+            parts.append(tr("others {amount}", amount=gib(others)))
+        # No process is known for the rest: the driver's own, mostly.
+        rest = (gpu.memory_used_bytes or 0) - gpu.job_memory_bytes - others
         if rest > SMALL_BYTES:
-            parts.append(tr("others {amount}", amount=gib(rest)))
+            parts.append(tr("driver {amount}", amount=gib(rest)))
     if planned.memory_bytes is not None:
         parts.append(tr("planned {amount}", amount=gib(planned.memory_bytes)))
     while parts and cells("   ".join(parts)) + 4 > width:
-        parts.pop(0)
+        # What the driver holds is the first that may be missing.
+        parts.pop(2 if len(parts) > 3 else 0)
     return Content.styled(pad(f"{'   '.join(parts)} GiB", width, right=True), "$muted") if parts else None
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from textual.content import Content
 from trainwiz.core.language import mark, tr, tr_as
 from trainwiz.core.moments import moment_words
+from trainwiz.core.telemetry.spans import rough_words
 from trainwiz.tui.cells import pad
 from trainwiz.tui.figures import gib
 from trainwiz.tui.theme import Marks
@@ -130,6 +131,9 @@ def since_lines(snapshot: Snapshot) -> list[Content]:
         lines.append(Content.assemble((_label(tr("began")), "$muted"), moment_words(snapshot.started_s)))
     if snapshot.ended_s is not None and snapshot.ending is not None:
         lines.append(Content.assemble((_label(tr("ended")), "$muted"), moment_words(snapshot.ended_s)))
+    elif snapshot.status == "quiet" and snapshot.written_s is not None:
+        ago = tr("{time} ago", time=rough_words(snapshot.time_s - snapshot.written_s))
+        lines.append(Content.assemble((_label(tr("written")), "$muted"), ago))
     elif snapshot.eta_s is not None and snapshot.eta_s < FAR_S:
         lines.append(
             Content.assemble((_label(tr("finishes")), "$muted"), moment_words(snapshot.time_s + snapshot.eta_s))

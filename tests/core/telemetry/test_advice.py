@@ -324,12 +324,12 @@ def test_steps_against_the_plan(step_s: float, code: str | None) -> None:
 @pytest.mark.parametrize(
     ("peak", "stepped", "code"),
     [
-        (122, True, "memory_as_planned"),
-        (123, True, "memory_above_plan"),
-        (123, False, "memory_above_plan"),
-        (72, True, "memory_as_planned"),
-        (71, True, "memory_below_plan"),
-        (71, False, None),
+        (120, True, "memory_as_planned"),
+        (121, True, "memory_above_plan"),
+        (121, False, "memory_above_plan"),
+        (80, True, "memory_as_planned"),
+        (78, True, "memory_below_plan"),
+        (78, False, None),
         (100, False, None),
     ],
 )
@@ -338,6 +338,8 @@ def test_memory_against_the_plan(peak: int, stepped: bool, code: str | None) -> 
     metrics = {"loss": MetricSummary(1.0, 1.0, 1, 1.0, 1.0, 0)} if stepped else {}
     advice = advise(status="running", planned=planned, peak_memory_bytes=peak, metrics=metrics)
     assert [item.code for item in advice] == ([code] if code else [])
+    if code == "memory_below_plan":
+        assert advice[0].text.startswith("Memory is 22% below the plan")
 
 
 def test_an_evaluation_that_stays_does_not_rise() -> None:
@@ -361,3 +363,22 @@ def test_a_clock_that_was_set_back_is_no_pause() -> None:
     assert course.pause_s is None, "two pauses are too few"
     course.add_rows([{"step": 1, "loss": 1.0, "time_s": NOW_S + 40.0}])
     assert course.pause_s == 10.0
+
+
+def test_a_partitioned_card_is_one_card_and_its_memory_is_told_once() -> None:
+    other = GpuProcess(9, "blender", 3 * GIB, mine=False)
+    card = replace(CARD, mig="enabled", memory_used_bytes=24 * GIB, processes=(*CARD.processes, other))
+    parts = [replace(card, mig="1g.10gb", uuid=name) for name in ("MIG-a", "MIG-b")]
+    found = {item.code: item.text for item in advise(status="running", gpus=[card, *parts], now_s=NOW_S)}
+    names = "GPUs 0 (1g.10gb) and 0 (1g.10gb)"
+    assert found["gpu_memory_full"].startswith(names)
+    assert found["others_on_gpu"] == f"Others hold 3.0 GiB of each of {names}: blender."
+
+
+def test_eight_cards_that_say_the_same_of_others_or_of_a_failure_are_one_sentence() -> None:
+    other = GpuProcess(9, "blender", 3 * GIB, mine=False)
+    cards = [replace(CARD, index=index, processes=(*CARD.processes, other)) for index in range(8)]
+    advice = advise(status="running", gpus=cards, now_s=NOW_S)
+    assert [item.code for item in advice] == ["others_on_gpu"]
+    advice = advise(status="running", gpus=[replace(card, problem="gone") for card in cards], now_s=NOW_S)
+    assert [item.text for item in advice] == ["GPUs 0, 1, 2, 3, 4, 5, 6 and 7 cannot be read: gone."]

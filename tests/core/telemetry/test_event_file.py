@@ -96,7 +96,8 @@ def test_pictures_and_texts_are_counted_and_passed_over(tmp_path: Path) -> None:
     (file,) = tmp_path.iterdir()
     tail = EventFileTail(file)
     assert [scalar[:3] for scalar in read(tail)] == [("new", 2, 0.25), ("double", 2, 0.1), ("old", 3, 0.5)]
-    assert tail.others == {"images": 1, "histograms": 1, "text": 1}
+    assert tail.others == {"images": 1, "histograms": 1}
+    assert tail.texts == {"args/text_summary": '{"max_steps": 7}'}
     assert tail.texts == {"args/text_summary": '{"max_steps": 7}'}
 
 

@@ -118,7 +118,7 @@ def test_status_follows_the_times_in_the_file_not_those_of_a_copy(tmp_path: Path
     last_s = BEGAN_S + 99
     assert look(tmp_path, last_s + 30).status == "running"
     quiet = look(tmp_path, last_s + 3 * 86_400)
-    assert (quiet.status, quiet.ended_s) == ("quiet", last_s)
+    assert (quiet.status, quiet.written_s, quiet.ended_s) == ("quiet", last_s, None)
     assert quiet.ending is not None
     assert "3 days ago" in quiet.ending.text
 
@@ -226,3 +226,14 @@ def test_what_two_launches_wrote_is_counted_until_a_restart_says_that_it_no_long
 def test_rows_without_a_step_are_numbered_from_zero(tmp_path: Path) -> None:
     (tmp_path / "metrics.csv").write_text("loss,epoch\n3.0,0\n2.0,1\n")
     assert look(tmp_path).metrics["loss"].last_step == 1
+
+
+def test_what_add_hparams_writes_is_read_as_settings(tmp_path: Path) -> None:
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(str(tmp_path)) as writer:
+        writer.add_hparams({"max_steps": 50, "lr": 1e-3, "name": "x", "api_key": "abcdefgh"}, {})
+    snapshot = look(tmp_path)
+    assert snapshot.max_steps == 50
+    assert snapshot.hyperparameters == {"max_steps": "50", "lr": "0.001", "name": "x", "api_key": "***"}
+    assert [item.text for item in snapshot.advice if "hparams" in item.text] == []
