@@ -29,6 +29,9 @@ LOG = "a line of train.log, which is English as torch's around it and is searche
 LOG_LINES = (
     ("core/supervise/by_hand.py", "state.json could not be written"),
     ("core/supervise/keeper.py", "could not be written"),
+    ("core/supervise/keeper.py", "could not be started"),
+    ("core/supervise/keeper.py", "could not be replaced"),
+    ("core/training/callbacks.py", "was moved away or replaced"),
     ("core/supervise/last_state.py", "could not be added to the history"),
     ("core/supervise/last_state.py", "could not be written"),
     ("core/supervise/recorder.py", "could not be sampled"),
