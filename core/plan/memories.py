@@ -47,7 +47,7 @@ def plan_memory(
     disk = 0
     if work is not None:
         on_disk = data.bytes_streamed if config.data.streaming and data is not None else 0
-        scratch = config.model.init == "scratch"
+        scratch = config.model.init != "pretrained"
         needs = disk_needs(work, kept, merged=config.peft.merge, own_base=scratch, rows_bytes=on_disk)
         disk = needs.total_bytes if config.mode.saves else on_disk + LOG_BYTES
     verdict = estimate.verdict(share)

