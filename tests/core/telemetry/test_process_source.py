@@ -133,6 +133,7 @@ def test_its_folder_shows_the_same_job(launched: subprocess.Popen[bytes], work: 
     assert (snapshot.source, snapshot.status) == ("trainer", "running")
     assert launched.pid in [process.pid for process in snapshot.processes]
     assert "machine" not in snapshot.unavailable
+    assert snapshot.log_path == str(work / "out.log")
     source.close()
 
 
