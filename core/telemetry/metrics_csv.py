@@ -55,9 +55,15 @@ class CsvTail(ByteTail):
         except csv.Error as error:
             self.refusal = tr("{path} is not a table of metrics: {reason}.", path=self.path, reason=error)
             return []
-        return [scalar for row in rows if row for scalar in self._read_row(row)]
+        rows = [row for row in rows if row]
+        # The file was written when its last row was; when the rows before it were, nobody knows.
+        return [
+            scalar
+            for number, row in enumerate(rows, start=1)
+            for scalar in self._read_row(row, (self.last_time_s or 0.0) if number == len(rows) else 0.0)
+        ]
 
-    def _read_row(self, row: list[str]) -> list[Scalar]:
+    def _read_row(self, row: list[str], time_s: float) -> list[Scalar]:
         if self._names is None:
             self._names = [name.strip().removeprefix("\ufeff") for name in row]
             return []
@@ -65,7 +71,6 @@ class CsvTail(ByteTail):
         step = _number(cells.get("step", ""))
         self._rows += 1
         at = int(step) if step is not None and math.isfinite(step) else self._rows - 1
-        time_s = self.last_time_s or 0.0
         return [
             (name, at, value, time_s)
             for name, cell in cells.items()

@@ -148,10 +148,11 @@ def _is_plain(value: Any) -> bool:
 
 
 def pace_of(series: TagSeries | None) -> Pace:
-    """By the times of the newest points of a tag."""
+    """By the times of the newest points of a tag, as far as they have one."""
     wall = None
-    if series is not None and len(series.recent) >= 2:
-        (first_step, first_s), (last_step, last_s) = series.recent[0], series.recent[-1]
+    timed = _timed(series)
+    if len(timed) >= 2:
+        (first_step, first_s), (last_step, last_s) = timed[0], timed[-1]
         if last_step > first_step and last_s > first_s:
             wall = (last_s - first_s) / (last_step - first_step)
     return Pace(None, wall, None, None, None)
@@ -159,9 +160,14 @@ def pace_of(series: TagSeries | None) -> Pace:
 
 def pause_of(series: TagSeries | None) -> float | None:
     """Mean seconds between two of the newest points of a tag."""
-    if series is None or len(series.recent) < 2:
+    timed = _timed(series)
+    if len(timed) < 2:
         return None
-    return max(0.0, series.recent[-1][1] - series.recent[0][1]) / (len(series.recent) - 1)
+    return max(0.0, timed[-1][1] - timed[0][1]) / (len(timed) - 1)
+
+
+def _timed(series: TagSeries | None) -> list[tuple[float, float]]:
+    return [] if series is None else [point for point in series.recent if point[1] > 0]
 
 
 def _epoch(run: EventRun) -> float | None:

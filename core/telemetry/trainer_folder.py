@@ -3,6 +3,7 @@ trainer_state.json, or the log of its standard output, alone."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ from trainwiz.core.telemetry.trainer_state import CHECKPOINT, NewestState, Train
 LOOK_FOR_LOG_S = 15.0
 COUNTED = mark("The log names no steps and shows no progress bar: its points are counted.")
 NOTHING_LOGGED = mark("The job has begun and logged nothing yet.")
-SLOWEST_RATE = 0.05
+ROUNDED = 0.0005
 """Steps a second; the Trainer rounds its rates to thousandths, too coarse below this to divide by."""
 
 
@@ -214,8 +215,7 @@ class TrainerSource(ForeignSource):
             return Pace(_last(metrics, "step_time"), wall, tokens_per_s, None, None)
         if self._log is not None and chosen.scalars is self._log.scalars and self._log.printed.step_s is not None:
             return Pace(None, self._log.printed.step_s, tokens_per_s, None, None)
-        rate = _last(metrics, "train_steps_per_second")
-        mean = 1.0 / rate if rate and rate >= SLOWEST_RATE else _mean_step_s(metrics, chosen.step)
+        mean = self._last_state.step_s if self._last_state is not None else None
         return Pace(_last(metrics, "step_time"), mean, tokens_per_s, None, None)
 
     def _model_name(self) -> str | None:
@@ -228,7 +228,15 @@ class TrainerSource(ForeignSource):
     def _notes(self, chosen: _Chosen) -> tuple[str, ...]:
         if not chosen.scalars.tags and chosen.files:
             return (tr(NOTHING_LOGGED),)
-        log = self._log
+        state, log = self._last_state, self._log
+        if state is not None and state.stopped_early and chosen.step == state.step:
+            return (
+                tr(
+                    "Stopped early at step {step} of {steps} (EarlyStoppingCallback).",
+                    step=f"{state.step:,}",
+                    steps=f"{state.max_steps:,}",
+                ),
+            )
         return (tr(COUNTED),) if log is not None and chosen.scalars is log.scalars and log.printed.counted else ()
 
     def _problems(self, metrics: Mapping[str, MetricSummary]) -> tuple[str, ...]:
@@ -259,12 +267,11 @@ def _last(metrics: Mapping[str, MetricSummary], name: str) -> float | None:
     return finite(metrics[name].last) if name in metrics else None
 
 
-def _mean_step_s(metrics: Mapping[str, MetricSummary], step: int | None) -> float | None:
-    seconds = _last(metrics, "train_runtime")
-    return seconds / step if seconds and step else None
-
-
 def _effective_samples(metrics: Mapping[str, MetricSummary]) -> int | None:
-    """Samples of one optimizer step, by the rates that the Trainer writes at its end."""
+    """Samples of one optimizer step, by the rates that the Trainer writes at its end, rounded to three digits after the
+    point; None where more than one number is within that rounding."""
     samples, steps = _last(metrics, "train_samples_per_second"), _last(metrics, "train_steps_per_second")
-    return max(1, round(samples / steps)) if samples and steps and steps >= SLOWEST_RATE else None
+    if not samples or not steps or steps <= ROUNDED:
+        return None
+    least, most = (samples - ROUNDED) / (steps + ROUNDED), (samples + ROUNDED) / (steps - ROUNDED)
+    return round(samples / steps) if math.floor(most) == math.ceil(least) else None

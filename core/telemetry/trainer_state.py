@@ -20,6 +20,8 @@ from trainwiz.core.telemetry.paths import is_folder, may_be_there
 
 TRAINER_STATE = "trainer_state.json"
 CHECKPOINT = re.compile(r"checkpoint-(\d+)$")
+SAME_MEAN = 0.02
+"""Share by which two means of losses differ for what is logged rounded, and for the steps after the last row."""
 LARGEST_BYTES = 512 * 1024 * 1024
 MOST_CHECKPOINTS_READ = 8
 """Of the newest checkpoints this many are tried before the others are given up."""
@@ -39,27 +41,27 @@ class TrainerState:
     rows: tuple[Mapping[str, Any], ...]
     written_s: float
     """Time of the file, Unix seconds."""
-
-    @property
-    def effective_samples(self) -> int | None:
-        """Samples of one optimizer step, by the rates that the Trainer writes at its end."""
-        for row in reversed(self.rows):
-            samples = finite(row.get("train_samples_per_second"))
-            steps = finite(row.get("train_steps_per_second"))
-            # The rates are rounded to three digits after the point: too coarse where steps take long.
-            if samples and steps and steps >= 0.05:
-                return max(1, round(samples / steps))
-        return None
+    stopped_early: bool = False
+    """By a callback of transformers (EarlyStoppingCallback), before max_steps."""
 
     @property
     def step_s(self) -> float | None:
-        """Mean seconds of a step, by the rate that the Trainer writes at its end."""
+        """Mean seconds of a step of the session that ended last; None where it is not known how many steps it did.
+
+        The Trainer's own rate divides by max_steps, also after early stopping and a resume. Its mean loss is that of the
+        steps of its session alone, over all steps: where it is the mean of all losses, the session did them all.
+        """
         for row in reversed(self.rows):
-            rate, seconds = finite(row.get("train_steps_per_second")), finite(row.get("train_runtime"))
-            if seconds and self.step and not rate:
-                return seconds / self.step
-            if rate:
-                return 1.0 / rate
+            seconds, mean, step = (finite(row.get(name)) for name in ("train_runtime", "train_loss", "step"))
+            if not seconds or mean is None or not step:
+                continue
+            logged, before = 0.0, 0.0
+            for other in self.rows:
+                at, loss = finite(other.get("step")), finite(other.get("loss"))
+                if at is not None and loss is not None and before < at <= step:
+                    logged, before = logged + loss * (at - before), at
+            whole = before > 0 and abs(logged / before - mean) <= SAME_MEAN * abs(mean)
+            return seconds / step if whole else None
         return None
 
     def goes_through(self, earlier: TrainerState) -> bool:
@@ -118,7 +120,21 @@ def read_trainer_state(path: Path) -> TrainerState | str:
         logging_steps=_count(document.get("logging_steps")),
         rows=tuple(row for row in rows if isinstance(row, dict)),
         written_s=written_s,
+        stopped_early=_stopped_early(document),
     )
+
+
+def _stopped_early(document: Mapping[str, Any]) -> bool:
+    step, most, callbacks = document.get("global_step"), document.get("max_steps"), document.get("stateful_callbacks")
+    if (
+        not isinstance(callbacks, dict)
+        or "EarlyStoppingCallback" not in callbacks
+        or not (finite(step) and finite(most))
+    ):
+        return False
+    control = callbacks.get("TrainerControl")
+    arguments = control.get("args") if isinstance(control, dict) else None
+    return isinstance(arguments, dict) and bool(arguments.get("should_training_stop")) and step < most  # type: ignore[operator]
 
 
 def _count(raw: Any) -> int | None:
