@@ -156,7 +156,7 @@ def _check_figures(
             _finding(
                 "capability",
                 tr(
-                    '"{capability}" is not a compute capability. Example: 8.6 (--capability 8.6).',
+                    '"{capability}" is not a compute capability. Example: 8.6.',
                     capability=capability,
                 ),
             )

@@ -29,7 +29,7 @@ async def test_four_enters_go_through_the_steps_and_escape_goes_back():
 
 async def test_numbers_of_the_plan_stand_on_the_screen():
     app = frozen_app()
-    async with app.run_test(size=WIDE) as pilot:
+    async with app.run_test(size=(120, 60)) as pilot:
         await settled(pilot)
         text = shown(app)
         assert "6 × 651 × 1 process  =  3,906 sequences" in text

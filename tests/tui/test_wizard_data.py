@@ -163,4 +163,4 @@ def test_real_proteins(here: Path, shared_data: Path):
 def test_sequences_of_joined_texts_are_about_so_many():
     """They are counted by the mean length of a text; only rows are counted one by one."""
     joined = DataSummary(74, False, (512,) * 74, texts=1000, validation_rows=4)
-    assert rows_words(joined, joined=True).startswith("About 74 sequences")
+    assert rows_words(joined, joined=True).startswith("About 74 training sequences")

@@ -363,7 +363,7 @@ async def test_another_machine_is_planned_as_its_options_would(
         ("ram", "12 parsecs", "not a size"),
         ("gpu_memory", "-4G", "not a size"),
         ("tflops", "fast", "Type a number"),
-        ("capability", "ampere", "no compute capability"),
+        ("capability", "ampere", "not a compute capability"),
     ],
 )
 async def test_wrong_figures_are_a_sentence_beside_the_field(

@@ -96,7 +96,7 @@ async def test_with_a_hung_tracer_values_are_planned_and_it_ends_with_the_screen
     async with app.run_test(size=(120, 50)) as pilot:
         await settled(pilot)
         screen = app.screen
-        await until(pilot, lambda: "by layers is under way" in screen.state.plan.memory.waiting)
+        await until(pilot, lambda: "layer by layer" in screen.state.plan.memory.waiting)
         assert not screen.state.updating
         for steps in (10, 20, 30):
             screen._change_request(PlanRequest("cpu-demo", {"training.max_steps": steps}))
