@@ -136,7 +136,6 @@ async def test_in_ascii_every_cell_is_ascii_and_no_status_is_lost(state: str, si
         ("l",),
         ("e",),
         ("m",),
-        ("t",),
         ("m", *"eval"),
         ("tab", "end", "left", "left"),
         ("tab", "g", *"9-4", "enter"),
