@@ -90,8 +90,10 @@ MOST_TOKENS_OF_AN_ESTIMATE = 4
 
 def _longest(data: DataSummary, rows: tuple[int, ...]) -> int | None:
     """No batch is longer than the longest row, where every row was looked at; None where some were not."""
+    if not data.rows_exact or data.rows + data.validation_rows > len(rows):
+        return None
     lengths = lengths_of(rows)
-    if lengths is None or not data.rows_exact or data.rows + data.validation_rows > len(rows):
+    if lengths is None:
         return None
     return max(1, lengths.longest * (1 if data.length_unit == "tokens" else MOST_TOKENS_OF_AN_ESTIMATE))
 
