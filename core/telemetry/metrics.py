@@ -18,6 +18,8 @@ LEAST_ALIKE = 8
 MOST_NAMES = 1_000
 """A file with more names than this is not a metrics file; further names are counted and left out."""
 
+FARTHEST_STEP = 1e15
+
 NOT_METRICS = frozenset({"step", "epoch", "time_s", "resumed_from"})
 
 
@@ -205,6 +207,12 @@ def number(value: Any) -> float | None:
         return float(value)
     except OverflowError:
         return math.inf if value > 0 else -math.inf
+
+
+def step_of(value: Any) -> int | None:
+    """The step that a value names; None for what no training counts to, as files may hold."""
+    known = number(value)
+    return int(known) if known is not None and -FARTHEST_STEP < known < FARTHEST_STEP else None
 
 
 def finite(value: Any, otherwise: float | None = None) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,7 @@ class TensorBoardSource(ForeignSource):
         epoch = next((epoch for run in current if (epoch := _epoch(run)) is not None), None)
         metrics = {name: tag.summary() for name, tag in series.items()}
         loss = loss_name(name for run in current for name in self._names_of(run) if name in series)
+        recent = (newest.table_times if newest else ()) or (series[loss].recent if loss else ())
         return Reading(
             metrics=metrics,
             curve=lambda name: _curve(series, name),
@@ -56,9 +57,9 @@ class TensorBoardSource(ForeignSource):
             step=step,
             max_steps=arguments.steps_in_all(step, epoch),
             epoch=epoch,
-            pace=pace_of(series[loss] if loss else None),
-            pause_s=pause_of(series[loss] if loss else None),
-            started_s=newest.first_time_s if newest else None,
+            pace=pace_of(recent),
+            pause_s=pause_of(recent),
+            started_s=newest.began_s if newest else None,
             written_s=newest.last_time_s if newest else None,
             written_by_file_time=bool(newest and not newest.event_tails),
             grew=runs.grew,
@@ -133,21 +134,21 @@ def _is_plain(value: Any) -> bool:
     return isinstance(value, str | int | float | bool)
 
 
-def pace_of(series: TagSeries | None) -> Pace:
-    """By the times of the newest points of a tag."""
+def pace_of(recent: Sequence[tuple[float, float]]) -> Pace:
+    """By step and time of the newest points."""
     wall = None
-    if series is not None and len(series.recent) >= 2:
-        (first_step, first_s), (last_step, last_s) = series.recent[0], series.recent[-1]
+    if len(recent) >= 2:
+        (first_step, first_s), (last_step, last_s) = recent[0], recent[-1]
         if last_step > first_step and last_s > first_s:
             wall = (last_s - first_s) / (last_step - first_step)
     return Pace(None, wall, None, None, None)
 
 
-def pause_of(series: TagSeries | None) -> float | None:
-    """Mean seconds between two of the newest points of a tag."""
-    if series is None or len(series.recent) < 2:
+def pause_of(recent: Sequence[tuple[float, float]]) -> float | None:
+    """Mean seconds between two of the newest points."""
+    if len(recent) < 2:
         return None
-    return max(0.0, series.recent[-1][1] - series.recent[0][1]) / (len(series.recent) - 1)
+    return max(0.0, recent[-1][1] - recent[0][1]) / (len(recent) - 1)
 
 
 def _epoch(run: EventRun) -> float | None:

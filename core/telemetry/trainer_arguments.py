@@ -25,6 +25,9 @@ class TrainerArguments:
 
     max_steps: int | None = None
     epochs: float | None = None
+    batch: int | None = None
+    """Sequences of one forward pass on one device."""
+    accumulation: int | None = None
     shown: Mapping[str, str] = field(default_factory=dict)
 
     def steps_in_all(self, step: int | None, epoch: float | None) -> int | None:
@@ -48,6 +51,8 @@ def parse_arguments(text: str) -> TrainerArguments:
     return TrainerArguments(
         max_steps=int(max_steps) if max_steps else None,
         epochs=epochs,
+        batch=int(_positive(document.get("per_device_train_batch_size")) or 0) or None,
+        accumulation=int(_positive(document.get("gradient_accumulation_steps")) or 0) or None,
         shown={key: as_text(document[key]) for key in SHOWN if document.get(key) not in (None, False, "", [], {})},
     )
 

@@ -23,6 +23,7 @@ LARGEST_BYTES = 512 * 1024 * 1024
 MOST_CHECKPOINTS_READ = 8
 """Of the newest checkpoints this many are tried before the others are given up."""
 
+STOPPER = ("stateful_callbacks", "EarlyStoppingCallback")
 NON_FINITE = {"nan": math.nan, "inf": math.inf, "infinity": math.inf, "-inf": -math.inf, "-infinity": -math.inf}
 
 
@@ -38,28 +39,10 @@ class TrainerState:
     rows: tuple[Mapping[str, Any], ...]
     written_s: float
     """Time of the file, Unix seconds."""
-
-    @property
-    def effective_samples(self) -> int | None:
-        """Samples of one optimizer step, by the rates that the Trainer writes at its end."""
-        for row in reversed(self.rows):
-            samples = finite(row.get("train_samples_per_second"))
-            steps = finite(row.get("train_steps_per_second"))
-            # The rates are rounded to three digits after the point: too coarse where steps take long.
-            if samples and steps and steps >= 0.05:
-                return max(1, round(samples / steps))
-        return None
-
-    @property
-    def step_s(self) -> float | None:
-        """Mean seconds of a step, by the rate that the Trainer writes at its end."""
-        for row in reversed(self.rows):
-            rate, seconds = finite(row.get("train_steps_per_second")), finite(row.get("train_runtime"))
-            if seconds and self.step and not rate:
-                return seconds / self.step
-            if rate:
-                return 1.0 / rate
-        return None
+    batch: int | None = None
+    """Sequences of one forward pass on one machine's process."""
+    stopped_early: str | None = None
+    """One sentence, where it says that the training ended itself before its last step."""
 
     def goes_through(self, earlier: TrainerState) -> bool:
         """Whether `earlier` can be a state of the same training: the last row it has is found here too."""
@@ -125,7 +108,39 @@ def read_trainer_state(path: Path) -> TrainerState | str:
         logging_steps=_count(document.get("logging_steps")),
         rows=tuple(row for row in rows if isinstance(row, dict)),
         written_s=status.st_mtime,
+        batch=_count(document.get("train_batch_size")) or None,
+        stopped_early=_stopped_early(document),
     )
+
+
+def _stopped_early(document: Mapping[str, Any]) -> str | None:
+    step, max_steps = _count(document.get("global_step")), _count(document.get("max_steps"))
+    if step is None or max_steps is None or step >= max_steps:
+        return None
+    if _within(document, "stateful_callbacks", "TrainerControl", "args", "should_training_stop") is not True:
+        return None
+    failed = _count(_within(document, *STOPPER, "attributes", "early_stopping_patience_counter"))
+    patience = _count(_within(document, *STOPPER, "args", "early_stopping_patience"))
+    if not failed or patience is None or failed < patience:
+        return tr("A callback ended the training before its last step.")
+    best, best_step = finite(document.get("best_metric")), _count(document.get("best_global_step"))
+    rows = [row for row in document.get("log_history", []) if isinstance(row, dict)]
+    name = next((str(name) for row in rows for name, value in row.items() if best is not None and value == best), None)
+    if name is None or best is None:
+        return tr("Early stopping: no better evaluation in the last {n}.", n=f"{failed:,}")
+    said = tr(
+        "Early stopping: {name} was not better than {best} in {n} evaluations.",
+        name=name,
+        best=f"{best:.4g}",
+        n=f"{failed:,}",
+    )
+    return said if best_step is None else tr("{said} The best is of step {step}.", said=said, step=f"{best_step:,}")
+
+
+def _within(document: Any, *keys: str) -> Any:
+    for key in keys:
+        document = document.get(key) if isinstance(document, dict) else None
+    return document
 
 
 def _count(raw: Any) -> int | None:

@@ -70,7 +70,7 @@ def test_a_restart_that_says_so_drops_what_lies_after_it(tmp_path: Path) -> None
 
 def test_two_launches_into_one_folder_count_together_and_the_newer_is_drawn(tmp_path: Path) -> None:
     write_points(tmp_path, {"loss": [(step, 9.0) for step in range(100)]}, suffix=".a")
-    write_points(tmp_path, {"loss": [(step, 1.0) for step in range(30)]}, suffix=".b")
+    write_points(tmp_path, {"loss": [(step, 1.0) for step in range(30)]}, suffix=".b", later_s=200.0)
     snapshot = source_of(tmp_path).read_all(["loss"])
     assert counts(snapshot) == {tag: (len(points), points[-1][0]) for tag, points in accumulated(tmp_path).items()}
     assert snapshot.metrics["loss"].maximum == 9.0
@@ -215,7 +215,7 @@ def test_hyperparameters_with_yaml_tags_run_nothing(tmp_path: Path) -> None:
 
 def test_what_two_launches_wrote_is_counted_until_a_restart_says_that_it_no_longer_holds(tmp_path: Path) -> None:
     write_points(tmp_path, {"loss": [(1, 1.0), (2, math.nan), (3, 9.0)]}, suffix=".a")
-    write_points(tmp_path, {"loss": [(2, 0.5)]}, suffix=".b")
+    write_points(tmp_path, {"loss": [(2, 0.5)]}, suffix=".b", later_s=9.0)
     both = look(tmp_path).metrics["loss"]
     assert (both.count, both.non_finite, both.maximum) == (4, 1, 9.0)
     write_points(tmp_path, {"loss": [(2, 0.25)]}, purge_step=2, suffix=".c")

@@ -179,7 +179,7 @@ def test_a_later_evaluation_by_a_process_of_its_own_leaves_the_course_alone(tmp_
 def test_a_training_that_began_anew_forgets_the_old_one(tmp_path: Path) -> None:
     write_points(tmp_path / "runs" / "a", {"train/loss": [(step, 9.0) for step in range(10, 110, 10)]})
     time.sleep(1.1)
-    write_points(tmp_path / "runs" / "b", {"train/loss": [(10, 1.0), (20, 0.5)]})
+    write_points(tmp_path / "runs" / "b", {"train/loss": [(10, 1.0), (20, 0.5)]}, later_s=1e3)
     snapshot = look(tmp_path)
     assert (snapshot.step, snapshot.metrics["loss"].count, snapshot.metrics["loss"].maximum) == (20, 2, 1.0)
 
@@ -262,7 +262,7 @@ def test_an_evaluation_that_comes_before_the_first_training_point_is_kept(tmp_pa
     write_points(tmp_path / "runs" / "a", evaluations)
     assert look(tmp_path).metrics["eval_loss"].count == 1
     time.sleep(1.1)
-    write_points(tmp_path / "runs" / "b", {"eval/loss": [(0, 3.0)], "train/loss": [(0, 1.0), (5, 0.5)]})
+    write_points(tmp_path / "runs" / "b", {"eval/loss": [(0, 3.0)], "train/loss": [(0, 1.0), (5, 0.5)]}, later_s=1e3)
     anew = look(tmp_path)
     assert (anew.step, anew.metrics["eval_loss"].count, anew.metrics["eval_loss"].last) == (5, 1, 3.0)
 
