@@ -116,12 +116,13 @@ class TensorBoardSource(ForeignSource):
 def read_hparams(path: Path) -> dict[str, str]:
     """The values of an hparams.yaml as text; empty where there is none, or one that is no plain mapping."""
     import yaml
+    from trainwiz.core.config.yaml_text import load_yaml
 
     try:
         if path.stat().st_size > LARGEST_HPARAMS_BYTES:
             return {}
-        document: Any = yaml.safe_load(path.read_text(encoding="utf-8", errors="replace"))
-    except (OSError, yaml.YAMLError, RecursionError, ValueError):
+        document: Any = load_yaml(path.read_text(encoding="utf-8", errors="replace"))
+    except (OSError, yaml.YAMLError):
         return {}
     if not isinstance(document, dict):
         return {}

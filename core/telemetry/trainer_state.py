@@ -14,7 +14,7 @@ from trainwiz.core.errors import os_reason
 from trainwiz.core.json_text import parse_json
 from trainwiz.core.language import tr
 from trainwiz.core.telemetry.event_file import LFS_MARK, Scalar
-from trainwiz.core.telemetry.metrics import NOT_METRICS, finite, number
+from trainwiz.core.telemetry.metrics import NOT_METRICS, finite, number, step_of
 from trainwiz.core.telemetry.paths import is_folder, may_be_there, open_at_once
 
 TRAINER_STATE = "trainer_state.json"
@@ -52,13 +52,14 @@ class TrainerState:
 
     def scalars(self) -> Iterator[Scalar]:
         """Every number of every row; rows without a step stand at the step before."""
-        step = 0.0
+        step = 0
         for row in self.rows:
-            step = finite(row.get("step"), step) or 0.0
+            known = step_of(row.get("step"))
+            step = step if known is None else known
             for name, raw in row.items():
                 value = value_of(raw)
                 if name not in NOT_METRICS and value is not None:
-                    yield str(name), int(step), value, 0.0
+                    yield str(name), step, value, 0.0
 
 
 def value_of(raw: Any) -> float | None:
@@ -144,8 +145,8 @@ def _within(document: Any, *keys: str) -> Any:
 
 
 def _count(raw: Any) -> int | None:
-    known = finite(raw)
-    return int(known) if known is not None and known >= 0 else None
+    known = step_of(raw)
+    return known if known is not None and known >= 0 else None
 
 
 def state_files(folder: Path) -> list[Path]:
