@@ -22,7 +22,8 @@ from trainwiz.tui.widgets.drawing import PlotData, draw_plot
 HEX = "0x" + "f" * 5000
 NUMBERS = ["1e308", "-1e308", "5e-324", "1e-309", "NaN", "-Infinity", "9" * 5000, "-" + "9" * 400, str(2**63), "1e16"]
 OTHERS = ['"NaN"', '"1e999"', f'"{HEX}"', "true", "null", "[]", "{}", '""', "0.1"]
-LONGEST_DIGITS = re.compile(r"\d[\d,]{40}")
+LONGEST_DIGITS = re.compile(r"\d[\d,]{70}")
+"""A foreign value inside a sentence has 60 characters at most."""
 
 Write = Callable[[Path, str], Path]
 
