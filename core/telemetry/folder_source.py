@@ -12,6 +12,7 @@ from pathlib import Path
 from trainwiz.core.language import mark, tr
 from trainwiz.core.run.processid import identify
 from trainwiz.core.telemetry.checkpoint_size import CheckpointSize
+from trainwiz.core.telemetry.ending import LogDiagnosis
 from trainwiz.core.telemetry.job import Job, job_of, training_tops
 from trainwiz.core.telemetry.job_arguments import named_paths, output_paths
 from trainwiz.core.telemetry.job_metrics import CLOCK_SLACK_S, EVENT_FILE, Clues, clues_of
@@ -134,6 +135,7 @@ class FolderSource(Source):
         self._machine: LiveMachine | None = None
         self._history = MachineHistory()
         self._checkpoint_size = CheckpointSize(path, clock=clock)
+        self._diagnosis = LogDiagnosis()
         self._next_look_s = 0.0
         self._writer_gone = False
         """The process that wrote was seen, or named by a file, and has ended."""
@@ -146,7 +148,8 @@ class FolderSource(Source):
         if not snapshot.behind and time.monotonic() >= self._next_look_s:
             job = self._look(tuple(map(Path, snapshot.read_from)))
         if job is None or self._machine is None:
-            return with_reasons(self._once_its_writer_is_gone(snapshot), {"machine": tr(NOT_HERE)})
+            snapshot = self._diagnosis.add_to(self._once_its_writer_is_gone(snapshot), runs=False)
+            return with_reasons(snapshot, {"machine": tr(NOT_HERE)})
         row = self._machine.sample()
         if row is not None:
             self._history.add_rows([row])
@@ -154,7 +157,7 @@ class FolderSource(Source):
             while_it_runs(snapshot), command=job.command, started_s=snapshot.started_s or job.started_s
         )
         return with_machine(
-            snapshot,
+            self._diagnosis.add_to(snapshot, runs=True),
             self._history,
             uses_gpu=self._clues.uses_gpu,
             checkpoint_bytes=self._checkpoint_size.next_bytes(),
