@@ -17,9 +17,11 @@ from trainwiz.core.telemetry.trainer_state import value_of
 
 LOG_ENDINGS = (".log", ".out", ".txt", ".err")
 LARGEST_DICT_BYTES = 16 * 1024
-CLOCK_TELLS_S = 20
+CLOCK_TELLS_S = 10
 """The clock of a bar has whole seconds."""
 CLOCK_POINTS = 50
+MOST_STEPS_BEFORE_A_BAR = 10
+"""A bar that is first seen further on jumped there, or is so fast that its clock soon tells."""
 BEFORE_BYTES, AFTER_BYTES = 4096, 1024
 """Where a progress bar is looked for around a dict."""
 
@@ -64,7 +66,7 @@ class StdoutMetrics:
         self._training_rows = 0
         self._clock: deque[tuple[int, int]] = deque(maxlen=CLOCK_POINTS)
         """Step and seconds of the newest bars of this launch."""
-        self._first = (0, 0)
+        self._jumped = False
         self._rest = b""
 
     @property
@@ -162,10 +164,10 @@ class StdoutMetrics:
         return at
 
     def _note_pace(self, at: int, times: bytes) -> None:
-        """By the clock of the bar; before that tells, by the rate that it shows, where that can be.
+        """By the clock of the bar; before that tells, by the rate that it shows.
 
-        A training that goes on from a checkpoint jumps to its step, and its bar takes the jump for speed: at once in
-        a mean of the last seconds, at its end in the mean of all. But it cannot have taken so long to get there.
+        A training that goes on from a checkpoint jumps to its step, and its bar takes the jump for speed: for long
+        in its mean of the last seconds, and at its end in the mean of all.
         """
         clock = _CLOCK.match(times)
         if clock is None or not at:
@@ -174,7 +176,7 @@ class StdoutMetrics:
         if self._clock and (at < self._clock[-1][0] or elapsed_s < self._clock[-1][1]):
             self._clock.clear()
         if not self._clock:
-            self._first, self.step_s = (at, elapsed_s), None
+            self._jumped, self.step_s = at > MOST_STEPS_BEFORE_A_BAR, None
         if not self._clock or elapsed_s > self._clock[-1][1]:
             self._clock.append((at, elapsed_s))
         (first_at, first_s), (last_at, last_s) = self._clock[0], self._clock[-1]
@@ -182,11 +184,9 @@ class StdoutMetrics:
             self.step_s = (last_s - first_s) / (last_at - first_at)
             return
         rate = _RATE.search(times)
-        if rate is None or float(rate["rate"]) <= 0:
+        if rate is None or float(rate["rate"]) <= 0 or self._jumped:
             return
-        step_s = float(rate["rate"]) if rate["unit"] == b"s/it" else 1.0 / float(rate["rate"])
-        if self._first[1] + 1 >= self._first[0] * step_s / 4 and (at != self.max_steps or self.step_s is None):
-            self.step_s = step_s
+        self.step_s = float(rate["rate"]) if rate["unit"] == b"s/it" else 1.0 / float(rate["rate"])
 
 
 def _pairs_of(text: str) -> dict[str, float]:

@@ -135,6 +135,7 @@ class TrainerSource(ForeignSource):
             # Once it is known that two train, what the other wrote before is not joined either.
             self._mixed = mixed
             self._begin_events()
+            self._events.read(deadline)
             return True
         return self._events.grew
 

@@ -13,6 +13,8 @@ RATE_DIGITS = 0.0005
 """Rates are rounded to thousandths, and to four digits in newer logs."""
 COARSE = 0.02
 """A figure that rounding makes less certain than this is none."""
+WHOLE = 0.4
+"""Off by less, a count is the whole number next to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,8 @@ class TrainerSummary:
         """The steps that the rate was made from, and how far rounding may have moved them."""
         if not self.runtime_s or not self.steps_per_s:
             return None
-        return self.steps_per_s * self.runtime_s, self.runtime_s * RATE_DIGITS * max(1.0, self.steps_per_s)
+        steps, off = self.steps_per_s * self.runtime_s, self.runtime_s * RATE_DIGITS * max(1.0, self.steps_per_s)
+        return (round(steps), 0.0) if off < WHOLE else (steps, off)
 
     def session_steps(self, loss: Curve, step: int | None, max_steps: int | None) -> float | None:
         """The steps of the session that ran for `runtime_s`; None where nothing proves them.
@@ -68,14 +71,19 @@ class TrainerSummary:
         if max_steps and least <= max_steps <= most:
             least = most = max_steps
         samples, off = self.samples_per_s * self.runtime_s, self.runtime_s * RATE_DIGITS * max(1.0, self.samples_per_s)
+        low, high = (samples - off) / most, (samples + off) / least
+        if (high - low) < unit / 4 and (fitting := _only_multiple(unit, low, high)):
+            return fitting
         # The last batch of an epoch may be smaller than the others, or left out.
-        a_pass = step / epoch if step and epoch else math.inf
-        low = (samples - off) / most * (a_pass / (a_pass + 1) if math.isfinite(a_pass) else 1)
-        high = (samples + off) / least * (a_pass / (a_pass - 1) if 1 < a_pass < math.inf else 1)
-        if a_pass <= 1 or not math.isfinite(high):
+        a_pass = step / epoch if step and epoch else 0.0
+        if not 1 < a_pass < math.inf:
             return None
-        fitting = math.floor(high / unit) * unit
-        return fitting if fitting >= low and fitting - unit < low and fitting > 0 else None
+        return _only_multiple(unit, low * a_pass / (a_pass + 1), high * a_pass / (a_pass - 1))
+
+
+def _only_multiple(unit: int, low: float, high: float) -> int | None:
+    last = math.floor(high / unit) * unit if math.isfinite(high) else 0
+    return last if last >= low > last - unit and last > 0 else None
 
 
 def _began_at(loss: Curve, step: int, total: float) -> float | None:

@@ -282,3 +282,38 @@ def test_steps_in_all_are_those_of_the_place_that_is_read(tmp_path: Path) -> Non
     with_arguments(file, {"max_steps": 30})
     copied = look(tmp_path)
     assert (copied.step, copied.max_steps) == (50, 100)
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_two_trainings_in_one_folder_keep_their_own_figures(tmp_path: Path, live: bool) -> None:
+    """They log in turns: shown is the one that began last, alone, and the other by its command."""
+    older = {"train/loss": [(step, 9.0) for step in range(5, 105, 5)]}
+    newer = {"train/loss": [(step, 1.0) for step in range(10, 60, 10)]}
+    out = tmp_path / "a folder"
+    source = TrainerSource(Target("trainer", out, "out"), clock=lambda: BEGAN_S + 1000)
+    whole = write_points(out / "runs" / "a", older).read_bytes()
+    (file,) = (out / "runs" / "a").iterdir()
+    if live:
+        file.write_bytes(whole[: len(whole) // 3])
+        source.read_all()
+    time.sleep(1.1)
+    write_points(out / "runs" / "b", newer, later_s=20.0)
+    if live:
+        source._events._next_look = 0.0  # type: ignore[union-attr]
+        source.read_all()
+        file.write_bytes(whole)
+    snapshot = source.read_all(("loss",))
+    assert list(snapshot.curve("loss").steps) == [10, 20, 30, 40, 50]
+    assert set(snapshot.curve("loss").values) == {1.0}
+    assert any(f"trainwiz monitor '{out / 'runs' / 'a'}'" in advice.text for advice in snapshot.advice)
+
+
+def test_a_resumed_training_took_the_time_of_its_last_session(tmp_path: Path) -> None:
+    write_points(tmp_path / "runs" / "a", {"train/loss": [(step, 2.0) for step in range(10, 60, 10)]})
+    time.sleep(1.1)
+    write_points(tmp_path / "runs" / "b", {"train/loss": [(step, 1.0) for step in range(50, 90, 10)]}, later_s=50_000.0)
+    snapshot = look(tmp_path, BEGAN_S + 90_000)
+    assert (snapshot.metrics["loss"].count, snapshot.pace.wall_step_s) == (8, 1.0)
+    names = sorted(file.name for file in tmp_path.rglob("*tfevents*"))
+    assert snapshot.started_s is not None
+    assert int(snapshot.started_s) == int(names[-1].split(".")[3])
