@@ -103,15 +103,15 @@ def load_yaml(text: str) -> Any:
 class _Loader(yaml.SafeLoader):
     """Whole numbers that no setting has come as floats, as from `parse_json`."""
 
-    def construct_yaml_int(self, node: yaml.ScalarNode) -> int | float:
+    def construct_whole(self, node: yaml.ScalarNode) -> int | float:
         try:
-            return within_bounds(super().construct_yaml_int(node))
+            return within_bounds(self.construct_yaml_int(node))
         except ValueError:
             # More digits than Python reads at once.
             return float(str(self.construct_scalar(node)).replace("_", ""))
 
 
-_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_whole)
 
 
 def _compose(text: str) -> yaml.Node | None:

@@ -61,7 +61,7 @@ def _parsed(text: str, file_name: str) -> ast.Module:
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and type(node.value) is int:
             # Hexadecimal digits of any number are read, and then neither shown nor computed with.
-            node.value = within_bounds(node.value)  # type: ignore[assignment]
+            node.value = within_bounds(node.value)
     return tree
 
 

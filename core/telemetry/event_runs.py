@@ -118,6 +118,12 @@ class EventRun:
         """Step and time of the newest rows of a table, which have no times of their own."""
         return next((tail.times for tail in self.tails if isinstance(tail, CsvTail)), ())
 
+    @property
+    def launches(self) -> int:
+        """How many files, one after another, have values of the same tags."""
+        tags = [tags for tags, *_ in self._spans.values()]
+        return sum(any(some & others for others in tags if others is not some) for some in tags)
+
     def _mixes(self, tail: FileTail, scalars: list[Scalar]) -> bool:
         """Whether another file has values of the same tags that were written before and after those of this one."""
         if any(tag is None for tag, *_ in scalars):

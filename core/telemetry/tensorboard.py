@@ -65,7 +65,7 @@ class TensorBoardSource(ForeignSource):
             grew=runs.grew,
             hyperparameters=arguments.shown or self._read_hparams(newest),
             files=tuple(tail.path for tail in runs.tails),
-            notes=self._notes(bool(metrics)),
+            notes=self._notes(bool(metrics), newest.launches if newest else 0),
             problems=tuple(runs.problems()) or self._missing(),
             behind=runs.behind,
         )
@@ -86,9 +86,9 @@ class TensorBoardSource(ForeignSource):
     def _names_of(self, run: EventRun) -> list[str]:
         return [_name(run, tag) if self._several else tag for tag in run.scalars.tags]
 
-    def _notes(self, has_scalars: bool) -> tuple[str, ...]:
+    def _notes(self, has_scalars: bool, launches: int) -> tuple[str, ...]:
         left_out = self._left_out
-        notes = []
+        notes = [joined_words(launches)] if launches > 1 else []
         if left_out:
             counts = {"left_out": f"{left_out:,}", "shown": f"{MOST_NAMES:,}"}
             notes.append(tr("{left_out} more metrics are left out: {shown} are shown.", **counts))
@@ -133,6 +133,14 @@ def read_hparams(path: Path) -> dict[str, str]:
 
 def _is_plain(value: Any) -> bool:
     return isinstance(value, str | int | float | bool)
+
+
+def joined_words(launches: int) -> str:
+    return tr(
+        "{n} launches wrote here one after another: joined by their steps, the later one where both have a step; "
+        "time and pace are of the last.",
+        n=f"{launches:,}",
+    )
 
 
 def pace_of(recent: Sequence[tuple[float, float]]) -> Pace:

@@ -19,7 +19,7 @@ from trainwiz.core.telemetry.scalars import Scalars
 from trainwiz.core.telemetry.series import EMPTY_CURVE
 from trainwiz.core.telemetry.stdout_metrics import find_log
 from trainwiz.core.telemetry.target import Target
-from trainwiz.core.telemetry.tensorboard import pace_of, pause_of
+from trainwiz.core.telemetry.tensorboard import joined_words, pace_of, pause_of
 from trainwiz.core.telemetry.trainer_arguments import ARGUMENTS_TAG, TrainerArguments, parse_arguments
 from trainwiz.core.telemetry.trainer_log import TrainerLog
 from trainwiz.core.telemetry.trainer_scalars import EPOCH, TrainerScalars
@@ -263,6 +263,8 @@ class TrainerSource(ForeignSource):
             others = [self._events.root / run.name for run in self._events.runs.values() if run.scalars in apart]
             commands = "; ".join(shlex.join(["trainwiz", "monitor", str(path)]) for path in others[:MOST_NAMED])
             return (tr(SEVERAL, commands=commands),)
+        if chosen.scalars is self._event_scalars and self._event_scalars.joined > 1:
+            return (joined_words(self._event_scalars.joined),)
         return (tr(COUNTED),) if log is not None and chosen.scalars is log.scalars and log.printed.counted else ()
 
     def _problems(self, metrics: Mapping[str, MetricSummary]) -> tuple[str, ...]:

@@ -38,6 +38,8 @@ class TrainerScalars(Scalars):
         self.current: Scalars | None = None
         """The newest session that trains."""
         self.last_trained_s = -math.inf
+        self.joined = 0
+        """Sessions whose points are one series here."""
         self.apart: list[Scalars] = []
         """Sessions that train beside `current`, and are left out."""
 
@@ -87,3 +89,4 @@ class _Session(Scalars):
             step = LEAST_STEP
         self._trains, whole.current, whole.training_began_s, whole.last_trained_s = True, self, time_s, time_s
         whole.purge(step)
+        whole.joined = whole.joined + 1 if "loss" in whole.tags else 1

@@ -29,7 +29,8 @@ class TrainerSummary:
     @classmethod
     def of(cls, metrics: Mapping[str, MetricSummary]) -> TrainerSummary:
         names = ("train_runtime", "train_steps_per_second", "train_samples_per_second", "train_loss")
-        return cls(*(finite(metrics[name].last) if name in metrics else None for name in names))
+        known = (finite(metrics[name].last) if name in metrics else None for name in names)
+        return cls(*(value if value is not None and value > 0 else None for value in known))
 
     def _counted(self) -> tuple[float, float] | None:
         """The steps that the rate was made from, and how far rounding may have moved them."""
@@ -48,7 +49,7 @@ class TrainerSummary:
         counted = self._counted()
         if counted is not None and max_steps and counted[0] + counted[1] < max_steps - 0.5:
             return counted[0] if counted[1] <= COARSE * counted[0] else None
-        if not step or not self.train_loss or self.train_loss < 0 or not len(loss.steps):
+        if not step or not self.train_loss or not len(loss.steps):
             return None
         if loss.bucket_steps or loss.non_finite_steps or min(loss.values) < 0:
             return None

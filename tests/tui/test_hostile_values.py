@@ -139,8 +139,9 @@ def drawn(snapshot: Snapshot) -> Iterator[str]:
         ("accelerate.yaml", "compute_environment: LOCAL_MACHINE\nnum_processes: {value}\nmain_process_port: {value}\n"),
         ("args.sh", "accelerate launch --num_processes {value} train.py --output_dir x --learning_rate {value}\n"),
     ],
+    ids=["py", "py-steps", "yaml", "accelerate", "sh"],
 )
-@pytest.mark.parametrize("value", [HEX, "1e299", "9" * 300, "-1e308"])
+@pytest.mark.parametrize("value", [HEX, "1e299", "9" * 300, "-1e308"], ids=["hex", "1e299", "digits", "-1e308"])
 def test_no_number_ends_an_import(
     name: str, text: str, value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -55,7 +55,9 @@ def test_the_limit_counts_what_is_written_out(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize(
-    "digits", ["0x" + "f" * 5000, "9" * 5000, "0b" + "1" * 20_000, "-" + "9" * 400, "1_" * 3000 + "1"]
+    "digits",
+    ["0x" + "f" * 5000, "9" * 5000, "0b" + "1" * 20_000, "-" + "9" * 400, "1_" * 3000 + "1"],
+    ids=["hex", "digits", "binary", "negative", "underscores"],
 )
 def test_whole_numbers_that_no_setting_has_are_floats(digits: str) -> None:
     value = load_yaml(f"key: {digits}")["key"]

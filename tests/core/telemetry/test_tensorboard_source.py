@@ -249,6 +249,7 @@ def test_launches_one_after_another_keep_their_own_times(tmp_path: Path) -> None
     snapshot = look(tmp_path, BEGAN_S + 10 * night_s)
     assert counts(snapshot) == {"loss": (60, 59)}
     assert snapshot.pace.wall_step_s == 1.0
+    assert any(advice.text.startswith("2 launches wrote here") for advice in snapshot.advice)
 
 
 def test_two_jobs_that_write_to_one_folder_at_once_are_told_apart(tmp_path: Path) -> None:

@@ -314,6 +314,7 @@ def test_a_resumed_training_took_the_time_of_its_last_session(tmp_path: Path) ->
     write_points(tmp_path / "runs" / "b", {"train/loss": [(step, 1.0) for step in range(50, 90, 10)]}, later_s=50_000.0)
     snapshot = look(tmp_path, BEGAN_S + 90_000)
     assert (snapshot.metrics["loss"].count, snapshot.pace.wall_step_s) == (8, 1.0)
+    assert any(advice.text.startswith("2 launches wrote here") for advice in snapshot.advice)
     names = sorted(file.name for file in tmp_path.rglob("*tfevents*"))
     assert snapshot.started_s is not None
     assert int(snapshot.started_s) == int(names[-1].split(".")[3])
