@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import unicodedata
 from collections.abc import Mapping
 from typing import Any
@@ -11,6 +12,7 @@ from trainwiz.core.language import tr
 
 LONGEST_INT = 19
 """Characters, with the sign."""
+MOST_BITS = 64
 
 
 def parse_json(text: str | bytes) -> Any:
@@ -36,6 +38,14 @@ def is_text(text: str) -> bool:
 
 def _whole(digits: str) -> int | float:
     return int(digits) if len(digits) <= LONGEST_INT else float(digits)
+
+
+def within_bounds(whole: int) -> int | float:
+    """The same for a whole number that was read from another notation, such as hexadecimal digits."""
+    try:
+        return whole if whole.bit_length() < MOST_BITS else float(whole)
+    except OverflowError:
+        return math.inf if whole > 0 else -math.inf
 
 
 def finite(value: Any) -> Any:

@@ -6,6 +6,7 @@ import math
 import re
 
 from trainwiz.core.language import mark, tr
+from trainwiz.core.moments import FARTHEST_S
 
 GIB = 1024**3
 MIB = 1024**2
@@ -62,7 +63,7 @@ def size(value: float | None) -> str:
 
 def duration(seconds: float | None) -> str:
     """One time in the unit that fits: "40 s", "7.4 h"."""
-    if seconds is None:
+    if seconds is None or not seconds < FARTHEST_S:
         return tr("unknown")
     limit_unit = _unit(seconds)
     return tr(limit_unit[1], amount=_digits(seconds / limit_unit[0]))
@@ -107,7 +108,7 @@ def deviation(share: float | None, minus: str = "−") -> str:
 
 def number(value: float) -> str:
     """A setting as short as it is exact: 0.0004 -> "4e-4", 512.0 -> "512", 0.9 -> "0.9"."""
-    if isinstance(value, int) or float(value).is_integer():
+    if isinstance(value, int) or (abs(value) < 1e15 and float(value).is_integer()):
         return f"{int(value):,}"
     if 0 < abs(value) < 1e-2:
         text = f"{value:.6e}"
@@ -118,7 +119,7 @@ def number(value: float) -> str:
 
 def epochs(value: float) -> str:
     """Passes over the data in three digits, whole ones from 1,000: 0.0321, 1.27, 37.5, 1,204."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e15 else f"{value:.3g}"
 
 
 def parse_number(text: str) -> float:

@@ -9,11 +9,12 @@ from typing import Any
 import yaml
 from trainwiz.core.errors import UsageError, os_reason, usage_error
 from trainwiz.core.findings import Finding
+from trainwiz.core.json_text import within_bounds
 from trainwiz.core.language import tr
 from trainwiz.core.small_file import read_small
 
 MOST_NODES = 50_000
-"""Values that one document may hold once its aliases are written out: a few lines of them can stand for billions."""
+"""Values that aliases may add to one document once they are written out: a few lines of them can stand for billions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +100,30 @@ def load_yaml(text: str) -> Any:
         raise yaml.YAMLError(str(error)) from None
 
 
+class _Loader(yaml.SafeLoader):
+    """Whole numbers that no setting has come as floats, as from `parse_json`."""
+
+    def construct_whole(self, node: yaml.ScalarNode) -> int | float:
+        try:
+            return within_bounds(self.construct_yaml_int(node))
+        except ValueError:
+            # More digits than Python reads at once.
+            return float(str(self.construct_scalar(node)).replace("_", ""))
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_whole)
+
+
 def _compose(text: str) -> yaml.Node | None:
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except RecursionError:
         raise yaml.YAMLError(tr("it is nested too deeply")) from None
     if node is not None:
-        _written_out(node, {})
+        sizes: dict[int, int] = {}
+        if _written_out(node, sizes) - len(sizes) > MOST_NODES:
+            problem = tr("its aliases stand for more than {most} values", most=f"{MOST_NODES:,}")
+            raise yaml.composer.ComposerError(None, None, problem, node.start_mark)
     return node
 
 
@@ -113,7 +131,7 @@ def _values(node: yaml.Node | None) -> Any:
     """What the node stands for, read safely; parsing the text once more would take as long again."""
     if node is None:
         return None
-    loader = yaml.SafeLoader("")
+    loader = _Loader("")
     try:
         return loader.construct_document(node)
     finally:
@@ -138,11 +156,7 @@ def _written_out(node: yaml.Node, sizes: dict[int, int]) -> int:
         children = [child for pair in node.value for child in pair]
     elif isinstance(node, yaml.SequenceNode):
         children = node.value
-    size = 1 + sum(_written_out(child, sizes) for child in children)
-    if size > MOST_NODES:
-        problem = tr("its aliases stand for more than {most} values", most=f"{MOST_NODES:,}")
-        raise yaml.composer.ComposerError(None, None, problem, node.start_mark)
-    sizes[id(node)] = size
+    size = sizes[id(node)] = 1 + sum(_written_out(child, sizes) for child in children)
     return size
 
 

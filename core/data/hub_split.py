@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import yaml
+from trainwiz.core.config.yaml_text import load_yaml
 from trainwiz.core.data.formats import format_of
 from trainwiz.core.language import tr
 
@@ -79,8 +80,8 @@ def card_of(readme: str) -> dict[str, Any]:
     if head is None:
         return {}
     try:
-        document = yaml.safe_load(head[1])
-    except (yaml.YAMLError, ValueError, RecursionError):
+        document = load_yaml(head[1])
+    except yaml.YAMLError:
         return {}
     return document if isinstance(document, dict) else {}
 

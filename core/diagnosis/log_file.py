@@ -44,12 +44,15 @@ class NotALogError(OSError):
     """The file is no text."""
 
 
-def read_log(path: Path, offset: int = 0) -> LogFacts:
-    """The facts of the log from byte `offset` on. Raises OSError with a reason, NotALogError for what is no text."""
+def read_log(path: Path, offset: int = 0, last_bytes: int | None = None) -> LogFacts:
+    """The facts of the log from byte `offset` on, or of its last bytes, whose lines are then not counted from its
+    beginning. Raises OSError with a reason, NotALogError for what is no text."""
     with open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
         first_line = 1
-        if offset > 0:
+        if last_bytes is not None and size > last_bytes:
+            offset = size - last_bytes
+        elif offset > 0:
             first_line += _line_feeds(file, min(offset, size))
         file.seek(min(offset, size))
         return scan_stream(file, path.name, first_line=first_line, last_bytes_from=size - TAIL_BYTES - offset)

@@ -34,9 +34,9 @@ def diagnose_stream(stream: BinaryIO, source: str) -> Diagnosis:
         raise _not_a_log(source) from None
 
 
-def diagnose_log(path: Path) -> Diagnosis:
-    """One log. Raises UsageError with the reason where it cannot be read, or is no text."""
-    facts = _read(path)
+def diagnose_log(path: Path, last_bytes: int | None = None) -> Diagnosis:
+    """One log, or its end. Raises UsageError with the reason where it cannot be read, or is no text."""
+    facts = _read(path, last_bytes)
     if not facts.lines:
         message = tr("{path} is empty: nothing can be said about it.", path=path)
         return replace(diagnose(Evidence(log=facts)), message=message)
@@ -72,8 +72,9 @@ def _of_state(state: TrainerState) -> Diagnosis:
         )
     if step is not None and state.max_steps is not None:
         said = tr("step {step} of {steps}", step=f"{step:,}", steps=f"{state.max_steps:,}")
-        if step >= state.max_steps:
-            return Diagnosis(None, "high", tr("The training finished."), (Proof(None, said, name),), (), step)
+        if step >= state.max_steps or state.stopped_early:
+            finished = state.stopped_early or tr("The training finished.")
+            return Diagnosis(None, "high", finished, (Proof(None, said, name),), (), step)
         message = tr(
             "The log ends at {place} with no error, and no training log was found next to it.",
             place=said,
@@ -113,13 +114,13 @@ def diagnose_folder(path: Path) -> Diagnosis:
     return diagnose_logs(logs)
 
 
-def diagnose_logs(logs: list[Path]) -> Diagnosis:
+def diagnose_logs(logs: list[Path], last_bytes: int | None = None) -> Diagnosis:
     """Several logs of one training, as of its ranks: the one that failed first, not the loudest. Raises UsageError."""
     found: list[tuple[tuple[bool, bool, float], Diagnosis]] = []
     refused: UsageError | None = None
     for path in logs:
         try:
-            diagnosis = diagnose_log(path)
+            diagnosis = diagnose_log(path, last_bytes)
             written_s = path.stat().st_mtime
         except UsageError as error:
             refused = error
@@ -149,9 +150,9 @@ def find_logs(folder: Path) -> list[Path]:
     return found[:MOST_LOGS]
 
 
-def _read(path: Path) -> LogFacts:
+def _read(path: Path, last_bytes: int | None = None) -> LogFacts:
     try:
-        return read_log(path)
+        return read_log(path, last_bytes=last_bytes)
     except NotALogError:
         raise _not_a_log(str(path)) from None
     except OSError as error:

@@ -11,6 +11,7 @@ from trainwiz.core.importing.python_source_values import value_of
 from trainwiz.core.importing.report import Collector, Imported, refusal
 from trainwiz.core.importing.training_arguments_fill import fill
 from trainwiz.core.importing.training_arguments_setting import Setting, Unresolved
+from trainwiz.core.json_text import within_bounds
 from trainwiz.core.language import tr
 from trainwiz.core.plain import plain_text
 
@@ -45,7 +46,7 @@ def _parsed(text: str, file_name: str) -> ast.Module:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SyntaxWarning)
-            return ast.parse(text)
+            tree = ast.parse(text)
     except SyntaxError as error:
         line = error.lineno or 1
         message = tr(
@@ -57,6 +58,11 @@ def _parsed(text: str, file_name: str) -> ast.Module:
         raise refusal(f"{file_name}:{line}", message, "broken_file") from None
     except (ValueError, RecursionError, MemoryError):
         raise _unparsed(file_name) from None
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and type(node.value) is int:
+            # Hexadecimal digits of any number are read, and then neither shown nor computed with.
+            node.value = within_bounds(node.value)
+    return tree
 
 
 def _unparsed(file_name: str) -> Exception:

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
+from trainwiz.core.importing.values import LARGEST_COUNT
+
 
 @dataclass(frozen=True, slots=True)
 class Unresolved:
@@ -62,7 +64,7 @@ def is_nothing(value: Any) -> bool:
 def whole_number(value: Any) -> int:
     """8, "8", 8.0, "1_000"; raises WrongValue."""
     number = decimal_number(value)
-    if number != int(number):
+    if abs(number) >= LARGEST_COUNT or number != int(number):
         raise WrongValue(value)
     return int(number)
 

@@ -9,6 +9,7 @@ from trainwiz.core.importing.report import Collector
 from trainwiz.core.language import tr
 from trainwiz.core.plain import plain_text
 
+LARGEST_COUNT = 2.0**64
 LONGEST_VALUE = 60
 YES, NO = frozenset({"true", "yes", "on", "1"}), frozenset({"false", "no", "off", "0", "none", ""})
 
@@ -33,9 +34,9 @@ def as_number(value: Any) -> float | None:
 
 
 def as_count(value: Any) -> int | None:
-    """A whole number, also as text or as 5e8."""
+    """A whole number, also as text or as 5e8; 1e299 counts nothing."""
     number = as_number(value)
-    return int(number) if number is not None and number == int(number) else None
+    return int(number) if number is not None and abs(number) < LARGEST_COUNT and number == int(number) else None
 
 
 def is_auto(value: Any) -> bool:

@@ -11,7 +11,7 @@ from trainwiz.core.plan.result import Plan
 
 NOT_OF_A_STEP = frozenset(
     {
-        "disk", "disk_too_small", "empty_data", "evaluation_does_not_fit", "gated_model", "missing_data",
+        "adapters_on_random_weights", "disk", "disk_too_small", "empty_data", "evaluation_does_not_fit", "gated_model", "missing_data",
         "missing_language", "missing_model", "missing_tokenizer", "mixed_formats", "name_taken", "nothing_held_out",
         "nothing_to_compare", "nothing_to_generate", "output_not_writable", "reporter_missing",
         "reporter_not_supported", "several_targets", "unknown_language", "unknown_lengths", "unknown_metric",

@@ -6,11 +6,11 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from trainwiz.core.language import tr
-from trainwiz.core.telemetry.event_file import EventFileTail
+from trainwiz.core.telemetry.event_file import EventFileTail, Scalar
 from trainwiz.core.telemetry.metrics_csv import METRICS_CSV, CsvTail
 from trainwiz.core.telemetry.paths import is_file
 from trainwiz.core.telemetry.scalars import Scalars
@@ -23,7 +23,7 @@ SAME_TIME_S = 120.0
 MOST_FOLDERS = 5_000
 DEEPEST = 8
 
-_BEGUN = re.compile(r"tfevents\.(\d+)")
+_BEGUN = re.compile(r"tfevents\.(\d+)(?:\.(?P<writer>.+\.\d+)\.\d+)?")
 
 FileTail = EventFileTail | CsvTail
 FindFiles = Callable[[], dict[str, list[Path]]]
@@ -66,6 +66,12 @@ def _begun_s(path: Path) -> float:
         return 0.0
 
 
+def _writer_of(path: Path) -> str | None:
+    """Host and process, where the name of the file says them."""
+    found = _BEGUN.search(path.name)
+    return found["writer"] if found else None
+
+
 def _folders(root: Path, skip: re.Pattern[str] | None) -> Iterator[tuple[Path, list[str]]]:
     for count, (folder, subfolders, names) in enumerate(os.walk(root)):
         path = Path(folder)
@@ -85,8 +91,11 @@ class EventRun:
         self.scalars = scalars
         self.was_rewritten = False
         """A file turned out to be another one: what was read no longer holds."""
+        self.is_mixed = False
+        """Several jobs write to the folder at the same time: its files are no series together."""
         self.tails: list[FileTail] = []
         self.behind = False
+        self._spans: dict[FileTail, tuple[set[str | None], float, float]] = {}
         self._stamps: dict[Path, tuple[int, int]] = {}
 
     def update_files(self, files: list[Path]) -> None:
@@ -95,6 +104,38 @@ class EventRun:
             CsvTail(path) if path.name == METRICS_CSV else EventFileTail(path) for path in files if path not in known
         ]
         self.tails.extend(new)
+
+    @property
+    def began_s(self) -> float | None:
+        """When the launch that wrote last began: of the first file of that process."""
+        newest = max(self.tails, key=lambda tail: tail.last_time_s or 0.0, default=None)
+        writer = newest and _writer_of(newest.path)
+        own = [tail for tail in self.tails if tail is newest or (writer and _writer_of(tail.path) == writer)]
+        return min((tail.first_time_s for tail in own if tail.first_time_s is not None), default=None)
+
+    @property
+    def table_times(self) -> Sequence[tuple[float, float]]:
+        """Step and time of the newest rows of a table, which have no times of their own."""
+        return next((tail.times for tail in self.tails if isinstance(tail, CsvTail)), ())
+
+    @property
+    def launches(self) -> int:
+        """How many files, one after another, have values of the same tags."""
+        tags = [tags for tags, *_ in self._spans.values()]
+        return sum(any(some & others for others in tags if others is not some) for some in tags)
+
+    def _mixes(self, tail: FileTail, scalars: list[Scalar]) -> bool:
+        """Whether another file has values of the same tags that were written before and after those of this one."""
+        if any(tag is None for tag, *_ in scalars):
+            # It says itself that it goes on from another.
+            self._spans.clear()
+        tags, began_s, last_s = self._spans.get(tail, (set(), scalars[0][3], 0.0))
+        mine = self._spans[tail] = (tags | {tag for tag, *_ in scalars}, began_s, max(last_s, scalars[-1][3]))
+        return any(
+            mine[0] & other[0] and mine[1] < other[2] and other[1] < mine[2]
+            for file, other in self._spans.items()
+            if file is not tail
+        )
 
     def read(self, deadline: float) -> bool:
         """Read what is new until time.monotonic() is `deadline`; whether anything was new."""
@@ -107,9 +148,12 @@ class EventRun:
                 if tail.resets != resets:
                     self.was_rewritten = self.behind = True
                     return True
+                if scalars and self._mixes(tail, scalars):
+                    self.is_mixed = self.was_rewritten = self.behind = True
+                    return True
                 grew = grew or bool(scalars)
                 old = isinstance(tail, EventFileTail) and tail.file_version < 2
-                self.scalars.add_all(scalars, steps_back_purge=old)
+                self.scalars.add_all(scalars, steps_back_purge=old, session=tail)
                 if time.monotonic() > deadline:
                     self.behind = True
                     return grew
@@ -162,6 +206,8 @@ class EventRuns:
         self.root = root
         self._new_scalars = new_scalars
         self._find = find or (lambda: find_scalar_files(root, skip))
+        self._mixed: set[str] = set()
+        """Folders whose files are runs of their own."""
         self.rewritten = 0
         """How often everything was read anew, because a file turned out to be another one."""
         self._forget()
@@ -179,6 +225,7 @@ class EventRuns:
         for run in self.runs.values():
             self.grew = run.read(deadline) or self.grew
             if run.was_rewritten:
+                self._mixed |= {run.name} if run.is_mixed else set()
                 self.rewritten += 1
                 self._forget()
                 self.grew = self.behind = True
@@ -190,12 +237,20 @@ class EventRuns:
 
     def _look_for_files(self) -> None:
         started_s = time.thread_time()
-        for name, files in self._find().items():
+        for name, files in self._runs_of_files():
             if name not in self.runs:
                 self.runs[name] = EventRun(name, self._new_scalars())
             self.runs[name].update_files(files)
         cost_s = time.thread_time() - started_s
         self._next_look = time.monotonic() + max(LOOK_FOR_FILES_S, cost_s / SHARE_OF_A_CORE_FOR_LOOKS)
+
+    def _runs_of_files(self) -> Iterator[tuple[str, list[Path]]]:
+        for name, files in self._find().items():
+            if name in self._mixed:
+                for file in files:
+                    yield Path(name, file.name.rpartition("tfevents.")[2]).as_posix(), [file]
+            else:
+                yield name, files
 
     @property
     def tails(self) -> list[FileTail]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from trainwiz.core.language import mark, tr
 from trainwiz.core.telemetry.checkpoint_size import CheckpointSize
+from trainwiz.core.telemetry.ending import LogDiagnosis
 from trainwiz.core.telemetry.job import Job, job_of, loads_framework, members_of, training_tops
 from trainwiz.core.telemetry.job_metrics import Clues, clues_of, outputs_of
 from trainwiz.core.telemetry.live_machine import LiveMachine
@@ -110,6 +111,7 @@ class FolderSource(Source):
         """A training that may write here, of which nothing proves it."""
         self._history = MachineHistory()
         self._checkpoint_size = CheckpointSize(path, clock=clock)
+        self._diagnosis = LogDiagnosis()
         self._next_look_s = 0.0
         self._writer_gone = False
         """The process that wrote was seen, or named by a file, and has ended."""
@@ -129,7 +131,8 @@ class FolderSource(Source):
                     sentence=reason,
                     pid=self._perhaps,
                 )
-            return with_reasons(self._once_its_writer_is_gone(snapshot), {"machine": reason})
+            snapshot = self._diagnosis.add_to(self._once_its_writer_is_gone(snapshot), runs=False)
+            return with_reasons(snapshot, {"machine": reason})
         row = self._machine.sample()
         if row is not None:
             self._history.add_rows([row])
@@ -139,7 +142,7 @@ class FolderSource(Source):
             started_s=snapshot.started_s or job.started_s,
         )
         return with_machine(
-            snapshot,
+            self._diagnosis.add_to(snapshot, runs=True),
             self._history,
             uses_gpu=self._clues.uses_gpu,
             checkpoint_bytes=self._checkpoint_size.next_bytes(),

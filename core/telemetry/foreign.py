@@ -48,6 +48,8 @@ class Reading:
     """`written_s` is the time of a file, which a copy has too: it does not show that something runs."""
     ended: bool = False
     """The job itself wrote that its training ended."""
+    ended_early: str | None = None
+    """Why it ended before its last step, in one sentence, where it wrote that."""
     pause_s: float | None = None
     """Usual time between two points."""
     grew: bool = False
@@ -162,7 +164,8 @@ def _ending(status: str, reading: Reading, now: float, written_s: float | None) 
     place = None if reading.step is None else step_words(reading.step, reading.max_steps)
     if status == "finished":
         loss = reading.metrics.get(loss_name(reading.metrics) or "")
-        return Ending(finished_words(place, reading.first_loss, loss.last if loss is not None else None))
+        said = finished_words(place, reading.first_loss, loss.last if loss is not None else None)
+        return Ending(f"{said} {reading.ended_early}" if reading.ended_early else said)
     if written_s is None and place is None:
         return Ending(tr("Nothing says when it was written."))
     if written_s is None:

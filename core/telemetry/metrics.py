@@ -18,6 +18,10 @@ LEAST_ALIKE = 8
 MOST_NAMES = 1_000
 """A file with more names than this is not a metrics file; further names are counted and left out."""
 
+FARTHEST_STEP = 1e15
+FASTEST = 1e12
+"""Seconds a step or tokens a second beyond which a file holds no pace."""
+
 NOT_METRICS = frozenset({"step", "epoch", "time_s", "resumed_from"})
 
 
@@ -63,6 +67,12 @@ class Pace:
     data_wait: float | None
     """Share of a step spent waiting for data, 0 to 1."""
 
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < FASTEST:
+                object.__setattr__(self, name, None)
+
 
 class Metrics:
     """Series of every numeric key. `add_rows` takes rows in file order; a row that holds
@@ -101,6 +111,8 @@ class Metrics:
         steps = arrays["step"][0]
         if not math.isfinite(sum(steps)) or any(map(gt, steps, steps[1:])):
             return False
+        if not -FARTHEST_STEP < steps[0] <= steps[-1] < FARTHEST_STEP:
+            return False
         if self.step is not None and steps[0] < self.step:
             return False
         self.step = steps[-1]
@@ -127,11 +139,11 @@ class Metrics:
 
     def _add(self, row: Mapping[str, Any]) -> None:
         resumed_from = number(row.get("resumed_from"))
-        if resumed_from is not None and math.isfinite(resumed_from):
+        if resumed_from is not None and -FARTHEST_STEP < resumed_from < FARTHEST_STEP:
             self._rewind(resumed_from)
             return
         step = number(row.get("step"))
-        if step is None or not math.isfinite(step):
+        if step is None or not -FARTHEST_STEP < step < FARTHEST_STEP:
             step = self.step if self.step is not None else 0.0
         if self.step is not None and step < self.step:
             self._rewind(step - 1)
@@ -205,6 +217,12 @@ def number(value: Any) -> float | None:
         return float(value)
     except OverflowError:
         return math.inf if value > 0 else -math.inf
+
+
+def step_of(value: Any) -> int | None:
+    """The step that a value names; None for what no training counts to, as files may hold."""
+    known = number(value)
+    return int(known) if known is not None and -FARTHEST_STEP < known < FARTHEST_STEP else None
 
 
 def finite(value: Any, otherwise: float | None = None) -> float | None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
-import math
+from collections import deque
 from pathlib import Path
 
 from trainwiz.core.language import tr
 from trainwiz.core.telemetry.event_file import Scalar
+from trainwiz.core.telemetry.metrics import step_of
+from trainwiz.core.telemetry.scalars import RECENT_POINTS
 from trainwiz.core.telemetry.tail import ByteTail
 
 METRICS_CSV = "metrics.csv"
@@ -16,7 +18,8 @@ LONGEST_LINE_BYTES = 1024 * 1024
 
 
 class CsvTail(ByteTail):
-    """New scalars of the file. Rows have no time: `last_time_s` is when the file was last changed.
+    """New scalars of the file. Rows have no time: `last_time_s` is when the file was last changed, and `times` says
+    for the last row of each look that came to the end of the file when it was written. Many rows come at once.
 
     The logger writes the file anew when a new metric appears; then `resets` counts and all is read again.
     """
@@ -32,6 +35,7 @@ class CsvTail(ByteTail):
         self._names: list[str] | None = None
         self._half = b""
         self._rows = 0
+        self.times: deque[tuple[float, float]] = deque(maxlen=RECENT_POINTS)
 
     def _restart(self) -> None:
         super()._restart()
@@ -49,40 +53,38 @@ class CsvTail(ByteTail):
                 most=f"{LONGEST_LINE_BYTES:,}",
             )
             return []
-        self._note_time()
         try:
             rows = list(csv.reader(line.decode("utf-8", "replace").replace("\0", "") for line in lines))
         except csv.Error as error:
             self.refusal = tr("{path} is not a table of metrics: {reason}.", path=self.path, reason=error)
             return []
-        rows = [row for row in rows if row]
-        # The file was written when its last row was; when the rows before it were, nobody knows.
-        return [
-            scalar
-            for number, row in enumerate(rows, start=1)
-            for scalar in self._read_row(row, (self.last_time_s or 0.0) if number == len(rows) else 0.0)
-        ]
+        scalars = [scalar for row in rows if row for scalar in self._read_row(row)]
+        self._note_time(scalars)
+        return scalars
 
-    def _read_row(self, row: list[str], time_s: float) -> list[Scalar]:
+    def _read_row(self, row: list[str]) -> list[Scalar]:
         if self._names is None:
             self._names = [name.strip().removeprefix("\ufeff") for name in row]
             return []
         cells = dict(zip(self._names, row, strict=False))
-        step = _number(cells.get("step", ""))
         self._rows += 1
-        at = int(step) if step is not None and math.isfinite(step) else self._rows - 1
+        step = step_of(_number(cells.get("step", "")))
+        at = self._rows - 1 if step is None else step
         return [
-            (name, at, value, time_s)
+            (name, at, value, 0.0)
             for name, cell in cells.items()
             if name not in NOT_METRICS and (value := _number(cell)) is not None
         ]
 
-    def _note_time(self) -> None:
+    def _note_time(self, scalars: list[Scalar]) -> None:
         try:
-            status = self.path.stat()
+            self.last_time_s = self.path.stat().st_mtime
         except OSError:
             return
-        self.last_time_s = status.st_mtime
+        if scalars and not self.behind:
+            if self.times and scalars[-1][1] < self.times[-1][0]:
+                self.times.clear()
+            self.times.append((scalars[-1][1], self.last_time_s))
 
 
 def _number(cell: str) -> float | None:

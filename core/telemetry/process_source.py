@@ -10,6 +10,7 @@ from pathlib import Path
 
 from trainwiz.core.language import mark, tr
 from trainwiz.core.run.processid import CREATE_TIME_TOLERANCE_S
+from trainwiz.core.telemetry.ending import LogDiagnosis
 from trainwiz.core.telemetry.job import Job, job_of
 from trainwiz.core.telemetry.job_metrics import EVENT_FILE_RANK, Clues, FoundMetrics, Unproved, clues_of, find_metrics
 from trainwiz.core.telemetry.live_machine import LiveMachine
@@ -49,6 +50,7 @@ class ProcessSource(Source):
         self._history = MachineHistory()
         self._log = JobLog()
         self._ended_s: float | None = None
+        self._diagnosis = LogDiagnosis()
 
     def poll(self, curves: Iterable[str] = ()) -> Snapshot:
         """One look at the processes, their machine and their files."""
@@ -68,10 +70,12 @@ class ProcessSource(Source):
             status = "finished" if snapshot.status == "finished" else "quiet"
             ending = self._ending(snapshot)
             unavailable = {**snapshot.unavailable, "machine": tr(ENDED)}
-            return dataclasses.replace(
+            snapshot = dataclasses.replace(
                 snapshot, status=status, eta_s=None, ended_s=self._ended_s, ending=ending, unavailable=unavailable
             )
-        snapshot = with_machine(while_it_runs(snapshot), self._history, uses_gpu=self._clues.uses_gpu)
+            return self._diagnosis.add_to(snapshot, runs=False)
+        snapshot = self._diagnosis.add_to(while_it_runs(snapshot), runs=True)
+        snapshot = with_machine(snapshot, self._history, uses_gpu=self._clues.uses_gpu)
         return with_reasons(snapshot, self._reasons(snapshot))
 
     def read_all(self, curves: Iterable[str] = ()) -> Snapshot:

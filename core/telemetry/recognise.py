@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from pathlib import Path
 
 from trainwiz.core.errors import os_reason
@@ -14,7 +15,7 @@ from trainwiz.core.telemetry.event_file import HEADER_BYTES, LFS_MARK, EventFile
 from trainwiz.core.telemetry.event_runs import EVENT_MARK, find_scalar_files
 from trainwiz.core.telemetry.metrics_csv import METRICS_CSV
 from trainwiz.core.telemetry.paths import is_file, is_folder
-from trainwiz.core.telemetry.stdout_metrics import find_log, prints_metrics
+from trainwiz.core.telemetry.stdout_metrics import LOG_ENDINGS, find_log, prints_metrics
 from trainwiz.core.telemetry.target import Target
 from trainwiz.core.telemetry.trainer_arguments import ARGUMENTS_TAG
 from trainwiz.core.telemetry.trainer_state import CHECKPOINT, TRAINER_STATE, read_trainer_state, state_files
@@ -80,12 +81,14 @@ def _nothing_in(path: Path) -> str:
         state = read_trainer_state(states[0])
         if isinstance(state, str):
             return state
-    return tr(
+    said = tr(
         "{path} holds nothing to watch: no run of trainwiz, no TensorBoard event files, no {state} "
         "and no log in which a Trainer printed metrics.",
         path=path,
         state=TRAINER_STATE,
     )
+    has_logs = any(file.name.endswith(LOG_ENDINGS) for file in path.iterdir())
+    return _or_diagnose(said, path) if has_logs else said
 
 
 def is_trainer_output(folder: Path) -> bool:
@@ -144,11 +147,18 @@ def _file(path: Path) -> Target | str:
         return Target("trainer", path, _name(path))
     if not path.stat().st_size:
         return tr("{path} is empty: there is nothing to watch.", path=path)
-    return tr(
+    said = tr(
         "{path} is nothing to watch: no event file, no {state} and no log in which a Trainer printed metrics.",
         path=path,
         state=TRAINER_STATE,
     )
+    return _or_diagnose(said, path) if not path.suffix or path.name.endswith(LOG_ENDINGS) else said
+
+
+def _or_diagnose(said: str, path: Path) -> str:
+    """A log without metrics still says why a training ended."""
+    command = shlex.join(["trainwiz", "diagnose", str(path)])
+    return tr("{said} Why a training ended, its log says: {command}", said=said, command=command)
 
 
 def _refusal_of_scalars(path: Path) -> str | None:

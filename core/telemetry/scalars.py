@@ -21,14 +21,19 @@ class TagSeries:
         self.series = Series()
         self.series.whole = False
         self.recent: deque[tuple[float, float]] = deque(maxlen=RECENT_POINTS)
-        """Step and Unix time of the newest points."""
+        """Step and Unix time of the newest points, all of one session."""
+        self._session: object = None
         self._superseded = 0
         self._superseded_non_finite = 0
         self._superseded_from: float | None = None
         self._minimum: float | None = None
         self._maximum: float | None = None
 
-    def add(self, step: float, value: float, time_s: float) -> None:
+    def add(self, step: float, value: float, time_s: float, session: object = None) -> None:
+        if session is not self._session:
+            # The night between two launches is no step that took long.
+            self._session = session
+            self.recent.clear()
         last = self.series.last_step
         if last is not None and step < last:
             self._supersede(step)
@@ -74,8 +79,9 @@ class Scalars:
         self.names_left_out = 0
         self._left_out: set[str] = set()
 
-    def add_all(self, scalars: Iterable[Scalar], *, steps_back_purge: bool = False) -> None:
-        """`steps_back_purge`: the files are of version 1, where an earlier step of a tag is a restart."""
+    def add_all(self, scalars: Iterable[Scalar], *, steps_back_purge: bool = False, session: object = None) -> None:
+        """`steps_back_purge`: the files are of version 1, where an earlier step of a tag is a restart.
+        `session` is another object for each launch."""
         tags = self.tags
         for tag, step, value, time_s in scalars:
             if tag is None:
@@ -89,7 +95,7 @@ class Scalars:
                 series = tags[tag] = TagSeries()
             elif steps_back_purge and series.series.last_step is not None and step < series.series.last_step:
                 series.purge(step)
-            series.add(step, value, time_s)
+            series.add(step, value, time_s, session)
 
     def purge(self, step: float) -> None:
         for series in self.tags.values():

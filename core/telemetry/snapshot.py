@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from trainwiz.core.run.phase import PhaseNow
 from trainwiz.core.run.state import Attempt
 from trainwiz.core.telemetry.log import LogLine
 from trainwiz.core.telemetry.metrics import MetricSummary, Pace
 from trainwiz.core.telemetry.series import EMPTY_CURVE, Curve
+
+if TYPE_CHECKING:
+    from trainwiz.core.diagnosis.diagnosis import Diagnosis
 
 SourceKind = Literal["run", "trainer", "tensorboard", "process"]
 AdviceLevel = Literal["ok", "note", "warning", "error"]
@@ -206,6 +209,8 @@ class Snapshot:
     phase: PhaseNow | None = None
     """What the training does now, while it says so."""
     ending: Ending | None = None
+    diagnosis: Diagnosis | None = None
+    """Of a job of another tool: what `trainwiz diagnose` says of its log, where that names a cause."""
     advice: tuple[Advice, ...] = ()
     log: tuple[LogLine, ...] = ()
     log_version: int = 0
@@ -272,6 +277,7 @@ class Snapshot:
             "exit": None
             if self.ending is None
             else {"cause": self.ending.cause, "message": self.ending.text, "remedy": self.ending.remedy},
+            "diagnosis": None if self.diagnosis is None else self.diagnosis.to_json(),
             "attempts": [attempt_json(attempt) for attempt in self.attempts],
             "phase": None if self.phase is None else asdict(self.phase),
             "advice": [advice.to_json() for advice in self.advice],

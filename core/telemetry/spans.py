@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from trainwiz.core.language import tr, trn
+from trainwiz.core.moments import FARTHEST_S
 
 DAY_S, HOUR_S, MINUTE_S = 86_400.0, 3_600.0, 60.0
 
 
 def span_words(seconds: float) -> str:
     """ "12 days", "5 h", "40 min", "7 s": the largest unit of which there are two, else the next smaller."""
+    seconds = seconds if seconds < FARTHEST_S else FARTHEST_S
     if seconds >= 2 * DAY_S:
         return _days(round(seconds / DAY_S))
     if seconds >= 2 * HOUR_S:
@@ -20,6 +22,7 @@ def span_words(seconds: float) -> str:
 
 def rough_words(seconds: float) -> str:
     """ "3 days", "1 hour", "5 minutes", "less than a minute": whole units, rounded down."""
+    seconds = seconds if seconds < FARTHEST_S else FARTHEST_S
     if seconds >= DAY_S:
         return _days(int(seconds // DAY_S))
     if seconds >= HOUR_S:

@@ -6,17 +6,23 @@ import contextlib
 import heapq
 import os
 import re
+from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from trainwiz.core.small_file import open_file
 from trainwiz.core.telemetry.event_file import Scalar
-from trainwiz.core.telemetry.metrics import NOT_METRICS, finite
+from trainwiz.core.telemetry.metrics import NOT_METRICS, finite, step_of
 from trainwiz.core.telemetry.tail import ByteTail
 from trainwiz.core.telemetry.trainer_state import value_of
 
 LOG_ENDINGS = (".log", ".out", ".txt", ".err")
 LARGEST_DICT_BYTES = 16 * 1024
+CLOCK_TELLS_S = 10
+"""The clock of a bar has whole seconds."""
+CLOCK_POINTS = 50
+MOST_STEPS_BEFORE_A_BAR = 10
+"""A bar that is first seen further on jumped there, or is so fast that its clock soon tells."""
 BEFORE_BYTES, AFTER_BYTES = 4096, 1024
 """Where a progress bar is looked for around a dict."""
 
@@ -28,6 +34,7 @@ _PAIR = re.compile(
 _BAR = re.compile(
     rb"(?:^|[\r\n])(?:\x1b\[[\d;]*[A-Za-z])*[ \t]*\d{1,3}%\|[^|\r\n]*\|\s*(?P<at>\d{1,18})/(?P<total>\d{1,18})\s*\[(?P<times>[^\]\r\n]*)\]"
 )
+_CLOCK = re.compile(rb"((?:\d{1,4}:)?\d{1,2}:\d\d)<")
 _RATE = re.compile(rb",\s*(?P<rate>\d+(?:\.\d+)?)(?P<unit>s/it|it/s)")
 # What transformers logs before the first step, at log level "info".
 _TOTAL = re.compile(rb"Total optimization steps\s*=\s*(\d[\d,]{0,23})\b")
@@ -58,6 +65,9 @@ class StdoutMetrics:
         self.epoch: float | None = None
         self.step: int | None = None
         self._training_rows = 0
+        self._clock: deque[tuple[int, int]] = deque(maxlen=CLOCK_POINTS)
+        """Step and seconds of the newest bars of this launch."""
+        self._jumped = False
         self._rest = b""
 
     @property
@@ -105,10 +115,10 @@ class StdoutMetrics:
         return [(name, step, values[name], 0.0) for name in names]
 
     def _step_of(self, values: dict[str, float], data: bytes, found: re.Match[bytes], training: bool) -> int:
-        said = next((step for name in STEP_NAMES if (step := finite(values.get(name))) is not None), None)
+        said = next((step for name in STEP_NAMES if (step := step_of(values.get(name))) is not None), None)
         if said is not None:
-            self.step = int(said)
-            return self.step
+            self.step = said
+            return said
         before = data[max(0, found.start() - BEFORE_BYTES) : found.start()]
         if self.max_steps is None:
             # The first bar is the training's: it stands before the dict where an evaluation's follows.
@@ -119,7 +129,7 @@ class StdoutMetrics:
             at = self._look_for_bar(before)
         epoch = finite(values.get("epoch"))
         if at is None and epoch is not None and self._total and self._epochs:
-            at = round(epoch / self._epochs * self._total)
+            at = step_of(epoch / self._epochs * self._total + 0.5)
         if at is None and self.max_steps is not None and self._total is None:
             at = self.step
         if at is not None:
@@ -149,12 +159,35 @@ class StdoutMetrics:
             self.max_steps = total
         if total != self.max_steps:
             return None
-        rate = _RATE.search(bar["times"])
-        if rate is not None and float(rate["rate"]) > 0:
-            self.step_s = float(rate["rate"]) if rate["unit"] == b"s/it" else 1.0 / float(rate["rate"])
+        self._note_pace(at, bar["times"])
         if self.step is None or at >= self.step:
             self.step = at
         return at
+
+    def _note_pace(self, at: int, times: bytes) -> None:
+        """By the clock of the bar; before that tells, by the rate that it shows.
+
+        A training that goes on from a checkpoint jumps to its step, and its bar takes the jump for speed: for long
+        in its mean of the last seconds, and at its end in the mean of all.
+        """
+        clock = _CLOCK.match(times)
+        if clock is None or not at:
+            return
+        elapsed_s = sum(int(part) * 60**power for power, part in enumerate(reversed(clock[1].split(b":"))))
+        if self._clock and (at < self._clock[-1][0] or elapsed_s < self._clock[-1][1]):
+            self._clock.clear()
+        if not self._clock:
+            self._jumped, self.step_s = at > MOST_STEPS_BEFORE_A_BAR, None
+        if not self._clock or elapsed_s > self._clock[-1][1]:
+            self._clock.append((at, elapsed_s))
+        (first_at, first_s), (last_at, last_s) = self._clock[0], self._clock[-1]
+        if last_s - first_s >= CLOCK_TELLS_S and last_at > first_at:
+            self.step_s = (last_s - first_s) / (last_at - first_at)
+            return
+        rate = _RATE.search(times)
+        if rate is None or float(rate["rate"]) <= 0 or self._jumped:
+            return
+        self.step_s = float(rate["rate"]) if rate["unit"] == b"s/it" else 1.0 / float(rate["rate"])
 
 
 def _pairs_of(text: str) -> dict[str, float]:

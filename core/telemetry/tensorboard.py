@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,7 @@ class TensorBoardSource(ForeignSource):
         epoch = next((epoch for run in current if (epoch := _epoch(run)) is not None), None)
         metrics = {name: tag.summary() for name, tag in series.items()}
         loss = loss_name(name for run in current for name in self._names_of(run) if name in series)
+        recent = (newest.table_times if newest else ()) or (series[loss].recent if loss else ())
         return Reading(
             metrics=metrics,
             curve=lambda name: _curve(series, name),
@@ -60,9 +61,9 @@ class TensorBoardSource(ForeignSource):
             step=step,
             max_steps=arguments.steps_in_all(step, epoch),
             epoch=epoch,
-            pace=pace_of(series[loss] if loss else None),
-            pause_s=pause_of(series[loss] if loss else None),
-            started_s=newest.first_time_s if newest else None,
+            pace=pace_of(recent),
+            pause_s=pause_of(recent),
+            started_s=newest.began_s if newest else None,
             written_s=newest.last_time_s if newest else None,
             written_by_file_time=bool(newest and not newest.event_tails),
             grew=runs.grew,
@@ -70,7 +71,7 @@ class TensorBoardSource(ForeignSource):
             if settings
             else arguments.shown or self._read_hparams(newest),
             files=tuple(tail.path for tail in runs.tails),
-            notes=self._notes(bool(metrics)),
+            notes=self._notes(bool(metrics), newest.launches if newest else 0),
             problems=tuple(runs.problems()) or self._missing(),
             behind=runs.behind,
             read_share=share_read(runs.tails) if runs.behind else 1.0,
@@ -92,9 +93,9 @@ class TensorBoardSource(ForeignSource):
     def _names_of(self, run: EventRun) -> list[str]:
         return [_name(run, tag) if self._several else tag for tag in run.scalars.tags]
 
-    def _notes(self, has_scalars: bool) -> tuple[str, ...]:
+    def _notes(self, has_scalars: bool, launches: int) -> tuple[str, ...]:
         left_out = self._left_out
-        notes = []
+        notes = [joined_words(launches)] if launches > 1 else []
         if left_out:
             counts = {"left_out": f"{left_out:,}", "shown": f"{MOST_NAMES:,}"}
             notes.append(tr("{left_out} more metrics are left out: {shown} are shown.", **counts))
@@ -124,11 +125,12 @@ class TensorBoardSource(ForeignSource):
 def read_hparams(path: Path) -> dict[str, str]:
     """The values of an hparams.yaml as text; empty where there is none, or one that is no plain mapping."""
     import yaml
+    from trainwiz.core.config.yaml_text import load_yaml
 
     try:
         if path.stat().st_size > LARGEST_HPARAMS_BYTES:
             return {}
-        document: Any = yaml.safe_load(read_small(path).decode(errors="replace"))
+        document: Any = load_yaml(read_small(path).decode(errors="replace"))
     except (OSError, yaml.YAMLError, RecursionError, ValueError):
         return {}
     return shown_values(document)
@@ -147,27 +149,29 @@ def _is_plain(value: Any) -> bool:
     return isinstance(value, str | int | float | bool)
 
 
-def pace_of(series: TagSeries | None) -> Pace:
-    """By the times of the newest points of a tag, as far as they have one."""
+def joined_words(launches: int) -> str:
+    return tr(
+        "{n} launches wrote here one after another: joined by their steps, the later one where both have a step; "
+        "time and pace are of the last.",
+        n=f"{launches:,}",
+    )
+
+
+def pace_of(recent: Sequence[tuple[float, float]]) -> Pace:
+    """By step and time of the newest points."""
     wall = None
-    timed = _timed(series)
-    if len(timed) >= 2:
-        (first_step, first_s), (last_step, last_s) = timed[0], timed[-1]
+    if len(recent) >= 2:
+        (first_step, first_s), (last_step, last_s) = recent[0], recent[-1]
         if last_step > first_step and last_s > first_s:
             wall = (last_s - first_s) / (last_step - first_step)
     return Pace(None, wall, None, None, None)
 
 
-def pause_of(series: TagSeries | None) -> float | None:
-    """Mean seconds between two of the newest points of a tag."""
-    timed = _timed(series)
-    if len(timed) < 2:
+def pause_of(recent: Sequence[tuple[float, float]]) -> float | None:
+    """Mean seconds between two of the newest points."""
+    if len(recent) < 2:
         return None
-    return max(0.0, timed[-1][1] - timed[0][1]) / (len(timed) - 1)
-
-
-def _timed(series: TagSeries | None) -> list[tuple[float, float]]:
-    return [] if series is None else [point for point in series.recent if point[1] > 0]
+    return max(0.0, recent[-1][1] - recent[0][1]) / (len(recent) - 1)
 
 
 def _epoch(run: EventRun) -> float | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainwiz.core.json_text import parse_json
-from trainwiz.core.telemetry.metrics import finite
+from trainwiz.core.telemetry.metrics import finite, step_of
 
 ARGUMENTS_TAG = "args/text_summary"
 SHOWN = (
@@ -25,6 +25,9 @@ class TrainerArguments:
 
     max_steps: int | None = None
     epochs: float | None = None
+    batch: int | None = None
+    """Sequences of one forward pass on one device."""
+    accumulation: int | None = None
     shown: Mapping[str, str] = field(default_factory=dict)
 
     def steps_in_all(self, step: int | None, epoch: float | None) -> int | None:
@@ -33,7 +36,8 @@ class TrainerArguments:
             return self.max_steps
         if not step or not epoch or not self.epochs:
             return None
-        return max(step, round(step / epoch * self.epochs))
+        whole = step_of(step / epoch * self.epochs + 0.5)
+        return None if whole is None else max(step, whole)
 
 
 def parse_arguments(text: str) -> TrainerArguments:
@@ -44,10 +48,11 @@ def parse_arguments(text: str) -> TrainerArguments:
         return TrainerArguments()
     if not isinstance(document, dict):
         return TrainerArguments()
-    max_steps, epochs = _positive(document.get("max_steps")), _positive(document.get("num_train_epochs"))
     return TrainerArguments(
-        max_steps=int(max_steps) if max_steps else None,
-        epochs=epochs,
+        max_steps=_count(document.get("max_steps")),
+        epochs=_positive(document.get("num_train_epochs")),
+        batch=_count(document.get("per_device_train_batch_size")),
+        accumulation=_count(document.get("gradient_accumulation_steps")),
         shown={key: as_text(document[key]) for key in SHOWN if document.get(key) not in (None, False, "", [], {})},
     )
 
@@ -58,4 +63,9 @@ def as_text(value: Any) -> str:
 
 def _positive(value: Any) -> float | None:
     known = finite(value)
+    return known if known is not None and known > 0 else None
+
+
+def _count(value: Any) -> int | None:
+    known = step_of(value)
     return known if known is not None and known > 0 else None

@@ -3,14 +3,14 @@ trainer_state.json, or the log of its standard output, alone."""
 
 from __future__ import annotations
 
-import math
+import shlex
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from trainwiz.core.language import mark, tr
-from trainwiz.core.telemetry.event_runs import SHARE_OF_A_CORE_FOR_LOOKS, EventRuns
+from trainwiz.core.telemetry.event_runs import SHARE_OF_A_CORE_FOR_LOOKS, EventRun, EventRuns
 from trainwiz.core.telemetry.foreign import ForeignSource, Reading
 from trainwiz.core.telemetry.metrics import MetricSummary, Pace, finite
 from trainwiz.core.telemetry.model_name import model_name
@@ -20,17 +20,20 @@ from trainwiz.core.telemetry.series import EMPTY_CURVE
 from trainwiz.core.telemetry.stdout_metrics import find_log
 from trainwiz.core.telemetry.tail import share_read
 from trainwiz.core.telemetry.target import Target
-from trainwiz.core.telemetry.tensorboard import pace_of, pause_of
+from trainwiz.core.telemetry.tensorboard import joined_words, pace_of, pause_of
 from trainwiz.core.telemetry.trainer_arguments import ARGUMENTS_TAG, TrainerArguments, parse_arguments
 from trainwiz.core.telemetry.trainer_log import TrainerLog
 from trainwiz.core.telemetry.trainer_scalars import EPOCH, TrainerScalars
 from trainwiz.core.telemetry.trainer_state import CHECKPOINT, NewestState, TrainerState
+from trainwiz.core.telemetry.trainer_summary import TrainerSummary
 
 LOOK_FOR_LOG_S = 15.0
 COUNTED = mark("The log names no steps and shows no progress bar: its points are counted.")
+SEVERAL = mark(
+    "Several trainings write to this folder at the same time; shown is the one that began last. The others: {commands}"
+)
+MOST_NAMED = 3
 NOTHING_LOGGED = mark("The job has begun and logged nothing yet.")
-ROUNDED = 0.0005
-"""Steps a second; the Trainer rounds its rates to thousandths, too coarse below this to divide by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,8 @@ class TrainerSource(ForeignSource):
         path_of_log = path if holds_file and not is_state else log
         self._log = TrainerLog(path_of_log) if path_of_log is not None else None
         self._next_look_for_log = 0.0
+        self._mixed = False
+        """Two trainings write to the folder at the same time."""
         self._model: tuple[str | None] | None = None
 
     def _begin_events(self) -> None:
@@ -84,22 +89,28 @@ class TrainerSource(ForeignSource):
         tags = chosen.scalars.tags
         loss = tags.get("loss")
         step, epoch = chosen.step, chosen.epoch
+        max_steps = self._max_steps(chosen, state, arguments)
+        summary = TrainerSummary.of(metrics) if _has_ended(metrics) else None
+        early = state.stopped_early if state is not None and (state.step or 0) >= (step or 0) else None
         return Reading(
             metrics=metrics,
             curve=lambda name: tags[name].series.curve() if name in tags else EMPTY_CURVE,
             non_finite_steps=lambda name: tags[name].series.non_finite_steps if name in tags else (),
             first_loss=loss.series.first if loss else None,
             step=step,
-            max_steps=self._max_steps(chosen, state, arguments),
+            max_steps=max_steps,
             epoch=epoch,
-            pace=self._pace(chosen, metrics),
-            ended=_has_ended(metrics),
-            pause_s=pause_of(loss),
+            pace=self._pace(chosen, metrics, summary, max_steps),
+            ended=summary is not None or early is not None,
+            ended_early=early,
+            pause_s=pause_of(loss.recent if loss else ()),
             started_s=chosen.started_s,
             written_s=chosen.written_s,
             written_by_file_time=chosen.by_file_time,
             grew=grew,
-            effective_samples=_effective_samples(metrics),
+            effective_samples=summary.effective_samples(_unit(state, arguments), step, epoch, max_steps)
+            if summary
+            else None,
             model=self._model_name(),
             hyperparameters=arguments.shown,
             files=chosen.files,
@@ -128,8 +139,12 @@ class TrainerSource(ForeignSource):
             return False
         rewritten = self._events.rewritten
         self._events.read(deadline)
-        if self._events.rewritten != rewritten:
+        mixed = bool(self._event_scalars.apart)
+        if self._events.rewritten != rewritten or (mixed and not self._mixed):
+            # Once it is known that two train, what the other wrote before is not joined either.
+            self._mixed = mixed
             self._begin_events()
+            self._events.read(deadline)
             return True
         return self._events.grew
 
@@ -147,6 +162,9 @@ class TrainerSource(ForeignSource):
         if state is not None and began_s is not None and state.written_s < began_s:
             # Left by a training before the one that writes the events now, however far it went.
             state = None
+        if self._event_scalars.apart:
+            # Whose states and lines the others are, nothing says.
+            return self._from_events() or self._nothing_yet()
         places = [place for place in (self._from_events(), self._from_state(state), self._from_log()) if place]
         # On a tie the first: event files are the finest, a log is rounded.
         return max(places, key=_reach, default=self._nothing_yet())
@@ -173,8 +191,16 @@ class TrainerSource(ForeignSource):
             tuple(tail.path for tail in events.tails),
             newest.last_time_s if newest else None,
             by_file_time=False,
-            started_s=min((run.first_time_s for run in events.runs.values() if run.first_time_s), default=None),
+            started_s=self._current_run.began_s if self._current_run else None,
         )
+
+    @property
+    def _current_run(self) -> EventRun | None:
+        """The session that trains, or trained last; without one what was written last."""
+        if self._events is None:
+            return None
+        current = self._event_scalars.current
+        return next((run for run in self._events.runs.values() if run.scalars is current), self._events.newest)
 
     def _from_state(self, state: TrainerState | None) -> _Chosen | None:
         if state is None:
@@ -194,7 +220,7 @@ class TrainerSource(ForeignSource):
         return _Chosen(log.scalars, printed.step, printed.epoch, (log.path,), log.written_s, by_file_time=True)
 
     def _arguments(self) -> TrainerArguments:
-        newest = self._events.newest if self._events else None
+        newest = self._current_run
         texts = [run.text(ARGUMENTS_TAG) for run in self._events.runs.values()] if self._events else []
         own = newest.text(ARGUMENTS_TAG) if newest else None
         return parse_arguments(own or next((text for text in reversed(texts) if text), None) or "")
@@ -208,15 +234,27 @@ class TrainerSource(ForeignSource):
             return self._log.printed.max_steps
         return arguments.steps_in_all(chosen.step, chosen.epoch)
 
-    def _pace(self, chosen: _Chosen, metrics: Mapping[str, MetricSummary]) -> Pace:
-        tokens_per_s = _last(metrics, "train_tokens_per_second")
+    def _pace(
+        self,
+        chosen: _Chosen,
+        metrics: Mapping[str, MetricSummary],
+        summary: TrainerSummary | None,
+        max_steps: int | None,
+    ) -> Pace:
+        loss = chosen.scalars.tags.get("loss")
+        curve = loss.series.curve() if loss is not None and summary is not None else EMPTY_CURVE
+        done = summary.session_steps(curve, chosen.step, max_steps) if summary else None
         if chosen.scalars is self._event_scalars:
-            wall = pace_of(chosen.scalars.tags.get("loss")).wall_step_s
-            return Pace(_last(metrics, "step_time"), wall, tokens_per_s, None, None)
-        if self._log is not None and chosen.scalars is self._log.scalars and self._log.printed.step_s is not None:
-            return Pace(None, self._log.printed.step_s, tokens_per_s, None, None)
-        mean = self._last_state.step_s if self._last_state is not None else None
-        return Pace(_last(metrics, "step_time"), mean, tokens_per_s, None, None)
+            wall = pace_of(loss.recent if loss else ()).wall_step_s
+        elif summary is not None:
+            wall = summary.runtime_s / done if done and summary.runtime_s else None
+        else:
+            in_log = self._log is not None and chosen.scalars is self._log.scalars
+            wall = self._log.printed.step_s if self._log and in_log else None
+        tokens_per_s = _last(metrics, "train_tokens_per_second")
+        if summary is not None and not summary.covers_plan(done, max_steps):
+            tokens_per_s = None
+        return Pace(_last(metrics, "step_time"), wall, tokens_per_s, None, None)
 
     def _model_name(self) -> str | None:
         if self._folder is None:
@@ -228,15 +266,14 @@ class TrainerSource(ForeignSource):
     def _notes(self, chosen: _Chosen) -> tuple[str, ...]:
         if not chosen.scalars.tags and chosen.files:
             return (tr(NOTHING_LOGGED),)
-        state, log = self._last_state, self._log
-        if state is not None and state.stopped_early and chosen.step == state.step:
-            return (
-                tr(
-                    "Stopped early at step {step} of {steps} (EarlyStoppingCallback).",
-                    step=f"{state.step:,}",
-                    steps=f"{state.max_steps:,}",
-                ),
-            )
+        log = self._log
+        apart = self._event_scalars.apart
+        if apart and self._events is not None:
+            others = [self._events.root / run.name for run in self._events.runs.values() if run.scalars in apart]
+            commands = "; ".join(shlex.join(["trainwiz", "monitor", str(path)]) for path in others[:MOST_NAMED])
+            return (tr(SEVERAL, commands=commands),)
+        if chosen.scalars is self._event_scalars and self._event_scalars.joined > 1:
+            return (joined_words(self._event_scalars.joined),)
         return (tr(COUNTED),) if log is not None and chosen.scalars is log.scalars and log.printed.counted else ()
 
     def _problems(self, metrics: Mapping[str, MetricSummary]) -> tuple[str, ...]:
@@ -267,11 +304,6 @@ def _last(metrics: Mapping[str, MetricSummary], name: str) -> float | None:
     return finite(metrics[name].last) if name in metrics else None
 
 
-def _effective_samples(metrics: Mapping[str, MetricSummary]) -> int | None:
-    """Samples of one optimizer step, by the rates that the Trainer writes at its end, rounded to three digits after the
-    point; None where more than one number is within that rounding."""
-    samples, steps = _last(metrics, "train_samples_per_second"), _last(metrics, "train_steps_per_second")
-    if not samples or not steps or steps <= ROUNDED:
-        return None
-    least, most = (samples - ROUNDED) / (steps + ROUNDED), (samples + ROUNDED) / (steps - ROUNDED)
-    return round(samples / steps) if math.floor(most) == math.ceil(least) else None
+def _unit(state: TrainerState | None, arguments: TrainerArguments) -> int:
+    """What the sequences of a step are a multiple of, as far as it is known."""
+    return max(arguments.batch or 1, state.batch or 1 if state else 1) * (arguments.accumulation or 1)

@@ -15,17 +15,16 @@ from trainwiz.core.json_text import parse_json
 from trainwiz.core.language import tr
 from trainwiz.core.small_file import read_small
 from trainwiz.core.telemetry.event_file import LFS_MARK, Scalar
-from trainwiz.core.telemetry.metrics import NOT_METRICS, finite, number
+from trainwiz.core.telemetry.metrics import NOT_METRICS, finite, number, step_of
 from trainwiz.core.telemetry.paths import is_folder, may_be_there
 
 TRAINER_STATE = "trainer_state.json"
 CHECKPOINT = re.compile(r"checkpoint-(\d+)$")
-SAME_MEAN = 0.02
-"""Share by which two means of losses differ for what is logged rounded, and for the steps after the last row."""
 LARGEST_BYTES = 512 * 1024 * 1024
 MOST_CHECKPOINTS_READ = 8
 """Of the newest checkpoints this many are tried before the others are given up."""
 
+STOPPER = ("stateful_callbacks", "EarlyStoppingCallback")
 NON_FINITE = {"nan": math.nan, "inf": math.inf, "infinity": math.inf, "-inf": -math.inf, "-infinity": -math.inf}
 
 
@@ -41,28 +40,10 @@ class TrainerState:
     rows: tuple[Mapping[str, Any], ...]
     written_s: float
     """Time of the file, Unix seconds."""
-    stopped_early: bool = False
-    """By a callback of transformers (EarlyStoppingCallback), before max_steps."""
-
-    @property
-    def step_s(self) -> float | None:
-        """Mean seconds of a step of the session that ended last; None where it is not known how many steps it did.
-
-        The Trainer's own rate divides by max_steps, also after early stopping and a resume. Its mean loss is that of the
-        steps of its session alone, over all steps: where it is the mean of all losses, the session did them all.
-        """
-        for row in reversed(self.rows):
-            seconds, mean, step = (finite(row.get(name)) for name in ("train_runtime", "train_loss", "step"))
-            if not seconds or mean is None or not step:
-                continue
-            logged, before = 0.0, 0.0
-            for other in self.rows:
-                at, loss = finite(other.get("step")), finite(other.get("loss"))
-                if at is not None and loss is not None and before < at <= step:
-                    logged, before = logged + loss * (at - before), at
-            whole = before > 0 and abs(logged / before - mean) <= SAME_MEAN * abs(mean)
-            return seconds / step if whole else None
-        return None
+    batch: int | None = None
+    """Sequences of one forward pass on one machine's process."""
+    stopped_early: str | None = None
+    """One sentence, where it says that the training ended itself before its last step."""
 
     def goes_through(self, earlier: TrainerState) -> bool:
         """Whether `earlier` can be a state of the same training: the last row it has is found here too."""
@@ -72,13 +53,14 @@ class TrainerState:
 
     def scalars(self) -> Iterator[Scalar]:
         """Every number of every row; rows without a step stand at the step before."""
-        step = 0.0
+        step = 0
         for row in self.rows:
-            step = finite(row.get("step"), step) or 0.0
+            known = step_of(row.get("step"))
+            step = step if known is None else known
             for name, raw in row.items():
                 value = value_of(raw)
                 if name not in NOT_METRICS and value is not None:
-                    yield str(name), int(step), value, 0.0
+                    yield str(name), step, value, 0.0
 
 
 def value_of(raw: Any) -> float | None:
@@ -120,26 +102,44 @@ def read_trainer_state(path: Path) -> TrainerState | str:
         logging_steps=_count(document.get("logging_steps")),
         rows=tuple(row for row in rows if isinstance(row, dict)),
         written_s=written_s,
+        batch=_count(document.get("train_batch_size")) or None,
         stopped_early=_stopped_early(document),
     )
 
 
-def _stopped_early(document: Mapping[str, Any]) -> bool:
-    step, most, callbacks = document.get("global_step"), document.get("max_steps"), document.get("stateful_callbacks")
-    if (
-        not isinstance(callbacks, dict)
-        or "EarlyStoppingCallback" not in callbacks
-        or not (finite(step) and finite(most))
-    ):
-        return False
-    control = callbacks.get("TrainerControl")
-    arguments = control.get("args") if isinstance(control, dict) else None
-    return isinstance(arguments, dict) and bool(arguments.get("should_training_stop")) and step < most  # type: ignore[operator]
+def _stopped_early(document: Mapping[str, Any]) -> str | None:
+    step, max_steps = _count(document.get("global_step")), _count(document.get("max_steps"))
+    if step is None or max_steps is None or step >= max_steps:
+        return None
+    if _within(document, "stateful_callbacks", "TrainerControl", "args", "should_training_stop") is not True:
+        return None
+    failed = _count(_within(document, *STOPPER, "attributes", "early_stopping_patience_counter"))
+    patience = _count(_within(document, *STOPPER, "args", "early_stopping_patience"))
+    if not failed or patience is None or failed < patience:
+        return tr("A callback ended the training before its last step.")
+    best, best_step = finite(document.get("best_metric")), _count(document.get("best_global_step"))
+    rows = [row for row in document.get("log_history", []) if isinstance(row, dict)]
+    name = next((str(name) for row in rows for name, value in row.items() if best is not None and value == best), None)
+    if name is None or best is None:
+        return tr("Early stopping: no better evaluation in the last {n}.", n=f"{failed:,}")
+    said = tr(
+        "Early stopping: {name} was not better than {best} in {n} evaluations.",
+        name=name,
+        best=f"{best:.4g}",
+        n=f"{failed:,}",
+    )
+    return said if best_step is None else tr("{said} The best is of step {step}.", said=said, step=f"{best_step:,}")
+
+
+def _within(document: Any, *keys: str) -> Any:
+    for key in keys:
+        document = document.get(key) if isinstance(document, dict) else None
+    return document
 
 
 def _count(raw: Any) -> int | None:
-    known = finite(raw)
-    return int(known) if known is not None and known >= 0 else None
+    known = step_of(raw)
+    return known if known is not None and known >= 0 else None
 
 
 def state_files(folder: Path) -> list[Path]:

@@ -88,7 +88,7 @@ def test_a_plan_that_is_refused_is_a_row_with_the_reason(tmp_path: Path) -> None
     refused = Case(**{**vars(case), "length": 1})
     measure([refused], tmp_path / "rows.csv", repeats=1, steps=1)
     problems = [row["problem"] for row in read_rows(tmp_path / "rows.csv")]
-    assert len(problems) == 4 and all("batch.sequence_length cannot be 1" in problem for problem in problems)
+    assert len(problems) == 4 and all("--length cannot be 1" in problem for problem in problems)
 
 
 @pytest.mark.real

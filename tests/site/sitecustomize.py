@@ -45,11 +45,12 @@ _looks = os.environ.get("TRAINWIZ_TEST_LOOK") and "trainwiz.core.training" in sy
 _launches = "accelerate.commands.launch" in sys.orig_argv
 if (_looks or os.environ.get("TRAINWIZ_FAULTS")) and not _launches:
     sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+    if os.environ.get("TRAINWIZ_FAULTS"):
+        from tests.faults.striking import strike_when_loaded
+
+        # Before the look, which loads the trainer.
+        strike_when_loaded()
     if _looks:
         from tests.engines.look import look
 
         look()
-    if os.environ.get("TRAINWIZ_FAULTS"):
-        from tests.faults.striking import strike_when_loaded
-
-        strike_when_loaded()

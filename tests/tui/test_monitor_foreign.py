@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -13,9 +14,11 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 from trainwiz.core.telemetry.discovery import find_target
-from trainwiz.core.telemetry.target import Target
+from trainwiz.core.telemetry.target import Target, open_source
 from trainwiz.tui.app import TrainwizApp
+from trainwiz.tui.cli import main
 from trainwiz.tui.screens.monitor import MonitorScreen
+from trainwiz.tui.widgets.advice_panel import AdvicePanel
 from trainwiz.tui.widgets.device_panel import DevicePanel
 from trainwiz.tui.widgets.host_panel import HostPanel
 from trainwiz.tui.widgets.monitor_summary import MonitorSummary
@@ -132,3 +135,87 @@ async def test_a_process_shows_its_memory_and_its_end(job: subprocess.Popen[byte
         await until(pilot, lambda: screen.snapshot is not None and screen.snapshot.status != "running")
         assert screen.snapshot is not None and screen.snapshot.ending is not None
         assert screen.snapshot.ending.text in header(screen, 400)
+
+
+CRASHES = {
+    "oom": ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", "cuda_oom", "ran out of memory"),
+    "traceback": ("KeyError: 'labels'", "python_error", "KeyError"),
+    "nccl": (
+        "[rank1]: torch.distributed.DistBackendError: NCCL error in: ncclUtils.cpp:1, unhandled system error",
+        "nccl_error",
+        "",
+    ),
+}
+
+
+def crash_log(path: Path, line: str) -> Path:
+    metrics = "".join(f"{{'loss': {3 - step / 10}, 'step': {step}, 'epoch': 0.{step}}}\n" for step in range(1, 5))
+    path.write_text(
+        f'{metrics}Traceback (most recent call last):\n  File "t.py", line 1, in <module>\n    main()\n{line}\n'
+    )
+    return path
+
+
+@pytest.mark.parametrize("where", ["file", "folder", "process"])
+@pytest.mark.parametrize("name", CRASHES)
+def test_a_log_that_ends_in_a_crash_has_its_diagnosis(
+    name: str, where: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line, cause, words = CRASHES[name]
+    folder = tmp_path / "my job"
+    folder.mkdir()
+    log = crash_log(folder / "train.log", line)
+    if where == "process":
+        # Its output goes to the log; it ends while it is watched.
+        with log.open("ab") as output:
+            process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], stdout=output, cwd=folder)
+        source = open_source(find_target(str(process.pid)))
+        assert source.read_all().diagnosis is None
+        process.kill()
+        process.wait()
+        document = source.read_all().to_json()
+        source.close()
+    else:
+        assert main(["monitor", str(log if where == "file" else folder), "--once", "--json"]) == 0
+        document = json.loads(capsys.readouterr().out)
+    assert (document["status"], document["diagnosis"]["cause"], document["exit"]["cause"]) == ("failed", cause, cause)
+    assert words in document["exit"]["message"]
+    assert document["exit"]["remedy"].endswith(f"trainwiz diagnose '{log}'")
+    assert document["diagnosis"]["evidence"][0]["line"] == 8
+    assert document["advice"][0]["code"] == cause
+
+
+async def test_the_screen_says_why_it_ended(tmp_path: Path) -> None:
+    log = crash_log(tmp_path / "train.log", CRASHES["oom"][0])
+    async with app_of(find_target(str(log))).run_test(size=WIDE) as pilot:
+        screen = await settled(pilot)
+        assert "✗ failed" in header(screen)
+        assert f"trainwiz diagnose {log}" in header(screen, 300)
+        assert "ran out of memory" in screen.query_one(AdvicePanel).content().plain
+
+
+def test_a_loss_that_is_no_number_is_diagnosed_and_what_was_survived_is_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"step": 1, "loss": 1.0}, {"step": 2, "loss": float("nan")}]
+    (tmp_path / "trainer_state.json").write_text(json.dumps({"global_step": 2, "max_steps": 9, "log_history": rows}))
+    assert main(["monitor", str(tmp_path), "--once", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["status"], document["diagnosis"]["cause"]) == ("quiet", "nan_loss")
+    log = crash_log(tmp_path / "other.log", CRASHES["traceback"][0])
+    with log.open("a") as file:
+        file.writelines(f"{{'loss': 1.0, 'step': {step}, 'epoch': 0.5}}\n" for step in range(5, 40))
+    assert main(["monitor", str(log), "--once", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["status"], document["diagnosis"]) == ("quiet", None)
+
+
+@pytest.mark.parametrize("name", ["my log.out", "nohup"])
+def test_a_log_without_metrics_names_the_command_that_reads_it(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / name).write_text("Traceback (most recent call last):\nRuntimeError: CUDA out of memory\n")
+    for path in (tmp_path / name, *([tmp_path] if "." in name else [])):
+        assert main(["monitor", str(path), "--once"]) == 2
+        said = capsys.readouterr().err
+        assert f"trainwiz diagnose {shlex.quote(str(path))}" in " ".join(said.split())

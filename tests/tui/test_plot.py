@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 import time
@@ -164,6 +165,31 @@ def test_odd_ranges_are_drawn(values: list[float]) -> None:
     for logarithmic in (False, True):
         rows = text_of(draw_curve(PlotData(curve_of(values), logarithmic=logarithmic), 60, 10, BRAILLE))
         assert [len(row) for row in rows] == [60] * 10
+
+
+FAR = [0.0, math.nan, math.inf, 1e308, -1e308, 5e-324, 1.0 + 2**-52, 1e-320]
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        (0.1, 0.1),
+        (1e16, 1e16),
+        (2.0**62, 2.0**62),
+        (-1e308, 1e308),
+        (-1e308, -1e308),
+        (0.0, 5e-324),
+        (1.0, 1.0 + 2**-52),
+    ],
+)
+def test_steps_and_values_at_the_limits_of_floats_are_drawn(steps: tuple[float, float]) -> None:
+    for pair in itertools.product(FAR, FAR):
+        series = Series()
+        for step, value in zip(steps, pair, strict=True):
+            series.add(step, value)
+        for logarithmic in (False, True):
+            data = PlotData(series.curve(), series.curve(), logarithmic=logarithmic, uprights=steps[1:])
+            assert [len(row) for row in text_of(draw_curve(data, 60, 10, BRAILLE))] == [60] * 10
 
 
 def test_any_numbers_are_drawn() -> None:

@@ -13,6 +13,8 @@ LARGE_UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 """From LARGE on."""
 
 
+LARGEST, SMALLEST = 1e300, 1e-290
+"""Beyond these a float has no room for what is computed from it."""
 SYMMETRIC_DECADES = 3
 """A logarithmic scale of values on both sides of 0 is linear below the largest one divided by 10 to this power."""
 
@@ -38,18 +40,24 @@ class Scale:
         return math.log10(value) if self.logarithmic else value
 
 
+def within_reach(value: float) -> float:
+    return min(max(value, -LARGEST), LARGEST)
+
+
 def make_scale(low: float, high: float, logarithmic: bool) -> Scale:
     """A scale that shows [low, high] with a little air; a flat curve gets room on both sides.
 
     A logarithmic one that has to show values below 0 is symmetric about 0.
     """
+    low, high = within_reach(low), within_reach(high)
     if logarithmic and low > 0:
+        low, high = max(low, SMALLEST), max(high, SMALLEST)
         if high / low < 1.001:
             return Scale(low / 1.1, high * 1.1, True)
         return Scale(low, high, True)
     span = high - low
-    if span <= max(abs(low), abs(high)) * 1e-9:
-        room = abs(high) * 0.05 or 1.0
+    if span <= max(abs(low), abs(high), SMALLEST) * 1e-9:
+        room = abs(high) * 0.05 if abs(high) > SMALLEST else 1.0
         return Scale(low - room, high + room)
     if logarithmic:
         return Scale(low, high, True, max(abs(low), abs(high)) / 10.0**SYMMETRIC_DECADES)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from trainwiz.core.language import mark, tr
 from trainwiz.core.telemetry.series import EMPTY_CURVE, Columns, Curve
 from trainwiz.core.telemetry.smoothing import smooth
-from trainwiz.tui.widgets.axes import Scale, make_scale
+from trainwiz.tui.widgets.axes import Scale, make_scale, within_reach
 from trainwiz.tui.widgets.canvas import DotCanvas, Glyphs
 from trainwiz.tui.widgets.plot_cursor import read_at
 from trainwiz.tui.widgets.plot_labels import (
@@ -133,12 +133,14 @@ def shown_steps(data: PlotData) -> tuple[float | None, float | None]:
     whole = whole_range(data)
     if whole is None:
         return None, None
-    last = whole[1] if data.last is None else data.last
+    last = within_reach(whole[1] if data.last is None else data.last)
     first = data.first
     if first is None:
         # A run that was logged from near its beginning is shown from step 0.
         first = 0.0 if 0 <= whole[0] <= last * NEAR_START else whole[0]
-    return first, last if last > first else first + 1
+    first = within_reach(first)
+    # One more step than 1e16 is the same float.
+    return first, last if last - first > abs(first) * 1e-12 + 1e-9 else first + max(1.0, abs(first) * 1e-9)
 
 
 def _scale(data: PlotData, first: float, last: float) -> Scale | None:

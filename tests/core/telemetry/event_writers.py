@@ -16,7 +16,9 @@ Points = Mapping[str, Iterable[tuple[int, float]]]
 BEGAN_S = 1_700_000_000.0
 
 
-def write_points(folder: Path, points: Points, *, purge_step: int | None = None, suffix: str = "") -> Path:
+def write_points(
+    folder: Path, points: Points, *, purge_step: int | None = None, suffix: str = "", later_s: float = 0.0
+) -> Path:
     """One event file with the points of each tag, a second apart, written by tensorboard's own writer."""
     before = set(folder.glob("*")) if folder.is_dir() else set()
     writer = EventFileWriter(str(folder), filename_suffix=suffix)
@@ -25,7 +27,7 @@ def write_points(folder: Path, points: Points, *, purge_step: int | None = None,
         writer.add_event(Event(wall_time=BEGAN_S, step=purge_step, session_log=start))
     for tag, values in points.items():
         for step, value in values:
-            writer.add_event(scalar_event(tag, step, value))
+            writer.add_event(scalar_event(tag, step, value, later_s))
     writer.close()
     (made,) = set(folder.glob("*")) - before
     # The writer counts its files without zeros: of two in one second TensorBoard would read 10 before 9.
@@ -33,9 +35,11 @@ def write_points(folder: Path, points: Points, *, purge_step: int | None = None,
     return made.rename(made.with_name(f"{stem}.{int(number):06d}{suffix}"))
 
 
-def scalar_event(tag: str, step: int, value: float) -> Event:
+def scalar_event(tag: str, step: int, value: float, later_s: float = 0.0) -> Event:
     return Event(
-        wall_time=BEGAN_S + step, step=step, summary=Summary(value=[Summary.Value(tag=tag, simple_value=value)])
+        wall_time=BEGAN_S + step + later_s,
+        step=step,
+        summary=Summary(value=[Summary.Value(tag=tag, simple_value=value)]),
     )
 
 

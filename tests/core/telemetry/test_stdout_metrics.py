@@ -142,7 +142,8 @@ def test_blank_lines_cost_as_little_as_others(tmp_path: Path) -> None:
 
 
 def test_the_bar_of_an_evaluation_is_no_step_of_the_training(tmp_path: Path) -> None:
-    text = BAR.format(percent=10, at=20, rate="2.0s/it") + "\r{'loss': '1.0', 'epoch': '0.1'}\n"
+    text = BAR.format(percent=1, at=2, rate="2.0s/it") + BAR.format(percent=10, at=20, rate="2.0s/it")
+    text += "\r{'loss': '1.0', 'epoch': '0.1'}\n"
     text += "\r 90%|█████     | 90/99 [00:00<00:00, 9.0it/s]\r{'eval_loss': '0.9', 'epoch': '0.1'}\n"
     metrics = StdoutMetrics(log(tmp_path, text))
     assert [(name, step) for name, step, _, _ in metrics.read_new()] == [("loss", 20), ("eval_loss", 20)]
@@ -166,3 +167,19 @@ def test_a_folder_of_many_files_costs_little(tmp_path: Path) -> None:
 
     by_paths_s = min(seconds(lambda: [path.is_file() for path in tmp_path.iterdir()]) for _ in range(3))
     assert min(seconds(both) for _ in range(3)) < by_paths_s / 2
+
+
+def resumed_bar(at: int, clock: str, rate: str) -> str:
+    return f"\r {at}%|███       | {at}/100 [{clock}<00:10, {rate}]"
+
+
+def test_the_bar_of_a_training_that_goes_on_is_not_believed(tmp_path: Path) -> None:
+    """It jumps to step 50 at once, takes that for speed, and says 100 steps in 50 s at its end: it was 1 s a step."""
+    text = resumed_bar(0, "00:00", "?it/s") + resumed_bar(51, "00:01", "50.20it/s")
+    early = StdoutMetrics(log(tmp_path, text + resumed_bar(52, "00:02", "35.0it/s") + "\n"))
+    early.read_new()
+    assert early.step_s is None
+    text += "".join(resumed_bar(50 + step, f"00:{step:02}", "2.00it/s") for step in range(2, 51))
+    whole = StdoutMetrics(log(tmp_path, text + resumed_bar(100, "00:50", "2.00it/s") + "\n"))
+    whole.read_new()
+    assert whole.step_s == 1.0

@@ -70,7 +70,7 @@ def test_a_restart_that_says_so_drops_what_lies_after_it(tmp_path: Path) -> None
 
 def test_two_launches_into_one_folder_count_together_and_the_newer_is_drawn(tmp_path: Path) -> None:
     write_points(tmp_path, {"loss": [(step, 9.0) for step in range(100)]}, suffix=".a")
-    write_points(tmp_path, {"loss": [(step, 1.0) for step in range(30)]}, suffix=".b")
+    write_points(tmp_path, {"loss": [(step, 1.0) for step in range(30)]}, suffix=".b", later_s=200.0)
     snapshot = source_of(tmp_path).read_all(["loss"])
     assert counts(snapshot) == {tag: (len(points), points[-1][0]) for tag, points in accumulated(tmp_path).items()}
     assert snapshot.metrics["loss"].maximum == 9.0
@@ -215,7 +215,7 @@ def test_hyperparameters_with_yaml_tags_run_nothing(tmp_path: Path) -> None:
 
 def test_what_two_launches_wrote_is_counted_until_a_restart_says_that_it_no_longer_holds(tmp_path: Path) -> None:
     write_points(tmp_path, {"loss": [(1, 1.0), (2, math.nan), (3, 9.0)]}, suffix=".a")
-    write_points(tmp_path, {"loss": [(2, 0.5)]}, suffix=".b")
+    write_points(tmp_path, {"loss": [(2, 0.5)]}, suffix=".b", later_s=9.0)
     both = look(tmp_path).metrics["loss"]
     assert (both.count, both.non_finite, both.maximum) == (4, 1, 9.0)
     write_points(tmp_path, {"loss": [(2, 0.25)]}, purge_step=2, suffix=".c")
@@ -237,3 +237,38 @@ def test_what_add_hparams_writes_is_read_as_settings(tmp_path: Path) -> None:
     assert snapshot.max_steps == 50
     assert snapshot.hyperparameters == {"max_steps": "50", "lr": "0.001", "name": "x", "api_key": "***"}
     assert [item.text for item in snapshot.advice if "hparams" in item.text] == []
+
+
+def test_the_rows_of_a_table_have_the_time_at_which_they_were_written(tmp_path: Path) -> None:
+    """Ten rows come at once, four seconds after the ten before: 0.04 s a step, whenever they are read."""
+    table = tmp_path / "metrics.csv"
+    table.write_text("step,loss\n")
+    source = source_of(tmp_path)
+    for burst in range(1, 4):
+        with table.open("a") as file:
+            file.writelines(f"{step},1.0\n" for step in range(100 * burst - 90, 100 * burst + 1, 10))
+        os.utime(table, (BEGAN_S + 4 * burst, BEGAN_S + 4 * burst))
+        snapshot = source.read_all()
+        assert snapshot.pace.wall_step_s == (pytest.approx(0.04) if burst > 1 else None)
+
+
+def test_launches_one_after_another_keep_their_own_times(tmp_path: Path) -> None:
+    """The night between them is no step, and the second one took no night."""
+    night_s = 50_000.0
+    write_points(tmp_path, {"loss": [(step, 1.0) for step in range(50)]}, suffix=".a")
+    write_points(tmp_path, {"loss": [(step, 1.0) for step in range(50, 60)]}, suffix=".b", later_s=night_s)
+    snapshot = look(tmp_path, BEGAN_S + 10 * night_s)
+    assert counts(snapshot) == {"loss": (60, 59)}
+    assert snapshot.pace.wall_step_s == 1.0
+    assert any(advice.text.startswith("2 launches wrote here") for advice in snapshot.advice)
+
+
+def test_two_jobs_that_write_to_one_folder_at_once_are_told_apart(tmp_path: Path) -> None:
+    write_points(tmp_path, {"loss": [(step, 9.0) for step in range(0, 100, 5)]}, suffix=".a")
+    write_points(tmp_path, {"loss": [(step, 1.0) for step in range(0, 50, 5)]}, suffix=".b")
+    snapshot = source_of(tmp_path).read_all()
+    assert [(summary.count, summary.minimum, summary.maximum) for summary in snapshot.metrics.values()] == [
+        (20, 9.0, 9.0),
+        (10, 1.0, 1.0),
+    ]
+    assert [name.rpartition(".")[2] for name in snapshot.metrics] == ["a/loss", "b/loss"]

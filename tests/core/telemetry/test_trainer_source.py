@@ -179,7 +179,7 @@ def test_a_later_evaluation_by_a_process_of_its_own_leaves_the_course_alone(tmp_
 def test_a_training_that_began_anew_forgets_the_old_one(tmp_path: Path) -> None:
     write_points(tmp_path / "runs" / "a", {"train/loss": [(step, 9.0) for step in range(10, 110, 10)]})
     time.sleep(1.1)
-    write_points(tmp_path / "runs" / "b", {"train/loss": [(10, 1.0), (20, 0.5)]})
+    write_points(tmp_path / "runs" / "b", {"train/loss": [(10, 1.0), (20, 0.5)]}, later_s=1e3)
     snapshot = look(tmp_path)
     assert (snapshot.step, snapshot.metrics["loss"].count, snapshot.metrics["loss"].maximum) == (20, 2, 1.0)
 
@@ -262,7 +262,7 @@ def test_an_evaluation_that_comes_before_the_first_training_point_is_kept(tmp_pa
     write_points(tmp_path / "runs" / "a", evaluations)
     assert look(tmp_path).metrics["eval_loss"].count == 1
     time.sleep(1.1)
-    write_points(tmp_path / "runs" / "b", {"eval/loss": [(0, 3.0)], "train/loss": [(0, 1.0), (5, 0.5)]})
+    write_points(tmp_path / "runs" / "b", {"eval/loss": [(0, 3.0)], "train/loss": [(0, 1.0), (5, 0.5)]}, later_s=1e3)
     anew = look(tmp_path)
     assert (anew.step, anew.metrics["eval_loss"].count, anew.metrics["eval_loss"].last) == (5, 1, 3.0)
 
@@ -282,3 +282,39 @@ def test_steps_in_all_are_those_of_the_place_that_is_read(tmp_path: Path) -> Non
     with_arguments(file, {"max_steps": 30})
     copied = look(tmp_path)
     assert (copied.step, copied.max_steps) == (50, 100)
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_two_trainings_in_one_folder_keep_their_own_figures(tmp_path: Path, live: bool) -> None:
+    """They log in turns: shown is the one that began last, alone, and the other by its command."""
+    older = {"train/loss": [(step, 9.0) for step in range(5, 105, 5)]}
+    newer = {"train/loss": [(step, 1.0) for step in range(10, 60, 10)]}
+    out = tmp_path / "a folder"
+    source = TrainerSource(Target("trainer", out, "out"), clock=lambda: BEGAN_S + 1000)
+    whole = write_points(out / "runs" / "a", older).read_bytes()
+    (file,) = (out / "runs" / "a").iterdir()
+    if live:
+        file.write_bytes(whole[: len(whole) // 3])
+        source.read_all()
+    time.sleep(1.1)
+    write_points(out / "runs" / "b", newer, later_s=20.0)
+    if live:
+        source._events._next_look = 0.0  # type: ignore[union-attr]
+        source.read_all()
+        file.write_bytes(whole)
+    snapshot = source.read_all(("loss",))
+    assert list(snapshot.curve("loss").steps) == [10, 20, 30, 40, 50]
+    assert set(snapshot.curve("loss").values) == {1.0}
+    assert any(f"trainwiz monitor '{out / 'runs' / 'a'}'" in advice.text for advice in snapshot.advice)
+
+
+def test_a_resumed_training_took_the_time_of_its_last_session(tmp_path: Path) -> None:
+    write_points(tmp_path / "runs" / "a", {"train/loss": [(step, 2.0) for step in range(10, 60, 10)]})
+    time.sleep(1.1)
+    write_points(tmp_path / "runs" / "b", {"train/loss": [(step, 1.0) for step in range(50, 90, 10)]}, later_s=50_000.0)
+    snapshot = look(tmp_path, BEGAN_S + 90_000)
+    assert (snapshot.metrics["loss"].count, snapshot.pace.wall_step_s) == (8, 1.0)
+    assert any(advice.text.startswith("2 launches wrote here") for advice in snapshot.advice)
+    names = sorted(file.name for file in tmp_path.rglob("*tfevents*"))
+    assert snapshot.started_s is not None
+    assert int(snapshot.started_s) == int(names[-1].split(".")[3])

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from trainwiz.core.diagnosis.of_path import diagnose_trainer
 from trainwiz.core.telemetry.target import Target
 from trainwiz.core.telemetry.trainer_folder import TrainerSource
 from trainwiz.core.telemetry.trainer_state import NewestState, TrainerState, read_trainer_state, state_files
@@ -149,3 +150,119 @@ def test_a_checkpoint_that_went_further_counts_before_the_folders_own_state(tmp_
     checkpoint(tmp_path, 20)
     found = NewestState(tmp_path).look()
     assert found is not None and found.step == 20
+
+
+SLOW = [{"step": step, "loss": 3.0 - step / 50} for step in range(10, 101, 10)]
+"""The rows of a training of 100 steps."""
+
+
+def ended(
+    rows: list[dict[str, Any]], done: int, *, runtime_s: float, by_plan: bool, planned: int = 100
+) -> dict[str, Any]:
+    """The last row of a session that did the last `done` steps: rates by planned steps, as before transformers 5, or by these."""
+    step = rows[-1]["step"]
+    total = sum(row["loss"] * 10 for row in rows if row["step"] > step - done)
+    counted = planned if by_plan else done
+    return {
+        "step": step,
+        "train_runtime": runtime_s,
+        "train_steps_per_second": round(counted / runtime_s, 3),
+        "train_samples_per_second": round(counted * 256 / runtime_s, 3),
+        "train_loss": total / (step if by_plan else done),
+    }
+
+
+@pytest.mark.parametrize("by_plan", [True, False])
+@pytest.mark.parametrize(
+    ("name", "last_step", "done", "runtime_s"),
+    [
+        ("all of it", 100, 100, 1910.0),
+        ("early stopping", 20, 20, 382.0),
+        ("resumed at step 60", 100, 40, 764.0),
+        ("resumed, then stopped early", 80, 20, 382.0),
+    ],
+)
+def test_seconds_a_step_are_of_the_steps_that_were_done(
+    tmp_path: Path, name: str, last_step: int, done: int, runtime_s: float, by_plan: bool
+) -> None:
+    rows = [row for row in SLOW if row["step"] <= last_step]
+    rows = [*rows, ended(rows, done, runtime_s=runtime_s, by_plan=by_plan)]
+    (tmp_path / "trainer_state.json").write_text(state(last_step, rows, train_batch_size=8))
+    snapshot = TrainerSource(Target("trainer", tmp_path, "out")).read_all()
+    assert snapshot.pace.wall_step_s == pytest.approx(19.1, rel=0.02), name
+    assert snapshot.planned.effective_samples == 256
+
+
+@pytest.mark.parametrize(
+    ("name", "losses", "last"),
+    [
+        ("no loss was logged", [], {}),
+        ("the losses are no numbers", [math.nan] * 10, {}),
+        ("a reward has any sign", [0.5, -0.5] * 5, {}),
+        ("the sum says nothing of the rows", [1.0] * 10, {"train_loss": 7.0}),
+    ],
+)
+def test_seconds_a_step_that_nothing_proves_are_not_said(
+    tmp_path: Path, name: str, losses: list[float], last: dict[str, float]
+) -> None:
+    rows: list[dict[str, Any]] = [{"step": 10 * at, "loss": loss} for at, loss in enumerate(losses, start=1)]
+    rates = {"train_steps_per_second": 0.5, "train_samples_per_second": 128.0, "train_loss": 0.5}
+    rows.append({"step": 100, "train_runtime": 200.0, **rates, **last})
+    (tmp_path / "trainer_state.json").write_text(state(100, rows))
+    snapshot = TrainerSource(Target("trainer", tmp_path, "out")).read_all()
+    assert snapshot.pace.wall_step_s is None, name
+
+
+@pytest.mark.parametrize(
+    ("unit", "planned", "runtime_s", "samples", "epoch", "expected"),
+    [
+        (1, 3000, 27386.6257, 1.753, 0.277, 16),
+        (8, 400, 6000.0, 17.067, 2.0, 256),
+        (8, 400, 6000.0, 17.047, 2.0, 256),  # the last batch of each epoch was smaller
+        (1, 4, 60.0, 17.1, 2.0, None),  # 256, or a few more: nothing tells
+    ],
+)
+def test_sequences_of_a_step_are_a_whole_batch(
+    tmp_path: Path, unit: int, planned: int, runtime_s: float, samples: float, epoch: float, expected: int | None
+) -> None:
+    rates = {"train_steps_per_second": round(planned / runtime_s, 3), "train_samples_per_second": samples}
+    rows = [{"step": planned, "train_runtime": runtime_s, "train_loss": 1.0, **rates}]
+    document = {"max_steps": planned, "train_batch_size": unit, "epoch": epoch}
+    (tmp_path / "trainer_state.json").write_text(json.dumps({**json.loads(state(planned, rows)), **document}))
+    snapshot = TrainerSource(Target("trainer", tmp_path, "out")).read_all()
+    assert snapshot.planned.effective_samples == expected
+
+
+def test_a_real_training_that_was_resumed_keeps_its_own_seconds(shared_data: Path) -> None:
+    """15,000 steps in the record, 4,000 of them in the session of 5.5 days: a checkpoint every 1,000 steps."""
+    folder = shared_data / "wild" / "trainer" / "anthonyrathe__fixed-whisperv2-flemish"
+    snapshot = TrainerSource(Target("trainer", folder, "out")).read_all()
+    assert snapshot.pace.wall_step_s == pytest.approx(476_827.8 / 4_000, rel=0.01)
+    assert snapshot.planned.effective_samples == 64
+
+
+STOPPED = {"TrainerControl": {"args": {"should_training_stop": True}}}
+PATIENCE = {"args": {"early_stopping_patience": 2}, "attributes": {"early_stopping_patience_counter": 2}}
+
+
+@pytest.mark.parametrize(
+    ("callbacks", "words"),
+    [
+        (
+            {**STOPPED, "EarlyStoppingCallback": PATIENCE},
+            "eval_loss was not better than 1.25 in 2 evaluations. The best is of step 20",
+        ),
+        (STOPPED, "A callback ended the training before its last step"),
+        ({"EarlyStoppingCallback": PATIENCE}, None),
+    ],
+)
+def test_early_stopping_is_said(tmp_path: Path, callbacks: dict[str, Any], words: str | None) -> None:
+    rows = [{"step": 20, "eval_loss": 1.25}, {"step": 40, "loss": 1.0}, {"step": 60, "eval_loss": 1.5}]
+    best = {"best_metric": 1.25, "best_global_step": 20, "stateful_callbacks": callbacks}
+    checkpoint(tmp_path, 60, state(60, rows, **best))
+    snapshot = TrainerSource(Target("trainer", tmp_path, "out")).read_all()
+    assert snapshot.status == ("finished" if words else "quiet")
+    assert snapshot.ending is not None
+    assert (words or "Quiet at step 60 of 100") in snapshot.ending.text
+    found = diagnose_trainer(tmp_path)
+    assert (found.cause, words is not None and words in found.message) == (None if words else "unknown", bool(words))
