@@ -8,6 +8,8 @@ DEFAULT_PROFILE = "cpu-demo"
 """Trains on any machine, in a minute, without a network."""
 GUIDE_SUFFIX = "-guide"
 """NAME-guide is a guide to the letter, beside the profile NAME that fits its card."""
+NO_PROFILE = "none"
+"""As `--profile`: none, also where one is in use."""
 SETTINGS_FILE = ".trainwiz.yaml"
 """Holds the profile that later commands in its folder use."""
 
@@ -25,3 +27,9 @@ def profile_in_use(folder: Path) -> str | None:
     from trainwiz.core.profile.current import current_profile
 
     return current_profile(folder)
+
+
+def profile_words(name: str | None) -> list[str]:
+    """The option of a printed command: it is pasted in this folder, whose own profile must not slip in."""
+    name = name or (NO_PROFILE if profile_in_use(Path.cwd()) is not None else None)
+    return ["--profile", name] if name is not None else []

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainwiz.core.defaults import default_profile, profile_in_use
+from trainwiz.core.defaults import NO_PROFILE, default_profile, profile_in_use
 from trainwiz.core.errors import UsageError
 from trainwiz.core.findings import Finding
 from trainwiz.core.language import tr
@@ -200,7 +200,7 @@ def contradictions(parsed: Mapping[str, Any]) -> list[Finding]:
 
 def request_from(parsed: Mapping[str, Any], overrides: dict[str, Any]) -> PlanRequest:
     return PlanRequest(
-        profile=parsed.get("profile") or profile_without_asking(parsed),
+        profile=profile_of(parsed),
         overrides=overrides,
         mode=mode_of(parsed),
         overfit_batches=parsed.get("overfit"),
@@ -228,8 +228,11 @@ def mode_of(parsed: Mapping[str, Any]) -> RunMode:
     return "overfit" if "overfit" in parsed else "train"
 
 
-def profile_without_asking(parsed: Mapping[str, Any]) -> str | None:
-    """The profile in use in this folder; else the demo, unless a model or data of one's own was named."""
+def profile_of(parsed: Mapping[str, Any]) -> str | None:
+    """The one asked for; else the profile in use in this folder; else the demo, unless a model or data of one's own was
+    named."""
+    if "profile" in parsed:
+        return None if parsed["profile"] == NO_PROFILE else str(parsed["profile"])
     if "model" in parsed or "dataset" in parsed:
         return profile_in_use(Path.cwd())
     return default_profile(Path.cwd())

@@ -57,7 +57,13 @@ STRATEGIES = ("auto", "single", "ddp", "fsdp", "zero1", "zero2", "zero3")
 OFFLOADS = ("none", "optimizer", "all")
 
 OPTIONS: tuple[Option, ...] = (
-    Option("--profile", "what", "text", mark("Start from this profile; `trainwiz profiles list` shows them."), "NAME"),
+    Option(
+        "--profile",
+        "what",
+        "text",
+        mark("Start from this profile; `trainwiz profiles list` shows them, `none` starts from none."),
+        "NAME",
+    ),
     Option(
         "--model",
         "what",

@@ -15,6 +15,7 @@ from trainwiz.core.diagnosis.of_attempt import attempt_evidence, log_of, setting
 from trainwiz.core.diagnosis.remedies import Place, remedies_for
 from trainwiz.core.diagnosis.words import clean, of_cause, sentence
 from trainwiz.core.language import tr
+from trainwiz.core.run.attempt_words import cause_words
 from trainwiz.core.run.folder import LAUNCH_SH, STATE_JSON, RunFolder
 from trainwiz.core.run.names import name_for_commands
 from trainwiz.core.run.phase import PHASE_JSON, read_phase
@@ -64,7 +65,7 @@ def _of_active(run: RunFolder, state: RunState) -> Diagnosis:
 
 def _recovered(newest: Attempt | None) -> Iterable[Proof]:
     if newest is not None and newest.because:
-        text = tr("attempt {n} was started by trainwiz after {cause}", n=newest.number, cause=newest.because)
+        text = tr("attempt {n} was started by trainwiz, as {cause}", n=newest.number, cause=cause_words(newest))
         yield Proof(None, text, STATE_JSON)
 
 

@@ -10,6 +10,7 @@ from trainwiz.core.catalog.gpus import load_gpus
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.modes import BENCHMARK_STEPS
 from trainwiz.core.config.sections import ModeSection
+from trainwiz.core.defaults import profile_words
 from trainwiz.core.hardware.hypothetical import DEFAULT_RAM_BYTES
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.plan.request import PlanRequest
@@ -26,9 +27,7 @@ MODE_WORDS: Mapping[str, str] = {
 
 def plan_command(config: RunConfig, machine: Machine, profile: Profile | None, changes: Mapping[str, Any]) -> str:
     """`trainwiz plan` of the same run with `changes`: profile, machine, mode, the user's own values, the changes."""
-    words = ["trainwiz", "plan"]
-    if config.profile is not None:
-        words += ["--profile", config.profile]
+    words = ["trainwiz", "plan", *profile_words(config.profile)]
     words += [*_machine_words(machine, profile), *mode_words(config.mode.kind, number_of_mode(config.mode))]
     yours = {key: config.value(key) for key, origin in config.origins.items() if origin.origin == "you"}
     return shlex.join([*words, *set_words(not_said_twice({**yours, **changes}, changes))])

@@ -20,6 +20,7 @@ from trainwiz.core.plan.request import PlanRequest
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.subject import (
     names_no_data,
+    no_data_findings,
     other_task_findings,
     task_is_known,
     unnamed_data,
@@ -123,7 +124,7 @@ def gather_config(
     moded = apply_mode(config, request, model)
     if moded.model != config.model:
         model, findings = gather_model(moded)
-    findings = (*findings, *other_task_findings(moded, model))
+    findings = (*findings, *other_task_findings(moded, model), *no_data_findings(moded))
     moded = detect_columns(settled_by_file(moded))
     if request.force:
         moded = moded.model_copy(update={"forced": True})
@@ -147,7 +148,10 @@ def gather_known(request: PlanRequest, profile: Profile | None, here: Machine) -
     if model is not None and target is not here:
         # Weights are needed where the run is, which is not here.
         model_findings = tuple(
-            replace(one, severity="note") if one.code in NEEDED_THERE else one for one in model_findings
+            replace(one, severity="note") if one.code in NEEDED_THERE else one
+            for one in model_findings
+            # What a plan for another machine says of it is unnamed_data.
+            if one.code != "no_data_named" or not names_no_data(config)
         )
     about_model = tuple(_whole_commands(one, config, target, profile) for one in model_findings)
     return Gathered(profile, config, target, model, None, (*target_findings, *about_model))

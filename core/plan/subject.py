@@ -92,6 +92,26 @@ def unnamed_data() -> Finding:
     return Finding("no_data_named", "note", SOURCES, message, (Remedy(tr("name the data: --dataset FILE")),))
 
 
+def no_data_findings(config: RunConfig) -> tuple[Finding, ...]:
+    """A fine-tuning whose data nobody named: what it learns would be a guess, of a sample or of a profile's other task."""
+    chosen = any(key.startswith(SOURCES) and origin.origin == "you" for key, origin in config.origins.items())
+    trains = config.mode.kind == "train" and config.mode.trace_steps is None
+    if chosen or not trains or config.model.init != "pretrained":
+        return ()
+    name, of_profile = config.data.sources[0].name, config.origin(SOURCES).origin == "profile"
+    if not of_profile:
+        message = tr("No data is named: {name} ships with trainwiz to try it out, and teaches nothing.", name=name)
+    elif config.origin("task").origin == "solved":
+        message = tr("No data is named: {name} is for the profile's own model, which is for another task.", name=name)
+    else:
+        return ()
+    remedies = (
+        Remedy(tr("name your data: --dataset FILE")),
+        Remedy(tr("take {name} all the same: --dataset {name}", name=name)),
+    )
+    return (Finding("no_data_named", "error", SOURCES, message, remedies),)
+
+
 def _is_sample_by_default(config: RunConfig) -> bool:
     chosen = any(key.startswith(SOURCES) and origin.origin == "you" for key, origin in config.origins.items())
     return not chosen and all(source.name in SAMPLES for source in config.data.sources)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from trainwiz.core.config.run import RunConfig
+from trainwiz.core.defaults import NO_PROFILE
 from trainwiz.core.findings import Finding
 from trainwiz.core.language import tr
 from trainwiz.core.profile.store import profile_files, user_folder
@@ -22,6 +23,8 @@ def name_findings(name: str, replace: bool) -> list[Finding]:
         ]
     if name.endswith((".yaml", ".yml")):
         return [bad_choice("name", tr("Give the profile a name, not a file: {stem}.", stem=Path(name).stem))]
+    if name.lower() == NO_PROFILE:
+        return [bad_choice("name", tr("{name} means no profile (--profile none); choose another.", name=repr(name)))]
     taken = {known.lower(): place for known, place in profile_files().items()}.get(name.lower())
     if taken is None:
         return []

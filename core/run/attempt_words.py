@@ -28,8 +28,11 @@ EVALUATION, WORKERS = "batch.eval_micro_batch_size", "data.workers"
 CHECKPOINT = "checkpoint-"
 
 
-def cause_words(cause: str) -> str:
-    """Of a cause that nobody foresaw, its own name."""
+def cause_words(attempt: Attempt) -> str:
+    """Why trainwiz started it; of a cause that nobody foresaw, its own name."""
+    cause = attempt.because or "unknown"
+    if cause == "unknown" and attempt.signal:
+        return tr("{signal} from outside ended it", signal=plain_text(attempt.signal, 20))
     return tr(CAUSE_WORDS[cause]) if cause in CAUSE_WORDS else plain_text(cause, 80).replace("_", " ")
 
 
@@ -45,7 +48,7 @@ def attempt_words(attempt: Attempt, batch: Mapping[str, Any]) -> str:
     if attempt.because is None:
         said = tr("attempt {number}, {where}", **values)
     else:
-        said = tr("attempt {number}, as {cause}; {where}", cause=cause_words(attempt.because), **values)
+        said = tr("attempt {number}, as {cause}; {where}", cause=cause_words(attempt), **values)
     return tr("{attempt}: {changes}", attempt=said, changes=changes) if changes else said
 
 

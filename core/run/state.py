@@ -72,6 +72,8 @@ class Attempt:
     exit: dict[str, Any] | None = None
     because: str | None = None
     """The cause for which trainwiz itself started this attempt; None when a person did."""
+    signal: str | None = None
+    """The signal that ended the attempt before from outside, where there is no other cause."""
     changes: dict[str, Any] = field(default_factory=dict)
     """Key paths of the RunConfig -> values with which this attempt differs from run.yaml."""
     not_retried: str | None = None
@@ -175,6 +177,7 @@ def _attempt(document: Any) -> Attempt | None:
         "launcher_exit_code": int,
         "exit": dict,
         "because": str,
+        "signal": str,
         "changes": dict,
         "not_retried": str,
     }

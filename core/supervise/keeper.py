@@ -65,11 +65,12 @@ class Keeper:
         """Prepare the folder and say `starting`. Raises CannotResume and OSError; nothing runs yet."""
         self._wakeup = self.stopping.listen()
         self.state.notes += self.order.notes
-        self._begin_attempt(because=None)
+        self._begin_attempt()
 
-    def _begin_attempt(self, because: str | None) -> None:
+    def _begin_attempt(self, because: str | None = None, killed_by: str | None = None) -> None:
         state = self.state
         self.checkpoint = begin_attempt(self.run, state, self.order.resume, self.order.mark, because)
+        state.attempts[-1].signal = killed_by
         state.attempts[-1].log_offset = mark_log(self.run, len(state.attempts), self.checkpoint)
         write_state(self.run, state)
 
@@ -141,7 +142,7 @@ class Keeper:
                 return False
             self.launcher_exit_code, self.launcher = None, None
             self._metrics_bytes, self._oom_kills = _size(self.run.metrics_jsonl), kernel_oom_kills()
-            self._begin_attempt(because=cause)
+            self._begin_attempt(cause, ended.killed_by)
         except NotWanted:
             return False
         except (CannotRenew, CannotResume, OSError) as error:

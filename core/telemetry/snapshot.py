@@ -299,6 +299,7 @@ def attempt_json(attempt: Attempt) -> dict[str, Any]:
         "ended_s": attempt.ended_s,
         "resume": attempt.resume,
         "because": attempt.because,
+        "signal": attempt.signal,
         "changes": dict(attempt.changes),
         "not_retried": attempt.not_retried,
     }

@@ -9,10 +9,14 @@ import pytest
 from trainwiz.core.errors import UsageError
 from trainwiz.core.hardware.hypothetical import catalogue_machine
 from trainwiz.core.hardware.machine import Machine
+from trainwiz.core.plan.command import plan_command
+from trainwiz.core.plan.gather import plan_run
 from trainwiz.core.plan.request import PlanRequest
 from trainwiz.core.profile import user_folder
 from trainwiz.core.profile.overview import profile_rows
+from trainwiz.tui.choices import request_from
 from trainwiz.tui.commands import profiles
+from trainwiz.tui.screens.plan_command import command_line
 
 GIB = 2**30
 
@@ -65,6 +69,15 @@ def test_list_marks_the_current_one_and_says_what_is_broken(capsys: pytest.Captu
     out = capsys.readouterr().out
     assert "▸  2080super " in out and "✓ yes" in out and "✗ no" in out
     assert "! 1 profile file has mistakes" in out
+
+
+def test_a_printed_command_means_the_same_where_a_profile_is_in_use(capsys: pytest.CaptureFixture[str]) -> None:
+    profiles.run_use("2080super")
+    bare = request_from({"profile": "none", "model": "gpt2-tiny"}, {"model.name": "gpt2-tiny"})
+    assert bare.profile is None and request_from({"model": "gpt2-tiny"}, {}).profile == "2080super"
+    assert command_line(bare) == "trainwiz --profile none --model gpt2-tiny --yes"
+    plan = plan_run(bare)
+    assert plan_command(plan.config, plan.machine, None, {}) == "trainwiz plan --profile none --model gpt2-tiny"
 
 
 def test_show(capsys: pytest.CaptureFixture[str]) -> None:

@@ -134,7 +134,7 @@ def _attempt(attempt: Attempt, run: RunDescription) -> Iterator[Row]:
         ),
     )
     if attempt.because is not None:
-        yield "", tr("started by trainwiz itself: {cause}", cause=cause_words(attempt.because))
+        yield "", tr("started by trainwiz itself: {cause}", cause=cause_words(attempt))
     yield from _below(change_words(attempt.changes, run.batch))
     yield from _below(attempt.set_aside)
     message = (attempt.exit or {}).get("message")

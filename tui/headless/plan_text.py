@@ -63,6 +63,8 @@ def model_text(plan: Plan) -> str:
 
 def data_text(plan: Plan) -> str:
     """ "512 rows of sample-proteins"."""
+    if any(one.code == "no_data_named" for one in plan.findings):
+        return tr("no data named")
     sources = plan.config.data.sources
     name = plain_text(Path(sources[0].name).name or sources[0].name, 40)
     if len(sources) > 1:

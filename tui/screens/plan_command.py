@@ -6,6 +6,7 @@ import json
 import shlex
 from typing import Any
 
+from trainwiz.core.defaults import profile_words
 from trainwiz.core.plan.command import mode_words, number_of_mode
 from trainwiz.core.plan.request import PlanRequest
 from trainwiz.tui.options import OPTIONS
@@ -16,9 +17,7 @@ _FLAGS = {option.key: option for option in OPTIONS if option.key}
 
 def command_line(request: PlanRequest) -> str:
     """One line for a shell; every value of the request is in it."""
-    words = ["trainwiz"]
-    if request.profile is not None:
-        words += ["--profile", request.profile]
+    words = ["trainwiz", *profile_words(request.profile)]
     for key, value in request.overrides.items():
         words += _choice(key, value)
     words += _mode(request)

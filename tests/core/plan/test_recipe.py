@@ -143,3 +143,23 @@ def test_training_goes_on_from_the_weights_of_a_finished_run(tmp_path: Path) -> 
     data = ("--dataset", "sample-proteins", "--length", "64", "--set", "logging.every_steps=1")
     second = losses("second", "--model", "first/final_model", "--max-steps", "2", *data)
     assert second[0] < (first[0] + first[-1]) / 2, (first, second)
+
+
+def test_a_fine_tuning_says_that_nobody_named_its_data(folder: Path) -> None:
+    """Where the weights are random it is a try; a profile keeps its data for its own task."""
+    unnamed = {
+        (name, sample): codes(planned(profile, model__name=str(model), **given)) & {"no_data_named"}
+        for name, profile, model in (
+            ("alone", None, folder),
+            ("config alone", None, folder / "config.json"),
+            ("a sample by default", "cpu-demo", folder),
+            ("another task's data", "2080super", "qwen2.5-0.5b"),
+            ("its own task's data", "2080super", "esm2-8m"),
+        )
+        for sample, given in ((False, {}), (True, {"data__sources__0__name": "sample-text"}))
+    }
+    assert {key for key, found in unnamed.items() if found} == {
+        ("alone", False),
+        ("a sample by default", False),
+        ("another task's data", False),
+    }

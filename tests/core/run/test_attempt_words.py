@@ -45,7 +45,7 @@ def test_without_a_plan_what_was_planned_is_open() -> None:
 
 
 def test_a_cause_that_nobody_foresaw_has_its_own_name() -> None:
-    assert cause_words("solar_\x07flare") == "solar flare"
+    assert cause_words(Attempt(2, 0.0, because="solar_\x07flare")) == "solar flare"
 
 
 @pytest.mark.parametrize(

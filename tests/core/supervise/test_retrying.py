@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core.launch.stop import stop_run
+from trainwiz.core.run.attempt_words import attempt_words
 from trainwiz.core.run.recovery import read_recoveries
 from trainwiz.core.run.state import RunState
 
@@ -102,7 +103,8 @@ def test_a_kill_from_outside_is_made_good(start: Starter, victim: str) -> None:
     os.kill(one.launcher() if victim == "launcher" else state.workers[0].pid, signal.SIGKILL)
     state = one.wait(lambda state: state.has_ended, 60.0)
     assert state.status == "finished"
-    assert state.attempts[1].because == "unknown"
+    assert (state.attempts[1].because, state.attempts[1].signal) == ("unknown", "SIGKILL")
+    assert attempt_words(state.attempts[1], {}).startswith("attempt 2, as SIGKILL from outside ended it; from step")
     assert int((state.attempts[1].resume or "").rpartition("-")[2]) >= 10
     assert wait_until_gone(one.mark, 3.0) == []
 
