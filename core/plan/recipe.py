@@ -23,6 +23,12 @@ FROM_SCRATCH: tuple[tuple[float, float], ...] = (
 )  # fmt: skip
 """(parameters, peak rate): table 2.1 of Brown et al. 2020 (GPT-3); above the last one the rate of 13B."""
 RATE_OF_13B = 1e-4
+FINE_TUNING_BATCH, STEPS_OF_A_PASS = 16, 10
+"""Sequences a step: table 9 of Dettmers et al. 2023 (QLoRA); Devlin et al. 2019, appendix A.3."""
+SAY_THE_BATCH = (
+    "batch.micro_batch_size", "batch.gradient_accumulation_steps",
+    "batch.target_samples", "batch.target_tokens", "batch.target_real_tokens",
+)  # fmt: skip
 WIPES, UNUSUAL_ABOVE, UNUSUAL_BELOW = 1000, 20, 1 / 100
 """Times the usual rate: from the first on nothing of a model is left (or nothing is ever learnt), outside the others it is
 worth a word. Recipes of the field differ by less than tenfold either way."""
@@ -138,6 +144,20 @@ def settle_rates(draft: Draft, architecture: Architecture | None) -> None:
         if key in named or (key == "training.final_learning_rate" and (RATE in named or not value)):
             continue
         draft.put(key, value, reason)
+
+
+def settle_target(draft: Draft, rows: int | None) -> None:
+    """The batch of a fine-tuning of which nobody said anything: what is learnt must not follow the memory of the card."""
+    config = draft.view()
+    trains = config.mode.kind == "train" and config.model.init == "pretrained"
+    if not trains or not all(draft.is_open(key) for key in SAY_THE_BATCH):
+        return
+    few = max(1, (rows or 0) // STEPS_OF_A_PASS)
+    if rows is None or few >= FINE_TUNING_BATCH:
+        reason = tr("usual for fine-tuning (QLoRA's 16 for 7B and 13B, BERT's 16 or 32)")
+        draft.put("batch.target_samples", FINE_TUNING_BATCH, reason)
+    else:
+        draft.put("batch.target_samples", few, tr("ten steps for each pass over {rows} rows", rows=f"{rows:,}"))
 
 
 def recipe_findings(facts: Facts) -> list[Finding]:

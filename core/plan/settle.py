@@ -30,7 +30,7 @@ from trainwiz.core.plan.memories import plan_memory
 from trainwiz.core.plan.other_cards import for_other_cards, reopen_for_processes
 from trainwiz.core.plan.pace import pace_gains, pace_of, rate_of
 from trainwiz.core.plan.profile_reasons import with_fitting_reasons
-from trainwiz.core.plan.recipe import settle_rates, with_init
+from trainwiz.core.plan.recipe import settle_rates, settle_target, with_init
 from trainwiz.core.plan.rounding import settle_rounding
 from trainwiz.core.plan.sizes import batch_plan, settle_evaluation, settle_sizes
 from trainwiz.core.plan.stand_in import optimizer_stand_in
@@ -66,6 +66,7 @@ def settle(given: Given) -> Facts:
     settle_rounding(draft, devices, data)
     # Rows that cannot be counted here are taken from the limits of their sources.
     counted = data if data is not None else assumed_rows(draft.view())
+    settle_target(draft, counted.rows if counted is not None else None)
     settle_sharding(draft, machine, devices, workload_of(draft, devices, architecture, data), evidence)
     compared = comparisons_of(
         evidence.comparisons,

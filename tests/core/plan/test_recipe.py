@@ -163,3 +163,23 @@ def test_a_fine_tuning_says_that_nobody_named_its_data(folder: Path) -> None:
         ("a sample by default", False),
         ("another task's data", False),
     }
+
+
+def test_the_batch_of_a_fine_tuning_follows_its_rows_and_not_the_card(folder: Path, tmp_path: Path) -> None:
+    def samples(rows: int, gpu: str | None, **values: Any) -> int:
+        data = tmp_path / f"{rows}.txt"
+        data.write_text("".join(f"a line of text, number {row}\n" for row in range(rows)))
+        named = {
+            "model.name": str(folder),
+            "data.sources.0.name": str(data),
+            "data.validation_rows": 0,
+            "data.concatenate": False,
+        }
+        return plan_run(PlanRequest(gpu=gpu, overrides={**named, **values})).batch.effective_samples
+
+    cards = [None, "RTX 3080 10GB", "H100 80GB"]
+    assert [samples(2000, gpu) for gpu in cards] == [16, 16, 16]
+    assert [samples(45, gpu) for gpu in cards] == [4, 4, 4]
+    assert samples(2000, "H100 80GB", **{"batch.micro_batch_size": 2}) == 2
+    assert samples(2000, "H100 80GB", **{"batch.target_samples": 64}) == 64
+    assert samples(2000, "H100 80GB", **{"model.init": "scratch"}) > 16
