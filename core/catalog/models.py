@@ -168,15 +168,15 @@ def _missing(name: str, answer: HubModel | None = None) -> Finding:
     models = load_models()
     near = difflib.get_close_matches(name.lower(), models, n=2, cutoff=0.5)
     # A model is of one task: only a name that is near enough to be meant is offered as a command.
-    meant: dict[str, Any] = {"model.name": near[0]} if near else {}
-    offline = Remedy(tr("a model that is known offline: {models}", models=", ".join(models)), changes=meant)
+    meant = tuple(Remedy(tr("take {name}", name=name), changes={"model.name": name}) for name in near)
+    offline = Remedy(tr("models that are known offline: {models}", models=", ".join(models)))
     if is_hub_id(name) and "/" in name:
         fetch = Remedy(tr("download it where there is a network"), f"hf download {name}")
         message = tr(_not_cached(answer), name=name)
-        return Finding("missing_model", "error", "model.name", message, (fetch, offline))
+        return Finding("missing_model", "error", "model.name", message, (fetch, *meant, offline))
     message = tr("There is no model {name}: not in the catalogue, not a file or folder here.", name=repr(name))
     message += did_you_mean(near)
-    return Finding("missing_model", "error", "model.name", message, (offline,))
+    return Finding("missing_model", "error", "model.name", message, (*meant, offline))
 
 
 def _not_cached(answer: HubModel | None) -> str:
