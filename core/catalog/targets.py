@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trainwiz.core.estimate.architecture import Architecture
+from trainwiz.core.estimate.architecture import ALL_LINEAR, Architecture
 from trainwiz.core.estimate.families import read_architecture
 
 BESIDE_THE_BLOCKS: Mapping[str, tuple[str, ...]] = {
@@ -40,7 +40,7 @@ def unknown_targets(architecture: Architecture | Mapping[str, Any], targets: Seq
     "model.layers.0.self_attn.q_proj" all do. peft adapts what it finds and says nothing of the rest.
     """
     known = _read(architecture)
-    if known is None:
+    if known is None or tuple(targets) == ALL_LINEAR:
         return ()
     names = (*known.linear_names(), *BESIDE_THE_BLOCKS.get(known.model_type, ()))
     return tuple(target for target in targets if not any(_same(target, name) for name in names))

@@ -227,7 +227,8 @@ class PeftSection(Section):
     alpha: float | None = Field(None, gt=0, description="LoRA scale; none means twice the rank.")
     dropout: float = Field(0.0, ge=0, lt=1)
     targets: list[str] = Field(
-        default_factory=list, description="Module names that get an adapter; empty means the attention projections."
+        default_factory=list,
+        description="Modules that get an adapter; none or all-linear means every linear layer of the blocks.",
     )
     merge: bool = Field(False, description="Merge the adapter into the model at the end.")
 

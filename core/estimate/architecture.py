@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -186,8 +187,19 @@ def block_lora_parameters(block: Block, rank: int, targets: tuple[str, ...]) -> 
     return sum(rank * (inputs + outputs) for name, inputs, outputs in block.linears if is_target(name, targets))
 
 
-def default_lora_targets(architecture: Architecture) -> tuple[str, ...]:
-    """The attention projections, as `peft.targets: []` stands for."""
+ALL_LINEAR = ("all-linear",)
+"""As `peft.targets`: peft's own word."""
+
+
+def lora_targets(architecture: Architecture, named: Sequence[str] = ()) -> tuple[str, ...]:
+    """The modules that LoRA adapts: `named`, or every linear layer of the blocks, as "all-linear" and none at all mean.
+
+    peft's own all-linear also takes what some models have beside their blocks (the dense layer of a head)."""
+    return architecture.linear_names() if not named or tuple(named) == ALL_LINEAR else tuple(named)
+
+
+def attention_projections(architecture: Architecture) -> tuple[str, ...]:
+    """What many published runs adapt."""
     attention = (
         "q_proj",
         "k_proj",

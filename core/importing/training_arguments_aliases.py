@@ -36,7 +36,7 @@ _SAME: dict[str, str] = {
     "lora_target_modules": "lora_target lora_targets target_modules lora_target_module",
     "finetuning_type": "peft_type adapter peft_method train_type sft_type tuner_type",
     "use_flash_attn": "use_flash_attention use_flash_attention_2 use_flash_attn_2 flash_attn enable_flash_attn",
-    "packing": "group_by_packing concatenate",
+    "packing": "group_by_packing",
     "streaming": "dataset_streaming",
     "deepspeed": "deepspeed_config ds_config deepspeed_config_file deepspeed_config_path ds_config_path ds_file",
     "learning_rate": "lr",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from trainwiz.core.data.samples import SAMPLES
 from trainwiz.core.importing.training_arguments_setting import (
     Setting,
     Unresolved,
@@ -17,8 +20,9 @@ from trainwiz.core.importing.training_arguments_setting import (
     yes_or_no,
 )
 from trainwiz.core.importing.training_arguments_sheet import Place, Sheet, direct
-from trainwiz.core.language import mark
+from trainwiz.core.language import mark, tr
 
+NO_TEMPLATE = mark("trainwiz applies no chat template.")
 NO_DATA_SET = mark("The data set that it describes is not named.")
 SEVERAL = mark("Several data sets are named, and it does not say for which one it is.")
 NO_LIMIT = mark("It sets no limit.")
@@ -113,6 +117,42 @@ def text_column(value: Any) -> str:
     return name
 
 
+def _packing(sheet: Sheet, setting: Setting) -> None:
+    """TRL, LLaMA-Factory: several whole rows in one sequence. Texts joined and cut are something else."""
+    packs = yes_or_no(setting.value)
+    sheet.map(setting, "data.packing", packs)
+    if packs:
+        message = tr(
+            "{name}: rows lie end to end and each sees itself alone (data.packing); a step counts rows here, and packed "
+            "sequences in the program that it is from: check the effective batch.",
+            name=setting.as_written(),
+        )
+        sheet.warn(setting, "packing_counts_rows", message)
+
+
+def _template(sheet: Sheet, setting: Setting) -> None:
+    sheet.drop(setting, NO_TEMPLATE)
+    message = tr(
+        "{name}: no chat template is applied here; the model learns from the columns as they are.",
+        name=setting.as_written(),
+    )
+    sheet.warn(setting, "no_template", message)
+
+
+def say_unknown_data(sheet: Sheet) -> None:
+    """Names of data that only another program's own list explains (LLaMA-Factory's dataset_info.json)."""
+    for name in ("dataset_name", "validation_file", "dataset_mixer"):
+        for data in sheet.read(name, source_names) or ():
+            if "/" in data or data in SAMPLES or os.path.lexists(data) or Path(data).suffix:
+                continue
+            message = tr(
+                "{data}: no file or folder of that name is here, and it names no owner as data sets of the hub do "
+                "(OWNER/NAME). Give the file that is meant: --dataset FILE.",
+                data=data,
+            )
+            sheet.warn(sheet.settings[name], "unknown_data", message)
+
+
 DATA_PLACES: Mapping[str, Place] = {
     "dataset_name": _sources,
     "dataset_mixer": _mixed,
@@ -126,7 +166,9 @@ DATA_PLACES: Mapping[str, Place] = {
     "max_eval_samples": _evaluated_rows,
     "max_seq_length": _length,
     "max_target_length": direct("batch.target_length", whole_number),
-    "packing": direct("data.concatenate", yes_or_no),
+    "packing": _packing,
+    "concatenate": direct("data.concatenate", yes_or_no),
+    **dict.fromkeys(("template", "chat_template", "chat_template_path"), _template),
     "pad_to_multiple_of": direct("data.pad_to_multiple_of", whole_number),
     "line_by_line": _line_by_line,
     "streaming": direct("data.streaming", yes_or_no),

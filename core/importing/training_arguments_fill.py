@@ -7,7 +7,7 @@ from typing import Any
 
 from trainwiz.core.importing.report import Collector
 from trainwiz.core.importing.training_arguments_aliases import CANONICAL, LOOSE
-from trainwiz.core.importing.training_arguments_data import DATA_PLACES
+from trainwiz.core.importing.training_arguments_data import DATA_PLACES, say_unknown_data
 from trainwiz.core.importing.training_arguments_dropped import WHY, WHY_OF_SCRIPTS
 from trainwiz.core.importing.training_arguments_model import MODEL_PLACES
 from trainwiz.core.importing.training_arguments_names import ONLY_THE_TRAINERS, is_argument
@@ -55,6 +55,7 @@ def fill(
         sheet.unknown(setting)
     place_task(sheet, hints)
     _say_loose(sheet)
+    say_unknown_data(sheet)
     if program is not None:
         _set_defaults(sheet, program)
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from trainwiz.core.estimate.architecture import ALL_LINEAR
 from trainwiz.core.importing.training_arguments_engine import dtype_name
 from trainwiz.core.importing.training_arguments_setting import (
     Setting,
@@ -153,30 +154,12 @@ def _targets(sheet: Sheet, setting: Setting) -> None:
         return
     names = text_list(setting.value)
     if len(names) == 1 and names[0].lower() in EVERY_LAYER:
-        names = list(_every_linear(sheet))
-        if not names:
-            sheet.drop(setting, mark("The model is not in the catalogue, so its layers are not known."))
-            message = tr(
-                "{name}: name the layers with peft.targets; without them the attention projections get adapters.",
-                name=setting.as_written(),
-            )
-            sheet.warn(setting, "targets_unknown", message)
-            return
+        names = list(ALL_LINEAR)
     elif any(not re.fullmatch(r"[\w.]+", name) for name in names):
         # A regular expression, which peft takes and a list of names is not.
         raise WrongValue(setting.value)
     sheet.map(setting, "peft.targets", names)
     sheet.collector.values.setdefault("peft.method", "lora")
-
-
-def _every_linear(sheet: Sheet) -> tuple[str, ...]:
-    from trainwiz.core.catalog.models import load_models
-    from trainwiz.core.catalog.targets import known_targets
-
-    name = sheet.read("model_name_or_path", text_value)
-    models = load_models().values()
-    model = next((spec for spec in models if name and name in (spec.name, spec.hub_id)), None)
-    return known_targets(model.architecture) if model is not None else ()
 
 
 def _quantized(sheet: Sheet, setting: Setting) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from trainwiz.core.catalog.abilities import has_attention, has_checkpointing
 from trainwiz.core.catalog.model import ModelSpec
 from trainwiz.core.catalog.models import load_models
-from trainwiz.core.estimate.architecture import default_lora_targets
+from trainwiz.core.estimate.architecture import lora_targets
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.estimate.memory import MemoryEstimate, estimate_memory
 from trainwiz.core.estimate.states import states_of
@@ -360,7 +360,7 @@ def _changed_work(facts: Facts, work: Workload, changes: Mapping[str, Any]) -> W
     )
     if changes.get("peft.method") != "lora":
         return then
-    targets = tuple(facts.config.peft.targets) or default_lora_targets(work.architecture)
+    targets = lora_targets(work.architecture, facts.config.peft.targets)
     return replace(then, lora_rank=facts.config.peft.rank, lora_targets=targets)
 
 

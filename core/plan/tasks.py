@@ -10,6 +10,7 @@ from trainwiz.core.config import RunConfig
 from trainwiz.core.config.metrics import BLEU_METRIC, DEFAULT_METRIC, known_metrics, ranking_metric
 from trainwiz.core.data.answers import longest_generation
 from trainwiz.core.data.joining import joins_texts
+from trainwiz.core.estimate.architecture import ALL_LINEAR
 from trainwiz.core.findings import Finding
 from trainwiz.core.language import tr
 from trainwiz.core.plan.draft import Draft
@@ -29,6 +30,8 @@ def settle_task(draft: Draft) -> None:
     if task == "seq2seq":
         draft.settle("batch.target_length", int(draft.get("batch.sequence_length")), tr("as long as the input"))
     if draft.get("peft.method") == "lora":
+        if not draft.get("peft.targets"):
+            draft.put("peft.targets", list(ALL_LINEAR), tr("every linear layer of the blocks, as QLoRA found best"))
         draft.settle("peft.alpha", 2.0 * int(draft.get("peft.rank")), tr("twice the rank"))
     if draft.get("evaluation.generate"):
         why = (
@@ -80,7 +83,7 @@ def _targets(facts: Facts) -> Iterator[Finding]:
             missing=", ".join(missing),
             names=", ".join(names),
         )
-        remedy = facts.remedy(tr("adapt the attention projections"), {"peft.targets": []})
+        remedy = facts.remedy(tr("adapt every linear layer"), {"peft.targets": list(ALL_LINEAR)})
         yield Finding("unknown_lora_target", "error", "peft.targets", message, (remedy,))
 
 

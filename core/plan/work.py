@@ -11,7 +11,7 @@ from trainwiz.core.data.answers import longest_generation
 from trainwiz.core.data.joining import joins_texts
 from trainwiz.core.data.padded_length import padded_length
 from trainwiz.core.data.summary import DataSummary
-from trainwiz.core.estimate.architecture import Architecture, default_lora_targets
+from trainwiz.core.estimate.architecture import Architecture, lora_targets
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.language import tr
 from trainwiz.core.plan.arranging import Arrangement, multiple_of, usual_lengths
@@ -54,7 +54,7 @@ def workload_of(
         strategy=get("engine.strategy"),
         offload=get("engine.offload"),
         lora_rank=rank,
-        lora_targets=(tuple(get("peft.targets")) or default_lora_targets(architecture)) if rank else (),
+        lora_targets=lora_targets(architecture, get("peft.targets")) if rank else (),
         lora_dropout=bool(rank and get("peft.dropout")),
         loss_chunk=get("training.loss_chunk"),
         device=devices.device,

@@ -12,7 +12,7 @@ import torch
 from peft import LoraConfig, PeftModel, TaskType, get_peft_model
 from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import usage_error
-from trainwiz.core.estimate.architecture import default_lora_targets
+from trainwiz.core.estimate.architecture import ALL_LINEAR, lora_targets
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.language import tr
 from trainwiz.core.run.folder import PARTIAL, RunFolder
@@ -87,13 +87,13 @@ def with_adapters(base: PreTrainedModel, config: RunConfig, checkpoint: Path | N
 def lora_config(base: PreTrainedModel, config: RunConfig) -> LoraConfig:
     """peft's settings. Raises UsageError for a target that the model does not have, with the names that it has."""
     peft = config.peft
-    targets = list(peft.targets) or _default_targets(base)
+    targets = _targets(base, peft.targets)
     linear = {name for name, module in base.named_modules() if isinstance(module, torch.nn.Linear | Conv1D)}
     unknown = [target for target in targets if not any(_matches(name, target) for name in linear)]
     if unknown or not targets:
         names = ", ".join(sorted({name.rsplit(".", 1)[-1] for name in linear}))
         message = tr(
-            "The model has no attention projections known here; modules that can get an adapter are {names} "
+            "The linear layers of the model are not known here; modules that can get an adapter are {names} "
             "(peft.targets).",
             names=names,
         )
@@ -119,10 +119,12 @@ def lora_config(base: PreTrainedModel, config: RunConfig) -> LoraConfig:
     )
 
 
-def _default_targets(base: PreTrainedModel) -> list[str]:
+def _targets(base: PreTrainedModel, named: list[str]) -> list[str]:
     """The same names that the plan counts."""
+    if named and tuple(named) != ALL_LINEAR:
+        return named
     architecture, _ = read_architecture(base.config.to_dict())
-    return list(default_lora_targets(architecture)) if architecture is not None else []
+    return list(lora_targets(architecture)) if architecture is not None else []
 
 
 def _matches(name: str, target: str) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwiz.core.catalog.gpus import load_gpus
-from trainwiz.core.estimate.architecture import default_lora_targets
+from trainwiz.core.estimate.architecture import attention_projections
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.estimate.time import Rate, gpu_rate
 from trainwiz.core.estimate.workload import Workload
@@ -97,7 +97,7 @@ def _row(values: dict[str, str]) -> Row:
         checkpointing=values["checkpointing"] == "yes",
         strategy=values["strategy"] if values["strategy"] in ("ddp", "fsdp") else "single",
         lora_rank=lora,
-        lora_targets=default_lora_targets(architecture) if lora else (),
+        lora_targets=attention_projections(architecture) if lora else (),
     )
     tokens_per_s = float(values["tokens_per_s_per_gpu"] or 0)
     step_s = work.tokens * work.accumulation / tokens_per_s if tokens_per_s else float(values["step_s"] or 0)

@@ -9,7 +9,7 @@ from typing import Any
 
 from trainwiz.core.catalog.model import ModelSpec
 from trainwiz.core.catalog.models import load_models
-from trainwiz.core.estimate.architecture import default_lora_targets
+from trainwiz.core.estimate.architecture import attention_projections
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.estimate.workload import Workload
 
@@ -76,7 +76,7 @@ def workload(spec: ModelSpec, setting: dict[str, Any]) -> Workload:
     if spec.task in GENERATES and values.get("eval_micro_batch"):
         values |= {"generation_length": target, "beams": 4 if values["precision"] == "fp32" else 1}
     if "lora_rank" in values:
-        values["lora_targets"] = default_lora_targets(architecture)
+        values["lora_targets"] = attention_projections(architecture)
     return Workload(
         architecture=architecture,
         target_length=target,

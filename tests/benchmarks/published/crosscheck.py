@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from trainwiz.core.estimate.architecture import default_lora_targets
+from trainwiz.core.estimate.architecture import attention_projections
 from trainwiz.core.estimate.evidence import Evidence
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.estimate.memory import estimate_memory
@@ -101,7 +101,7 @@ def workload(name: str) -> Workload:
     assert architecture is not None, reason
     values = {"target_length": setting["length"], **setting}
     if "lora_rank" in values:
-        values["lora_targets"] = default_lora_targets(architecture)
+        values["lora_targets"] = attention_projections(architecture)
     return Workload(architecture=architecture, task=task, model_config=json.dumps(config, sort_keys=True), **values)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainwiz.core.estimate.architecture import default_lora_targets
+from trainwiz.core.estimate.architecture import attention_projections
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.estimate.workload import Workload
 
@@ -91,7 +91,7 @@ def _row(values: dict[str, str], shared: Path, comparable: str) -> PublishedRow:
     rank = int(values["lora_rank"]) if values["training"] == "lora" else 0
     targets = _targets(values["lora_targets"]) if rank else ()
     if rank and not targets:
-        targets = default_lora_targets(architecture)
+        targets = attention_projections(architecture)
     elif rank and targets == ("all-linear",):
         targets = architecture.linear_names()
     work = Workload(

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from trainwiz.core.estimate.architecture import default_lora_targets
+from trainwiz.core.estimate.architecture import attention_projections
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.estimate.workload import Workload
 
@@ -102,7 +102,7 @@ def workload(config: dict[str, Any], task: str, setting: str) -> Workload:
     values = dict(SETTINGS[setting])
     values["length"] = min(values["length"], (architecture.max_positions or 514) - 2)
     if "lora_rank" in values:
-        values["lora_targets"] = default_lora_targets(architecture)
+        values["lora_targets"] = attention_projections(architecture)
     return Workload(
         architecture=architecture,
         target_length=values["length"] * 3 // 4,

@@ -1,7 +1,7 @@
 """Parameter counts against the real transformers models, built on the meta device (no memory, no weights)."""
 
 import pytest
-from trainwiz.core.estimate.architecture import default_lora_targets, lora_parameters
+from trainwiz.core.estimate.architecture import attention_projections, lora_parameters
 from trainwiz.core.estimate.families import read_architecture
 
 ESM = {"model_type": "esm", "vocab_size": 33, "pad_token_id": 1, "mask_token_id": 32, "max_position_embeddings": 1026}
@@ -127,7 +127,7 @@ def test_lora_counts_equal_peft(name: str) -> None:
 
     architecture, _ = read_architecture(CONFIGS[name])
     assert architecture is not None
-    targets = default_lora_targets(architecture)
+    targets = attention_projections(architecture)
     model = peft.get_peft_model(meta_model(CONFIGS[name]), peft.LoraConfig(r=8, target_modules=list(targets)))
     trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
     assert lora_parameters(architecture, 8, targets) == trainable

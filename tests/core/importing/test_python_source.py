@@ -110,7 +110,7 @@ def test_trl_has_its_own_defaults() -> None:
     imported = read("SFTTrainer(args=SFTConfig(output_dir='x', max_length=2048, packing=True))")
     assert imported.defaults["training.learning_rate"] == 2e-5
     assert "engine.precision" not in imported.defaults
-    assert imported.values["task"] == "causal-lm" and imported.values["data.concatenate"] is True
+    assert imported.values["task"] == "causal-lm" and imported.values["data.packing"] is True
     other = read("DPOTrainer(args=DPOConfig('x'))")
     assert "other_training" in {finding.code for finding in other.report.findings}
 

@@ -278,3 +278,19 @@ def test_no_value_breaks_a_place(name: str) -> None:
         told = [*report.mapped, *report.dropped, *report.unknown]
         assert any(one.name == name for one in told), (name, value)
         json.dumps(report.to_json(), default=str)
+
+
+def test_what_a_llama_factory_file_means_elsewhere_is_said() -> None:
+    """Names of its own list, its templates and its packing; its rate is the Trainer's where it names none."""
+    imported = read(
+        yaml.safe_load(
+            "model_name_or_path: Qwen/Qwen2.5-0.5B\nstage: sft\ndo_train: true\nfinetuning_type: lora\nlora_target: all\n"
+            "dataset: identity,alpaca_en_demo\ntemplate: qwen\ncutoff_len: 512\npacking: true\n"
+            "per_device_train_batch_size: 1\ngradient_accumulation_steps: 8\nnum_train_epochs: 3.0\nbf16: true\n"
+        )
+    )
+    codes = [finding.code for finding in imported.report.findings]
+    assert codes.count("unknown_data") == 2 and {"no_template", "packing_counts_rows"} <= set(codes)
+    assert (imported.values["peft.targets"], imported.values["data.packing"]) == (["all-linear"], True)
+    assert "data.concatenate" not in imported.values
+    assert imported.defaults["training.learning_rate"] == 5e-5

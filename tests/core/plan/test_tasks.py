@@ -137,7 +137,7 @@ def test_lora_settles_its_scale_and_trains_its_adapters_alone() -> None:
     made = plan(machine(), causal(data__sources=CHAT, peft__method="lora", peft__rank=64))
     assert made.config.peft.alpha == 128
     assert made.model.trainable_parameters is not None and made.model.parameters is not None
-    assert made.model.trainable_parameters < 0.05 * made.model.parameters
+    assert made.model.trainable_parameters < 0.08 * made.model.parameters
     assert plan(machine(), causal(peft__method="lora", peft__alpha=7.0)).config.peft.alpha == 7.0
 
 

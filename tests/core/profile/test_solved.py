@@ -159,8 +159,9 @@ def test_the_texts_are_in_the_catalogue_in_every_language() -> None:
 
 
 def test_the_command_writes_what_is_missing_and_removes_what_no_row_gives(tmp_path, monkeypatch, capsys) -> None:
+    solved = solved_texts()
     monkeypatch.setattr(solve_profiles, "FOLDER", tmp_path)
-    monkeypatch.setattr(solve_profiles, "texts", solved_texts)
+    monkeypatch.setattr(solve_profiles, "texts", lambda: solved)
     monkeypatch.setattr(solve_profiles, "translate", lambda pairs: 0)
     (tmp_path / "gone.yaml").write_text(f"{solve_profiles.MADE}\nname: gone\n")
     (tmp_path / "by-hand.yaml").write_text("name: by-hand\n")

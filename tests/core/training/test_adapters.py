@@ -11,7 +11,7 @@ import torch
 from peft import AutoPeftModelForCausalLM, PeftModel
 from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import UsageError
-from trainwiz.core.estimate.architecture import default_lora_targets, lora_parameters
+from trainwiz.core.estimate.architecture import lora_parameters, lora_targets
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.training.adapters import merged, with_adapters
 from trainwiz.core.training.model import build_model
@@ -61,7 +61,7 @@ def test_as_many_weights_train_as_the_plan_counts(
     trainable = {key: weight for key, weight in model.named_parameters() if weight.requires_grad}
     architecture, _ = read_architecture(model.config.to_dict())
     assert architecture is not None
-    expected = lora_parameters(architecture, 4, default_lora_targets(architecture))
+    expected = lora_parameters(architecture, 4, lora_targets(architecture))
     assert sum(weight.numel() for weight in trainable.values()) == expected > 0
     assert all("lora_" in key for key in trainable)
     assert {weight.dtype for weight in trainable.values()} == {torch.float32}
