@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from trainwiz.core.history.store import load, load_comparisons
+from trainwiz.core.history.store import load
 from trainwiz.core.language import mark, tr
 from trainwiz.core.plan.gather import Gathered
 from trainwiz.core.plan.refine import Refiner, RefineTier
@@ -23,14 +23,14 @@ def refining(tier: RefineTier) -> Iterator[Refiner]:
     The tracer starts at once, so that it loads while the machine and the data are read; it is gone at the end.
     """
     if tier == "analytic":
-        yield Refiner(None, load, load_comparisons)
+        yield Refiner(None, load)
         return
     from trainwiz.core.tracing.worker import TraceWorker
 
     worker = TraceWorker()
     try:
         worker.start()
-        yield Refiner(worker, load, load_comparisons)
+        yield Refiner(worker, load)
     finally:
         worker.close()
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from trainwiz.core.estimate.workload import Workload
-from trainwiz.core.history.comparison import Comparison
 from trainwiz.core.history.measurement import Measurement
 from trainwiz.core.tracing.request import TraceRequest
 from trainwiz.core.tracing.result import TraceResult
@@ -19,8 +18,6 @@ class Evidence:
     traces: Mapping[TraceRequest, TraceResult] = field(default_factory=dict)
     measurements: tuple[Measurement, ...] = ()
     """Of the machine that the plan is for, newest first."""
-    comparisons: tuple[Comparison, ...] = ()
-    """Of settings, on that machine, newest first."""
     waiting: str = ""
     """What the traces are waiting for, or why there are none: shown beside the tier."""
 

@@ -6,14 +6,12 @@ from pathlib import Path
 
 import platformdirs
 from trainwiz.core.hardware.machine import Machine
-from trainwiz.core.history.comparison import Comparison
 from trainwiz.core.history.device import keys_of
 from trainwiz.core.history.lines import append_line, read_lines
 from trainwiz.core.history.measurement import Measurement
 from trainwiz.core.json_text import parse_json
 
 HISTORY = "history.jsonl"
-COMPARISONS = "comparisons.jsonl"
 
 
 def history_path() -> Path:
@@ -41,25 +39,6 @@ def append(measurement: Measurement) -> None:
     append_line(history_path(), measurement.to_json())
 
 
-def comparisons_path() -> Path:
-    """Beside the history."""
-    return history_path().with_name(COMPARISONS)
-
-
-def load_comparisons(machine: Machine) -> tuple[Comparison, ...]:
-    """What `trainwiz bench --choose` compared on this machine, as `load` gives measurements."""
-    keys = keys_of(machine)
-    if not keys:
-        return ()
-    found = (_comparison(line) for line in read_lines(comparisons_path()))
-    return tuple(reversed([one for one in found if one is not None and one.machine in keys]))
-
-
-def append_comparison(comparison: Comparison) -> None:
-    """Add one comparison. Raises OSError where it cannot be written."""
-    append_line(comparisons_path(), comparison.to_json())
-
-
 def _measurement(line: str) -> Measurement | None:
     try:
         document = parse_json(line)
@@ -67,12 +46,3 @@ def _measurement(line: str) -> Measurement | None:
     except (ValueError, TypeError, KeyError):
         return None
     return measurement if measurement is not None and measurement.is_sound() else None
-
-
-def _comparison(line: str) -> Comparison | None:
-    try:
-        document = parse_json(line)
-        comparison = Comparison.from_json(document) if isinstance(document, dict) else None
-    except (ValueError, TypeError, KeyError):
-        return None
-    return comparison if comparison is not None and comparison.is_sound() else None

@@ -12,7 +12,6 @@ from trainwiz.core.estimate.evidence import Evidence
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.findings import Finding, Severity, sort_findings
 from trainwiz.core.hardware.machine import Machine
-from trainwiz.core.history.comparison import Comparison
 from trainwiz.core.history.measurement import Measurement
 from trainwiz.core.language import mark, tr
 from trainwiz.core.plan.gather import Gathered, plan_gathered
@@ -51,10 +50,6 @@ def nothing_measured(machine: Machine) -> tuple[Measurement, ...]:
     return ()
 
 
-def nothing_compared(machine: Machine) -> tuple[Comparison, ...]:
-    return ()
-
-
 def never() -> bool:
     return False
 
@@ -62,17 +57,15 @@ def never() -> bool:
 class Refiner:
     """Plans what was gathered with all that is known, and finds out more. Thread-safe; outlives single plans.
 
-    `worker` is None where nothing is to be traced. `measurements` and `comparisons` give those of a machine, newest first.
+    `worker` is None where nothing is to be traced. `measurements` gives those of a machine, newest first.
     """
 
     def __init__(
         self,
         worker: Tracer | None = None,
         measurements: Callable[[Machine], tuple[Measurement, ...]] = nothing_measured,
-        comparisons: Callable[[Machine], tuple[Comparison, ...]] = nothing_compared,
     ) -> None:
         self._worker = worker
-        self._comparisons = comparisons
         self._measurements = measurements
         self._known = Known()
 
@@ -105,7 +98,6 @@ class Refiner:
         return Evidence(
             traces=self._known.traces(config),
             measurements=self._measurements(gathered.machine),
-            comparisons=self._comparisons(gathered.machine),
         )
 
 

@@ -10,12 +10,10 @@ from trainwiz.core.data.joining import joins_texts
 from trainwiz.core.data.packing import packs_rows
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.estimate.families import read_architecture
-from trainwiz.core.findings import Remedy
 from trainwiz.core.history.match import of_devices
 from trainwiz.core.history.measurement import Measurement
 from trainwiz.core.plan.arranging import arrangement_of, multiple_of, settle_arrangement
 from trainwiz.core.plan.assumed import assumed_rows
-from trainwiz.core.plan.command import plan_command
 from trainwiz.core.plan.communication import settle_communication
 from trainwiz.core.plan.computed import computed_by
 from trainwiz.core.plan.devices import SMOKE_PROCESSES, choose_devices
@@ -25,7 +23,6 @@ from trainwiz.core.plan.facts import Facts, Given
 from trainwiz.core.plan.lengths import mean_length
 from trainwiz.core.plan.loading import settle_intervals, settle_length, settle_loading
 from trainwiz.core.plan.loss_mean import settle_loss_mean
-from trainwiz.core.plan.measured_choices import comparisons_of, prefer_measured, settle_compile
 from trainwiz.core.plan.memories import plan_memory
 from trainwiz.core.plan.other_cards import for_other_cards, reopen_for_processes
 from trainwiz.core.plan.pace import pace_gains, pace_of, rate_of
@@ -68,16 +65,6 @@ def settle(given: Given) -> Facts:
     counted = data if data is not None else assumed_rows(draft.view())
     settle_target(draft, counted.rows if counted is not None else None)
     settle_sharding(draft, machine, devices, workload_of(draft, devices, architecture, data), evidence)
-    compared = comparisons_of(
-        evidence.comparisons,
-        machine,
-        devices,
-        draft.view(),
-        workload_of(draft, devices, architecture, data) if evidence.comparisons else None,
-    )
-    collected += prefer_measured(
-        draft, compared, lambda text, changes: Remedy(text, plan_command(config, machine, profile, changes), changes)
-    )
     evaluates = _evaluates(draft, counted)
     first = workload_of(draft, devices, architecture, data, evaluates=evaluates)
     solution = settle_sizes(draft, first, devices, evidence, evaluates=evaluates)
@@ -88,8 +75,6 @@ def settle(given: Given) -> Facts:
     settle_loading(draft, machine, devices, data, counted, at_batch, evidence.measurements)
     steps = settle_length(draft, solution.chosen.samples, counted)
     work = workload_of(draft, devices, architecture, data)
-    settle_compile(draft, compared, work, steps)
-    evidence = replace(evidence, measurements=_compiled(here, bool(draft.get("engine.compile"))))
     settle_evaluation(draft, work, devices, counted, evidence)
     work = workload_of(draft, devices, architecture, data, evaluates=_evaluates(draft, counted))
     # Threads and precision are settled; the rest of the config does not change the rate.

@@ -11,7 +11,7 @@ from typing import Any
 
 from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, UsageError, os_reason
 from trainwiz.core.history.measurement import Measurement
-from trainwiz.core.history.store import append, history_path, load, load_comparisons
+from trainwiz.core.history.store import append, history_path, load
 from trainwiz.core.language import tr, trn
 from trainwiz.core.launch.probe import LONGEST_S, Probe
 from trainwiz.core.launch.probe_refusal import check_probe
@@ -63,7 +63,7 @@ def measured(choices: Choices, limit_s: float) -> tuple[Plan, ProbeResult]:
     """The plan and its probe. Raises TrainwizError, and KeyboardInterrupt once all is cleared up."""
     with interrupted_by_signals(), Waiting(tr("reading machine, model and data")) as waiting:
         gathered = gather(choices.request)
-        plan = Refiner(None, load, load_comparisons).plan(gathered)
+        plan = Refiner(None, load).plan(gathered)
         check_probe(plan)
         waiting.say(tr("starting the processes of the probe"))
         with Probe(plan, gathered.data, limit_s=limit_s) as probe:

@@ -9,7 +9,7 @@ from typing import Generic, Protocol, TypeVar
 
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.history.device import keys_of
-from trainwiz.core.history.store import comparisons_path, history_path, load, load_comparisons
+from trainwiz.core.history.store import history_path, load
 from trainwiz.core.plan.gather import Gathered
 from trainwiz.core.plan.refine import Refiner, RefineTier, Tracer
 from trainwiz.core.plan.result import Plan
@@ -59,7 +59,6 @@ class PlanMaker:
         self._tier = tier
         self._new_tracer = tracer
         self._history = History(history_path, load)
-        self._comparisons = History(comparisons_path, load_comparisons)
         self._lock = threading.Lock()
         self._refiner: Refiner | None = None
         self._tracer: OwnTracer | None = None
@@ -88,5 +87,5 @@ class PlanMaker:
                 if self._tier != "analytic":
                     self._tracer = self._new_tracer()
                     self._tracer.start()
-                self._refiner = Refiner(self._tracer, self._history, self._comparisons)
+                self._refiner = Refiner(self._tracer, self._history)
             return self._refiner
