@@ -89,7 +89,7 @@ def bench_help() -> str:
     own = help_lines("--seconds N", tr("At most this long, 10 to 600 (60; with --choose 240)."))
     own += help_lines(
         "--choose",
-        tr("Measure torch.compile, optimizer, attention, TF32 and bf16 against the plan's own; keep what is faster."),
+        tr("Measure attention, optimizer, bf16 and torch.compile against the plan's own, and say what to set."),
     )
     return "\n".join([tr(BENCH_USAGE), help_for(BENCH_OPTIONS), "", *own])
 

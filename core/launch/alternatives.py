@@ -6,11 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from trainwiz.core.catalog.abilities import has_attention
 from trainwiz.core.data.packing import packs_rows
 from trainwiz.core.estimate.memory import estimate_memory
 from trainwiz.core.export.solved import uses_deepspeed
-from trainwiz.core.hardware.choices import AMPERE
 from trainwiz.core.language import tr
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.words import gib
@@ -18,8 +16,6 @@ from trainwiz.core.plan.words import gib
 TORCH_ADAMW = ("adamw_torch", "adamw_torch_fused")
 MOST_OF_RAM = 0.9
 """Of what is free now."""
-FIRST_COMPILED = (7, 0)
-"""Compute capability that Triton makes kernels for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,49 +51,25 @@ def growth(plan: Plan, one: Alternative) -> float:
 
 
 def _all(plan: Plan) -> Iterator[Alternative]:
-    engine, cards = plan.config.engine, [gpu.capability or (0, 0) for gpu in plan.machine.visible_gpus]
+    """What this machine cannot run fails at its first step, and says why."""
+    engine = plan.config.engine
     packed = tr("it cannot take rows end to end (data.packing)") if packs_rows(plan.config) else ""
-    for value in ("sdpa", "eager", "flash_attention_2"):
+    flash = "" if plan.machine.libraries.has("flash_attn") else tr("flash-attn is not installed")
+    notes = {"sdpa": "", "eager": packed}
+    if engine.device == "cuda" and engine.precision not in ("fp32", "tf32"):
+        notes["flash_attention_2"] = flash
+    for value, note in notes.items():
         if value != engine.attention:
-            yield Alternative("engine.attention", value, engine.attention, _no_attention(plan, value, packed))
-    if engine.optimizer in TORCH_ADAMW:
-        deepspeeds = (uses_deepspeed(plan.config) and engine.deepspeed_file is None) or engine.offload != "none"
-        note = tr("DeepSpeed's own takes its place") if deepspeeds else ""
+            yield Alternative("engine.attention", value, engine.attention, note)
+    # DeepSpeed has its own AdamW, and computes in fp32 on a CPU.
+    if engine.optimizer in TORCH_ADAMW and engine.offload == "none" and not uses_deepspeed(plan.config):
         other = TORCH_ADAMW[1 - TORCH_ADAMW.index(engine.optimizer)]
-        yield Alternative("engine.optimizer", other, engine.optimizer, note)
-    # The precision tf32 says it already.
-    if engine.device == "cuda" and engine.precision != "tf32" and min(cards, default=(0, 0)) >= AMPERE:
-        yield Alternative("engine.tf32", not engine.tf32, engine.tf32)
-    # A GPU's precision follows from its capability.
-    if engine.device == "cpu" and engine.precision in ("fp32", "bf16"):
-        note = tr("DeepSpeed computes in fp32 on a CPU") if uses_deepspeed(plan.config) else ""
-        if not note and plan.machine.cpu_bf16 is False:
-            note = tr("this processor has no instructions for bf16")
-        yield Alternative("engine.precision", "bf16" if engine.precision == "fp32" else "fp32", engine.precision, note)
-    note = packed
-    if not note and engine.device == "cuda" and min(cards, default=FIRST_COMPILED) < FIRST_COMPILED:
-        note = tr("it needs sm 7.0")
-    elif not note and engine.device == "cuda" and not plan.machine.libraries.has("triton"):
-        note = tr("Triton is not installed")
+        yield Alternative("engine.optimizer", other, engine.optimizer)
+    if engine.device == "cpu" and engine.precision in ("fp32", "bf16") and not uses_deepspeed(plan.config):
+        yield Alternative("engine.precision", "bf16" if engine.precision == "fp32" else "fp32", engine.precision)
+    without_triton = engine.device == "cuda" and not plan.machine.libraries.has("triton")
+    note = packed or (tr("Triton is not installed") if without_triton else "")
     yield Alternative("engine.compile", not engine.compile, engine.compile, note)
-
-
-def _no_attention(plan: Plan, value: str, packed: str) -> str:
-    model, engine = plan.config.model, plan.config.engine
-    kind = {**(model.architecture or {}), **model.architecture_overrides}.get("model_type")
-    if value == "eager":
-        return packed
-    if not has_attention(kind, value):
-        return tr("transformers has none for {model_type} models", model_type=kind)
-    if value == "sdpa":
-        return ""
-    if engine.device != "cuda":
-        return tr("it needs an NVIDIA GPU")
-    if any((gpu.capability or (0, 0)) < AMPERE for gpu in plan.machine.visible_gpus):
-        return tr("it needs sm 8.0")
-    if not plan.machine.libraries.has("flash_attn"):
-        return tr("flash-attn is not installed")
-    return "" if engine.precision not in ("fp32", "tf32") else tr("it computes in half precision only")
 
 
 def _chosen(plan: Plan, one: Alternative) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -65,8 +64,6 @@ class ProbeTrainer(RunTrainer):
     window_tokens: int = 0
     step_loss: torch.Tensor | float = 0.0
     """Of the micro-batches since the clock last took it, as this process adds them up."""
-    grad_norm: torch.Tensor | float | None = None
-    """Of the last step, before it was clipped."""
 
     def next_part(self) -> Part | None:
         """Of the step that has just been done; None where the rows are those of whole steps."""
@@ -108,11 +105,6 @@ class ProbeTrainer(RunTrainer):
             self.out_of_memory_at, self.micro_batch = self.micro_batch, self.micro_batch // 2
             model.zero_grad(set_to_none=True)
             torch.cuda.empty_cache()
-
-    def _get_grad_norm(self, model: Any, grad_norm: torch.Tensor | float | None = None) -> torch.Tensor | float | None:
-        """What the Trainer takes for its log."""
-        self.grad_norm = super()._get_grad_norm(model, grad_norm=grad_norm)  # type: ignore[no-untyped-call]
-        return self.grad_norm
 
     def _cut(self, batch: dict[str, Any]) -> dict[str, Any]:
         if ROW_LENGTHS in batch:
@@ -165,7 +157,7 @@ class ProbeClock(TrainerCallback):
         end = self._now()
         self.last_s = end - self._end
         loss, self._trainer.step_loss = float(self._trainer.step_loss), 0.0
-        learned = {"step": state.global_step, "loss": loss, "grad_norm": finite_norm(self._trainer.grad_norm)}
+        learned = {"step": state.global_step, "loss": loss}
         if state.global_step <= self._trainer.warm:
             self._warm_step(state)
         elif len(self._marks) + 1 == args.gradient_accumulation_steps:
@@ -222,13 +214,6 @@ class ProbeClock(TrainerCallback):
             return mine
         flag = torch.tensor([int(mine and accelerator.is_main_process)], device=accelerator.device)
         return bool(accelerator.reduce(flag, reduction="sum").item() > 0)
-
-
-def finite_norm(norm: torch.Tensor | float | None) -> float | None:
-    """None where it is not known or, after an overflow in fp16, no number."""
-    shared: Any = norm
-    found = None if norm is None else float(shared.full_tensor() if hasattr(norm, "full_tensor") else norm)
-    return found if found is not None and math.isfinite(found) else None
 
 
 def _allowed(file: Path) -> int:

@@ -38,13 +38,13 @@ def run_choose(values: Mapping[str, Any], *, limit_s: float | None = None) -> in
     if choices.json:
         say_json({"comparison": {**measured_on(plan), "alternatives": [asdict(one) for one in compared]}})
         return EXIT_FINISHED
-    figures = {key: count(plan.config.value(f"batch.{name}")) for key, name in SIZES.items()}
+    figures = measured_on(plan)
     own = tr(
         "{model}, {batch} sequences of at most {length} tokens, in {precision}",
         model=model_text(plan),
-        batch=f"{figures['micro_batch']} × {figures['accumulation']}",
-        length=figures["length"],
-        precision=plan.config.engine.precision,
+        batch=f"{count(figures['micro_batch'])} × {count(figures['accumulation'])}",
+        length=count(figures["length"]),
+        precision=figures["precision"],
     )
     say_labelled(labelled(tr("Compared"), own))
     for one in compared:
@@ -52,18 +52,9 @@ def run_choose(values: Mapping[str, Any], *, limit_s: float | None = None) -> in
     return EXIT_FINISHED
 
 
-SIZES = {
-    "micro_batch": "micro_batch_size",
-    "accumulation": "gradient_accumulation_steps",
-    "length": "sequence_length",
-}
-
-
 def measured_on(plan: Plan) -> dict[str, Any]:
-    work, model = plan.work, plan.config.model.name
-    assert work is not None
     names = ("task", "precision", "strategy", "offload", "world_size", "micro_batch", "accumulation", "length")
-    return {"model_name": model, **{name: getattr(work, name) for name in names}}
+    return {"model_name": plan.config.model.name, **{name: getattr(plan.work, name) for name in names}}
 
 
 def title_of(one: Turns) -> str:
@@ -71,7 +62,6 @@ def title_of(one: Turns) -> str:
     titles = {
         "engine.attention": tr("Attention"),
         "engine.optimizer": tr("Optimizer"),
-        "engine.tf32": tr("TF32"),
         "engine.precision": tr("Precision"),
         "engine.compile": tr("Compile"),
     }
@@ -83,8 +73,11 @@ def turns_words(one: Turns) -> str:
     (key, value), base = next(iter(one.changes.items())), next(iter(one.base.values()))
     subject = tr("{value} instead of {base}", value=_value(value), base=_value(base))
     if one.gain is None or one.verdict == "failed":
-        failed = tr("failed: {reason}") if one.verdict == "failed" else tr("not measured: {reason}")
-        return tr("{subject}: {result}", subject=subject, result=failed.format(reason=plain_text(one.note, 200)))
+        why = plain_text(one.note, 200)
+        said = (
+            tr("failed: {reason}", reason=why) if one.verdict == "failed" else tr("not measured: {reason}", reason=why)
+        )
+        return tr("{subject}: {result}", subject=subject, result=said)
     figures = tr(
         "{gain} times the pace ({low} to {high} in {turns})",
         gain=f"{one.gain:.2f}",
@@ -93,15 +86,12 @@ def turns_words(one: Turns) -> str:
         turns=trn("{n} turn", "{n} turns", one.turns),
     )
     parts = [figures]
-    match one.verdict:
-        case "faster":
-            parts.append(tr("faster: --set {setting}", setting=f"{key}={str(value).lower()}"))
-        case "slower":
-            parts.append(tr("slower"))
-        case "no_difference":
-            parts.append(tr("no difference beyond the spread"))
-        case _:
-            parts.append(tr("too few turns to tell; give it longer (--seconds)"))
+    verdicts = {
+        "faster": tr("faster: --set {setting}", setting=f"{key}={str(value).lower()}"),
+        "slower": tr("slower"),
+        "no_difference": tr("no difference beyond the spread"),
+    }
+    parts.append(verdicts.get(one.verdict, tr("too few turns to tell; give it longer (--seconds)")))
     saved_s = (one.step_s or 0.0) * (1 - 1 / one.gain)
     if one.once_s and one.verdict == "faster" and saved_s > 0:
         steps = count(round(one.once_s / saved_s) + 1)
