@@ -109,7 +109,14 @@ OPTIONS: tuple[Option, ...] = (
         values=("none", "lora"),
     ),
     Option("--lora-rank", "what", "integer", mark("Rank of the LoRA adapters."), "N", key="peft.rank"),
-    Option("--lora-targets", "what", "list", mark("Modules that get an adapter, or all-linear."), "A,B,...", key="peft.targets"),
+    Option(
+        "--lora-targets",
+        "what",
+        "list",
+        mark("Modules that get an adapter, or all-linear."),
+        "A,B,...",
+        key="peft.targets",
+    ),
     Option("--set", "what", "repeated", mark("Any other value, by its key; may be repeated."), "KEY=VALUE"),
     Option(
         "--micro-batch",

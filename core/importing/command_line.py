@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 from trainwiz.core.importing.command_line_accelerate import read_accelerate
-from trainwiz.core.importing.command_line_cluster import basename, drop_the_rest, read_alone, read_several
+from trainwiz.core.importing.command_line_cluster import basename, drop_the_rest, read_alone, say_processes_unknown
 from trainwiz.core.importing.command_line_environment import read_environment
 from trainwiz.core.importing.command_line_launch import Launch, find_launches
 from trainwiz.core.importing.command_line_options import Taken, take
@@ -57,7 +57,7 @@ def read(text: str, file_name: str) -> Imported:
     _read_launcher(launch, taken, collector)
     read_environment(launch.environment, collector, counts=launch.name in COUNTS_IN_ENVIRONMENT)
     if launch.program == "python" and launch.before:
-        read_several(basename(launch.before[0]), launch.before, job, launch.line, collector)
+        say_processes_unknown(basename(launch.before[0]), launch.line, collector)
     elif launch.program in ("python", "framework") and "num_processes" not in collector.setup:
         _one_process_for_each_gpu(collector)
         read_alone(job, collector)

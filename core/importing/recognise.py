@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 import re
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
-from trainwiz.core.findings import Finding, sort_findings
 from trainwiz.core.importing.deepspeed_words import TELLTALES as DEEPSPEED_TELLTALES
 from trainwiz.core.importing.document import Document, looks_like_json, read_document
-from trainwiz.core.importing.embedded import FENCE, fenced_blocks, is_makefile, recipes, shell_lines
-from trainwiz.core.importing.report import KIND_WORDS, Imported, NotImportable, refusal
+from trainwiz.core.importing.report import Imported, NotImportable, refusal
 from trainwiz.core.language import mark, tr
 
 LAUNCHERS = re.compile(
@@ -76,13 +72,14 @@ KINDS = mark(
 MEANT_AS_PYTHON = re.compile(r"^\s*(?:from\s+[\w.]+\s+import\s|import\s+\w)|\w(?:Arguments|Config)\s*\(", re.MULTILINE)
 """Lines that only Python has; a text with one that does not parse was cut off, or has a mistake."""
 
+HOLDS_OTHERS = re.compile(r"(?:.*/)?(?:(?:GNU)?makefile|[^/]*\.(?:mk|md|rst))", re.IGNORECASE)
+FENCE = re.compile(r"^[ \t>]*(?:`{3}|~{3})", re.MULTILINE)
+
 Reader = Callable[[str, str], Imported]
 
 
 def read(text: str, file: str) -> Imported:
     """The import of a text, whatever kind it is. Raises NotImportable with one sentence."""
-    if is_makefile(file):
-        return _command(recipes(text), file)
     return reader_of(text, file)(text, file)
 
 
@@ -100,8 +97,11 @@ def reader_of(text: str, file: str) -> Reader:
         return _python
     if file.lower().endswith(OF_TOOLS):
         raise refusal(file, tr(KINDS, file=file))
-    if any(FENCE.match(line) for line in text.splitlines()):
-        return _fenced
+    if HOLDS_OTHERS.fullmatch(file) or FENCE.search(text):
+        message = tr(
+            "{file} holds commands among other text: paste the one command, or the settings, alone.", file=file
+        )
+        raise refusal(file, message)
     if is_command(text):
         return _command
     if broken is not None and (looks_like_json(text) or file.endswith((".yaml", ".yml", ".json", ".jsonc"))):
@@ -162,33 +162,6 @@ def _is_python(text: str) -> bool:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     return any(isinstance(node, ast.Import | ast.ImportFrom | ast.Call) for node in ast.walk(tree))
-
-
-def _fenced(text: str, file: str) -> Imported:
-    """Markdown: its commands, or else the first of its blocks that is of one of the kinds."""
-    blocks = fenced_blocks(text)
-    found: list[Imported] = []
-    commands = shell_lines(blocks, is_command)
-    if commands:
-        with contextlib.suppress(NotImportable):
-            found.append(_command(commands, file))
-    for block in blocks:
-        if not (block.is_shell and is_command(block.text)):
-            with contextlib.suppress(NotImportable):
-                found.append(reader_of(block.text, file)(block.text, file))
-    if not found:
-        raise refusal(file, tr(KINDS, file=file))
-    if len(found) > 1:
-        message = tr(
-            "{file} holds {count} texts that could be imported; what was read is the {kind}. Paste another one by itself.",
-            file=file,
-            count=len(found),
-            kind=tr(KIND_WORDS[found[0].kind]),
-        )
-        report = found[0].report
-        said = Finding("several_texts", "warning", file, message)
-        found[0] = replace(found[0], report=replace(report, findings=sort_findings([*report.findings, said])))
-    return found[0]
 
 
 def _accelerate(text: str, file: str) -> Imported:

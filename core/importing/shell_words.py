@@ -10,7 +10,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from trainwiz.core.importing.shell_words_arithmetic import whole_value
 from trainwiz.core.importing.shell_words_lexer import ASSIGNMENT, Lexer
 from trainwiz.core.importing.shell_words_parts import Part, RawCommand, RawWord
 
@@ -151,10 +150,8 @@ class _Variables:
         """What one part adds; None for nothing at all (an unquoted variable that is empty)."""
         if part.kind == "text":
             return [Word(part.text, line)]
-        if part.kind == "opaque":
+        if part.kind in ("opaque", "arithmetic"):
             return [Word(part.text, line, False)]
-        if part.kind == "arithmetic":
-            return [self._arithmetic(part.text, line)]
         found = self._value(part.text, line)
         if part.quoted or not split:
             whole_array = part.text.endswith("[@]}")
@@ -173,15 +170,6 @@ class _Variables:
             default = Lexer(match["default"]).commands()
             return [word for one in default for raw in one.words for word in self.expand(raw)]
         return [Word(written, line, False)]
-
-    def _arithmetic(self, written: str, line: int) -> Word:
-        inner = re.sub(r"\$?\{?([A-Za-z_]\w*)\}?", self._number, written[3:-2])
-        value = whole_value(inner)
-        return Word(written, line, False) if value is None else Word(str(value), line)
-
-    def _number(self, match: re.Match[str]) -> str:
-        words = self.values.get(match[1], [])
-        return words[0].text if len(words) == 1 and words[0].known and words[0].text.isdecimal() else match[0]
 
 
 def _split(word: Word) -> list[Word]:

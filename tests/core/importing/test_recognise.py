@@ -91,3 +91,22 @@ def test_every_refusal_of_several_files_is_said() -> None:
     with pytest.raises(NotImportable) as caught:
         gather([Text("a", "", Path()), Text("b", "hello", Path()), Text("c", ACCELERATE, Path())])
     assert [finding.where for finding in caught.value.findings] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("text", "file"),
+    [
+        ('[tool.poetry.dependencies]\npython = "^3.9"\ndeepspeed = "*"\n', "pyproject.toml"),
+        ('python = "^3.9"\n', "notes.txt"),
+        ("torch>=2.1\naccelerate\ndeepspeed\ntrl\n", "requirements.txt"),
+        ("FROM x\nRUN pip install transformers accelerate deepspeed trl\n", "Dockerfile"),
+        ("[deepspeed]\nzero = 2\n", "setup.cfg"),
+        ("train:\n\ttorchrun --nproc_per_node=2 train.py\n", "sub/Makefile"),
+        ("Start it:\n\n```bash\ntorchrun train.py --learning_rate 1e-4\n```\n", "README.md"),
+    ],
+)
+def test_what_only_holds_or_names_a_command_is_refused_in_one_sentence(text: str, file: str) -> None:
+    with pytest.raises(NotImportable) as caught:
+        recognise.read(text, file)
+    assert len(caught.value.findings) == 1
+    assert caught.value.findings[0].message.startswith(file)
