@@ -110,7 +110,7 @@ async def test_lora_opens_its_fields_and_closing_it_moves_the_focus():
         assert app.screen.state.request.overrides["peft.method"] == "lora"
         assert rows_on(app) >= {"lora_rank", "lora_targets", "merge"}
         await to_field(pilot, "lora_targets")
-        assert app.focused.view.value == "attention"
+        assert app.focused.view.value == "all-linear"
         await type_into(pilot, "q_proj,v_proj")
         await go(pilot, "enter")
         assert app.screen.state.plan.config.peft.targets == ["q_proj", "v_proj"]
