@@ -52,3 +52,7 @@ def _is_of_the_kernel(descriptor: int) -> bool:
         return str(Path(f"/proc/self/fd/{descriptor}").readlink()).startswith(("/proc/", "/sys/"))
     except OSError:
         return False
+
+
+ROWS = ".rows"
+"""Rows on disk of a streamed run; built again when absent."""

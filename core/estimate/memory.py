@@ -11,9 +11,9 @@ from trainwiz.core.estimate.moment import moment_text
 from trainwiz.core.estimate.overheads import overheads
 from trainwiz.core.estimate.peak import KINDS, Peak, evaluation_peak, peak_of
 from trainwiz.core.estimate.traced import replayed_factor, traced_evaluation_peak, traced_peak
+from trainwiz.core.estimate.verdicts import MemoryVerdict, Tier
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.language import tr
-from trainwiz.core.plan.result import MemoryVerdict, Tier
 from trainwiz.core.tracing.result import TraceResult
 
 FULL_TRACE_SPREAD = 0.03

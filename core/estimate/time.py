@@ -8,8 +8,8 @@ from math import sqrt
 from trainwiz.core.catalog.gpu import GpuSpec
 from trainwiz.core.estimate.flops import Cost, cost_of, forward_cost, useful_flops
 from trainwiz.core.estimate.traffic import exchanged_bytes
+from trainwiz.core.estimate.verdicts import TimeVerdict
 from trainwiz.core.estimate.workload import SINGLE, Workload
-from trainwiz.core.plan.result import TimeVerdict
 
 IMPLAUSIBLE_SHARE, IDLE_SHARE = 0.65, 0.08
 FAST_SHARE, SLOW_SHARE = IMPLAUSIBLE_SHARE, 0.2

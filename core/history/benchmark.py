@@ -8,8 +8,8 @@ from typing import Any
 from trainwiz.core.config.modes import BENCHMARK_WARM_STEPS
 from trainwiz.core.history.pace import steps_of
 from trainwiz.core.history.run import known_rows
+from trainwiz.core.numbers import finite
 from trainwiz.core.run.folder import RunFolder, read_json
-from trainwiz.core.telemetry.metrics import finite
 from trainwiz.core.telemetry.so_far import SoFar
 
 

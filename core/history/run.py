@@ -13,10 +13,10 @@ from trainwiz.core.history.device import cpu_key
 from trainwiz.core.history.measurement import Measurement, measurement_of
 from trainwiz.core.history.pace import steps_of
 from trainwiz.core.json_text import parse_json
+from trainwiz.core.numbers import finite
 from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.run.state import RunState
 from trainwiz.core.small_file import open_file
-from trainwiz.core.telemetry.metrics import finite
 from trainwiz.core.telemetry.so_far import SoFar
 
 PLANNED = "planned_measurement"

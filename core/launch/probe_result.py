@@ -11,7 +11,7 @@ from trainwiz.core.history.measurement import Measurement, measurement_of
 from trainwiz.core.history.pace import Steps, steps_of
 from trainwiz.core.language import tr
 from trainwiz.core.launch.probe_order import ProbeOrder, Rows
-from trainwiz.core.telemetry.metrics import finite
+from trainwiz.core.numbers import finite
 
 ONLY_WARM = 2.0
 """Factor by which a step may differ that was measured once, as the first one."""

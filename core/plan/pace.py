@@ -21,12 +21,12 @@ from trainwiz.core.estimate.time import (
     step_time,
     verdict_of,
 )
+from trainwiz.core.estimate.verdicts import TimeVerdict
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.history.match import of_devices
 from trainwiz.core.plan.computed import Computed
 from trainwiz.core.plan.devices import Devices
-from trainwiz.core.plan.result import TimeVerdict
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from trainwiz.core.config import OriginKind, RunConfig
+from trainwiz.core.estimate.verdicts import MemoryVerdict, Tier, TimeVerdict
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.findings import Finding
 from trainwiz.core.hardware import Machine
-
-MemoryVerdict = Literal["fits", "tight", "does_not_fit"]
-TimeVerdict = Literal["plausible", "implausible", "impossible", "idle"]
-Tier = Literal["analytic", "traced", "measured"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwiz.core.json_text import is_text, parse_json
-from trainwiz.core.small_file import read_small
+from trainwiz.core.small_file import ROWS, read_small
 
 RUN_YAML = "run.yaml"
 PLAN_JSON = "plan.json"
@@ -43,8 +43,6 @@ ADAPTER = "adapter"
 """LoRA adapter of a finished run whose final model is merged."""
 TRACE = "trace"
 """Chrome traces of the torch profiler."""
-ROWS = ".rows"
-"""Rows on disk of a streamed run; built again when absent."""
 PARTIAL = ".partial"
 """Ending of a folder while it is written; renamed when it is whole."""
 GENERATIONS = "generations.jsonl"

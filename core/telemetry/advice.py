@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from trainwiz.core.run.advice import Advice, AdviceLevel
 from trainwiz.core.run.phase import PhaseNow
 from trainwiz.core.run.status import ENDED
 from trainwiz.core.telemetry.advice_machine import gpu_advice, host_advice
@@ -21,7 +22,7 @@ from trainwiz.core.telemetry.data_wait import data_wait_advice
 from trainwiz.core.telemetry.metrics import MetricSummary, Pace
 from trainwiz.core.telemetry.recorded_advice import advice_of
 from trainwiz.core.telemetry.run_setup import RunSetup
-from trainwiz.core.telemetry.snapshot import Advice, AdviceLevel, GpuReading, HostReading, Planned
+from trainwiz.core.telemetry.snapshot import GpuReading, HostReading, Planned
 
 LEVELS: dict[AdviceLevel, int] = {"error": 0, "warning": 1, "note": 2, "ok": 3}
 MOMENTARY = frozenset({

@@ -7,8 +7,9 @@ from typing import TypeVar
 
 from trainwiz.core.language import tr, trn
 from trainwiz.core.moments import moment_words
+from trainwiz.core.run.advice import Advice
 from trainwiz.core.telemetry.checkpoint_room import Saves
-from trainwiz.core.telemetry.snapshot import Advice, GpuReading, HostReading, without_parents
+from trainwiz.core.telemetry.snapshot import GpuReading, HostReading, without_parents
 from trainwiz.core.telemetry.so_far import limited_by_heat, real_throttling
 from trainwiz.core.telemetry.spans import span_words
 

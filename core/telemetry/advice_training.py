@@ -6,11 +6,12 @@ import itertools
 from collections.abc import Iterable, Mapping
 
 from trainwiz.core.language import tr, trn
+from trainwiz.core.run.advice import Advice
 from trainwiz.core.run.phase import PhaseNow
 from trainwiz.core.run.state import HEARTBEAT_LOST_S
 from trainwiz.core.telemetry.course import Course
 from trainwiz.core.telemetry.metrics import MetricSummary, Pace
-from trainwiz.core.telemetry.snapshot import Advice, Planned
+from trainwiz.core.telemetry.snapshot import Planned
 from trainwiz.core.telemetry.spans import span_words
 
 GIB = 1024**3

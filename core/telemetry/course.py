@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trainwiz.core.telemetry.metrics import finite
+from trainwiz.core.numbers import finite
 
 COMPARED_ROWS = 20
 """So many of the first losses are compared with so many of the newest."""

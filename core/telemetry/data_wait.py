@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from trainwiz.core.estimate.loader import USUAL_PREFETCH, late_batches, loading_ratio, most_prefetch, workers_for
 from trainwiz.core.estimate.worker_size import WORKER_BYTES
 from trainwiz.core.language import tr
+from trainwiz.core.run.advice import Advice
 from trainwiz.core.telemetry.run_setup import RunSetup
-from trainwiz.core.telemetry.snapshot import Advice, HostReading
+from trainwiz.core.telemetry.snapshot import HostReading
 
 DATA_WAIT_SHARE = 0.25
 """Of a step: more waiting than this is worth a word."""

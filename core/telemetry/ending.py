@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 from trainwiz.core.errors import UsageError
 from trainwiz.core.language import tr
 from trainwiz.core.plain import plain_text
+from trainwiz.core.run.advice import Advice
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.names import name_for_commands
 from trainwiz.core.run.state import RunState
 from trainwiz.core.telemetry.metrics import Metrics
 from trainwiz.core.telemetry.on_machine import joined
-from trainwiz.core.telemetry.snapshot import Advice, Ending, Snapshot
+from trainwiz.core.telemetry.snapshot import Ending, Snapshot
 from trainwiz.core.telemetry.spans import step_words
 
 if TYPE_CHECKING:

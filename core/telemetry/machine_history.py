@@ -6,9 +6,8 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from trainwiz.core.numbers import finite, object_in, objects_in, text_in, texts_in, whole_in
 from trainwiz.core.plain import plain_text
-from trainwiz.core.telemetry.metrics import finite
-from trainwiz.core.telemetry.rows import object_in, objects_in, text_in, texts_in, whole_in
 from trainwiz.core.telemetry.snapshot import GpuProcess, GpuReading, HostReading, ProcessReading
 from trainwiz.core.telemetry.so_far import SoFar, gpu_key, job_memory, pids_of
 from trainwiz.core.telemetry.so_far import limited_by_heat as limited_by_heat

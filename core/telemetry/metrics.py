@@ -11,6 +11,7 @@ from itertools import groupby
 from operator import gt
 from typing import Any
 
+from trainwiz.core.numbers import FARTHEST_STEP, finite, number
 from trainwiz.core.telemetry.series import EMPTY_CURVE, Curve, Series
 
 PACE_ROWS = 50
@@ -18,7 +19,6 @@ LEAST_ALIKE = 8
 MOST_NAMES = 1_000
 """A file with more names than this is not a metrics file; further names are counted and left out."""
 
-FARTHEST_STEP = 1e15
 FASTEST = 1e12
 """Seconds a step or tokens a second beyond which a file holds no pace."""
 
@@ -207,28 +207,6 @@ class Metrics:
             real_tokens_per_s=_median(rows[-10:], "real_tokens_per_s"),
             data_wait=min(1.0, data_wait_s / step_s) if data_wait_s is not None and step_s else None,
         )
-
-
-def number(value: Any) -> float | None:
-    """A JSON number as float (inf where it is too large for one); None for anything else, true and false included."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf if value > 0 else -math.inf
-
-
-def step_of(value: Any) -> int | None:
-    """The step that a value names; None for what no training counts to, as files may hold."""
-    known = number(value)
-    return int(known) if known is not None and -FARTHEST_STEP < known < FARTHEST_STEP else None
-
-
-def finite(value: Any, otherwise: float | None = None) -> float | None:
-    """A finite number, or `otherwise`."""
-    converted = number(value)
-    return otherwise if converted is None or not math.isfinite(converted) else converted
 
 
 def _median(rows: list[Mapping[str, Any]], key: str) -> float | None:

@@ -7,8 +7,8 @@ from collections import deque
 from pathlib import Path
 
 from trainwiz.core.language import tr
+from trainwiz.core.numbers import step_of
 from trainwiz.core.telemetry.event_file import Scalar
-from trainwiz.core.telemetry.metrics import step_of
 from trainwiz.core.telemetry.scalars import RECENT_POINTS
 from trainwiz.core.telemetry.tail import ByteTail
 

@@ -6,10 +6,11 @@ import dataclasses
 from collections.abc import Mapping
 
 from trainwiz.core.language import tr
+from trainwiz.core.run.advice import Advice
 from trainwiz.core.telemetry.advice import LEVELS, advise
 from trainwiz.core.telemetry.machine_history import MachineHistory
 from trainwiz.core.telemetry.metrics import Pace
-from trainwiz.core.telemetry.snapshot import Advice, Planned, Snapshot
+from trainwiz.core.telemetry.snapshot import Planned, Snapshot
 
 CPU_ENGINE = {"device": "cpu"}
 """What a snapshot's engine says of a job that has no graphics card open: the cards of the machine are not its own."""

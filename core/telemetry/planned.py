@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from trainwiz.core.numbers import finite, object_in, objects_in, text_in, whole_in
 from trainwiz.core.run.attempt_words import ACCUMULATION, MICRO
-from trainwiz.core.telemetry.metrics import finite
-from trainwiz.core.telemetry.rows import object_in, objects_in, text_in, whole_in
 from trainwiz.core.telemetry.snapshot import Planned
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from trainwiz.core.numbers import text_in
 from trainwiz.core.plain import plain_text
-from trainwiz.core.telemetry.rows import text_in
-from trainwiz.core.telemetry.snapshot import Advice, AdviceLevel
+from trainwiz.core.run.advice import Advice, AdviceLevel
 from trainwiz.core.telemetry.tail import JsonLinesTail
 
 ADVICE_JSONL = "advice.jsonl"

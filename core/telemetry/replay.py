@@ -10,11 +10,11 @@ from pathlib import Path
 
 from trainwiz.core.errors import usage_error
 from trainwiz.core.language import tr
+from trainwiz.core.numbers import finite
 from trainwiz.core.plain import plain_text
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.state import Attempt, RunState, read_state
 from trainwiz.core.small_file import open_file
-from trainwiz.core.telemetry.metrics import finite
 from trainwiz.core.telemetry.recorded_advice import ADVICE_JSONL, AdviceFile
 from trainwiz.core.telemetry.replay_clock import ReplayClock
 from trainwiz.core.telemetry.replayed_files import Mark, TimedLog, TimedRows

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainwiz.core.telemetry.metrics import finite
+from trainwiz.core.numbers import finite
 from trainwiz.core.telemetry.tail import ByteTail, JsonLinesTail, TextTail
 
 HELD_LINES = 2_000

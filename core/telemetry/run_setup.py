@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainwiz.core.telemetry.rows import whole_in
+from trainwiz.core.numbers import whole_in
 
 
 @dataclass(frozen=True, slots=True)

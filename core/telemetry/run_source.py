@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from trainwiz.core.language import mark, tr, trn
+from trainwiz.core.numbers import object_in
 from trainwiz.core.run.actions import allowed
 from trainwiz.core.run.attempt_words import attempt_words
 from trainwiz.core.run.folder import RunFolder, read_json
@@ -24,7 +25,6 @@ from trainwiz.core.telemetry.machine_history import MachineHistory
 from trainwiz.core.telemetry.metrics import Metrics
 from trainwiz.core.telemetry.planned import gpu_names, read_planned, with_changes
 from trainwiz.core.telemetry.recorded_advice import ADVICE_JSONL, AdviceFile
-from trainwiz.core.telemetry.rows import object_in
 from trainwiz.core.telemetry.run_setup import setup_of
 from trainwiz.core.telemetry.snapshot import Planned, Snapshot, computes_on_cpu
 from trainwiz.core.telemetry.source import Source

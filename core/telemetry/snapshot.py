@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from trainwiz.core.run.advice import Advice
 from trainwiz.core.run.phase import PhaseNow
 from trainwiz.core.run.state import Attempt
 from trainwiz.core.telemetry.log import LogLine
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from trainwiz.core.diagnosis.diagnosis import Diagnosis
 
 SourceKind = Literal["run", "trainer", "tensorboard", "process"]
-AdviceLevel = Literal["ok", "note", "warning", "error"]
 Action = Literal["stop", "stop_now", "resume", "plan", "command"]
 
 
@@ -136,20 +136,6 @@ class Planned:
     effective_tokens: int | None = None
     model: str | None = None
     device: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Advice:
-    """One line of the advice panel."""
-
-    code: str
-    level: AdviceLevel
-    text: str
-    remedy: str | None = None
-    """What to do about it, as a sentence or a command."""
-
-    def to_json(self) -> dict[str, Any]:
-        return {"code": self.code, "severity": self.level, "text": self.text, "remedy": self.remedy}
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from trainwiz.core.telemetry.metrics import finite
-from trainwiz.core.telemetry.rows import object_in, objects_in, texts_in, whole_in
+from trainwiz.core.numbers import finite, object_in, objects_in, texts_in, whole_in
 from trainwiz.core.telemetry.trend import Trend
 
 HARMLESS_THROTTLING = ("idle", "clock setting", "sync boost")

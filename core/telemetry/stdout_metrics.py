@@ -10,9 +10,10 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from trainwiz.core.numbers import finite, step_of
 from trainwiz.core.small_file import open_file
 from trainwiz.core.telemetry.event_file import Scalar
-from trainwiz.core.telemetry.metrics import NOT_METRICS, finite, step_of
+from trainwiz.core.telemetry.metrics import NOT_METRICS
 from trainwiz.core.telemetry.tail import ByteTail
 from trainwiz.core.telemetry.trainer_state import value_of
 

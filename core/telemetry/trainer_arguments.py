@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainwiz.core.json_text import parse_json
-from trainwiz.core.telemetry.metrics import finite, step_of
+from trainwiz.core.numbers import finite, step_of
 
 ARGUMENTS_TAG = "args/text_summary"
 SHOWN = (

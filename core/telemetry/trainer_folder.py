@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainwiz.core.language import mark, tr
+from trainwiz.core.numbers import finite
 from trainwiz.core.telemetry.event_runs import SHARE_OF_A_CORE_FOR_LOOKS, EventRun, EventRuns
 from trainwiz.core.telemetry.foreign import ForeignSource, Reading
-from trainwiz.core.telemetry.metrics import MetricSummary, Pace, finite
+from trainwiz.core.telemetry.metrics import MetricSummary, Pace
 from trainwiz.core.telemetry.model_name import model_name
 from trainwiz.core.telemetry.paths import is_file
 from trainwiz.core.telemetry.scalars import Scalars

@@ -13,9 +13,10 @@ from typing import Any
 from trainwiz.core.errors import os_reason
 from trainwiz.core.json_text import parse_json
 from trainwiz.core.language import tr
+from trainwiz.core.numbers import finite, number, step_of
 from trainwiz.core.small_file import read_small
 from trainwiz.core.telemetry.event_file import LFS_MARK, Scalar
-from trainwiz.core.telemetry.metrics import NOT_METRICS, finite, number, step_of
+from trainwiz.core.telemetry.metrics import NOT_METRICS
 from trainwiz.core.telemetry.paths import is_folder, may_be_there
 
 TRAINER_STATE = "trainer_state.json"

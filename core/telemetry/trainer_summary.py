@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from trainwiz.core.telemetry.metrics import MetricSummary, finite
+from trainwiz.core.numbers import finite
+from trainwiz.core.telemetry.metrics import MetricSummary
 from trainwiz.core.telemetry.series import Curve
 
 RATE_DIGITS = 0.0005

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainwiz.core.language import mark
+from trainwiz.core.run.advice import Advice
 from trainwiz.core.run.folder import MEETING_TOKEN, RunFolder
 from trainwiz.core.run.state import RunState, read_state
-from trainwiz.core.telemetry.snapshot import Advice
 from trainwiz.core.telemetry.tail import JsonLinesTail
 from trainwiz.tui.headless.record import RecordReader
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trainwiz.core.numbers import finite
+from trainwiz.core.run.advice import Advice
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.phase import read_phase
 from trainwiz.core.run.phase_words import phase_words
 from trainwiz.core.run.state import RunState
-from trainwiz.core.telemetry.metrics import finite
 from trainwiz.core.telemetry.recorded_advice import ADVICE_JSONL, AdviceFile, advice_of
-from trainwiz.core.telemetry.snapshot import Advice
 from trainwiz.core.telemetry.tail import JsonLinesTail
 
 TOLD = frozenset({"error", "warning"})

@@ -9,8 +9,8 @@ from trainwiz.core.findings import Finding
 from trainwiz.core.language import tr
 from trainwiz.core.plain import plain_text
 from trainwiz.core.plan.result import Plan
+from trainwiz.core.run.advice import Advice
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.telemetry.snapshot import Advice
 from trainwiz.tui.cells import cells, pad
 from trainwiz.tui.figures import count, size
 from trainwiz.tui.headless.ending import Ending, ending_lines, shown_path

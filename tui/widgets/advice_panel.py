@@ -12,7 +12,8 @@ from trainwiz.tui.widgets.monitor_panel import MonitorPanel
 from trainwiz.tui.wrapping import wrap
 
 if TYPE_CHECKING:
-    from trainwiz.core.telemetry.snapshot import Advice, Snapshot
+    from trainwiz.core.run.advice import Advice
+    from trainwiz.core.telemetry.snapshot import Snapshot
 
 PANEL_KEY = str(PANEL_NAMES.index("advice") + 1)
 STYLES = {"error": "$error", "warning": "$warning", "note": "$muted", "ok": "$success"}

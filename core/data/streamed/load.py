@@ -21,7 +21,7 @@ from trainwiz.core.data.turn import turn
 from trainwiz.core.errors import CannotRunError, UsageError, os_reason
 from trainwiz.core.findings import Finding, has_errors, sort_findings
 from trainwiz.core.language import tr
-from trainwiz.core.run.folder import ROWS
+from trainwiz.core.small_file import ROWS
 
 VERSION = 3
 """Part of the key of a kept index: raised when the same files would give other rows."""

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trainwiz.core.run.advice import Advice
 from trainwiz.core.supervise.sample_file import ends_a_line
 from trainwiz.core.telemetry.recorded_advice import ADVICE_JSONL, AdviceFile
-from trainwiz.core.telemetry.snapshot import Advice
 from trainwiz.core.telemetry.tail import JsonLinesTail
 
 QUIET_S = 60.0

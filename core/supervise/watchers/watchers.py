@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from trainwiz.core.language import tr
+from trainwiz.core.numbers import objects_in, text_in
 from trainwiz.core.plain import plain_text
+from trainwiz.core.run.advice import Advice
 from trainwiz.core.run.names import name_for_commands
 from trainwiz.core.run.phase import Phase
 from trainwiz.core.supervise.watchers.sight import Sight
 from trainwiz.core.telemetry.advice_machine import gpu_advice, host_advice
 from trainwiz.core.telemetry.advice_training import STALLED_PAUSES, STALLED_S, loss_advice, stall_advice
 from trainwiz.core.telemetry.data_wait import data_wait_advice
-from trainwiz.core.telemetry.rows import objects_in, text_in
 from trainwiz.core.telemetry.run_setup import RunSetup
-from trainwiz.core.telemetry.snapshot import Advice
 from trainwiz.core.telemetry.spans import span_words
 
 LEAST_ROWS = 20

@@ -15,7 +15,7 @@ from trainwiz.core.data.streamed.rows import StreamedTexts
 from trainwiz.core.data.text_rows import load_text_rows
 from trainwiz.core.data.text_store import MemoryTexts
 from trainwiz.core.errors import CannotRunError, UsageError
-from trainwiz.core.run.folder import ROWS
+from trainwiz.core.small_file import ROWS
 
 from tests.core.data.builders import parquet, write
 

@@ -22,7 +22,7 @@ from trainwiz.core.data.streamed.placed import PlacedPart
 from trainwiz.core.data.streamed.rows import StreamedTexts
 from trainwiz.core.data.text_rows import load_text_rows
 from trainwiz.core.errors import UsageError
-from trainwiz.core.run.folder import ROWS as ROWS_FOLDER
+from trainwiz.core.small_file import ROWS as ROWS_FOLDER
 
 ROWS = [
     (f"{number} " + "wörd 你好 " * (number * 7 % 23), f"\N{GRINNING FACE}{number} target " * (number % 5 + 1))

@@ -8,7 +8,7 @@ import pytest
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.summarize import summarize_data
 from trainwiz.core.data.text_rows import load_text_rows
-from trainwiz.core.run.folder import ROWS
+from trainwiz.core.small_file import ROWS
 
 from tests.core.data.builders import parquet, write
 from tests.core.data.test_tar_shards import shard

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from trainwiz.core.run.advice import Advice
 from trainwiz.core.supervise.watchers.advice_log import QUIET_S, SAY_AGAIN_S, AdviceLog
 from trainwiz.core.telemetry.recorded_advice import AdviceFile, advice_of
-from trainwiz.core.telemetry.snapshot import Advice
 from trainwiz.core.telemetry.tail import JsonLinesTail
 
 HEAT = Advice("heat", "warning", "Heat limits the clock of GPU 0.", "More air.")
