@@ -24,7 +24,7 @@ def profile_in_use(folder: Path) -> str | None:
     if not (folder / SETTINGS_FILE).is_file():
         return None
     # Reads YAML, which most starts do not need.
-    from trainwiz.core.profile.current import current_profile
+    from trainwiz.core.profile.store import current_profile
 
     return current_profile(folder)
 

@@ -24,13 +24,12 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPOSITORY))
 
 from textual.events import Paste  # noqa: E402
-from trainwiz.core.hardware.hypothetical import catalogue_machine  # noqa: E402
+from trainwiz.core.config.build import PlanRequest  # noqa: E402
+from trainwiz.core.hardware.read import catalogue_machine  # noqa: E402
 from trainwiz.core.language import use_language  # noqa: E402
-from trainwiz.core.plan.request import PlanRequest  # noqa: E402
 from trainwiz.core.telemetry import target as targets  # noqa: E402
-from trainwiz.core.telemetry.gpu_load import GpuLoad, GpuLoads  # noqa: E402
-from trainwiz.core.telemetry.source import Source  # noqa: E402
-from trainwiz.core.telemetry.target import Target  # noqa: E402
+from trainwiz.core.telemetry.gpu import GpuLoad, GpuLoads  # noqa: E402
+from trainwiz.core.telemetry.target import Source, Target  # noqa: E402
 from trainwiz.tui.app import TrainwizApp  # noqa: E402
 from trainwiz.tui.screens import plan_reader  # noqa: E402
 from trainwiz.tui.screens.monitor import MonitorScreen  # noqa: E402

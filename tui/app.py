@@ -2,25 +2,172 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import os
 import select
 import shutil
-from collections.abc import Callable, Sequence
+import signal
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path, PurePath
 from typing import Any, ClassVar
 
 from textual.app import App
 from textual.binding import BindingType
-from textual.command import CommandPalette
+from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
+from textual.content import Content
 from textual.events import Event, Key
 from textual.filter import LineFilter
+from textual.message_pump import MessagePump
 from textual.screen import Screen
 from textual.widgets import Input
+from trainwiz.core.errors import EXIT_STOPPED
 from trainwiz.core.language import tr, use_language
-from trainwiz.tui.ascii_filter import AsciiFilter
-from trainwiz.tui.keys import bindings, keys_of
-from trainwiz.tui.palette import KeyProvider
-from trainwiz.tui.theme import THEMES, Marks, default_theme_name, marks, wants_ascii
-from trainwiz.tui.typed_keys import TypedKeys
+from trainwiz.tui.keys import KeyBinding, bindings, keys_of, owner_of
+from trainwiz.tui.theme import THEMES, AsciiFilter, Marks, default_theme_name, marks, wants_ascii
+
+# Keys that come faster than they are worked off: each one goes where it would have gone had it been typed slowly.
+
+BURST_S = 0.05
+"""Nobody types two keys so fast: they come from a paste, a script or a slow line."""
+LONGEST_WAIT_S = 0.3
+"""What a key has not brought about by then (a dialog, say) is something that works in the background."""
+ROUNDS = 2
+"""A key may become a message to the same widget, which goes up from there."""
+
+
+class TypedKeys:
+    """Holds the keys of a burst back until what the one before them brought about has happened.
+
+    Textual hands a burst to the screen that is there when it arrives. Where its first key opens a dialog, the
+    others are dropped; where one closes it, those after it still go to the dialog.
+    """
+
+    def __init__(self, app: App[Any], send: Callable[[Key], Awaitable[None]]) -> None:
+        self._app, self._send = app, send
+        self._held: deque[Key] = deque()
+        self._task: asyncio.Task[None] | None = None
+        self._sent_at = float("-inf")
+        self._sent_to: Screen[Any] | None = None
+
+    async def type(self, key: Key) -> None:
+        """Send it now or, within a burst, in its turn."""
+        if self._task is None and time.monotonic() - self._sent_at > BURST_S:
+            await self._send_now(key)
+            return
+        self._held.append(key)
+        if self._task is None:
+            self._task = asyncio.create_task(self._send_held())
+
+    async def _send_now(self, key: Key) -> None:
+        self._sent_at, self._sent_to = time.monotonic(), self._app.screen
+        await self._send(key)
+
+    async def _send_held(self) -> None:
+        try:
+            while self._held and self._app.is_running:
+                await self._settled()
+                await self._send_now(self._held.popleft())
+        finally:
+            self._task = None
+
+    async def _settled(self) -> None:
+        """Returns when nothing that the last key brought about waits in a queue, or after LONGEST_WAIT_S."""
+        deadline = time.monotonic() + LONGEST_WAIT_S
+        for _ in range(ROUNDS):
+            for pump in (self._app.focused or self._app.screen).ancestors_with_self:
+                await _worked_off(pump, deadline)
+        screen = self._app.screen
+        automatic = self._app.AUTO_FOCUS if screen.AUTO_FOCUS is None else screen.AUTO_FOCUS
+        if screen is not self._sent_to and automatic:
+            while self._app.focused is None and time.monotonic() < deadline:
+                await asyncio.sleep(0.005)
+
+
+async def _worked_off(pump: MessagePump, deadline: float) -> None:
+    done = asyncio.Event()
+    if not pump.call_later(done.set):
+        return
+    while not done.is_set() and pump.is_running and time.monotonic() < deadline:
+        try:
+            await asyncio.wait_for(done.wait(), 0.02)
+        except TimeoutError:
+            continue
+
+
+# What a full-screen program does when it is told to end, and when its terminal is taken away.
+
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+PATIENCE_S = 3.0
+"""Textual's threads wait for a terminal that is gone for ever: after this the process ends without them."""
+
+
+def end_with_signals(app: App[Any]) -> None:
+    """Leave the screen first, so that the shell gets a terminal with lines, echo and cursor back. Call it in the loop."""
+    loop = asyncio.get_running_loop()
+    for number in ENDING:
+        with contextlib.suppress(NotImplementedError, RuntimeError):
+            loop.add_signal_handler(number, partial(app.exit, return_code=EXIT_STOPPED))
+
+
+def end_without_terminal(app: App[Any]) -> None:
+    """Let no process stay behind a closed window, a killed tmux or a lost connection. Costs nothing while there is one."""
+    threading.Thread(target=_wait_for_hangup, args=(app,), name="terminal", daemon=True).start()
+
+
+def _wait_for_hangup(app: App[Any]) -> None:
+    watched = select.poll()
+    watched.register(sys.__stdin__.fileno() if sys.__stdin__ else 0, 0)
+    watched.poll()
+    threading.Timer(PATIENCE_S, os._exit, (EXIT_STOPPED,)).start()
+    with contextlib.suppress(Exception):
+        app.call_from_thread(app.exit, return_code=EXIT_STOPPED)
+
+
+# The command palette: the rows of the key table that work now, found by name.
+
+TOOLTIP_WEIGHT = 0.9
+"""A word of the explanation counts a little less than one of the name."""
+
+
+class KeyProvider(Provider):
+    """Every key of the screen as an action; a screen says in `key_rows` which ones work."""
+
+    async def discover(self) -> Hits:
+        for row, words, run in self._actions():
+            yield DiscoveryHit(Content(words), run, text=words, help=row.sentence)
+
+    async def search(self, query: str) -> Hits:
+        matcher = self.matcher(query)
+        found = False
+        for row, words, run in self._actions():
+            score = max(matcher.match(words), TOOLTIP_WEIGHT * matcher.match(row.sentence))
+            if score > 0:
+                found = True
+                yield Hit(score, matcher.highlight(words), run, text=words, help=row.sentence)
+
+        if not found:
+            # Textual's own words for it have no translation.
+            nothing = tr("No action has that in its name.")
+            yield Hit(1.0, Content(nothing), lambda: None, text=nothing)
+
+    def _actions(self) -> Iterator[tuple[KeyBinding, str, Callable[[], object]]]:
+        for row in self._rows():
+            if row.id != "app.palette":
+                run = partial(self.app.run_action, row.action, owner_of(row, self.screen, self.focused))
+                yield row, f"{row.words} ({row.shown_key})", run
+
+    def _rows(self) -> list[KeyBinding]:
+        key_rows: Callable[[], list[KeyBinding]] | None = getattr(self.screen, "key_rows", None)
+        return [*keys_of("app")] if key_rows is None else key_rows()
+
+
+# The Textual application that every full-screen command runs; it imports nothing heavy itself.
 
 HERE = Path(__file__).parent
 
@@ -80,8 +227,6 @@ class TrainwizApp(App[int]):
 
     def on_mount(self) -> None:
         if not self.is_headless and hasattr(select, "poll"):
-            from trainwiz.tui.terminal_gone import end_with_signals, end_without_terminal
-
             end_with_signals(self)
             end_without_terminal(self)
 
@@ -117,7 +262,7 @@ class TrainwizApp(App[int]):
         if explain is not None:
             explain()
         else:
-            from trainwiz.tui.widgets.help_card import HelpCard
+            from trainwiz.tui.widgets.frame import HelpCard
 
             rows = getattr(self.screen, "key_rows", lambda: keys_of("app"))
             self.push_screen(HelpCard("trainwiz", (), rows()))

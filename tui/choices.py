@@ -1,23 +1,26 @@
-"""Choices: what the command line asked for, as one checked value with a PlanRequest inside."""
+"""Choices: what the command line asked for, as one checked value; and what starts by it."""
 
 from __future__ import annotations
 
 import difflib
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trainwiz.core.config.build import PlanRequest, RunMode
 from trainwiz.core.defaults import NO_PROFILE, default_profile, profile_in_use
-from trainwiz.core.errors import UsageError
-from trainwiz.core.findings import Finding
+from trainwiz.core.errors import Finding, UsageError, usage_error
 from trainwiz.core.language import tr
-from trainwiz.core.plain import plain_text
-from trainwiz.core.plan.request import PlanRequest, RunMode
-from trainwiz.core.profile.size import parse_size
-from trainwiz.tui.figures import parse_number, parse_whole_number
+from trainwiz.core.profile.profile import parse_size
+from trainwiz.core.text import plain_text
 from trainwiz.tui.options import BY_NAME, OPTIONS, Option
+from trainwiz.tui.output import is_terminal
+from trainwiz.tui.text import parse_number, parse_whole_number
+
+# Choices: what the command line asked for, as one checked value with a PlanRequest inside.
 
 TARGETS = ("target_tokens", "target_real_tokens", "target_samples")
 
@@ -242,3 +245,34 @@ def wrong(flag: str, message: str) -> Finding:
     """A usage finding about one option."""
     sentence = message if message.endswith(("?", "？")) else tr("{sentence}.", sentence=message)
     return Finding("usage", "error", flag, tr("{flag}: {sentence}", flag=flag, sentence=sentence))
+
+
+# `trainwiz` without a command: the wizard, or with --yes the headless run.
+
+
+def start(values: Mapping[str, Any]) -> int:
+    """`values` are the choices as typer read them; returns the exit code."""
+    choices = parse_choices(values)
+    if choices.headless:
+        from trainwiz.tui.headless.run import run_headless
+
+        return run_headless(choices)
+    refuse_without_yes(choices)
+    from trainwiz.tui.commands.wizard import run_wizard
+
+    return run_wizard(choices.request, at_review="--profile" in choices.given, tier=choices.tier)
+
+
+def refuse_without_yes(choices: Choices) -> None:
+    """The wizard needs a terminal and takes no headless options. Raises UsageError."""
+    headless_only = [flag for flag in ("--json", "--plain", "--detach") if flag in choices.given]
+    if headless_only:
+        flag = headless_only[0]
+        raise usage_error("needs_yes", flag, tr("{flag} belongs to a headless run; add --yes to start one.", flag=flag))
+    if not (is_terminal(sys.stdin) and is_terminal(sys.stdout)):
+        profile = choices.request.profile or "NAME"
+        raise usage_error(
+            "no_terminal",
+            "terminal",
+            tr("The wizard needs a terminal; without one run: trainwiz --profile {profile} --yes", profile=profile),
+        )

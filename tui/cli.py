@@ -3,8 +3,99 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import sys
 from collections.abc import Sequence
+
+from trainwiz.core.errors import UsageError, usage_error
+from trainwiz.core.language import LANGUAGES, tr
+from trainwiz.core.text import plain_text
+
+# `--lang`, taken from the command line before any command reads it.
+
+FLAG = "--lang"
+
+
+def take_lang(arguments: list[str]) -> tuple[str | None, list[str]]:
+    """(the language, the arguments without it); the last of several counts, as for any option.
+
+    What follows "--" is no option. Raises UsageError for a language that there is not, or none.
+    """
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    chosen: str | None = None
+    rest: list[str] = []
+    position = 0
+    while position < end:
+        flag, equals, value = arguments[position].partition("=")
+        position += 1
+        if flag != FLAG:
+            rest.append(arguments[position - 1])
+            continue
+        if not equals:
+            value = arguments[position] if position < end else ""
+            position += 1
+        if value not in LANGUAGES:
+            raise no_language(value)
+        chosen = value
+    return chosen, [*rest, *arguments[end:]]
+
+
+def no_language(value: str) -> UsageError:
+    """What there is instead of this language."""
+    choice = tr(" or ").join(LANGUAGES)
+    if not value or value.startswith("-"):
+        return usage_error("usage", FLAG, tr("--lang: name a language: {names}.", names=choice))
+    shown = plain_text(value, 40)
+    return usage_error(
+        "usage", FLAG, tr("{place}: there is no {text}, choose {values}.", place=FLAG, text=repr(shown), values=choice)
+    )
+
+
+# The words of a command line before they are parsed: options with or without a value, and whole commands of others.
+
+SPEED = re.compile(r"-?[0-9.]+(e[0-9]+)?x?", re.IGNORECASE)
+
+LAUNCHER = re.compile(
+    r"[A-Za-z_]\w*=.*|(?:.*/)?(?:accelerate|accelerate-launch|torchrun|deepspeed|python[\d.]*"
+    r"|llamafactory-cli|axolotl|trl|swift|srun|mpirun|mpiexec|nohup|env)"
+)
+"""A word that starts a training, stands before what does, or sets a variable for it."""
+
+
+def resume_without_value(args: Sequence[str]) -> list[str]:
+    """`--resume` at the end or before another option means `--resume auto`."""
+    result: list[str] = []
+    for position, argument in enumerate(args):
+        result.append(argument)
+        following = args[position + 1] if position + 1 < len(args) else "--"
+        if argument == "--resume" and following.startswith("--"):
+            result.append("auto")
+    return result
+
+
+def replay_without_speed(args: Sequence[str]) -> list[str]:
+    """`--replay` before anything that is no number means `--replay 60`."""
+    from trainwiz.core.telemetry.replay import DEFAULT_SPEED
+
+    result: list[str] = []
+    for position, argument in enumerate(args):
+        result.append(argument)
+        following = args[position + 1] if position + 1 < len(args) else ""
+        if argument == "--replay" and not SPEED.fullmatch(following):
+            result.append(f"{DEFAULT_SPEED:g}")
+    return result
+
+
+def command_as_one(args: Sequence[str]) -> list[str]:
+    """From the first word on that starts a program, all is one launch command: what a shell has taken apart."""
+    for position, argument in enumerate(args):
+        if LAUNCHER.fullmatch(argument) and " " not in argument and len(args) > position + 1:
+            return [*args[:position], "--", shlex.join(args[position:])]
+    return list(args)
+
+
+# The `trainwiz` command: arguments in, exit code out. Nothing heavy is imported before it is needed.
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -19,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = run_command(speak([argument for argument in given if argument != "--debug"]))
         sys.stdout.flush()
     except BaseException as error:  # noqa: BLE001 -- the one place that turns every failure into a sentence
-        from trainwiz.tui.failure import report_failure
+        from trainwiz.tui.output import report_failure
 
         return report_failure(error, arguments=given, debug=debug)
     return code
@@ -41,8 +132,6 @@ def speak(arguments: list[str]) -> list[str]:
 
     option = None
     if any(argument.partition("=")[0] == "--lang" for argument in arguments):
-        from trainwiz.tui.lang_option import take_lang
-
         option, arguments = take_lang(arguments)
     language = chosen_language(option, os.environ)
     problem = use_language(language if can_be_written(language) else "en")
@@ -63,12 +152,12 @@ def can_be_written(language: str) -> bool:
 def run_command(arguments: Sequence[str]) -> int:
     """Dispatch; the help alone needs no typer, and neither does the first frame of the wizard or the monitor."""
     if list(arguments) == ["--help"]:
-        from trainwiz.tui.help import root_help
+        from trainwiz.tui.options import root_help
 
         print(root_help())
         return 0
     if not arguments and sys.stdin.isatty() and sys.stdout.isatty():
-        from trainwiz.core.plan.request import PlanRequest
+        from trainwiz.core.config.build import PlanRequest
         from trainwiz.tui.commands.wizard import run_wizard
 
         return run_wizard(PlanRequest())

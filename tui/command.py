@@ -6,12 +6,9 @@ from typing import Annotated, Any
 
 import typer
 from trainwiz.core.language import mark, tr
-from trainwiz.tui.choice_parameters import takes_choices
-from trainwiz.tui.command_arguments import command_as_one, replay_without_speed, resume_without_value
-from trainwiz.tui.command_help import HelpfulCommand
-from trainwiz.tui.help import BENCH_TAKES, PLAN_OPTIONS, bench_help, plan_help, root_help
-from trainwiz.tui.options import OPTIONS
-from trainwiz.tui.subcommands import profiles_app, runs_app
+from trainwiz.tui.cli import command_as_one, replay_without_speed, resume_without_value
+from trainwiz.tui.options import BENCH_TAKES, OPTIONS, PLAN_OPTIONS, bench_help, plan_help, root_help
+from trainwiz.tui.subcommands import HelpfulCommand, profiles_app, runs_app, takes_choices
 
 
 class RootGroup(typer.core.TyperGroup):
@@ -55,7 +52,7 @@ def root(ctx: typer.Context, version: bool = typer.Option(False, "--version"), *
         print(f"trainwiz {product_version()}")
         return 0
     if ctx.invoked_subcommand is None:
-        from trainwiz.tui.start import start
+        from trainwiz.tui.choices import start
 
         return start(choices)
     given = [option.flag for option in OPTIONS if choices[option.name] and option.flag not in ("--debug", "--lang")]
@@ -91,7 +88,7 @@ def bench(
 ) -> int:
     """Measure a few real steps of a plan on this machine."""
     if choose:
-        from trainwiz.tui.commands.bench_choose import run_choose
+        from trainwiz.tui.commands.bench import run_choose
 
         return run_choose(choices, limit_s=seconds)
     from trainwiz.tui.commands.bench import run_bench

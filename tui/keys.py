@@ -1,19 +1,19 @@
-"""The one key table: it drives dispatch, the key bar and the help of every screen.
-
-Left out on purpose, because tmux, flow control, shells or editors take them: ctrl+s, ctrl+b,
-ctrl+a, ctrl+o, ctrl+j, ctrl+h and ctrl+m.
-"""
+"""The one key table: it drives dispatch, the key bar and the help of every screen."""
 
 from __future__ import annotations
 
 from textual.binding import Binding
-from trainwiz.tui.app_keys import APP_KEYS
-from trainwiz.tui.browse_keys import BROWSE_KEYS
-from trainwiz.tui.import_keys import IMPORT_KEYS
-from trainwiz.tui.key_binding import KeyBinding, Need, ScreenName
-from trainwiz.tui.monitor_keys import MONITOR_KEYS, PANEL_NAMES
-from trainwiz.tui.panel_keys import PANEL_KEYS
-from trainwiz.tui.plan_keys import PLAN_KEYS, REMEDY_KEYS
+from textual.dom import DOMNode
+from textual.screen import Screen
+from textual.widget import Widget
+from trainwiz.tui.key_binding import APP_KEYS, KeyBinding, Need, ScreenName
+from trainwiz.tui.monitor_keys import MONITOR_KEYS, PANEL_KEYS, PANEL_NAMES
+from trainwiz.tui.plan_keys import BROWSE_KEYS, IMPORT_KEYS, PLAN_KEYS, REMEDY_KEYS
+
+# The one key table: it drives dispatch, the key bar and the help of every screen.
+#
+# Left out on purpose, because tmux, flow control, shells or editors take them: ctrl+s, ctrl+b,
+# ctrl+a, ctrl+o, ctrl+j, ctrl+h and ctrl+m.
 
 __all__ = [
     "KEYS",
@@ -52,3 +52,13 @@ def bindings(*screens: ScreenName) -> list[Binding]:
         )
         for row in keys_of(*screens)
     ]
+
+
+# Who does what a row of the key table says, when it is not a key that asks: a click, the palette.
+
+
+def owner_of(row: KeyBinding, screen: Screen[object], focused: Widget | None) -> DOMNode:
+    """What has the action: looked for from the focus outwards, as for a key; else the app."""
+    name = f"action_{row.action.partition('(')[0]}"
+    inner = [] if focused is None else focused.ancestors_with_self
+    return next((node for node in (*inner, screen) if hasattr(node, name)), screen.app)

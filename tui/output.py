@@ -1,22 +1,27 @@
-"""What the command prints: plain text or JSON, never markup, never a control character of somebody else."""
+"""What the command prints, and every failure as one sentence and an exit code."""
 
 from __future__ import annotations
 
+import difflib
+import errno
 import json
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Mapping
+import traceback
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
-from trainwiz.core.json_text import finite, is_text
-from trainwiz.core.plain import plain_text
-from trainwiz.tui.cells import cells, pad
+from trainwiz.core.language import tr
+from trainwiz.core.text import finite, is_text, plain_text
 from trainwiz.tui.options import OF_COMMANDS, named_by
-from trainwiz.tui.wrapping import command_apart, wrap
+from trainwiz.tui.text import cells, command_apart, pad, wrap
 
 if TYPE_CHECKING:
-    from trainwiz.core.findings import Finding
+    from trainwiz.core.errors import Finding
+
+
+# What the command prints: plain text or JSON, never markup, never a control character of somebody else.
 
 MARKS: dict[str, str] = {"error": "✗", "warning": "!", "note": "·"}
 COLOURS: dict[str, str] = {"error": "31", "warning": "33", "note": "36", "good": "32", "quiet": "2", "strong": "1"}
@@ -115,3 +120,200 @@ def say_findings(findings: Iterable[Finding], stream: TextIO | None = None) -> N
     for finding in findings:
         for line in finding_lines(finding, target):
             say(line, target)
+
+
+# Every failure of the command becomes one sentence and an exit code.
+
+EXIT_DEFECT = 1
+EXIT_USAGE = 2
+EXIT_STOPPED = 130
+WRONG_PATH = frozenset(
+    {errno.ENOENT, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG}
+)
+"""Failures of a path that the user gave, not of the machine."""
+EXIT_CLOSED_PIPE = 141
+"""What a shell shows for a program that SIGPIPE ended."""
+
+
+def report_failure(error: BaseException, *, arguments: Sequence[str], debug: bool) -> int:
+    """Say what happened on stderr (or as JSON on stdout) and return the exit code. Never raises."""
+    as_json = "--json" in arguments
+    # Typer answers a closed pipe with SystemExit(1).
+    if isinstance(error, BrokenPipeError) or isinstance(error.__context__, BrokenPipeError):
+        silence_stdout()
+        return EXIT_CLOSED_PIPE
+    if isinstance(error, SystemExit):
+        return error.code if isinstance(error.code, int) else EXIT_DEFECT
+    if debug:
+        traceback.print_exception(error)
+    try:
+        return tell(error, arguments=arguments, as_json=as_json)
+    except BrokenPipeError:
+        silence_stdout()
+        return EXIT_CLOSED_PIPE
+
+
+def tell(error: BaseException, *, arguments: Sequence[str], as_json: bool) -> int:
+    from trainwiz.core.errors import Finding, TrainwizError
+
+    if isinstance(error, KeyboardInterrupt):
+        say(tr("Stopped before anything was started."), sys.stderr)
+        return EXIT_STOPPED
+    if isinstance(error, TrainwizError):
+        findings, code = error.findings, error.exit_code
+    elif isinstance(error, FileNotFoundError) and is_nowhere():
+        message = tr("The folder that this was started in is gone; go to another one and run the command again.")
+        findings, code = (Finding("unreachable_file", "error", "working folder", message),), EXIT_USAGE
+    elif isinstance(error, OSError) and error.filename is not None:
+        findings = (Finding("unreachable_file", "error", plain_text(error.filename, 60), file_sentence(error)),)
+        code = EXIT_USAGE if error.errno in WRONG_PATH else EXIT_DEFECT
+    elif is_usage_error(error):
+        findings, code = (Finding("usage", "error", "command line", usage_sentence(error, arguments)),), EXIT_USAGE
+    else:
+        findings, code = (Finding("defect", "error", "trainwiz", defect_sentence(error)),), EXIT_DEFECT
+    if as_json:
+        say_json({"findings": [finding.to_json() for finding in findings], "exit_code": code}, compact=True)
+        return code
+    for finding in findings:
+        first, *rest = finding_lines(finding, sys.stderr)
+        say(first, sys.stderr)
+        for line in rest:
+            say(line, sys.stderr)
+    return code
+
+
+def is_nowhere() -> bool:
+    """The working folder was deleted."""
+    try:
+        os.getcwd()  # noqa: PTH109
+    except FileNotFoundError:
+        return True
+    return False
+
+
+def silence_stdout() -> None:
+    """Send what is still buffered to nowhere, so that the interpreter does not complain at exit."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError):
+        return
+
+
+def defect_sentence(error: BaseException) -> str:
+    """A failure nobody foresaw: its type, its words, and how to see more."""
+    words = plain_text(str(error)) or tr("no message")
+    return tr(
+        "{name}: {words}. Run the same command with --debug to see where it happened.",
+        name=type(error).__name__,
+        words=words,
+    )
+
+
+def file_sentence(error: OSError) -> str:
+    """What the file system says of a path that nobody checked before."""
+    from trainwiz.core.errors import os_reason
+
+    return tr(
+        "{path}: {reason}. Check the path.",
+        path=plain_text(error.filename, 60),
+        reason=os_reason(error) or type(error).__name__,
+    )
+
+
+def is_usage_error(error: BaseException) -> bool:
+    """Typer's own exceptions; some versions carry their own copy of click, so the names decide."""
+    return any(base.__name__ == "UsageError" for base in type(error).__mro__)
+
+
+def usage_sentence(error: BaseException, arguments: Sequence[str]) -> str:
+    """The mistake in one sentence, with the nearest option or command that exists."""
+    context: Any = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "trainwiz"
+    message = plain_text(error.format_message()).rstrip(".")  # type: ignore[attr-defined]
+    if type(error).__name__ == "NoSuchOption" and getattr(error, "option_name", None):
+        return no_such_option(error, context, path)
+    if message.startswith("No such command"):
+        wanted = str(getattr(error, "command_name", None) or message.split("'")[1])
+        names = context.command.list_commands(context) if context is not None else []
+        return no_such_command(wanted, names, path)
+    if message.startswith("Missing command"):
+        names = context.command.list_commands(context) if context is not None else []
+        return tr("`{path}` needs a command: {names}.", path=path, names=", ".join(names))
+    return tr("{message}; `{path} --help` shows how.", message=click_sentence(error, message), path=path)
+
+
+def no_such_option(error: Any, context: Any, path: str) -> str:
+    """With the nearest one, or where they are listed."""
+    names = [name for parameter in context.command.params for name in parameter.opts] if context else []
+    option, close = plain_text(error.option_name), nearest(error.option_name, names)
+    if close:
+        return tr("There is no option {option} in `{path}`; did you mean {near}?", option=option, path=path, near=close)
+    return tr("There is no option {option} in `{path}`; `{path} --help` lists them.", option=option, path=path)
+
+
+def no_such_command(wanted: str, names: Sequence[str], path: str) -> str:
+    """With the nearest command; or, for the name of a profile, how to use it."""
+    shown, close = repr(plain_text(wanted)), nearest(wanted, names)
+    if close:
+        return tr("There is no command {text} in `{path}`; did you mean {near}?", text=shown, path=path, near=close)
+    profiles = difflib.get_close_matches(wanted, profile_names(), n=1, cutoff=0.7) if path == "trainwiz" else []
+    if profiles:
+        return tr(
+            "There is no command {text} in `{path}`; for the profile write: trainwiz --profile {profile} --yes",
+            text=shown,
+            path=path,
+            profile=profiles[0],
+        )
+    return tr(
+        "There is no command {text} in `{path}`; there are {names}.", text=shown, path=path, names=", ".join(names)
+    )
+
+
+def click_sentence(error: Any, message: str) -> str:
+    """What click found wrong, in the reader's language; its own words (`message`) where it is none of the known."""
+    kind, parameter = type(error).__name__, getattr(error, "param", None)
+    option = getattr(error, "option_name", None)
+    if kind == "MissingParameter" and parameter is not None:
+        return tr("{name} is missing", name=parameter_name(parameter))
+    if kind == "BadOptionUsage" and option and message.endswith("requires an argument"):
+        return tr("{option} needs a value", option=plain_text(option))
+    if message.startswith("Got unexpected extra argument"):
+        extra = message[message.rindex("(") + 1 :].rstrip(")")
+        return tr("{arguments} is too much here", arguments=repr(plain_text(extra, 60)))
+    if kind == "BadParameter" and parameter is not None:
+        return wrong_value(parameter_name(parameter), plain_text(error.message, 120))
+    return message
+
+
+def parameter_name(parameter: Any) -> str:
+    """An option as it is written, an argument as the help calls it."""
+    return plain_text(
+        parameter.opts[0] if parameter.param_type_name == "option" else parameter.metavar or parameter.name
+    )
+
+
+def wrong_value(name: str, reason: str) -> str:
+    """What pydantic, which reads typer's numbers, says of a value; its own words where they are none of the known."""
+    limit = reason.rpartition(" ")[2]
+    if reason.startswith("Input should be a valid"):
+        return tr("{name} takes a number", name=name)
+    if reason.startswith("Input should be greater than or equal to"):
+        return tr("{name} takes a number from {least} on", name=name, least=limit)
+    if reason.startswith("Input should be less than or equal to"):
+        return tr("{name} takes a number up to {most}", name=name, most=limit)
+    return tr("the value of {name} is wrong: {reason}", name=name, reason=reason)
+
+
+def profile_names() -> list[str]:
+    """Names of all profiles; none when the profiles themselves are what is broken."""
+    try:
+        from trainwiz.core.profile import list_profiles
+
+        return [profile.name for profile in list_profiles()]
+    except Exception:  # noqa: BLE001 -- only a hint hangs on it, and another failure is being told
+        return []
+
+
+def nearest(wanted: str, names: Sequence[str]) -> str:
+    """The name that was probably meant, or ""."""
+    return next(iter(difflib.get_close_matches(wanted, names, n=1, cutoff=0.6)), "")

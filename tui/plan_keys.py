@@ -1,9 +1,11 @@
-"""Keys of the wizard."""
+"""Keys of the wizard and of its windows."""
 
 from __future__ import annotations
 
 from trainwiz.core.language import mark
 from trainwiz.tui.key_binding import KeyBinding
+
+# Keys of the wizard.
 
 REMEDY_KEYS = "123456789"
 
@@ -177,5 +179,122 @@ PLAN_KEYS: tuple[KeyBinding, ...] = (
         mark("Show the lines before in the file."),
         "files",
         rank=9,
+    ),
+)
+
+
+# Keys of the window in which foreign settings are read.
+
+IMPORT_KEYS: tuple[KeyBinding, ...] = (
+    KeyBinding(
+        "import.press",
+        "enter",
+        "press",
+        mark("go on"),
+        mark("Go on to the button when something was read, or do what the button says."),
+        "import",
+        rank=0,
+    ),
+    KeyBinding(
+        "import.next",
+        "tab",
+        "app.focus_next",
+        mark("move"),
+        mark("Go to the next field or button; shift+tab goes back."),
+        "import",
+        rank=2,
+    ),
+    KeyBinding(
+        "import.page_down",
+        "pagedown",
+        "scroll_report(1)",
+        mark("report"),
+        mark("Scroll the report down."),
+        "import",
+        label="pgdn",
+        rank=3,
+        priority=True,
+    ),
+    KeyBinding(
+        "import.page_up",
+        "pageup",
+        "scroll_report(-1)",
+        mark("report up"),
+        mark("Scroll the report up."),
+        "import",
+        rank=9,
+        priority=True,
+    ),
+    KeyBinding(
+        "import.browse",
+        "f3",
+        "browse",
+        mark("browse files"),
+        mark("Choose a file; its path is put above the text."),
+        "import",
+        rank=1,
+    ),
+    KeyBinding(
+        "import.help",
+        "f1",
+        "help",
+        mark("help"),
+        mark("Say what can be read here, and list the keys."),
+        "import",
+        rank=2,
+    ),
+    KeyBinding(
+        "import.close",
+        "escape",
+        "close",
+        mark("close"),
+        mark("Close this window; nothing is written and no value changes."),
+        "import",
+        rank=0,
+        priority=True,
+    ),
+)
+
+
+# Keys of the file picker, while its text has the focus, and of the table of the first rows.
+
+BROWSE_KEYS: tuple[KeyBinding, ...] = (
+    KeyBinding(
+        "browse.close", "escape", "close", mark("close"), mark("Close the list; nothing changes."), "browse", rank=0
+    ),
+    KeyBinding("browse.down", "down", "move(1)", mark("next entry"), mark("Go to the next entry."), "browse", rank=9),
+    KeyBinding("browse.up", "up", "move(-1)", mark("entry above"), mark("Go to the entry above."), "browse", rank=9),
+    KeyBinding("browse.page_down", "pagedown", "page(1)", mark("page down"), mark("Go a page down."), "browse", rank=9),
+    KeyBinding("browse.page_up", "pageup", "page(-1)", mark("page up"), mark("Go a page up."), "browse", rank=9),
+    KeyBinding("browse.enter", "tab", "complete", mark("enter folder"), mark("Go into the folder."), "browse", rank=2),
+    KeyBinding(
+        "browse.above", "shift+tab", "above", mark("folder above"), mark("Go to the folder above."), "browse", rank=3
+    ),
+    KeyBinding(
+        "columns.after",
+        "right",
+        "move_column(1)",
+        mark("next column"),
+        mark("Go to the next column."),
+        "columns",
+        rank=2,
+    ),
+    KeyBinding(
+        "columns.before",
+        "left",
+        "move_column(-1)",
+        mark("column before"),
+        mark("Go to the column before."),
+        "columns",
+        rank=9,
+    ),
+    KeyBinding("columns.text", "space", "take_text", mark("as text"), mark("Learn from this column."), "columns"),
+    KeyBinding(
+        "columns.target",
+        "t",
+        "take_target",
+        mark("as target"),
+        mark("Answer with this column; in plain text learning, the same key goes back."),
+        "columns",
     ),
 )

@@ -1,14 +1,105 @@
-"""`trainwiz profiles ...` and `trainwiz runs ...`."""
+"""`trainwiz profiles ...` and `trainwiz runs ...`; what commands have in common: help, and choices as options."""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
-from trainwiz.core.language import mark
-from trainwiz.tui.choice_parameters import takes_choices
-from trainwiz.tui.command_help import HelpfulCommand, HelpfulGroup
-from trainwiz.tui.help import SAVE_OPTIONS, save_help
+from trainwiz.core.language import mark, tr
+from trainwiz.tui.options import COMMON, SAVE_OPTIONS, Option, help_lines, save_help
+
+# The help of commands with few options of their own, in the reader's language; typer's own is English only.
+
+
+class HelpfulCommand(typer.core.TyperCommand):
+    """A command whose docstring and parameters are its help."""
+
+    def get_help(self, ctx: Any) -> str:
+        return command_help(ctx)
+
+
+class HelpfulGroup(typer.core.TyperGroup):
+    """A group of commands; each gives the first line of its docstring."""
+
+    def get_help(self, ctx: Any) -> str:
+        return group_help(ctx)
+
+
+def command_help(ctx: Any) -> str:
+    """Usage, what it does, its arguments and options. `ctx` is the context of a command."""
+    parameters = ctx.command.params
+    arguments = [one for one in parameters if one.param_type_name == "argument"]
+    options = [one for one in parameters if one.param_type_name == "option" and "--help" not in one.opts]
+    names = [one.metavar if one.required else f"[{one.metavar}]" for one in arguments]
+    lines = [tr("Usage: {command}", command=" ".join([ctx.command_path, tr("[CHOICES]"), *names]))]
+    lines += ["", tr(said(ctx.command)), ""]
+    lines += [line for one in arguments for line in help_lines(one.metavar, tr(one.help or ""))]
+    lines += [line for one in options for line in help_lines(synopsis(one), tr(one.help or ""))]
+    return "\n".join([*lines, *common_lines()])
+
+
+def group_help(ctx: Any) -> str:
+    """Usage, what the commands are about, and each in a line."""
+    group = ctx.command
+    commands = [(name, group.get_command(ctx, name)) for name in group.list_commands(ctx)]
+    lines = [tr("Usage: {command}", command=f"{ctx.command_path} {tr('COMMAND')} ..."), "", tr(said(group)), ""]
+    lines += [line for name, command in commands for line in help_lines(name, tr(said(command)))]
+    return "\n".join([*lines, "", *common_lines()])
+
+
+def said(command: Any) -> str:
+    """What a command says of itself: the first paragraph of its docstring."""
+    return str(command.help or "").partition("\n\n")[0].replace("\n", " ").strip()
+
+
+def synopsis(option: Any) -> str:
+    """How an option is written: "--every S"."""
+    return option.opts[0] if option.is_flag else f"{option.opts[0]} {option.metavar or 'N'}"
+
+
+def common_lines() -> list[str]:
+    """What every command takes."""
+    return [line for left, right in COMMON for line in help_lines(left, tr(right))]
+
+
+# The choices of a command line as typer parameters, so that several commands take the same ones.
+
+
+def takes_choices(options: Sequence[Option]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a command one parameter for each choice; it receives them as keyword arguments.
+
+    Values stay text here, so that all wrong ones can be reported together.
+    """
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.kind is not p.VAR_KEYWORD]
+        choices = [choice_parameter(option) for option in options]
+        command.__signature__ = inspect.Signature([*own, *choices])  # type: ignore[attr-defined]
+        command.__annotations__ = {p.name: p.annotation for p in [*own, *choices]}
+        return command
+
+    return decorate
+
+
+def choice_parameter(option: Option) -> inspect.Parameter:
+    """The typer parameter of one choice; absent values are None."""
+    default: Any
+    annotation: Any
+    if option.kind == "flag":
+        default, annotation = typer.Option(False, option.flag), bool
+    elif option.kind == "switch":
+        both = f"{option.flag}/--no-{option.flag.removeprefix('--')}"
+        default, annotation = typer.Option(None, both), bool | None
+    elif option.kind == "repeated":
+        default, annotation = typer.Option([], option.flag), list[str]
+    else:
+        default, annotation = typer.Option(None, option.flag), str | None
+    return inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+# `trainwiz profiles ...` and `trainwiz runs ...`.
 
 AsJson = Annotated[bool, typer.Option("--json", help=mark("JSON instead of text."))]
 ProfileName = Annotated[str, typer.Argument(metavar="NAME", help=mark("Name of a profile, or its file."))]
@@ -135,7 +226,7 @@ def runs_stop(
     now: Annotated[bool, typer.Option("--now", help=mark("End at once, without a checkpoint."))] = False,
 ) -> int:
     """Finish the step, save a checkpoint and stop."""
-    from trainwiz.tui.commands.runs_stop import run_stop
+    from trainwiz.tui.commands.runs_show import run_stop
 
     return run_stop(*runs, now=now)
 
@@ -157,7 +248,7 @@ def runs_resume(
     ] = None,
 ) -> int:
     """Go on from the newest complete checkpoint."""
-    from trainwiz.tui.commands.runs_resume import run_resume
+    from trainwiz.tui.commands.runs import run_resume
 
     return run_resume(run, detach=detach, accept=accept or [])
 
@@ -173,7 +264,7 @@ def runs_join(
     ] = None,
 ) -> int:
     """Train a run of several machines: this one is number N."""
-    from trainwiz.tui.commands.runs_join import run_join
+    from trainwiz.tui.commands.runs import run_join
 
     return run_join(run, node=node, main=main)
 
@@ -184,7 +275,7 @@ def runs_compare(
     as_json: AsJson = False,
 ) -> int:
     """Show where runs differ, in settings and in results."""
-    from trainwiz.tui.commands.runs_compare import run_compare
+    from trainwiz.tui.commands.runs import run_compare
 
     return run_compare(runs, as_json=as_json)
 
@@ -192,6 +283,6 @@ def runs_compare(
 @runs_app.command("remove", cls=HelpfulCommand)
 def runs_remove(run: Run, yes: Annotated[bool, typer.Option("--yes", help=mark("Do not ask."))] = False) -> int:
     """Delete a run's folder, after asking."""
-    from trainwiz.tui.commands.runs_remove import run_remove
+    from trainwiz.tui.commands.runs import run_remove
 
     return run_remove(run, yes=yes)

@@ -1,28 +1,202 @@
-"""The model catalogue, and what a model name stands for: catalogue name, hub id, folder, or config.json."""
+"""The model catalogue: what a model name stands for, and whether weights and tokenizer are here."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
-from dataclasses import replace
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 import yaml
-from trainwiz.core.catalog.availability import default_init, tokenizer_findings, weights_findings
-from trainwiz.core.catalog.config_file import Answer, from_architecture, has_safetensors, read_config
-from trainwiz.core.catalog.hub_cache import cached_model_folder, is_hub_id
-from trainwiz.core.catalog.hub_model import HubModel, ask_hub, fetch_config
-from trainwiz.core.catalog.model import ModelSpec
+from trainwiz.core.catalog.hub import (
+    PICKLES,
+    SAFETENSORS,
+    TOKENIZER_FILES,
+    HubModel,
+    ask_hub,
+    cached_model_folder,
+    fetch_config,
+    is_hub_id,
+)
+from trainwiz.core.catalog.model_config import Answer, ModelSpec, from_architecture, has_safetensors, read_config
 from trainwiz.core.config.keys import did_you_mean
 from trainwiz.core.config.sections import ModelSection
 from trainwiz.core.config.values import Task
-from trainwiz.core.findings import Finding, Remedy
-from trainwiz.core.language import mark, tr
-from trainwiz.core.telemetry.paths import at_home
+from trainwiz.core.errors import Finding, Remedy, after
+from trainwiz.core.files import at_home, open_file
+from trainwiz.core.language import mark, tr, trn
+
+# Whether the weights and the tokenizer of a model are here, and what the hub can give where they are not.
+
+AskHub = Callable[[str], HubModel]
+
+MADE_FROM_THE_DATA = "train"
+"""Value of model.tokenizer that makes one from the rows."""
+
+
+def default_init(spec: ModelSpec) -> Literal["pretrained", "scratch"]:
+    """`pretrained` where weights are here or published under the model's name; else there is nothing to load."""
+    here = spec.has_weights or (spec.path is not None and any(spec.path.glob("pytorch_model*.bin")))
+    return "pretrained" if here or spec.hub_id is not None else "scratch"
+
+
+def weights_findings(spec: ModelSpec, section: ModelSection, ask: AskHub) -> tuple[Finding, ...]:
+    """() where the run needs no weights or has them; a warning where they are downloaded when it starts; else an error."""
+    if section.init != "pretrained" or spec.has_weights:
+        return ()
+    if spec.path is not None and any(spec.path.glob("pytorch_model*.bin")):
+        # Read by torch's restricted unpickler, which runs no code.
+        return ()
+    if spec.hub_id is None:
+        message = tr("There are no pretrained weights for {name}.", name=spec.name)
+        return (Finding("missing_model", "error", "model.init", message, (_from_scratch(),)),)
+    return (_from_hub(spec, ask(spec.hub_id)),)
+
+
+def _from_hub(spec: ModelSpec, answer: HubModel) -> Finding:
+    hub_id = str(spec.hub_id)
+    fetch = Remedy(tr("download them where there is a network"), f"hf download {hub_id}")
+    if answer.state == "unknown":
+        message = tr(
+            "The weights of {hub_id} are not on this machine, and the hub shows no public model of that name "
+            "(a private one needs HF_TOKEN).",
+            hub_id=hub_id,
+        )
+        return Finding("missing_model", "error", "model.name", message, (_from_scratch(),))
+    if answer.state == "offline":
+        message = tr("The weights of {hub_id} are not on this machine.", hub_id=hub_id)
+        if spec.gated:
+            message += after(tr("It asks for its licence to be accepted on its page first."))
+        return Finding("missing_model", "error", "model.name", message, (fetch, _from_scratch()))
+    if answer.closed:
+        return Finding("gated_model", "error", "model.name", _licence(hub_id), (_from_scratch(),))
+    safe, pickles = answer.files(SAFETENSORS), answer.files(PICKLES)
+    if not safe and not pickles:
+        message = tr(
+            "The weights of {hub_id} are not on this machine, and {hub_id} on the hub has no weights that transformers "
+            "loads (model.safetensors).",
+            hub_id=hub_id,
+        )
+        return Finding("missing_model", "error", "model.name", message, (_from_scratch(),))
+    message = tr(
+        "The weights of {hub_id} are not on this machine; {files} are downloaded when the run starts.",
+        hub_id=hub_id,
+        files=_amount(safe or pickles),
+    )
+    now = Remedy(tr("download them now"), f"hf download {hub_id}")
+    return Finding("model_to_download", "warning", "model.name", message, (now,))
+
+
+def tokenizer_findings(spec: ModelSpec, section: ModelSection, ask: AskHub) -> tuple[Finding, ...]:
+    """The same for the tokenizer of a text task; a note where one is made from the rows in place of the model's own."""
+    named = section.tokenizer
+    if spec.task == "masked-lm" or named == MADE_FROM_THE_DATA:
+        return ()
+    if named is not None:
+        return _named(named, ask)
+    if spec.path is not None and has_tokenizer(spec.path):
+        return ()
+    if spec.hub_id is None:
+        if section.init == "scratch":
+            return ()
+        message = tr(
+            "There is no tokenizer with {name}; name one with model.tokenizer (a folder or a hub id).", name=spec.name
+        )
+        return (Finding("missing_tokenizer", "error", "model.tokenizer", message),)
+    cached = cached_model_folder(spec.hub_id)
+    if cached is not None and has_tokenizer(cached):
+        return ()
+    if section.init == "scratch":
+        return (_made(spec),)
+    return _on_hub(spec.hub_id, "model.name", ask(spec.hub_id), weights_too=not spec.has_weights)
+
+
+def has_tokenizer(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in TOKENIZER_FILES)
+
+
+def _named(name: str, ask: AskHub) -> tuple[Finding, ...]:
+    path = at_home(Path(name))
+    if path.exists():
+        folder = path if path.is_dir() else path.parent
+        if has_tokenizer(folder):
+            return ()
+        message = tr(
+            "{folder} holds no tokenizer ({files}, ...).", folder=folder, files=", ".join(sorted(TOKENIZER_FILES)[:3])
+        )
+        return (Finding("missing_tokenizer", "error", "model.tokenizer", message),)
+    cached = cached_model_folder(name) if is_hub_id(name) else None
+    if cached is not None and has_tokenizer(cached):
+        return ()
+    if not is_hub_id(name):
+        message = tr("There is no tokenizer {name}: no folder here, and no hub id (owner/name).", name=repr(name))
+        return (Finding("missing_tokenizer", "error", "model.tokenizer", message),)
+    return _on_hub(name, "model.tokenizer", ask(name), weights_too=False)
+
+
+def _on_hub(hub_id: str, where: str, answer: HubModel, *, weights_too: bool) -> tuple[Finding, ...]:
+    if weights_too:
+        # One download brings both, and what is said of the weights holds for the tokenizer.
+        return ()
+    fetch = Remedy(tr("download it where there is a network"), f"hf download {hub_id}")
+    if answer.closed:
+        return (Finding("gated_model", "error", where, _licence(hub_id)),)
+    if answer.state == "there" and answer.has_tokenizer:
+        message = tr(
+            "The tokenizer of {hub_id} is not on this machine; it is downloaded when the run starts.", hub_id=hub_id
+        )
+        return (Finding("model_to_download", "warning", where, message),)
+    if answer.state == "offline":
+        message = tr("The tokenizer of {hub_id} is not on this machine.", hub_id=hub_id)
+    else:
+        message = tr(
+            "The tokenizer of {hub_id} is not on this machine, and the hub has none of that name.", hub_id=hub_id
+        )
+    return (Finding("missing_tokenizer", "error", where, message, (fetch,)),)
+
+
+def _made(spec: ModelSpec) -> Finding:
+    entries = spec.architecture.get("vocab_size")
+    if isinstance(entries, int):
+        message = tr(
+            "The tokenizer of {hub_id} is not on this machine. A new tokenizer (up to {entries} entries) will be trained on your data. Fine from scratch, but it won't match the published model.",
+            hub_id=spec.hub_id,
+            entries=f"{entries:,}",
+        )
+    else:
+        message = tr(
+            "The tokenizer of {hub_id} is not on this machine. A new tokenizer will be trained on your data. Fine from scratch, but it won't match the published model.",
+            hub_id=spec.hub_id,
+        )
+    fetch = Remedy(tr("use the published one"), f"hf download {spec.hub_id} --include 'tokenizer*' config.json")
+    return Finding("tokenizer_made", "note", "model.tokenizer", message, (fetch,))
+
+
+def _from_scratch() -> Remedy:
+    return Remedy(tr("train from scratch"), "--set model.init=scratch", {"model.init": "scratch"})
+
+
+def _licence(hub_id: str) -> str:
+    return tr(
+        "{hub_id} is for accounts that accepted its licence: do so on its page, then log in with `hf auth login`.",
+        hub_id=hub_id,
+    )
+
+
+def _amount(files: Mapping[str, int]) -> str:
+    total = sum(files.values())
+    if not total:
+        return trn("{n} file", "{n} files", len(files))
+    size = f"{total / 1e9:.1f} GB" if total >= 1e8 else f"{total / 1e6:.0f} MB"
+    return trn("{n} file with {size}", "{n} files with {size}", len(files), size=size)
+
+
+# The model catalogue, and what a model name stands for: catalogue name, hub id, folder, or config.json.
 
 TASKS: tuple[Task, ...] = ("masked-lm", "causal-lm", "seq2seq")
 
@@ -95,11 +269,11 @@ def _find(name: str, online: bool = False) -> Answer:
             spec, findings = read_config(folder / "config.json", name, "hub")
             return (_with_cache(replace(spec, hub_id=name)) if spec else None), findings
         if online and "/" in name:
-            return _on_hub(name)
+            return _models_on_hub(name)
     return None, (_missing(name),)
 
 
-def _on_hub(name: str) -> Answer:
+def _models_on_hub(name: str) -> Answer:
     """A model that only the hub has: its config.json is enough to plan it."""
     answer = ask_hub(name)
     document = fetch_config(name) if answer.state == "there" and not answer.closed else None
@@ -194,3 +368,75 @@ def _not_cached(answer: HubModel | None) -> str:
             "its licence (then: hf auth login)."
         )
     return mark("The model {name} is not in the local Hugging Face cache, and on the hub it has no config.json.")
+
+
+# ModelFacts: what a person wants to know of a model beside its architecture: bytes on disk, where its weights are, its licence.
+
+LONGEST_HEAD = 65_536
+"""Bytes of a README.md that are searched: the block in front of it is far shorter."""
+_BLOCK = re.compile(r"\A\s*---\s*\n(.*?)\n---\s*(?:\n|\Z)", re.DOTALL)
+_LICENCE = re.compile(r"^license(_name)?\s*:\s*[\"']?([\w.+-]+)[\"']?\s*$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """What is not known is None."""
+
+    weights_bytes: int | None = None
+    """Of the weight files that are here."""
+    weights_folder: Path | None = None
+    """Where they are."""
+    download_bytes: int | None = None
+    """Of the weight files that the hub has, where they are not here and the hub was asked."""
+    license: str | None = None
+
+
+def read_model_facts(spec: ModelSpec) -> ModelFacts:
+    """Reads the folder of the model; of the hub only what it has said already. Never raises."""
+    folder = spec.path
+    if folder is None and spec.hub_id is not None:
+        folder = cached_model_folder(spec.hub_id)
+    weights = _weights_bytes(folder) if folder is not None else None
+    # A model whose config came from the hub: its answer is remembered, and there is no second question.
+    answer = ask_hub(spec.hub_id) if spec.source == "hub" and spec.path is None and spec.hub_id else None
+    return ModelFacts(
+        weights_bytes=weights,
+        weights_folder=folder if weights is not None else None,
+        download_bytes=_download_bytes(answer) if answer is not None and weights is None else None,
+        license=(_readme_licence(folder) if folder is not None else None) or spec.license or _hub_licence(answer),
+    )
+
+
+def _weights_bytes(folder: Path) -> int | None:
+    """Of the safetensors, or where there are none of torch's own files: both hold the same weights."""
+    try:
+        sizes = {path.name: path.stat().st_size for path in folder.iterdir() if path.is_file()}
+    except OSError:
+        return None
+    for pattern in (SAFETENSORS, PICKLES):
+        found = [size for name, size in sizes.items() if pattern.fullmatch(name)]
+        if found:
+            return sum(found)
+    return None
+
+
+def _download_bytes(answer: HubModel) -> int | None:
+    files = answer.files(SAFETENSORS) or answer.files(PICKLES)
+    return sum(files.values()) or None
+
+
+def _readme_licence(folder: Path) -> str | None:
+    """`license:` of the block in front of README.md; "other" gives way to its `license_name:`."""
+    try:
+        with open_file(folder / "README.md") as file:
+            head = file.read(LONGEST_HEAD).decode("utf-8", "replace")
+    except OSError:
+        return None
+    block = _BLOCK.match(head)
+    named = {bool(suffix): name for suffix, name in _LICENCE.findall(block.group(1))} if block else {}
+    own = named.get(False)
+    return named.get(True, own) if own in (None, "other") else own
+
+
+def _hub_licence(answer: HubModel | None) -> str | None:
+    return answer.license if answer is not None else None

@@ -1,24 +1,163 @@
-"""Profile + the user's values -> RunConfig. Values of the user win; each key keeps who chose it."""
+"""Profile and the user's values -> RunConfig; each key keeps who chose it."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from itertools import permutations
+from typing import TYPE_CHECKING, Any, Literal
 
 import yaml
 from pydantic import ValidationError
-from trainwiz.core.config.conflicts import yielding_values
 from trainwiz.core.config.keys import is_settable, is_text_list, is_variable
-from trainwiz.core.config.refused import expectation, field_path, unknown_key_message
 from trainwiz.core.config.run import Origin, OriginKind, RunConfig, set_path
-from trainwiz.core.config.yaml_text import load_yaml
-from trainwiz.core.errors import UsageError
-from trainwiz.core.findings import Finding
+from trainwiz.core.config.sections import TrainingSection
+from trainwiz.core.config.yaml_text import expectation, field_path, load_yaml, unknown_key_message
+from trainwiz.core.errors import Finding, UsageError
 from trainwiz.core.language import tr
+from trainwiz.core.run.attempts import changes_now
+from trainwiz.core.run.folder import RunFolder
 
 if TYPE_CHECKING:
     from trainwiz.core.profile.profile import Profile
+
+
+# PlanRequest: what a front end asks for, before anything is detected, read or solved.
+
+RunMode = Literal["train", "smoke", "dev-run", "overfit", "benchmark"]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """The wizard, `trainwiz --yes` and `trainwiz plan` all build one of these and get the same plan."""
+
+    profile: str | None = None
+    overrides: dict[str, Any] = field(default_factory=dict)
+    """RunConfig key path -> value, as the user gave it (typed values or strings from --set)."""
+    mode: RunMode = "train"
+    overfit_batches: int | None = None
+    benchmark_steps: int | None = None
+    trace_steps: int | None = None
+    gpu: str | None = None
+    """Plan for another machine: a name from the GPU catalogue."""
+    num_gpus: int | None = None
+    ram_bytes: int | None = None
+    gpu_memory_bytes: int | None = None
+    tflops: float | None = None
+    """Dense half-precision rate of a GPU that is not in the catalogue."""
+    capability: str | None = None
+    """Compute capability of a GPU that is not in the catalogue, like "8.6"."""
+    output_dir: str | None = None
+    name: str | None = None
+    force: bool = False
+
+
+# What a value of the user does to values of the profile that contradict it: the user's wins, the other is solved anew.
+
+RESHAPES_THE_BATCH: tuple[str, ...] = (
+    "batch.target_tokens",
+    "batch.target_samples",
+    "batch.target_real_tokens",
+    "batch.micro_batch_size",
+    "batch.sequence_length",
+    "engine.processes",
+    "engine.nodes",
+    "engine.gpus",
+)
+"""A change of one of these makes the profile's accumulation stale, where a target says what it should be."""
+
+OF_THE_MODEL: Mapping[str, Any] = {
+    "model.init": None,
+    "model.tokenizer": None,
+    "model.architecture_overrides": {},
+    "peft.targets": [],
+}
+OF_THE_RECIPE: Mapping[str, Any] = {
+    key: TrainingSection.model_fields[key.removeprefix("training.")].default
+    for key in ("training.learning_rate", "training.final_learning_rate", "training.warmup", "training.schedule")
+}
+"""A rate from scratch wipes what a pretrained model knows: these belong to how the profile's own model is trained."""
+
+SOURCE_KEYS: tuple[str, ...] = ("data.sources.0.name", "data.sources")
+
+
+def yielding_values(profile: Mapping[str, Any], yours: Mapping[str, Any]) -> dict[str, tuple[Any, str]]:
+    """Profile keys that must change because of the user's values: key path -> (new value, reason).
+
+    `profile` and `yours` map key paths to values. `None` as the new value, or no reason, leaves the key to the plan.
+    A key that the user set is never in the answer.
+    """
+    changes: dict[str, tuple[Any, str]] = {}
+    _batch(profile, yours, changes)
+    _length_of_the_run(profile, yours, changes)
+    _learning_rate(profile, yours, changes)
+    _engine(profile, yours, changes)
+    _data_and_model(profile, yours, changes)
+    return {key: change for key, change in changes.items() if key not in yours}
+
+
+def _batch(profile: Mapping[str, Any], yours: Mapping[str, Any], changes: dict[str, tuple[Any, str]]) -> None:
+    asked = [key for key in RESHAPES_THE_BATCH if key in yours]
+    targets = ("batch.target_tokens", "batch.target_samples", "batch.target_real_tokens")
+    has_target = any(yours.get(key, profile.get(key)) is not None for key in targets)
+    if asked and has_target and profile.get("batch.gradient_accumulation_steps") is not None:
+        changes["batch.gradient_accumulation_steps"] = (None, tr("solved anew for your {asked}", asked=asked[0]))
+    for target, other in permutations(targets, 2):
+        if yours.get(target) is not None and profile.get(other) is not None:
+            changes[other] = (None, tr("replaced by your {target}", target=target))
+
+
+def _length_of_the_run(
+    profile: Mapping[str, Any], yours: Mapping[str, Any], changes: dict[str, tuple[Any, str]]
+) -> None:
+    if yours.get("training.epochs") is not None and profile.get("training.max_steps") is not None:
+        changes["training.max_steps"] = (None, tr("your training.epochs says how long the run is"))
+
+
+def _learning_rate(profile: Mapping[str, Any], yours: Mapping[str, Any], changes: dict[str, tuple[Any, str]]) -> None:
+    peak, final = profile.get("training.learning_rate"), profile.get("training.final_learning_rate")
+    new = yours.get("training.learning_rate")
+    if isinstance(peak, float) and isinstance(final, float) and isinstance(new, float) and peak > 0 and new != peak:
+        # Kept as a share of the peak: a decay "to a tenth" stays one.
+        changes["training.final_learning_rate"] = (
+            float(f"{new * final / peak:.6g}"),
+            tr("the same share of your peak"),
+        )
+
+
+def _engine(profile: Mapping[str, Any], yours: Mapping[str, Any], changes: dict[str, tuple[Any, str]]) -> None:
+    strategy, offload = yours.get("engine.strategy"), yours.get("engine.offload")
+    if strategy in ("single", "ddp") and profile.get("engine.offload", "none") != "none":
+        changes["engine.offload"] = (
+            "none",
+            tr("your engine.strategy {strategy} keeps everything on the GPU", strategy=strategy),
+        )
+    if offload in ("optimizer", "all") and profile.get("engine.strategy") in ("single", "ddp"):
+        changes["engine.strategy"] = (
+            None,
+            tr("your engine.offload {offload} needs a strategy that can do it", offload=offload),
+        )
+
+
+def _data_and_model(profile: Mapping[str, Any], yours: Mapping[str, Any], changes: dict[str, tuple[Any, str]]) -> None:
+    renamed = yours.get("data.sources.0.name")
+    if renamed is not None and "data.sources" not in yours:
+        # Column names and splits belong to the old source.
+        changes["data.sources"] = ([{"name": renamed}], tr("your data source"))
+    if any(key in yours for key in SOURCE_KEYS) and profile.get("data.validation_sources"):
+        changes["data.validation_sources"] = ([], tr("rows of your data source are held out instead"))
+    other_model = yours.get("model.name") not in (None, profile.get("model.name"))
+    other_kind = "peft.method" in yours and yours["peft.method"] != profile.get("peft.method", "none")
+    if other_model:
+        changes |= {
+            key: (none, tr("it belongs to the profile's model")) for key, none in OF_THE_MODEL.items() if key in profile
+        }
+    if other_model or other_kind or yours.get("model.init") not in (None, profile.get("model.init")):
+        changes |= {key: (none, "") for key, none in OF_THE_RECIPE.items() if key in profile}
+
+
+# Profile + the user's values -> RunConfig. Values of the user win; each key keeps who chose it.
 
 Where = Callable[[str], str]
 
@@ -190,3 +329,15 @@ def _bad_value(key: str, value: Any, error: Mapping[str, Any], where: str) -> Fi
         "{path} cannot be {value}: {expectation}", path=path, value=shown, expectation=expectation(path, value, error)
     )
     return Finding("bad_value", "error", where, f"{place}{message}")
+
+
+# The RunConfig that the newest attempt of a run really has: run.yaml with what recovery changed.
+
+
+def with_recovery(config: RunConfig, folder: RunFolder) -> RunConfig:
+    """`config` as run.yaml holds it, with the changes of recovery.json.
+
+    Raises pydantic.ValidationError or KeyError when recovery.json was edited into nonsense.
+    """
+    changes = changes_now(folder)
+    return config.with_values(changes, "solved", dict.fromkeys(changes, "recovery")) if changes else config

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trainwiz.core.catalog.model import ModelSpec
+from trainwiz.core.catalog.model_config import ModelSpec
+from trainwiz.core.config.build import PlanRequest
 from trainwiz.core.config.run import RunConfig
 from trainwiz.core.language import mark, tr
-from trainwiz.core.plan.request import PlanRequest
 
 SMOKE_STEPS = 8
 SMOKE_LENGTH = 64

@@ -1,12 +1,119 @@
-"""What a setting may be: the words that it knows, names, sizes."""
+"""What a setting may be: words, names, sizes, environment variables."""
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator
-from trainwiz.core.config.environment import as_text, check_variable_name, check_variable_value
-from trainwiz.core.language import tr
+from trainwiz.core.language import mark, tr
+
+# The environment variables that a run may carry in its own files, and why others may not.
+
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+LONGEST_NAME = 128
+LONGEST_VALUE = 4096
+
+PREFIXES: tuple[str, ...] = (
+    "NCCL_", "GLOO_", "UCX_", "FI_", "TORCH_", "TORCHINDUCTOR_", "PYTORCH_", "CUDA_", "CUBLAS_", "CUBLASLT_", "CUDNN_",
+    "NVIDIA_", "TRITON_", "OMP_", "KMP_", "GOMP_", "MKL_", "OPENBLAS_", "MALLOC_", "DS_", "DEEPSPEED_", "TOKENIZERS_",
+    "TRANSFORMERS_", "HF_", "WANDB_", "MLFLOW_", "COMET_", "TENSORBOARD_", "XLA_", "TF_CPP_",
+)  # fmt: skip
+"""What tunes the libraries that a training uses. Everything else is exported in the shell, from which a run inherits."""
+
+OWN: dict[str, str] = {
+    "CUDA_VISIBLE_DEVICES": mark("engine.gpus says which GPUs a run uses"),
+    "CUDA_DEVICE_ORDER": mark("trainwiz sets it, so that GPU 0 is the same one for every program"),
+    "OMP_NUM_THREADS": mark("engine.cpu_threads says how many threads a process takes"),
+    "TENSORBOARD_LOGGING_DIR": mark("the logs of a run stay in its folder"),
+    "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": mark("trainwiz sets it, so that a stop ends in a checkpoint"),
+    "DS_ACCELERATOR": mark("engine.device says where DeepSpeed computes"),
+}
+"""Variables that a setting or trainwiz itself decides."""
+
+LOADS_CODE = re.compile(
+    r"PLUGIN|INJECTION|PRELOAD|_PATH$|_DIR$|_HOME$|_EXEC|LIBRAR|COMMAND|CONF_FILE|_CC$|_CXX$"
+    r"|_MANAGER$|MODULES|WEIGHTS_ONLY|TRUST_REMOTE"
+)
+"""Names by which a library is told a place that it loads code from (TRITON_CACHE_MANAGER is a Python class), or that
+it may run what it reads (TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD)."""
+
+WRITES = re.compile(r"_FILE$|LOGDEST|_DEST$")
+ONLY_READ: tuple[str, ...] = ("NCCL_TOPO_FILE", "NCCL_GRAPH_FILE")
+"""Names that end like those of a file that a library writes, and empties first: NCCL_DEBUG_FILE."""
+
+SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|API_KEY|CREDENTIAL")
+NOT_SECRET_PREFIX = "TOKENIZERS_"
+REACHES_OUT = re.compile(r"ENDPOINT|PROXY|_HOST$|_UR[IL]")
+
+
+def check_variable_name(name: str) -> str:
+    """The name itself when a run may set that variable.
+
+    Raises ValueError with the reason otherwise: a profile is data that people pass on, so it must not
+    decide which program or library is loaded, and a run folder is no place for a password.
+    """
+    if not NAME.fullmatch(name) or len(name) > LONGEST_NAME:
+        raise ValueError(
+            tr(
+                "{name} cannot name an environment variable: letters, digits and '_', no digit first",
+                name=repr(name[:40]),
+            )
+        )
+    if name in OWN:
+        raise ValueError(tr("a run cannot set {name}: {reason}", name=name, reason=tr(OWN[name])))
+    if SECRET.search(name) and not name.startswith(NOT_SECRET_PREFIX):
+        raise ValueError(
+            tr(
+                "a run cannot hold {name}: everyone who reads the run folder could read it; export it instead",
+                name=name,
+            )
+        )
+    if LOADS_CODE.search(name):
+        raise ValueError(
+            tr(
+                "a run cannot set {name}: it names a place that code may be loaded from; export it in the "
+                "shell instead",
+                name=name,
+            )
+        )
+    if WRITES.search(name) and name not in ONLY_READ:
+        raise ValueError(
+            tr(
+                "a run cannot set {name}: it names a file that is overwritten; export it in the shell instead",
+                name=name,
+            )
+        )
+    if REACHES_OUT.search(name):
+        raise ValueError(
+            tr("a run cannot set {name}: it decides who is talked to; export it in the shell instead", name=name)
+        )
+    if not name.startswith(PREFIXES):
+        raise ValueError(
+            tr(
+                "a run does not set {name}: only variables of NCCL, gloo, torch, CUDA, OpenMP, DeepSpeed, "
+                "Hugging Face and the reporters; export it in the shell, from which the run inherits",
+                name=name,
+            )
+        )
+    return name
+
+
+def check_variable_value(value: str) -> str:
+    """The value itself when it is one line of printable text. Raises ValueError."""
+    if len(value) > LONGEST_VALUE:
+        raise ValueError(tr("it has more than {most} characters", most=f"{LONGEST_VALUE:,}"))
+    if not value.isprintable():
+        raise ValueError(tr("it must be one line of printable text"))
+    return value
+
+
+def as_text(value: object) -> object:
+    """A number of a YAML file as the text that it was: `NCCL_P2P_DISABLE: 1`. Other types stay what they are."""
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+# What a setting may be: the words that it knows, names, sizes.
 
 Task = Literal["masked-lm", "causal-lm", "seq2seq", "sequence-classification"]
 """sequence-classification can be planned, not trained: many published measurements are of it."""
@@ -38,7 +145,7 @@ SourceName = Annotated[str, AfterValidator(_can_name_a_file)]
 
 def _as_context_size(value: Any) -> Any:
     # Profiles are made of this module.
-    from trainwiz.core.profile.size import parse_size
+    from trainwiz.core.profile.profile import parse_size
 
     size = parse_size(value) if isinstance(value, str | int) else None
     if value is not None and (size is None or not LEAST_CONTEXT_BYTES <= size <= MOST_CONTEXT_BYTES):

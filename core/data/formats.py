@@ -1,21 +1,52 @@
-"""From a file to its reader: format by name or content, and what the file is not."""
+"""From a file to its reader, and the samples that ship with trainwiz."""
 
 from __future__ import annotations
 
 import stat
+from importlib.resources import files
 from pathlib import Path
 
-from trainwiz.core.data.delimited import DelimitedReader
-from trainwiz.core.data.fasta import FastaReader
-from trainwiz.core.data.json_array import JsonArrayReader
-from trainwiz.core.data.lines import JsonLinesReader, TextReader
+from trainwiz.core.config.values import Task
 from trainwiz.core.data.parquet import ParquetReader
 from trainwiz.core.data.reader import Reader, unreadable
-from trainwiz.core.data.tar_shard import TarReader
-from trainwiz.core.data.text_file import GZIP_MAGIC, TextFile
+from trainwiz.core.data.tables import DelimitedReader, FastaReader, JsonArrayReader
+from trainwiz.core.data.tar import TarReader
+from trainwiz.core.data.text_file import GZIP_MAGIC, JsonLinesReader, TextFile, TextReader
 from trainwiz.core.errors import UsageError, os_reason
+from trainwiz.core.files import open_file
 from trainwiz.core.language import mark, tr
-from trainwiz.core.small_file import open_file
+
+# The small data sets that ship with trainwiz.
+
+SAMPLES: dict[str, str] = {
+    "sample-proteins": "sample-proteins.fasta.gz",
+    "sample-text": "sample-text.txt.gz",
+    "sample-pairs": "sample-pairs.tsv.gz",
+    "sample-chat": "sample-chat.jsonl.gz",
+}
+"""Name -> file in profiles/samples. Made by scripts/make_samples.py, without a licence of others."""
+
+SAMPLES_OF_TASK: dict[Task, tuple[str, ...]] = {
+    "masked-lm": ("sample-proteins",),
+    "causal-lm": ("sample-text", "sample-chat"),
+    "seq2seq": ("sample-pairs", "sample-chat"),
+    "sequence-classification": ("sample-text",),
+}
+
+
+def sample_words(task: Task | None) -> str:
+    """The samples that a run of this task can learn from, for a sentence; all of them where no task is known."""
+    return ", ".join(SAMPLES if task is None else SAMPLES_OF_TASK[task])
+
+
+def sample_path(name: str) -> Path | None:
+    """The file of a sample, or None when there is no sample of that name."""
+    if name not in SAMPLES:
+        return None
+    return Path(str(files("trainwiz.profiles"))) / "samples" / SAMPLES[name]
+
+
+# From a file to its reader: format by name or content, and what the file is not.
 
 FORMATS: dict[str, tuple[str, ...]] = {
     "parquet": (".parquet", ".pq"),

@@ -1,4 +1,4 @@
-"""What every reader offers, and the sentences that they share."""
+"""What every reader of data files offers, and the sentences that they share."""
 
 from __future__ import annotations
 
@@ -10,9 +10,25 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from trainwiz.core.data.place import place_of
 from trainwiz.core.errors import UsageError, usage_error
-from trainwiz.core.language import language, tr
+from trainwiz.core.language import language, mark, tr
+
+# Where in a data file something stands, in words.
+
+PLACES = {
+    "line": mark("{path}, line {number}"),
+    "row": mark("{path}, row {number}"),
+    "byte": mark("{path}, byte {number}"),
+}
+"""By the unit that a reader counts its positions in."""
+
+
+def place_of(path: Path, unit: str, number: int) -> str:
+    """ "rows.csv, line 12"; numbers are from 1."""
+    return tr(PLACES[unit], path=path, number=number)
+
+
+# What every reader offers, and the sentences that they share.
 
 BATCH_ROWS = 4096
 

@@ -1,9 +1,9 @@
-"""Rows of one source after its filters, and what was noticed on the way."""
+"""Rows of one source after its filters, and what was counted and noticed on the way."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +14,138 @@ from trainwiz.core.config.values import Task
 from trainwiz.core.data.blocks import spread
 from trainwiz.core.data.columns import chooses_by_position, find_columns
 from trainwiz.core.data.formats import open_reader
-from trainwiz.core.data.proteins import trim_proteins
-from trainwiz.core.data.reader import PlacedReader, Reader
+from trainwiz.core.data.proteins import LETTERS, OUTSIDE, EncodedProteins, trim_proteins
+from trainwiz.core.data.reader import PlacedReader, Reader, place_of
 from trainwiz.core.data.sources import SourceFiles
-from trainwiz.core.data.tally import Place, SourceTally
-from trainwiz.core.errors import UsageError
+from trainwiz.core.errors import Finding, UsageError
+from trainwiz.core.language import tr, trn
+
+# SourceTally: what was counted and noticed over one source while its rows were read.
+
+HUGE_CHARACTERS = 1_000_000
+"""A row this long is seldom meant to be one row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where some rows stand."""
+
+    path: Path
+    unit: str
+    positions: np.ndarray
+    """(n,) int64, from 1."""
+
+    def of(self, row: int) -> str:
+        return place_of(self.path, self.unit, int(self.positions[row]))
+
+
+@dataclass(slots=True)
+class SourceTally:
+    """Counts over one source, filled while its rows are read."""
+
+    rows: int = 0
+    """Rows after filters: exact or extrapolated from the rows that were read."""
+    exact: bool = True
+    sampled: bool = False
+    """Rows were left out that the reader jumped over."""
+    seen: int = 0
+    kept: int = 0
+    empty: int = 0
+    bytes_on_disk: int = 0
+    columns: tuple[str, ...] = ()
+    findings: list[Finding] = field(default_factory=list)
+    _first_empty: str = ""
+    _longest: int = 0
+    _longest_place: str = ""
+
+    def add_empty(self, place: Place, empty: np.ndarray) -> None:
+        """`empty` (n,) bool: rows without a text or without a target."""
+        count = int(empty.sum())
+        if count and not self.empty:
+            self._first_empty = place.of(int(np.argmax(empty)))
+        self.empty += count
+
+    def add_lengths(self, place: Place, characters: np.ndarray) -> None:
+        """`characters` (n,) int: the longer side of each kept row, 0 for a row that is left out."""
+        longest = int(characters.argmax()) if len(characters) else 0
+        if len(characters) and int(characters[longest]) > self._longest:
+            self._longest = int(characters[longest])
+            self._longest_place = place.of(longest)
+
+    def add_broken(self, source: DataSource, key: str, files: int) -> None:
+        """Files that cannot be read, beside those that have a finding each."""
+        message = trn(
+            "{n} more file of {name} cannot be read.",
+            "{n} more files of {name} cannot be read.",
+            files,
+            name=source.name,
+        )
+        self._error("broken_data", key, message)
+
+    def conclude(self, source: DataSource, key: str) -> None:
+        """Errors for a source without rows, warnings for rows that hold nothing or far too much."""
+        if self.findings:
+            return
+        name = source.name
+        if self.seen == 0:
+            self._error("empty_data", key, tr("{name} holds no rows.", name=name))
+        elif self.kept == 0 and self.empty == self.seen:
+            self._error(
+                "empty_data",
+                key,
+                tr(
+                    "all {seen} rows of {name} are empty (the first: {first}).",
+                    seen=self.seen,
+                    name=name,
+                    first=self._first_empty,
+                ),
+            )
+        elif self.kept == 0:
+            low, high = source.min_characters or 0, source.max_characters
+            span = (
+                tr("{low} to {high} characters", low=low, high=high)
+                if high is not None
+                else tr("at least {low} characters", low=low)
+            )
+            self._error(
+                "all_filtered",
+                f"{key}.min_characters" if high is None else f"{key}.max_characters",
+                tr(
+                    "all {seen} rows of {name} are filtered away: none has {span}; widen min_characters and "
+                    "max_characters.",
+                    seen=self.seen,
+                    name=name,
+                    span=span,
+                ),
+            )
+        else:
+            self._warn(name, key)
+
+    def _warn(self, name: str, key: str) -> None:
+        if self.empty:
+            message = trn(
+                "{n} empty row of {name} is left out (the first: {first}).",
+                "{n} empty rows of {name} are left out (the first: {first}).",
+                self.empty,
+                name=name,
+                first=self._first_empty,
+            )
+            self.findings.append(Finding("empty_rows", "warning", key, message))
+        if self._longest >= HUGE_CHARACTERS:
+            message = tr(
+                "{place} holds {longest} characters in one row; split it into several rows, or leave "
+                "it out with {key}.max_characters.",
+                place=self._longest_place,
+                longest=f"{self._longest:,}",
+                key=key,
+            )
+            self.findings.append(Finding("huge_row", "warning", key, message))
+
+    def _error(self, code: str, where: str, message: str) -> None:
+        self.findings.append(Finding(code=code, severity="error", where=where, message=message))
+
+
+# Rows of one source after its filters, and what was noticed on the way.
 
 FIRST_ROWS = 5
 SMALL_BYTES, SMALL_PACKED_BYTES = 8 << 20, 2 << 20
@@ -228,3 +355,75 @@ def _filtered(rows: KeptRows, source: DataSource, tally: SourceTally) -> KeptRow
     tally.add_empty(place, ~full)
     tally.add_lengths(place, np.where(keep, characters, 0))
     return rows if keep.all() else rows.only(pa.array(keep))
+
+
+# Letters that the protein alphabet does not have: where they stand, in one sentence a file.
+
+SHOWN_LETTERS = 5
+
+
+@dataclass(slots=True)
+class _InFile:
+    position: int
+    unit: str
+    letters: set[str] = field(default_factory=set)
+    rows: int = 0
+
+
+def _is_outside(letter: str) -> bool:
+    return ord(letter) > 127 or bool(LETTERS[ord(letter)] == OUTSIDE)
+
+
+@dataclass(slots=True)
+class LetterCheck:
+    """Collects what is outside the alphabet, and how many letters are read as <unk>."""
+
+    unknown: int = 0
+    _files: dict[Path, _InFile] = field(default_factory=dict)
+
+    def add(self, rows: KeptRows, proteins: EncodedProteins) -> None:
+        self.unknown += proteins.unknown_letters()
+        outside = proteins.letters_outside()
+        if len(outside) == 0:
+            return
+        first = int(outside[0])
+        text = rows.texts[first].as_py()
+        found = self._files.get(rows.path)
+        if found is None:
+            letter = next(index for index, ch in enumerate(text) if _is_outside(ch))
+            position = rows.line_of(int(rows.positions[first]), letter)
+            found = self._files[rows.path] = _InFile(position, rows.unit)
+        found.rows += len(outside)
+        if len(found.letters) < SHOWN_LETTERS:
+            found.letters.update(ch for ch in text if _is_outside(ch))
+
+    def findings(self, key: str) -> list[Finding]:
+        """One error a file; one warning when letters are read as <unk>."""
+        found = []
+        for path, place in self._files.items():
+            letters = ", ".join(repr(letter) for letter in sorted(place.letters)[:SHOWN_LETTERS])
+            where = place_of(path, place.unit, place.position)
+            more = where
+            if place.rows > 1:
+                others = place.rows - 1
+                more = trn(
+                    "{place} and {n} more row", "{place} and {n} more rows", others, place=where, n=f"{others:,}"
+                )
+            message = tr(
+                "{place}: letters outside the protein alphabet: {letters}; choose another column "
+                "({key}.text_column), a model that reads text, or clean the file.",
+                place=more,
+                letters=letters,
+                key=key,
+            )
+            found.append(Finding("not_protein", "error", where, message))
+        if self.unknown and not found:
+            found.append(
+                Finding(
+                    "unknown_letters",
+                    "warning",
+                    key,
+                    tr("{unknown} letters J or j are read as <unk>.", unknown=self.unknown),
+                )
+            )
+        return found

@@ -12,13 +12,11 @@ from trainwiz.core.config import DataSource, RunConfig
 from trainwiz.core.config.keys import did_you_mean
 from trainwiz.core.config.sections import DataSection
 from trainwiz.core.config.values import Task
-from trainwiz.core.data.formats import FORMATS, format_of
+from trainwiz.core.data.formats import FORMATS, SAMPLES, format_of, sample_path, sample_words
 from trainwiz.core.data.hub import HubSplit, hub_files, looks_like_hub_id
-from trainwiz.core.data.samples import SAMPLES, sample_path, sample_words
-from trainwiz.core.errors import UsageError, usage_error
-from trainwiz.core.findings import Finding
+from trainwiz.core.errors import Finding, UsageError, usage_error
+from trainwiz.core.files import at_home
 from trainwiz.core.language import tr
-from trainwiz.core.telemetry.paths import at_home
 
 MOST_ENTRIES = 200_000
 """Below one folder. More than any data set has files: "/", or a home, was meant to become a longer path."""

@@ -1,10 +1,29 @@
-"""DataSummary: what a data source holds, as far as planning needs to know."""
+"""DataSummary: what the data of a run holds; a glance at its first rows."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
-from trainwiz.core.findings import Finding
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from trainwiz.core.config import DataSource, RunConfig
+from trainwiz.core.config.values import Task
+from trainwiz.core.data.columns import chooses_by_position, find_columns
+from trainwiz.core.data.formats import open_reader
+from trainwiz.core.data.lengths import TokenCounter, held_out_count, joins_texts
+from trainwiz.core.data.proteins import SPECIAL_TOKENS, encode_proteins
+from trainwiz.core.data.reader import Column, Reader
+from trainwiz.core.data.rows import KeptRows, LetterCheck, SourceTally, has_target, read_rows
+from trainwiz.core.data.sources import SourceFiles, all_sources, find_files, target_findings
+from trainwiz.core.data.streamed.index import TOKEN_BYTES, index_bytes
+from trainwiz.core.errors import Finding, TrainwizError, UsageError, sort_findings
+from trainwiz.core.files import at_home
+
+# DataSummary: what a data source holds, as far as planning needs to know.
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,3 +51,254 @@ class DataSummary:
     """Rows of the training sources before texts are joined, held-out ones included: what data.validation_rows is a share of."""
     held_out_texts: int = 0
     """`validation_rows` before texts are joined."""
+
+
+# summarize_data: what the data of a run holds, from footers and a sample of rows.
+
+SAMPLE_ROWS = 20_000
+TOKENIZED_ROWS = 2_000
+"""Of a source too large to be read whole: cutting texts into tokens is what takes the time."""
+BYTES_PER_ROW = 8
+"""Offset kept for each row beside its letters."""
+
+
+@dataclass(slots=True)
+class _Source:
+    tally: SourceTally = field(default_factory=SourceTally)
+    lengths: list[np.ndarray] = field(default_factory=list)
+    target_lengths: list[np.ndarray] = field(default_factory=list)
+    text_bytes: int = 0
+    """UTF-8 bytes of the rows that were read, both sides."""
+    files: SourceFiles | None = None
+
+    def mean_bytes(self) -> float:
+        """Bytes in memory of one row."""
+        sides = 2 if self.target_lengths else 1
+        return self.text_bytes / max(sum(map(len, self.lengths)), 1) + sides * BYTES_PER_ROW
+
+
+def summarize_data(config: RunConfig, folder: Path | None = None) -> DataSummary:
+    """Rows, lengths and columns of the training data; relative paths are from `folder` (default: here).
+
+    Lengths are unclipped, in tokens: exact for proteins and where the model's tokenizer is here,
+    else estimated from bytes. A row of a causal model is its prompt and response together. Where
+    texts are joined, a row is one sequence of full length. Raises UsageError with all that is wrong
+    with any source, and with the warning `data_to_download` alone where all that is missing can be
+    downloaded.
+    """
+    folder = folder or Path.cwd()
+    findings = target_findings(config)
+    counter = None if config.task == "masked-lm" else TokenCounter(config, folder)
+    train, held = (
+        [_read(source, key, config, folder, findings, counter) for key, source in sources]
+        for sources in all_sources(config)
+    )
+    if any(finding.severity == "error" or finding.code == "data_to_download" for finding in findings):
+        raise UsageError(sort_findings(findings))
+    texts = sum(source.tally.rows for source in train)
+    held_texts = sum(source.tally.rows for source in held) or held_out_count(texts, config.data)
+    training_texts = texts if held else texts - held_texts
+    lengths = _mixed([(source.tally.rows, source.lengths) for source in train])
+    rows, validation_rows = training_texts, held_texts
+    joined = joins_texts(config)
+    if joined:
+        length = config.batch.sequence_length
+        mean = float(lengths.mean()) if len(lengths) else 0.0
+        rows, validation_rows = (int(count * mean) // length for count in (training_texts, held_texts))
+        lengths = np.full(min(max(rows, 1), SAMPLE_ROWS), length, np.int64)
+    return DataSummary(
+        rows=max(rows, 1) if joined else rows,
+        rows_exact=not joined and all(source.tally.exact for source in train),
+        validation_rows=max(validation_rows, min(held_texts, 1)),
+        texts=texts,
+        held_out_texts=held_texts,
+        lengths=tuple(lengths.tolist()),
+        length_unit="tokens" if counter is None else counter.unit,
+        target_lengths=tuple(_mixed([(source.tally.rows, source.target_lengths) for source in train]).tolist()),
+        bytes_on_disk=sum(source.tally.bytes_on_disk for source in train),
+        bytes_in_memory=_bytes_in_memory(config, [*train, *held], lengths),
+        bytes_streamed=_bytes_streamed(config, [*train, *held], texts, held_texts if not held else 0)
+        + joined * (rows + validation_rows) * config.batch.sequence_length * TOKEN_BYTES,
+        columns=train[0].tally.columns,
+        findings=sort_findings(findings),
+    )
+
+
+def _read(
+    source: DataSource, key: str, config: RunConfig, folder: Path, findings: list[Finding], counter: TokenCounter | None
+) -> _Source:
+    result = _Source()
+    try:
+        files = find_files(source, key, folder, task=config.task)
+    except UsageError as error:
+        findings.extend(error.findings)
+        return result
+    result.files = files
+    letters = LetterCheck()
+    limit = TOKENIZED_ROWS if counter is not None and counter.tokenizes else SAMPLE_ROWS
+    for rows in read_rows(files, result.tally, config.task, limit=limit):
+        if counter is None:
+            proteins = encode_proteins(rows.texts)
+            letters.add(rows, proteins)
+            result.lengths.append(proteins.lengths + SPECIAL_TOKENS)
+        else:
+            _count_tokens(rows, config, counter, result)
+    findings.extend(result.tally.findings)
+    findings.extend(letters.findings(key))
+    return result
+
+
+def _count_tokens(rows: KeptRows, config: RunConfig, counter: TokenCounter, result: _Source) -> None:
+    sampled = result.tally.sampled
+    lengths = counter.count(rows.texts, sampled=sampled)
+    result.text_bytes += _bytes(rows.texts)
+    if rows.targets is not None:
+        result.text_bytes += _bytes(rows.targets)
+        targets = counter.count(rows.targets, special=config.task == "seq2seq", sampled=sampled)
+        if config.task == "seq2seq":
+            result.target_lengths.append(targets)
+        else:
+            lengths = lengths + targets
+    if config.task == "causal-lm" and counter.unit == "tokens":
+        # The end of the text, which tokenizers of causal models leave out.
+        lengths = lengths + 1
+    result.lengths.append(lengths)
+
+
+def _bytes(texts: pa.Array) -> int:
+    return int(pc.sum(pc.binary_length(texts)).as_py() or 0)
+
+
+def _bytes_in_memory(config: RunConfig, sources: Sequence[_Source], lengths: np.ndarray) -> int:
+    """Host memory of all rows in one process: proteins are cut to the sequence length, texts are kept whole."""
+    if config.task == "masked-lm":
+        rows = sum(source.tally.rows for source in sources)
+        kept = np.minimum(lengths, config.batch.sequence_length)
+        return int(rows * (float(kept.mean() if len(kept) else 0.0) + BYTES_PER_ROW))
+    return int(sum(source.tally.rows * source.mean_bytes() for source in sources))
+
+
+def _bytes_streamed(config: RunConfig, sources: Sequence[_Source], texts: int, held_out: int) -> int:
+    """Index and copies of all sources, and the rows held out of them, which are kept as texts."""
+    sizes = [int(source.tally.rows * _mean_text_bytes(config, source)) for source in sources]
+    index = sum(
+        index_bytes(source.files.files, source.files.kind, source.tally.rows, size)
+        for source, size in zip(sources, sizes, strict=True)
+        if source.files is not None
+    )
+    return index + sum(sizes) * held_out // max(texts, 1)
+
+
+def _mean_text_bytes(config: RunConfig, source: _Source) -> float:
+    if config.task != "masked-lm":
+        return source.mean_bytes()
+    return float(np.concatenate(source.lengths).mean()) if source.lengths else 0.0
+
+
+def _mixed(sources: Sequence[tuple[int, list[np.ndarray]]]) -> np.ndarray:
+    """Lengths of several sources, each in proportion to its rows. (n,) int64, n <= SAMPLE_ROWS."""
+    parts = [(rows, np.concatenate(lengths)) for rows, lengths in sources if lengths]
+    if not parts:
+        return np.empty(0, np.int64)
+    total = sum(rows for rows, _ in parts)
+    share = min(1.0, SAMPLE_ROWS / max(total, 1), *(len(lengths) / max(rows, 1) for rows, lengths in parts))
+    taken = []
+    for rows, lengths in parts:
+        count = min(len(lengths), max(1, round(rows * share)))
+        taken.append(lengths[np.linspace(0, len(lengths) - 1, count).round().astype(np.int64)])
+    return np.concatenate(taken)
+
+
+# A glance at a data source: its columns and first rows as the file has them, also where the rows cannot be used yet.
+
+GLANCE_ROWS = 8
+LONGEST_CELL = 2_000
+"""Characters of a cell; more are on no screen."""
+NAME_LIKE = re.compile(r"[^\W\d][\w ./()-]{0,38}[\w)]|[^\W\d]")
+"""A name that can be typed, and that no reader takes for the first row of a file without a header."""
+
+
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """What stands at the beginning of the first file of the first source."""
+
+    path: Path
+    """The file that was looked into."""
+    files: int
+    """How many files the source has."""
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[str | None, ...], ...]
+    """One cell for each column, as text; None where the file has no value, "" where it has an empty text."""
+    text: int | None = None
+    """Position of the column that is learnt from; None where nobody has said and no name tells."""
+    target: int | None = None
+    """Position of the column to answer with; None where rows have none, or it is not known."""
+    has_target: bool = False
+    """Whether the rows are to have a target."""
+
+    def setting_of(self, position: int) -> str:
+        """How text_column or target_column names a column: by its name, by its position where the name may mean another."""
+        name = self.columns[position].name
+        names = [column.name for column in self.columns]
+        return name if names.count(name) == 1 and NAME_LIKE.fullmatch(name) else str(position)
+
+
+def glance_at(config: RunConfig, folder: Path | None = None) -> Glance | None:
+    """The beginning of the first training source; relative paths are from `folder` (default: here).
+
+    Asks nothing of the hub and raises nothing: None where no file is here or none of it can be read, which
+    `summarize_data` explains.
+    """
+    if not config.data.sources:
+        return None
+    key, source = all_sources(config)[0][0]
+    try:
+        found = find_files(source, key, folder or Path.cwd(), task=config.task, ask=False)
+        path = found.files[0]
+        reader = open_reader(path, found.kind, by_position=chooses_by_position(source))
+        rows = _first_rows(reader)
+    except (TrainwizError, OSError, IndexError):
+        return None
+    text, target = _mapped(reader.columns, source, config.task)
+    return Glance(path, len(found.files), reader.columns, rows, text, target, has_target(source, config.task))
+
+
+def stamp_of(config: RunConfig, folder: Path | None = None) -> str:
+    """What changes when somebody writes to a source: size and time of its file, or of its folder."""
+    stamps = []
+    for _, source in (*all_sources(config)[0], *all_sources(config)[1]):
+        try:
+            state = ((folder or Path.cwd()) / at_home(Path(source.name))).stat()
+            stamps.append(f"{state.st_size} {state.st_mtime_ns}")
+        except (OSError, RuntimeError, ValueError):
+            stamps.append("-")
+    return ", ".join(stamps)
+
+
+def _first_rows(reader: Reader) -> tuple[tuple[str | None, ...], ...]:
+    """As many rows as can be read: a broken one ends them."""
+    for count in (GLANCE_ROWS, 4, 2, 1):
+        try:
+            return tuple(tuple(cell and cell[:LONGEST_CELL] for cell in row) for row in reader.head(count))
+        except TrainwizError:
+            continue
+    return ()
+
+
+def _mapped(columns: Sequence[Column], source: DataSource, task: Task) -> tuple[int | None, int | None]:
+    """Positions of text and target, each by itself where one of them cannot be found."""
+    wants_target = has_target(source, task)
+    try:
+        found = find_columns(columns, source, "", "", task, wants_target)
+    except TrainwizError:
+        return _named(columns, source.text_column), _named(columns, source.target_column) if wants_target else None
+    return found[0], found[1] if wants_target else None
+
+
+def _named(columns: Sequence[Column], wanted: str | int | None) -> int | None:
+    names = [column.name for column in columns]
+    if isinstance(wanted, str) and wanted in names:
+        return names.index(wanted)
+    if wanted is not None and str(wanted).isdecimal() and int(wanted) < len(columns):
+        return int(wanted)
+    return None

@@ -1,20 +1,109 @@
-"""diagnose(evidence) -> Diagnosis. Pure: the earliest failure that is no consequence of another is the cause."""
+"""diagnose(evidence) -> Diagnosis: the earliest failure that is no consequence of another."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import cast
 
-from trainwiz.core.diagnosis.causes import Cause, Confidence
-from trainwiz.core.diagnosis.diagnosis import Diagnosis, Proof
-from trainwiz.core.diagnosis.evidence import Evidence, Failure
-from trainwiz.core.diagnosis.facts import Hit, Line
-from trainwiz.core.diagnosis.first import OF_THE_LAUNCHER, first_failure, first_hit, own_signal
-from trainwiz.core.diagnosis.marks import place_of_frame, signal_name
-from trainwiz.core.diagnosis.of_failure import cause_of_failure
+from trainwiz.core.diagnosis.cause import (
+    CAUSES,
+    Cause,
+    Confidence,
+    Diagnosis,
+    Evidence,
+    Failure,
+    Hit,
+    Line,
+    LogFacts,
+    Proof,
+    clean,
+    of_cause,
+    of_error,
+    of_signal,
+)
+from trainwiz.core.diagnosis.patterns import PATTERNS
 from trainwiz.core.diagnosis.remedies import Place, remedies_for
-from trainwiz.core.diagnosis.words import clean, of_cause, of_error, of_signal
+from trainwiz.core.diagnosis.scan import place_of_frame, signal_name
 from trainwiz.core.language import tr
+
+# The cause that a failure file speaks for.
+
+CAUSE_OF_CODE = {"missing_data": "missing_file", "node_missing": "node_lost", "wrong_interface": "config_mismatch"}
+"""Code of a finding of trainwiz's own -> the cause, where it is another word."""
+
+
+def cause_of_failure(failure: Failure) -> tuple[Cause, Confidence, bool, str]:
+    """(cause, confidence, whether it may come of another process, what was said in one line)."""
+    said = next((line.strip() for line in failure.message.splitlines() if line.strip()), "")
+    if failure.is_own:
+        codes = [CAUSE_OF_CODE.get(code, code) for code in failure.codes]
+        return cast(Cause, next((code for code in codes if code in CAUSES), "config_mismatch")), "high", False, said
+    # The sentence that tells may stand in any line of a long message, or under the exception that hid it.
+    for text in (f"{failure.type}: {said}", failure.message, *_raised(failure)):
+        for pattern in PATTERNS:
+            if pattern.expression.search(text):
+                if pattern.cause == "nccl_error" and text is not failure.message:
+                    # NCCL names what it ran into in its last lines; of the patterns, those of such causes stand first.
+                    pattern = next((one for one in PATTERNS if one.expression.search(failure.message)), pattern)
+                return pattern.cause, pattern.confidence, pattern.consequence, said
+    return "python_error", "high", False, said
+
+
+def _raised(failure: Failure) -> list[str]:
+    """The exceptions of the traceback, the first first: not the source lines between."""
+    lines = failure.traceback.splitlines()
+    return [line for line in lines if line[:1].isalpha() and ("Error" in line or "Exception" in line)]
+
+
+# Which of several failures came first: under several ranks the others only lost their partner.
+
+OF_THE_LAUNCHER = ("SIGTERM", "SIGABRT")
+"""What ends the other processes after one has failed, and what a process sends itself: weaker than any other."""
+LINES_OF_ONE_ERROR = 6
+
+
+def first_failure(failures: Iterable[Failure]) -> Failure | None:
+    """The earliest that is no consequence of another; the earliest of all where each may be one."""
+    return min(failures, key=lambda failure: (cause_of_failure(failure)[2], failure.time_s), default=None)
+
+
+def first_hit(log: LogFacts) -> Hit | None:
+    """The earliest that is no consequence, of the rank that torchrun names where it said anything."""
+    own = [hit for hit in log.hits if not hit.consequence]
+    of_root = [hit for hit in own if log.root_rank is not None and hit.line.rank == log.root_rank]
+    chosen = of_root or own
+    if not chosen:
+        return _strongest(log.hits)
+    first = min(chosen, key=lambda hit: hit.line.number)
+    if first.cause == "nccl_error":
+        return _what_nccl_met(first, chosen)
+    if first.cause != "python_error":
+        return first
+    chain = [hit for hit in chosen if hit.chain == first.chain and hit.line.rank == first.line.rank]
+    # What was raised while another exception was handled: the one that names a cause, else the one that was left.
+    return next((hit for hit in chain if hit.cause != "python_error"), chain[-1])
+
+
+def _what_nccl_met(wrapper: Hit, own: Iterable[Hit]) -> Hit:
+    """NCCL says first that a call failed, and in one of the next lines why: a card without memory is no lost connection."""
+    below = range(wrapper.line.number, wrapper.line.number + LINES_OF_ONE_ERROR)
+    reasons = (hit for hit in own if hit.line.rank == wrapper.line.rank and hit.line.number in below)
+    return next((hit for hit in reasons if hit.cause not in ("nccl_error", "python_error")), wrapper)
+
+
+def _strongest(hits: Iterable[Hit]) -> Hit | None:
+    """Of consequences alone: a wait that ran out comes before the connections that broke with its process."""
+    order = {"nccl_timeout": 0, "nccl_error": 1}
+    return min(hits, key=lambda hit: (order.get(hit.cause, 2), hit.line.number), default=None)
+
+
+def own_signal(log: LogFacts) -> tuple[str, Line] | None:
+    """The signal that ended a process first; those that the launcher sends only where there is no other."""
+    return next((one for one in log.signals if one[0] not in OF_THE_LAUNCHER), None) or next(iter(log.signals), None)
+
+
+# diagnose(evidence) -> Diagnosis. Pure: the earliest failure that is no consequence of another is the cause.
 
 DISK_IS_FULL_BELOW_BYTES = 1 << 20
 KERNEL = "kernel"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from trainwiz.core.diagnosis.causes import Cause, Confidence
+from trainwiz.core.diagnosis.cause import Cause, Confidence
 
 
 @dataclass(frozen=True, slots=True)

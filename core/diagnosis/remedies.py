@@ -7,9 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainwiz.core.diagnosis.causes import Cause
-from trainwiz.core.diagnosis.diagnosis import Remedy
-from trainwiz.core.diagnosis.evidence import Settings
+from trainwiz.core.diagnosis.cause import Cause, Remedy, Settings
 from trainwiz.core.language import tr
 
 HALF = 2

@@ -1,27 +1,203 @@
-"""LogScan: one pass over the lines of a log; what it keeps is bounded, however long the log."""
+"""LogScan: one pass over the lines of a log; what it keeps is bounded."""
 
 from __future__ import annotations
 
+import json
 import re
+import signal
 from collections import deque
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from trainwiz.core.diagnosis.facts import Hit, Line, LogFacts
-from trainwiz.core.diagnosis.line_text import LineText, line_text
-from trainwiz.core.diagnosis.marks import (
-    FINISHED,
-    NO_NUMBER,
-    ROOT_CAUSE,
-    TELLING,
-    bar_of,
-    is_metrics,
-    place_of_frame,
-    signal_named,
-    step_named,
-)
+from trainwiz.core.diagnosis.cause import Hit, Line, LogFacts
 from trainwiz.core.diagnosis.patterns import PATTERNS, Pattern
-from trainwiz.core.plain import plain_text
+from trainwiz.core.text import plain_text
+
+# What a line of a log is apart from a cause: progress, metrics, an end, a signal, the place of a frame.
+
+TELLING = re.compile(
+    r"rror|xception|nterrupt|fail|kill|memory|oom|space|time|lost|bus|xid|mismatch|support|requires|bf16|flash"
+    r"|module|nan|loss is|inf|shared|shm|errno|quota|signal|worker|file|cancel|closed|reset|refused|died|unhandled"
+    r"|abort|NCCL|ancdata|alloc|pos|duplicate|argument|strategy|cannot|can't|couldn't|incorrect|terminated|pipe"
+    r"|exclusive|exited|detected|resource|did not come|not be reached|[\u4e00-\u9fff]",
+    re.IGNORECASE,
+)
+"""Without any of these words no pattern fits: asking is cheaper than trying them all."""
+
+FINISHED = re.compile(
+    r"^Training completed\b|'train_runtime':|\"train_runtime\":|\btrain_runtime\s+=\s"
+    r"|^finished at step \d+ of \d+|^`?Trainer\.fit`? stopped: `max_(?:epochs|steps)=",
+)
+ROOT_CAUSE = re.compile(r"^\s*Root Cause \(first observed failure\):")
+
+_NOT_A_NUMBER = r"(?:nan|NaN|-?inf(?:inity)?|-?Infinity)"
+NO_NUMBER = re.compile(
+    rf"(?<![\w])['\"]?(?:train_)?loss['\"]?\s*[:=]?\s*['\"]?{_NOT_A_NUMBER}\b"
+    # The Trainer leaves a loss that is no number out of the mean: 0.0 beside such a gradient.
+    rf"|['\"]loss['\"]: '?0\.0'?,.*['\"]grad_norm['\"]: (?:'|tensor\()?{_NOT_A_NUMBER}\b",
+)
+_BAR = re.compile(r"^\s*\d{1,3}%\|[^|]*\|\s*(\d+)/(\d+)\s*\[[^\]]*\]?")
+_METRICS = re.compile(
+    r"^\s*\{.*['\"](?:train_)?loss['\"]\s*:"
+    r"|\bsteps?[\s:=\[]+\d[\d,]*.{0,80}\bloss\b|\bloss\b\s*[:=]\s*[-\d.naif]+.{0,200}\b(?:step|iter|epoch)\b"
+    r"|\bepochs?[\s:=\[]+[\d./]+.{0,80}\bloss\b\s*[:=]",
+    re.IGNORECASE,
+)
+_STEP = re.compile(r"\b(?:global_)?steps?['\"]?[\s:=\[]+(\d[\d,]*)", re.IGNORECASE)
+
+_EXIT_CODE = re.compile(r"exit ?code\s*[:=]\s*(-\d+)|exits with return code = (-\d+)", re.IGNORECASE)
+_DIED = re.compile(r"died with <Signals\.(\w+)|(?:Signal \d+ \(|terminated with signal )(SIG\w+)\b")
+_SHELL_STATUS = re.compile(r"(?:non-zero exit status|exit(?:ed with)? (?:code|status))[: ]+(1[23]\d)\b", re.IGNORECASE)
+_GOT = re.compile(r"got signal: (\d+)\b")
+_WORDS = {
+    "SIGKILL": re.compile(r"^(?:\S+: line \d+:\s+)?(?:\[\d+\]\s+)?(?:\d+ )?(?:Killed|已杀死)\b(?!:)(?: {2,}.*)?$"),
+    "SIGSEGV": re.compile(
+        r"^Fatal Python error: Segmentation fault|Segmentation fault \(core dumped\)|^Segmentation fault$"
+    ),
+    "SIGBUS": re.compile(r"^Fatal Python error: Bus error|^Bus error\b"),
+}
+_FRAMES = {
+    "evaluation": re.compile(r"\bin (?:\w+\.)?(?:evaluation_loop|prediction_step|prediction_loop|evaluate|_evaluate|_maybe_log_save_evaluate_eval)\b"),
+    "saving": re.compile(r"\bin (?:\w+\.)?(?:_save_checkpoint|save_model|save_pretrained|_save_optimizer_and_scheduler|save_checkpoint|save_state)\b"),
+    "loading": re.compile(r"\bin (?:\w+\.)?(?:_load_from_checkpoint|load_checkpoint|_load_optimizer_and_scheduler|load_state)\b"),
+}  # fmt: skip
+
+
+def bar_of(text: str) -> tuple[int, int, str] | None:
+    """(step, of how many, what is printed behind it) of the progress bar of a training, which has no name before it."""
+    found = _BAR.match(text) if "%|" in text else None
+    return (int(found[1]), int(found[2]), text[found.end() :].strip()) if found else None
+
+
+def is_metrics(text: str) -> bool:
+    """Whether the line reports the loss of a training."""
+    return "oss" in text and _METRICS.search(text) is not None
+
+
+def step_named(text: str) -> int | None:
+    found = _STEP.search(text)
+    return int(found[1].replace(",", "")) if found else None
+
+
+def signal_named(text: str) -> str | None:
+    """The signal that ended a process, as launchers and shells say it."""
+    if found := _EXIT_CODE.search(text):
+        return signal_name(-int(found[1] or found[2]))
+    if found := _DIED.search(text):
+        return found[1] or found[2]
+    if found := _GOT.search(text):
+        return signal_name(int(found[1]))
+    if found := _SHELL_STATUS.search(text):
+        return signal_name(int(found[1]) - 128)
+    return next((name for name, pattern in _WORDS.items() if pattern.search(text)), None)
+
+
+def signal_name(number: int) -> str | None:
+    """ "SIGKILL" for 9; None for what is no signal."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return None
+
+
+def place_of_frame(text: str) -> str | None:
+    """What the training was doing in this frame of a traceback: evaluation, saving, loading; None tells nothing."""
+    return next((place for place, pattern in _FRAMES.items() if pattern.search(text)), None)
+
+
+# A line of a log without what loggers, launchers and terminals put before it.
+
+LONGEST = 4_000
+"""Characters of a line that are looked at."""
+TELLING_KEYS = (
+    "message", "msg", "text", "log", "event", "error", "exception", "exc_info", "traceback", "stack_trace", "output",
+)  # fmt: skip
+"""Of a line of JSON: the keys under which loggers keep what people read."""
+
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\].*?(?:\x07|\x1b\\)|[ -/]*[0-~])")
+_RANK = re.compile(r"\s*\[(?:rank|default|Rank )(\d+)\]:?\s?|(?=\d{1,4}: )(\d{1,4}): ")
+_BEFORE = re.compile(
+    r"\s*(?:"
+    r"\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?"  # 2024-06-18 03:34:24,390
+    r"|\d\d:\d\d:\d\d(?:[.,]\d+)?(?=\s)"
+    r"|\[?[IWEF]\d{3,4} \d\d:\d\d:\d\d[.\d]*(?:\s+\d+)? [\w./-]+\.(?:py|cpp|cc|hpp):\d+\]"  # glog of torch
+    r"|\[[\w./-]+\.(?:py|cpp|cc):\d+(?::\w+)?\]"
+    r"|\[(?:INFO|WARN|WARNING|ERROR|CRITICAL|FATAL|DEBUG)(?:\|[^\]]*)?\](?:\s+\d{4}-\d\d-\d\d [\d:,]+ >>)?"
+    r"|(?:INFO|WARN|WARNING|ERROR|CRITICAL|FATAL|DEBUG)(?=[\s:|-])"
+    r"|\(\w[\w ]{0,40} pid=\d+(?:, ip=[\d.]+)?\)"  # Ray
+    r"|(?:stdout|stderr) F(?=\s)"  # containers
+    r")(?:\s*[-|:]+)?\s?"
+)
+_LEVEL = re.compile(r"\b(?:ERROR|CRITICAL|FATAL)\b|^\[?[EF]\d{3,4} \d\d:")
+_ERROR = re.compile(
+    # An exception as it ends a traceback, "error: ..." of a program, a number of the system, C++.
+    r"^\s{0,2}(?:[A-Za-z_]\w*\.)*\w*(?:Error|Exception|NotFound|Timeout)(?:$|: |\()"
+    r"|^(?:[\w./ -]{1,60}: )?(?:fatal )?error: |\[errno \d+\]|\(errno: \d|^\s*what\(\): ",
+    re.IGNORECASE,
+)
+_WARNING = re.compile(r"\b\w*Warning\b|\bwarnings\.warn\b|^warning:|\bWARN(?:ING)?\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class LineText:
+    """`text` as it counts; `is_error`: an exception, or a line that its logger calls an error."""
+
+    text: str
+    rank: int | None = None
+    is_error: bool = False
+
+
+def lines_in(raw: str) -> list[LineText]:
+    """What one physical line holds: one line, or those of a message in JSON. Versions of a progress bar count apart."""
+    parts = raw.split("\r") if "\r" in raw else [raw]
+    found = [line for part in parts[-64:] if part.strip() for line in _of_part(part[:LONGEST])]
+    return found or [LineText("")]
+
+
+def _of_part(part: str) -> list[LineText]:
+    if "\x1b" in part:
+        part = _ESCAPES.sub("", part)
+    if part.lstrip().startswith("{") and part.rstrip().endswith("}"):
+        message = _message_of(part)
+        if message is not None:
+            text, rank, level = message
+            return [line_text(one, rank, level) for one in text.splitlines() if one.strip()]
+    return [line_text(part)]
+
+
+def line_text(part: str, rank: int | None = None, is_error: bool = False) -> LineText:
+    """The line without its prefixes. Indents stay: those of a traceback mean something."""
+    text = part.rstrip()
+    is_error = is_error or bool(_LEVEL.search(text[:120]))
+    for _ in range(8):
+        found = _RANK.match(text)
+        if found:
+            rank = int(found[1] or found[2])
+        else:
+            found = _BEFORE.match(text)
+        if not found or not found.end():
+            break
+        text = text[found.end() :]
+    return LineText(text, rank, (is_error or bool(_ERROR.search(text))) and not _WARNING.search(text))
+
+
+def _message_of(part: str) -> tuple[str, int | None, bool] | None:
+    """(what people read, rank, whether it is an error) of a line of JSON; None for metrics and what is no JSON."""
+    try:
+        document = json.loads(part)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(document, dict):
+        return None
+    texts = [value for key in TELLING_KEYS if isinstance(value := document.get(key), str) and value]
+    if not texts:
+        return None
+    rank = next((value for key in ("rank", "local_rank") if isinstance(value := document.get(key), int)), None)
+    level = str(document.get("level") or document.get("levelname") or document.get("severity") or "")
+    return "\n".join(texts), rank, level.lower() in ("error", "critical", "fatal")
+
+
+# LogScan: one pass over the lines of a log; what it keeps is bounded, however long the log.
 
 TRACEBACK = "Traceback (most recent call last)"
 LONGEST_PREFIX = 60

@@ -1,18 +1,88 @@
-"""What the forward pass of one block keeps for the backward pass, tensor by tensor.
-
-The counts follow the modeling code of transformers 5 and were checked against traces of it
-(fake tensors): a fixed multiple such as "34 x tokens x hidden" (Korthikanti et al. 2022) misses the
-copies that autocast makes for each matrix product, unfused activation functions and fp32 norms.
-"""
+"""What the forward pass keeps: blocks, adapters, logits."""
 
 from __future__ import annotations
 
-from trainwiz.core.estimate.adapters import adapter_bytes
-from trainwiz.core.estimate.architecture import Block
+from trainwiz.core.estimate.architecture import Block, block_lora_parameters, is_target
 from trainwiz.core.estimate.workload import HALF, SINGLE, Workload
+from trainwiz.core.language import tr
 
+# Slices of the logits: how many positions of one exist at a time. Without torch, for plans and training alike.
+
+EVALUATION_SLICE_BYTES = 256 * 2**20
+"""What evaluation may hold beside the model's own logits."""
+COPY_BYTES = 12
+"""Of one logit in such a slice at most: taken out of the whole (4), its float32 (none more if it was), log-softmax (4),
+and room for the temporary of the largest (4)."""
+
+
+def evaluation_slice(vocabulary: int) -> int:
+    """Positions of a slice in which evaluation reads logits that exist whole; at least 1."""
+    return max(EVALUATION_SLICE_BYTES // (COPY_BYTES * max(vocabulary, 1)), 1)
+
+
+NOT_SLICEABLE = frozenset({"fsmt", "prophetnet", "xlstm"})
+"""Model types that have no last layer of their own, or whose logits are moved about after it. Others that no test
+has met are refused by the training itself, before the first step or in it (core/training/chunked_logits.py)."""
+
+
+def slicing_problem(model_type: str) -> str | None:
+    """Why the loss of such a model cannot be computed in slices (training.loss_chunk), in one sentence; None if it can."""
+    if model_type not in NOT_SLICEABLE:
+        return None
+    return tr(
+        "The loss of a model of type {model_type} cannot be computed in slices, since its logits are "
+        "no plain product with the vocabulary; leave training.loss_chunk out (--loss-chunk).",
+        model_type=repr(model_type),
+    )
+
+
+# What LoRA adapters keep for the backward pass beside the frozen block that they sit on.
+
+_SHARED_INPUTS: dict[str, str] = {
+    **dict.fromkeys(("q_proj", "k_proj", "v_proj", "query", "key", "value", "q", "k", "v"), "attention"),
+    **dict.fromkeys(("gate_proj", "up_proj", "wi_0", "wi_1"), "feed-forward"),
+}
+"""Matrix products that read one and the same tensor."""
+_FROM_ENCODER = ("k_proj", "v_proj", "k", "v")
 MASK = 1
-"""Bytes of one element of a dropout mask on CUDA."""
+
+
+def adapter_bytes(work: Workload, block: Block, queries: int) -> int:
+    """Bytes of one block's adapters for one micro-batch, at `queries` positions.
+
+    Each adapter keeps its input for the gradient of A and the product of rank width for that of B.
+    peft casts the input to the adapter's format (autocast then to half): a copy for each adapter,
+    unless the formats are alike, and then products of one input share it.
+    """
+    if not work.lora:
+        return 0
+    formats = work.formats
+    element = HALF if formats.autocast else formats.adapters
+    copied = formats.autocast or formats.adapters != formats.compute
+    total = HALF * block_lora_parameters(block, work.lora_rank, work.lora_targets) if formats.autocast else 0
+    seen: set[str] = set()
+    counted: set[str] = set()
+    for name, inputs, _ in block.linears:
+        # The second product of a name belongs to the cross-attention.
+        cross = name in counted
+        counted.add(name)
+        if not is_target(name, work.lora_targets):
+            continue
+        positions = work.length if cross and name in _FROM_ENCODER else queries
+        source = f"{_SHARED_INPUTS.get(name, name)}{positions if cross else ''}"
+        kept = inputs * element if copied or source not in seen else 0
+        seen.add(source)
+        masks = inputs * MASK if work.lora_dropout else 0
+        total += work.micro_batch * positions * (kept + work.lora_rank * element + masks)
+    return total
+
+
+# What the forward pass of one block keeps for the backward pass, tensor by tensor.
+#
+# The counts follow the modeling code of transformers 5 and were checked against traces of it
+# (fake tensors): a fixed multiple such as "34 x tokens x hidden" (Korthikanti et al. 2022) misses the
+# copies that autocast makes for each matrix product, unfused activation functions and fp32 norms.
+
 LOG_SUM_EXP = 4
 
 
@@ -186,3 +256,90 @@ def position_bias_bytes(work: Workload, block: Block, rows: int, queries: int) -
 def _softmax_bytes(work: Workload, block: Block) -> int:
     formats = work.formats
     return SINGLE if formats.autocast or block.fp32_softmax else formats.compute
+
+
+# Bytes of the logits and of all that the loss makes of them (core/training/evaluation.py, sliced_loss.py, evaluation.py).
+
+
+def positions_of(work: Workload, rows: int) -> int:
+    """Positions of `rows` sequences that get logits."""
+    return rows if work.architecture.pooled else rows * work.decoded_length
+
+
+def sliced(work: Workload) -> bool:
+    """The vocabulary product is computed in slices: whole logits never exist."""
+    return work.loss_chunk is not None and not work.architecture.pooled
+
+
+def slice_positions(work: Workload) -> int:
+    return min(work.loss_chunk or 0, positions_of(work, work.micro_batch))
+
+
+def handed_out_bytes(work: Workload) -> int:
+    """At the end of the forward pass: the logits, and accelerate's fp32 copy of them under autocast."""
+    if sliced(work):
+        return 0
+    each = work.formats.compute + (SINGLE if work.formats.autocast else 0)
+    return _all(work) * (each + kept_bytes(work))
+
+
+def loss_forward_bytes(work: Workload) -> int:
+    """The logits, an fp32 copy where they are not in fp32, and their log-softmax; of one slice where it is sliced."""
+    compute = work.formats.compute
+    if sliced(work):
+        return _slice(work) * (compute + (SINGLE if compute != SINGLE else 0) + SINGLE + kept_bytes(work))
+    out = SINGLE if work.formats.autocast else compute
+    return _all(work) * (out + (SINGLE if out != SINGLE else 0) + SINGLE + kept_bytes(work))
+
+
+def loss_backward_bytes(work: Workload) -> int:
+    """The kept log-softmax and two gradients of the same size; a slice has its logits beside them."""
+    if sliced(work):
+        compute = work.formats.compute
+        return _slice(work) * (3 * SINGLE + compute + (compute if compute != SINGLE else 0) + kept_bytes(work))
+    return _all(work) * (3 * SINGLE + kept_bytes(work))
+
+
+def kept_bytes(work: Workload) -> int:
+    """For each logit: what a cap on the logits keeps for its gradient (Gemma 2)."""
+    return work.formats.compute if work.architecture.capped_logits else 0
+
+
+def slice_weight_bytes(work: Workload, *, backward: bool) -> int:
+    """What a sliced loss holds of the vocabulary's weights: their cast, and in the backward pass their gradient."""
+    if not sliced(work):
+        return 0
+    formats, elements = work.formats, work.architecture.vocabulary_parameters
+    cast = elements * formats.compute if formats.compute != formats.weights else 0
+    if not backward or work.lora:
+        return cast
+    return cast + elements * formats.weights
+
+
+def evaluation_bytes(work: Workload) -> int:
+    """The model's own logits, which are read before anything copies them, and the fp32 of one slice."""
+    vocabulary, compute = work.architecture.vocabulary, work.formats.compute
+    positions = positions_of(work, work.eval_micro_batch)
+    if sliced(work):
+        return min(work.loss_chunk or 0, positions) * vocabulary * _read_bytes(compute)
+    # A bias in fp32 makes the logits fp32 under autocast; the product is there until then.
+    biased = work.architecture.biased_logits
+    own = SINGLE if biased and work.formats.autocast else compute
+    if work.architecture.pooled:
+        return positions * vocabulary * (own + 2 * SINGLE)
+    in_slice = min(positions, evaluation_slice(vocabulary)) * vocabulary * _read_bytes(own)
+    changing = positions * vocabulary * compute if biased or work.architecture.capped_logits else 0
+    return positions * vocabulary * own + max(in_slice, changing)
+
+
+def _read_bytes(element: int) -> int:
+    """For each logit that is read: itself, in fp32, and its log-softmax."""
+    return element + (SINGLE if element != SINGLE else 0) + SINGLE
+
+
+def _all(work: Workload) -> int:
+    return positions_of(work, work.micro_batch) * work.architecture.vocabulary
+
+
+def _slice(work: Workload) -> int:
+    return slice_positions(work) * work.architecture.vocabulary

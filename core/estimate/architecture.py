@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+# Architecture: one value for every transformer that trainwiz can plan, with exact parameter counts.
 
 Kind = Literal["encoder", "decoder", "encoder-decoder"]
 Activation = Literal["fused", "relu", "erf_unfused", "tanh_unfused"]
@@ -213,3 +215,144 @@ def attention_projections(architecture: Architecture) -> tuple[str, ...]:
         "query_key_value",
     )
     return tuple(name for name in architecture.linear_names() if name in (*attention, "q", "k", "v", "o"))
+
+
+# Reading the keys of a Hugging Face architecture config, which name the same thing in many ways.
+
+_TANH_UNFUSED = {"gelu_new", "gelu_fast", "gelu_accurate"}
+
+
+LARGEST = 2**40
+"""No size of a model is above this; figures made of larger ones would leave the range of a float."""
+
+
+HIDDEN = ("hidden_size", "d_model", "n_embd", "n_embed", "dim", "model_dim", "embed_dim")
+LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_decoder_layers", "decoder_layers")
+HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads", "decoder_attention_heads")
+KV_HEADS = (
+    "num_key_value_heads",
+    "num_kv_heads",
+    "n_kv_heads",
+    "n_head_kv",
+    "num_query_groups",
+    "multi_query_group_num",
+)
+HEAD_DIM = ("head_dim", "d_kv", "kv_channels", "attention_head_dim")
+FFN = (
+    "intermediate_size",
+    "ffn_dim",
+    "n_inner",
+    "ffn_hidden_size",
+    "hidden_dim",
+    "d_ff",
+    "decoder_ffn_dim",
+    "mlp_hidden_size",
+)
+POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "seq_length", "n_ctx")
+"""Names that configs have for one and the same size."""
+
+
+class MissingKeyError(Exception):
+    """A config lacks a key that its family has no default for."""
+
+
+def number(config: Mapping[str, Any], *names: str, default: int | None = None) -> int:
+    """The first key that is there, as a whole number; MissingKeyError without one and without a default,
+    TypeError, ValueError or OverflowError for what is no number of a sensible size."""
+    for name in names:
+        if config.get(name) is not None:
+            value = int(config[name])
+            if abs(value) > LARGEST:
+                raise ValueError(f"{name} is too large")
+            return value
+    if default is None:
+        raise MissingKeyError(names[0])
+    return default
+
+
+def activation_of(name: Any, default: str = "gelu") -> Activation:
+    """Whether transformers runs the activation function as one kernel."""
+    name = str(name or default)
+    if name in _TANH_UNFUSED:
+        return "tanh_unfused"
+    return "relu" if name == "relu" else "fused"
+
+
+def dropout_of(config: Mapping[str, Any], *names: str, default: float = 0.1) -> bool:
+    """Whether a dropout is active; `default` is the library's own."""
+    for name in names:
+        if config.get(name) is not None:
+            return float(config[name]) > 0
+    return default > 0
+
+
+# Blocks of a mixture of experts: many feed-forward parts, of which each token takes a few.
+
+COUNT = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
+ACTIVE = ("num_experts_per_tok", "num_experts_per_token", "moe_top_k", "moe_topk")
+WIDTH = ("moe_intermediate_size", "expert_ffn_size", "moe_ffn_hidden_size")
+
+
+def expert_blocks(config: Mapping[str, Any], dense: Block) -> tuple[Block, ...]:
+    """`dense` itself without experts; else blocks of experts, after the first ones that stay dense."""
+    if all(config.get(name) is None for name in COUNT) or number(config, *COUNT) < 2:
+        return (dense,)
+    sparse = _sparse(config, dense)
+    plain = _plain_layers(config, dense.layers)
+    if plain == 0:
+        return (sparse,)
+    return (replace(dense, layers=plain), replace(sparse, layers=dense.layers - plain))
+
+
+def _sparse(config: Mapping[str, Any], dense: Block) -> Block:
+    experts, active = number(config, *COUNT), number(config, *ACTIVE, default=2)
+    width = number(config, *WIDTH, default=dense.ffn)
+    shared = number(config, "shared_expert_intermediate_size", default=0)
+    gate = dense.hidden if shared else 0
+    shared = shared or width * number(config, "n_shared_experts", default=0)
+    products = 3 if dense.gated else 2
+    all_experts = experts * products * dense.hidden * width
+    rest = dense.linear_parameters - products * dense.hidden * dense.ffn
+    # Products of the feed-forward part come last; those of experts are no modules that an adapter can sit on.
+    feed = 3 if dense.gated and not dense.fused_gate else 2
+    return replace(
+        dense,
+        ffn=active * width + shared,
+        experts=experts,
+        active_experts=active,
+        expert_parameters=all_experts,
+        expert_width=width,
+        linear_parameters=rest + all_experts + products * dense.hidden * shared + experts * dense.hidden + gate,
+        linears=dense.linears[:-feed],
+    )
+
+
+def _plain_layers(config: Mapping[str, Any], layers: int) -> int:
+    """Layers without experts: the first ones, those that are named, or all but every n-th."""
+    first = number(config, "first_k_dense_replace", default=0)
+    step = number(config, "decoder_sparse_step", "moe_layer_frequency", "moe_layer_freq", default=1)
+    named = config.get("mlp_only_layers") or ()
+    plain = max(min(first, layers), layers - layers // max(1, step)) + len(named)
+    return min(plain, layers - 1)
+
+
+# The classifier that sequence classification puts in place of the vocabulary projection.
+
+
+def classifying(architecture: Architecture, config: Mapping[str, Any]) -> Architecture:
+    """The same model with one prediction of `num_labels` for each sequence. Encoders have a dense layer before it."""
+    named = config.get("id2label")
+    labels = number(config, "num_labels", default=len(named) if isinstance(named, Mapping) and named else 2)
+    hidden = architecture.hidden
+    decoder = architecture.kind == "decoder"
+    dense = 0 if decoder else hidden * hidden
+    return replace(
+        architecture,
+        vocabulary=labels,
+        head_linear_parameters=dense + labels * hidden,
+        head_other_parameters=0 if decoder else hidden + labels,
+        tied=False,
+        transform_head=False,
+        pooled=True,
+        embedding_width=None,
+    )

@@ -1,13 +1,72 @@
-"""Host RAM: training processes, loader workers, pinned batches, offloaded states, data. A prediction, with its range."""
+"""Host RAM, loader workers, disk and energy of a run."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainwiz.core.estimate.sharded_states import pinned
-from trainwiz.core.estimate.worker_size import WORKER_BYTES, WORKER_LEAST_BYTES
+from trainwiz.core.estimate.states import pinned, whole_tables
+from trainwiz.core.estimate.time import Range
+from trainwiz.core.estimate.workload import SINGLE, Workload
+
+# What a loader worker takes of host RAM. Apart from host.py: the keeper and the monitor need it, and no config.
 
 MIB = 2**20
+
+WORKER_BYTES = 160 * MIB
+"""What one forked loader worker holds alone. Measured: 12 to 38 MiB at first, 131 to 153 MiB once a garbage collection
+has touched every Python object that it shares with its parent (tests/benchmarks/bench_host_ram.py)."""
+WORKER_LEAST_BYTES = 12 * MIB
+
+
+# How many loader workers hide the loading: from the time of making a micro-batch and that of computing one.
+
+SPARE = 1.1
+"""Workers are counted so much too slow: batches differ, and a number that is just enough is none."""
+USUAL_PREFETCH = 2
+"""Batches that each worker keeps ready, where nothing asks for more; torch's own number too."""
+MOST_PREFETCH = 256
+MOST_SHARED = 64
+"""Batches that are not pinned wait in /dev/shm, of which a container has 64 MiB, each with some open files."""
+WORTH_SHARE = 0.05
+"""Of a step: less waiting than this is not worth a process."""
+
+
+def loading_ratio(
+    step_s: float, wait_s: float, workers: int, batches: int = 1, prefetch: int = USUAL_PREFETCH
+) -> float:
+    """Seconds of loading by one process for a second of computing, where a step took `step_s`, `wait_s` of it without
+    a batch.
+
+    A training that waits has loaders that never rest: `workers` of them spent `step_s` each on a step's batches, or the
+    process itself spent `wait_s` where there are none. But a step takes all its `batches` (micro-batches) at once: where
+    more than `workers` x `prefetch` can be ready, the rest is made while it waits, and the workers may rest after.
+    """
+    computing_s = max(step_s - wait_s, 1e-3 * step_s, 1e-9)
+    if not workers:
+        return wait_s / computing_s
+    loading_s, late = step_s * workers, late_batches(workers, batches, prefetch)
+    return (min(loading_s, wait_s * workers * batches / late) if late else loading_s) / computing_s
+
+
+def late_batches(workers: int, batches: int, prefetch: int) -> int:
+    """Of the micro-batches of a step, those that cannot be ready when it begins."""
+    return max(0, batches - workers * prefetch)
+
+
+def most_prefetch(workers: int, *, pinned: bool) -> int:
+    """Batches that each of `workers` may keep ready."""
+    return MOST_PREFETCH if pinned else MOST_SHARED // max(1, workers)
+
+
+def workers_for(ratio: float) -> int:
+    """As many as load what is computed meanwhile, which takes one of them `ratio` times as long."""
+    return math.ceil(SPARE * ratio - 1e-9)
+
+
+# Host RAM: training processes, loader workers, pinned batches, offloaded states, data. A prediction, with its range.
+
 GIB = 2**30
 
 LOW_MEMORY_BYTES = 15 * GIB
@@ -170,3 +229,86 @@ def _baseline(needs: HostNeeds, each: _Process, cuda: int) -> int:
     if not needs.on_gpu:
         return 0
     return each.trainer + (CUDA_BUILD_BYTES + cuda if needs.cuda else 0)
+
+
+# Disk: checkpoints x retention, the final model, and logs.
+
+LOG_BYTES = 20 * 2**20
+"""Metrics, samples of the machine, TensorBoard files and the log of an ordinary run."""
+TOKENIZER_BYTES = 5 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class DiskNeeds:
+    checkpoint_bytes: int
+    final_bytes: int
+    total_bytes: int
+
+
+def disk_needs(
+    work: Workload, keep: int, *, merged: bool = False, own_base: bool = False, rows_bytes: int = 0
+) -> DiskNeeds:
+    """Bytes on the file system of the run folder.
+
+    A checkpoint holds weights and two moments for each trained parameter; DeepSpeed adds its fp32
+    copy, and it and FSDP write the weights a second time in files of their own. One checkpoint more than are kept exists while the newest is being written. A LoRA run
+    saves adapters alone: `merged` adds the whole model at its end, `own_base` a base that was drawn
+    at random and is nowhere else. `rows_bytes`: streamed rows that are written beside the run, so
+    that they can be read in any order.
+    """
+    parameters, trainable = work.architecture.parameters, work.trainable_parameters
+    copies = 0
+    if work.lora:
+        weights, states = trainable * SINGLE, trainable * 2 * SINGLE
+    else:
+        weights = parameters * work.formats.weights
+        per_parameter = {"sgd": 0, "adafactor": 0, "adamw_bnb_8bit": 2, "paged_adamw_8bit": 2}.get(work.optimizer, 8)
+        states = trainable * per_parameter + whole_tables(work)
+        if work.deepspeed:
+            states = trainable * (per_parameter + SINGLE)
+            copies = weights
+    if work.strategy == "fsdp":
+        copies = weights
+    checkpoint = weights + copies + states + TOKENIZER_BYTES
+    final = weights + TOKENIZER_BYTES
+    if work.lora:
+        base = parameters * work.formats.weights
+        final += base * (merged + own_base)
+    return DiskNeeds(checkpoint, final, (keep + 1) * checkpoint + final + rows_bytes + LOG_BYTES)
+
+
+# Energy of a run: the power of its cards and of the rest of the machine, over its time.
+
+BUSY_LOW, BUSY_HIGH = 0.5, 1.0
+"""Share of a card's power limit while it trains. Large matrix products run into the limit; attention, optimizer and
+loading do not. Assumed, not measured here: the monitor shows what a run really draws."""
+IDLE_LOW, IDLE_HIGH = 0.25, 0.7
+"""Likewise of a card that mostly waits for launches or data."""
+HOST_LOW_W, HOST_HIGH_W = 50.0, 200.0
+"""Processor, memory, disks and fans of one machine beside its cards: a desktop at rest, and a workstation at work."""
+SUPPLY_LOW, SUPPLY_HIGH = 0.95, 0.85
+"""Efficiency of the power supply: the meter counts what goes in."""
+JOULES_PER_KWH = 3.6e6
+
+
+@dataclass(frozen=True, slots=True)
+class Power:
+    """Watts at the wall, of all machines of a run."""
+
+    low_w: float
+    high_w: float
+
+    def energy_kwh(self, time: Range) -> tuple[float, float]:
+        """(low, high) in kWh over `time`: little power for a short time, much for a long one."""
+        return self.low_w * time.low / JOULES_PER_KWH, self.high_w * time.high / JOULES_PER_KWH
+
+
+def power_of(limits_w: Sequence[float | None], nodes: int, *, idle: bool) -> Power | None:
+    """Of `nodes` machines with these cards each, given by their power limits. None where one is not known, or none is there."""
+    known = [limit for limit in limits_w if limit is not None]
+    if not known or len(known) < len(limits_w):
+        return None
+    low, high = (IDLE_LOW, IDLE_HIGH) if idle else (BUSY_LOW, BUSY_HIGH)
+    return Power(
+        nodes * (low * sum(known) + HOST_LOW_W) / SUPPLY_LOW, nodes * (high * sum(known) + HOST_HIGH_W) / SUPPLY_HIGH
+    )

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from trainwiz.core.estimate.corrected import Kin, corrected, nearest_kin
-from trainwiz.core.estimate.evidence import NO_EVIDENCE, Evidence
-from trainwiz.core.estimate.measured_memory import MeasuredPeak, measured_peak, with_measured_context
 from trainwiz.core.estimate.moment import moment_text
-from trainwiz.core.estimate.overheads import overheads
-from trainwiz.core.estimate.peak import KINDS, Peak, evaluation_peak, peak_of
-from trainwiz.core.estimate.traced import replayed_factor, traced_evaluation_peak, traced_peak
-from trainwiz.core.estimate.verdicts import MemoryVerdict, Tier
-from trainwiz.core.estimate.workload import Workload
+from trainwiz.core.estimate.peak import KINDS, Peak, evaluation_peak, overheads, peak_of
+from trainwiz.core.estimate.traced import (
+    NO_EVIDENCE,
+    Evidence,
+    Kin,
+    MeasuredPeak,
+    corrected,
+    measured_peak,
+    nearest_kin,
+    replayed_factor,
+    traced_evaluation_peak,
+    traced_peak,
+    with_measured_context,
+)
+from trainwiz.core.estimate.workload import MemoryVerdict, Tier, Workload
 from trainwiz.core.language import tr
-from trainwiz.core.tracing.result import TraceResult
+from trainwiz.core.tracing.request import TraceResult
 
 FULL_TRACE_SPREAD = 0.03
 """A traced peak against a measured one: what kernels take inside, and other versions of the libraries."""

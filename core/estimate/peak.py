@@ -1,23 +1,210 @@
-"""The peak of one training step: the maximum over its moments, each with what is alive then."""
+"""The peak of one training step, of evaluating and of generating: the maximum over its moments."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainwiz.core.estimate.activations import block_bytes, checkpoint_bytes, weight_copy_bytes, working_bytes
-from trainwiz.core.estimate.evaluation import evaluation_parts, generation_parts
-from trainwiz.core.estimate.logits import (
+from trainwiz.core.estimate.activations import (
+    block_bytes,
+    checkpoint_bytes,
+    evaluation_bytes,
     handed_out_bytes,
     loss_backward_bytes,
     loss_forward_bytes,
+    position_bias_bytes,
     positions_of,
     slice_weight_bytes,
     sliced,
+    weight_copy_bytes,
+    working_bytes,
 )
+from trainwiz.core.estimate.architecture import Block
 from trainwiz.core.estimate.moment import KINDS, Moment, layer_name
 from trainwiz.core.estimate.states import States, states_of
-from trainwiz.core.estimate.workload import HALF, Workload
+from trainwiz.core.estimate.workload import HALF, SINGLE, Workload
 from trainwiz.core.language import mark
+
+# What a process holds on its device beside its tensors: context, library workspaces, cached blocks.
+
+GIB, MIB = 2**30, 2**20
+
+CONTEXT_BYTES = int(0.45 * GIB)
+"""CUDA context and library handles of one process: 0.3 to 0.7 GB on today's CUDA."""
+CONTEXT_SPREAD_BYTES = int(0.2 * GIB)
+KNOWN_CONTEXT_SPREAD_BYTES = int(0.1 * GIB)
+"""Of a context that was stated or measured: CUDA loads kernels as they are first used, so it grows a little."""
+NCCL_BYTES = int(0.35 * GIB)
+"""Buffers of NCCL in each process of several: 0.2 to 0.5 GB."""
+NCCL_SPREAD_BYTES = int(0.15 * GIB)
+PROCESS_BYTES = int(0.75 * GIB)
+"""Resident memory of a CPU training process before its model: torch, transformers and their allocator."""
+PROCESS_SPREAD_BYTES = int(0.25 * GIB)
+BLAS_HANDLES = 2
+"""cuBLAS has a handle, and with it a workspace, in each thread that computes: forward and backward pass."""
+BLAS_WORKSPACE_BYTES = int(8.125 * MIB)
+"""Of one handle and stream: torch's default of eight blocks of 16 KiB and two of 4 MiB."""
+HOPPER_WORKSPACE_BYTES = 32 * MIB
+"""The same on sm 9.0."""
+HOPPER = "9.0"
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """Reserved over allocated memory, as factors."""
+
+    low: float
+    likely: float
+    high: float
+
+
+CACHED = Reserved(1.02, 1.07, 1.16)
+"""Of torch's caching allocator, replayed over traces of forty families: 5 %, half and 90 % of those above 3 GiB. The last
+is what must fit: beyond it are free blocks, which torch gives back before it fails."""
+BEYOND_ALONE, BEYOND_VARIED, BEYOND_SHARDED = 0.1, 0.6, 0.4
+"""The allocator may hold so much more than its replay: in one process on rows of one length, on rows of varied lengths (a
+replay knows one length; each other leaves blocks that the next does not fill), in processes that share a model out (parts
+are gathered and given back on streams of their own). Each is the smallest tenth that holds nine of ten published rows of
+its kind: docs/estimator.md, "What nvidia-smi shows", and with each source left out in turn."""
+RESIDENT = Reserved(1.0, 1.1, 1.4)
+"""Of a process on a CPU: resident over live tensors."""
+RESIDENT_IN_HALF = Reserved(1.1, 2.4, 3.0)
+"""The same in half precision: of its first step, of a long run and of its peaks. oneDNN keeps blocks for every length of
+rows, and glibc does not use freed memory between them again (docs/environment.md, "Memory that a process keeps")."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overheads:
+    """Bytes of one process."""
+
+    context: int
+    spread: int
+    """The context may be so much more or less."""
+    workspace: int
+    """A part of what torch counts as allocated."""
+    reserved: Reserved
+    beyond: float
+    """The process may hold so much more than is likely, as a share of that."""
+
+
+def overheads(work: Workload) -> Overheads:
+    if work.device == "cpu":
+        resident = RESIDENT if work.precision in ("fp32", "tf32") else RESIDENT_IN_HALF
+        return Overheads(PROCESS_BYTES, PROCESS_SPREAD_BYTES, 0, resident, resident.high / resident.likely - 1)
+    if work.device != "cuda":
+        return Overheads(CONTEXT_BYTES, CONTEXT_SPREAD_BYTES, 0, CACHED, _beyond(work))
+    several = work.world_size > 1
+    known = work.context_bytes
+    workspace = HOPPER_WORKSPACE_BYTES if work.capability == HOPPER else BLAS_WORKSPACE_BYTES
+    return Overheads(
+        (CONTEXT_BYTES if known is None else known) + (NCCL_BYTES if several else 0),
+        (CONTEXT_SPREAD_BYTES if known is None else KNOWN_CONTEXT_SPREAD_BYTES) + (NCCL_SPREAD_BYTES if several else 0),
+        BLAS_HANDLES * workspace,
+        CACHED,
+        _beyond(work),
+    )
+
+
+def _beyond(work: Workload) -> float:
+    """Rows that are filled up to the longest are taken to be of varied lengths."""
+    shared = BEYOND_ALONE if work.strategy in ("single", "ddp") else BEYOND_SHARDED
+    return max(shared, BEYOND_VARIED) if work.padded else shared
+
+
+# The peak of evaluating and generating: no gradients and no kept activations, but logits, and keys and values.
+
+SCORE_COPIES = 4
+"""fp32 tensors of one score for each beam and word: logits, log-softmax, the processed and the summed scores."""
+
+
+def evaluation_parts(work: Workload) -> dict[str, int]:
+    """activations, logits and temporary of one evaluation batch beside what the process holds anyway.
+
+    The logits are read inside the forward pass, while autocast still keeps its copies of the weights.
+    """
+    rows = work.eval_micro_batch
+    hidden = max(block.hidden for block in work.architecture.blocks)
+    stream = rows * (work.length + (work.target_length if work.architecture.kind == "encoder-decoder" else 0)) * hidden
+    inside = max(_inside(work, block, rows) for block in work.architecture.blocks)
+    logits = evaluation_bytes(work)
+    during = max(inside, logits)
+    return {
+        "activations": 2 * stream * work.formats.residual,
+        "logits": logits if during == logits else 0,
+        "temporary": _copies(work) + (0 if during == logits else during),
+    }
+
+
+def generation_parts(work: Workload) -> dict[str, int]:
+    """The same for a batch that generates: keys and values of every beam, and the scores of one position."""
+    rows = work.eval_micro_batch * work.beams
+    return {
+        "activations": rows * cache_bytes_per_row(work),
+        "logits": SCORE_COPIES * SINGLE * rows * work.architecture.vocabulary,
+        "temporary": _decoder_weight_copies(work) + _largest_layer_cache(work, rows),
+    }
+
+
+def cache_bytes_per_row(work: Workload) -> int:
+    """Keys and values of one beam at the end of its text; an encoder-decoder adds those of the source."""
+    element = work.formats.compute
+    total = 0
+    for block in work.architecture.blocks:
+        if not block.causal:
+            continue
+        kept = work.generation_length + (0 if block.cross_attention else work.length)
+        total += 2 * block.layers * kept * block.kv_width * element
+        if block.cross_attention:
+            total += 2 * block.layers * work.length * block.kv_width * element
+    if work.architecture.kind == "encoder-decoder":
+        total += work.length * work.architecture.hidden * work.formats.residual
+    return total
+
+
+def _largest_layer_cache(work: Workload, rows: int) -> int:
+    """Appending a position, and sorting the beams, copy the cache of one layer."""
+    layers = sum(block.layers for block in work.architecture.blocks if block.causal)
+    return rows * cache_bytes_per_row(work) // max(1, layers)
+
+
+def weight_copies(work: Workload) -> int:
+    """Autocast keeps a half-precision copy of every trained matrix through the forward pass, where nothing is shared out."""
+    if not work.formats.autocast:
+        return 0
+    return HALF * (work.adapter_parameters if work.lora else work.architecture.linear_parameters)
+
+
+def _copies(work: Workload) -> int:
+    """FSDP gathers weights in the format that they compute in: autocast copies nothing."""
+    return 0 if work.strategy == "fsdp" else weight_copies(work)
+
+
+def _decoder_weight_copies(work: Workload) -> int:
+    """The encoder has run by then."""
+    encoder = sum(block.layers * block.cast_parameters for block in work.architecture.blocks if not block.causal)
+    whole = work.lora or _copies(work) == 0
+    return _copies(work) - (0 if whole else HALF * encoder)
+
+
+_COPIES = {"erf_unfused": 4, "tanh_unfused": 4, "relu": 2, "fused": 2}
+"""Tensors of the feed-forward width that an activation function has at once."""
+
+
+def _inside(work: Workload, block: Block, rows: int) -> int:
+    """Temporaries in the middle of one block's forward pass."""
+    decoder = block.causal and block.cross_attention
+    queries = work.decoded_length if decoder else work.length
+    wide = SINGLE if work.formats.autocast and block.activation == "tanh_unfused" else work.formats.compute
+    copies = _COPIES[block.activation] + (1 if block.gated else 0)
+    inside = rows * queries * (copies * block.ffn * wide + 2 * block.hidden * work.formats.residual)
+    if work.attention == "eager":
+        scores = 2 * SINGLE * rows * block.heads * queries * max(queries, work.length)
+        inside = max(inside, scores)
+    if block.position_bias:
+        inside += position_bias_bytes(work, block, rows, queries)
+    return inside
+
+
+# The peak of one training step: the maximum over its moments, each with what is alive then.
 
 __all__ = ["KINDS", "Moment", "Peak", "evaluation_peak", "held_parts", "peak_of"]
 

@@ -1,15 +1,29 @@
-"""Time by roofline: a range, because uncalibrated runs reach very different shares of a card's peak."""
+"""The time of a step: by roofline, by what was measured here, with compiling."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import sqrt
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import log2, sqrt
+from typing import Literal
 
-from trainwiz.core.catalog.gpu import GpuSpec
-from trainwiz.core.estimate.flops import Cost, cost_of, forward_cost, useful_flops
-from trainwiz.core.estimate.traffic import exchanged_bytes
-from trainwiz.core.estimate.verdicts import TimeVerdict
-from trainwiz.core.estimate.workload import SINGLE, Workload
+from trainwiz.core.catalog.gpus import GpuSpec
+from trainwiz.core.estimate.flops import (
+    FORWARD,
+    Cost,
+    cost_of,
+    exchanged_bytes,
+    forward_cost,
+    forward_flops,
+    useful_flops,
+)
+from trainwiz.core.estimate.peak import cache_bytes_per_row
+from trainwiz.core.estimate.traced import measured_text
+from trainwiz.core.estimate.workload import SINGLE, TimeVerdict, Workload
+from trainwiz.core.history.measurement import Measurement, same_model, same_step
+from trainwiz.core.language import tr
+
+# Time by roofline: a range, because uncalibrated runs reach very different shares of a card's peak.
 
 IMPLAUSIBLE_SHARE, IDLE_SHARE = 0.65, 0.08
 FAST_SHARE, SLOW_SHARE = IMPLAUSIBLE_SHARE, 0.2
@@ -215,3 +229,204 @@ def start_time(work: Workload) -> Range:
 
 def saving_time(checkpoint_bytes: int) -> Range:
     return Range(checkpoint_bytes / DISK_FAST, checkpoint_bytes / DISK_SLOW)
+
+
+# What torch.compile costs before it pays, as far as it was measured.
+
+COMPILED_START = Range(2.0, 120.0)
+"""Seconds that the first step takes longer. With the cache of an earlier run 3 s; without one 24 s (esm2-tiny, 4 layers) and 34 s
+(esm2-35m, 12 layers) on 4 CPU cores, by `--benchmark 10` with and without engine.compile, torch 2.13. The upper end is
+an assumption: more layers, and rows of other lengths, compile longer."""
+
+COMPILING_HOST_BYTES = 6 * 2**30 // 10
+"""More host RAM while it compiles, of all processes of one training process: 0.2 and 0.6 GiB in the same two runs."""
+
+
+# Pace from measurements: what this machine did with the very same work, or with the same model in another batch.
+
+BETWEEN_RUNS = {"cuda": 1.06, "mps": 1.10, "cpu": 1.15}
+"""Factor by which a run may differ from the one before it on the same machine: clocks, heat, other programs."""
+EACH_DOUBLING = 1.15
+"""Factor for each doubling of the tokens of a micro-batch: larger matrices reach another share of the peak."""
+OTHER_SETTINGS = 1.15
+"""Factor where checkpointing, the optimizer or the loss differ: their cost is a formula's again."""
+COMPARED = 5
+"""Measurements of the very same work, the newest ones, whose disagreement widens the range."""
+START_FACTOR = 1.5
+"""Reading model and data is as fast as the disk's cache is warm."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredStep:
+    """One optimizer step by measurement. `step.likely` is the measured median, scaled where it must be."""
+
+    step: Range
+    basis: Literal["probe", "history"]
+    text: str
+    """ "measured here on 2026-11-21 (probe)"."""
+    calibration: float | None
+    """Measured over formula at the measured point; what else runs on the device may be scaled by it."""
+    exact: bool
+    """The very same settings were measured, with rows of such lengths."""
+
+
+def measured_step(
+    work: Workload, usual: Workload, measurements: Sequence[Measurement], rate: Rate | None
+) -> MeasuredStep | None:
+    """The step of `work`, or None where nothing like it was measured.
+
+    `usual` is `work` at the lengths of a usual batch; `measurements` are of the plan's devices (of_devices),
+    newest first. The very same settings give the measured 10 to 90 % of the steps, widened by what runs differ
+    by. Otherwise the formula, scaled by measured over formula at the nearest measured point, and wider.
+    `rate` None (a card of no catalogue) leaves only the very same settings, at other lengths in proportion to the tokens.
+    """
+    exact = [one for one in measurements if same_step(one, work)]
+    exact = [one for one in exact if _same_lengths(one, usual)] or exact
+    if exact:
+        newest = exact[0]
+        factor = max(_spread(newest), BETWEEN_RUNS.get(work.device, 1.15))
+        for other in exact[1:COMPARED]:
+            factor = max(factor, _apart(newest.step_s, other.step_s))
+        scale = 1.0
+        if not _same_lengths(newest, usual):
+            # A card of no catalogue has no formula: then a step takes as its tokens.
+            tokens = 2.0 ** _doublings(newest, usual)
+            scale = tokens if rate is None else _formula(usual, rate) / _then(newest, usual, rate)
+        factor *= EACH_DOUBLING ** abs(log2(scale))
+        return _result(newest, newest.step_s * scale, factor, usual, rate, exact=_same_lengths(newest, usual))
+    near = [one for one in measurements if same_model(one, work)]
+    if not near or rate is None:
+        return None
+    nearest = min(near, key=lambda one: (_other_settings(one, work), abs(_doublings(one, usual))))
+    factor = max(_spread(nearest), BETWEEN_RUNS.get(work.device, 1.15))
+    factor *= EACH_DOUBLING ** abs(_doublings(nearest, usual)) * OTHER_SETTINGS ** _other_settings(nearest, work)
+    scale = _formula(usual, rate) / _then(nearest, usual, rate)
+    return _result(nearest, nearest.step_s * scale, factor, usual, rate, exact=False)
+
+
+def measured_start(work: Workload, measurements: Sequence[Measurement]) -> tuple[Range, str] | None:
+    """Seconds of a run that no step takes (imports, model, data, closing), from whole runs of the same model."""
+    runs = [one for one in measurements if one.source == "run" and one.start_s and same_model(one, work)]
+    if not runs or runs[0].start_s is None:
+        return None
+    seconds = [one.start_s for one in runs[:COMPARED] if one.start_s]
+    return Range(min(seconds) / START_FACTOR, max(seconds) * START_FACTOR), _words(runs[0])
+
+
+def _result(
+    measurement: Measurement, seconds: float, factor: float, usual: Workload, rate: Rate | None, *, exact: bool
+) -> MeasuredStep:
+    calibration = None if rate is None else measurement.step_s / _then(measurement, usual, rate)
+    text = _words(measurement)
+    if not exact:
+        length = measurement.usual_length or measurement.length
+        text = tr("scaled from {batch} {measured}", batch=f"{measurement.micro_batch} x {length}", measured=text)
+    basis: Literal["probe", "history"] = "probe" if measurement.source == "probe" else "history"
+    # Even around the median, so that Range.likely (the geometric mean) is what was measured.
+    return MeasuredStep(Range(seconds / factor, seconds * factor), basis, text, calibration, exact)
+
+
+def _words(measurement: Measurement) -> str:
+    return measured_text(measurement.day, measurement.source)
+
+
+def _spread(measurement: Measurement) -> float:
+    """Of the steps: the larger of 90 % over median and median over 10 %."""
+    return max(measurement.step_high_s / measurement.step_s, measurement.step_s / measurement.step_low_s)
+
+
+def _apart(one: float, other: float) -> float:
+    return max(one / other, other / one)
+
+
+def _formula(usual: Workload, rate: Rate) -> float:
+    return step_time(usual, rate).step.likely
+
+
+def _then(measurement: Measurement, usual: Workload, rate: Rate) -> float:
+    """The formula's seconds for what was measured."""
+    return _formula(_measured_work(measurement, usual), rate)
+
+
+def _measured_work(measurement: Measurement, usual: Workload) -> Workload:
+    return replace(
+        usual,
+        micro_batch=measurement.micro_batch,
+        accumulation=measurement.accumulation,
+        length=measurement.usual_length or measurement.length,
+        target_length=measurement.usual_target_length or measurement.target_length or usual.target_length,
+        checkpointing=measurement.checkpointing,
+        optimizer=measurement.optimizer,
+        lora_rank=measurement.lora_rank,
+        loss_chunk=measurement.loss_chunk,
+    )
+
+
+def _same_lengths(measurement: Measurement, usual: Workload) -> bool:
+    then = _measured_work(measurement, usual)
+    return (then.length, then.target_length) == (usual.length, usual.target_length)
+
+
+def _doublings(measurement: Measurement, usual: Workload) -> float:
+    return log2(usual.tokens / _measured_work(measurement, usual).tokens)
+
+
+def _other_settings(measurement: Measurement, work: Workload) -> int:
+    """How many of checkpointing, optimizer, LoRA rank and loss slices differ."""
+    return sum(
+        (
+            measurement.checkpointing != work.checkpointing,
+            measurement.optimizer != work.optimizer,
+            measurement.lora_rank != work.lora_rank,
+            measurement.loss_chunk != work.loss_chunk,
+        )
+    )
+
+
+# Time of generating text: token by token, each a pass over all weights.
+
+KERNELS_A_LAYER = 45
+"""Launches of one layer for one new position, the upkeep of its cache included."""
+SEARCH_FAST_S, SEARCH_SLOW_S = 0.002, 0.010
+"""Python's part of one position: stopping rules, scores, sorting the beams."""
+SHORT_SHARE = 0.25
+"""A batch ends with its longest text, which may come long before the limit."""
+
+
+def generation_time(work: Workload, rate: Rate, rows: int, likely_length: int | None = None) -> Range:
+    """Seconds for `rows` rows over all processes; `likely_length` is that of the longest text of a usual batch.
+
+    One position reads all decoder weights and the keys and values of every beam (memory-bound), and
+    never takes less than its kernel launches.
+    """
+    if rows <= 0 or work.generation_length == 0 or work.eval_micro_batch == 0:
+        return Range(0.0, 0.0)
+    batches = -(-rows // (work.eval_micro_batch * work.world_size))
+    longest = work.generation_length
+    shortest = min(longest, likely_length) if likely_length else max(1, round(SHORT_SHARE * longest))
+    position, prompt = _position(work, rate), _prompt(work, rate)
+    return Range(batches * (prompt.low + shortest * position.low), batches * (prompt.high + longest * position.high))
+
+
+def _position(work: Workload, rate: Rate) -> Range:
+    beams = work.eval_micro_batch * work.beams
+    decoder = sum(block.layers * block.parameters for block in work.architecture.blocks if block.causal)
+    head = work.architecture.vocabulary_parameters
+    moved = (decoder + head) * work.formats.weights + beams * cache_bytes_per_row(work) / 2
+    active = sum(block.layers * block.active_linear_parameters for block in work.architecture.blocks if block.causal)
+    flops = FORWARD * beams * (active + head)
+    layers = sum(block.layers for block in work.architecture.blocks if block.causal)
+    on_cpu = work.device == "cpu"
+    fast, slow = (0.0, 0.0) if on_cpu else (LAUNCH_FAST_S, LAUNCH_SLOW_S)
+    return Range(
+        max(moved / rate.bandwidth, flops / (rate.fast_share * rate.flops), KERNELS_A_LAYER * layers * fast)
+        + SEARCH_FAST_S,
+        max(2 * moved / rate.bandwidth, flops / (rate.slow_share * rate.flops), KERNELS_A_LAYER * layers * slow)
+        + SEARCH_SLOW_S,
+    )
+
+
+def _prompt(work: Workload, rate: Rate) -> Range:
+    """The source, or the prompt, once."""
+    flops = forward_flops(work.with_micro_batch(work.eval_micro_batch))
+    return Range(flops / (rate.fast_share * rate.flops), flops / (rate.slow_share * rate.flops))

@@ -1,17 +1,115 @@
-"""The peak that a trace gives: its moments, with the states shared out as the strategy does."""
+"""What is known beyond the formulas: traces, measurements, and formulas put right by them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from trainwiz.core.estimate.evaluation import weight_copies
 from trainwiz.core.estimate.moment import KINDS, Moment
-from trainwiz.core.estimate.peak import Peak
-from trainwiz.core.estimate.state_sizes import States, single_states
-from trainwiz.core.estimate.states import states_of
+from trainwiz.core.estimate.peak import Peak, weight_copies
+from trainwiz.core.estimate.states import States, single_states, states_of
 from trainwiz.core.estimate.workload import Workload
-from trainwiz.core.language import mark
-from trainwiz.core.tracing.result import TraceResult
+from trainwiz.core.history.measurement import Measurement, same_work
+from trainwiz.core.language import mark, tr
+from trainwiz.core.tracing.request import TraceRequest, TraceResult
+
+# Evidence: what is known of a workload beyond the formulas.
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Traces of workloads, and measurements of this machine. Given to make_plan, which stays pure."""
+
+    traces: Mapping[TraceRequest, TraceResult] = field(default_factory=dict)
+    measurements: tuple[Measurement, ...] = ()
+    """Of the machine that the plan is for, newest first."""
+    waiting: str = ""
+    """What the traces are waiting for, or why there are none: shown beside the tier."""
+
+    def trace_of(self, work: Workload) -> TraceResult | None:
+        request = TraceRequest.of(work)
+        return None if request is None else self.traces.get(request)
+
+
+NO_EVIDENCE = Evidence()
+
+
+# The peak that was measured on this machine with the very same settings.
+
+LEAST_CONTEXT_BYTES, MOST_CONTEXT_BYTES = 128 << 20, 4 << 30
+"""What no CUDA version needs less or more of: other differences are of cached blocks given back, or of other programs."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredPeak:
+    """Bytes of one process; None is what could not be read."""
+
+    allocated: int | None
+    reserved: int | None
+    used: int | None
+    """On a GPU by nvidia-smi's count; on a CPU resident memory."""
+    basis: str
+
+
+def measured_text(day: str, source: str) -> str:
+    """Where a figure was measured, in words; `source` is "probe" or "run"."""
+    if source == "probe":
+        return tr("measured here on {day} (probe)", day=day)
+    return tr("measured here on {day} (run)", day=day)
+
+
+def measured_peak(work: Workload, measurements: Sequence[Measurement], expected: int = 0) -> MeasuredPeak | None:
+    """The fullest of the measurements of the very same settings; None where none says how full it was.
+
+    A run whose batches are usually shorter than the longest may never have met that one: its peak counts only where
+    it is beyond what was `expected` (bytes allocated; on a CPU resident).
+    """
+    same = [
+        one
+        for one in measurements
+        if _size(one, work) > (0 if _met_the_longest(one) else expected) and same_work(one, work)
+    ]
+    if not same:
+        return None
+    fullest = max(same, key=lambda one: (one.peak_allocated_bytes or 0, one.host_rss_bytes or 0))
+    kind = "probe" if fullest.source == "probe" else "run"
+    basis = measured_text(fullest.measured_at[:10], kind)
+    if work.device == "cpu":
+        return MeasuredPeak(None, None, fullest.host_rss_bytes, basis)
+    return MeasuredPeak(fullest.peak_allocated_bytes, fullest.peak_reserved_bytes, fullest.device_used_bytes, basis)
+
+
+def with_measured_context(work: Workload, measurements: Sequence[Measurement]) -> Workload:
+    """`work` with the CUDA context that was measured on this card, by any run; as it is where one was stated or none was.
+
+    Only by runs of one process: what several hold besides includes NCCL's buffers.
+    """
+    if work.device != "cuda" or work.context_bytes is not None:
+        return work
+    for one in measurements:
+        if one.world_size > 1 or one.device_used_bytes is None or one.peak_reserved_bytes is None:
+            continue
+        size = one.device_used_bytes - one.peak_reserved_bytes
+        if LEAST_CONTEXT_BYTES <= size <= MOST_CONTEXT_BYTES:
+            return replace(work, context_bytes=size, context_source=tr("measured here on {day}", day=one.day))
+    return work
+
+
+def _size(measurement: Measurement, work: Workload) -> int:
+    """0 where it is not known."""
+    return (measurement.host_rss_bytes if work.device == "cpu" else measurement.peak_allocated_bytes) or 0
+
+
+def _met_the_longest(measurement: Measurement) -> bool:
+    """A probe begins with batches of full length; in a run they are all so where the usual ones are."""
+    usual = (
+        measurement.usual_length or measurement.length,
+        measurement.usual_target_length or measurement.target_length,
+    )
+    return measurement.source == "probe" or usual == (measurement.length, measurement.target_length)
+
+
+# The peak that a trace gives: its moments, with the states shared out as the strategy does.
 
 STEP = mark("the optimizer step")
 """Name of the step's moment in a trace."""
@@ -80,3 +178,83 @@ def _half_gradients(states: States, moment: Moment) -> int:
     """They come with the layers: none at the start of the backward pass."""
     early = moment.name.startswith("the start") or "last layer" in moment.name
     return states.half_gradients if "backward" in moment.name and not early else 0
+
+
+# Formulas put right by a trace of the same work in another batch.
+
+STANDING = ("weights", "gradients", "optimizer")
+"""Kinds that no batch changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kin:
+    """A workload that differs in its batch alone, and its trace."""
+
+    work: Workload
+    trace: TraceResult
+
+
+def nearest_kin(work: Workload, evidence: Evidence) -> Kin | None:
+    """The traced workload that differs from `work` in the sizes of its batches alone, the nearest micro-batch first."""
+    if not evidence.traces:
+        return None
+    request = TraceRequest.of(work)
+    if request is None:
+        return None
+    found = [(other, trace) for other, trace in evidence.traces.items() if _same_but_batch(request, other)]
+    if not found:
+        return None
+    wanted = (request.micro_batch, request.accumulation, request.eval_micro_batch)
+
+    def distance(one: TraceRequest) -> tuple[float, int, int]:
+        ratio = max(one.micro_batch, wanted[0]) / min(one.micro_batch, wanted[0])
+        return ratio, abs(one.accumulation - wanted[1]), abs(one.eval_micro_batch - wanted[2])
+
+    other, trace = min(found, key=lambda pair: (*distance(pair[0]), pair[1].tier != "full"))
+    batch = {
+        "micro_batch": other.micro_batch,
+        "accumulation": other.accumulation,
+        "eval_micro_batch": other.eval_micro_batch,
+    }
+    return Kin(replace(work, **batch), trace)  # type: ignore[arg-type]
+
+
+def _same_but_batch(one: TraceRequest, other: TraceRequest) -> bool:
+    # The long config is compared last: most differ in something short.
+    return (
+        replace(
+            other,
+            micro_batch=one.micro_batch,
+            accumulation=one.accumulation,
+            eval_micro_batch=one.eval_micro_batch,
+        )
+        == one
+    )
+
+
+def corrected(peak: Peak, of_kin: Peak, traced: Peak) -> Peak:
+    """`peak` by formulas, with what a batch changes scaled as the trace of `traced` differs from the formulas of `of_kin`.
+
+    Weights, gradients and optimizer states are counted, not estimated, and stay.
+    """
+    by_formulas, by_trace = _changing(of_kin.moment), traced.allocated_bytes - _standing(of_kin.moment)
+    if by_formulas <= 0 or by_trace <= 0:
+        return peak
+    factor = by_trace / by_formulas
+    moments = tuple(
+        Moment(moment.name, {kind: _scaled(kind, size, factor) for kind, size in moment.parts.items()})
+        for moment in peak.moments
+    )
+    return Peak(max(moments, key=lambda moment: moment.bytes), moments, peak.states)
+
+
+def _scaled(kind: str, size: int, factor: float) -> int:
+    return size if kind in STANDING else int(size * factor)
+
+
+def _standing(moment: Moment) -> int:
+    return sum(moment.parts.get(kind, 0) for kind in STANDING)
+
+
+def _changing(moment: Moment) -> int:
+    return moment.bytes - _standing(moment)

@@ -1,11 +1,25 @@
-"""Workload: what one training process computes, as the memory and time formulas need it."""
+"""Workload: what a step computes, and what is said of its memory and time."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cache
+from typing import Literal
 
 from trainwiz.core.estimate.architecture import Architecture, lora_parameters
+
+# What an estimate says of memory and time, and how far it goes.
+
+MemoryVerdict = Literal["fits", "tight", "does_not_fit"]
+
+
+TimeVerdict = Literal["plausible", "implausible", "impossible", "idle"]
+
+
+Tier = Literal["analytic", "traced", "measured"]
+
+
+# Workload: what one training process computes, as the memory and time formulas need it.
 
 HALF = 2
 SINGLE = 4

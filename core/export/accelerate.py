@@ -1,14 +1,183 @@
-"""RunConfig -> the YAML of `accelerate launch --config_file`."""
+"""RunConfig -> the YAML of accelerate and the environment variables of the run."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import yaml
+from trainwiz.core.config.keys import ENVIRONMENT
 from trainwiz.core.config.run import RunConfig
-from trainwiz.core.export.fsdp import fsdp_config
-from trainwiz.core.export.solved import mixed_precision, processes, runs_on_cpu, uses_deepspeed, uses_fsdp, zero_stage
-from trainwiz.core.run.folder import DEEPSPEED_JSON
+from trainwiz.core.export.training_arguments import (
+    mixed_precision,
+    processes,
+    runs_on_cpu,
+    uses_deepspeed,
+    uses_fsdp,
+    zero_stage,
+)
+from trainwiz.core.language import mark, tr
+from trainwiz.core.processes import POLICY, SPINS, WAITING
+from trainwiz.core.run.folder import DEEPSPEED_JSON, TENSORBOARD_LOGS
+
+# RunConfig -> the environment variables of the run, each with its reason.
+
+MOST_THREADS = 16
+"""More threads in one process do not speed up what runs on the CPU."""
+
+SHUTDOWN_TIMEOUT_S = 24 * 3600
+"""torchrun kills workers 30 s after SIGTERM; a step with hundreds of accumulations takes longer to end in a checkpoint."""
+
+INTERFACES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
+"""Their names differ from machine to machine (core.nodes.address)."""
+
+WHO: dict[str, str] = {
+    "you": mark("your choice"),
+    "profile": mark("from the profile"),
+    "detected": mark("detected"),
+    "solved": mark("solved"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """One environment variable of a run."""
+
+    name: str
+    value: str
+    reason: str
+    """One sentence, without its full stop."""
+
+
+def run_variables(config: RunConfig) -> list[Variable]:
+    """All variables of the run, by name. What `engine.environment` says wins over what every run has."""
+    found = {variable.name: variable for variable in _of_every_run(config)}
+    if POLICY in config.engine.environment:
+        # A number of spins would win over the policy.
+        del found[SPINS]
+    for name, value in config.engine.environment.items():
+        if not _is_found_at_meeting(config, name):
+            found[name] = Variable(name, value, _chosen(config, name))
+    return [found[name] for name in sorted(found)]
+
+
+def found_at_meeting(config: RunConfig) -> list[Variable]:
+    """What the plan chose by looking at one machine and each of several finds for itself: set where the training starts."""
+    return [
+        Variable(name, value, _chosen(config, name))
+        for name, value in sorted(config.engine.environment.items())
+        if _is_found_at_meeting(config, name)
+    ]
+
+
+def _is_found_at_meeting(config: RunConfig, name: str) -> bool:
+    origin = config.origins.get(f"{ENVIRONMENT}.{name}")
+    return config.engine.nodes > 1 and name in INTERFACES and origin is not None and origin.origin == "solved"
+
+
+def launch_environment(config: RunConfig) -> dict[str, str]:
+    """Environment variables that belong to the run; the same as launch.sh sets."""
+    return {variable.name: variable.value for variable in run_variables(config)}
+
+
+def cpu_threads(config: RunConfig) -> int:
+    """Threads of each training process; where the plan named none, this machine's cores shared among the processes."""
+    if config.engine.cpu_threads is not None:
+        return config.engine.cpu_threads
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(MOST_THREADS, cores // (config.engine.processes or 1)))
+
+
+def visible_gpus(config: RunConfig) -> str | None:
+    """The value of CUDA_VISIBLE_DEVICES; None leaves all. With the CPU chosen, none is seen."""
+    if runs_on_cpu(config):
+        return ""
+    if config.engine.gpus:
+        return ",".join(config.engine.gpus)
+    return "0" if config.engine.device == "cuda" and processes(config) == 1 else None
+
+
+def _of_every_run(config: RunConfig) -> Iterator[Variable]:
+    yield Variable(
+        "CUDA_DEVICE_ORDER",
+        "PCI_BUS_ID",
+        tr("CUDA's own order differs from the driver's, which names the GPUs elsewhere"),
+    )
+    yield Variable(
+        POLICY,
+        WAITING[POLICY],
+        tr("threads that spin while they wait slow a step fortyfold once anything else wants the cores"),
+    )
+    yield Variable(
+        SPINS,
+        WAITING[SPINS],
+        tr("but spin for a moment: threads that sleep at once make steps of small models take up to twice as long"),
+    )
+    yield Variable("TENSORBOARD_LOGGING_DIR", TENSORBOARD_LOGS, tr("the logs of the run stay in its folder"))
+    yield Variable("PYTHONSAFEPATH", "1", tr("modules that lie in the run folder are not imported"))
+    yield Variable(
+        "TORCH_FORCE_WEIGHTS_ONLY_LOAD", "1", tr("a checkpoint is read as tensors and values, never as code")
+    )
+    yield Variable("TOKENIZERS_PARALLELISM", "false", tr("the loader's processes are the parallelism"))
+    yield Variable(
+        "TORCH_ELASTIC_SHUTDOWN_TIMEOUT",
+        str(SHUTDOWN_TIMEOUT_S),
+        tr("torchrun would kill the training 30 s after a stop, before its checkpoint is written"),
+    )
+    gpus = visible_gpus(config)
+    if gpus is not None:
+        yield Variable("CUDA_VISIBLE_DEVICES", gpus, _gpu_reason(config))
+    if uses_deepspeed(config):
+        yield Variable(
+            "OMP_NUM_THREADS",
+            str(cpu_threads(config)),
+            tr("accelerate passes its number of threads on, but not to DeepSpeed"),
+        )
+        if runs_on_cpu(config):
+            yield Variable("DS_ACCELERATOR", "cpu", tr("DeepSpeed computes on the CPU"))
+
+
+def _gpu_reason(config: RunConfig) -> str:
+    if runs_on_cpu(config):
+        return tr("the run is planned for the CPU")
+    if config.engine.gpus:
+        return tr("the GPUs of the run (engine.gpus)")
+    return tr("a process that sees several GPUs is wrapped in nn.DataParallel, which multiplies the batch")
+
+
+def _chosen(config: RunConfig, name: str) -> str:
+    origin = config.origins.get(f"{ENVIRONMENT}.{name}") or config.origins.get(ENVIRONMENT)
+    who = tr(WHO.get(origin.origin, "")) if origin else tr("changed by hand")
+    reason = origin.reason if origin else ""
+    return tr("{who}: {reason}", who=who, reason=reason) if who and reason else who or reason
+
+
+# RunConfig -> the `fsdp_config` of accelerate: FSDP 2, which is torch's `fully_shard` on each block.
+
+
+def fsdp_config(config: RunConfig) -> dict[str, Any]:
+    """The keys of accelerate's `fsdp_config` (FullyShardedDataParallelPlugin reads them from the environment).
+
+    Mixed precision is the one of accelerate.yaml: it becomes the type of what is gathered, computed and reduced.
+    """
+    return {
+        "fsdp_version": 2,
+        # Each block of the model (transformers' `_no_split_modules`), the embedding and the head by themselves.
+        "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+        "fsdp_reshard_after_forward": True,
+        "fsdp_offload_params": config.engine.offload == "all",
+        # final_model and every checkpoint can be read by `from_pretrained`, and by any number of processes.
+        "fsdp_state_dict_type": "FULL_STATE_DICT",
+        "fsdp_cpu_ram_efficient_loading": False,
+        # The one of transformers takes its place (`activation_checkpointing` of TrainingArguments): accelerate 1.15
+        # recomputes without the random state of the first pass, so that dropout hides other values in the second.
+        "fsdp_activation_checkpointing": False,
+    }
+
+
+# RunConfig -> the YAML of `accelerate launch --config_file`.
 
 
 def accelerate_config(config: RunConfig) -> dict[str, Any]:

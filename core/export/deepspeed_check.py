@@ -11,15 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from trainwiz.core.config.run import RunConfig
-from trainwiz.core.export.deepspeed_keys import (
-    FILLED_IN,
-    KNOWN_VERSION,
-    KNOWN_VERSION_NUMBERS,
-    MISPLACED,
-    SECTION_KEYS,
-)
-from trainwiz.core.export.solved import mixed_precision, processes, solved
-from trainwiz.core.findings import Finding, Severity
+from trainwiz.core.errors import Finding, Severity
+from trainwiz.core.export.deepspeed import FILLED_IN, KNOWN_VERSION, KNOWN_VERSION_NUMBERS, MISPLACED, SECTION_KEYS
+from trainwiz.core.export.training_arguments import mixed_precision, processes, solved
 from trainwiz.core.language import mark, tr
 
 KEY = "engine.deepspeed_file"

@@ -9,13 +9,11 @@ from typing import Any
 
 from trainwiz.core.config.run import RunConfig
 from trainwiz.core.config.values import Offload, Strategy
-from trainwiz.core.errors import UsageError, os_reason, usage_error
+from trainwiz.core.errors import Finding, UsageError, os_reason, usage_error
 from trainwiz.core.export.deepspeed_check import KEY, half_precision_sums, mismatches, problems
-from trainwiz.core.findings import Finding
-from trainwiz.core.json_text import parse_json
+from trainwiz.core.files import at_home, read_small
 from trainwiz.core.language import tr
-from trainwiz.core.small_file import read_small
-from trainwiz.core.telemetry.paths import at_home
+from trainwiz.core.text import parse_json
 
 STRATEGIES: dict[int, Strategy] = {1: "zero1", 2: "zero2", 3: "zero3"}
 

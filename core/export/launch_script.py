@@ -1,15 +1,28 @@
-"""RunConfig -> the launch command, and a launch.sh that does the same by hand, wherever its folder was copied to."""
+"""RunConfig -> all files as text, the launch commands, and a launch.sh that does the same by hand."""
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Iterable
+from pathlib import Path
 
 from trainwiz.core.config.run import RunConfig
-from trainwiz.core.export.environment import cpu_threads, found_at_meeting, launch_environment, run_variables
+from trainwiz.core.export.accelerate import (
+    accelerate_yaml,
+    cpu_threads,
+    found_at_meeting,
+    launch_environment,
+    run_variables,
+)
+from trainwiz.core.export.deepspeed import deepspeed_config
+from trainwiz.core.export.deepspeed_file import checked_deepspeed_text
 from trainwiz.core.language import tr
-from trainwiz.core.plain import plain_text
-from trainwiz.core.run.folder import ACCELERATE_YAML
+from trainwiz.core.nodes.address import Address
+from trainwiz.core.run.folder import ACCELERATE_YAML, DEEPSPEED_JSON, LAUNCH_SH
+from trainwiz.core.text import plain_text
+
+# RunConfig -> the launch command, and a launch.sh that does the same by hand, wherever its folder was copied to.
 
 __all__ = ["launch_command", "launch_environment", "launch_script"]
 
@@ -138,3 +151,45 @@ def _comment(text: str) -> str:
 def _plain(gpus: str) -> bool:
     """Indices and UUIDs hold nothing that a shell would read as its own."""
     return all(ch.isalnum() or ch in ",-/" for ch in gpus)
+
+
+# The command for each machine of a run, to type or to paste there.
+
+PLACEHOLDER = "NODE0"
+"""Stands for the address of node 0 where nobody said it."""
+
+
+def node_command(config: RunConfig, folder: Path, node: int, main: Address) -> str:
+    """One line for a POSIX shell; `folder` is the run folder, the same path on all nodes."""
+    if config.engine.nodes == 1:
+        return shlex.quote(str(folder / LAUNCH_SH))
+    return joining_command(folder, node, main)
+
+
+def joining_command(folder: Path, node: int, main: Address) -> str:
+    """The same of a run of several nodes."""
+    return f"{shlex.quote(str(folder / LAUNCH_SH))} --node {node} --main {shlex.quote(str(main))}"
+
+
+def node_commands(config: RunConfig, folder: Path, main: Address) -> list[str]:
+    """One for each node, from 0."""
+    return [node_command(config, folder, node, main) for node in range(config.engine.nodes)]
+
+
+# All files that a RunConfig stands for, as text.
+
+
+def export_files(config: RunConfig, needs: Iterable[tuple[str, str]] = ()) -> dict[str, str]:
+    """File name -> text: accelerate.yaml, launch.sh and, with DeepSpeed, deepspeed.json.
+
+    `needs`: paths outside the folder that the run reads, as (setting, path), for launch.sh to look for.
+    Raises UsageError for a DeepSpeed file of the user's that contradicts the run.
+    """
+    files = {ACCELERATE_YAML: accelerate_yaml(config), LAUNCH_SH: launch_script(config, needs)}
+    own = checked_deepspeed_text(config)
+    document = deepspeed_config(config) if own is None else None
+    if own is not None:
+        files[DEEPSPEED_JSON] = own
+    elif document is not None:
+        files[DEEPSPEED_JSON] = json.dumps(document, indent=2) + "\n"
+    return files

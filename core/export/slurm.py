@@ -10,11 +10,11 @@ from pathlib import Path
 
 from trainwiz.core.config.run import RunConfig
 from trainwiz.core.errors import usage_error
-from trainwiz.core.export.environment import cpu_threads
-from trainwiz.core.export.solved import runs_on_cpu
+from trainwiz.core.export.accelerate import cpu_threads
+from trainwiz.core.export.training_arguments import runs_on_cpu
 from trainwiz.core.language import tr
-from trainwiz.core.plain import plain_text
 from trainwiz.core.run.folder import LAUNCH_SH
+from trainwiz.core.text import plain_text
 
 TIME_MARGIN = 1.25
 """Over the slow end of the planned time."""

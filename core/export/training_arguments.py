@@ -1,13 +1,64 @@
-"""RunConfig -> keyword arguments of transformers.TrainingArguments (5.x), as plain data."""
+"""RunConfig -> keyword arguments of transformers.TrainingArguments, and its learning rates."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from trainwiz.core.config.run import RunConfig
-from trainwiz.core.export.solved import mixed_precision, processes, runs_on_cpu, solved, uses_deepspeed, uses_fsdp
 from trainwiz.core.run.folder import DEEPSPEED_JSON
+
+# What every export asks of a RunConfig: that the plan has filled it in, and which engine it means.
+
+T = TypeVar("T")
+
+ZERO_STAGES: dict[str, int] = {"zero1": 1, "zero2": 2, "zero3": 3}
+
+
+def solved(value: T | None, key: str) -> T:
+    """`value`, which the plan must have filled in. Raises ValueError naming the key when it has not."""
+    if value is None:
+        raise ValueError(f"{key} is not solved yet: only the config of a plan can be exported")
+    return value
+
+
+def zero_stage(config: RunConfig) -> int | None:
+    """The ZeRO stage, or None where DeepSpeed is not used."""
+    return ZERO_STAGES.get(solved(config.engine.strategy, "engine.strategy"))
+
+
+def uses_deepspeed(config: RunConfig) -> bool:
+    return config.engine.deepspeed_file is not None or zero_stage(config) is not None
+
+
+def uses_fsdp(config: RunConfig) -> bool:
+    return config.engine.strategy == "fsdp" and not uses_deepspeed(config)
+
+
+def processes(config: RunConfig) -> int:
+    """Training processes over all nodes."""
+    return (config.engine.processes or 1) * config.engine.nodes
+
+
+def runs_on_cpu(config: RunConfig) -> bool:
+    """The run computes on the CPU although nothing forbids it to look for a GPU."""
+    return solved(config.engine.device, "engine.device") == "cpu"
+
+
+def mixed_precision(config: RunConfig) -> str:
+    """ "fp16", "bf16" or "no", alike for TrainingArguments and accelerate.
+
+    bf16-true has bf16 weights, so there is nothing to mix; DeepSpeed alone calls it bf16 too.
+    """
+    precision = solved(config.engine.precision, "engine.precision")
+    if precision in ("fp16", "bf16"):
+        return precision
+    return "bf16" if precision == "bf16-true" and uses_deepspeed(config) else "no"
+
+
+# RunConfig -> keyword arguments of transformers.TrainingArguments (5.x), as plain data.
 
 
 def training_arguments(config: RunConfig) -> dict[str, Any]:
@@ -183,3 +234,68 @@ def _reports(config: RunConfig) -> dict[str, Any]:
         "report_to": targets or "none",
         "disable_tqdm": True,
     }
+
+
+# The learning rate at each step, as the scheduler that a run is exported with gives it.
+
+Shape = Callable[[float], float]
+"""Share of the way from the end of the warm-up (0) to the last step (1) -> share of the way from the last rate (0)
+to the peak (1)."""
+
+SHAPES: dict[str, Shape] = {
+    "constant": lambda done: 1.0,
+    "constant_with_warmup": lambda done: 1.0,
+    "linear": lambda done: 1.0 - done,
+    "polynomial": lambda done: 1.0 - done,
+    "cosine": lambda done: 0.5 * (1.0 + math.cos(math.pi * done)),
+    "cosine_with_min_lr": lambda done: 0.5 * (1.0 + math.cos(math.pi * done)),
+}
+"""transformers/optimization.py, with the options that `scheduler_arguments` gives: polynomials of power 1, half a wave."""
+
+
+@dataclass(frozen=True, slots=True)
+class RateSchedule:
+    """One learning rate for each step of a run of `steps` steps."""
+
+    kind: str
+    """Name of the scheduler in transformers."""
+    steps: int
+    warmup_steps: int
+    peak: float
+    last: float
+    """The rate after the last step."""
+
+    def at(self, step: int) -> float:
+        """The rate of the step that follows `step` finished ones: what `metrics.jsonl` logs as step `step + 1`."""
+        if step < self.warmup_steps and self.kind != "constant":
+            return self.peak * step / max(1, self.warmup_steps)
+        done = (step - self.warmup_steps) / max(1, self.steps - self.warmup_steps)
+        share = SHAPES[self.kind](min(1.0, max(0.0, done)))
+        return self.last + (self.peak - self.last) * share
+
+    @property
+    def highest(self) -> float:
+        """Of all steps; below `peak` where the run ends within its warm-up."""
+        return self.at(min(self.warmup_steps, self.steps - 1))
+
+    @property
+    def ends_at(self) -> float:
+        """The rate once all steps are done."""
+        return self.at(self.steps)
+
+
+def rate_schedule(config: RunConfig, steps: int) -> RateSchedule:
+    """The schedule of a run of `steps` steps, which are those of `config` or, where they are not known, a guess.
+
+    A scheduler in a DeepSpeed file of the user's would take its place; `deepspeed_check` holds it to the same shape.
+    """
+    training = config.training
+    arguments = scheduler_arguments(config)
+    kind, warmup = str(arguments["lr_scheduler_type"]), arguments["warmup_steps"]
+    # TrainingArguments.get_warmup_steps
+    warmup_steps = int(warmup) if warmup >= 1 else math.ceil(steps * warmup)
+    options = arguments.get("lr_scheduler_kwargs", {})
+    last = options.get("lr_end", options.get("min_lr", 0.0))
+    if kind.startswith("constant"):
+        last = training.learning_rate
+    return RateSchedule(kind, steps, warmup_steps, training.learning_rate, float(last))

@@ -1,12 +1,241 @@
-"""What a computer has and lacks, feature by feature. Pure: from a Machine and its Tools."""
+"""What a computer has and lacks for training, feature by feature."""
 
 from __future__ import annotations
 
-from trainwiz.core.hardware.checkup import Check
-from trainwiz.core.hardware.doctor_gpu import check_gpu_features
-from trainwiz.core.hardware.machine import Machine
-from trainwiz.core.hardware.tools import Tools
-from trainwiz.core.language import tr
+import re
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from trainwiz.core.errors import after
+from trainwiz.core.hardware.machine import Machine, describe_gpus
+from trainwiz.core.hardware.nvml import DRIVER_UPDATED, NO_LIBRARY, NOT_LOADED
+from trainwiz.core.hardware.read import Tools
+from trainwiz.core.hardware.visible import AMPERE, choose_attention, choose_precision, choose_tf32, weakest_gpu
+from trainwiz.core.language import mark, tr, trn
+
+# Check: one thing that a training may need, whether it is here, and what cures it if it is not.
+
+CheckStatus = Literal["ok", "warning", "missing"]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """`reason` says what was found; `remedy` what to do, and `command` does it, where a command can."""
+
+    feature: str
+    """Stable name for programs: "driver", "bf16", "shared_memory", ..."""
+    title: str
+    status: CheckStatus
+    reason: str
+    remedy: str | None = None
+    command: str | None = None
+    required: bool = False
+    """Nothing can be trained here while this is missing."""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def can_train(checks: tuple[Check, ...]) -> bool:
+    """Nothing that every training needs is missing."""
+    return not any(check.required and check.status == "missing" for check in checks)
+
+
+# The checks that concern the GPU: driver, cards, torch's build, bf16, TF32, FlashAttention.
+
+OLD_CARD_INDEX = "https://download.pytorch.org/whl/cu126"
+"""PyTorch's builds for CUDA 12.6: the only ones of 2.11 to 2.14 that still hold Pascal and Volta."""
+
+ONLY_WITH_CARD = mark("Needed only with an NVIDIA GPU; this machine trains without.")
+
+
+def check_gpu_features(machine: Machine, tools: Tools) -> tuple[Check, ...]:
+    if machine.platform == "darwin":
+        return (_mps(machine), _bf16(machine))
+    return (
+        _driver(machine, tools),
+        *_gpus(machine),
+        _torch_cuda(machine, tools),
+        _bf16(machine),
+        _tf32(machine),
+        _flash_attention(machine, tools),
+    )
+
+
+def _mps(machine: Machine) -> Check:
+    title = tr("Apple GPU (MPS)")
+    if machine.accelerator == "mps":
+        return Check("mps", title, "ok", describe_gpus(machine.visible_gpus))
+    reason = machine.unavailable.get("gpus", tr("no Apple GPU"))
+    return Check("mps", title, "missing", reason, tr("Install a Python built for arm64, or update macOS."))
+
+
+def _driver(machine: Machine, tools: Tools) -> Check:
+    title = tr("NVIDIA driver")
+    drivers = [gpu.driver for gpu in machine.gpus if gpu.driver is not None]
+    problem = machine.unavailable.get("gpus")
+    if drivers and problem is None:
+        return Check(
+            "driver",
+            title,
+            "ok",
+            tr("version {driver}, CUDA up to {cuda}", driver=drivers[0], cuda=machine.cuda_driver_version),
+        )
+    reason = problem or tr("the driver does not say its version")
+    if problem == tr(NO_LIBRARY) and not tools.nvidia_cards and not machine.wsl:
+        reason = tr("{reason}; no NVIDIA card is on the PCI bus", reason=reason)
+        return Check("driver", title, "missing", reason, tr(ONLY_WITH_CARD))
+    if machine.wsl:
+        remedy = tr("Install NVIDIA's driver in Windows (not inside WSL), then restart WSL.")
+        return Check("driver", title, "missing", reason, remedy, "wsl.exe --shutdown")
+    if problem == tr(DRIVER_UPDATED):
+        return Check("driver", title, "missing", reason, tr("Reboot."), "sudo reboot")
+    if problem == tr(NOT_LOADED):
+        return Check(
+            "driver", title, "missing", reason, tr("Load it; if that fails, install it again."), "sudo modprobe nvidia"
+        )
+    if tools.container:
+        remedy = tr("Start the container with its GPUs (NVIDIA Container Toolkit).")
+        return Check("driver", title, "missing", reason, remedy, "docker run --gpus all ...")
+    if problem == tr(NO_LIBRARY):
+        command = "sudo ubuntu-drivers install"
+        if tools.distribution != "ubuntu":
+            command = tools.install("nvidia-driver", "akmod-nvidia", "nvidia")
+        found = trn(
+            "{reason}; {n} NVIDIA card on the PCI bus",
+            "{reason}; {n} NVIDIA cards on the PCI bus",
+            tools.nvidia_cards,
+            reason=reason,
+        )
+        return Check("driver", title, "missing", found, tr("Install it, then reboot."), command)
+    return Check("driver", title, "missing", reason, tr("Ask the driver what it sees."), "nvidia-smi")
+
+
+def _gpus(machine: Machine) -> tuple[Check, ...]:
+    """One check for what is visible, and one for each card that does not answer."""
+    if not machine.gpus:
+        return ()
+    lost = tuple(
+        Check(
+            f"gpu_{gpu.index}",
+            f"GPU {gpu.index}",
+            "missing",
+            gpu.unavailable["gpu"],
+            tr("Reset it with no program on it; if that fails, reboot."),
+            f"sudo nvidia-smi --gpu-reset -i {gpu.index}",
+        )
+        for gpu in machine.gpus
+        if "gpu" in gpu.unavailable
+    )
+    if machine.visible_gpus:
+        visible = Check("gpus", "GPUs", "ok", describe_gpus(machine.visible_gpus))
+    elif machine.cuda_visible_devices is not None:
+        reason = " ".join(machine.notes) or tr("CUDA_VISIBLE_DEVICES hides every GPU")
+        visible = Check(
+            "gpus", "GPUs", "missing", reason, tr("Let programs see the GPUs."), "unset CUDA_VISIBLE_DEVICES"
+        )
+    else:
+        reason = " ".join(machine.notes) or tr("no card can be used")
+        visible = Check("gpus", "GPUs", "missing", reason, tr("See the lines below."))
+    return (visible, *lost)
+
+
+def _torch_cuda(machine: Machine, tools: Tools) -> Check:
+    title = tr("CUDA build of torch")
+    if machine.torch_cuda is None:
+        reason = machine.unavailable.get("torch_cuda", tr("torch is not installed"))
+        if not _may_have_card(machine, tools):
+            return Check("torch_cuda", title, "missing", reason, tr(ONLY_WITH_CARD))
+        remedy = tr("Until then training runs on the CPU: install the CUDA build (some gigabytes).")
+        return Check("torch_cuda", title, "missing", reason, remedy, _install_torch(machine, tools))
+    reason = tr("built for CUDA {version}", version=machine.torch_cuda)
+    gpu = weakest_gpu(machine)
+    if gpu is not None and gpu.capability is not None:
+        problem = _not_built_for(gpu.capability, machine.torch_cuda, machine.libraries.versions.get("torch"))
+        if problem is not None:
+            remedy = tr("Install a build that knows this card.")
+            reason = tr("{built}: {problem}", built=reason, problem=problem)
+            return Check("torch_cuda", title, "missing", reason, remedy, _install_torch(machine, tools))
+    driver = machine.cuda_driver_version
+    if driver is not None and _numbers(machine.torch_cuda)[0] > _numbers(driver)[0]:
+        reason = tr("{built}, but the driver runs CUDA {version} at most", built=reason, version=driver)
+        remedy = tr("Install a build for the driver's CUDA, or update the driver.")
+        return Check("torch_cuda", title, "missing", reason, remedy, _install_torch(machine, tools))
+    return Check("torch_cuda", title, "ok", reason)
+
+
+def _may_have_card(machine: Machine, tools: Tools) -> bool:
+    """A card is seen, or a driver that cannot show it: WSL and some containers list no PCI devices."""
+    driver = machine.unavailable.get("gpus") in {tr(NOT_LOADED), tr(DRIVER_UPDATED)}
+    return bool(machine.gpus) or bool(tools.nvidia_cards) or driver
+
+
+def _install_torch(machine: Machine, tools: Tools) -> str:
+    """PyPI's own build is for CUDA 13, which needs a driver for it and a card from Turing on."""
+    command = f"{tools.pip} install --force-reinstall torch"
+    gpu = weakest_gpu(machine)
+    capability = (8, 0) if gpu is None or gpu.capability is None else gpu.capability
+    driver = _numbers(machine.cuda_driver_version or "13.0")
+    if capability < (7, 5) or (driver < (13, 0) and capability < (10, 0)):
+        return f"{command} --index-url {OLD_CARD_INDEX}"
+    version = (machine.libraries.versions.get("torch") or "").partition("+")[0]
+    return f"{command}=={version}" if version[:1].isdigit() else command
+
+
+def _not_built_for(capability: tuple[int, int], cuda: str, torch: str | None) -> str | None:
+    """Why torch's wheels for `cuda` cannot use the card, or None.
+
+    Source: PyTorch's RELEASE.md, "CUDA support matrix": Pascal left the wheels for CUDA 12.8 with 2.8, Volta
+    with 2.11; CUDA 13 has neither; Blackwell came with CUDA 12.8.
+    """
+    sm = f"sm {capability[0]}.{capability[1]}"
+    built = _numbers(cuda)
+    volta_gone = _numbers(torch or "") >= (2, 11)
+    if capability < (7, 5) and (built >= (13, 0) or (built >= (12, 8) and (capability < (7, 0) or volta_gone))):
+        return tr("these builds leave out {sm}", sm=sm)
+    if capability >= (10, 0) and built < (12, 8):
+        return tr("{sm} needs CUDA 12.8 or later", sm=sm)
+    return None
+
+
+def _bf16(machine: Machine) -> Check:
+    value, reason = choose_precision(machine)
+    if value == "bf16":
+        return Check("bf16", "bf16", "ok", reason)
+    return Check("bf16", "bf16", "missing", reason, tr("Training uses {value}.", value=value))
+
+
+def _tf32(machine: Machine) -> Check:
+    value, reason = choose_tf32(machine)
+    return (
+        Check("tf32", "TF32", "ok", reason)
+        if value
+        else Check("tf32", "TF32", "missing", reason, tr("What is computed in fp32 stays full fp32."))
+    )
+
+
+def _flash_attention(machine: Machine, tools: Tools) -> Check:
+    title = "FlashAttention-2"
+    value, reason = choose_attention(machine)
+    if value == "flash_attention_2":
+        return Check("flash_attention", title, "ok", reason)
+    gpu = weakest_gpu(machine)
+    if gpu is None or gpu.capability is None or gpu.capability < AMPERE:
+        return Check("flash_attention", title, "missing", reason, tr("Attention uses sdpa."))
+    remedy = tr("Attention uses sdpa until flash-attn is installed (its build needs nvcc and half an hour).")
+    if machine.torch_cuda is None:
+        remedy += after(tr("It needs the CUDA build of torch first."))
+    command = f"{tools.pip} install flash-attn --no-build-isolation"
+    return Check("flash_attention", title, "missing", reason, remedy, command)
+
+
+def _numbers(version: str) -> tuple[int, int]:
+    """ "12.8.1" -> (12, 8); (0, 0) where there is none."""
+    major, minor, *_ = [*(int(part) for part in re.findall(r"\d+", version)), 0, 0]
+    return major, minor
+
+
+# What a computer has and lacks, feature by feature. Pure: from a Machine and its Tools.
 
 GIB = 1024**3
 

@@ -1,17 +1,163 @@
-"""The computer around the GPUs: cores, memory, disk, shared memory, and what kind of system it is."""
+"""The computer around the GPUs: cores, memory, disk, containers, network, Apple's GPU."""
 
 from __future__ import annotations
 
 import os
 import platform
 import shutil
+import socket
 import subprocess
 import sys
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
-from trainwiz.core.hardware.cgroup import Limits, memory_groups, memory_limits, read_limits
+from trainwiz.core.catalog.gpus import find_gpu
+from trainwiz.core.hardware.machine import Gpu
+from trainwiz.core.language import tr
+
+# Limits that a container or a batch system sets: memory and CPU of cgroups, version 1 and 2.
+
+NO_LIMIT_BYTES = 1 << 60
+"""Version 1 writes "no limit" as the largest multiple of the page size; nothing real comes near."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The tightest of the limits on this process; None: not limited."""
+
+    memory_bytes: int | None = None
+    memory_available_bytes: int | None = None
+    """What is left under the limits; page cache that can be dropped counts as free."""
+    cpu_cores: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Mount:
+    folder: Path
+    root: str
+    """The cgroup that the folder shows: "/" on a host, the container's own inside one."""
+    controllers: frozenset[str]
+    """Empty for version 2."""
+
+
+def read_limits(root: Path = Path("/")) -> Limits:
+    """The limits of the process that asks. `root` holds proc/ and sys/ (tests give another one).
+
+    Every group from the process's own up to the top can limit it, so all of them are read.
+    """
+    memory = memory_limits(memory_groups(root))
+    return replace(
+        memory,
+        cpu_cores=min(
+            (quota for group in _groups(root, "cpu") if (quota := _cpu_quota(group)) is not None), default=None
+        ),
+    )
+
+
+def memory_groups(root: Path = Path("/")) -> tuple[Path, ...]:
+    """The folders of the groups that can limit this process's memory. They stay the same for long."""
+    return tuple(_groups(root, "memory"))
+
+
+def memory_limits(groups: Iterable[Path]) -> Limits:
+    """Only the memory of `groups`, as it is now: cheap enough for once a second."""
+    limits: list[int] = []
+    available: list[int] = []
+    for group in groups:
+        limit = _number(group / "memory.max") or _number(group / "memory.limit_in_bytes")
+        if limit is None or limit >= NO_LIMIT_BYTES:
+            continue
+        limits.append(limit)
+        used = _number(group / "memory.current") or _number(group / "memory.usage_in_bytes") or 0
+        available.append(max(0, limit - max(0, used - _droppable(group))))
+    return Limits(min(limits, default=None), min(available, default=None))
+
+
+def _groups(root: Path, controller: str) -> Iterator[Path]:
+    """Folders of the groups that this process is in, its own first, for one controller in both versions."""
+    paths = _own_paths(root)
+    for mount in _mounts(root):
+        if mount.controllers and controller not in mount.controllers:
+            continue
+        path = paths.get(controller if mount.controllers else "")
+        if path is None:
+            continue
+        inside = path.removeprefix(mount.root.rstrip("/")) if path.startswith(mount.root) else ""
+        top = root / mount.folder.relative_to("/")
+        folder = top / inside.strip("/")
+        # In a container the path may be the host's: its own group is then what the mount shows.
+        if not folder.is_dir():
+            folder = top
+        yield folder
+        while folder != top:
+            folder = folder.parent
+            yield folder
+
+
+def _own_paths(root: Path) -> dict[str, str]:
+    """Controller name ("" for version 2) -> path of this process's group."""
+    paths: dict[str, str] = {}
+    for line in _lines(root / "proc/self/cgroup"):
+        _, _, rest = line.partition(":")
+        names, _, path = rest.partition(":")
+        for name in names.split(","):
+            paths[name] = path
+    return paths
+
+
+def _mounts(root: Path) -> Iterator[_Mount]:
+    for line in _lines(root / "proc/self/mountinfo"):
+        left, _, right = line.partition(" - ")
+        fields, kind = left.split(" "), right.split(" ")
+        if len(fields) < 5 or len(kind) < 3 or kind[0] not in {"cgroup", "cgroup2"}:
+            continue
+        controllers = frozenset() if kind[0] == "cgroup2" else frozenset(kind[2].split(","))
+        yield _Mount(Path(_unescaped(fields[4])), _unescaped(fields[3]), controllers)
+
+
+def _unescaped(path: str) -> str:
+    """mountinfo writes a blank as \\040."""
+    return path.replace("\\040", " ").replace("\\134", "\\")
+
+
+def _cpu_quota(group: Path) -> float | None:
+    """Cores that the group may use: quota over period, in both spellings."""
+    words = (_text(group / "cpu.max") or "").split()
+    if len(words) == 2 and words[0].isdigit() and words[1].isdigit() and int(words[1]) > 0:
+        return int(words[0]) / int(words[1])
+    quota, period = _number(group / "cpu.cfs_quota_us"), _number(group / "cpu.cfs_period_us")
+    return quota / period if quota is not None and quota > 0 and period else None
+
+
+def _droppable(group: Path) -> int:
+    """File pages not used lately: the kernel drops them before it kills."""
+    found = {}
+    for line in _lines(group / "memory.stat"):
+        name, _, value = line.partition(" ")
+        if name in {"inactive_file", "total_inactive_file"} and value.isdigit():
+            found[name] = int(value)
+    return found.get("total_inactive_file", found.get("inactive_file", 0))
+
+
+def _number(path: Path) -> int | None:
+    text = (_text(path) or "").strip()
+    return int(text) if text.removeprefix("-").isdigit() else None
+
+
+def _lines(path: Path) -> list[str]:
+    return (_text(path) or "").splitlines()
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+
+
+# The computer around the GPUs: cores, memory, disk, shared memory, and what kind of system it is.
 
 SHARED_MEMORY = Path("/dev/shm")
 
@@ -121,3 +267,108 @@ def cpu_has_bf16(root: Path = Path("/")) -> bool | None:
 def os_version() -> str:
     """ "14.5" on macOS, the kernel's release elsewhere."""
     return platform.mac_ver()[0] if sys.platform == "darwin" else platform.release()
+
+
+# The network of this computer: interfaces that other nodes can reach, and InfiniBand adapters.
+
+NOT_OUTWARD = ("lo", "docker", "veth", "br-", "virbr", "cni", "flannel")
+"""Beginnings of names: loopback, and bridges that end in this machine."""
+ROUTES = "proc/net/route"
+ADAPTERS = "sys/class/infiniband"
+EVERYWHERE = "00000000"
+"""Destination of the default route in /proc/net/route."""
+
+
+def interfaces(root: Path = Path("/")) -> tuple[str, ...]:
+    """Names of the interfaces that are up and have an IPv4 address, the one of the default route first."""
+    try:
+        up = psutil.net_if_stats()
+        addresses = psutil.net_if_addrs()
+    except (OSError, RuntimeError):
+        return ()
+    names = [
+        name
+        for name in sorted(addresses)
+        if name in up
+        and up[name].isup
+        and not name.startswith(NOT_OUTWARD)
+        and any(address.family == socket.AF_INET for address in addresses[name])
+    ]
+    first = default_interface(root)
+    return tuple(sorted(names, key=lambda name: name != first))
+
+
+def default_interface(root: Path = Path("/")) -> str | None:
+    """The interface of the default route; None where there is none, or elsewhere than on Linux."""
+    try:
+        lines = (root / ROUTES).read_text(encoding="utf-8", errors="replace").splitlines()[1:]
+    except OSError:
+        return None
+    routes = [fields for line in lines if len(fields := line.split()) > 6 and fields[1] == EVERYWHERE]
+    best = min(routes, key=lambda fields: int(fields[6]) if fields[6].isdecimal() else 0, default=None)
+    return best[0] if best is not None else None
+
+
+def infiniband_adapters(root: Path = Path("/")) -> tuple[str, ...] | None:
+    """InfiniBand and RoCE adapters; () where the kernel knows none, None where there is no such list to read."""
+    if sys.platform != "linux":
+        return None
+    try:
+        return tuple(sorted(entry.name for entry in (root / ADAPTERS).iterdir()))
+    except FileNotFoundError:
+        return ()
+    except OSError:
+        return None
+
+
+# Apple Silicon: one GPU that shares the machine's memory. Decided from the platform, without torch.
+
+UNIFIED_SHARE = 0.75
+"""Metal's recommended working set: two thirds of the RAM up to 36 GB, three quarters above."""
+UNIFIED_SHARE_SMALL = 2 / 3
+SMALL_BYTES = 36 * 1024**3
+
+OLDEST_MACOS = (12, 3)
+"""torch's MPS backend needs this macOS."""
+
+BF16_MACOS = (14, 0)
+"""The first macOS whose Metal has bfloat16."""
+
+
+def version_tuple(version: str | None) -> tuple[int, ...]:
+    """ "14.5" -> (14, 5); () where it is not known."""
+    parts = (version or "").split(".")
+    return tuple(int(part) for part in parts) if all(part.isdigit() for part in parts) else ()
+
+
+def apple_gpu(
+    machine: str, macos: str, cpu_model: str | None, ram_total_bytes: int, ram_available_bytes: int
+) -> tuple[Gpu | None, str | None]:
+    """(the GPU, None), or (None, why torch's MPS cannot be used here).
+
+    `machine` is what `platform.machine()` says: under Rosetta a Python for Intel says "x86_64" on an M-series Mac.
+    """
+    if machine != "arm64":
+        return None, tr("MPS needs Apple Silicon and a Python built for it (this one is for Intel)")
+    if version_tuple(macos) < OLDEST_MACOS:
+        return None, tr("MPS needs macOS 12.3, this is {version}", version=macos or tr("unknown"))
+    share = UNIFIED_SHARE_SMALL if ram_total_bytes <= SMALL_BYTES else UNIFIED_SHARE
+    working_set = int(ram_total_bytes * share)
+    spec = find_gpu(cpu_model) if cpu_model else None
+    return (
+        Gpu(
+            index=0,
+            name=cpu_model or tr("Apple GPU"),
+            memory_total_bytes=working_set,
+            memory_free_bytes=min(working_set, ram_available_bytes),
+            catalogue_name=spec.name if spec is not None else None,
+            unavailable={
+                "compute_capability": tr("only NVIDIA cards have one"),
+                "uuid": tr("an Apple GPU has none"),
+                "driver": tr("part of macOS"),
+                "mig": tr("only NVIDIA cards have it"),
+                "memory_other_bytes": tr("the memory is shared with the CPU"),
+            },
+        ),
+        None,
+    )

@@ -1,11 +1,20 @@
-"""Machine and Gpu: what a computer is, as values. How they are read is in the modules beside this one."""
+"""Machine and Gpu: what a computer is, as values, and its libraries."""
 
 from __future__ import annotations
 
+import importlib.metadata
+import importlib.util
+import re
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
-from trainwiz.core.language import mark
+from trainwiz.core.errors import os_reason
+from trainwiz.core.language import mark, tr, trn
+
+# Machine and Gpu: what a computer is, as values. How they are read is in the modules beside this one.
 
 UNKNOWN_LINK = mark("unknown")
 """How a link between two cards is called that cannot be read."""
@@ -114,3 +123,116 @@ class Machine:
     def to_json(self) -> dict[str, Any]:
         """The document of `trainwiz hardware --json`."""
         return asdict(self)
+
+
+# A machine in one line.
+
+GIB = 1024**3
+
+
+def describe(machine: Machine) -> str:
+    """ "1 x RTX 3080 10GB, 12 cores, 62.7 GiB RAM"."""
+    parts = [describe_gpus(machine.visible_gpus)]
+    parts.append(trn("{n} core", "{n} cores", machine.cpu_cores))
+    parts.append(tr("{size} GiB RAM", size=f"{machine.ram_total_bytes / GIB:.1f}"))
+    return tr(", ").join(parts)
+
+
+def describe_gpus(gpus: Sequence[Gpu]) -> str:
+    """ "2 x RTX 3090 + 1 x T4", or "no GPU"."""
+    counts = Counter(gpu_label(gpu) for gpu in gpus)
+    return " + ".join(f"{count} x {label}" for label, count in counts.items()) or tr("no GPU")
+
+
+def gpu_label(gpu: Gpu) -> str:
+    """The catalogue's name, which tells memory sizes apart, else the driver's without its maker."""
+    if gpu.catalogue_name is not None:
+        return gpu.catalogue_name
+    name = (gpu.name or tr("unknown GPU")).removeprefix("NVIDIA ").removeprefix("GeForce ")
+    if gpu.parent_uuid is not None and gpu.mig is not None and gpu.mig not in name:
+        return f"{name} MIG {gpu.mig}"
+    return name
+
+
+# Which libraries can be imported here, found without importing any of them.
+
+REPORTERS: dict[str, str] = {
+    "tensorboard": "tensorboard",
+    "wandb": "wandb",
+    "mlflow": "mlflow",
+    "comet_ml": "comet-ml",
+    "clearml": "clearml",
+    "trackio": "trackio",
+    "swanlab": "swanlab",
+    "codecarbon": "codecarbon",
+    "dvclive": "dvclive",
+}
+"""Names that transformers reports to, which are import names too, -> the distribution that brings each. TensorBoard
+comes with trainwiz."""
+
+DISTRIBUTIONS: dict[str, str] = {
+    "torch": "torch",
+    "transformers": "transformers",
+    "accelerate": "accelerate",
+    "datasets": "datasets",
+    "tokenizers": "tokenizers",
+    "safetensors": "safetensors",
+    "peft": "peft",
+    "deepspeed": "deepspeed",
+    "flash_attn": "flash-attn",
+    "bitsandbytes": "bitsandbytes",
+    "triton": "triton",
+    "sacrebleu": "sacrebleu",
+    "ninja": "ninja",
+    "cpuinfo": "py-cpuinfo",
+    **REPORTERS,
+}
+"""Import name -> name of the distribution that brings it."""
+
+UNKNOWN_VERSION = "unknown"
+
+
+def find_libraries() -> Libraries:
+    """Version of each known library, None where it cannot be imported."""
+    return Libraries({name: _version(name, distribution) for name, distribution in DISTRIBUTIONS.items()})
+
+
+def _version(name: str, distribution: str) -> str | None:
+    if not _can_import(name):
+        return None
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return UNKNOWN_VERSION
+
+
+def _can_import(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def torch_cuda_version() -> tuple[str | None, str | None]:
+    """(CUDA version that the installed torch was built for, None), or (None, why it has none).
+
+    Read from the text of torch/version.py: importing torch takes a second and 200 MB.
+    """
+    spec = importlib.util.find_spec("torch") if _can_import("torch") else None
+    if spec is None or spec.origin is None:
+        return None, tr("torch is not installed")
+    try:
+        text = (Path(spec.origin).parent / "version.py").read_text(encoding="utf-8")
+    except OSError as error:
+        return None, tr("torch/version.py cannot be read ({reason})", reason=os_reason(error))
+    built = {
+        name: value
+        for name, value in re.findall(r"^(\w+)\s*(?::[^=\n]*)?=\s*['\"]?([^'\"\n]*)['\"]?\s*$", text, re.MULTILINE)
+        if value != "None"
+    }
+    version = built.get("__version__", UNKNOWN_VERSION)
+    if "cuda" in built:
+        return built["cuda"], None
+    if "hip" in built:
+        return None, tr("torch {version} is built for AMD cards (ROCm {hip})", version=version, hip=built["hip"])
+    return None, tr("torch {version} is built for the CPU only", version=version)

@@ -1,10 +1,90 @@
-"""Measurement: the pace and the peak of real steps on this machine, with all that they depend on."""
+"""Measurement: the pace and the peak of real steps, and which measurements speak for a workload."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
 from typing import Any, Literal
+
+from trainwiz.core.config import RunConfig
+from trainwiz.core.estimate.workload import Workload
+from trainwiz.core.hardware.machine import Gpu, Machine
+
+# The steps of a run or a probe as one median with its 10 and 90 %.
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Seconds of steps: `count` of them."""
+
+    count: int
+    median_s: float
+    low_s: float
+    high_s: float
+
+
+def steps_of(timed: Sequence[tuple[float, int]]) -> Steps | None:
+    """From (mean seconds of a step, how many steps it is the mean of); None without any."""
+    known = sorted((seconds, count) for seconds, count in timed if seconds > 0 and count > 0)
+    total = sum(count for _, count in known)
+    if not total:
+        return None
+    return Steps(total, _quantile(known, total, 0.5), _quantile(known, total, 0.1), _quantile(known, total, 0.9))
+
+
+def _quantile(known: Sequence[tuple[float, int]], total: int, share: float) -> float:
+    reached = 0
+    for seconds, count in known:
+        reached += count
+        if reached >= share * total:
+            return seconds
+    return known[-1][0]
+
+
+# Keys of devices: what a measurement was made on, and whether it counts for the devices of a plan.
+
+GIB = 1024**3
+
+
+def gpu_key(device: str, name: str | None, memory_bytes: int | None) -> str:
+    """ "cuda:NVIDIA GeForce RTX 3080:10 GiB". Two cards of one kind are alike."""
+    memory = "unknown memory" if memory_bytes is None else f"{round(memory_bytes / GIB)} GiB"
+    return f"{device}:{name or 'unknown GPU'}:{memory}"
+
+
+def cpu_key(model: str | None, cores: int) -> str:
+    """ "cpu:AMD EPYC 7763:8 cores". The cores are those that trainwiz may use."""
+    return f"cpu:{model or 'unknown processor'}:{cores} cores"
+
+
+def device_key(machine: Machine, device: str, gpus: Sequence[Gpu] = ()) -> str | None:
+    """The key of what a run computes on: `device` is "cuda", "mps" or "cpu", `gpus` the chosen cards.
+
+    None where one key would not say it: no card, or cards of several kinds.
+    """
+    if device == "cpu":
+        return cpu_key(machine.cpu_model, machine.cpu_cores)
+    keys = {gpu_key(device, gpu.name, gpu.memory_total_bytes) for gpu in gpus}
+    return keys.pop() if len(keys) == 1 else None
+
+
+def keys_of(machine: Machine) -> frozenset[str]:
+    """Keys of everything that this machine can compute on; none for a machine that is only planned."""
+    if machine.hypothetical:
+        return frozenset()
+    keys = {gpu_key(machine.accelerator, gpu.name, gpu.memory_total_bytes) for gpu in machine.gpus}
+    return frozenset({cpu_key(machine.cpu_model, machine.cpu_cores), *keys})
+
+
+def short_names(keys: Iterable[str]) -> str:
+    """For a sentence: "NVIDIA GeForce RTX 3080" of each key."""
+    return ", ".join(sorted({key.split(":")[1] for key in keys}))
+
+
+# Measurement: the pace and the peak of real steps on this machine, with all that they depend on.
 
 MOST = 1 << 60
 """Of bytes, tokens or seconds: a file that says more is broken, and arithmetic with it may overflow."""
@@ -155,3 +235,94 @@ def is_date(value: Any) -> bool:
     except (TypeError, ValueError):
         return False
     return str(value).isprintable()
+
+
+# Which measurements speak for a workload: the very same work, or the same model in another batch.
+
+MOST_COUNTED_ACCUMULATION = 2
+"""The memory of a step is the same from the second micro-batch on."""
+
+
+def model_digest(model_config: str) -> str:
+    """Name of a model in the history: of its config as JSON with sorted keys (Workload.model_config)."""
+    return hashlib.sha256(model_config.encode()).hexdigest()[:16]
+
+
+def data_digest(config: RunConfig) -> str:
+    """Name of the rows of a run in the history, by where they come from and how they are read."""
+    data = config.data
+    known = [source.model_dump() for source in data.sources], data.min_characters, data.max_characters, data.concatenate
+    return hashlib.sha256(json.dumps([*known, bool(data.streaming)], default=str).encode()).hexdigest()[:16]
+
+
+def of_devices(
+    measurements: Iterable[Measurement],
+    machine: Machine,
+    device: str,
+    gpus: Sequence[Gpu],
+    threads: int | None = None,
+    tf32: bool | None = None,
+) -> tuple[Measurement, ...]:
+    """Those made on the devices that a plan chose; where given, with as many CPU `threads` for each process, or with
+    or without `tf32` on a GPU, which are another pace.
+
+    Order is kept.
+    """
+    key = device_key(machine, device, gpus)
+    if key is None:
+        return ()
+    threads = threads if device == "cpu" else None
+    tf32 = tf32 if device == "cuda" else None
+    return tuple(
+        one
+        for one in measurements
+        if one.machine == key
+        and (threads is None or one.threads in (None, threads))
+        and (tf32 is None or one.tf32 in (None, tf32))
+    )
+
+
+def same_model(measurement: Measurement, work: Workload) -> bool:
+    """The same model trained in the same way on the same kind of device; batch, lengths and checkpointing may differ."""
+    return (
+        bool(work.model_config)
+        and measurement.machine.startswith(f"{work.device}:")
+        and measurement.model == model_digest(work.model_config)
+        and measurement.task == work.task
+        and measurement.precision == work.precision
+        and measurement.attention == work.attention
+        and measurement.strategy == work.strategy
+        and measurement.offload == work.offload
+        and measurement.world_size == work.world_size
+        and (measurement.lora_rank > 0) == work.lora
+        and measurement.lora_targets == work.lora_targets
+    )
+
+
+def same_work(measurement: Measurement, work: Workload) -> bool:
+    """The very same settings, as far as memory goes: more than two accumulated micro-batches count as two."""
+    return (
+        same_model(measurement, work)
+        and measurement.micro_batch == work.micro_batch
+        and min(measurement.accumulation, MOST_COUNTED_ACCUMULATION)
+        == min(work.accumulation, MOST_COUNTED_ACCUMULATION)
+        and measurement.length == work.length
+        and measurement.target_length == _target_length(work)
+        and measurement.checkpointing == work.checkpointing
+        and measurement.optimizer == work.optimizer
+        and measurement.lora_rank == work.lora_rank
+        and measurement.loss_chunk == work.loss_chunk
+        and measurement.padded in (None, work.padded)
+        and measurement.lora_dropout in (None, work.lora_dropout)
+        and measurement.label_smoothing in (None, work.label_smoothing)
+        and measurement.clipping in (None, work.clipping)
+    )
+
+
+def same_step(measurement: Measurement, work: Workload) -> bool:
+    """The very same settings for time too: as many micro-batches in a step."""
+    return same_work(measurement, work) and measurement.accumulation == work.accumulation
+
+
+def _target_length(work: Workload) -> int:
+    return work.target_length if work.architecture.kind == "encoder-decoder" else 0

@@ -1,23 +1,24 @@
-"""The measurement that a finished run is: from what its folder says. Reads files only; no training library."""
+"""A finished run as a measurement, and as a benchmark of its plan."""
 
 from __future__ import annotations
 
 import datetime
 import itertools
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from trainwiz.core.config.modes import BENCHMARK_WARM_STEPS
+from trainwiz.core.files import open_file
 from trainwiz.core.hardware import host
-from trainwiz.core.history.device import cpu_key
-from trainwiz.core.history.measurement import Measurement, measurement_of
-from trainwiz.core.history.pace import steps_of
-from trainwiz.core.json_text import parse_json
-from trainwiz.core.numbers import finite
+from trainwiz.core.history.measurement import Measurement, cpu_key, measurement_of, steps_of
 from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.run.state import RunState
-from trainwiz.core.small_file import open_file
-from trainwiz.core.telemetry.so_far import SoFar
+from trainwiz.core.telemetry.peaks import SoFar
+from trainwiz.core.text import numbers_finite, parse_json
+
+# The measurement that a finished run is: from what its folder says. Reads files only; no training library.
 
 PLANNED = "planned_measurement"
 """Key in plan.json: the fields of the measurement that the plan knows."""
@@ -39,7 +40,7 @@ def run_measurement(run: RunFolder, state: RunState) -> Measurement | None:
         # With a smaller batch or fewer loader processes it is not what was planned.
         return None
     known, whole = _rows(run.metrics_jsonl)
-    rows = [row for row in known if (finite(row.get("time_s")) or 0.0) >= _started_s(state)]
+    rows = [row for row in known if (numbers_finite(row.get("time_s")) or 0.0) >= _started_s(state)]
     lines = [row for row in rows if "loss" in row]
     steps = steps_of(_timed(lines))
     if steps is None or (state.status == "stopped" and steps.count < FEWEST_STEPS):
@@ -94,8 +95,8 @@ def _timed(lines: list[dict[str, Any]]) -> list[tuple[float, int]]:
     """(seconds a step, steps) of each line but the first, which holds what every start holds."""
     timed = []
     for before, line in itertools.pairwise(lines):
-        seconds = finite(line.get("step_s"))
-        count = (finite(line.get("step")) or 0.0) - (finite(before.get("step")) or 0.0)
+        seconds = numbers_finite(line.get("step_s"))
+        count = (numbers_finite(line.get("step")) or 0.0) - (numbers_finite(before.get("step")) or 0.0)
         if seconds and count > 0:
             timed.append((seconds, int(count)))
     return timed
@@ -109,8 +110,8 @@ def _data_wait_s(lines: list[dict[str, Any]]) -> float | None:
     """
     waits = []
     for before, line in itertools.pairwise(lines):
-        wait_s = finite(line.get("data_wait_s"))
-        count = (finite(line.get("step")) or 0.0) - (finite(before.get("step")) or 0.0)
+        wait_s = numbers_finite(line.get("data_wait_s"))
+        count = (numbers_finite(line.get("step")) or 0.0) - (numbers_finite(before.get("step")) or 0.0)
         if wait_s is not None and count > 0:
             waits.append((wait_s, count))
     counted = sorted(waits)[: len(waits) - round(STALLS * len(waits))]
@@ -122,8 +123,8 @@ def _tokens_per_step(lines: list[dict[str, Any]]) -> float | None:
     """Mean over the counted steps of all processes."""
     if len(lines) < 2:
         return None
-    tokens = (finite(lines[-1].get("tokens")) or 0.0) - (finite(lines[0].get("tokens")) or 0.0)
-    steps = (finite(lines[-1].get("step")) or 0.0) - (finite(lines[0].get("step")) or 0.0)
+    tokens = (numbers_finite(lines[-1].get("tokens")) or 0.0) - (numbers_finite(lines[0].get("tokens")) or 0.0)
+    steps = (numbers_finite(lines[-1].get("step")) or 0.0) - (numbers_finite(lines[0].get("step")) or 0.0)
     return tokens / steps if steps > 0 and tokens > 0 else None
 
 
@@ -132,13 +133,13 @@ def _start_s(state: RunState, rows: list[dict[str, Any]], lines: list[dict[str, 
 
     None where rows were evaluated before the first line, which says nothing of that time.
     """
-    first, step_s = finite(lines[0].get("time_s")), finite(lines[0].get("step_s"))
-    last = max((finite(row.get("time_s")) or 0.0 for row in rows), default=0.0)
+    first, step_s = numbers_finite(lines[0].get("time_s")), numbers_finite(lines[0].get("step_s"))
+    last = max((numbers_finite(row.get("time_s")) or 0.0 for row in rows), default=0.0)
     evaluated = any(name.startswith("eval_") for row in rows[: rows.index(lines[0])] for name in row)
     if first is None or step_s is None or evaluated or not state.attempts or state.ended_s is None:
         return None
-    resumed = next((finite(row.get("resumed_from")) for row in rows if "resumed_from" in row), 0.0)
-    done = max(1.0, (finite(lines[0].get("step")) or 1.0) - (resumed or 0.0))
+    resumed = next((numbers_finite(row.get("resumed_from")) for row in rows if "resumed_from" in row), 0.0)
+    done = max(1.0, (numbers_finite(lines[0].get("step")) or 1.0) - (resumed or 0.0))
     seconds = (first - done * step_s - _started_s(state)) + max(0.0, state.ended_s - last)
     return seconds if seconds > 0 else None
 
@@ -152,10 +153,10 @@ def _peaks(rows: Iterable[Mapping[str, Any]]) -> dict[str, int | None]:
     for row in rows:
         if any(name.startswith("eval_") for name in row):
             evaluated = True
-        allocated = finite(row.get("peak_allocated_bytes"))
+        allocated = numbers_finite(row.get("peak_allocated_bytes"))
         if allocated is None:
             continue
-        reserved = max(reserved or 0, int(finite(row.get("peak_reserved_bytes")) or 0))
+        reserved = max(reserved or 0, int(numbers_finite(row.get("peak_reserved_bytes")) or 0))
         if int(allocated) > seen and not evaluated:
             training = int(allocated)
         seen, evaluated = max(seen, int(allocated)), False
@@ -198,3 +199,109 @@ def _rows(path: Path) -> tuple[list[dict[str, Any]], bool]:
         if isinstance(row, dict):
             rows.append(row)
     return rows, size <= TAIL_BYTES and len(lines) <= MOST_LINES
+
+
+# Benchmark: what the steps of a run were, beside what its plan said. Reads files only; no training library.
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """The measured steps; None is what could not be read. `planned_` figures are those of plan.json."""
+
+    steps: int
+    step_s: float
+    """Median seconds of an optimizer step."""
+    step_low_s: float
+    step_high_s: float
+    """10 and 90 % of the steps."""
+    tokens_per_s: float | None
+    """Of the inputs of all processes, padding included; of all measured steps together, as the one below."""
+    real_tokens_per_s: float | None
+    data_wait_share: float | None
+    """Of the time of the steps, 0 to 1: the first process had no batch ready."""
+    peak_allocated_bytes: int | None
+    peak_reserved_bytes: int | None
+    """On the fullest device."""
+    device_used_bytes: int | None
+    """Of the run on the fullest card, by the driver's count."""
+    host_ram_bytes: int | None
+    """Resident memory of all processes of the run together, at its most; pages that they share count for each."""
+    planned_step_s: float | None
+    planned_step_low_s: float | None
+    planned_step_high_s: float | None
+    planned_tokens_per_s: float | None
+    planned_basis: str | None
+    planned_allocated_bytes: int | None
+    planned_device_used_bytes: int | None
+    planned_host_ram_bytes: int | None
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def is_benchmark(run: RunFolder) -> bool:
+    """Whether the run was started to measure its steps."""
+    choices = (read_json(run.plan_json) or {}).get("choices")
+    keys = {choice.get("key") for choice in choices if isinstance(choice, dict)} if isinstance(choices, list) else set()
+    return "mode.benchmark_steps" in keys
+
+
+def benchmark_of(run: RunFolder) -> Benchmark | None:
+    """None for a run that has no step beyond those that warm up."""
+    lines = [row for row in known_rows(run.metrics_jsonl) if "loss" in row]
+    measured = [line for line in lines if (numbers_finite(line.get("step")) or 0) > BENCHMARK_WARM_STEPS]
+    timed = [(seconds, 1) for line in measured if (seconds := numbers_finite(line.get("step_s")))]
+    steps = steps_of(timed)
+    if steps is None:
+        return None
+    whole_s = sum(seconds for seconds, _ in timed)
+    waits = [wait for line in measured if (wait := numbers_finite(line.get("data_wait_s"))) is not None]
+    so_far = SoFar()
+    for row in known_rows(run.system_jsonl):
+        so_far.add(row)
+    before: dict[str, Any] = next((line for line in reversed(lines) if line not in measured), {})
+    return Benchmark(
+        steps=steps.count,
+        step_s=steps.median_s,
+        step_low_s=steps.low_s,
+        step_high_s=steps.high_s,
+        tokens_per_s=_rate("tokens", before, measured[-1], whole_s),
+        real_tokens_per_s=_rate("real_tokens", before, measured[-1], whole_s),
+        data_wait_share=min(1.0, sum(waits) / whole_s) if waits else None,
+        peak_allocated_bytes=_whole(measured[-1].get("peak_allocated_bytes")),
+        peak_reserved_bytes=_whole(measured[-1].get("peak_reserved_bytes")),
+        device_used_bytes=max(so_far.peak_job_gpu_bytes.values(), default=None),
+        host_ram_bytes=so_far.peak_job_rss_bytes or None,
+        **_planned(read_json(run.plan_json) or {}),
+    )
+
+
+def _rate(name: str, before: dict[str, Any], last: dict[str, Any], seconds: float) -> float | None:
+    """Counts of metrics.jsonl are those since the start of the run."""
+    end = numbers_finite(last.get(name))
+    return None if end is None or seconds <= 0 else (end - (numbers_finite(before.get(name)) or 0.0)) / seconds
+
+
+def _part(plan: dict[str, Any], name: str) -> dict[str, Any]:
+    part = plan.get(name)
+    return part if isinstance(part, dict) else {}
+
+
+def _planned(plan: dict[str, Any]) -> dict[str, Any]:
+    time, memory = _part(plan, "time"), _part(plan, "memory")
+    figures: dict[str, Any] = {
+        f"planned_{name}": numbers_finite(time.get(name))
+        for name in ("step_s", "step_low_s", "step_high_s", "tokens_per_s")
+    }
+    sizes = ("allocated_bytes", "device_used_bytes", "host_ram_bytes")
+    basis = time.get("basis")
+    return {
+        **figures,
+        "planned_basis": basis if isinstance(basis, str) else None,
+        **{f"planned_{name}": _whole(memory.get(name)) for name in sizes},
+    }
+
+
+def _whole(value: Any) -> int | None:
+    number = numbers_finite(value)
+    return None if number is None else int(number)

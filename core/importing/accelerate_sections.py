@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from trainwiz.core.export.deepspeed_keys import SECTION_KEYS
-from trainwiz.core.importing.accelerate_keys import (
+from trainwiz.core.export.deepspeed import SECTION_KEYS
+from trainwiz.core.importing.report import ZERO, Collector, engine_values
+from trainwiz.core.importing.settings import as_bool, as_count, as_number, is_auto, map_number, shown
+from trainwiz.core.importing.words import (
     DEEPSPEED_DROPPED,
     DYNAMO_DROPPED,
     FSDP_DROPPED,
     RENAMED,
     SPLITS,
     SPLITTING,
+    TELLTALES,
 )
-from trainwiz.core.importing.deepspeed_words import TELLTALES
-from trainwiz.core.importing.report import Collector
-from trainwiz.core.importing.setup import ZERO, engine_values
-from trainwiz.core.importing.values import as_bool, as_count, as_number, is_auto, map_number, shown
 from trainwiz.core.language import mark, tr
 
 LEFT_TO_TRAINER = mark("auto leaves it to the arguments of the Trainer.")

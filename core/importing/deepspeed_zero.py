@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trainwiz.core.export.deepspeed_keys import MISPLACED, SECTION_KEYS
+from trainwiz.core.export.deepspeed import MISPLACED, SECTION_KEYS
 from trainwiz.core.importing.accelerate_sections import keep_in_ram, no_nvme
-from trainwiz.core.importing.deepspeed_words import (
+from trainwiz.core.importing.document import Document
+from trainwiz.core.importing.report import ZERO, Collector
+from trainwiz.core.importing.settings import as_bool, as_count, is_auto, shown
+from trainwiz.core.importing.words import (
     NOT_OFFERED,
     OFFLOAD_DROPPED,
     OFFLOAD_SECTIONS,
@@ -16,10 +19,6 @@ from trainwiz.core.importing.deepspeed_words import (
     ZERO_QUANTIZED,
     ZERO_SHARDS,
 )
-from trainwiz.core.importing.document import Document
-from trainwiz.core.importing.report import Collector
-from trainwiz.core.importing.setup import ZERO
-from trainwiz.core.importing.values import as_bool, as_count, is_auto, shown
 from trainwiz.core.language import mark, tr
 
 ZERO_NAME = "zero_optimization"

@@ -1,19 +1,28 @@
-"""What was given to an import, with the files that it names, as far as they are here."""
+"""The texts of an import, from files, pipes and pastes."""
 
 from __future__ import annotations
 
+import re
+import shlex
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
 
-from trainwiz.core.errors import os_reason
-from trainwiz.core.findings import Finding, Severity
+from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.errors import Finding, Severity, os_reason
+from trainwiz.core.files import at_home, read_small
+from trainwiz.core.importing.merge import Merged, checked, merge
 from trainwiz.core.importing.recognise import is_command, read
 from trainwiz.core.importing.report import Imported, NotImportable, Reference, refusal
 from trainwiz.core.language import mark, tr
-from trainwiz.core.plain import plain_text
-from trainwiz.core.small_file import read_small
-from trainwiz.core.telemetry.paths import at_home
+from trainwiz.core.profile.save import SavedProfile, save_profile
+from trainwiz.core.profile.store import profile_files
+from trainwiz.core.text import plain_text
+
+# What was given to an import, with the files that it names, as far as they are here.
 
 MOST_TEXT_BYTES = 2**20
 """No settings and no training script has as many."""
@@ -174,3 +183,138 @@ def _is_there(path: Path) -> bool:
         return path.exists()
     except OSError:
         return False
+
+
+# All texts of one import, and what they name, as one checked import.
+
+
+def import_together(texts: Sequence[Text]) -> Merged:
+    """There must be a text. Raises NotImportable with a sentence for each that cannot be imported."""
+    gathered = gather(texts)
+    return checked(merge(gathered.imports, gathered.findings))
+
+
+# What somebody typed or pasted into a box: paths of files, each on a line of its own, and then perhaps a text.
+
+LONGEST_PATH = 4096
+SETTINGS = re.compile(r"[:={([<>#]")
+"""What every text of settings has; a single line without is meant as a path."""
+
+
+def pasted_text(pasted: str) -> str:
+    """A paste as it can be shown and read: lines end as here, and no character moves the cursor or hides.
+
+    Raises NotImportable for what is no text, or more of it than any settings have.
+    """
+    if len(pasted.encode("utf-8", "replace")) > MOST_TEXT_BYTES:
+        message = tr(
+            "What was pasted has more than {size} MiB; settings and scripts are smaller.", size=MOST_TEXT_BYTES >> 20
+        )
+        raise refusal(tr(PASTED), message)
+    if "\0" in pasted:
+        raise refusal(tr(PASTED), tr("What was pasted is no text: it holds zero bytes."))
+    # Terminals send a carriage return for each end of a line.
+    lines = re.split(r"\r\n|\r|\n", pasted)
+    return "\n".join("\t".join(plain_text(part) for part in line.split("\t")) for line in lines)
+
+
+def texts_of_pasted(text: str) -> list[Text]:
+    """The files named by the first lines, then the rest as a text; [] for nothing.
+
+    The text keeps its line numbers, and may be indented as a whole. Raises NotImportable for a file that cannot be
+    read, and for a single line that is neither a file nor settings.
+    """
+    lines = text.splitlines()
+    texts: list[Text] = []
+    first_of_rest = len(lines)
+    for number, line in enumerate(lines):
+        path = _named_file(line)
+        if path is not None:
+            texts.append(read_text(path))
+        elif line.strip():
+            first_of_rest = number
+            break
+    if first_of_rest == len(lines):
+        return texts
+    rest = textwrap.dedent("\n".join([*[""] * first_of_rest, *lines[first_of_rest:]])).rstrip()
+    if "\n" in rest.strip() or SETTINGS.search(rest):
+        return [*texts, Text(tr(PASTED), rest, Path())]
+    return [*texts, *(texts_of([rest.strip()]) if not is_command(rest) else [Text(COMMAND, rest, Path())])]
+
+
+def _named_file(line: str) -> str | None:
+    """The file that a line names, as it is, in quotes, or as the address that a file manager gives."""
+    word = line.strip()
+    if not word or len(word) > LONGEST_PATH or "\0" in word:
+        return None
+    return next((name for name in (word, *_unquoted(word)) if _is_file(name)), None)
+
+
+def _unquoted(word: str) -> list[str]:
+    if word.startswith("file://"):
+        return [unquote(urlsplit(word).path)]
+    try:
+        words = shlex.split(word)
+    except ValueError:
+        return []
+    return words if len(words) == 1 else []
+
+
+def _is_file(name: str) -> bool:
+    try:
+        return at_home(Path(name)).is_file()
+    except (OSError, ValueError):
+        return False
+
+
+# An import kept as a profile of the user's own.
+
+FALLBACK = "imported"
+MOST_TRIES = 1000
+LONGEST_NAME = 60
+
+
+def keep(merged: Merged, name: str | None = None, replace: bool = False) -> SavedProfile:
+    """Write the values of an import as profile `name`, else under a free name after the first file.
+
+    Raises UsageError: the name is taken (unless `replace`) or cannot be one.
+    """
+    return save_profile(
+        name if name is not None else free_name(merged),
+        request_of(merged),
+        description=tr("imported from {files}", files=", ".join(dict.fromkeys(part.file for part in merged.parts))),
+        replace=replace,
+    )
+
+
+def request_of(merged: Merged) -> PlanRequest:
+    """What a plan of the imported values is asked with."""
+    return PlanRequest(overrides=dict(merged.values))
+
+
+def free_name(merged: Merged) -> str:
+    """After the first file, with a number where that name is taken."""
+    stem = name_after(merged)
+    taken = {name.lower() for name in profile_files()}
+    names = [stem, *(f"{stem}-{number}" for number in range(2, MOST_TRIES))]
+    return next((name for name in names if name.lower() not in taken), stem)
+
+
+def name_after(merged: Merged) -> str:
+    """The name of the first file without its ending, as a profile's name may be; of what stands in none, that of its script."""
+    files: Sequence[str] = [part.file for part in merged.parts]
+    scripts = [reference.path for part in merged.parts for reference in part.references if reference.role == "script"]
+    first = files[0] if files[0] not in (COMMAND, tr(PASTED)) else (scripts or [FALLBACK])[0]
+    stem = re.sub(r"[^\w.-]+", "-", Path(first).stem, flags=re.ASCII).strip("-._")
+    return stem[:LONGEST_NAME].rstrip("-._") or FALLBACK
+
+
+def import_json(merged: Merged, saved: SavedProfile | None) -> dict[str, Any]:
+    """The stable keys of `import --json`; `kind` is that of the first, each has its own under `files`."""
+    return {
+        "kind": merged.kind,
+        "files": [{"file": part.file, "kind": part.kind} for part in merged.parts],
+        **merged.report.to_json(),
+        "values": dict(merged.values),
+        "profile": None if saved is None else {"name": saved.name, "file": saved.file},
+    }

@@ -1,4 +1,4 @@
-"""Which reader a text is for, by what it holds; its name decides only between two that could both be right."""
+"""Which reader a text is for."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from trainwiz.core.importing.deepspeed_words import TELLTALES as DEEPSPEED_TELLTALES
 from trainwiz.core.importing.document import Document, looks_like_json, read_document
 from trainwiz.core.importing.report import Imported, NotImportable, refusal
+from trainwiz.core.importing.words import TELLTALES as DEEPSPEED_TELLTALES
 from trainwiz.core.language import mark, tr
 
 LAUNCHERS = re.compile(

@@ -1,4 +1,4 @@
-"""How a Trainer computes -> the engine of a run: precision, optimizer, DeepSpeed, FSDP, device."""
+"""The engine, as the Trainer names it."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 from trainwiz.core.config.values import Optimizer
-from trainwiz.core.importing.report import NotImportable
-from trainwiz.core.importing.setup import PRECISIONS
-from trainwiz.core.importing.training_arguments_setting import (
+from trainwiz.core.importing.report import PRECISIONS, NotImportable
+from trainwiz.core.importing.settings import (
+    Place,
     Setting,
+    Sheet,
     WrongValue,
+    direct,
     is_nothing,
     text_list,
     text_value,
     yes_or_no,
 )
-from trainwiz.core.importing.training_arguments_sheet import Place, Sheet, direct
 from trainwiz.core.language import mark, tr
-from trainwiz.core.plain import plain_text
+from trainwiz.core.text import plain_text
 
 OFF = mark("It is off, as in a run of trainwiz.")
 OTHER_FORMAT = mark("The other format is on.")
@@ -106,7 +107,7 @@ def _deepspeed(sheet: Sheet, setting: Setting) -> None:
 
 
 def _parsed(text: str) -> Any:
-    from trainwiz.core.json_text import parse_json
+    from trainwiz.core.text import parse_json
 
     try:
         return parse_json(text)

@@ -1,30 +1,295 @@
-"""prepare_run: from a plan to a run folder with every file in it."""
+"""From a plan to a run folder with every file in it, where it may be written."""
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import shutil
 import time
-from dataclasses import asdict
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
+from trainwiz.core.catalog.hub import is_hub_id
+from trainwiz.core.catalog.models import load_models
 from trainwiz.core.config import RunConfig
-from trainwiz.core.errors import CannotRunError, os_reason
-from trainwiz.core.export.files import export_files
-from trainwiz.core.findings import Finding
-from trainwiz.core.history.planned import planned_fields
+from trainwiz.core.data.formats import sample_path
+from trainwiz.core.errors import CannotRunError, Finding, Remedy, TrainwizError, UsageError, os_reason
+from trainwiz.core.export.launch_script import export_files
 from trainwiz.core.history.run import PLANNED
-from trainwiz.core.json_text import finite
 from trainwiz.core.language import tr
-from trainwiz.core.launch.portable import needed, relative_to_folder
-from trainwiz.core.launch.target import claim_folder, release_folder
+from trainwiz.core.launch.actions import StopWindow, window_of
 from trainwiz.core.plan.draft import choices_of
+from trainwiz.core.plan.gather import planned_fields
 from trainwiz.core.plan.result import Plan
-from trainwiz.core.run.folder import LAUNCH_SH, PLAN_JSON, RunFolder, write_atomic
-from trainwiz.core.run.names import DEFAULT_ROOT, check_name, check_text, new_run_folder
+from trainwiz.core.run.folder import (
+    DEEPSPEED_JSON,
+    DEFAULT_ROOT,
+    LAUNCH_SH,
+    PLAN_JSON,
+    RunFolder,
+    check_name,
+    check_text,
+    new_run_folder,
+    write_atomic,
+)
+from trainwiz.core.run.lost import LOCK_FILE
 from trainwiz.core.run.state import RunState, write_state
-from trainwiz.core.run.stop_window import StopWindow, window_of
+from trainwiz.core.text import finite, plain_text
+
+# Paths in a run folder are relative to it: the training runs there, and the folder may travel.
+
+TRAINED_TOKENIZER = "train"
+"""The value of model.tokenizer that stands for no file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """Something that a run reads and its folder does not hold."""
+
+    key: str
+    """The setting of run.yaml that names it."""
+    name: str
+    """A path as it stands in run.yaml (relative to the run folder), or a hub id."""
+    kind: Literal["path", "hub"]
+
+
+def relative_to_folder(config: RunConfig, folder: Path) -> RunConfig:
+    """A copy whose local paths, until now relative to the working folder, are relative to `folder`.
+
+    An absolute path becomes relative too, unless it shares nothing with the folder but the root of the
+    file system: such a place (another disk, a cluster's share) is no nearer to the folder than to any
+    other. Names of samples, of the catalogue and of the hub stay as they are. A DeepSpeed file is
+    copied into the folder, so that is where it lies.
+    """
+    copy = config.model_copy(deep=True)
+    for source in [*copy.data.sources, *copy.data.validation_sources]:
+        if sample_path(source.name) is None:
+            source.name = _moved(source.name, folder)
+    if copy.model.name not in load_models():
+        copy.model.name = _moved(copy.model.name, folder)
+    if copy.model.tokenizer not in (None, TRAINED_TOKENIZER):
+        copy.model.tokenizer = _moved(str(copy.model.tokenizer), folder)
+    if copy.engine.deepspeed_file is not None:
+        copy.engine.deepspeed_file = DEEPSPEED_JSON
+    return copy
+
+
+def needed(config: RunConfig, folder: Path) -> tuple[Needed, ...]:
+    """What a run reads from outside its folder. `config` is that of run.yaml, its paths relative to `folder`."""
+    return tuple(_needed(config, folder))
+
+
+def travel_notes(config: RunConfig, folder: Path) -> tuple[str, ...]:
+    """Sentences for whoever carries the folder to another machine; () when it holds all that it needs."""
+    notes: list[str] = []
+    wanted = needed(config, folder)
+    paths = [one for one in wanted if one.kind == "path"]
+    if paths:
+        listed = ", ".join(f"{one.name} ({one.key})" for one in paths)
+        notes.append(
+            tr("To start this folder elsewhere, take along what it reads from outside: {names}.", names=listed)
+        )
+    hub = [one for one in wanted if one.kind == "hub"]
+    if hub:
+        listed = ", ".join(f"{one.name} ({one.key})" for one in hub)
+        notes.append(tr("The machine that starts it needs these from the hub or in its cache: {names}.", names=listed))
+    return tuple(notes)
+
+
+def _needed(config: RunConfig, folder: Path) -> Iterator[Needed]:
+    for group, sources in (("sources", config.data.sources), ("validation_sources", config.data.validation_sources)):
+        for number, source in enumerate(sources):
+            if sample_path(source.name) is None:
+                yield _need(f"data.{group}.{number}.name", source.name, folder)
+    model = config.model
+    known = load_models().get(model.name)
+    if known is not None:
+        if model.init == "pretrained" and known.hub_id is not None:
+            yield Needed("model.name", known.hub_id, "hub")
+    else:
+        found = _need("model.name", model.name, folder)
+        # The architecture stands in run.yaml: from scratch, only a folder can hold more (a tokenizer).
+        if model.init == "pretrained" or (folder / model.name).is_dir():
+            yield found
+    if model.tokenizer not in (None, TRAINED_TOKENIZER):
+        yield _need("model.tokenizer", str(model.tokenizer), folder)
+
+
+def _need(key: str, name: str, folder: Path) -> Needed:
+    return Needed(key, name, "hub" if _is_on_the_hub(name) and not (folder / name).exists() else "path")
+
+
+def _is_on_the_hub(name: str) -> bool:
+    """A name that is not here: a hub id, or a file that is yet to come (`data/train.parquet`)?"""
+    from trainwiz.core.data.formats import format_of
+
+    return is_hub_id(name) and format_of(Path(name)) is None
+
+
+def _moved(name: str, folder: Path) -> str:
+    path = Path(name).expanduser()
+    if not path.is_absolute() and not path.exists() and _is_on_the_hub(name):
+        return name
+    # Both sides resolved: "..", taken as text, would lead elsewhere through a symbolic link.
+    # Path.resolve() fails for a link that leads to itself, which is what the data's own sentence is about.
+    real, start = Path(os.path.realpath(path)), Path(os.path.realpath(folder))
+    if path.is_absolute() and not _near(real, start):
+        return str(path)
+    return os.path.relpath(real, start)
+
+
+def _near(path: Path, folder: Path) -> bool:
+    """They share a folder below the root of the file system."""
+    return len(Path(os.path.commonpath([path, folder])).parts) > 1
+
+
+# The folder that a run will be written to: may it be, can it be, does it have room?
+
+IGNORED = frozenset({"lost+found"})
+"""What a file system puts into its own top folder."""
+
+
+def claim_folder(folder: Path, needed_bytes: int, forced: bool = False) -> bool:
+    """Make `folder` and take it for one run; True when it had to be made.
+
+    Raises UsageError when it is not empty, is no folder, or is taken by another start in the same
+    moment; CannotRunError when it cannot be written or its disk has fewer than `needed_bytes` free
+    (`forced` lets the last one pass). Nothing is left behind then.
+    """
+    _refuse_what_is_there(folder)
+    shortage = _shortage(folder, needed_bytes)
+    if shortage is not None and not forced:
+        raise CannotRunError(shortage)
+    made: list[Path] = []
+    claimed = False
+    try:
+        for path in reversed([path for path in (folder, *folder.parents) if not path.exists()]):
+            with suppress(FileExistsError):  # By another start, in the same moment; the lock decides between the two.
+                path.mkdir()
+                made.append(path)
+        # Two commands in the same moment: exactly one of them makes this file.
+        os.close(os.open(folder / LOCK_FILE, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644))
+        claimed = True
+        _write_probe(folder)
+    except OSError as error:
+        if claimed:
+            (folder / LOCK_FILE).unlink(missing_ok=True)
+        for path in reversed(made):
+            _remove_if_empty(path)
+        raise _refusal(folder, error) from None
+    return folder in made
+
+
+def release_folder(folder: Path, files: list[Path], made: bool) -> None:
+    """Take back a claim after a failure: only what this start has written goes."""
+    for path in [*files, folder / LOCK_FILE]:
+        path.unlink(missing_ok=True)
+    if made:
+        _remove_if_empty(folder)
+
+
+def _refuse_what_is_there(folder: Path) -> None:
+    try:
+        entries = {path.name for path in folder.iterdir()} - IGNORED
+    except FileNotFoundError:
+        return
+    except NotADirectoryError:
+        blocker = next((path for path in (folder, *folder.parents) if path.exists()), folder)
+        raise _usage(
+            "output_not_a_folder", folder, tr("{path} is a file; a run needs a folder.", path=blocker)
+        ) from None
+    except PermissionError:
+        message = tr("{path} may not be read by you.", path=folder)
+        raise CannotRunError(_finding("output_not_writable", folder, message)) from None
+    except OSError as error:  # A name that is too long, links that go in circles, a disk that does not answer.
+        raise _refusal(folder, error) from None
+    if "run.yaml" in entries:
+        message = tr("{path} holds a run already. Go on with it: trainwiz --resume --output-dir {path}", path=folder)
+        raise _usage("output_not_empty", folder, message)
+    if entries:
+        message = tr("{path} is not empty; nothing is ever overwritten. Name a new one.", path=folder)
+        raise _usage("output_not_empty", folder, message)
+
+
+def _shortage(folder: Path, needed_bytes: int) -> Finding | None:
+    place = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    try:
+        free = shutil.disk_usage(place).free
+    except OSError:
+        return None
+    if free >= needed_bytes:
+        return None
+    message = tr(
+        "The disk of {path} has {free} free; the run needs {needed} for checkpoints and model.",
+        path=place,
+        free=_gib(free),
+        needed=_gib(needed_bytes),
+    )
+    keep = Remedy(tr("Keep fewer checkpoints."), changes={"checkpoint.keep": 1})
+    return Finding("disk_too_small", "error", str(folder), message, (_elsewhere(), keep))
+
+
+def _write_probe(folder: Path) -> None:
+    # Permission bits say little (root, network disks, quotas): only a real file proves it.
+    probe = folder / f".probe-{os.getpid()}"
+    try:
+        with probe.open("xb") as file:
+            file.write(b"\0" * 65_536)
+            file.flush()
+            os.fsync(file.fileno())
+    finally:
+        probe.unlink(missing_ok=True)
+
+
+def _refusal(folder: Path, error: OSError) -> TrainwizError:
+    if error.errno == errno.EEXIST:
+        return _usage(
+            "output_taken", folder, tr("Another start has just taken {path}. Name a new folder.", path=folder)
+        )
+    if error.errno in (errno.ENOTDIR, errno.ENAMETOOLONG):
+        message = tr("{path} cannot be a folder: {reason}.", path=plain_text(folder, 100), reason=os_reason(error))
+        return _usage("output_not_a_folder", folder, message)
+    reasons = {
+        errno.EROFS: ("output_read_only", tr("its disk is read-only")),
+        errno.EACCES: ("output_not_writable", tr("you may not write there")),
+        errno.EPERM: ("output_not_writable", tr("you may not write there")),
+        errno.ENOSPC: ("disk_full", tr("its disk is full")),
+        errno.EDQUOT: ("disk_full", tr("your disk quota is used up")),
+    }
+    code, reason = reasons.get(error.errno or 0, ("output_not_writable", os_reason(error)))
+    message = tr("The run folder {path} cannot be written: {reason}.", path=folder, reason=reason)
+    return CannotRunError(_finding(code, folder, message))
+
+
+def _finding(code: str, folder: Path, message: str) -> Finding:
+    return Finding(code, "error", str(folder), message, (_elsewhere(),))
+
+
+def _elsewhere() -> Remedy:
+    return Remedy(tr("Choose a folder on another disk with --output-dir."))
+
+
+def _usage(code: str, folder: Path, message: str) -> UsageError:
+    return UsageError(Finding(code, "error", str(folder), message))
+
+
+def _remove_if_empty(path: Path) -> None:
+    try:
+        path.rmdir()
+    except OSError:
+        return
+
+
+def _gib(count: int) -> str:
+    return f"{count / 2**30:,.1f} GiB" if count >= 2**29 else f"{count / 2**20:,.1f} MiB"
+
+
+# prepare_run: from a plan to a run folder with every file in it.
 
 
 def prepare_run(plan: Plan, folder: Path | None = None) -> RunFolder:

@@ -1,46 +1,137 @@
-"""Probe: a few real steps of a plan on this machine, in processes of their own. Nothing is left behind."""
+"""Probe: a few real steps of a plan on this machine. Nothing is left behind."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from trainwiz.core.data.summary import DataSummary
+from trainwiz.core.diagnosis.cause import Evidence, KernelFacts, LogFacts
 from trainwiz.core.diagnosis.diagnose import diagnose
-from trainwiz.core.diagnosis.evidence import Evidence, KernelFacts
-from trainwiz.core.diagnosis.facts import LogFacts
-from trainwiz.core.diagnosis.kernel import kernel_oom_kills
-from trainwiz.core.diagnosis.log_file import read_log
-from trainwiz.core.diagnosis.of_attempt import read_failures
-from trainwiz.core.errors import CannotRunError, os_reason
-from trainwiz.core.export.files import export_files
-from trainwiz.core.export.launch_script import TRAINING_MODULE, launch_command
-from trainwiz.core.findings import Finding
-from trainwiz.core.history.planned import planned_fields
-from trainwiz.core.json_text import parse_json
+from trainwiz.core.diagnosis.log_file import kernel_oom_kills, read_log
+from trainwiz.core.diagnosis.sources import read_failures
+from trainwiz.core.errors import CannotRunError, Finding, Remedy, UsageError, os_reason
+from trainwiz.core.export.launch_script import TRAINING_MODULE, export_files, launch_command
+from trainwiz.core.files import open_file
 from trainwiz.core.language import tr
-from trainwiz.core.launch.portable import relative_to_folder
-from trainwiz.core.launch.prepare import run_yaml_text
-from trainwiz.core.launch.probe_config import in_turns, measured_accumulation, probe_config, probe_order
-from trainwiz.core.launch.probe_guard import clear_up
-from trainwiz.core.launch.probe_order import ANSWERS_JSONL, PROBE_MODULE, TURN, ProbeOrder
-from trainwiz.core.launch.probe_result import ProbeResult, probe_result
+from trainwiz.core.launch.prepare import relative_to_folder, run_yaml_text
+from trainwiz.core.launch.probe_order import (
+    ANSWERS_JSONL,
+    PROBE_MODULE,
+    TURN,
+    ProbeOrder,
+    ProbeResult,
+    in_turns,
+    measured_accumulation,
+    probe_config,
+    probe_order,
+    probe_result,
+)
 from trainwiz.core.launch.start import own_launcher, training_variables
+from trainwiz.core.plan.gather import planned_fields
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.run.folder import RUN_MARK_VARIABLE, RunFolder
-from trainwiz.core.run.processid import this_process
-from trainwiz.core.small_file import open_file
-from trainwiz.core.supervise.lifeline import KEEPER_VARIABLE, keeper_value
+from trainwiz.core.run.lost import this_process
+from trainwiz.core.supervise.ties import KEEPER_VARIABLE, keeper_value, kill_marked, marked_processes, send
+from trainwiz.core.text import parse_json
+
+# `python -m trainwiz.core.launch.probe FOLDER MARK`: clears up after a probe, however it ended.
+#
+# It waits for the end of its stdin, which only the command that probes holds open: a killed command closes
+# it too. Then every process of the probe is ended, and its folder removed.
+
+GENTLE_S = 1.0
+PATIENCE_S = 10.0
+
+
+def main() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    folder, mark = sys.argv[1:3]
+    while os.read(0, 4096):
+        pass
+    clear_up(folder, mark)
+
+
+def clear_up(folder: str, mark: str) -> None:
+    """SIGTERM, a moment, SIGKILL; then the folder goes."""
+    spare = {os.getpid()}
+    for pid in set(marked_processes(mark)) - spare:
+        send(pid, signal.SIGTERM)
+    deadline = time.monotonic() + GENTLE_S
+    while time.monotonic() < deadline and set(marked_processes(mark)) - spare:
+        time.sleep(0.05)
+    kill_marked(mark, spare, PATIENCE_S)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
+
+
+# What forbids a probe: it runs on this machine, and it takes the RAM and the GPU that the plan says.
+
+NOT_OF_A_STEP = frozenset(
+    {
+        "adapters_on_random_weights", "disk", "disk_too_small", "empty_data", "evaluation_does_not_fit", "gated_model", "missing_data",
+        "missing_language", "missing_model", "missing_tokenizer", "mixed_formats", "name_taken", "nothing_held_out",
+        "nothing_to_compare", "nothing_to_generate", "output_not_writable", "reporter_missing",
+        "reporter_not_supported", "several_targets", "unknown_language", "unknown_lengths", "unknown_metric",
+        "unreadable_data",
+    }
+)  # fmt: skip
+"""Errors of a plan that a few steps with random weights do not meet."""
+FOUND_OUT_ON_A_GPU = frozenset({"does_not_fit"})
+"""A GPU that runs out of memory says so and nothing else is lost; a computer without RAM takes other programs down."""
+
+
+def check_probe(plan: Plan) -> None:
+    """Raises UsageError for what can be no probe here, CannotRunError for what this machine or the plan forbids."""
+    asked = tuple(_asked_wrongly(plan))
+    if asked:
+        raise UsageError(asked)
+    if plan.config.forced:
+        return
+    allowed = NOT_OF_A_STEP if plan.config.engine.device == "cpu" else NOT_OF_A_STEP | FOUND_OUT_ON_A_GPU
+    forbidding = tuple(one for one in plan.errors if one.code not in allowed)
+    if forbidding:
+        raise CannotRunError(forbidding)
+
+
+def _asked_wrongly(plan: Plan) -> Iterator[Finding]:
+    if plan.machine.hypothetical:
+        yield _finding(
+            "machine",
+            tr("A probe measures this machine, and the plan is for another one: leave --gpu and its figures out."),
+            Remedy(tr("a plan for the other machine needs no probe: trainwiz plan takes the same choices")),
+        )
+    if plan.config.engine.nodes > 1:
+        message = tr(
+            "A probe measures one machine, and the plan has {n}: set engine.nodes=1.", n=plan.config.engine.nodes
+        )
+        yield _finding("engine.nodes", message)
+    if plan.work is None or not plan.work.model_config:
+        said = next((one.message for one in plan.errors if one.where.startswith("model")), "")
+        message = tr("What the model {name} is made of is not known.", name=plan.config.model.name)
+        yield _finding("model.name", tr("{message} {reason}", message=message, reason=said) if said else message)
+
+
+def _finding(where: str, message: str, *remedies: Remedy) -> Finding:
+    return Finding("no_probe", "error", where, message, remedies)
+
+
+# Probe: a few real steps of a plan on this machine, in processes of their own. Nothing is left behind.
 
 LONGEST_S = 60.0
 CLOSING_S = 4.0
@@ -60,7 +151,7 @@ class Probe:
     def __init__(
         self, plan: Plan, data: DataSummary | None, *, limit_s: float = LONGEST_S, search: bool = True
     ) -> None:
-        """`plan` is for this machine and has a known model (see core/launch/probe_refusal.py)."""
+        """`plan` is for this machine and has a known model (see core/launch/probe.py)."""
         self._plan = plan
         self._data = data
         self._limit_s = limit_s
@@ -80,7 +171,7 @@ class Probe:
         try:
             self._folder = Path(tempfile.mkdtemp(prefix="trainwiz-bench-"))
             self._guard = subprocess.Popen(
-                [sys.executable, "-P", "-m", "trainwiz.core.launch.probe_guard", str(self._folder), self._mark],
+                [sys.executable, "-P", "-m", "trainwiz.core.launch.probe", str(self._folder), self._mark],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

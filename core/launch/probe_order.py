@@ -1,13 +1,24 @@
-"""ProbeOrder: what the processes of a probe are told, and the lines that they answer with."""
+"""What the processes of a probe are told, and what their lines say."""
 
 from __future__ import annotations
 
+import datetime
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from trainwiz.core.small_file import read_small
+from trainwiz.core.config import RunConfig
+from trainwiz.core.data.formats import format_of, sample_path
+from trainwiz.core.data.summary import DataSummary
+from trainwiz.core.files import read_small
+from trainwiz.core.history.measurement import Measurement, Steps, measurement_of, steps_of
+from trainwiz.core.language import tr
+from trainwiz.core.plan.result import Plan
+from trainwiz.core.text import numbers_finite
+
+# ProbeOrder: what the processes of a probe are told, and the lines that they answer with.
 
 ORDER_JSON = "probe.json"
 ANSWERS_JSONL = "probe.jsonl"
@@ -56,3 +67,215 @@ class ProbeOrder:
         values: dict[str, Any] = json.loads(read_small(folder / ORDER_JSON).decode())
         lists = {key: tuple(values[key]) for key in ("lengths", "target_lengths")}
         return cls(**{**values, **lists})
+
+
+# The config of a probe, and what its processes are told: the plan's own settings without all that is not a step.
+
+MOST_ACCUMULATION = 4
+"""Micro-batches of a measured step; further ones only repeat."""
+PATIENT_S = 4.0
+"""A micro-batch that may take longer is accumulated twice only."""
+NEVER = 1_000_000_000
+MOST_ROWS = 200_000
+MOST_BYTES = 256 * 1024**2
+"""Of data that the probe reads whole, as training does; of more it takes the lengths."""
+MEASURED_SHARE = 0.25
+RAM_KEPT_FREE = 0.1
+
+
+def measured_accumulation(plan: Plan) -> int:
+    """Micro-batches of a measured step. A DeepSpeed file of the user's says its own number, which stays."""
+    if plan.config.engine.deepspeed_file is not None:
+        return plan.batch.accumulation
+    batch, time = plan.batch, plan.time
+    each = (time.step_high_s or 0.0) / batch.accumulation
+    return min(batch.accumulation, MOST_ACCUMULATION if each < PATIENT_S else 2)
+
+
+def probe_config(plan: Plan) -> RunConfig:
+    """Weights from scratch, no evaluation, no checkpoint, no reports, and a run that ends only when it is told to."""
+    values = {
+        "model.init": "scratch",
+        "batch.gradient_accumulation_steps": measured_accumulation(plan),
+        "training.max_steps": NEVER,
+        "checkpoint.every_steps": NEVER,
+        "checkpoint.keep_best": False,
+        "evaluation.every_steps": NEVER,
+        "evaluation.every_epoch": False,
+        "evaluation.generate": False,
+        "evaluation.metric": None,
+        "logging.every_steps": NEVER,
+        "logging.memory_every_steps": None,
+        "logging.report_to": ["none"],
+        "mode.kind": "train",
+        "mode.overfit_batches": None,
+        "mode.trace_steps": None,
+    }
+    return plan.config.with_values(values, "solved", {})
+
+
+def in_turns(config: RunConfig) -> RunConfig:
+    """The config of a probe whose losses are compared with another's: its first steps already move the weights."""
+    return config.with_values({"training.warmup": 0, "training.schedule": "constant"}, "solved", {})
+
+
+def probe_order(plan: Plan, data: DataSummary | None, *, ends_s: float, limit_s: float, search: bool) -> ProbeOrder:
+    """`data` is what the plan was made from; None gives rows of full length."""
+    work = plan.work
+    assert work is not None
+    pairs = work.architecture.kind == "encoder-decoder"
+    free = plan.machine.ram_available_bytes - int(RAM_KEPT_FREE * plan.machine.ram_total_bytes)
+    return ProbeOrder(
+        ends_s=ends_s,
+        accumulation=work.accumulation,
+        micro_batch=work.micro_batch,
+        length=work.length,
+        target_length=work.target_length if pairs else 0,
+        rows=rows_of(plan.config, data),
+        lengths=data.lengths if data is not None else (),
+        target_lengths=data.target_lengths if data is not None else (),
+        measured_s=MEASURED_SHARE * limit_s,
+        # Metal takes from the RAM of all programs, and does not say when it has enough.
+        search=search and plan.config.engine.device != "mps",
+        host_free_bytes=max(0, free) // max(1, work.world_size),
+    )
+
+
+def rows_of(config: RunConfig, data: DataSummary | None) -> Rows:
+    """Small local data are read as they are; else their lengths are drawn from, where they are known."""
+    if data is None or not data.rows:
+        return "longest"
+    small = max(data.rows + data.validation_rows, data.texts) <= MOST_ROWS and data.bytes_on_disk <= MOST_BYTES
+    local = all(_is_local(source.name) for source in config.data.sources)
+    if small and local:
+        return "data"
+    return "lengths" if data.lengths else "longest"
+
+
+def _is_local(name: str) -> bool:
+    return sample_path(name) is not None or format_of(Path(name)) is not None or Path(name).expanduser().exists()
+
+
+# ProbeResult: what the lines of a probe say.
+
+ONLY_WARM = 2.0
+"""Factor by which a step may differ that was measured once, as the first one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One micro-batch that was tried."""
+
+    micro_batch: int
+    fits: bool
+    allocated_bytes: int | None
+    seconds: float | None
+    """Of its trial: up to two micro-batches of full length and a step of the optimizer."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeResult:
+    """One probe. `measurement` is None where no step was measured."""
+
+    measurement: Measurement | None
+    rows: Rows
+    """What the batches were made from."""
+    rows_note: str
+    """Why that is not what was asked for."""
+    planned_fits: bool | None
+    """Whether the micro-batch of the plan fitted; None where no step was done."""
+    trials: tuple[Trial, ...]
+    searched: bool
+    problem: str
+    """What ended the probe before its time; empty where nothing did."""
+    seconds: float
+    """The whole probe, its start included."""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def probe_result(
+    order: ProbeOrder,
+    planned: Mapping[str, Any],
+    lines: Iterable[Mapping[str, Any]],
+    started_s: float,
+    ended_s: float,
+    problem: str = "",
+) -> ProbeResult:
+    """`lines` of probe.jsonl, `planned` the fields of the measurement that the plan knows; times on the monotonic clock."""
+    kinds: dict[str, list[Mapping[str, Any]]] = {}
+    for line in lines:
+        kinds.setdefault(str(line.get("event")), []).append(line)
+    steps = kinds.get("step", [])
+    warm = kinds.get("warm", [])
+    micro_batch = next((int(line["micro_batch"]) for line in reversed([*warm, *steps])), None)
+    trials = tuple(
+        Trial(
+            int(line["micro_batch"]),
+            bool(line["fits"]),
+            line.get("allocated_bytes"),
+            numbers_finite(line.get("seconds")),
+        )
+        for line in kinds.get("trial", [])
+    )
+    largest = kinds.get("largest", [_so_far(trials)])[-1]
+    memory = kinds.get("memory", [{}])[-1]
+    rows = kinds.get("rows", [{}])[-1]
+    measured = {
+        "measured_at": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
+        "source": "probe",
+        "micro_batch": micro_batch,
+        **_pace(order, steps, warm),
+        "start_s": _start_s(kinds.get("ready", []), started_s),
+        "peak_allocated_bytes": memory.get("allocated_bytes"),
+        "peak_reserved_bytes": memory.get("reserved_bytes"),
+        "device_used_bytes": memory.get("used_bytes"),
+        "host_rss_bytes": memory.get("rss_bytes"),
+        "loading_s": numbers_finite(kinds.get("loading", [{}])[-1].get("seconds")),
+        "largest_micro_batch": largest.get("micro_batch"),
+        "largest_note": str(largest.get("why") or ""),
+    }
+    return ProbeResult(
+        measurement=measurement_of(dict(planned), measured) if micro_batch is not None else None,
+        rows=rows.get("rows") or order.rows,
+        rows_note=str(rows.get("why") or ""),
+        planned_fits=None if micro_batch is None else micro_batch == order.micro_batch,
+        trials=trials,
+        searched=bool(largest),
+        problem=problem,
+        seconds=ended_s - started_s,
+    )
+
+
+def _so_far(trials: tuple[Trial, ...]) -> dict[str, Any]:
+    """Of a search that had no time for its last word."""
+    fitting = [trial.micro_batch for trial in trials if trial.fits]
+    return {"micro_batch": max(fitting), "why": tr("the time was up")} if fitting else {}
+
+
+def _pace(order: ProbeOrder, steps: list[Mapping[str, Any]], warm: list[Mapping[str, Any]]) -> dict[str, Any]:
+    """Of the measured steps; of the last step on the longest batch where there was no time for others."""
+    found = steps_of([(numbers_finite(line.get("seconds")) or 0.0, 1) for line in steps])
+    if found is not None:
+        tokens = [value for line in steps if (value := numbers_finite(line.get("tokens"))) is not None]
+        return {**_of(found), "tokens_per_step": sum(tokens) / len(tokens) if tokens else None}
+    seconds = numbers_finite(warm[-1].get("seconds")) if warm else None
+    if seconds is None:
+        return {}
+    once = Steps(1, seconds, seconds / ONLY_WARM, seconds * ONLY_WARM)
+    return {**_of(once), "usual_length": order.length, "usual_target_length": order.target_length or None}
+
+
+def _of(steps: Steps) -> dict[str, Any]:
+    return {
+        "steps": steps.count,
+        "step_s": steps.median_s,
+        "step_low_s": steps.low_s,
+        "step_high_s": steps.high_s,
+    }
+
+
+def _start_s(ready: list[Mapping[str, Any]], started_s: float) -> float | None:
+    said = numbers_finite(ready[0].get("time_s")) if ready else None
+    return None if said is None else max(0.0, said - started_s)

@@ -1,11 +1,14 @@
-"""start_run: hand a run folder to a detached keeper."""
+"""start_run and stop_run: a run folder goes to a detached keeper, and the keeper is asked to stop."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,25 +17,35 @@ from typing import Any
 import pydantic
 import yaml
 from trainwiz.core.config import RunConfig
-from trainwiz.core.config.effective import with_recovery
-from trainwiz.core.config.refused import problems_of
-from trainwiz.core.config.yaml_text import load_yaml
-from trainwiz.core.diagnosis.words import clean
-from trainwiz.core.errors import CannotRunError, UsageError, os_reason, usage_error
-from trainwiz.core.export.launch_script import launch_command, launch_environment
-from trainwiz.core.findings import Finding
-from trainwiz.core.language import tr
+from trainwiz.core.config.build import with_recovery
+from trainwiz.core.config.yaml_text import load_yaml, problems_of
+from trainwiz.core.diagnosis.cause import clean
+from trainwiz.core.errors import CannotRunError, Finding, UsageError, os_reason, usage_error
+from trainwiz.core.export.launch_script import export_files, launch_command, launch_environment
+from trainwiz.core.files import read_small
+from trainwiz.core.language import chosen_language, tr, use_language
+from trainwiz.core.launch.prepare import needed
+from trainwiz.core.run.attempts import RECOVERY_JSON, why_not_start
 from trainwiz.core.run.checkpoints import newest_complete
-from trainwiz.core.run.folder import RUN_MARK_VARIABLE, SUPERVISOR_LOG, RunFolder
-from trainwiz.core.run.processid import this_process
-from trainwiz.core.run.recovery import RECOVERY_JSON
-from trainwiz.core.run.refusal import why_not_start
-from trainwiz.core.run.registry import record_run
-from trainwiz.core.run.state import read_state
-from trainwiz.core.small_file import read_small
+from trainwiz.core.run.folder import (
+    ATTEMPTS,
+    DEEPSPEED_JSON,
+    LAUNCH_SH,
+    RUN_MARK_VARIABLE,
+    SUPERVISOR_LOG,
+    RunFolder,
+    name_for_commands,
+    write_atomic,
+)
+from trainwiz.core.run.listing import record_run
+from trainwiz.core.run.lost import ProcessId, machine_identity, stat_fields, this_process
+from trainwiz.core.run.state import RunState, read_state
+from trainwiz.core.supervise.attempt import CannotRenew, not_written, renew
 from trainwiz.core.supervise.order import StartOrder
 from trainwiz.core.supervise.recovery import Setup
-from trainwiz.core.supervise.renewing import CannotRenew, not_written, renew
+from trainwiz.core.text import parse_json
+
+# start_run: hand a run folder to a detached keeper.
 
 REFUSED_AS_USAGE = frozenset({"run_is_active", "cannot_resume"})
 
@@ -57,7 +70,7 @@ def start_run(
     if refused:
         raise usage_error("run_is_active", str(folder.path), refused)
     notes = accepted_differences(folder, config, resume, accept) if resume is not None else []
-    renewing = [sys.executable, "-P", "-m", "trainwiz.core.launch.again", str(folder.path.resolve())]
+    renewing = [sys.executable, "-P", "-m", "trainwiz.core.launch.start", str(folder.path.resolve())]
     if notes or folder.file(RECOVERY_JSON).exists():
         write_files_again(folder, renewing)
     order = StartOrder(
@@ -98,8 +111,7 @@ def accepted_differences(folder: RunFolder, config: RunConfig, resume: str, acce
 
     Raises UsageError with all the others. Rows and tokenizer are compared by the training itself.
     """
-    from trainwiz.core.run.identity import compare, recorded_identity, refuse
-    from trainwiz.core.run.identity_now import settings_now
+    from trainwiz.core.run.identity import compare, recorded_identity, refuse, settings_now
 
     if read_state(folder).is_active:
         return []
@@ -240,3 +252,160 @@ def _last_line(path: Path) -> str:
     except OSError:
         return ""
     return clean(lines[-1]) if lines else ""
+
+
+# `python -m trainwiz.core.launch.start FOLDER`: the next attempt of a run that recovery has changed.
+#
+# Writes the exported files for the settings of recovery.json and prints one line of JSON: {"command",
+# "environment", "setup"} of the new start, or {"error"}: one sentence. The keeper runs it as a child,
+# because it must not load the configuration itself. The exported files of the plan are kept in
+# `attempts/planned/`.
+
+PLANNED = "planned"
+BATCH_KEYS = {
+    "train_micro_batch_size_per_gpu": "micro_batch_size",
+    "gradient_accumulation_steps": "gradient_accumulation_steps",
+}
+"""Key of a DeepSpeed file -> field of `batch`."""
+
+
+def prepare_again(run: RunFolder) -> dict[str, Any]:
+    """Write what the newest attempt needs; the answer for the keeper. Raises UsageError and OSError."""
+    config = changed_config(run)
+    if config.engine.deepspeed_file is not None:
+        _change_own_deepspeed_file(run, config)
+    needs = [(one.key, one.name) for one in needed(config, run.path) if one.kind == "path"]
+    for name, text in export_files(config, needs).items():
+        _write(run, name, text)
+    run.file(LAUNCH_SH).chmod(0o755)
+    setup = setup_of(config)
+    return {
+        "command": own_launcher(launch_command(config)),
+        "environment": training_variables(config, os.environ),
+        "setup": setup.to_json() if setup else None,
+    }
+
+
+def _change_own_deepspeed_file(run: RunFolder, config: RunConfig) -> None:
+    """A file of the user's keeps all that it says but the numbers of the batch, where it names them itself."""
+    document = parse_json(read_small(run.file(DEEPSPEED_JSON)).decode())
+    numbers = {
+        key: getattr(config.batch, field) for key, field in BATCH_KEYS.items() if isinstance(document.get(key), int)
+    }
+    if any(document[key] != value for key, value in numbers.items()):
+        _write(run, DEEPSPEED_JSON, json.dumps({**document, **numbers}, indent=2) + "\n")
+
+
+def _write(run: RunFolder, name: str, text: str) -> None:
+    """The first version of a file that changes is kept."""
+    path, kept = run.file(name), run.path / ATTEMPTS / PLANNED / name
+    if path.exists():
+        if read_small(path).decode() == text:
+            return
+        if not kept.exists():
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(path, kept)
+    write_atomic(path, text)
+
+
+def main() -> int:
+    use_language(chosen_language(None, os.environ))
+    run = RunFolder(Path(sys.argv[1]).resolve())
+    # deepspeed.json is named relative to the run folder.
+    os.chdir(run.path)
+    try:
+        answer = prepare_again(run)
+    except UsageError as error:
+        answer = {"error": " ".join(finding.message for finding in error.findings)}
+    except OSError as error:
+        answer = {
+            "error": tr("The run folder {path} cannot be used: {reason}.", path=run.path, reason=os_reason(error))
+        }
+    print(json.dumps(answer), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
+
+
+# stop_run: ask the keeper of a run to stop it.
+
+POLL_S = 0.1
+SELDOM_S = 0.5
+QUICK_S = 10.0
+"""After this the wait is a long one and is looked at seldom."""
+AFTER_GRACE_S = 30.0
+FORCE_AFTER_S = 25.0
+"""A keeper that runs kills all of a run in less."""
+
+
+def stop_run(folder: RunFolder, *, now: bool = False, wait_s: float | None = None) -> RunState:
+    """Stop an active run: finish the step, save, end; with `now` end at once without a checkpoint.
+
+    Waits until it has ended, at most `wait_s` seconds (None: as long as a graceful stop may take),
+    and returns the state then. A run that is not active is left as it is. Asking twice for a
+    graceful stop is the same as asking once. Raises CannotRunError for a run on another machine or
+    of another user.
+    """
+    state = read_state(folder)
+    if not state.is_active or state.supervisor is None:
+        return state
+    if state.machine != machine_identity():
+        command = f"trainwiz runs stop {name_for_commands(folder.path)}"
+        message = tr(
+            "{name} runs on {host}; stop it there: {command}", name=folder.path.name, host=state.host, command=command
+        )
+        raise CannotRunError(Finding("run_elsewhere", "error", str(folder.path), message))
+    if now:
+        _send(folder, state.supervisor, signal.SIGUSR1)
+    elif state.stop is None:
+        _send(folder, state.supervisor, signal.SIGTERM)
+    if is_suspended(state.supervisor):
+        # What was sent waits until then.
+        _send(folder, state.supervisor, signal.SIGCONT)
+    return wait_for_end(folder, wait_s, force=now)
+
+
+def is_suspended(process: ProcessId) -> bool:
+    """Whether it was stopped in its tracks (SIGSTOP, Ctrl-Z, a debugger), so that it heeds nothing. Linux only."""
+    fields = stat_fields(process.pid) if process.is_alive() else None
+    return fields is not None and fields[0] in ("T", "t")
+
+
+def wait_for_end(folder: RunFolder, wait_s: float | None = None, *, force: bool = False) -> RunState:
+    """The state once the run has ended, or after `wait_s` seconds; None: as long as a graceful stop may take.
+
+    That may grow meanwhile: the keeper reckons the window of the stop again as it measures. With `force` a keeper that
+    has not ended the run in FORCE_AFTER_S is killed, and its guard ends all the processes of the run.
+    """
+    began = time.monotonic()
+    while True:
+        state = read_state(folder)
+        waited_s = time.monotonic() - began
+        if force and waited_s >= FORCE_AFTER_S and state.is_active and state.supervisor is not None:
+            _send(folder, state.supervisor, signal.SIGKILL)
+            force = False
+        patience_s = state.grace_s + AFTER_GRACE_S if wait_s is None else wait_s
+        if not state.is_active or waited_s >= patience_s:
+            return state
+        time.sleep(POLL_S if waited_s < QUICK_S else SELDOM_S)
+
+
+def _send(folder: RunFolder, keeper: ProcessId, number: int) -> None:
+    """A signal to the keeper and to no process that has its number since."""
+    try:
+        if hasattr(os, "pidfd_open"):
+            descriptor = os.pidfd_open(keeper.pid)
+            try:
+                if keeper.is_alive():
+                    signal.pidfd_send_signal(descriptor, number)
+            finally:
+                os.close(descriptor)
+        elif keeper.is_alive():
+            os.kill(keeper.pid, number)
+    except ProcessLookupError:
+        return
+    except PermissionError:
+        message = tr("{name} belongs to another user; only that user can stop it.", name=folder.path.name)
+        raise CannotRunError(Finding("not_your_run", "error", folder.path.name, message)) from None

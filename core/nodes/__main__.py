@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from trainwiz.core.errors import EXIT_TRAINING_FAILED, UsageError
-from trainwiz.core.export.environment import cpu_threads
+from trainwiz.core.export.accelerate import cpu_threads
 from trainwiz.core.language import chosen_language, use_language
 from trainwiz.core.launch.start import changed_config
 from trainwiz.core.nodes.address import NodeProblem, keep_address, main_address

@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainwiz.core.errors import EXIT_TRAINING_FAILED, TrainwizError, os_reason, usage_error
-from trainwiz.core.export.environment import INTERFACES
-from trainwiz.core.findings import Finding
+from trainwiz.core.errors import EXIT_TRAINING_FAILED, Finding, TrainwizError, os_reason, usage_error
+from trainwiz.core.export.accelerate import INTERFACES
+from trainwiz.core.files import read_small
 from trainwiz.core.language import tr
-from trainwiz.core.plain import plain_text
 from trainwiz.core.run.folder import NODES, write_atomic
-from trainwiz.core.small_file import read_small
+from trainwiz.core.text import plain_text
 
 NCCL, GLOO = INTERFACES
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from trainwiz.core.export.node_commands import joining_command
+from trainwiz.core.export.launch_script import joining_command
 from trainwiz.core.language import tr
 from trainwiz.core.nodes.address import (
     Address,
@@ -26,8 +26,7 @@ from trainwiz.core.nodes.address import (
 from trainwiz.core.nodes.handshake import BEAT_EVERY_S, Channel, ChannelClosed, Introduction
 from trainwiz.core.nodes.meeting import Meeting, Member, attend, lost, refuse, refuse_if_refused, start_together
 from trainwiz.core.run.folder import ACCELERATE_YAML, NODES, STOPPED_BY, RunFolder, write_atomic, write_json_atomic
-from trainwiz.core.supervise.linux import die_with_parent
-from trainwiz.core.supervise.marks import send
+from trainwiz.core.supervise.ties import die_with_parent, send
 from trainwiz.core.telemetry.processes import trainers_below
 
 TRAINING_MODULE = "trainwiz.core.training"

@@ -32,13 +32,12 @@ from typing import Any, Literal
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.sources import all_sources, is_of_the_hub
 from trainwiz.core.errors import os_reason
+from trainwiz.core.files import read_small
 from trainwiz.core.language import tr
 from trainwiz.core.nodes.address import NodeProblem
-from trainwiz.core.plain import plain_text
 from trainwiz.core.run.folder import MEETING_TOKEN
-from trainwiz.core.run.identity import compare
-from trainwiz.core.run.identity_now import settings_now
-from trainwiz.core.small_file import read_small
+from trainwiz.core.run.identity import compare, settings_now
+from trainwiz.core.text import plain_text
 
 BEAT_EVERY_S = 2.0
 SILENT_LOST_S = 30.0

@@ -11,28 +11,24 @@ from pathlib import Path
 from types import FrameType
 
 from trainwiz.core.config import RunConfig
+from trainwiz.core.diagnosis.cause import Diagnosis, Evidence, KernelFacts
 from trainwiz.core.diagnosis.diagnose import diagnose
-from trainwiz.core.diagnosis.diagnosis import Diagnosis
-from trainwiz.core.diagnosis.evidence import Evidence, KernelFacts
-from trainwiz.core.diagnosis.kernel import counted_oom_kills, kernel_oom_kills
-from trainwiz.core.diagnosis.log_file import read_log
+from trainwiz.core.diagnosis.log_file import counted_oom_kills, kernel_oom_kills, read_log
 from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, EXIT_TRAINING_FAILED
-from trainwiz.core.export.environment import cpu_threads
-from trainwiz.core.export.node_commands import node_command
+from trainwiz.core.export.accelerate import cpu_threads
+from trainwiz.core.export.launch_script import node_command
 from trainwiz.core.language import tr
 from trainwiz.core.launch.start import changed_config, training_variables
 from trainwiz.core.nodes.address import Address, NodeProblem, main_address
 from trainwiz.core.nodes.attempt import NodeAttempt, NodeOrder, Stopped, accelerate_command, write_problem
 from trainwiz.core.nodes.handshake import Introduction, data_of, introduce
-from trainwiz.core.plain import plain_text
-from trainwiz.core.run.folder import NODES, TRAIN_LOG, RunFolder
-from trainwiz.core.run.names import name_for_commands
+from trainwiz.core.run.folder import NODES, TRAIN_LOG, RunFolder, name_for_commands
 from trainwiz.core.run.state import RunState, read_state
-from trainwiz.core.supervise.linux import become_subreaper
-from trainwiz.core.supervise.marks import kill_marked
+from trainwiz.core.supervise.attempt import training_environment
 from trainwiz.core.supervise.order import StartOrder
-from trainwiz.core.supervise.spawn import training_environment
 from trainwiz.core.supervise.stopping import ONE_REQUEST_S
+from trainwiz.core.supervise.ties import become_subreaper, kill_marked
+from trainwiz.core.text import plain_text
 
 KILL_PATIENCE_S = 15.0
 STATE_PATIENCE_S = 30.0

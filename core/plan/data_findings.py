@@ -1,17 +1,112 @@
-"""What the rows mean for the run: how many, how long, and who loads them."""
+"""What the rows mean for the run, whether they can be packed, and whether it ends in a lifetime."""
 
 from __future__ import annotations
 
-from trainwiz.core.data.joining import joins_texts
-from trainwiz.core.estimate.host import LOW_MEMORY_BYTES
-from trainwiz.core.estimate.worker_size import WORKER_BYTES
-from trainwiz.core.findings import Finding, Remedy
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from trainwiz.core.catalog.model_config import ModelSpec
+from trainwiz.core.catalog.models import load_models
+from trainwiz.core.data.lengths import joins_texts
+from trainwiz.core.errors import Finding, Remedy, after
+from trainwiz.core.estimate.families import read_architecture
+from trainwiz.core.estimate.host import LOW_MEMORY_BYTES, WORKER_BYTES
+from trainwiz.core.estimate.time import step_time
 from trainwiz.core.language import tr, trn
-from trainwiz.core.plan.facts import Facts
-from trainwiz.core.plan.lengths import Lengths, lengths_of
-from trainwiz.core.plan.packing import packing_findings
-from trainwiz.core.plan.words import gib, percent
-from trainwiz.core.plan.workers import MOST_WORKERS, budget_bytes
+from trainwiz.core.plan.draft import Facts
+from trainwiz.core.plan.hardware_findings import can_compile
+from trainwiz.core.plan.loading import MOST_WORKERS, budget_bytes
+from trainwiz.core.plan.remedied import changed
+from trainwiz.core.plan.rows import Lengths, lengths_of
+from trainwiz.core.plan.words import duration_range, gib, percent
+
+# Whether a run may lay its rows end to end (data.packing), and what it says then.
+
+KEY = "data.packing"
+_TRIED = """
+    apertus arcee biogpt cohere ernie4_5 esm exaone4 gemma gemma3_text glm glm4 gpt2 gpt_bigcode gpt_neox granite helium
+    llama ministral mistral olmo olmo2 olmo3 opt persimmon phi phi3 qwen2 qwen3 seed_oss smollm3 starcoder2
+"""
+TRIED = frozenset(_TRIED.split())
+"""Types of models whose packed rows gave the logits of padded ones (transformers 5.23, a test goes through them). Others
+drop the ends of the rows on the way to their attention (stablelm, nemotron), carry a state from row to row (mamba), or
+round a row by what its neighbours choose (mixtures of experts)."""
+SHARED = ("zero3", "fsdp")
+"""Engines that hold a part of the weights, which the check before the first step cannot compute with alone."""
+
+
+def packing_findings(facts: Facts) -> list[Finding]:
+    config = facts.config
+    if not config.data.packing:
+        return []
+    off = facts.remedy(tr("pad the rows"), {KEY: False})
+    if joins_texts(config):
+        message = tr("Texts are joined into sequences of one length, without padding: {key} changes nothing.", key=KEY)
+        return [Finding("nothing_to_pack", "note", KEY, message, (off,))]
+    problems = list(_problems(facts))
+    if problems:
+        remedies = [facts.remedy(words, changes) for _, words, changes in problems if changes and len(problems) == 1]
+        message = " ".join(message for message, *_ in problems)
+        return [Finding("packing_not_possible", "error", KEY, message, (off, *remedies))]
+    return [Finding("packed", "note", KEY, _said(facts))]
+
+
+def _problems(facts: Facts) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """(sentence, words of a remedy, its changes, which may be none) for each thing in the way."""
+    config, kind = facts.config, facts.model_type
+    if config.task == "seq2seq":
+        message = tr(
+            "Rows of an encoder-decoder cannot lie end to end here: its two sides would end at different places."
+        )
+        yield message, "", {}
+        return
+    architecture = {**(config.model.architecture or {}), **config.model.architecture_overrides}
+    if kind == "esm" and architecture.get("position_embedding_type", "absolute") != "rotary":
+        # Its table of positions begins behind the padding's own; ESM-1b and ESM-1v are such.
+        kind = "esm (position_embedding_type=absolute)"
+    if kind is not None and kind not in TRIED:
+        yield tr("Models of type {kind} were not tried with rows end to end.", kind=kind), "", {}
+    if config.engine.attention == "eager":
+        message = tr(
+            "Eager attention computes every row with every other: rows end to end need sdpa or flash_attention_2."
+        )
+        yield message, tr("attention by sdpa"), {"engine.attention": "sdpa"}
+    if config.engine.compile:
+        message = tr("torch.compile would compile anew for each step of rows end to end.")
+        yield message, tr("without torch.compile"), {"engine.compile": False}
+    if config.engine.strategy in SHARED:
+        message = tr(
+            "With {strategy} each process holds a part of the weights: packing cannot be checked before the first step.",
+            strategy=config.engine.strategy,
+        )
+        yield message, "", {}
+    window, length = architecture.get("sliding_window"), config.batch.sequence_length
+    if isinstance(window, int) and architecture.get("use_sliding_window", True) and window < length:
+        message = tr(
+            "This model looks {window} tokens back and rows have up to {length}: end to end they would look further.",
+            window=f"{window:,}",
+            length=f"{length:,}",
+        )
+        yield message, tr("rows of up to {length} tokens", length=f"{window:,}"), {"batch.sequence_length": window}
+
+
+def _said(facts: Facts) -> str:
+    batch = facts.batch
+    checked = tr("Before the first step the run compares them with padded rows, and ends where they differ.")
+    if batch.padded_tokens is None or batch.drawn_tokens is None or batch.drawn_waste is None:
+        return tr("Rows lie end to end, without padding. {checked}", checked=checked)
+    return tr(
+        "Rows lie end to end: {packed} tokens are computed a step; padded in the drawn order {drawn}, {waste} of them "
+        "padding. {checked}",
+        packed=f"{batch.padded_tokens:,}",
+        drawn=f"{batch.drawn_tokens:,}",
+        waste=percent(batch.drawn_waste),
+        checked=checked,
+    )
+
+
+# What the rows mean for the run: how many, how long, and who loads them.
 
 NOTABLE_CUT = 0.02
 MOSTLY_CUT = 0.5
@@ -194,3 +289,131 @@ def _workers_that_fit(facts: Facts) -> int:
 
 def _workers_word(count: int) -> str:
     return trn("{n} worker", "{n} workers", count)
+
+
+# Whether the run ends in a lifetime, and whether the card would be busy.
+
+YEAR_S = 365.25 * 86400
+MONTH_S = 30 * 86400.0
+WANTED_S = 14 * 86400.0
+"""What a remedy aims at: two weeks."""
+MOSTLY = 0.5
+"""Of a step: what takes more is what it waits for."""
+
+
+def time_findings(facts: Facts) -> list[Finding]:
+    return [*_long(facts), *_idle(facts)]
+
+
+def _long(facts: Facts) -> list[Finding]:
+    time = facts.time
+    if time.total_low_s is None or time.total_high_s is None or time.total_s is None or time.steps is None:
+        return []
+    if time.total_s < MONTH_S:
+        return []
+    span = duration_range(time.total_low_s, time.total_high_s)
+    each = duration_range(time.step_low_s or 0.0, time.step_high_s or 0.0)
+    steps = f"{time.steps:,}"
+    if time.total_s >= YEAR_S:
+        code = "takes_years"
+        message = tr("The plan takes years: {steps} steps × {each} are {span}.", steps=steps, each=each, span=span)
+    else:
+        code = "takes_months"
+        message = tr("The plan takes months: {steps} steps × {each} are {span}.", steps=steps, each=each, span=span)
+    return [Finding(code, "warning", "training.max_steps", message, _shorter(facts))]
+
+
+def _shorter(facts: Facts) -> tuple[Remedy, ...]:
+    time, remedies = facts.time, []
+    if time.step_s and time.step_low_s and time.step_high_s:
+        fewer = _round_down(WANTED_S / time.step_s)
+        if fewer >= 100:
+            changes = {"training.max_steps": fewer}
+            if facts.config.training.warmup >= fewer:
+                changes["training.warmup"] = max(1, fewer // 20)
+            span = _span(changed(facts, changes))
+            if span:
+                remedies.append(facts.remedy(tr("{fewer} steps: {span}", fewer=f"{fewer:,}", span=span), changes))
+    sibling = _sibling(facts)
+    if sibling is not None:
+        remedies.append(sibling)
+    return tuple(remedies)
+
+
+def _sibling(facts: Facts) -> Remedy | None:
+    """A smaller model of the same family, with its own time for the same steps."""
+    work, steps, total_s = facts.work, facts.time.steps, facts.time.total_s
+    if work is None or facts.rate is None or steps is None or total_s is None:
+        return None
+    best: tuple[float, str, ModelSpec] | None = None
+    for name, spec in load_models().items():
+        if spec.architecture.get("model_type") != work.architecture.model_type:
+            continue
+        architecture, _ = read_architecture(spec.architecture)
+        if architecture is None or architecture.parameters >= work.architecture.parameters / 2:
+            continue
+        time = step_time(replace(work, architecture=architecture), facts.rate).step.times(steps)
+        # The largest that takes at most a hundredth of the time, else the quickest.
+        rank = architecture.parameters if time.likely < total_s / 100 else -time.likely
+        if name.endswith("tiny"):
+            continue
+        if best is None or rank > best[0]:
+            best = (rank, name, spec)
+    if best is None:
+        return None
+    _, name, spec = best
+    changes = {"model.name": name}
+    span = _span(changed(facts, changes, spec))
+    return facts.remedy(tr("{name}: {span} for the same steps", name=name, span=span), changes) if span else None
+
+
+def _span(then: Facts | None) -> str:
+    """The time of a run as its plan has it, with all that a run does beside steps; empty where it is not known."""
+    if then is None or then.time.total_low_s is None or then.time.total_high_s is None:
+        return ""
+    return duration_range(then.time.total_low_s, then.time.total_high_s)
+
+
+def _round_down(value: float) -> int:
+    """To one significant figure: 1,900 -> 1,000, 2,400 -> 2,000."""
+    whole = int(value)
+    if whole < 1:
+        return 0
+    unit: int = 10 ** (len(str(whole)) - 1)
+    return whole // unit * unit
+
+
+def _idle(facts: Facts) -> list[Finding]:
+    if facts.time.verdict != "idle" or facts.config.mode.kind != "train":
+        return []
+    network = _waits_for_network(facts)
+    if network:
+        return [Finding("idle", "note", "time", network)]
+    message = tr(
+        "The GPU would mostly wait: this reaches about {share} of its peak. The "
+        "micro-batch is small for it, or the model is.",
+        share=percent(facts.time.fraction_of_peak or 0),
+    )
+    remedies = tuple(fix.remedy(facts) for fix in facts.room)
+    if not facts.config.engine.compile and can_compile(facts):
+        message += after(tr("torch.compile (engine.compile) launches fewer kernels."))
+    return [Finding("idle", "note", "time", message, remedies)]
+
+
+def _waits_for_network(facts: Facts) -> str:
+    """What several machines send, where that takes most of a slow step: a larger micro-batch is no cure of it; else ""."""
+    time = facts.time
+    if time.network_bytes is None or time.network_high_s is None or not time.step_high_s:
+        return ""
+    if time.network_high_s < MOSTLY * time.step_high_s:
+        return ""
+    message = tr(
+        "The GPU would mostly wait for the network: a step sends {size} out of each machine, and that may be "
+        "{share} of its time at {speed} Gbit/s.",
+        size=gib(time.network_bytes),
+        share=percent(time.network_high_s / time.step_high_s),
+        speed=f"{time.network_gbit_s:g}",
+    )
+    if time.network_assumed:
+        message += after(tr("That speed is assumed; say what it is: planning.network_gbit_s."))
+    return message

@@ -1,20 +1,23 @@
-"""Settles how the step is computed: precision, attention, strategy, optimizer."""
+"""How the step is computed: precision, attention, strategy, optimizer, and over what its loss is a mean."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
-from trainwiz.core.catalog.abilities import has_attention, has_checkpointing
-from trainwiz.core.estimate.evidence import NO_EVIDENCE, Evidence
+from trainwiz.core.catalog.model_config import NO_LABEL_COUNT, has_attention, has_checkpointing
+from trainwiz.core.errors import Finding
 from trainwiz.core.estimate.memory import estimate_memory
+from trainwiz.core.estimate.traced import NO_EVIDENCE, Evidence
 from trainwiz.core.estimate.workload import Workload
-from trainwiz.core.findings import Finding
-from trainwiz.core.hardware.choices import choose_attention, choose_precision, choose_tf32
 from trainwiz.core.hardware.machine import Machine
+from trainwiz.core.hardware.visible import choose_attention, choose_precision, choose_tf32
 from trainwiz.core.language import tr, trn
 from trainwiz.core.plan.devices import Devices
-from trainwiz.core.plan.draft import Draft, type_of_model
+from trainwiz.core.plan.draft import Draft, Facts, type_of_model
 from trainwiz.core.plan.words import gib
+
+# Settles how the step is computed: precision, attention, strategy, optimizer.
 
 INSTALL_DEEPSPEED = "pip install setuptools wheel ninja py-cpuinfo && pip install --no-build-isolation deepspeed"
 
@@ -182,3 +185,58 @@ def _without_fsdp(draft: Draft, devices: Devices) -> tuple[Finding, ...]:
     draft.put("engine.offload", "none", reason)
     message = tr("FSDP needs GPUs, so this smoke run does not exercise it; it trains with DistributedDataParallel.")
     return (Finding("engine_not_exercised", "warning", "engine.strategy", message),)
+
+
+# Over what the loss of a step is a mean (training.loss_mean), and what that has to do with the order of its rows.
+
+KEY = "training.loss_mean"
+ARRANGED = "data.arrange_by_length"
+
+
+def settle_loss_mean(draft: Draft) -> None:
+    """Token means: the one that does not depend on how a step is cut into micro-batches."""
+    if not draft.is_open(KEY):
+        return
+    # As type_of_model has it, without a view of the whole draft: a plan settles dozens of them.
+    overridden = draft.get("model.architecture_overrides").get("model_type")
+    kind = overridden or (draft.get("model.architecture") or {}).get("model_type")
+    if kind is None:
+        reason = tr("each label of a step weighs the same, however the step is cut")
+    elif kind in NO_LABEL_COUNT:
+        reason = tr(
+            "each label of a step weighs the same, however the step is cut; the Trainer of transformers takes the mean of "
+            "the means of micro-batches for {kind} models",
+            kind=kind,
+        )
+    else:
+        reason = tr(
+            "each label of a step weighs the same, however the step is cut; so does the Trainer of transformers for "
+            "{kind} models",
+            kind=kind,
+        )
+    draft.put(KEY, "tokens", reason)
+
+
+def loss_mean_findings(facts: Facts) -> Iterator[Finding]:
+    """What a mean of means meets: rows in another order, and models for which no Trainer of today takes it."""
+    config, kind = facts.config, type_of_model(facts.config)
+    if config.training.loss_mean != "micro_batches":
+        return
+    tokens = facts.remedy(tr("take the token mean"), {KEY: "tokens"})
+    if config.data.arrange_by_length:
+        message = tr(
+            "{mean} micro_batches gives a label more weight where its micro-batch has few, and {key} decides which rows "
+            "share one: the gradient of a step is not that of the rows as drawn.",
+            mean=KEY,
+            key=ARRANGED,
+        )
+        off = facts.remedy(tr("leave the rows as drawn"), {ARRANGED: False})
+        yield Finding("weights_by_arrangement", "warning", KEY, message, (tokens, off))
+    if kind is not None and kind not in NO_LABEL_COUNT:
+        message = tr(
+            "The Trainer of transformers takes the token mean for {kind} models; {mean} micro_batches is what its versions "
+            "before 4.46 did.",
+            kind=kind,
+            mean=KEY,
+        )
+        yield Finding("not_the_stock_mean", "note", KEY, message, (tokens,))

@@ -1,4 +1,4 @@
-"""What makes a run fit: every engine setting, alone and together, at the same effective batch; each answer planned again."""
+"""What makes a run fit: changes at the same effective batch, each planned again."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ from itertools import combinations, islice, product
 from math import inf
 from typing import Any
 
-from trainwiz.core.catalog.abilities import has_attention, has_checkpointing
-from trainwiz.core.catalog.model import ModelSpec
+from trainwiz.core.catalog.model_config import ModelSpec, has_attention, has_checkpointing
 from trainwiz.core.catalog.models import load_models
 from trainwiz.core.estimate.architecture import lora_targets
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.estimate.memory import MemoryEstimate, estimate_memory
 from trainwiz.core.estimate.states import states_of
 from trainwiz.core.estimate.workload import Workload
-from trainwiz.core.hardware.choices import choose_precision
+from trainwiz.core.hardware.visible import choose_precision
 from trainwiz.core.language import tr
+from trainwiz.core.plan.draft import Facts
 from trainwiz.core.plan.engine import as_seen
-from trainwiz.core.plan.facts import Facts
 from trainwiz.core.plan.remedied import CHECKPOINTING, LENGTH, MICRO, TARGET, Fix, changed, try_fix
 from trainwiz.core.plan.words import listed
 

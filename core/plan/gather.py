@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from trainwiz.core.catalog.model import ModelSpec
+from trainwiz.core.catalog.model_config import ModelSpec
 from trainwiz.core.config import RunConfig
+from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.data.lengths import packs_rows
 from trainwiz.core.data.summary import DataSummary
-from trainwiz.core.errors import TrainwizError
-from trainwiz.core.estimate.evidence import NO_EVIDENCE, Evidence
-from trainwiz.core.findings import Finding, Remedy, sort_findings
+from trainwiz.core.errors import Finding, Remedy, TrainwizError, sort_findings
+from trainwiz.core.estimate.traced import NO_EVIDENCE, Evidence
 from trainwiz.core.hardware.machine import Machine
+from trainwiz.core.history.measurement import data_digest, device_key, model_digest
 from trainwiz.core.language import tr
-from trainwiz.core.plan.command import plan_command
+from trainwiz.core.plan.devices import choose_devices, choose_target
 from trainwiz.core.plan.make import make_plan
 from trainwiz.core.plan.recipe import with_init
-from trainwiz.core.plan.request import PlanRequest
-from trainwiz.core.plan.result import Plan
-from trainwiz.core.plan.subject import (
+from trainwiz.core.plan.result import Plan, plan_command
+from trainwiz.core.plan.tasks import (
     names_no_data,
     no_data_findings,
     other_task_findings,
@@ -27,8 +29,60 @@ from trainwiz.core.plan.subject import (
     with_run_name,
     with_task_of,
 )
-from trainwiz.core.plan.target import choose_target
 from trainwiz.core.profile.profile import Profile
+
+# What a plan says of a measurement before it is made: the settings that it will belong to.
+
+
+def planned_fields(plan: Plan) -> dict[str, Any] | None:
+    """Fields of a Measurement as JSON values; None where a measurement would not say what it was made on or of."""
+    work, engine = plan.work, plan.config.engine
+    if work is None or not work.model_config or plan.machine.hypothetical or engine.nodes > 1:
+        return None
+    devices, _ = choose_devices(plan.machine, plan.config)
+    machine = device_key(plan.machine, devices.device, devices.gpus)
+    if machine is None:
+        return None
+    usual = plan.usual or work
+    pairs = work.architecture.kind == "encoder-decoder"
+    versions = plan.machine.libraries.versions
+    return {
+        "machine": machine,
+        "model": model_digest(work.model_config),
+        "model_name": plan.config.model.name,
+        "task": work.task,
+        "micro_batch": work.micro_batch,
+        "accumulation": work.accumulation,
+        "world_size": work.world_size,
+        "length": work.length,
+        "target_length": work.target_length if pairs else 0,
+        "precision": work.precision,
+        "attention": work.attention,
+        "checkpointing": work.checkpointing,
+        "optimizer": work.optimizer,
+        "strategy": work.strategy,
+        "offload": work.offload,
+        "lora_rank": work.lora_rank,
+        "lora_targets": list(work.lora_targets),
+        "loss_chunk": work.loss_chunk,
+        "padded": work.padded,
+        "lora_dropout": work.lora_dropout,
+        "label_smoothing": work.label_smoothing,
+        "clipping": work.clipping,
+        "compiled": engine.compile,
+        "packed": packs_rows(plan.config),
+        "tf32": bool(engine.tf32) if devices.device == "cuda" else None,
+        "threads": engine.cpu_threads if devices.device == "cpu" else None,
+        "usual_length": usual.length,
+        "usual_target_length": usual.target_length if pairs else None,
+        "data": data_digest(plan.config),
+        "workers": plan.config.data.workers,
+        "prefetch": plan.config.data.prefetch,
+        "versions": {name: str(versions[name]) for name in ("torch", "transformers") if versions.get(name)},
+    }
+
+
+# The edge that reads the world: profile, machine, model and data of a request, and the plan from them.
 
 OUTPUT_ROOT = "runs"
 NO_TASK_READS = frozenset({"missing_data", "unreadable_data", "empty_data", "mixed_formats"})
@@ -49,7 +103,7 @@ class Gathered:
 
 def probe_here(request: PlanRequest) -> Machine:
     """This machine, with the free disk of the folder that the run would be written to."""
-    from trainwiz.core.hardware.probe import probe_machine
+    from trainwiz.core.hardware.read import probe_machine
 
     return probe_machine(Path(request.output_dir or OUTPUT_ROOT))
 
@@ -78,7 +132,7 @@ def gather_model(config: RunConfig) -> tuple[ModelSpec | None, tuple[Finding, ..
 
 def gather_data(config: RunConfig) -> tuple[DataSummary | None, tuple[Finding, ...]]:
     """Rows and lengths; data that is missing or broken is None with its findings, never an exception."""
-    from trainwiz.core.data.summarize import summarize_data
+    from trainwiz.core.data.summary import summarize_data
 
     try:
         return summarize_data(config), ()
@@ -115,7 +169,7 @@ def gather_config(
     """The config of the request with its mode applied, and the model that it then trains."""
     from trainwiz.core.config.build import build_config
     from trainwiz.core.config.modes import apply_mode
-    from trainwiz.core.data.detect import detect_columns
+    from trainwiz.core.data.columns import detect_columns
     from trainwiz.core.export.deepspeed_file import settled_by_file
 
     config = build_config(profile, request.overrides, request.name)

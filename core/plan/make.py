@@ -6,31 +6,27 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from trainwiz.core.catalog.model import ModelSpec
+from trainwiz.core.catalog.model_config import ModelSpec
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.summary import DataSummary
-from trainwiz.core.estimate.evidence import NO_EVIDENCE, Evidence
+from trainwiz.core.errors import Finding, sort_findings
+from trainwiz.core.estimate.traced import NO_EVIDENCE, Evidence
 from trainwiz.core.estimate.workload import Workload
-from trainwiz.core.export.environment import run_variables
-from trainwiz.core.findings import Finding, sort_findings
+from trainwiz.core.export.accelerate import run_variables
 from trainwiz.core.hardware.machine import Machine
-from trainwiz.core.plan.batch_findings import batch_findings
+from trainwiz.core.plan.batch_findings import batch_findings, scope_findings
 from trainwiz.core.plan.claims_findings import claim_findings
-from trainwiz.core.plan.data_findings import data_findings
-from trainwiz.core.plan.draft import choices_of
-from trainwiz.core.plan.environment_findings import environment_findings
-from trainwiz.core.plan.facts import Given
+from trainwiz.core.plan.data_findings import data_findings, time_findings
+from trainwiz.core.plan.draft import Given, choices_of
+from trainwiz.core.plan.engine import loss_mean_findings
+from trainwiz.core.plan.environment import environment_findings
 from trainwiz.core.plan.fixes import find_fixes
 from trainwiz.core.plan.hardware_findings import hardware_findings
-from trainwiz.core.plan.loss_mean import loss_mean_findings
-from trainwiz.core.plan.memory_findings import memory_findings
+from trainwiz.core.plan.memory_findings import find_room, memory_findings
 from trainwiz.core.plan.recipe import learnt_words, recipe_findings
+from trainwiz.core.plan.resolve import settle
 from trainwiz.core.plan.result import Plan, PlannedModel
-from trainwiz.core.plan.room import find_room
-from trainwiz.core.plan.scope_findings import scope_findings
-from trainwiz.core.plan.settle import settle
 from trainwiz.core.plan.tasks import task_findings
-from trainwiz.core.plan.time_findings import time_findings
 from trainwiz.core.profile.profile import Profile
 
 

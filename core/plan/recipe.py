@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainwiz.core.catalog.availability import default_init
-from trainwiz.core.catalog.model import ModelSpec
+from trainwiz.core.catalog.model_config import ModelSpec
+from trainwiz.core.catalog.models import default_init
 from trainwiz.core.config import RunConfig
+from trainwiz.core.errors import Finding, Remedy
 from trainwiz.core.estimate.architecture import Architecture
-from trainwiz.core.findings import Finding, Remedy
 from trainwiz.core.language import mark, tr
-from trainwiz.core.plan.draft import Draft, type_of_model
-from trainwiz.core.plan.facts import Facts
+from trainwiz.core.plan.draft import Draft, Facts, type_of_model
 
 INIT, RATE = "model.init", "training.learning_rate"
 LORA_FACTOR = 10

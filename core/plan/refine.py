@@ -1,4 +1,4 @@
-"""Refiner: a plan at once from what is known, and better ones as traces arrive. Front ends plan through it."""
+"""Refiner: a plan at once from what is known, and better ones as traces arrive."""
 
 from __future__ import annotations
 
@@ -6,20 +6,85 @@ import queue
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from threading import Lock
 from typing import Any, Literal, Protocol
 
-from trainwiz.core.estimate.evidence import Evidence
+from trainwiz.core.errors import Finding, Severity, sort_findings
+from trainwiz.core.estimate.traced import Evidence
 from trainwiz.core.estimate.workload import Workload
-from trainwiz.core.findings import Finding, Severity, sort_findings
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.history.measurement import Measurement
 from trainwiz.core.language import mark, tr
 from trainwiz.core.plan.gather import Gathered, plan_gathered
-from trainwiz.core.plan.known import OF_THE_MODEL, Known
 from trainwiz.core.plan.result import Plan
-from trainwiz.core.plan.work import model_json
-from trainwiz.core.tracing.request import TraceRequest, TraceTier
-from trainwiz.core.tracing.result import TraceAnswer, TraceProblem
+from trainwiz.core.plan.workload import model_json
+from trainwiz.core.tracing.request import TraceAnswer, TraceProblem, TraceRequest, TraceResult, TraceTier
+
+# Known: the traces that were made, and the requests of which there can be none.
+
+MOST_TRACES = 64
+"""Kept in memory; the oldest go first."""
+LASTING = frozenset({"unknown_model", "remote_code", "invalid_config", "unsupported", "timeout"})
+"""Problems that asking again does not mend."""
+OF_THE_MODEL = frozenset({"unknown_model", "remote_code", "invalid_config"})
+"""Problems that no other tier mends either."""
+RANK = {"layers": 1, "full": 2}
+
+
+class Known:
+    """Thread-safe; bounded."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._traces: dict[TraceRequest, TraceResult] = {}
+        self._problems: dict[tuple[TraceRequest, str], TraceProblem] = {}
+        self._failure: TraceProblem | None = None
+        """Of the worker itself; an answer mends it."""
+
+    def traces(self, model_config: str) -> dict[TraceRequest, TraceResult]:
+        """Those of one model, given as in a request: no other helps a plan."""
+        with self._lock:
+            return {request: trace for request, trace in self._traces.items() if request.model_config == model_config}
+
+    def has(self, request: TraceRequest, tier: TraceTier) -> bool:
+        """Whether a trace of this tier or a better one is there."""
+        with self._lock:
+            known = self._traces.get(request)
+        return known is not None and RANK[known.tier] >= RANK[tier]
+
+    def problem(self, request: TraceRequest, tier: TraceTier) -> TraceProblem | None:
+        with self._lock:
+            return self._problems.get((request, tier))
+
+    def problem_of(self, work: Workload | None) -> TraceProblem | None:
+        """Why nothing better than formulas is to be had for a workload, as far as it was tried."""
+        request = TraceRequest.of(work) if work is not None else None
+        if request is None or self.has(request, "layers"):
+            return None
+        return self.problem(request, "full") or self.problem(request, "layers") or self._failure
+
+    def learn(self, request: TraceRequest, tier: TraceTier, answer: TraceAnswer) -> None:
+        with self._lock:
+            if isinstance(answer, TraceProblem):
+                if answer.code in LASTING:
+                    self._problems[request, tier] = answer
+                    _drop_oldest(self._problems)
+                else:
+                    self._failure = answer
+            else:
+                self._failure = None
+                known = self._traces.pop(request, None)
+                best = known if known is not None and RANK[known.tier] > RANK[answer.tier] else answer
+                self._traces[request] = best
+                _drop_oldest(self._traces)
+
+
+def _drop_oldest(kept: dict[Any, Any]) -> None:
+    while len(kept) > MOST_TRACES:
+        del kept[next(iter(kept))]
+
+
+# Refiner: a plan at once from what is known, and better ones as traces arrive. Front ends plan through it.
 
 RefineTier = Literal["analytic", "layers", "full"]
 """How far to go: formulas alone, traces by layers, full traces."""

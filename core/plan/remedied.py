@@ -1,4 +1,4 @@
-"""A fix: the run planned again with some values changed, so that what it promises is what applying it gives."""
+"""Findings with remedies that were planned again."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 
 from pydantic import ValidationError
 from trainwiz.core.batch import accumulation_for
-from trainwiz.core.catalog.model import ModelSpec
-from trainwiz.core.estimate.evidence import Evidence
+from trainwiz.core.catalog.model_config import ModelSpec
+from trainwiz.core.errors import Finding, Remedy
 from trainwiz.core.estimate.memory import estimate_evaluation, estimate_memory, largest_micro_batch
 from trainwiz.core.estimate.time import step_time
+from trainwiz.core.estimate.traced import Evidence
 from trainwiz.core.estimate.workload import Workload
-from trainwiz.core.findings import Finding, Remedy
 from trainwiz.core.language import tr
-from trainwiz.core.plan.facts import Facts
+from trainwiz.core.plan.batch_findings import scope_findings
+from trainwiz.core.plan.draft import Facts
 from trainwiz.core.plan.hardware_findings import hardware_findings
+from trainwiz.core.plan.resolve import settle
 from trainwiz.core.plan.result import BatchPlan
-from trainwiz.core.plan.scope_findings import scope_findings
-from trainwiz.core.plan.settle import settle
 from trainwiz.core.plan.tasks import task_findings
 from trainwiz.core.plan.words import gib, listed
 

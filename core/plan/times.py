@@ -1,30 +1,204 @@
-"""The time and the energy of a settled run as a plan shows them."""
+"""Pace, time and energy of a settled run; how often it saves, evaluates and generates."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any, Literal
 
 from trainwiz.core.catalog.gpus import spec_of
 from trainwiz.core.config import RunConfig
-from trainwiz.core.data.split import DEFAULT_MOST
+from trainwiz.core.config.keys import generates_at_saves
+from trainwiz.core.data.lengths import DEFAULT_MOST
 from trainwiz.core.data.summary import DataSummary
-from trainwiz.core.estimate.disk import disk_needs
-from trainwiz.core.estimate.energy import power_of
-from trainwiz.core.estimate.generation import generation_time
-from trainwiz.core.estimate.network import network_bytes, network_time_s
+from trainwiz.core.estimate.flops import Cost, Network, cost_of, network_bytes, network_time_s
+from trainwiz.core.estimate.host import disk_needs, power_of
 from trainwiz.core.estimate.time import (
+    COMPILED_START,
     Range,
     Rate,
+    cpu_rate,
     evaluation_time,
+    generation_time,
+    gpu_rate,
+    measured_start,
+    measured_step,
     saving_time,
+    share_of_peak,
+    start_time,
+    step_time,
+    verdict_of,
 )
-from trainwiz.core.estimate.workload import Workload
+from trainwiz.core.estimate.traced import NO_EVIDENCE, Evidence
+from trainwiz.core.estimate.workload import TimeVerdict, Workload
+from trainwiz.core.hardware.machine import Machine
+from trainwiz.core.history.measurement import of_devices
 from trainwiz.core.plan.devices import Devices
-from trainwiz.core.plan.lengths import lengths_of
-from trainwiz.core.plan.pace import Pace, network_of
 from trainwiz.core.plan.result import BatchPlan, TimePlan
-from trainwiz.core.plan.schedule import Counts, count_events
+from trainwiz.core.plan.rows import Computed, lengths_of
+
+# How often a run saves, evaluates and generates: what core/training/evaluation.py and generation.py do.
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Over the whole run, the last step included."""
+
+    saves: int
+    evaluations: int
+    generations: int
+
+
+def count_events(config: RunConfig, steps: int, epochs: float | None) -> Counts:
+    """`epochs` is None where the rows are not known; an evaluation at each epoch then counts as the last one."""
+    evaluation = config.evaluation
+    save_every = config.checkpoint.every_steps or steps
+    at_epochs = _ends_of_epochs(steps, epochs)
+    at_saves = _Every(save_every)
+    every = evaluation.every_steps
+    if every is None and not evaluation.every_epoch:
+        every = save_every
+    evaluates = [_Every(every)] if every else []
+    evaluates += [at_epochs] if evaluation.every_epoch else []
+    evaluates += [at_saves] if config.checkpoint.keep_best else []
+    generates = {"evaluation": evaluates, "epoch": [at_epochs], "end": []}[evaluation.generate_at]
+    if generates_at_saves(config):
+        generates = [*generates, at_saves]
+    return Counts(
+        saves=_moments(steps, [at_saves]) if config.mode.saves else 0,
+        evaluations=_moments(steps, evaluates),
+        generations=_moments(steps, generates) if evaluation.generate else 0,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Every:
+    """Each multiple of `steps`; or, with `times`, so many moments before the end that fall together with no others."""
+
+    steps: int
+    times: int | None = None
+
+
+def _ends_of_epochs(steps: int, epochs: float | None) -> _Every:
+    if not epochs:
+        return _Every(steps)
+    each = steps / epochs
+    return _Every(int(each)) if each >= 1 and each.is_integer() else _Every(steps, math.ceil(epochs) - 1)
+
+
+def _moments(steps: int, rules: Sequence[_Every]) -> int:
+    """Steps of a run that one rule or several name, and its last step. Multiples of several count once."""
+    inside = steps - 1
+    apart = sum(rule.times for rule in rules if rule.times is not None)
+    intervals = {rule.steps for rule in rules if rule.times is None}
+    together = 0
+    for size in range(1, len(intervals) + 1):
+        for some in combinations(intervals, size):
+            together += (-1) ** (size + 1) * (inside // math.lcm(*some))
+    return 1 + apart + together
+
+
+# The pace of a settled run: one optimizer step, by what this machine measured or by formula.
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """One optimizer step, and where its time comes from."""
+
+    step: Range
+    start: Range
+    """Of the whole run: launcher, imports, model, data, closing."""
+    fraction_of_peak: float | None
+    verdict: TimeVerdict | None
+    basis: Literal["roofline", "probe", "history"] = "roofline"
+    text: str = "roofline"
+    calibration: float | None = None
+    """Measured over formula, where this device was measured with this model."""
+
+
+def rate_of(devices: Devices, config: RunConfig) -> Rate | None:
+    """What one process computes at best; None for a card that the catalogue does not know."""
+    engine = config.engine
+    if devices.device == "cpu":
+        rate = cpu_rate(engine.cpu_threads or 1)
+    elif devices.spec is None:
+        return None
+    else:
+        rate = gpu_rate(devices.spec, engine.precision or "fp32", bool(engine.tf32))
+    return rate if devices.nodes == 1 else replace(rate, network=network_of(config).bytes_per_s)
+
+
+def network_of(config: RunConfig) -> Network:
+    return Network.of(config.planning.network_gbit_s)
+
+
+def pace_of(
+    machine: Machine,
+    devices: Devices,
+    config: RunConfig,
+    work: Workload | None,
+    usual: Workload | None,
+    rate: Rate | None,
+    evidence: Evidence = NO_EVIDENCE,
+    computed: Computed | None = None,
+) -> Pace | None:
+    """Measured here where it was, else by roofline with the counts of a trace or of the formulas; None where nothing is known.
+
+    `usual` is `work` at the lengths of a usual batch, `computed` what its micro-batches really ask for.
+    """
+    if work is None or usual is None:
+        return None
+    engine = config.engine
+    # Of one machine each: what the network adds to a step was measured by none of them.
+    measurements = of_devices(
+        evidence.measurements if devices.nodes == 1 else (),
+        machine,
+        devices.device,
+        devices.gpus,
+        engine.cpu_threads,
+        bool(engine.tf32),
+    )
+    start = measured_start(work, measurements)
+    begin = start[0] if start is not None else start_time(usual)
+    # A measured start has none of the first step in it, which is where it compiles.
+    begin = begin + COMPILED_START if engine.compile else begin
+    measured = measured_step(work, usual, measurements, rate)
+    if measured is not None:
+        share = verdict = None
+        if rate is not None:
+            share = share_of_peak(
+                usual, rate, usual.tokens * usual.accumulation * usual.world_size / measured.step.likely
+            )
+            verdict = verdict_of(share, on_cpu=usual.device == "cpu")
+        return Pace(measured.step, begin, share, verdict, measured.basis, measured.text, measured.calibration)
+    if rate is None:
+        return None
+    mean = computed.cost if computed is not None else cost_of(usual)
+    each = step_time(usual, rate, _traced_cost(work, mean, evidence))
+    return Pace(each.step, begin, each.fraction_of_peak, each.verdict)
+
+
+def pace_gains(usual: Workload, rate: Rate | None, computed: Computed | None) -> tuple[float, float] | None:
+    """How many times the pace of the rows as drawn the run has, and would have without padding; by roofline."""
+    if rate is None or computed is None:
+        return None
+    own, drawn, unpadded = (
+        step_time(usual, rate, cost).step.likely for cost in (computed.cost, computed.drawn, computed.unpadded)
+    )
+    return drawn / own, drawn / unpadded
+
+
+def _traced_cost(work: Workload, mean: Cost, evidence: Evidence) -> Cost:
+    """`mean`, the mean cost of a micro-batch by formulas, corrected by what a trace of `work` counted where there is one."""
+    trace = evidence.trace_of(work)
+    if trace is None or min(trace.flops, trace.moved_bytes, trace.kernels) <= 0:
+        return mean
+    return Cost(trace.flops, trace.moved_bytes, float(trace.kernels)).scaled(mean, cost_of(work))
+
+
+# The time and the energy of a settled run as a plan shows them.
 
 CALIBRATED_SPREAD = 1.5
 """Factor up and down of evaluation and generation where training was measured on the same device."""

@@ -1,14 +1,16 @@
 """Profiles: load, validate, list, compare, switch, save."""
 
-from trainwiz.core.profile.current import current_profile, use_profile
-from trainwiz.core.profile.diff import ProfileChange, diff_profiles
 from trainwiz.core.profile.profile import Profile, ProfileHardware
 from trainwiz.core.profile.save import SavedProfile, save_profile
 from trainwiz.core.profile.store import (
+    ProfileChange,
+    current_profile,
+    diff_profiles,
     list_profiles,
     load_as_written,
     load_profile,
     pick_variant,
+    use_profile,
     user_folder,
 )
 from trainwiz.core.profile.validate import validate_profiles

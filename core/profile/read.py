@@ -10,13 +10,11 @@ from typing import Any, Literal
 
 from trainwiz.core.config.build import check_values
 from trainwiz.core.config.keys import NOT_IN_PROFILES, did_you_mean, flatten, is_settable
-from trainwiz.core.config.refused import unknown_key_message
 from trainwiz.core.config.run import RunConfig
-from trainwiz.core.config.yaml_text import YamlDocument, read_yaml
-from trainwiz.core.errors import UsageError
-from trainwiz.core.findings import Finding
+from trainwiz.core.config.yaml_text import YamlDocument, read_yaml, unknown_key_message
+from trainwiz.core.errors import Finding, UsageError
 from trainwiz.core.language import mark, tr
-from trainwiz.core.profile.size import parse_size
+from trainwiz.core.profile.profile import parse_size
 
 KEYS: tuple[str, ...] = ("name", "description", "extends", "hardware", "values", "reasons", "claims", "variants")
 HARDWARE_KEYS: tuple[str, ...] = ("gpu", "num_gpus", "ram", "cpu_cores")

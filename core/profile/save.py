@@ -1,4 +1,4 @@
-"""A setup of the user's own, kept as a profile in the configuration folder."""
+"""A setup of the user's own, kept as a profile."""
 
 from __future__ import annotations
 
@@ -10,20 +10,62 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 from trainwiz.core.catalog.models import load_models
-from trainwiz.core.config.build import build_config
-from trainwiz.core.config.conflicts import yielding_values
+from trainwiz.core.config.build import PlanRequest, build_config, yielding_values
 from trainwiz.core.config.keys import NOT_IN_PROFILES, NOT_SETTABLE, did_you_mean, fields
 from trainwiz.core.config.run import RunConfig
-from trainwiz.core.data.samples import SAMPLES
-from trainwiz.core.errors import UsageError, os_reason, usage_error
-from trainwiz.core.findings import Finding
+from trainwiz.core.data.formats import SAMPLES
+from trainwiz.core.defaults import NO_PROFILE
+from trainwiz.core.errors import Finding, UsageError, os_reason, usage_error
+from trainwiz.core.files import at_home
 from trainwiz.core.language import mark, tr
-from trainwiz.core.plan.request import PlanRequest
 from trainwiz.core.profile.profile import Profile
-from trainwiz.core.profile.save_name import bad_choice, name_findings
-from trainwiz.core.profile.store import load_profile, user_folder
+from trainwiz.core.profile.store import load_profile, profile_files, user_folder
 from trainwiz.core.run.folder import write_atomic
-from trainwiz.core.telemetry.paths import at_home
+
+# Whether a name can be that of a profile of the user's own.
+
+
+def name_findings(name: str, replace: bool) -> list[Finding]:
+    """Why `name` cannot be that of a new profile; with `replace` one of the user's own may be there."""
+    try:
+        RunConfig(name=name)
+    except ValueError:
+        return [
+            bad_choice(
+                "name", tr("{name} cannot be a profile's name: use letters, digits, '-', '_' and '.'.", name=repr(name))
+            )
+        ]
+    if name.endswith((".yaml", ".yml")):
+        return [bad_choice("name", tr("Give the profile a name, not a file: {stem}.", stem=Path(name).stem))]
+    if name.lower() == NO_PROFILE:
+        return [bad_choice("name", tr("{name} means no profile (--profile none); choose another.", name=repr(name)))]
+    taken = {known.lower(): place for known, place in profile_files().items()}.get(name.lower())
+    if taken is None:
+        return []
+    file, origin = taken
+    if replace and origin != "builtin" and file == user_folder() / f"{name}.yaml":
+        return []
+    if origin == "builtin":
+        message = tr(
+            "{name} is the name of a built-in profile; choose another, for example my-{base}.",
+            name=repr(name),
+            base=name,
+        )
+    else:
+        message = tr(
+            "There is a profile {name} of yours already ({file}); choose another name, or remove that file.",
+            name=repr(name),
+            file=file,
+        )
+    return [Finding("name_taken", "error", str(file), message)]
+
+
+def bad_choice(where: str, message: str) -> Finding:
+    """A choice that cannot stand in a profile."""
+    return Finding("bad_value", "error", where, message)
+
+
+# A setup of the user's own, kept as a profile in the configuration folder.
 
 OF_ONE_RUN = mark("{option} belongs to one run; it cannot stand in a profile.")
 PATH_KEYS: tuple[str, ...] = ("model.name", "model.tokenizer", "engine.deepspeed_file")

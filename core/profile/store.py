@@ -1,22 +1,28 @@
-"""Where profiles live, and loading them by name: the ones that ship with trainwiz and the user's own."""
+"""Where profiles live, loading them by name, the one that a folder uses, what one changes against another."""
 
 from __future__ import annotations
 
 import difflib
+from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import platformdirs
+import yaml
 from trainwiz.core.config.keys import did_you_mean
-from trainwiz.core.errors import TrainwizError, UsageError, usage_error
-from trainwiz.core.findings import Finding, after
+from trainwiz.core.config.yaml_text import parse_yaml, read_yaml
+from trainwiz.core.defaults import SETTINGS_FILE
+from trainwiz.core.errors import Finding, TrainwizError, UsageError, after, os_reason, usage_error
+from trainwiz.core.files import read_small
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.language import tr
-from trainwiz.core.profile.profile import Profile, ProfileHardware
+from trainwiz.core.profile.profile import Profile, ProfileHardware, fitting_reasons
 from trainwiz.core.profile.read import ProfileFile, read_profile_file
-from trainwiz.core.profile.reasons import fitting_reasons
+from trainwiz.core.run.folder import write_atomic
+
+# Where profiles live, and loading them by name: the ones that ship with trainwiz and the user's own.
 
 Origin = Literal["builtin", "user"]
 
@@ -151,7 +157,7 @@ def pick_variant(profile: Profile, machine: Machine | None = None) -> str:
     from trainwiz.core.catalog.gpus import load_gpus
 
     if machine is None:
-        from trainwiz.core.hardware.probe import probe_machine
+        from trainwiz.core.hardware.read import probe_machine
 
         machine = probe_machine()
     catalogue = load_gpus()
@@ -174,3 +180,99 @@ def list_profiles() -> list[Profile]:
         except TrainwizError:
             continue
     return profiles
+
+
+# What one profile changes against another.
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileChange:
+    """One key that differs. None for a value: the profile leaves the key to the plan."""
+
+    key: str
+    first: Any
+    second: Any
+    reason: str
+    """Why the values differ, as the profiles say it: the second's reason for its value, else the first's for its own
+    (with its name), else who gives the value."""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def diff_profiles(first: Profile, second: Profile) -> list[ProfileChange]:
+    """The differing keys, each with a reason: hardware first, then settings in the order of the files."""
+    ours, theirs = asdict(first.hardware), asdict(second.hardware)
+    changes = [
+        ProfileChange(f"hardware.{key}", value, theirs[key], _machine_reason(first, second))
+        for key, value in ours.items()
+        if value != theirs[key]
+    ]
+    for key in dict.fromkeys([*first.values, *second.values]):
+        one, other = first.values.get(key), second.values.get(key)
+        if one != other:
+            changes.append(ProfileChange(key, one, other, _reason(key, first, second)))
+    return changes
+
+
+def _machine_reason(first: Profile, second: Profile) -> str:
+    return tr("what {first} and {second} are made for", first=first.name, second=second.name)
+
+
+def _reason(key: str, first: Profile, second: Profile) -> str:
+    if second.reasons.get(key):
+        return tr(second.reasons[key])
+    if first.reasons.get(key):
+        return tr("{origin}: {reason}", origin=first.name, reason=tr(first.reasons[key]))
+    if second.values.get(key) is None:
+        return tr("{name} leaves it to the plan", name=second.name)
+    setter = second.set_by.get(key, second.name)
+    return tr("as {setter} has it", setter=setter)
+
+
+# The profile that a folder uses by default: `profile:` in its .trainwiz.yaml.
+
+
+def current_profile(folder: Path) -> str | None:
+    """The name in the folder's .trainwiz.yaml, or None. Raises UsageError when the file is broken."""
+    path = folder / SETTINGS_FILE
+    if not path.is_file():
+        return None
+    value = read_yaml(path).values.get("profile")
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if value is not None and not isinstance(value, str):
+        raise usage_error("bad_value", str(path), tr("{path}: `profile` must be the name of a profile.", path=path))
+    return value
+
+
+def use_profile(name: str, folder: Path) -> Path:
+    """Make `name` the default of later commands in `folder`; whatever else is in the file stays as it is.
+
+    Returns the file. Raises UsageError for an unknown profile or a file that cannot be read or written.
+    """
+    profile = load_as_written(name)
+    chosen = str(Path(name).resolve()) if profile.origin == "user" and name.endswith((".yaml", ".yml")) else name
+    path = folder / SETTINGS_FILE
+    old = read_small(path).decode() if current_profile(folder) is not None or path.is_file() else ""
+    try:
+        write_atomic(path, _with_profile(old, chosen, path))
+    except OSError as error:
+        raise usage_error(
+            "unwritable", str(path), tr("{path} cannot be written: {reason}.", path=path, reason=os_reason(error))
+        ) from None
+    return path
+
+
+def _with_profile(text: str, name: str, path: Path) -> str:
+    """`text` with its top-level `profile:` line replaced or added; comments and other keys untouched."""
+    line = yaml.safe_dump({"profile": name}, default_flow_style=False, allow_unicode=True).rstrip("\n")
+    if not text.strip():
+        return f"{line}\n"
+    lines = text.splitlines()
+    at = parse_yaml(text, path).lines.get("profile")
+    if at is None:
+        return "\n".join([*lines, line]) + "\n"
+    _, comment, rest = lines[at - 1].partition(" #")
+    lines[at - 1] = line + comment + rest
+    return "\n".join(lines) + "\n"

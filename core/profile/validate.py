@@ -7,23 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from trainwiz.core.catalog.gpus import load_gpus, near_gpus
+from trainwiz.core.catalog.model_config import known_targets, unknown_targets
 from trainwiz.core.catalog.models import known_model, resolve_model
-from trainwiz.core.catalog.targets import known_targets, unknown_targets
 from trainwiz.core.config.build import build_config
 from trainwiz.core.config.keys import did_you_mean
 from trainwiz.core.config.run import RunConfig
-from trainwiz.core.errors import TrainwizError
-from trainwiz.core.findings import Finding
+from trainwiz.core.errors import Finding, TrainwizError
 from trainwiz.core.language import tr
 from trainwiz.core.profile.profile import Profile
 from trainwiz.core.profile.read import ProfileFile
-from trainwiz.core.profile.store import (
-    builtin_folder,
-    find_profile_file,
-    load_as_written,
-    profile_files,
-    user_folder,
-)
+from trainwiz.core.profile.store import builtin_folder, find_profile_file, load_as_written, profile_files, user_folder
 
 
 def validate_profiles(paths: Iterable[str | Path] = ()) -> list[Finding]:

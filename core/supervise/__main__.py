@@ -15,14 +15,14 @@ from pathlib import Path
 
 from trainwiz.core.errors import os_reason
 from trainwiz.core.language import chosen_language, tr, use_language
+from trainwiz.core.run.attempts import being_cleared_up, why_not_start
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.lock import RunLock
-from trainwiz.core.run.refusal import being_cleared_up, why_not_start
+from trainwiz.core.run.lost import RunLock
 from trainwiz.core.run.state import RunState, read_state
 from trainwiz.core.supervise.attempt import CannotResume
 from trainwiz.core.supervise.keeper import Keeper
-from trainwiz.core.supervise.marks import kill_marked
 from trainwiz.core.supervise.order import StartOrder
+from trainwiz.core.supervise.ties import kill_marked
 
 LOCK_PATIENCE_S = 10.0
 LEFTOVERS_PATIENCE_S = 10.0

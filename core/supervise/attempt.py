@@ -1,12 +1,21 @@
-"""What happens to the run folder before each start of the training."""
+"""The start of an attempt: folder, files, launcher; and the next one after a failure."""
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import os
 import platform
+import signal
+import subprocess
+import sys
 import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from trainwiz.core.language import tr
+from trainwiz.core.run.attempts import Recovery, changes_now, read_recoveries, write_recoveries
 from trainwiz.core.run.checkpoints import Checkpoint, inspect_checkpoint, list_checkpoints, set_aside
 from trainwiz.core.run.folder import (
     ADAPTER,
@@ -15,12 +24,211 @@ from trainwiz.core.run.folder import (
     FINAL_MODEL,
     OUTCOME_JSON,
     PARTIAL,
+    RUN_MARK_VARIABLE,
     TOKENIZER,
     RunFolder,
 )
-from trainwiz.core.run.processid import machine_identity, this_process
-from trainwiz.core.run.recovery import changes_now
+from trainwiz.core.run.lost import machine_identity, this_process
 from trainwiz.core.run.state import Attempt, RunState
+from trainwiz.core.supervise.ending import Ended
+from trainwiz.core.supervise.order import StartOrder
+from trainwiz.core.supervise.recovery import End, Retry, Setup, Situation, decide
+from trainwiz.core.supervise.ties import KEEPER_VARIABLE, die_with_parent, keeper_value
+
+# Starting the launcher below the keeper.
+
+
+def training_environment(order: StartOrder) -> dict[str, str]:
+    """The environment of the launcher: the keeper's own, the run's variables, and the marks."""
+    environment = {**os.environ, **order.environment}
+    # The log is followed while it is written; a crash in native code leaves its stack there.
+    environment["PYTHONUNBUFFERED"] = environment["PYTHONFAULTHANDLER"] = "1"
+    # ninja and other tools that DeepSpeed compiles with lie beside the interpreter.
+    environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", os.defpath)])
+    environment[RUN_MARK_VARIABLE] = order.mark
+    environment[KEEPER_VARIABLE] = keeper_value(this_process())
+    return environment
+
+
+def spawn_launcher(run: RunFolder, order: StartOrder, checkpoint: Path | None) -> subprocess.Popen[bytes]:
+    """Start the launcher in the run folder, its output appended to train.log. Raises OSError.
+
+    It dies with the keeper (SIGKILL), and takes signals in their default way even where the front
+    end was started with some ignored (nohup, a shell's `&`).
+    """
+    command = [*order.command, *(["--resume", str(checkpoint)] if checkpoint is not None else [])]
+    command += ["--accept", ",".join(order.accept)] if order.accept else []
+    keeper = os.getpid()
+
+    def in_child() -> None:
+        die_with_parent(keeper)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+    with run.train_log.open("ab") as log:
+        return subprocess.Popen(
+            command,
+            cwd=run.path,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=training_environment(order),
+            preexec_fn=in_child,
+        )
+
+
+def mark_log(run: RunFolder, number: int, checkpoint: Path | None) -> int:
+    """Write the line that separates attempts in train.log; returns the byte where this attempt begins."""
+    origin = f"resumes from {checkpoint.name}" if checkpoint else "starts from the beginning"
+    when = time.strftime("%Y-%m-%d %H:%M:%S")
+    with run.train_log.open("a", encoding="utf-8") as log:
+        offset = log.tell()
+        log.write(f"=== trainwiz: attempt {number}, {when}, {origin} ===\n")
+    return offset
+
+
+# Renewing: the child that writes the files of a run's next attempt and says how to start it.
+#
+# It loads the configuration, which the keeper must not; it may take long (a slow disk, a busy machine), so
+# whoever waits for it is asked again and again whether it still shall.
+
+MAY_TAKE_S = 300.0
+LOOK_EVERY_S = 0.25
+
+
+class CannotRenew(Exception):
+    """One sentence."""
+
+
+class NotWanted(Exception):
+    """Whoever waited does not want the answer any more; the child is gone."""
+
+
+def renew(
+    command: Sequence[str], environment: Mapping[str, str], goes_on: Callable[[], bool] = lambda: True
+) -> dict[str, Any]:
+    """What the child says: {"command", "environment", "setup"}. `environment` is added to this process's own.
+
+    Raises CannotRenew, NotWanted once `goes_on` says no, and OSError.
+    """
+    pipe = subprocess.PIPE
+    variables = {**os.environ, **environment}
+    us = os.getpid()
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=pipe,
+        stderr=pipe,
+        text=True,
+        errors="replace",
+        env=variables,
+        # It writes into the run folder: never beside the start that follows when we are killed.
+        preexec_fn=lambda: die_with_parent(us),
+    ) as child:
+        try:
+            said, complaints = _all_it_says(child, goes_on)
+        except BaseException:
+            child.kill()
+            raise
+    try:
+        answer = dict(json.loads(said))
+    except (ValueError, TypeError):
+        last = (complaints.strip().splitlines() or [tr("it said nothing")])[-1]
+        raise CannotRenew(not_written(last)) from None
+    if "error" in answer:
+        raise CannotRenew(str(answer["error"]))
+    return answer
+
+
+def not_written(reason: str) -> str:
+    """Why there is no next attempt: one sentence."""
+    return tr("The files of the next attempt could not be written ({reason}); it is not started.", reason=reason)
+
+
+def _all_it_says(child: subprocess.Popen[str], goes_on: Callable[[], bool]) -> tuple[str, str]:
+    deadline = time.monotonic() + MAY_TAKE_S
+    while True:
+        try:
+            return child.communicate(timeout=LOOK_EVERY_S)
+        except subprocess.TimeoutExpired:
+            if not goes_on():
+                raise NotWanted from None
+            if time.monotonic() > deadline:
+                message = tr("The files of the next attempt were not written in time; it is not started.")
+                raise CannotRenew(message) from None
+
+
+# Retrying: what the keeper remembers and does between a failed attempt and the next one that it starts by itself.
+
+
+class Retrying:
+    """One for a keeper. Per failure: `after`, and where a retry follows, `prepare`."""
+
+    def __init__(self, run: RunFolder, order: StartOrder) -> None:
+        self.run = run
+        self.order = order
+        self._setup = order.setup
+        self._starts = 0
+        self._gained_step = _newest_step(run)
+        self._changed: set[str] = set(changes_now(run))
+
+    def after(self, ended: Ended) -> Retry | End | None:
+        """What follows the failure; None where the order knows of no retries."""
+        if self._setup is None:
+            return None
+        step = _newest_step(self.run)
+        if step > self._gained_step:
+            self._starts, self._gained_step = 0, step
+        situation = Situation(
+            self._setup,
+            during=ended.during,
+            killed_by=ended.killed_by,
+            starts=self._starts,
+            changed_keys=frozenset(self._changed),
+        )
+        return decide(ended.exit.cause or "unknown", situation)
+
+    def prepare(self, attempt: int, because: str, retry: Retry, goes_on: Callable[[], bool]) -> StartOrder:
+        """Write recovery.json and the exported files; the order of the next attempt.
+
+        Raises CannotRenew, OSError, and NotWanted as soon as `goes_on` says no; recovery.json is as before then.
+        """
+        before = read_recoveries(self.run)
+        changes = {**changes_now(self.run), **retry.changes}
+        step = _newest_step(self.run)
+        entry = Recovery(attempt, because, step if step >= 0 else None, time.time(), changes)
+        write_recoveries(self.run, [*before, entry])
+        try:
+            order = self._renewed(retry, goes_on)
+        except (CannotRenew, NotWanted, OSError):
+            write_recoveries(self.run, before)
+            raise
+        self._starts += int(retry.counts)
+        self._changed |= set(retry.changes)
+        self._setup = order.setup
+        self.order = order
+        return order
+
+    def _renewed(self, retry: Retry, goes_on: Callable[[], bool]) -> StartOrder:
+        order = self.order
+        assert order.setup is not None
+        # Read at the start and held until then: a `renew` that says nothing of it changes the same keys.
+        setup: Setup | None = order.setup.changed(retry.changes)
+        command, environment = order.command, order.environment
+        if order.renew:
+            answer = renew(order.renew, order.environment, goes_on)
+            command, environment = answer["command"], {str(k): str(v) for k, v in answer["environment"].items()}
+            setup = Setup.from_json(answer["setup"])
+        return dataclasses.replace(order, command=command, environment=environment, setup=setup, resume="auto")
+
+
+def _newest_step(run: RunFolder) -> int:
+    """Step of the newest complete checkpoint; -1 without one."""
+    return max((found.step for found in list_checkpoints(run) if found.problem is None), default=-1)
+
+
+# What happens to the run folder before each start of the training.
 
 
 class CannotResume(Exception):

@@ -12,17 +12,15 @@ from types import FrameType
 
 from trainwiz.core.errors import EXIT_STOPPED, UsageError, os_reason, usage_error
 from trainwiz.core.language import tr
+from trainwiz.core.launch.actions import StopWindowReader, renew_window
 from trainwiz.core.run.checkpoints import list_checkpoints
-from trainwiz.core.run.folder import OUTCOME_JSON, RunFolder, read_json
-from trainwiz.core.run.lock import RunLock
-from trainwiz.core.run.names import name_for_commands
-from trainwiz.core.run.processid import machine_identity, stat_fields
-from trainwiz.core.run.registry import record_run
+from trainwiz.core.run.folder import OUTCOME_JSON, RunFolder, name_for_commands, read_json
+from trainwiz.core.run.listing import record_run
+from trainwiz.core.run.lost import RunLock, machine_identity, stat_fields
 from trainwiz.core.run.state import RunState, read_state, write_state
-from trainwiz.core.run.stop_window import StopWindowReader, renew_window
 from trainwiz.core.supervise.attempt import CannotResume, begin_attempt
 from trainwiz.core.supervise.ending import Facts, last_word
-from trainwiz.core.supervise.engine import take_engine
+from trainwiz.core.supervise.order import take_engine
 
 LOOK_EVERY_S = 0.5
 HEARTBEAT_EVERY_S = 10.0

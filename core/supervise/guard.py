@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 
-from trainwiz.core.supervise.marks import kill_marked
+from trainwiz.core.supervise.ties import kill_marked
 
 FAREWELL = b"."
 PATIENCE_S = 30.0

@@ -1,4 +1,4 @@
-"""The keeper: owns one run from its start to its last word. The only writer of state.json while it lives."""
+"""The keeper: owns one run from its start to its last word."""
 
 from __future__ import annotations
 
@@ -10,27 +10,35 @@ from pathlib import Path
 
 from trainwiz.core.errors import EXIT_TRAINING_FAILED, os_reason
 from trainwiz.core.language import mark, tr
+from trainwiz.core.launch.actions import StopWindowReader, renew_window
 from trainwiz.core.run.folder import OUTCOME_JSON, FolderPlace, RunFolder, read_json
-from trainwiz.core.run.processid import identify
+from trainwiz.core.run.lost import identify
 from trainwiz.core.run.state import HEARTBEAT_EVERY_S, RunExit, RunState, write_state
-from trainwiz.core.run.stop_window import StopWindowReader, renew_window
-from trainwiz.core.supervise.attempt import CannotResume, begin_attempt
-from trainwiz.core.supervise.ending import Ended, Facts, how_it_ended, kernel_oom_kills, stopped_between
-from trainwiz.core.supervise.engine import take_engine
+from trainwiz.core.supervise.attempt import (
+    CannotRenew,
+    CannotResume,
+    NotWanted,
+    Retrying,
+    begin_attempt,
+    mark_log,
+    not_written,
+    spawn_launcher,
+)
+from trainwiz.core.supervise.ending import (
+    Ended,
+    Facts,
+    how_it_ended,
+    kernel_oom_kills,
+    stopped_between,
+    verify_gone,
+    write_last_state,
+)
 from trainwiz.core.supervise.guard import Guard
-from trainwiz.core.supervise.last_state import write_last_state
-from trainwiz.core.supervise.linux import become_subreaper
-from trainwiz.core.supervise.log import log, log_exception
-from trainwiz.core.supervise.marks import kill_marked, reap, run_processes
-from trainwiz.core.supervise.order import StartOrder
+from trainwiz.core.supervise.order import StartOrder, log, log_exception, take_engine
 from trainwiz.core.supervise.recorder import Recorder
 from trainwiz.core.supervise.recovery import Retry
-from trainwiz.core.supervise.renewing import CannotRenew, NotWanted, not_written
-from trainwiz.core.supervise.retrying import Retrying
-from trainwiz.core.supervise.save_progress import SaveProgress
-from trainwiz.core.supervise.spawn import mark_log, spawn_launcher
-from trainwiz.core.supervise.stopping import Stopping
-from trainwiz.core.supervise.verify import verify_gone
+from trainwiz.core.supervise.stopping import SaveProgress, Stopping
+from trainwiz.core.supervise.ties import become_subreaper, kill_marked, reap, run_processes
 from trainwiz.core.supervise.watchers.watch import Watch
 from trainwiz.core.telemetry.processes import trainers_below
 

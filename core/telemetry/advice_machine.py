@@ -1,17 +1,151 @@
-"""Advice about the machine: its cards, its memory, its disk."""
+"""Advice about the machine: GPUs, host, disk and waiting for data."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TypeVar
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
+from trainwiz.core.estimate.host import (
+    USUAL_PREFETCH,
+    WORKER_BYTES,
+    late_batches,
+    loading_ratio,
+    most_prefetch,
+    workers_for,
+)
 from trainwiz.core.language import tr, trn
-from trainwiz.core.moments import moment_words
-from trainwiz.core.run.advice import Advice
-from trainwiz.core.telemetry.checkpoint_room import Saves
-from trainwiz.core.telemetry.snapshot import GpuReading, HostReading, without_parents
-from trainwiz.core.telemetry.so_far import limited_by_heat, real_throttling
-from trainwiz.core.telemetry.spans import span_words
+from trainwiz.core.run.advice import Advice, AdviceLevel, advice_of
+from trainwiz.core.run.attempts import PhaseNow
+from trainwiz.core.run.state import ENDED
+from trainwiz.core.telemetry.advice_training import (
+    Course,
+    loss_advice,
+    memory_advice,
+    pace_advice,
+    silence_advice,
+    stall_advice,
+)
+from trainwiz.core.telemetry.metrics import MetricSummary, Pace
+from trainwiz.core.telemetry.peaks import Saves, limited_by_heat, real_throttling
+from trainwiz.core.telemetry.run_plan import RunSetup
+from trainwiz.core.telemetry.snapshot import GpuReading, HostReading, Planned, without_parents
+from trainwiz.core.telemetry.words import span_words
+from trainwiz.core.text import moment_words
+
+# Data wait: an input that starves the training, and the number of loader workers that would cure it.
+
+DATA_WAIT_SHARE = 0.25
+"""Of a step: more waiting than this is worth a word."""
+RAM_SHARE = 0.5
+"""Of the free RAM that more workers may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cure:
+    """How many loader workers each training process should have."""
+
+    needed: int
+    """That would load a step's batches while the step before is computed."""
+    possible: int
+    """As many of them as the cores and the RAM allow; never fewer than there are."""
+    bound: str | None = None
+    """What allows no more, "cores" or "ram"; None where all that are needed are possible."""
+
+
+def workers_that_cure(
+    workers: int,
+    step_s: float,
+    wait_s: float,
+    *,
+    batches: int = 1,
+    prefetch: int = USUAL_PREFETCH,
+    processes: int = 1,
+    cpu_cores: int | None = None,
+    worker_bytes: int = WORKER_BYTES,
+    free_bytes: int | None = None,
+) -> Cure:
+    """Solved from what was measured: a step took `step_s`, `wait_s` of it without a batch (see loading_ratio).
+
+    `worker_bytes` is what one more takes of the RAM: not its resident memory, most of which its parent holds too.
+    """
+    needed = max(workers + 1, workers_for(loading_ratio(step_s, wait_s, workers, batches, prefetch)))
+    bounds: dict[str, int] = {}
+    if cpu_cores is not None:
+        # Each training process keeps a core for itself.
+        bounds["cores"] = max(1, cpu_cores // processes - 1)
+    if free_bytes is not None:
+        bounds["ram"] = workers + int(RAM_SHARE * free_bytes / max(1, worker_bytes) / processes)
+    bound = min(bounds, key=lambda name: bounds[name], default=None)
+    if bound is None or bounds[bound] >= needed:
+        return Cure(needed, needed)
+    return Cure(needed, max(workers, bounds[bound]), bound)
+
+
+def data_wait_advice(step_s: float | None, share: float | None, setup: RunSetup, host: HostReading) -> Iterable[Advice]:
+    """`share` of a step of `step_s` is spent waiting for data."""
+    if share is None or share <= DATA_WAIT_SHARE:
+        return
+    text = tr("Steps wait {share} % of their time for data.", share=f"{share * 100:.0f}")
+    if step_s is None or setup.workers is None:
+        yield Advice("data_wait", "warning", text, _more_workers())
+        return
+    prefetch, batches = setup.prefetch or USUAL_PREFETCH, setup.accumulation
+    ratio = loading_ratio(step_s, share * step_s, setup.workers, batches, prefetch)
+    if setup.workers and late_batches(setup.workers, batches, prefetch) and workers_for(ratio) <= setup.workers:
+        each = min(math.ceil(batches / setup.workers), most_prefetch(setup.workers, pinned=setup.pinned))
+        more = _ready(batches, setup.workers * prefetch, each) if each > prefetch else _more_workers()
+        yield Advice("data_wait", "warning", text, more)
+        return
+    used, total = host.ram_used_bytes, host.ram_total_bytes
+    cure = workers_that_cure(
+        setup.workers,
+        step_s,
+        share * step_s,
+        batches=batches,
+        prefetch=prefetch,
+        processes=setup.processes,
+        cpu_cores=setup.cpu_cores,
+        free_bytes=None if used is None or total is None else max(0, total - used),
+    )
+    yield Advice("data_wait", "warning", text, _remedy(cure, setup.workers))
+
+
+def _more_workers() -> str:
+    return tr("More loader workers may help (data.workers).")
+
+
+def _ready(batches: int, ready: int, each: int) -> str:
+    return tr(
+        "A step takes its {n} micro-batches at once, of which {ready} can be ready: --set data.prefetch={each}",
+        n=batches,
+        ready=ready,
+        each=each,
+    )
+
+
+def _remedy(cure: Cure, workers: int) -> str:
+    values = {"now": workers, "needed": cure.needed, "possible": cure.possible}
+    if cure.bound is None:
+        return tr("{needed} instead of {now} loader workers would cure it: --set data.workers={needed}", **values)
+    bound = tr("CPU cores") if cure.bound == "cores" else tr("free RAM")
+    if cure.possible <= workers:
+        return tr(
+            "{needed} instead of {now} loader workers would cure it, and the {bound} allow no more than there are: "
+            "rows that cost less to prepare, or a faster disk, would help.",
+            bound=bound,
+            **values,
+        )
+    return tr(
+        "{needed} instead of {now} loader workers would cure it; the {bound} allow {possible}: "
+        "--set data.workers={possible}",
+        bound=bound,
+        **values,
+    )
+
+
+# Advice about the machine: its cards, its memory, its disk.
 
 GIB = 1024**3
 NEARLY_FULL = 0.95
@@ -302,3 +436,59 @@ def _soon(lasts_s: float | None, span_s: float | None, left_s: float | None) -> 
 def _gib(size: int) -> str:
     """In MiB where GiB would round it to nothing."""
     return f"{size / GIB:.1f} GiB" if size >= GIB // 10 else f"{size / 1024**2:.1f} MiB"
+
+
+# Advice: what a look at the figures has to say, worst first.
+
+LEVELS: dict[AdviceLevel, int] = {"error": 0, "warning": 1, "note": 2, "ok": 3}
+MOMENTARY = frozenset({
+    "stalled", "ram_full", "ram_short", "disk_short", "checkpoint_does_not_fit", "gpu_lost", "gpu_unreadable", "heat",
+    "power_brake", "sensors_silent", "waiting_for_disk",
+})  # fmt: skip
+"""Codes that are about a moment of a run that goes on; a keeper that was killed could not take them back."""
+NO_PACE = Pace(None, None, None, None, None)
+
+
+def advise(
+    *,
+    status: str,
+    metrics: Mapping[str, MetricSummary] | None = None,
+    non_finite_steps: Mapping[str, tuple[float, ...]] | None = None,
+    pace: Pace = NO_PACE,
+    gpus: Iterable[GpuReading] = (),
+    host: HostReading | None = None,
+    planned: Planned | None = None,
+    peak_memory_bytes: int | None = None,
+    course: Course | None = None,
+    checkpoint_bytes: int | None = None,
+    now_s: float | None = None,
+    began_s: float | None = None,
+    heartbeat_s: float | None = None,
+    phase: PhaseNow | None = None,
+    setup: RunSetup | None = None,
+    saves: Saves | None = None,
+    left_s: float | None = None,
+    recorded: Iterable[Any] = (),
+) -> tuple[Advice, ...]:
+    """All advice, worst first. What is not given is not spoken of.
+
+    `peak_memory_bytes` is the highest use of the planned device that was seen; `checkpoint_bytes`
+    what the next checkpoint takes; `now_s` and `began_s` are the times of the look and of the
+    start of the attempt (Unix time), `heartbeat_s` of the keeper's last word. `phase` is what the
+    training says that it does, `setup` how it reads and saves, `saves` what it still saves, `left_s`
+    the time until its end. `recorded` is what the run record carries: objects with `text` and perhaps
+    `severity`, `code` and `remedy`. What it says already is not said twice.
+    """
+    metrics, planned, course, host = metrics or {}, planned or Planned(), course or Course(), host or HostReading()
+    advice = [*loss_advice(metrics, non_finite_steps or {}, course), *pace_advice(pace, planned)]
+    advice += data_wait_advice(pace.step_s, pace.data_wait, setup or RunSetup(), host)
+    advice += memory_advice(planned, peak_memory_bytes, stepped=bool(metrics))
+    if status not in ENDED:
+        advice += stall_advice(status, course, now_s, began_s, phase)
+        advice += silence_advice(now_s, heartbeat_s)
+        advice += gpu_advice(tuple(gpus), status=status, now_s=now_s)
+        advice += host_advice(host, checkpoint_bytes, saves=saves, step_s=pace.wall_step_s, left_s=left_s)
+    said = [item for item in advice_of(recorded) if status not in ENDED or item.code not in MOMENTARY]
+    codes = {item.code for item in said}
+    advice = [item for item in advice if item.code not in codes] + said
+    return tuple(sorted(advice, key=lambda item: LEVELS[item.level]))

@@ -1,18 +1,214 @@
-"""Advice about the training itself: its loss, its pace, whether it goes on at all, and its memory against the plan."""
+"""Advice about the training: its loss and its pace."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+import statistics
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from trainwiz.core.language import tr, trn
 from trainwiz.core.run.advice import Advice
-from trainwiz.core.run.phase import PhaseNow
+from trainwiz.core.run.attempts import PhaseNow
 from trainwiz.core.run.state import HEARTBEAT_LOST_S
-from trainwiz.core.telemetry.course import Course
 from trainwiz.core.telemetry.metrics import MetricSummary, Pace
 from trainwiz.core.telemetry.snapshot import Planned
-from trainwiz.core.telemetry.spans import span_words
+from trainwiz.core.telemetry.words import span_words
+from trainwiz.core.text import numbers_finite
+
+# Trend: how long something that shrinks will last, judged over as much of the past as is known.
+
+MOST_POINTS = 64
+"""Kept evenly spread over the time watched: when there are more, every second one goes."""
+LEAST_SPAN_S = 180.0
+"""A pace is judged over at least this long."""
+MOST_SPAN_S = 12 * 3600.0
+"""What happened before that says nothing of the pace now."""
+PARTS = 5
+"""The time watched is looked at in so many parts of equal length."""
+LEAST_EVEN = 0.25
+"""What shrinks from one part to the next by a smaller share of the pace does not shrink evenly."""
+
+
+class Trend:
+    """Points of (seconds, amount), bounded however many are added."""
+
+    def __init__(self) -> None:
+        self._points: list[tuple[float, float]] = []
+        self._every_s = 0.0
+        self._last: tuple[float, float] | None = None
+
+    def add(self, time_s: float, amount: float) -> None:
+        """Points come in order of time: where the clock was set back, what was before no longer counts."""
+        if self._last is not None and time_s < self._last[0]:
+            self._points, self._every_s = [], 0.0
+        self._last = time_s, amount
+        if self._points and time_s - self._points[-1][0] < self._every_s:
+            return
+        self._points.append(self._last)
+        while len(self._points) > 2 and time_s - self._points[1][0] >= MOST_SPAN_S:
+            del self._points[0]
+        if len(self._points) > MOST_POINTS:
+            self._points = self._points[::2]
+            self._every_s = 2 * (self._points[-1][0] - self._points[0][0]) / MOST_POINTS
+
+    @property
+    def points(self) -> tuple[tuple[float, float], ...]:
+        """What is kept, and the newest one."""
+        if self._last is None or self._points[-1] == self._last:
+            return tuple(self._points)
+        return (*self._points, self._last)
+
+    @property
+    def span_s(self) -> float:
+        """How long was watched."""
+        return self._last[0] - self._points[0][0] if self._last is not None else 0.0
+
+    def lasts_s(self) -> float | None:
+        """Seconds until nothing is left at the present pace.
+
+        The medians of PARTS equal parts of the time are compared, so that neither a tooth of a saw nor
+        one large file is a pace. Of the pace of the whole time and that of its newer half the lesser
+        counts. None where it was watched for less than LEAST_SPAN_S, or does not shrink evenly from
+        each part to the next: memory that is filled once at a start is no trend.
+        """
+        if self._last is None or self.span_s < LEAST_SPAN_S:
+            return None
+        medians = [_median_point(part) for part in self._parts()]
+        if len(medians) < PARTS:
+            return None
+        pace = min(_pace(medians[0], medians[-1]), _pace(medians[PARTS // 2], medians[-1]))
+        if pace <= 0 or min(_pace(a, b) for a, b in itertools.pairwise(medians)) < LEAST_EVEN * pace:
+            return None
+        return self._last[1] / pace
+
+    def _parts(self) -> list[list[tuple[float, float]]]:
+        """The points of each part of the time that has any."""
+        points = self.points
+        start_s, part_s = points[0][0], self.span_s / PARTS
+        numbers = [min(PARTS - 1, int((point[0] - start_s) / part_s)) for point in points]
+        found = [[point for point, at in zip(points, numbers, strict=True) if at == part] for part in range(PARTS)]
+        return [part for part in found if part]
+
+
+def _pace(earlier: tuple[float, float], later: tuple[float, float]) -> float:
+    return (earlier[1] - later[1]) / (later[0] - earlier[0])
+
+
+def _median_point(points: list[tuple[float, float]]) -> tuple[float, float]:
+    """(median time, median amount)."""
+    times, amounts = zip(*points, strict=True)
+    return statistics.median(times), statistics.median(amounts)
+
+
+# Course: how a training went lately, as far as advice asks: its newest rows, its first ones, its evaluations.
+
+COMPARED_ROWS = 20
+"""So many of the first losses are compared with so many of the newest."""
+PAUSES = 50
+EVALUATIONS_KEPT = 8
+LOOKED_AT_ROWS = 400
+"""Of rows that come at once; enough for the newest losses, where most of these are not numbers too."""
+
+Point = tuple[float, float]
+
+
+class Course:
+    """Takes the rows of metrics.jsonl in file order, many at a time."""
+
+    def __init__(self) -> None:
+        self.newest_s: float | None = None
+        """Unix time of the newest row."""
+        self._first: list[Point] = []
+        self._newest: deque[Point] = deque(maxlen=COMPARED_ROWS)
+        self._times: deque[float] = deque(maxlen=PAUSES + 1)
+        self._evaluations: deque[Point] = deque(maxlen=EVALUATIONS_KEPT)
+
+    def add_rows(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Costs little for a row: a long run is read at once."""
+        trained: list[Mapping[str, Any]] = []
+        for row in rows:
+            if "resumed_from" in row:
+                self._add_trained(trained)
+                trained = []
+                self._rewind(numbers_finite(row["resumed_from"]))
+            elif "loss" in row:
+                trained.append(row)
+            elif "eval_loss" in row:
+                self._add_evaluation(row)
+        self._add_trained(trained)
+        if rows:
+            self.newest_s = numbers_finite(rows[-1].get("time_s"), self.newest_s)
+
+    def _add_trained(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Of many rows only the first and the newest stay; those between them are not looked at."""
+        start = 0
+        while start < len(rows) and len(self._first) < COMPARED_ROWS:
+            self._add(rows[start])
+            start += 1
+        for row in rows[max(start, len(rows) - LOOKED_AT_ROWS) :]:
+            self._add(row)
+
+    def _add(self, row: Mapping[str, Any]) -> None:
+        time_s = numbers_finite(row.get("time_s"))
+        if time_s is not None:
+            self.newest_s = time_s
+            self._times.append(time_s)
+        step, loss = numbers_finite(row.get("step")), numbers_finite(row["loss"])
+        if step is None or loss is None:
+            return
+        if len(self._first) < COMPARED_ROWS:
+            self._first.append((step, loss))
+        else:
+            self._newest.append((step, loss))
+
+    def _add_evaluation(self, row: Mapping[str, Any]) -> None:
+        self.newest_s = numbers_finite(row.get("time_s"), self.newest_s)
+        step, loss = numbers_finite(row.get("step")), numbers_finite(row["eval_loss"])
+        if step is not None and loss is not None:
+            self._evaluations.append((step, loss))
+
+    def _rewind(self, step: float | None) -> None:
+        if step is None:
+            return
+        self._times.clear()
+        self._first = [point for point in self._first if point[0] <= step]
+        for points in (self._newest, self._evaluations):
+            kept = [point for point in points if point[0] <= step]
+            points.clear()
+            points.extend(kept)
+
+    @property
+    def pause_s(self) -> float | None:
+        """Median seconds between two logged rows; None while there are fewer than four of them."""
+        times = list(self._times)
+        pauses = [later - earlier for earlier, later in itertools.pairwise(times) if later >= earlier]
+        return statistics.median(pauses) if len(pauses) >= 3 else None
+
+    @property
+    def losses_then_and_now(self) -> tuple[float, float] | None:
+        """Medians of the first and the newest COMPARED_ROWS losses; None before there are twice as many."""
+        if len(self._newest) < COMPARED_ROWS:
+            return None
+        return _median(self._first), _median(self._newest)
+
+    @property
+    def first_losses_reach(self) -> float | None:
+        """The highest of the first losses."""
+        return max((loss for _, loss in self._first), default=None)
+
+    @property
+    def evaluation_losses(self) -> tuple[float, ...]:
+        """Oldest first, the newest EVALUATIONS_KEPT of them."""
+        return tuple(loss for _, loss in self._evaluations)
+
+
+def _median(points: Sequence[Point] | deque[Point]) -> float:
+    return statistics.median(loss for _, loss in points)
+
+
+# Advice about the training itself: its loss, its pace, whether it goes on at all, and its memory against the plan.
 
 GIB = 1024**3
 STALLED_PAUSES = 5

@@ -1,24 +1,210 @@
-"""What there is to look at on this machine: the runs of this user, and trainings that were started elsewhere."""
+"""Trainings on this machine, and what a folder is."""
 
 from __future__ import annotations
 
+import os
+import re
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trainwiz.core.errors import os_reason
+from trainwiz.core.files import is_file, is_folder, open_file
 from trainwiz.core.language import tr
-from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.listing import RunSummary, list_runs, summarize_run
-from trainwiz.core.run.names import DEFAULT_ROOT
-from trainwiz.core.run.registry import recorded_runs
-from trainwiz.core.run.state import read_state
-from trainwiz.core.run.status import ACTIVE
+from trainwiz.core.run.folder import DEFAULT_ROOT, RunFolder
+from trainwiz.core.run.listing import RunSummary, list_runs, recorded_runs, summarize_run
+from trainwiz.core.run.state import ACTIVE, read_state
+from trainwiz.core.telemetry.event_runs import EVENT_MARK, find_scalar_files
 from trainwiz.core.telemetry.job import Job, job_of, members_of, training_tops
-from trainwiz.core.telemetry.process_facts import working_folder
-from trainwiz.core.telemetry.process_table import ProcessTable
-from trainwiz.core.telemetry.shown_command import short_command
+from trainwiz.core.telemetry.processes import ProcessTable, working_folder
+from trainwiz.core.telemetry.scalar_files import HEADER_BYTES, LFS_MARK, METRICS_CSV, EventFileTail
 from trainwiz.core.telemetry.target import Target
+from trainwiz.core.telemetry.trainer_log import LOG_ENDINGS, find_log, prints_metrics
+from trainwiz.core.telemetry.trainer_state import (
+    ARGUMENTS_TAG,
+    CHECKPOINT,
+    TRAINER_STATE,
+    read_trainer_state,
+    state_files,
+)
+from trainwiz.core.telemetry.words import short_command
+
+# recognise: what a folder or file is to a monitor, or why it is nothing that can be watched.
+
+TRAINER_MARKS = ("training_args.bin",)
+LOG_FOLDERS = ("runs", "logs", "log", "logging", "tb", "tb_logs", "tensorboard")
+MOST_NAMED = 4
+MOST_FOLDERS_SEEN = 500
+
+
+def recognise(path: Path) -> Target | str:
+    """The target at `path`, or one sentence that says why there is none.
+
+    A run folder of trainwiz; the output folder of a Trainer (also a checkpoint, and a folder that
+    holds exactly one such folder); a folder of event files or Lightning's tables; one event file,
+    trainer_state.json, metrics.csv, or log with printed metrics.
+    """
+    try:
+        if path.is_dir():
+            os.scandir(path).close()
+            return _folder(path)
+        if path.is_file():
+            return _file(path)
+        if os.path.lexists(path):
+            return tr("{path} is neither a file nor a folder that can be read.", path=path)
+    except OSError as error:
+        return tr("{path} cannot be read: {reason}.", path=path, reason=os_reason(error))
+    return tr("{path} does not exist.", path=path)
+
+
+def _folder(path: Path) -> Target | str:
+    if RunFolder(path).is_run():
+        return Target.of_run(RunFolder(path))
+    if is_trainer_output(path):
+        return Target("trainer", path, _name(path))
+    outputs = _below(path)
+    if len(outputs) == 1:
+        return Target("trainer", outputs[0], _name(outputs[0]))
+    if outputs:
+        named = ", ".join(str(output.relative_to(path)) for output in outputs[:MOST_NAMED])
+        if len(outputs) > MOST_NAMED:
+            named = tr("{names} and {n} more", names=named, n=f"{len(outputs) - MOST_NAMED:,}")
+        return tr(
+            "{path} holds {n} outputs of trainings; name one of them: {names}.",
+            path=path,
+            n=f"{len(outputs):,}",
+            names=named,
+        )
+    files = [file for run in find_scalar_files(path).values() for file in run]
+    if files:
+        refusals = [refusal for file in files[:50] if (refusal := _refusal_of_scalars(file)) is not None]
+        return refusals[0] if len(refusals) == len(files) else Target("tensorboard", path, _name(path))
+    if find_log(path) is not None:
+        return Target("trainer", path, _name(path))
+    return _nothing_in(path)
+
+
+def _nothing_in(path: Path) -> str:
+    if not any(path.iterdir()):
+        return tr("{path} is empty: there is nothing to watch.", path=path)
+    states = state_files(path)
+    if states:
+        state = read_trainer_state(states[0])
+        if isinstance(state, str):
+            return state
+    said = tr(
+        "{path} holds nothing to watch: no run of trainwiz, no TensorBoard event files, no {state} "
+        "and no log in which a Trainer printed metrics.",
+        path=path,
+        state=TRAINER_STATE,
+    )
+    has_logs = any(file.name.endswith(LOG_ENDINGS) for file in path.iterdir())
+    return _or_diagnose(said, path) if has_logs else said
+
+
+def is_trainer_output(folder: Path) -> bool:
+    """Whether transformers' Trainer writes there: a readable state, its arguments, or event files that name them."""
+    states = state_files(folder)[:3]
+    if any(not isinstance(read_trainer_state(file), str) for file in states):
+        return True
+    if any(is_file(folder / mark) for mark in TRAINER_MARKS):
+        return True
+    # transformers writes runs/<time>_<host>/ by default; torch's own SummaryWriter does so too, without arguments.
+    logs = [inner for name in LOG_FOLDERS if is_folder(inner := folder / name) and not state_files(inner)]
+    files = [run[0] for inner in logs for run in find_scalar_files(inner).values()]
+    return any(_names_arguments(file) for file in files[-3:])
+
+
+def _names_arguments(file: Path) -> bool:
+    if EVENT_MARK not in file.name:
+        return False
+    tail = EventFileTail(file)
+    tail.read_new()
+    return ARGUMENTS_TAG in tail.texts
+
+
+def _below(path: Path) -> list[Path]:
+    """Outputs of Trainers one and two levels below, not those inside of another."""
+    found: list[Path] = []
+    for folder in _subfolders(path):
+        if is_trainer_output(folder):
+            found.append(folder)
+        else:
+            found += [inner for inner in _subfolders(folder) if is_trainer_output(inner)]
+    return found
+
+
+def _subfolders(path: Path) -> list[Path]:
+    try:
+        with os.scandir(path) as entries:
+            folders = [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except OSError:
+        return []
+    return sorted(folder for folder in folders if not folder.name.startswith("."))[:MOST_FOLDERS_SEEN]
+
+
+def _file(path: Path) -> Target | str:
+    if _is_pointer(path):
+        return tr("{path} is a Git LFS pointer, not the file itself; fetch it with `git lfs pull`.", path=path)
+    if path.suffix == ".json":
+        state = read_trainer_state(path)
+        return state if isinstance(state, str) else Target("trainer", path, _name(path.parent))
+    if path.name == METRICS_CSV:
+        return Target("tensorboard", path, _name(path.parent))
+    refusal = _refusal_of_scalars(path)
+    if EVENT_MARK in path.name or refusal is None:
+        return refusal or Target("tensorboard", path, _name(path))
+    if prints_metrics(path):
+        return Target("trainer", path, _name(path))
+    if not path.stat().st_size:
+        return tr("{path} is empty: there is nothing to watch.", path=path)
+    said = tr(
+        "{path} is nothing to watch: no event file, no {state} and no log in which a Trainer printed metrics.",
+        path=path,
+        state=TRAINER_STATE,
+    )
+    return _or_diagnose(said, path) if not path.suffix or path.name.endswith(LOG_ENDINGS) else said
+
+
+def _or_diagnose(said: str, path: Path) -> str:
+    """A log without metrics still says why a training ended."""
+    command = shlex.join(["trainwiz", "diagnose", str(path)])
+    return tr("{said} Why a training ended, its log says: {command}", said=said, command=command)
+
+
+def _refusal_of_scalars(path: Path) -> str | None:
+    """Why an event file or table cannot be read; None where it can, or has only just been begun."""
+    if path.name == METRICS_CSV:
+        return None
+    tail = EventFileTail(path)
+    tail.read_new()
+    if tail.refusal or tail.problem:
+        return tail.refusal or tail.problem
+    if not tail.offset and EVENT_MARK not in path.name:
+        return tr("{path} is empty.", path=path)
+    if tail.offset and not tail.records and (tail.offset < HEADER_BYTES or tail.damaged_bytes):
+        return tr("{path} is not a TensorBoard event file: no record in it is whole.", path=path)
+    return None
+
+
+def _is_pointer(path: Path) -> bool:
+    if path.stat().st_size > 1024:
+        return False
+    with open_file(path) as file:
+        return file.read(len(LFS_MARK)) == LFS_MARK
+
+
+def _name(path: Path) -> str:
+    """The name for titles; a checkpoint or log folder with the folder above it."""
+    whole = path.resolve()
+    if CHECKPOINT.match(whole.name) or re.match(r"version_\d+$|runs$|logs?$", whole.name):
+        return f"{whole.parent.name}/{whole.name}"
+    return whole.name
+
+
+# What there is to look at on this machine: the runs of this user, and trainings that were started elsewhere.
 
 MOST_RUNS = 100
 """Rows of runs that have ended; all that run are listed."""
@@ -113,7 +299,7 @@ def list_jobs(active_runs: Iterable[RunFolder] = ()) -> list[Found]:
 
     A job of a run of ours stands as that run. `active_runs`: runs whose own record names their processes.
     """
-    from trainwiz.core.telemetry.gpu_jobs import cards
+    from trainwiz.core.telemetry.gpu import cards
 
     computing: dict[int, list[int]] = {}
     for card in cards()[0]:
@@ -170,6 +356,6 @@ def find_target(text: str | None) -> Target:
 
     Raises UsageError in one sentence, with the nearest names.
     """
-    from trainwiz.core.telemetry.meaning import meaning_of, only_one
+    from trainwiz.core.telemetry.parse_target import meaning_of, only_one
 
     return only_one(list_targets()) if text is None else meaning_of(text)

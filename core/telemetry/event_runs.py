@@ -1,4 +1,4 @@
-"""EventRuns: all event files of a folder (or one file), as runs: a folder that holds some is a run, as in TensorBoard."""
+"""All event files of a folder, as the runs that wrote them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from trainwiz.core.files import is_file
 from trainwiz.core.language import tr
-from trainwiz.core.telemetry.event_file import EventFileTail, Scalar
-from trainwiz.core.telemetry.metrics_csv import METRICS_CSV, CsvTail
-from trainwiz.core.telemetry.paths import is_file
-from trainwiz.core.telemetry.scalars import Scalars
+from trainwiz.core.telemetry.scalar_files import METRICS_CSV, CsvTail, EventFileTail, Scalar, Scalars
 
 EVENT_MARK = "tfevents"
 LOOK_FOR_FILES_S = 5.0

@@ -1,4 +1,4 @@
-"""FolderSource: files of a training, and where a process of this machine writes them, that job too."""
+"""A folder that others write to, as a source."""
 
 from __future__ import annotations
 
@@ -9,22 +9,26 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from trainwiz.core.language import mark, tr
-from trainwiz.core.telemetry.checkpoint_size import CheckpointSize
-from trainwiz.core.telemetry.ending import LogDiagnosis
-from trainwiz.core.telemetry.job import Job, job_of, loads_framework, members_of, training_tops
+from trainwiz.core.telemetry.foreign_log import JobLog, LogDiagnosis, while_it_runs, with_machine, with_reasons
+from trainwiz.core.telemetry.job import (
+    EVENT_WORD,
+    Job,
+    began,
+    job_of,
+    loads_framework,
+    members_of,
+    named_writer,
+    records,
+    training_tops,
+    written_files,
+)
 from trainwiz.core.telemetry.job_metrics import Clues, clues_of, outputs_of
-from trainwiz.core.telemetry.live_machine import LiveMachine
-from trainwiz.core.telemetry.log_lines import JobLog
-from trainwiz.core.telemetry.machine_history import MachineHistory
-from trainwiz.core.telemetry.on_machine import while_it_runs, with_machine, with_reasons
-from trainwiz.core.telemetry.open_files import open_files
-from trainwiz.core.telemetry.process_facts import working_folder
-from trainwiz.core.telemetry.process_table import ProcessTable
-from trainwiz.core.telemetry.record_files import EVENT_WORD, began, named_writer, records, written_files
+from trainwiz.core.telemetry.machine import LiveMachine, MachineHistory
+from trainwiz.core.telemetry.peaks import CheckpointSize
+from trainwiz.core.telemetry.processes import ProcessTable, open_files, working_folder
 from trainwiz.core.telemetry.snapshot import Ending, Snapshot
-from trainwiz.core.telemetry.source import Source
-from trainwiz.core.telemetry.spans import step_words
-from trainwiz.core.telemetry.training_words import NEVER, is_python, program_of
+from trainwiz.core.telemetry.target import Source
+from trainwiz.core.telemetry.words import NEVER, is_python, program_of, step_words
 
 LOOK_EVERY_S = 5.0
 SHARE_OF_A_CORE_FOR_LOOKS = 0.003

@@ -1,5 +1,4 @@
-"""ForeignSource: what all sources of jobs that trainwiz did not start have in common: from what their
-files say to a snapshot, and the rule that says whether such a job runs."""
+"""What sources of trainings that trainwiz did not start have in common."""
 
 from __future__ import annotations
 
@@ -10,16 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainwiz.core.language import tr
-from trainwiz.core.moments import moment_words
-from trainwiz.core.telemetry.advice import advise
-from trainwiz.core.telemetry.ending import finished_words
+from trainwiz.core.telemetry.advice_machine import advise
+from trainwiz.core.telemetry.foreign_log import finished_words
 from trainwiz.core.telemetry.log import LogLine
 from trainwiz.core.telemetry.metrics import MetricSummary, Pace
 from trainwiz.core.telemetry.series import EMPTY_CURVE, Curve
 from trainwiz.core.telemetry.snapshot import Ending, HostReading, Planned, Snapshot
-from trainwiz.core.telemetry.source import Source
-from trainwiz.core.telemetry.spans import rough_words, step_words
-from trainwiz.core.telemetry.target import Target
+from trainwiz.core.telemetry.target import Source, Target
+from trainwiz.core.telemetry.words import rough_words, step_words
+from trainwiz.core.text import moment_words
 
 POLL_S = 0.2
 """One look reads for this long at most; what is left is read by the next ones (`Snapshot.behind`)."""

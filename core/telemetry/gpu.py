@@ -1,18 +1,155 @@
-"""One reading of every GPU, cheap enough for once a second: the `gpus` of a line of system.jsonl."""
+"""GPUs as samples: memory, load, clocks, and the processes on them."""
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psutil
+import pynvml
 from trainwiz.core.hardware.gpus import slice_profile
-from trainwiz.core.hardware.nvml import NO_GPU, PERMANENT_CODES, NvmlSession, Unreadable, call, mig_handles
-from trainwiz.core.language import tr
-from trainwiz.core.telemetry.gpu_sensors import FIXED, READS, SENSORS, running_processes
+from trainwiz.core.hardware.machine import Gpu
+from trainwiz.core.hardware.nvml import (
+    NO_GPU,
+    PERMANENT_CODES,
+    NvmlSession,
+    Unreadable,
+    call,
+    device_memory,
+    mig_handles,
+)
+from trainwiz.core.language import mark, tr
+
+# The sensors of one card or MIG slice: which there are, and how each is read.
+
+THROTTLE_WORDS: dict[int, str] = {
+    pynvml.nvmlClocksEventReasonSwPowerCap: mark("power limit"),
+    pynvml.nvmlClocksEventReasonHwSlowdown: mark("hardware slowdown"),
+    pynvml.nvmlClocksEventReasonSwThermalSlowdown: mark("heat (software)"),
+    pynvml.nvmlClocksEventReasonHwThermalSlowdown: mark("heat (hardware)"),
+    pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown: mark("power brake"),
+    pynvml.nvmlClocksEventReasonSyncBoost: mark("sync boost"),
+    pynvml.nvmlClocksEventReasonApplicationsClocksSetting: mark("clock setting"),
+    pynvml.nvmlClocksEventReasonDisplayClockSetting: mark("display clock setting"),
+}
+"""Bits of NVML's clock event reasons that hold a working card back (an idle card is not held back).
+
+Records hold these words and programs compare them: they are codes, and `tr` makes words of them where they are drawn.
+"""
+
+MOST_FAN_PERCENT = 200
+"""Of its normal speed; what is above is no speed of a fan but a driver that does not know."""
+
+Read = Callable[[Any], Any]
+
+
+def read_memory_total(handle: Any) -> int:
+    """In bytes; it does not change while a card or slice is there."""
+    return device_memory(handle)[0]
+
+
+def read_memory_used(handle: Any) -> int:
+    """In bytes, without what the driver keeps for itself."""
+    return device_memory(handle)[2]
+
+
+def read_utilization(handle: Any) -> int:
+    """Percent of the last sampling period in which a kernel ran."""
+    return int(call("nvmlDeviceGetUtilizationRates", handle).gpu)
+
+
+def read_temperature(handle: Any) -> float:
+    return float(call("nvmlDeviceGetTemperature", handle, pynvml.NVML_TEMPERATURE_GPU))
+
+
+def read_power(handle: Any) -> float:
+    """In watts."""
+    return float(call("nvmlDeviceGetPowerUsage", handle)) / 1000
+
+
+def read_power_limit(handle: Any) -> float:
+    """In watts, as it is enforced now."""
+    return float(call("nvmlDeviceGetEnforcedPowerLimit", handle)) / 1000
+
+
+def read_fan(handle: Any) -> int:
+    """Percent of the highest normal speed that the fan is told to run at."""
+    percent = int(call("nvmlDeviceGetFanSpeed", handle))
+    if not 0 <= percent <= MOST_FAN_PERCENT:
+        raise Unreadable(tr("the driver says {percent} %", percent=percent))
+    return percent
+
+
+def read_clock(handle: Any) -> int:
+    """Of the streaming multiprocessors, in MHz."""
+    return int(call("nvmlDeviceGetClockInfo", handle, pynvml.NVML_CLOCK_SM))
+
+
+def read_clock_limit(handle: Any) -> int:
+    """The highest SM clock that the card is made for, in MHz."""
+    return int(call("nvmlDeviceGetMaxClockInfo", handle, pynvml.NVML_CLOCK_SM))
+
+
+def read_throttling(handle: Any) -> list[str]:
+    """What holds the clock back, in words; empty when nothing does."""
+    try:
+        bits = int(call("nvmlDeviceGetCurrentClocksEventReasons", handle))
+    except Unreadable as error:
+        if error.lost:
+            raise
+        # Drivers before 535 know it by its older name.
+        bits = int(call("nvmlDeviceGetCurrentClocksThrottleReasons", handle))
+    return [word for bit, word in THROTTLE_WORDS.items() if bits & bit]
+
+
+READS: Mapping[str, Read] = {
+    "memory_total_bytes": read_memory_total,
+    "memory_used_bytes": read_memory_used,
+    "utilization_percent": read_utilization,
+    "temperature_c": read_temperature,
+    "power_w": read_power,
+    "power_limit_w": read_power_limit,
+    "fan_percent": read_fan,
+    "clock_mhz": read_clock,
+    "clock_limit_mhz": read_clock_limit,
+    "throttle_reasons": read_throttling,
+}
+
+FIXED = frozenset({"memory_total_bytes", "clock_limit_mhz"})
+"""Read once for each card."""
+
+SENSORS = (*READS, "processes")
+
+
+def running_processes(handle: Any) -> list[tuple[int, str, int | None]]:
+    """(pid, "compute" or "graphics", bytes or None) of each process on the card. One that does both computes.
+
+    The pids are those of the machine: in a container they name none of its own processes.
+    """
+    found: dict[int, tuple[int, str, int | None]] = {}
+    compute = call("nvmlDeviceGetComputeRunningProcesses", handle)
+    for kind, processes in (("compute", compute), ("graphics", _graphics(handle))):
+        for process in processes:
+            pid, used = int(process.pid), process.usedGpuMemory
+            found.setdefault(pid, (pid, kind, None if used is None else int(used)))
+    return list(found.values())
+
+
+def _graphics(handle: Any) -> list[Any]:
+    """Processes that draw. Servers' drivers may not know the question; no answer is then no desktop."""
+    try:
+        return list(call("nvmlDeviceGetGraphicsRunningProcesses", handle))
+    except Unreadable as error:
+        if error.lost:
+            raise
+        return []
+
+
+# One reading of every GPU, cheap enough for once a second: the `gpus` of a line of system.jsonl.
 
 RETRY_S = 10.0
 """How long to wait before NVML is initialised again, where it failed or found no GPU."""
@@ -205,3 +342,140 @@ class GpuSampler:
         self._process_names = {one: at for one, at in self._process_names.items() if now_s - at[0] < NAME_LASTS_S}
         self._process_names[pid] = now_s, name
         return name
+
+
+# GpuLoads: what each GPU of this computer does now, to choose by: free memory, how busy it is, who holds it.
+
+MOVED_BYTES = 2**29
+"""So much more or less on a card is another capacity to plan with; what a desktop takes and gives is less."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuHolder:
+    """A process that holds memory of a GPU."""
+
+    pid: int
+    name: str | None
+    """None where it cannot be seen from here: of another container."""
+    memory_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuLoad:
+    """One card or MIG slice. What cannot be read is None."""
+
+    index: int
+    uuid: str | None
+    used_bytes: int | None = None
+    utilization_percent: int | None = None
+    holders: tuple[GpuHolder, ...] = ()
+    """Who holds most comes first."""
+    problem: str = ""
+    """Why nothing of it can be read: it is lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuLoads:
+    """All of them at one moment."""
+
+    gpus: tuple[GpuLoad, ...] = ()
+    problem: str = ""
+    """Why there is none."""
+
+    def of(self, gpu: Gpu) -> GpuLoad | None:
+        """The load of one GPU of a machine; by its place where it had no UUID."""
+        if gpu.uuid is not None:
+            return next((load for load in self.gpus if load.uuid == gpu.uuid), None)
+        return next((load for load in self.gpus if load.index == gpu.index and gpu.parent_uuid is None), None)
+
+
+class LoadReader:
+    """Reads the loads, again and again; its driver session stays open between two readings. Never raises."""
+
+    def __init__(self, sampler: GpuSampler | None = None) -> None:
+        self._sampler = sampler or GpuSampler()
+        self._lock = threading.Lock()
+
+    def read(self) -> GpuLoads:
+        with self._lock:
+            rows, unavailable = self._sampler.sample()
+        return GpuLoads(tuple(_load(row, unavailable) for row in rows), unavailable.get("gpus", "") if not rows else "")
+
+    def close(self) -> None:
+        """End the driver's session: only the first one that is opened after all others are closed sees new cards."""
+        with self._lock:
+            self._sampler.close()
+
+
+def free_bytes(gpu: Gpu, load: GpuLoad | None) -> int | None:
+    """Memory of `gpu` that is free now: what was free when the machine was read, less what came to be used since.
+
+    By the difference, since what the driver keeps for itself counts in neither: the same number as a plan's capacity.
+    """
+    before, used_before = gpu.memory_free_bytes, gpu.memory_other_bytes
+    if before is None or used_before is None or load is None or load.used_bytes is None:
+        return before
+    free = before + used_before - load.used_bytes
+    return max(0, free if gpu.memory_total_bytes is None else min(free, gpu.memory_total_bytes))
+
+
+def is_outdated(gpus: Sequence[Gpu], loads: GpuLoads) -> bool:
+    """Since `gpus` were read, some have come or gone, or much of the memory of one was taken or given back."""
+    before = {gpu.uuid or str(gpu.index) for gpu in gpus if "gpu" not in gpu.unavailable}
+    now = {load.uuid or str(load.index) for load in loads.gpus if not load.problem}
+    return before != now or any(_has_moved(gpu, loads.of(gpu)) for gpu in gpus if gpu.visible)
+
+
+def _has_moved(gpu: Gpu, load: GpuLoad | None) -> bool:
+    if gpu.memory_other_bytes is None or load is None or load.used_bytes is None:
+        return False
+    return abs(load.used_bytes - gpu.memory_other_bytes) >= MOVED_BYTES
+
+
+def _load(row: Mapping[str, Any], unavailable: Mapping[str, str]) -> GpuLoad:
+    holders = [GpuHolder(one["pid"], one["name"], one["memory_used_bytes"]) for one in row["processes"] or ()]
+    return GpuLoad(
+        index=int(row["index"]),
+        uuid=row["uuid"],
+        used_bytes=row["memory_used_bytes"],
+        utilization_percent=row["utilization_percent"],
+        holders=tuple(sorted(holders, key=lambda one: -(one.memory_bytes or 0))),
+        problem=unavailable.get(f"gpus.{row['index']}", ""),
+    )
+
+
+# What computes on which card, by NVML.
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One GPU with the processes that compute on it; MIG slices are counted to their card."""
+
+    index: int
+    uuid: str | None
+    name: str | None
+    pids: tuple[int, ...]
+    problem: str | None = None
+    """Why its processes are not known."""
+
+
+def cards() -> tuple[list[Card], str | None]:
+    """(all cards, why there is none). Never raises."""
+    sampler = GpuSampler()
+    try:
+        rows, unavailable = sampler.sample()
+    finally:
+        sampler.close()
+    found: dict[int, Card] = {}
+    for row in rows:
+        index = int(row["index"])
+        before = found.get(index)
+        problem = unavailable.get(f"gpus.{index}") or unavailable.get(f"gpus.{index}.processes")
+        pids = dict.fromkeys((*(before.pids if before else ()), *_computing(row)))
+        first = before or Card(index, row.get("uuid"), row.get("name"), ())
+        found[index] = Card(index, first.uuid, first.name, tuple(pids), first.problem or problem)
+    return list(found.values()), None if found else unavailable.get("gpus", tr("no GPU was found"))
+
+
+def _computing(row: Mapping[str, Any]) -> list[int]:
+    return [process["pid"] for process in row.get("processes") or () if process.get("kind") == "compute"]

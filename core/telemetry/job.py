@@ -1,30 +1,31 @@
-"""Job: all processes of one training, found from any one of them."""
+"""Job: the processes of one training, and what their arguments name."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import itertools
+import os
+import platform
+import re
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from trainwiz.core.files import at_home, read_small
 from trainwiz.core.language import tr
-from trainwiz.core.plain import plain_text
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.processid import ProcessId, identify
-from trainwiz.core.telemetry.job_arguments import output_paths
-from trainwiz.core.telemetry.open_files import open_files
-from trainwiz.core.telemetry.process_facts import environment_of, maps_any, working_folder
-from trainwiz.core.telemetry.process_table import ProcessTable
-from trainwiz.core.telemetry.record_files import (
-    EVENT_WORD,
-    GRAPHICS,
-    WEIGHTS,
-    began,
-    is_record,
-    records,
-    written_files,
+from trainwiz.core.run.lost import ProcessId, identify
+from trainwiz.core.telemetry.processes import (
+    OpenFile,
+    ProcessTable,
+    environment_of,
+    is_written,
+    maps_any,
+    open_files,
+    working_folder,
 )
-from trainwiz.core.telemetry.shown_command import shown_command
-from trainwiz.core.telemetry.training_words import (
+from trainwiz.core.telemetry.words import (
     KEEPER_MODULE,
     NEVER,
     TRAINING_MODULE,
@@ -33,8 +34,147 @@ from trainwiz.core.telemetry.training_words import (
     is_python,
     is_wrapper,
     program_of,
+    shown_command,
     trains_by_its_words,
 )
+from trainwiz.core.text import parse_json, plain_text
+
+# The folders and files that a training's command line names for its output.
+
+_OUTPUT = re.compile(
+    r"(.*[._-])?(output[_-]?(dir|path|folder)|out[_-]?dir|logging[_-]?dir|log[_-]?dir|logdir|tensorboard[_-]?(log[_-]?)?dir"
+    r"|default[_-]root[_-]dir|project[_-]dir|save[_-]?dir|exp(eriment)?[_-]?dir|run[_-]?dir|model[_-]dir|work[_-]?dir)",
+    re.IGNORECASE,
+)
+_CONFIG = (".json", ".yaml", ".yml")
+LARGEST_CONFIG_BYTES = 256 * 1024
+DEEPEST_KEY = 3
+
+
+def output_paths(command: Sequence[str], cwd: Path) -> list[Path]:
+    """Named by options (`--output_dir X`, `train.output_dir=X`) or in a config file among the words; none twice.
+
+    Whether they exist is not asked.
+    """
+    named = [*_from_options(command), *_from_configs(command, cwd)]
+    return list(dict.fromkeys(cwd / at_home(Path(text)) for text in named if text and "\0" not in text))
+
+
+def _from_options(command: Sequence[str]) -> Iterator[str]:
+    for word, after in itertools.zip_longest(command, command[1:], fillvalue=""):
+        name, equals, value = word.partition("=")
+        if not _OUTPUT.fullmatch(name.lstrip("-+")):
+            continue
+        if equals:
+            yield value
+        elif word.startswith("--") and not after.startswith("--"):
+            yield after
+
+
+def _from_configs(command: Sequence[str], cwd: Path) -> Iterator[str]:
+    for word in command[1:]:
+        text = word.partition("=")[2] or word
+        if text.lower().endswith(_CONFIG):
+            yield from _named_in(_load(cwd / text), DEEPEST_KEY)
+
+
+def _load(path: Path) -> Any:
+    """The document of a config file; None for anything that is none."""
+    try:
+        if not path.is_file() or path.stat().st_size > LARGEST_CONFIG_BYTES:
+            return None
+        text = read_small(path).decode()
+        if path.suffix.lower() == ".json":
+            return parse_json(text)
+        import yaml
+        from trainwiz.core.config.yaml_text import load_yaml
+    except (OSError, ValueError):
+        return None
+    try:
+        return load_yaml(text)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return None
+
+
+def _named_in(document: Any, depth: int) -> Iterator[str]:
+    if not isinstance(document, Mapping) or depth == 0:
+        return
+    for key, value in document.items():
+        if isinstance(value, str) and _OUTPUT.fullmatch(str(key)):
+            yield value
+        else:
+            yield from _named_in(value, depth - 1)
+
+
+# Files in which a training records its metrics: how they are called, where they lie, and which process writes one.
+
+EVENT_FILE = re.compile(r"events\.out\.tfevents\.(?P<began>\d+)\.(?P<host>.+?)(\.(?P<pid>\d+)\.\d+)?(\.v2)?")
+EVENT_WORD = "tfevents"
+RECORDS = ("trainer_state.json", "metrics.csv")
+WEIGHTS = (".safetensors", ".pt", ".pth", ".ckpt", ".bin")
+GRAPHICS = ("/dev/nvidia", "/dev/dxg", "/dev/kfd")
+"""Devices through which CUDA, CUDA in WSL and ROCm compute."""
+CLOCK_SLACK_S = 2.0
+MOST_ENTRIES = 4_000
+DEEPEST = 5
+SKIPPED = frozenset({".git", ".venv", "venv", "node_modules", "site-packages", "__pycache__", ".cache", "wandb"})
+
+
+def records(folder: Path, since_s: float, is_wanted: Callable[[str], bool]) -> list[Path]:
+    """The files below `folder` with a wanted name that were written since `since_s` (Unix time), the newest first.
+
+    Looks at MOST_ENTRIES names at most.
+    """
+    found: list[tuple[float, Path]] = []
+    left = MOST_ENTRIES
+    waiting = deque([(folder, 0)])
+    while waiting and left > 0:
+        here, depth = waiting.popleft()
+        try:
+            with os.scandir(here) as entries:
+                for entry in entries:
+                    left -= 1
+                    if entry.is_dir(follow_symlinks=False):
+                        if depth < DEEPEST and entry.name not in SKIPPED:
+                            waiting.append((Path(entry.path), depth + 1))
+                    elif is_wanted(entry.name) and (written_s := entry.stat().st_mtime) >= since_s:
+                        found.append((written_s, Path(entry.path)))
+        except OSError:
+            continue
+    return [path for _, path in sorted(found, key=lambda one: one[0], reverse=True)]
+
+
+def named_writer(event_file: Path) -> int | None:
+    """The process that an event file of this host is named after, dead or alive; None for any other file.
+
+    "events.out.tfevents.<Unix time>.<host>.<pid>.<n>": tensorboard's own writer opens its file for each
+    flush only, so that no descriptor tells.
+    """
+    match = EVENT_FILE.fullmatch(event_file.name)
+    return int(match["pid"]) if match and match["pid"] and match["host"] == platform.node() else None
+
+
+def began(event_file: Path) -> int | None:
+    """The process of this machine that began an event file, by the name of the file, where it is still there."""
+    match, pid = EVENT_FILE.fullmatch(event_file.name), named_writer(event_file)
+    process = identify(pid) if match is not None and pid is not None else None
+    if match is None or process is None:
+        return None
+    # A number that was used again belongs to a process that began after the file.
+    return process.pid if process.create_time <= float(match["began"]) + CLOCK_SLACK_S else None
+
+
+def written_files(pid: int, files: list[OpenFile] | None = None) -> list[Path]:
+    """The files that the process has open for writing; [] where it may not be asked."""
+    files = (open_files(pid) or []) if files is None else files
+    return [file.path for file in files if file.path is not None and is_written(pid, file.descriptor)]
+
+
+def is_record(path: Path) -> bool:
+    return EVENT_WORD in path.name or path.name in RECORDS
+
+
+# Job: all processes of one training, found from any one of them.
 
 FRAMEWORKS = (
     "libtorch_cpu",
@@ -130,7 +270,7 @@ def is_training(pid: int, table: ProcessTable) -> bool:
 
 def works(pid: int, table: ProcessTable) -> bool:
     """Whether it has a graphics card open, writes records, weights or a log with metrics, or began an event file."""
-    from trainwiz.core.telemetry.stdout_metrics import prints_metrics
+    from trainwiz.core.telemetry.trainer_log import prints_metrics
 
     files, cwd, here = open_files(pid) or [], working_folder(pid), identify(pid)
     if here is None or any(file.name.startswith(GRAPHICS) for file in files):

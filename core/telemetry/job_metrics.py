@@ -1,4 +1,4 @@
-"""Where a job's metrics and log lie: from the files that it has open, its command line and its working folder."""
+"""Which record a process writes, as far as that is proved."""
 
 from __future__ import annotations
 
@@ -8,22 +8,29 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainwiz.core.language import mark, tr
-from trainwiz.core.telemetry.event_file import EventFileTail
-from trainwiz.core.telemetry.job import Job, loads_framework, members_of
-from trainwiz.core.telemetry.job_arguments import output_paths
-from trainwiz.core.telemetry.open_files import OpenFile, open_files, written_through
-from trainwiz.core.telemetry.process_facts import environment_of, working_folder
-from trainwiz.core.telemetry.process_table import ProcessTable
-from trainwiz.core.telemetry.record_files import (
+from trainwiz.core.telemetry.job import (
     CLOCK_SLACK_S,
     EVENT_WORD,
     GRAPHICS,
     RECORDS,
+    Job,
     began,
+    loads_framework,
+    members_of,
     named_writer,
+    output_paths,
     records,
     written_files,
 )
+from trainwiz.core.telemetry.processes import (
+    OpenFile,
+    ProcessTable,
+    environment_of,
+    open_files,
+    working_folder,
+    written_through,
+)
+from trainwiz.core.telemetry.scalar_files import EventFileTail
 from trainwiz.core.telemetry.target import Target
 
 EVENT_FILE_RANK = 0

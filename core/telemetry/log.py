@@ -1,4 +1,4 @@
-"""LogLine: one line of a log as plain text, with what its words say of its weight; progress bars are known as such."""
+"""The lines of a log for a screen, and the log of a process."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from trainwiz.core.plain import plain_text
+from trainwiz.core.text import plain_text
 
 LONGEST_LINE = 2_000
 """Characters; what is longer is cut and ends in "…"."""

@@ -1,4 +1,4 @@
-"""LogFile: a whole log of any size, read part by part from either end; nothing of it is kept."""
+"""A log as a source."""
 
 from __future__ import annotations
 
@@ -10,15 +10,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from trainwiz.core.errors import os_reason
+from trainwiz.core.files import open_file
 from trainwiz.core.language import tr
-from trainwiz.core.small_file import open_file
-from trainwiz.core.telemetry.log import (
-    TELLING_WORDS,
-    Levels,
-    LogLevel,
-    LogLine,
-    parts_of,
-)
+from trainwiz.core.telemetry.log import TELLING_WORDS, Levels, LogLevel, LogLine, parts_of
 
 CHUNK_BYTES = 512 * 1024
 PAGE_BYTES = 48 * 1024

@@ -1,4 +1,4 @@
-"""Metrics: the rows of metrics.jsonl as series, one for each name."""
+"""The metrics of a training by their names, and the newest of each tag."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from itertools import groupby
 from operator import gt
 from typing import Any
 
-from trainwiz.core.numbers import FARTHEST_STEP, finite, number
 from trainwiz.core.telemetry.series import EMPTY_CURVE, Curve, Series
+from trainwiz.core.text import FARTHEST_STEP, number, numbers_finite
 
 PACE_ROWS = 50
 LEAST_ALIKE = 8
@@ -49,7 +49,7 @@ class MetricSummary:
         }
 
     def _json(self, value: float | None) -> float | int | None:
-        known = finite(value)
+        known = numbers_finite(value)
         return int(known) if known is not None and self.whole else known
 
 
@@ -120,7 +120,9 @@ class Metrics:
             finite_values = filter(math.isfinite, reversed(arrays[key][0])) if key in arrays else iter(())
             setattr(self, key, next(finite_values, getattr(self, key)))
         if "loss" in columns:
-            self._recent.extend((float(row["step"]), finite(row.get("time_s")), row) for row in rows[-PACE_ROWS:])
+            self._recent.extend(
+                (float(row["step"]), numbers_finite(row.get("time_s")), row) for row in rows[-PACE_ROWS:]
+            )
         for name, (values, whole) in arrays.items():
             if name not in NOT_METRICS and (series := self._series_of(name, len(rows))) is not None:
                 series.extend(steps, values)
@@ -148,10 +150,10 @@ class Metrics:
         if self.step is not None and step < self.step:
             self._rewind(step - 1)
         self.step = step
-        self.epoch = finite(row.get("epoch"), self.epoch)
-        self.time_s = finite(row.get("time_s"), self.time_s)
+        self.epoch = numbers_finite(row.get("epoch"), self.epoch)
+        self.time_s = numbers_finite(row.get("time_s"), self.time_s)
         if "loss" in row:
-            self._recent.append((step, finite(row.get("time_s")), row))
+            self._recent.append((step, numbers_finite(row.get("time_s")), row))
         for name, raw in row.items():
             if name in NOT_METRICS or (value := number(raw)) is None:
                 continue
@@ -212,5 +214,5 @@ class Metrics:
 def _median(rows: list[Mapping[str, Any]], key: str) -> float | None:
     raw: list[Any] = [row.get(key) for row in rows]
     plain = {*map(type, raw)} == {float} and math.isfinite(sum(raw))
-    values = sorted(raw if plain else (value for one in raw if (value := finite(one)) is not None))
+    values = sorted(raw if plain else (value for one in raw if (value := numbers_finite(one)) is not None))
     return values[len(values) // 2] if values else None

@@ -1,4 +1,4 @@
-"""ProcessSource: looks at a training that was started elsewhere, by its processes."""
+"""A process as a source."""
 
 from __future__ import annotations
 
@@ -7,20 +7,48 @@ import shlex
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 from trainwiz.core.language import mark, tr
-from trainwiz.core.run.processid import CREATE_TIME_TOLERANCE_S
-from trainwiz.core.telemetry.ending import LogDiagnosis
+from trainwiz.core.run.folder import read_json
+from trainwiz.core.run.lost import CREATE_TIME_TOLERANCE_S
+from trainwiz.core.telemetry.foreign_log import JobLog, LogDiagnosis, while_it_runs, with_machine, with_reasons
 from trainwiz.core.telemetry.job import Job, job_of
 from trainwiz.core.telemetry.job_metrics import EVENT_FILE_RANK, Clues, FoundMetrics, Unproved, clues_of, find_metrics
-from trainwiz.core.telemetry.live_machine import LiveMachine
-from trainwiz.core.telemetry.log_lines import JobLog
-from trainwiz.core.telemetry.machine_history import MachineHistory
-from trainwiz.core.telemetry.on_machine import while_it_runs, with_machine, with_reasons
-from trainwiz.core.telemetry.process_table import ProcessTable
+from trainwiz.core.telemetry.machine import LiveMachine, MachineHistory
+from trainwiz.core.telemetry.processes import ProcessTable
 from trainwiz.core.telemetry.snapshot import Ending, Snapshot
-from trainwiz.core.telemetry.source import Source
-from trainwiz.core.telemetry.target import Target
+from trainwiz.core.telemetry.target import Source, Target
+
+# What model a folder of a training holds, by the settings that transformers and peft save.
+
+
+def model_name(folder: Path) -> str | None:
+    """The base model by its hub id or path, else its architecture; None where nothing says."""
+    folders = [folder, *sorted(folder.glob("checkpoint-*"), reverse=True)[:1]]
+    for name, key in (("adapter_config.json", "base_model_name_or_path"), ("config.json", "_name_or_path")):
+        for place in folders:
+            found = (read_json(place / name) or {}).get(key)
+            if isinstance(found, str) and found:
+                return _last_parts(found)
+    for place in folders:
+        config: dict[str, Any] = dict(read_json(place / "config.json") or {})
+        architectures = config.get("architectures")
+        if isinstance(architectures, list) and architectures and isinstance(architectures[0], str):
+            return architectures[0]
+        if isinstance(config.get("model_type"), str):
+            return str(config["model_type"])
+    return None
+
+
+def _last_parts(name: str) -> str:
+    """A hub id as it is; of a path of any system its last part."""
+    if name.count("/") <= 1 and "\\" not in name and not name.startswith((".", "/", "~")):
+        return name
+    return name.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1] or name
+
+
+# ProcessSource: looks at a training that was started elsewhere, by its processes.
 
 LOOK_EVERY_S = 5.0
 """How often the job's files are looked for: an event file appears with the first logged step."""
@@ -219,6 +247,6 @@ class ProcessSource(Source):
 
 def recognised(path: Path) -> Target | str:
     """What a file or folder is, or why nothing that is known here."""
-    from trainwiz.core.telemetry.recognise import recognise
+    from trainwiz.core.telemetry.discovery import recognise
 
     return recognise(path)

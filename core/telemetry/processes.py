@@ -1,17 +1,79 @@
-"""The processes of a job: its tree, the role of each, their memory and CPU."""
+"""The processes of this machine and of a training: facts, open files, samples."""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from trainwiz.core.language import mark
-from trainwiz.core.run.processid import ProcessId, all_pids, identify, stat_fields
-from trainwiz.core.telemetry.process_facts import environment_of
-from trainwiz.core.telemetry.training_words import KEEPER_MODULE, is_launcher, is_wrapper
+from trainwiz.core.run.lost import ProcessId, all_pids, identify, stat_fields
+from trainwiz.core.telemetry.words import KEEPER_MODULE, is_launcher, is_wrapper
+
+# What can be asked of one process: working folder, environment, owner, loaded libraries. Nothing raises.
+
+
+def working_folder(pid: int) -> Path | None:
+    """None where it cannot be read: another user's process, or one that has ended."""
+    if sys.platform == "linux":
+        try:
+            return Path(f"/proc/{pid}/cwd").readlink()
+        except OSError:
+            return None
+    import psutil
+
+    try:
+        return Path(psutil.Process(pid).cwd())
+    except (psutil.Error, OSError):
+        return None
+
+
+def environment_of(pid: int) -> dict[str, str]:
+    """The variables that the process was started with; empty where they cannot be read."""
+    if sys.platform == "linux":
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                pairs = file.read().decode("utf-8", "replace").split("\0")
+        except OSError:
+            return {}
+        return {name: value for name, found, value in (pair.partition("=") for pair in pairs) if found}
+    import psutil
+
+    try:
+        return dict(psutil.Process(pid).environ())
+    except (psutil.Error, OSError):
+        return {}
+
+
+def maps_any(pid: int, libraries: tuple[str, ...]) -> bool:
+    """Whether a shared library with one of these words in its name is loaded; False where that cannot be read."""
+    if sys.platform != "linux":
+        import psutil
+
+        try:
+            return any(word in one.path for one in psutil.Process(pid).memory_maps() for word in libraries)
+        except (psutil.Error, OSError, AttributeError):  # macOS tells nobody
+            return False
+    try:
+        with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as file:
+            return any(word in line for line in file for word in libraries)
+    except OSError:
+        return False
+
+
+def owner_of(pid: int) -> int | None:
+    """User id of the process; None when it is gone."""
+    try:
+        return Path(f"/proc/{pid}").stat().st_uid
+    except OSError:
+        return None
+
+
+# The processes of a job: its tree, the role of each, their memory and CPU.
 
 Role = Literal["supervisor", "guard", "launcher", "trainer", "loader", "helper"]
 ROLE_WORDS: dict[Role, str] = {
@@ -258,3 +320,145 @@ def trainers_below(root_pid: int) -> list[ProcessId]:
     roles = roles_of(members)
     found = (identify(member.pid) for member in members if roles[member.pid] == "trainer")
     return [process for process in found if process is not None]
+
+
+# ProcessTable: all processes of this machine as of one look, with what is asked of single ones read once.
+
+
+class ProcessTable:
+    """Who is whose child. What goes away while it is read is absent; nothing raises."""
+
+    def __init__(self) -> None:
+        found = (member_of(pid) for pid in all_pids())
+        self.members: dict[int, Member] = {member.pid: member for member in found if member is not None}
+        self._children: dict[int, list[int]] = {}
+        for member in self.members.values():
+            self._children.setdefault(member.parent, []).append(member.pid)
+        self._commands: dict[int, list[str]] = {}
+
+    def is_alive(self, pid: int) -> bool:
+        member = self.members.get(pid)
+        return member is not None and not member.zombie
+
+    def command(self, pid: int) -> list[str]:
+        if pid not in self._commands:
+            self._commands[pid] = command_of(pid)
+        return self._commands[pid]
+
+    def children(self, pid: int) -> list[int]:
+        return [child for child in self._children.get(pid, ()) if self.is_alive(child)]
+
+    def parent(self, pid: int) -> int | None:
+        """None for a process without a parent, or one that is not seen."""
+        member = self.members.get(pid)
+        return member.parent if member is not None and member.parent in self.members else None
+
+    def ancestors(self, pid: int) -> Iterator[int]:
+        """The parent, its parent, ...; ends also where numbers that were used again make a ring."""
+        seen = {pid}
+        above = self.parent(pid)
+        while above is not None and above not in seen:
+            seen.add(above)
+            yield above
+            above = self.parent(above)
+
+    def tree(self, root: int) -> list[int]:
+        """`root` and all below it, parents first."""
+        if not self.is_alive(root):
+            return []
+        order = [root]
+        for pid in order:
+            order.extend(child for child in self.children(pid) if child not in order)
+        return order
+
+
+# What a process has open: files by path, and where its standard output goes. Linux: /proc/PID/fd, elsewhere psutil.
+
+Kind = Literal["file", "pipe", "terminal", "null", "socket", "other"]
+WRITING = os.O_WRONLY | os.O_RDWR
+
+
+@dataclass(frozen=True, slots=True)
+class OpenFile:
+    """One descriptor. `name` is a path for a file, "pipe:[1234]" for a pipe."""
+
+    descriptor: int
+    name: str
+    kind: Kind
+
+    @property
+    def path(self) -> Path | None:
+        return Path(self.name) if self.kind == "file" else None
+
+
+def open_files(pid: int) -> list[OpenFile] | None:
+    """None where this user may not look, or the process is gone. Files that were deleted are left out."""
+    if sys.platform != "linux":
+        return _with_psutil(pid)
+    try:
+        with os.scandir(f"/proc/{pid}/fd") as entries:
+            descriptors = [entry.name for entry in entries]
+    except OSError:
+        return None
+    found = []
+    for descriptor in descriptors:
+        try:
+            name = os.readlink(f"/proc/{pid}/fd/{descriptor}")  # noqa: PTH115 - a pipe is no path
+        except OSError:
+            continue
+        if not name.endswith(" (deleted)"):
+            found.append(OpenFile(int(descriptor), name, _kind(name)))
+    return found
+
+
+def _kind(name: str) -> Kind:
+    if name.startswith("pipe:"):
+        return "pipe"
+    if name.startswith("socket:"):
+        return "socket"
+    if name.startswith(("/dev/pts/", "/dev/tty", "/dev/console")):
+        return "terminal"
+    if name == "/dev/null":
+        return "null"
+    return "file" if name.startswith("/") and not name.startswith(("/dev/", "/proc/", "/sys/", "/memfd:")) else "other"
+
+
+def _with_psutil(pid: int) -> list[OpenFile] | None:
+    import psutil
+
+    try:
+        return [OpenFile(file.fd, file.path, "file") for file in psutil.Process(pid).open_files()]
+    except (psutil.Error, OSError):
+        return None
+
+
+def is_written(pid: int, descriptor: int) -> bool:
+    """Whether the descriptor was opened for writing; True where that cannot be told."""
+    try:
+        with open(f"/proc/{pid}/fdinfo/{descriptor}", encoding="ascii") as file:
+            for line in file:
+                if line.startswith("flags:"):
+                    return bool(int(line.split()[1], 8) & WRITING)
+    except (OSError, ValueError):
+        pass
+    return True
+
+
+def written_through(pipe: str, beside: Iterable[int] | None = None) -> list[Path]:
+    """The files into which a reader of `pipe` ("pipe:[1234]") writes: `python train.py | tee train.log`.
+
+    Looks at processes of this user whose standard input is that pipe.
+    """
+    found: list[Path] = []
+    for pid in all_pids() if beside is None else beside:
+        try:
+            if os.readlink(f"/proc/{pid}/fd/0") != pipe:  # noqa: PTH115 - a pipe is no path
+                continue
+        except OSError:
+            continue
+        found += [
+            file.path
+            for file in open_files(pid) or ()
+            if file.path is not None and file.descriptor > 0 and is_written(pid, file.descriptor)
+        ]
+    return found

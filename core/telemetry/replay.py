@@ -1,25 +1,213 @@
-"""ReplaySource: an ended run as a monitor would have seen it, faster; what lies ahead is not shown."""
+"""A finished run once more, at any speed."""
 
 from __future__ import annotations
 
+import codecs
 import json
+import math
+import re
+import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from trainwiz.core.errors import usage_error
+from trainwiz.core.files import open_file
 from trainwiz.core.language import tr
-from trainwiz.core.numbers import finite
-from trainwiz.core.plain import plain_text
+from trainwiz.core.lines import ByteTail, JsonLinesTail, TextTail
+from trainwiz.core.run.advice import ADVICE_JSONL, AdviceFile
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.state import Attempt, RunState, read_state
-from trainwiz.core.small_file import open_file
-from trainwiz.core.telemetry.recorded_advice import ADVICE_JSONL, AdviceFile
-from trainwiz.core.telemetry.replay_clock import ReplayClock
-from trainwiz.core.telemetry.replayed_files import Mark, TimedLog, TimedRows
 from trainwiz.core.telemetry.run_source import MetricsFile, RunSource
 from trainwiz.core.telemetry.snapshot import Action, Snapshot
+from trainwiz.core.text import numbers_finite, plain_text
+
+# ReplayClock: which moment of an ended run is shown now, at a chosen speed, with pauses.
+
+DEFAULT_SPEED = 60.0
+FASTEST = 1e9
+
+
+def parse_speed(text: str) -> float:
+    """ "60", "60x" or "0.5" as seconds of the run in one second. Raises UsageError for anything else."""
+    try:
+        speed = float(text.strip().lower().removesuffix("x"))
+    except ValueError:
+        speed = math.nan
+    if not 0 < speed <= FASTEST:
+        message = tr(
+            "--replay takes a speed above 0, such as 60 or 0.5x (seconds of the run in one second), not {text}.",
+            text=repr(text),
+        )
+        raise usage_error("bad_speed", "--replay", message)
+    return speed
+
+
+class ReplayClock:
+    """Goes through the spans one after the other; the nights between two attempts are left out.
+
+    `spans` are Unix times, ordered, each (begin, end). `clock` counts seconds. Safe between threads:
+    the screen pauses it while a look reads it.
+    """
+
+    def __init__(
+        self, spans: Sequence[tuple[float, float]], speed: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._spans = tuple(spans)
+        self._length_s = sum(end - begin for begin, end in self._spans)
+        self._speed = speed
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._played_s = 0.0
+        self._since: float | None = clock()
+
+    @property
+    def speed(self) -> float:
+        """Seconds of the run in one second now; 0 while it pauses."""
+        with self._lock:
+            return 0.0 if self._since is None else self._speed
+
+    @property
+    def over(self) -> bool:
+        """Whether the end of the run is reached."""
+        return self._played() >= self._length_s
+
+    def moment(self) -> float:
+        """The Unix time of the run that is shown now."""
+        left_s = self._played()
+        for begin, end in self._spans:
+            if left_s < end - begin:
+                return begin + left_s
+            left_s -= end - begin
+        return self._spans[-1][1]
+
+    def toggle(self) -> None:
+        """Pause, or go on."""
+        with self._lock:
+            now = self._clock()
+            self._played_s = self._played_at(now)
+            self._since = now if self._since is None else None
+
+    def _played(self) -> float:
+        with self._lock:
+            return self._played_at(self._clock())
+
+    def _played_at(self, now: float) -> float:
+        running_s = 0.0 if self._since is None else (now - self._since) * self._speed
+        return min(self._length_s, self._played_s + running_s)
+
+
+# The files of an ended run, read as far as they had grown at a moment.
+
+HELD_LINES = 2_000
+"""Of lines without a time of their own, the newest that wait for one: a viewer keeps no more."""
+
+_STEP = re.compile(r"step (\d[\d,]{0,23})/[\d,]+\s+(evaluation)?")
+_ATTEMPT = re.compile(r"=== trainwiz: attempt (\d{1,9}),")
+
+
+class TimedRows(JsonLinesTail):
+    """Rows of a JSON-lines file whose `time_s` has come; one without a time goes with the row before it."""
+
+    def __init__(self, path: Path, moment: Callable[[], float]) -> None:
+        super().__init__(path)
+        self._moment = moment
+        self._waiting: deque[dict[str, Any]] = deque()
+        self._last_time_s = 0.0
+        self._more = False
+        """Whether the file goes on after the rows that wait."""
+
+    def read_new(self) -> list[dict[str, Any]]:
+        """Rows up to the present moment, as many as one read holds; call again while `behind` is true."""
+        if not self._waiting:
+            self._waiting.extend(super().read_new())
+            self._more = self.behind
+        moment, due = self._moment(), []
+        while self._waiting and self._time_of(self._waiting[0]) <= moment:
+            row = self._waiting.popleft()
+            self._last_time_s = self._time_of(row)
+            due.append(row)
+        self.behind = self._more and not self._waiting
+        return due
+
+    def _time_of(self, row: Mapping[str, Any]) -> float:
+        return numbers_finite(row.get("time_s"), self._last_time_s) or 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A line whose moment is known by what else the run wrote."""
+
+    attempt: int
+    step: int | None = None
+    evaluation: bool = False
+
+
+class TimedLog(TextTail):
+    """Text of train.log up to the newest line whose moment has passed.
+
+    The log carries no times: the begin of an attempt and the lines of logged steps are found again
+    in the state and in the metrics. A line between two of those waits for the later one, so that
+    nothing is shown before it was written.
+    """
+
+    def __init__(self, path: Path, has_passed: Callable[[Mark | None], bool]) -> None:
+        """`has_passed` tells whether a mark's moment has come; None stands for the end of the run."""
+        super().__init__(path)
+        self._bytes = ByteTail(path)
+        self._has_passed = has_passed
+        self._text = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._half = ""
+        self._attempt = 1
+        self._blocks: deque[tuple[list[str], Mark]] = deque()
+        self._open: deque[str] = deque(maxlen=HELD_LINES)
+
+    def read_new(self) -> str:
+        """What became visible since the last call."""
+        shown = self._pass_blocks()
+        while not self._blocks:
+            data = self._bytes.read_bytes()
+            self.problem = self._bytes.problem
+            if not data:
+                break
+            self._take(self._text.decode(data))
+            shown += self._pass_blocks()
+        if not self._blocks and self._has_passed(None):
+            shown += [*self._open, self._half]
+            self._open.clear()
+            self._half = ""
+        return "".join(shown)
+
+    def _pass_blocks(self) -> list[str]:
+        shown: list[str] = []
+        while self._blocks and self._has_passed(self._blocks[0][1]):
+            shown += self._blocks.popleft()[0]
+        return shown[-HELD_LINES:]
+
+    def _take(self, text: str) -> None:
+        *lines, self._half = (self._half + text).split("\n")
+        for line in lines:
+            self._open.append(line + "\n")
+            mark = self._mark(line)
+            if mark is not None:
+                self._blocks.append(([*self._open], mark))
+                self._open.clear()
+
+    def _mark(self, line: str) -> Mark | None:
+        attempt = _ATTEMPT.match(line)
+        if attempt:
+            self._attempt = int(attempt[1])
+            return Mark(self._attempt)
+        step = _STEP.match(line)
+        if step:
+            return Mark(self._attempt, int(step[1].replace(",", "")), evaluation=step[2] is not None)
+        return None
+
+
+# ReplaySource: an ended run as a monitor would have seen it, faster; what lies ahead is not shown.
 
 EDGE_BYTES = 64 * 1024
 REPLAY_ACTIONS: frozenset[Action] = frozenset({"plan", "command"})
@@ -71,7 +259,7 @@ class ReplaySource(RunSource):
         since_s = begun[-1].started_s if begun else 0.0
         speaks = self._all_metrics.metrics.time_s is not None and self._all_metrics.metrics.time_s >= since_s
         last = len(begun) == len(self._final.attempts)
-        asked_s = finite((self._final.stop or {}).get("requested_s"))
+        asked_s = numbers_finite((self._final.stop or {}).get("requested_s"))
         stopping = last and asked_s is not None and asked_s <= moment
         engine = self._final.engine
         return replace(
@@ -169,4 +357,4 @@ def _time_in(line: bytes) -> float | None:
         row = json.loads(line)
     except ValueError:
         return None
-    return finite(row.get("time_s")) if isinstance(row, dict) else None
+    return numbers_finite(row.get("time_s")) if isinstance(row, dict) else None

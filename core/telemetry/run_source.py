@@ -1,4 +1,4 @@
-"""RunSource: looks at a run folder again and again; each look costs what is new since the last one."""
+"""A run of trainwiz as a source."""
 
 from __future__ import annotations
 
@@ -8,27 +8,22 @@ from dataclasses import replace
 from typing import Any
 
 from trainwiz.core.language import mark, tr, trn
-from trainwiz.core.numbers import object_in
-from trainwiz.core.run.actions import allowed
-from trainwiz.core.run.attempt_words import attempt_words
+from trainwiz.core.launch.actions import allowed
+from trainwiz.core.lines import JsonLinesTail, TextTail, share_read
+from trainwiz.core.run.advice import ADVICE_JSONL, AdviceFile
+from trainwiz.core.run.attempts import PhaseNow, attempt_words, newest_attempt, read_phase
 from trainwiz.core.run.folder import RunFolder, read_json
-from trainwiz.core.run.newest_attempt import newest_attempt
-from trainwiz.core.run.phase import PhaseNow, read_phase
-from trainwiz.core.run.state import Attempt, RunExit, RunState, read_state
-from trainwiz.core.run.status import ENDED
-from trainwiz.core.telemetry.advice import advise
-from trainwiz.core.telemetry.checkpoint_size import CheckpointSize, saves_of
-from trainwiz.core.telemetry.course import Course
-from trainwiz.core.telemetry.ending import ending_of
-from trainwiz.core.telemetry.log_lines import LogLines
-from trainwiz.core.telemetry.machine_history import MachineHistory
+from trainwiz.core.run.state import ENDED, Attempt, RunExit, RunState, read_state
+from trainwiz.core.telemetry.advice_machine import advise
+from trainwiz.core.telemetry.advice_training import Course
+from trainwiz.core.telemetry.foreign_log import LogLines, ending_of
+from trainwiz.core.telemetry.machine import MachineHistory
 from trainwiz.core.telemetry.metrics import Metrics
-from trainwiz.core.telemetry.planned import gpu_names, read_planned, with_changes
-from trainwiz.core.telemetry.recorded_advice import ADVICE_JSONL, AdviceFile
-from trainwiz.core.telemetry.run_setup import setup_of
+from trainwiz.core.telemetry.peaks import CheckpointSize, saves_of
+from trainwiz.core.telemetry.run_plan import gpu_names, read_planned, setup_of, with_changes
 from trainwiz.core.telemetry.snapshot import Planned, Snapshot, computes_on_cpu
-from trainwiz.core.telemetry.source import Source
-from trainwiz.core.telemetry.tail import JsonLinesTail, TextTail, share_read
+from trainwiz.core.telemetry.target import Source
+from trainwiz.core.text import object_in
 
 SYSTEM_WINDOW_BYTES = 1024 * 1024
 """A long run's system.jsonl is entered this far from its end: small charts need no more."""

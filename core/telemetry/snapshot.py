@@ -1,4 +1,4 @@
-"""Snapshot: all that one look at a run shows, frozen. Its JSON is `monitor --once --json`."""
+"""Snapshot: everything that one look at a training tells, as one frozen value."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from trainwiz.core.run.advice import Advice
-from trainwiz.core.run.phase import PhaseNow
+from trainwiz.core.run.attempts import PhaseNow
 from trainwiz.core.run.state import Attempt
 from trainwiz.core.telemetry.log import LogLine
 from trainwiz.core.telemetry.metrics import MetricSummary, Pace
 from trainwiz.core.telemetry.series import EMPTY_CURVE, Curve
 
 if TYPE_CHECKING:
-    from trainwiz.core.diagnosis.diagnosis import Diagnosis
+    from trainwiz.core.diagnosis.cause import Diagnosis
+
 
 SourceKind = Literal["run", "trainer", "tensorboard", "process"]
 Action = Literal["stop", "stop_now", "resume", "plan", "command"]

@@ -1,4 +1,4 @@
-"""TensorBoardSource: a folder of TensorBoard event files (any writer, any number of runs), Lightning's logs, or one event file."""
+"""A folder of event files or CSV tables of metrics as a source."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainwiz.core.json_text import parse_json
+from trainwiz.core.files import read_small
 from trainwiz.core.language import tr
-from trainwiz.core.small_file import read_small
+from trainwiz.core.lines import share_read
 from trainwiz.core.telemetry.event_proto import HPARAMS, MOST_HPARAMS
 from trainwiz.core.telemetry.event_runs import EventRun, EventRuns, FindFiles
 from trainwiz.core.telemetry.foreign import ForeignSource, Reading, loss_name
 from trainwiz.core.telemetry.metrics import MOST_NAMES, Pace
-from trainwiz.core.telemetry.scalars import TagSeries
+from trainwiz.core.telemetry.scalar_files import TagSeries
 from trainwiz.core.telemetry.series import EMPTY_CURVE, Curve
-from trainwiz.core.telemetry.shown_command import shown_words
-from trainwiz.core.telemetry.tail import share_read
 from trainwiz.core.telemetry.target import Target
-from trainwiz.core.telemetry.trainer_arguments import ARGUMENTS_TAG, as_text, parse_arguments
+from trainwiz.core.telemetry.trainer_state import ARGUMENTS_TAG, as_text, parse_arguments
+from trainwiz.core.telemetry.words import shown_words
+from trainwiz.core.text import parse_json
 
 EPOCH_TAGS = ("epoch", "train/epoch")
 HPARAMS_YAML = "hparams.yaml"

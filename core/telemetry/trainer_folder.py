@@ -1,5 +1,4 @@
-"""TrainerSource: the output folder of a transformers Trainer that was started elsewhere; or its
-trainer_state.json, or the log of its standard output, alone."""
+"""The output folder of a Trainer as a source."""
 
 from __future__ import annotations
 
@@ -9,24 +8,28 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainwiz.core.files import is_file
 from trainwiz.core.language import mark, tr
-from trainwiz.core.numbers import finite
+from trainwiz.core.lines import share_read
 from trainwiz.core.telemetry.event_runs import SHARE_OF_A_CORE_FOR_LOOKS, EventRun, EventRuns
 from trainwiz.core.telemetry.foreign import ForeignSource, Reading
 from trainwiz.core.telemetry.metrics import MetricSummary, Pace
-from trainwiz.core.telemetry.model_name import model_name
-from trainwiz.core.telemetry.paths import is_file
-from trainwiz.core.telemetry.scalars import Scalars
+from trainwiz.core.telemetry.process_source import model_name
+from trainwiz.core.telemetry.scalar_files import Scalars
 from trainwiz.core.telemetry.series import EMPTY_CURVE
-from trainwiz.core.telemetry.stdout_metrics import find_log
-from trainwiz.core.telemetry.tail import share_read
 from trainwiz.core.telemetry.target import Target
 from trainwiz.core.telemetry.tensorboard import joined_words, pace_of, pause_of
-from trainwiz.core.telemetry.trainer_arguments import ARGUMENTS_TAG, TrainerArguments, parse_arguments
-from trainwiz.core.telemetry.trainer_log import TrainerLog
-from trainwiz.core.telemetry.trainer_scalars import EPOCH, TrainerScalars
-from trainwiz.core.telemetry.trainer_state import CHECKPOINT, NewestState, TrainerState
-from trainwiz.core.telemetry.trainer_summary import TrainerSummary
+from trainwiz.core.telemetry.trainer_log import TrainerLog, find_log
+from trainwiz.core.telemetry.trainer_state import (
+    ARGUMENTS_TAG,
+    CHECKPOINT,
+    NewestState,
+    TrainerArguments,
+    TrainerState,
+    parse_arguments,
+)
+from trainwiz.core.telemetry.trainer_summary import EPOCH, TrainerScalars, TrainerSummary
+from trainwiz.core.text import numbers_finite
 
 LOOK_FOR_LOG_S = 15.0
 COUNTED = mark("The log names no steps and shows no progress bar: its points are counted.")
@@ -302,7 +305,7 @@ def _has_ended(metrics: Mapping[str, MetricSummary]) -> bool:
 
 
 def _last(metrics: Mapping[str, MetricSummary], name: str) -> float | None:
-    return finite(metrics[name].last) if name in metrics else None
+    return numbers_finite(metrics[name].last) if name in metrics else None
 
 
 def _unit(state: TrainerState | None, arguments: TrainerArguments) -> int:

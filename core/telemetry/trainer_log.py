@@ -1,14 +1,256 @@
-"""TrainerLog: the file that a Trainer's standard output goes to: its last lines and the metrics printed in it."""
+"""Metrics in what a training prints."""
 
 from __future__ import annotations
 
+import contextlib
+import heapq
+import os
+import re
 import time
+from collections import deque
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from trainwiz.core.telemetry.log_lines import LogLines
-from trainwiz.core.telemetry.scalars import Scalars
-from trainwiz.core.telemetry.stdout_metrics import StdoutMetrics
-from trainwiz.core.telemetry.tail import TextTail
+from trainwiz.core.files import open_file
+from trainwiz.core.lines import ByteTail, TextTail
+from trainwiz.core.telemetry.foreign_log import LogLines
+from trainwiz.core.telemetry.metrics import NOT_METRICS
+from trainwiz.core.telemetry.scalar_files import Scalar, Scalars
+from trainwiz.core.telemetry.trainer_state import value_of
+from trainwiz.core.text import numbers_finite, step_of
+
+# StdoutMetrics: the metrics that a Trainer prints, dicts such as {'loss': '2.1', 'epoch': 0.3}, from the log they went to.
+
+LOG_ENDINGS = (".log", ".out", ".txt", ".err")
+LARGEST_DICT_BYTES = 16 * 1024
+CLOCK_TELLS_S = 10
+"""The clock of a bar has whole seconds."""
+CLOCK_POINTS = 50
+MOST_STEPS_BEFORE_A_BAR = 10
+"""A bar that is first seen further on jumped there, or is so fast that its clock soon tells."""
+BEFORE_BYTES, AFTER_BYTES = 4096, 1024
+"""Where a progress bar is looked for around a dict."""
+
+_DICT = re.compile(rb"\{\s*['\"][^{}\r\n]{1,%d}\}" % LARGEST_DICT_BYTES)
+_PAIR = re.compile(
+    r"""['"](?P<name>[^'"]{1,200})['"]\s*:\s*['"]?(?P<value>[-+]?(?:\d[\d.]*(?:[eE][-+]?\d+)?|nan|inf|NaN|Infinity))\b"""
+)
+# A bar without a name before the percentage: the Trainer's own are, those of the data's are not.
+_BAR = re.compile(
+    rb"(?:^|[\r\n])(?:\x1b\[[\d;]*[A-Za-z])*[ \t]*\d{1,3}%\|[^|\r\n]*\|\s*(?P<at>\d{1,18})/(?P<total>\d{1,18})\s*\[(?P<times>[^\]\r\n]*)\]"
+)
+_CLOCK = re.compile(rb"((?:\d{1,4}:)?\d{1,2}:\d\d)<")
+_RATE = re.compile(rb",\s*(?P<rate>\d+(?:\.\d+)?)(?P<unit>s/it|it/s)")
+# What transformers logs before the first step, at log level "info".
+_TOTAL = re.compile(rb"Total optimization steps\s*=\s*(\d[\d,]{0,23})\b")
+_EPOCHS = re.compile(rb"Num Epochs\s*=\s*(\d[\d,]{0,23})\b")
+STEP_NAMES = ("step", "global_step")
+
+
+class StdoutMetrics:
+    """Scalars of a log, as it grows. A dict counts that names its epoch or step, as the Trainer's do.
+
+    Steps, in this order: what the dict says; the training's progress bar right after or before it; its
+    epoch, where the log says how many steps and epochs there are; every `logging_steps`; else the
+    dicts are counted, and `counted` is true.
+    """
+
+    def __init__(self, path: Path, logging_steps: int | None = None) -> None:
+        self.tail = ByteTail(path)
+        self.logging_steps = logging_steps
+        self._forget()
+
+    def _forget(self) -> None:
+        self.rows = 0
+        self._epochs: int | None = None
+        self._total: int | None = None
+        self.counted = False
+        self.max_steps: int | None = None
+        self.step_s: float | None = None
+        self.epoch: float | None = None
+        self.step: int | None = None
+        self._training_rows = 0
+        self._clock: deque[tuple[int, int]] = deque(maxlen=CLOCK_POINTS)
+        """Step and seconds of the newest bars of this launch."""
+        self._jumped = False
+        self._rest = b""
+
+    @property
+    def behind(self) -> bool:
+        return self.tail.behind
+
+    def read_new(self) -> list[Scalar]:
+        """Scalars of the next READ_BYTES at most. After a change of `tail.resets` all before it no longer holds."""
+        resets = self.tail.resets
+        data = self.tail.read_bytes()
+        if self.tail.resets != resets:
+            self._forget()
+        if not data:
+            return []
+        data = self._rest + data
+        # A dict is printed whole; one without its end of line is waited for, but not for ever.
+        end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+        if not end and len(data) > 2 * LARGEST_DICT_BYTES:
+            end = len(data) - LARGEST_DICT_BYTES
+        scalars: list[Scalar] = []
+        self._read_plan(data[:end])
+        for found in _DICT.finditer(data, 0, end):
+            scalars += self._read_dict(data, found)
+        self._look_for_bar(data[max(0, len(data) - BEFORE_BYTES) :])
+        self._rest = data[end:]
+        return scalars
+
+    def _read_plan(self, data: bytes) -> None:
+        total, epochs = _TOTAL.search(data), _EPOCHS.search(data)
+        if total:
+            self._total = self.max_steps = int(total[1].replace(b",", b"")) or None
+        if epochs:
+            self._epochs = int(epochs[1].replace(b",", b"")) or None
+
+    def _read_dict(self, data: bytes, found: re.Match[bytes]) -> list[Scalar]:
+        values = _pairs_of(found.group().decode("utf-8", "replace"))
+        names = _metrics_of(values)
+        if not names:
+            return []
+        self.rows += 1
+        training = "loss" in values
+        self._training_rows += training
+        step = self._step_of(values, data, found, training)
+        self.epoch = numbers_finite(values.get("epoch"), self.epoch)
+        return [(name, step, values[name], 0.0) for name in names]
+
+    def _step_of(self, values: dict[str, float], data: bytes, found: re.Match[bytes], training: bool) -> int:
+        said = next((step for name in STEP_NAMES if (step := step_of(values.get(name))) is not None), None)
+        if said is not None:
+            self.step = said
+            return said
+        before = data[max(0, found.start() - BEFORE_BYTES) : found.start()]
+        if self.max_steps is None:
+            # The first bar is the training's: it stands before the dict where an evaluation's follows.
+            self._look_for_bar(before)
+        after = data[found.end() : found.end() + AFTER_BYTES].split(b"{", 1)[0]
+        at = self._first_bar(after)
+        if at is None:
+            at = self._look_for_bar(before)
+        epoch = numbers_finite(values.get("epoch"))
+        if at is None and epoch is not None and self._total and self._epochs:
+            at = step_of(epoch / self._epochs * self._total + 0.5)
+        if at is None and self.max_steps is not None and self._total is None:
+            at = self.step
+        if at is not None:
+            self.step = at
+            return at
+        if self.logging_steps:
+            self.step = self.logging_steps * max(1, self._training_rows)
+            return self.step
+        self.counted = True
+        return max(1, self._training_rows)
+
+    def _first_bar(self, text: bytes) -> int | None:
+        found = _BAR.search(text)
+        return None if found is None else self._take_bar(found)
+
+    def _look_for_bar(self, text: bytes) -> int | None:
+        at = None
+        for found in _BAR.finditer(text):
+            taken = self._take_bar(found)
+            at = at if taken is None else taken
+        return at
+
+    def _take_bar(self, bar: re.Match[bytes]) -> int | None:
+        """Where the bar stands, if it is the training's: the first one with a length; those of evaluations have another."""
+        at, total = int(bar["at"]), int(bar["total"])
+        if self.max_steps is None:
+            self.max_steps = total
+        if total != self.max_steps:
+            return None
+        self._note_pace(at, bar["times"])
+        if self.step is None or at >= self.step:
+            self.step = at
+        return at
+
+    def _note_pace(self, at: int, times: bytes) -> None:
+        """By the clock of the bar; before that tells, by the rate that it shows.
+
+        A training that goes on from a checkpoint jumps to its step, and its bar takes the jump for speed: for long
+        in its mean of the last seconds, and at its end in the mean of all.
+        """
+        clock = _CLOCK.match(times)
+        if clock is None or not at:
+            return
+        elapsed_s = sum(int(part) * 60**power for power, part in enumerate(reversed(clock[1].split(b":"))))
+        if self._clock and (at < self._clock[-1][0] or elapsed_s < self._clock[-1][1]):
+            self._clock.clear()
+        if not self._clock:
+            self._jumped, self.step_s = at > MOST_STEPS_BEFORE_A_BAR, None
+        if not self._clock or elapsed_s > self._clock[-1][1]:
+            self._clock.append((at, elapsed_s))
+        (first_at, first_s), (last_at, last_s) = self._clock[0], self._clock[-1]
+        if last_s - first_s >= CLOCK_TELLS_S and last_at > first_at:
+            self.step_s = (last_s - first_s) / (last_at - first_at)
+            return
+        rate = _RATE.search(times)
+        if rate is None or float(rate["rate"]) <= 0 or self._jumped:
+            return
+        self.step_s = float(rate["rate"]) if rate["unit"] == b"s/it" else 1.0 / float(rate["rate"])
+
+
+def _pairs_of(text: str) -> dict[str, float]:
+    """The numbers of a printed dict by name, also those printed as text, nan and inf."""
+    pairs = {}
+    for found in _PAIR.finditer(text):
+        value = value_of(found["value"])
+        if value is not None:
+            pairs[found["name"]] = value
+    return pairs
+
+
+def _metrics_of(values: Mapping[str, float]) -> list[str]:
+    """The names in a dict that are metrics; [] for one that names neither an epoch nor a step: no Trainer printed it."""
+    if not values.keys() & {"epoch", *STEP_NAMES}:
+        return []
+    return [name for name in values if name not in NOT_METRICS and name not in STEP_NAMES]
+
+
+def find_log(folder: Path) -> Path | None:
+    """The newest log of a folder in which a Trainer printed metrics; else None. Looks at the end of each."""
+    for _, path in heapq.nlargest(50, _logs(folder)):
+        if prints_metrics(Path(path)):
+            return Path(path)
+    return None
+
+
+def _logs(folder: Path) -> Iterator[tuple[float, str]]:
+    """Time and path of each file that is called like a log. There may be 100,000: no more is asked of a file."""
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.name.endswith(LOG_ENDINGS) and not entry.name.startswith(".") and entry.is_file():
+                    with contextlib.suppress(OSError):
+                        yield entry.stat().st_mtime, entry.path
+    except OSError:
+        return
+
+
+def prints_metrics(path: Path) -> bool:
+    """Whether the first or the last MiB of the file holds a dict that a Trainer printed."""
+    size = 1024 * 1024
+    try:
+        with open_file(path) as file:
+            head = file.read(size)
+            length = file.seek(0, 2)
+            file.seek(max(size, length - size))
+            texts = (head, file.read(size))
+    except OSError:
+        return False
+    return any(
+        _metrics_of(_pairs_of(found.group().decode("utf-8", "replace")))
+        for text in texts
+        for found in _DICT.finditer(text)
+    )
+
+
+# TrainerLog: the file that a Trainer's standard output goes to: its last lines and the metrics printed in it.
 
 
 class TrainerLog:

@@ -1,23 +1,87 @@
-"""TrainerState: what transformers' Trainer leaves in trainer_state.json, in checkpoints and sometimes beside them."""
+"""What transformers' Trainer leaves: trainer_state.json and its arguments."""
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from trainwiz.core.errors import os_reason
-from trainwiz.core.json_text import parse_json
+from trainwiz.core.files import is_folder, may_be_there, read_small
 from trainwiz.core.language import tr
-from trainwiz.core.numbers import finite, number, step_of
-from trainwiz.core.small_file import read_small
-from trainwiz.core.telemetry.event_file import LFS_MARK, Scalar
 from trainwiz.core.telemetry.metrics import NOT_METRICS
-from trainwiz.core.telemetry.paths import is_folder, may_be_there
+from trainwiz.core.telemetry.scalar_files import LFS_MARK, Scalar
+from trainwiz.core.text import number, numbers_finite, parse_json, step_of
+
+# TrainerArguments: what transformers' TrainingArguments say about a job, as its TensorBoard callback writes them down.
+
+ARGUMENTS_TAG = "args/text_summary"
+SHOWN = (
+    "max_steps", "num_train_epochs", "per_device_train_batch_size", "gradient_accumulation_steps", "learning_rate",
+    "lr_scheduler_type", "warmup_ratio", "warmup_steps", "weight_decay", "optim", "fp16", "bf16", "tf32",
+    "gradient_checkpointing", "activation_checkpointing", "deepspeed", "fsdp", "seed", "logging_steps", "save_steps",
+)  # fmt: skip
+"""Keys that are shown; others (paths, tokens of the hub) stay out."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerArguments:
+    """None where they do not say."""
+
+    max_steps: int | None = None
+    epochs: float | None = None
+    batch: int | None = None
+    """Sequences of one forward pass on one device."""
+    accumulation: int | None = None
+    shown: Mapping[str, str] = field(default_factory=dict)
+
+    def steps_in_all(self, step: int | None, epoch: float | None) -> int | None:
+        """The planned steps; without a number of its own, by how far in the epochs `step` is (a guess within 1 %)."""
+        if self.max_steps:
+            return self.max_steps
+        if not step or not epoch or not self.epochs:
+            return None
+        whole = step_of(step / epoch * self.epochs + 0.5)
+        return None if whole is None else max(step, whole)
+
+
+def parse_arguments(text: str) -> TrainerArguments:
+    """From the JSON text that the callback writes; empty for anything else."""
+    try:
+        document = parse_json(text)
+    except ValueError:
+        return TrainerArguments()
+    if not isinstance(document, dict):
+        return TrainerArguments()
+    return TrainerArguments(
+        max_steps=_count(document.get("max_steps")),
+        epochs=_positive(document.get("num_train_epochs")),
+        batch=_count(document.get("per_device_train_batch_size")),
+        accumulation=_count(document.get("gradient_accumulation_steps")),
+        shown={key: as_text(document[key]) for key in SHOWN if document.get(key) not in (None, False, "", [], {})},
+    )
+
+
+def as_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)[:200]
+
+
+def _positive(value: Any) -> float | None:
+    known = numbers_finite(value)
+    return known if known is not None and known > 0 else None
+
+
+def _count(value: Any) -> int | None:
+    known = step_of(value)
+    return known if known is not None and known > 0 else None
+
+
+# TrainerState: what transformers' Trainer leaves in trainer_state.json, in checkpoints and sometimes beside them.
 
 TRAINER_STATE = "trainer_state.json"
 CHECKPOINT = re.compile(r"checkpoint-(\d+)$")
@@ -97,28 +161,31 @@ def read_trainer_state(path: Path) -> TrainerState | str:
         return tr("{path} is not the state of a Trainer: it has no `global_step` and no list `log_history`.", path=path)
     return TrainerState(
         path=path,
-        step=_count(document.get("global_step")),
-        max_steps=_count(document.get("max_steps")) or None,
-        epoch=finite(document.get("epoch")),
-        logging_steps=_count(document.get("logging_steps")),
+        step=_trainer_state_count(document.get("global_step")),
+        max_steps=_trainer_state_count(document.get("max_steps")) or None,
+        epoch=numbers_finite(document.get("epoch")),
+        logging_steps=_trainer_state_count(document.get("logging_steps")),
         rows=tuple(row for row in rows if isinstance(row, dict)),
         written_s=written_s,
-        batch=_count(document.get("train_batch_size")) or None,
+        batch=_trainer_state_count(document.get("train_batch_size")) or None,
         stopped_early=_stopped_early(document),
     )
 
 
 def _stopped_early(document: Mapping[str, Any]) -> str | None:
-    step, max_steps = _count(document.get("global_step")), _count(document.get("max_steps"))
+    step, max_steps = _trainer_state_count(document.get("global_step")), _trainer_state_count(document.get("max_steps"))
     if step is None or max_steps is None or step >= max_steps:
         return None
     if _within(document, "stateful_callbacks", "TrainerControl", "args", "should_training_stop") is not True:
         return None
-    failed = _count(_within(document, *STOPPER, "attributes", "early_stopping_patience_counter"))
-    patience = _count(_within(document, *STOPPER, "args", "early_stopping_patience"))
+    failed = _trainer_state_count(_within(document, *STOPPER, "attributes", "early_stopping_patience_counter"))
+    patience = _trainer_state_count(_within(document, *STOPPER, "args", "early_stopping_patience"))
     if not failed or patience is None or failed < patience:
         return tr("A callback ended the training before its last step.")
-    best, best_step = finite(document.get("best_metric")), _count(document.get("best_global_step"))
+    best, best_step = (
+        numbers_finite(document.get("best_metric")),
+        _trainer_state_count(document.get("best_global_step")),
+    )
     rows = [row for row in document.get("log_history", []) if isinstance(row, dict)]
     name = next((str(name) for row in rows for name, value in row.items() if best is not None and value == best), None)
     if name is None or best is None:
@@ -138,7 +205,7 @@ def _within(document: Any, *keys: str) -> Any:
     return document
 
 
-def _count(raw: Any) -> int | None:
+def _trainer_state_count(raw: Any) -> int | None:
     known = step_of(raw)
     return known if known is not None and known >= 0 else None
 

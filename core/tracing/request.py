@@ -1,13 +1,63 @@
-"""TraceRequest: everything that the memory of one training process depends on."""
+"""What is asked of a trace, what comes back, and the answers that are kept."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal, get_args
 
+import platformdirs
+from trainwiz.core.estimate.moment import KINDS, Moment
 from trainwiz.core.estimate.workload import HALF, Workload
+from trainwiz.core.files import open_file, read_small
+from trainwiz.core.language import tr
+from trainwiz.core.run.folder import write_atomic
+from trainwiz.core.text import parse_json, plain_text
+
+# What a trace depends on besides its request: versions of libraries and of the traced code. Without importing either.
+
+LIBRARIES = ("torch", "transformers", "accelerate", "peft")
+TRACED_CODE = ("estimate/trace", "training")
+"""Folders of trainwiz.core: the tracer, and the training that it traces."""
+FORMAT = "1"
+"""Of what stands in the cache."""
+
+
+@cache
+def trace_versions() -> dict[str, str]:
+    """Name -> version, "" for what is not installed. A trace made with other ones is not used."""
+    return {**{name: _version(name) for name in LIBRARIES}, "code": _code_digest(), "format": FORMAT}
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except (metadata.PackageNotFoundError, OSError):
+        return ""
+
+
+def _code_digest() -> str:
+    """Of the sources themselves: an editable install changes without a new version."""
+    core = Path(__file__).resolve().parent.parent
+    digest = hashlib.sha256(_version("trainwiz").encode())
+    for folder in TRACED_CODE:
+        for file in sorted((core / folder).glob("*.py")):
+            try:
+                digest.update(file.name.encode() + b"\0" + read_small(file))
+            except OSError:
+                continue
+    return digest.hexdigest()[:16]
+
+
+# TraceRequest: everything that the memory of one training process depends on.
 
 TraceTier = Literal["layers", "full"]
 """`layers` traces shallow versions of the model and extends them; `full` all of it, with the allocator replayed."""
@@ -93,3 +143,194 @@ class TraceRequest:
         """Name of its place in the cache: a digest of the request and of the libraries that are traced."""
         text = json.dumps([self.to_json(), versions], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+# What a trace says: the fullest point of each phase, and what the step computes.
+
+_TRACED = re.compile(r"layers (\S+) and (\S+) of (\d+)")
+ProblemCode = Literal[
+    "unknown_model", "remote_code", "invalid_config", "unsupported", "timeout", "worker_died", "worker_missing"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class TraceResult:
+    """Bytes of one process before strategies share its states out. Moments are in the order of the step."""
+
+    tier: TraceTier
+    training: tuple[Moment, ...]
+    """The fullest point of each phase of the second optimizer step (states exist by then)."""
+    evaluation: tuple[Moment, ...]
+    """Likewise of evaluating, and of generating; empty where nothing is held out."""
+    reserved_bytes: int | None
+    """Peak of the caching allocator's segments over training and evaluation, replayed; None for the layered tier."""
+    parameters: int
+    trainable_parameters: int
+    flops: float
+    """Of the matrix products of one micro-batch, forward, recomputation and backward."""
+    moved_bytes: float
+    """Bytes that the operations of one micro-batch read and write."""
+    kernels: int
+    """Operations of one micro-batch."""
+    seconds: float
+    """What the trace took."""
+    versions: dict[str, str] = field(default_factory=dict)
+    note: str = ""
+    """What a reader must know: "layers 2 and 4 of 33, extended". Kept in the cache; `note_words` is what people read."""
+
+    @property
+    def allocated_bytes(self) -> int:
+        """Peak of training."""
+        return max(moment.bytes for moment in self.training)
+
+    @property
+    def note_words(self) -> str:
+        """`note` in the chosen language."""
+        stacks = [
+            tr("layers {first} and {second} of {layers}", first=first, second=second, layers=layers)
+            for first, second, layers in _TRACED.findall(self.note)
+        ]
+        return tr("{stacks}, extended", stacks=tr(" and ").join(stacks)) if stacks else tr(self.note)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> TraceResult:
+        moments = {key: tuple(Moment(**moment) for moment in values[key]) for key in ("training", "evaluation")}
+        return cls(**{**values, **moments})
+
+
+@dataclass(frozen=True, slots=True)
+class TraceProblem:
+    """Why there is no trace, in one sentence for the user."""
+
+    code: ProblemCode
+    message: str
+
+
+TraceAnswer = TraceResult | TraceProblem
+
+
+# From JSON values of another process or a file to a TraceAnswer, checked: neither is trusted to be whole.
+
+LONGEST_MESSAGE = 400
+MOST_COUNT, MOST_RATE = 1 << 60, 1e30
+"""Bytes or parameters; floating-point operations. More is no trace, and arithmetic with it may overflow."""
+
+
+def result_of(values: Any) -> TraceResult:
+    """ValueError for anything that is no trace."""
+    if not isinstance(values, Mapping):
+        raise ValueError("no trace: not an object")
+    try:
+        result = TraceResult.from_json(dict(values))
+    except (TypeError, KeyError, AttributeError) as error:
+        raise ValueError(f"no trace: {error}") from None
+    counts = (result.parameters, result.trainable_parameters, result.kernels)
+    rates = (result.flops, result.moved_bytes, result.seconds)
+    whole = (
+        result.tier in get_args(TraceTier)
+        and bool(result.training)
+        and all(_is_moment(moment) for moment in (*result.training, *result.evaluation))
+        and all(_is_count(count) for count in counts)
+        and (result.reserved_bytes is None or _is_count(result.reserved_bytes))
+        and all(isinstance(rate, int | float) and 0 <= rate < MOST_RATE for rate in rates)
+        and isinstance(result.note, str)
+        and isinstance(result.versions, dict)
+    )
+    if not whole:
+        raise ValueError("no trace: values of the wrong kind")
+    return result
+
+
+def problem_of(values: Any) -> TraceProblem:
+    """ValueError for anything that is no problem. The message becomes one harmless line."""
+    if not isinstance(values, Mapping):
+        raise ValueError("no problem: not an object")
+    message = values.get("message")
+    known: dict[Any, ProblemCode] = {code: code for code in get_args(ProblemCode)}
+    code = known.get(str(values.get("code")))
+    if code is None or not isinstance(message, str) or not message:
+        raise ValueError("no problem: values of the wrong kind")
+    return TraceProblem(code, plain_text(message, LONGEST_MESSAGE))
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MOST_COUNT
+
+
+def _is_moment(moment: Moment) -> bool:
+    if not isinstance(moment.name, str) or not isinstance(moment.parts, dict):
+        return False
+    return all(kind in KINDS and _is_count(size) for kind, size in moment.parts.items())
+
+
+# TraceCache: traces that were made before, one file for each, in the user's cache folder.
+
+MOST_TRACES = 4000
+"""About 2 kB each. Half of them stay when there are more, those that were used last."""
+LARGEST_FILE_BYTES = 1 << 20
+
+
+def user_cache_folder() -> Path:
+    """Where traces are kept, for example ~/.cache/trainwiz/traces."""
+    return Path(platformdirs.user_cache_dir("trainwiz")) / "traces"
+
+
+class TraceCache:
+    """Never raises: a folder that cannot be used is a cache that knows nothing. Safe for threads and processes."""
+
+    def __init__(
+        self, folder: Path | None = None, most: int = MOST_TRACES, versions: Mapping[str, str] | None = None
+    ) -> None:
+        """`most` 0 keeps nothing. `versions` are those of this installation unless given."""
+        self._folder = user_cache_folder() if folder is None else folder
+        self._most = most
+        self._versions = dict(trace_versions() if versions is None else versions)
+
+    def file(self, request: TraceRequest, tier: TraceTier) -> Path:
+        """Where the trace of `request` is, or would be."""
+        return self._folder / f"{request.key({**self._versions, 'tier': tier})}.json"
+
+    def get(self, request: TraceRequest, tier: TraceTier) -> TraceResult | None:
+        """None for what is not there, and for a file that is broken or of another request."""
+        if self._most == 0:
+            return None
+        path = self.file(request, tier)
+        try:
+            with open_file(path) as file:
+                document = parse_json(file.read(LARGEST_FILE_BYTES))
+            if document["request"] != request.to_json():
+                return None
+            result = result_of(document["result"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        if result.tier != tier:
+            return None
+        with contextlib.suppress(OSError):
+            os.utime(path)
+        return result
+
+    def put(self, request: TraceRequest, tier: TraceTier, result: TraceResult) -> None:
+        """Keeps `result`; a reader meanwhile sees the old or the new file, never half of one."""
+        if self._most == 0:
+            return
+        document = {"request": request.to_json(), "result": result.to_json()}
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            write_atomic(self.file(request, tier), json.dumps(document))
+            self._tidy()
+        except (OSError, ValueError):
+            return
+
+    def _tidy(self) -> None:
+        """Removes the traces that nobody used for longest, and what killed writers left."""
+        with os.scandir(self._folder) as entries:
+            files = [(entry.stat().st_mtime, entry.path) for entry in entries if entry.is_file()]
+        if len(files) <= self._most:
+            return
+        files.sort()
+        for _, path in files[: len(files) - self._most // 2]:
+            with contextlib.suppress(OSError):
+                Path(path).unlink()

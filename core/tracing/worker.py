@@ -13,10 +13,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from trainwiz.core.language import tr
-from trainwiz.core.tracing.cache import TraceCache
 from trainwiz.core.tracing.line import TraceLine, timeout_problem
-from trainwiz.core.tracing.request import TraceRequest, TraceTier
-from trainwiz.core.tracing.result import TraceAnswer, TraceProblem, TraceResult
+from trainwiz.core.tracing.request import TraceAnswer, TraceCache, TraceProblem, TraceRequest, TraceResult, TraceTier
 
 WorkerState = Literal["starting", "ready", "dead"]
 OnDone = Callable[[TraceAnswer], None]

@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainwiz.core.errors import EXIT_USAGE, UsageError
-from trainwiz.core.heavy_imports import heavy_imports
 from trainwiz.core.language import chosen_language, use_language
+from trainwiz.core.processes import heavy_imports, wait_briefly
 from trainwiz.core.run.identity import PARTS
-from trainwiz.core.run.openmp import wait_briefly
-from trainwiz.core.supervise.lifeline import hold_to_parent
+from trainwiz.core.supervise.ties import hold_to_parent
+from trainwiz.core.training.disk_guard import let_output_be_dropped
 from trainwiz.core.training.failure import exit_after_failure, rank_of_this_process
-from trainwiz.core.training.full_disk import let_output_be_dropped
-from trainwiz.core.training.stop import StopRequest
+from trainwiz.core.training.phases import StopRequest
 
 if TYPE_CHECKING:
     from trainwiz.core.supervise.by_hand import KeptByHand

@@ -1,16 +1,223 @@
-"""PaddedBatch: rows of different lengths as one batch."""
+"""Which rows make a step, what is masked in them, and how they are loaded."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import ctypes
+import os
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain, repeat
+from multiprocessing import RawValue
+from types import FrameType
 from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.data import DataLoader, Sampler
 from trainwiz.core.config import RunConfig
-from trainwiz.core.data.padded_length import padded_length
-from trainwiz.core.training.masking import IGNORED
-from trainwiz.core.training.sampling import FillerRow
+from trainwiz.core.data.lengths import LengthOrder, StepShape, packs_rows, padded_length, pool_steps
+from trainwiz.core.data.proteins import CLS, EOS, FIRST_RESIDUE, LAST_RESIDUE, MASK
+from trainwiz.core.data.streamed.rows import SHUFFLED_AS_ONE, Windows
+from trainwiz.core.run.identity import sequences_of_a_step
+
+# Which letters of a sequence are hidden: a function of (seed, epoch, sample) and of nothing else.
+
+IGNORED = -100
+"""Label of a position that the loss leaves out, as in torch and transformers."""
+EVALUATION_EPOCH = 2**32 - 1
+"""Epoch number of the held-out rows: their masks never change."""
+MASK_SHARE = 0.8
+RANDOM_SHARE = 0.1
+
+
+def sample_generator(seed: int, epoch: int, sample: int) -> np.random.Generator:
+    """Philox, a counter-based generator: its stream depends on the three numbers only, so that
+    loader workers, prefetching and resuming change nothing."""
+    return np.random.Generator(np.random.Philox(key=[seed, epoch], counter=[0, 0, 0, sample]))
+
+
+def mask_sequence(
+    letters: np.ndarray, probability: float, generator: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Input tokens and labels of one sequence, (n + 2,) int64 each, <cls> and <eos> added.
+
+    Each letter is chosen with `probability`; of the chosen, 80 % become <mask>, 10 % a random
+    amino acid and 10 % stay (Devlin et al. 2018, section 3.1; the same shares in ESM-2). At least
+    one letter is chosen, so that no batch is without a label.
+    """
+    length = len(letters)
+    draws = generator.random((2, length))
+    replacement = generator.integers(FIRST_RESIDUE, LAST_RESIDUE + 1, size=length)
+    chosen = draws[0] < probability
+    if not chosen.any():
+        chosen[int(draws[0].argmin())] = True
+    tokens = np.empty(length + 2, dtype=np.int64)
+    labels = np.full(length + 2, IGNORED, dtype=np.int64)
+    tokens[0], tokens[-1] = CLS, EOS
+    labels[1:-1][chosen] = letters[chosen]
+    hidden = chosen & (draws[1] < MASK_SHARE)
+    swapped = chosen & (draws[1] >= MASK_SHARE) & (draws[1] < MASK_SHARE + RANDOM_SHARE)
+    tokens[1:-1] = np.where(hidden, MASK, np.where(swapped, replacement, letters))
+    return tokens, labels
+
+
+# In which order rows are seen. A sampler hands out (epoch, row) pairs, so that a row knows its epoch.
+
+RowKey = tuple[int, int]
+"""(epoch, row); row -1 fills up the last batch and counts for nothing."""
+FILLER = -1
+
+
+class FillerRow(tuple[np.ndarray, np.ndarray]):
+    """(tokens, labels) of a row that fills up: computed as any other, and counted as padding."""
+
+    __slots__ = ()
+
+
+class EpochSampler(Sampler[RowKey]):
+    """All training rows in an order that is a function of (seed, epoch): the windows of streamed rows, else all as one.
+
+    `repeat_first_epoch` gives epoch 0 again and again: the same batches with the same masks.
+    """
+
+    def __init__(
+        self,
+        rows: int,
+        seed: int,
+        *,
+        repeat_first_epoch: bool = False,
+        windows: Windows | None = None,
+        lengths: LengthOrder | None = None,
+    ) -> None:
+        """`windows` over these rows, where they are streamed; `lengths` where those of like length go together."""
+        self._rows = rows
+        self._windows = windows if windows is not None and windows.several else None
+        self._lengths = lengths
+        self._fillers = 0
+        self._seed = seed
+        self._repeat = repeat_first_epoch
+        self._epoch = 0
+
+    @property
+    def order(self) -> str:
+        """What a resumed run must find the same, beside seed and epoch, to see the rows in the same order."""
+        return self._windows.described() if self._windows is not None else SHUFFLED_AS_ONE
+
+    def start_epoch(self, epoch: int) -> None:
+        """Called by the Trainer's epoch callback. Not named `set_epoch`: accelerate would call that
+        with its own count, which a resumed run does not share."""
+        self._epoch = 0 if self._repeat else epoch
+
+    def fill_up(self, rows_of_all_processes: int) -> None:
+        """Ends each epoch with rows that count for nothing, so that all processes get the same number of micro-batches.
+
+        accelerate would repeat rows in their place, more or fewer of them with each size of the micro-batch.
+        """
+        self._fillers = -self._rows % rows_of_all_processes
+
+    def __len__(self) -> int:
+        return self._rows + self._fillers
+
+    def __iter__(self) -> Iterator[RowKey]:
+        epoch = self._epoch
+        orders = self._windows.orders(self._seed, epoch) if self._windows is not None else self._whole(epoch)
+        if self._lengths is not None:
+            orders = self._lengths.arranged(orders, self._seed, epoch)
+        return chain(
+            ((epoch, row) for order in orders for row in order.tolist()), repeat((epoch, FILLER), self._fillers)
+        )
+
+    def _whole(self, epoch: int) -> Iterator[np.ndarray]:
+        """All rows in the order in which the Trainer of transformers would see them: accelerate's SeedableRandomSampler."""
+        generator = torch.Generator().manual_seed(self._seed + epoch)
+        yield torch.randperm(self._rows, generator=generator).numpy()
+
+
+class EvaluationSampler(Sampler[RowKey]):
+    """All held-out rows, the longest first, filled up to whole batches on every process.
+
+    Without the fillers accelerate would repeat rows to make the processes even, and the mean
+    would count them twice.
+    """
+
+    def __init__(self, rows: int, rows_of_all_processes: int, lengths: np.ndarray | None = None) -> None:
+        """`lengths` (rows,) int; None where all are of one length: in order."""
+        self._rows = rows
+        self._order = np.arange(rows) if lengths is None else np.argsort(-lengths.astype(np.int64), kind="stable")
+        self._length = -(-rows // rows_of_all_processes) * rows_of_all_processes
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[RowKey]:
+        for row in self._order.tolist():
+            yield EVALUATION_EPOCH, row
+        yield from repeat((EVALUATION_EPOCH, FILLER), self._length - self._rows)
+
+
+def length_order(config: RunConfig, lengths: Callable[[], np.ndarray], processes: int) -> LengthOrder | None:
+    """What data.group_by_length and data.arrange_by_length ask for; None where both are off.
+
+    `lengths` gives (n,) int: of each row that trains.
+    """
+    data, step = (
+        config.data,
+        StepShape(sequences_of_a_step(config, processes), config.batch.micro_batch_size or 1, processes),
+    )
+    # A file from before there was a choice has none: the gradient is the same.
+    exact = step.can_be_arranged and config.training.loss_mean != "micro_batches"
+    arranged = exact if data.arrange_by_length is None else data.arrange_by_length
+    if not data.group_by_length and not arranged:
+        return None
+    of_rows = lengths().astype(np.uint32)
+    pool = pool_steps(step.rows, len(of_rows)) if data.group_by_length else 1
+    return LengthOrder(of_rows, step, pool=pool, even=packs_rows(config))
+
+
+def overfit_items(items: int, config: RunConfig, processes: int) -> np.ndarray:
+    """(n,) int64, ascending: which of `items` rows an overfit run repeats, overfit_batches micro-batches on each process."""
+    wanted = (config.mode.overfit_batches or 1) * (config.batch.micro_batch_size or 1) * processes
+    order = np.random.Generator(np.random.Philox(key=[config.training.seed, 0x0F17])).permutation(items)
+    return np.sort(order[:wanted])
+
+
+# Loader workers that outlive a stop: a signal to the whole process group must not cost the checkpoint.
+
+
+class LoaderShield:
+    """Workers ignore SIGTERM and SIGINT until the training is over.
+
+    torch's own workers die of SIGTERM, and the training with them, before the checkpoint is
+    written. Once `over` is called they end on SIGTERM again, as multiprocessing wants at exit.
+    """
+
+    def __init__(self) -> None:
+        self._over = RawValue(ctypes.c_bool, False)
+
+    def over(self) -> None:
+        self._over.value = True
+
+    def protect(self, loader: DataLoader[Any]) -> None:
+        """Wrap the loader's own `worker_init_fn`. accelerate keeps the torch loader inside its own."""
+        inner = getattr(loader, "base_dataloader", loader)
+        if inner.num_workers > 0:
+            inner.worker_init_fn = partial(_start_worker, inner.worker_init_fn, self._over)
+
+
+def _start_worker(first: Callable[[int], Any] | None, over: Any, worker: int) -> None:
+    if first is not None:
+        first(worker)
+
+    def end_if_over(number: int, frame: FrameType | None) -> None:
+        if over.value:
+            os._exit(0)
+
+    signal.signal(signal.SIGTERM, end_if_over)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+# PaddedBatch: rows of different lengths as one batch.
 
 FILLER_TOKENS = "filler_tokens"
 """Key of a batch -> tokens in its rows that only fill up."""

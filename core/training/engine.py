@@ -1,20 +1,177 @@
-"""engine.json: which engine really runs, read from the live objects inside the process."""
+"""The engine as it came out: processes, shards, replicas, and what state.json says of it."""
 
 from __future__ import annotations
 
+import hashlib
+import os
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 import torch
+from accelerate import Accelerator, PartialState
+from accelerate.utils import gather_object
 from peft import PeftModel
-from trainwiz.core.errors import CannotRunError
-from trainwiz.core.findings import Finding
+from trainwiz.core.config import RunConfig
+from trainwiz.core.errors import CannotRunError, Finding
+from trainwiz.core.export.training_arguments import processes, runs_on_cpu, uses_deepspeed
 from trainwiz.core.hardware.host import count_cores
 from trainwiz.core.language import mark, tr
+from trainwiz.core.training.extension_lock import use_kernel_locks
 from trainwiz.core.training.packed_attention import attention_of
-from trainwiz.core.training.shards import is_fully_sharded, numbers_in
-from trainwiz.core.training.tf32 import multiplies_in_tf32
+from trainwiz.core.training.phases import multiplies_in_tf32
 from transformers import Trainer
+from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.trainer_utils import SaveStrategy
+
+# What DeepSpeed needs before it starts: locks that end, the process group where accelerate makes none; and its end.
+
+TIMEOUT_S = 1800
+"""As TrainingArguments has it."""
+
+
+def join_processes(config: RunConfig) -> dict[str, Any]:
+    """Arguments of TrainingArguments that take the group made here; none where it makes its own.
+
+    For DeepSpeed accelerate 1.15 asks for a backend only where there is a GPU. Without one it
+    starts the group, believes in a single process, and the batch sizes contradict each other.
+    """
+    if uses_deepspeed(config):
+        use_kernel_locks()
+        _let_its_states_be_read()
+        # DeepSpeed 0.19 calls collectives by names that torch 2.13 replaces: a line in the log for each, in each step.
+        warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\.distributed")
+    if not (uses_deepspeed(config) and runs_on_cpu(config) and processes(config) > 1):
+        return {}
+    os.environ["ACCELERATE_USE_DEEPSPEED"] = "true"
+    PartialState(backend="gloo", timeout=timedelta(seconds=config.engine.process_timeout_s or TIMEOUT_S))
+    return {"accelerator_config": {"use_configured_state": True}}
+
+
+def _let_its_states_be_read() -> None:
+    """DeepSpeed 0.19 keeps these in the states that it saves; a run reads checkpoints as values, never as code."""
+    from deepspeed.runtime.fp16.loss_scaler import DynamicLossScaler, LossScaler
+    from deepspeed.runtime.zero.config import ZeroStageEnum
+    from deepspeed.utils.tensor_fragment import fragment_address
+
+    torch.serialization.add_safe_globals([fragment_address, LossScaler, DynamicLossScaler, ZeroStageEnum])
+
+
+def leave_processes() -> None:
+    """End the process group: its threads, left to the end of the interpreter, abort the process now and then."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+
+
+# Which modules FSDP shares out by themselves: the blocks of the model, by the names of their classes.
+
+
+def block_classes(model: torch.nn.Module) -> list[str]:
+    """Class names of the blocks that transformers recomputes one by one, else those that the model itself calls whole."""
+    found = {type(module).__name__ for module in model.modules() if isinstance(module, GradientCheckpointingLayer)}
+    own = set(getattr(model, "_no_split_modules", None) or ())
+    present = {type(module).__name__ for module in model.modules()}
+    return sorted(found or own & present)
+
+
+def name_blocks(trainer: Trainer) -> None:
+    """Tell accelerate's plugin. Left to itself it takes `_no_split_modules`, which for ESM names a class that is not
+    there (and refuses to start), and for Marian nothing, so that all of the model would be gathered at once."""
+    plugin: Any = getattr(trainer.accelerator.state, "fsdp_plugin", None)
+    if plugin is None or trainer.model is None:
+        return
+    names = block_classes(trainer.model)
+    if names:
+        plugin.transformer_cls_names_to_wrap = names
+    freeze_idle(trainer.model)
+
+
+def freeze_idle(model: torch.nn.Module) -> None:
+    """Weights that no language-model loss reaches: the contact head of ESM. They never get a gradient nor a state of the
+    optimizer, and without one torch 2.13 refuses to load the optimizer of a trained weight back."""
+    head = getattr(getattr(model, "esm", None), "contact_head", None)
+    if head is not None:
+        head.requires_grad_(False)
+
+
+# A model that several processes share out: how large it is, and how to see all of it (ZeRO-3 and FSDP).
+
+
+def numbers_in(parameter: torch.nn.Parameter) -> int:
+    """Numbers of the whole parameter. ZeRO-3 leaves an empty one behind and notes how many it stands for."""
+    return int(getattr(parameter, "ds_numel", parameter.numel()))
+
+
+def shared_by_zero3(parameters: Iterable[torch.nn.Parameter]) -> bool:
+    """Whether DeepSpeed holds a part of each in this process."""
+    return any(hasattr(parameter, "ds_id") for parameter in parameters)
+
+
+def is_fully_sharded(module: Any) -> bool:
+    """Whether torch's `fully_shard` (FSDP 2) or its older FSDP made this module."""
+    from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
+
+    return isinstance(module, FSDPModule | FullyShardedDataParallel)
+
+
+def forward_needs_all(model: torch.nn.Module) -> bool:
+    """Whether each forward pass is a collective: a process that makes one more than the others waits for ever."""
+    return is_fully_sharded(model) or shared_by_zero3(model.parameters())
+
+
+@contextmanager
+def gathered(model: torch.nn.Module) -> Iterator[None]:
+    """All weights whole in every process, where ZeRO-3 shares them out; every process must enter it."""
+    parameters = list(model.parameters())
+    if not shared_by_zero3(parameters):
+        yield
+        return
+    import deepspeed
+
+    with deepspeed.zero.GatheredParameters(parameters, modifier_rank=None):
+        yield
+
+
+# Whether several machines have trained the same weights, of which one of them saves its own.
+
+DIGEST_BYTES = 16
+
+
+def weights_digest(model: torch.nn.Module) -> str:
+    """Of names, types and bytes of all weights that this process holds whole."""
+    digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            digest.update(f"{name} {weight.dtype} {tuple(weight.shape)}".encode())
+            digest.update(weight.detach().contiguous().view(-1).view(torch.uint8).cpu().numpy().data)
+    return digest.hexdigest()
+
+
+def compare_weights(model: torch.nn.Module, accelerator: Accelerator) -> bool:
+    """Say in the log whether the weights of all processes are the same, bit for bit; every process must call it.
+
+    Nothing is compared where the processes share the weights out. Cards of different kinds may round the optimizer's
+    arithmetic differently: then the model that is saved is that of process 0, and its user should know.
+    """
+    if forward_needs_all(model):
+        return True
+    digests: list[str] = gather_object([weights_digest(model)])
+    apart = [str(rank) for rank, digest in enumerate(digests) if digest != digests[0]]
+    if accelerator.is_main_process and not apart:
+        print(f"the weights of all {len(digests)} processes are equal ({digests[0]})", flush=True)
+    elif accelerator.is_main_process:
+        message = tr(
+            "The weights of process {ranks} are not those of process 0, which are saved: the machines compute "
+            "differently. Look for other cards or other versions on one of them.",
+            ranks=", ".join(apart),
+        )
+        print(message, flush=True)
+    return not apart
+
+
+# engine.json: which engine really runs, read from the live objects inside the process.
 
 WORDS = {"fsdp": "FSDP", "zero1": "ZeRO-1", "zero2": "ZeRO-2", "zero3": "ZeRO-3"}
 UNSHARED = {"ddp": "DistributedDataParallel", "dp": "DataParallel", "single": mark("one process")}

@@ -15,17 +15,19 @@ from trainwiz.core.run.checkpoints import saved_by
 from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.run.identity import (
     IDENTITY_JSON,
+    SEQUENCES,
     Difference,
     Identity,
     Values,
     compare,
+    position_difference,
     recorded_identity,
     refuse,
+    settings_now,
     touched,
 )
-from trainwiz.core.run.identity_now import SEQUENCES, position_difference, settings_now
+from trainwiz.core.training.datasets import TaskParts
 from trainwiz.core.training.failure import rank_of_this_process
-from trainwiz.core.training.parts import TaskParts
 from transformers import PreTrainedTokenizerBase
 
 ROWS_THAT_TRAIN, ROWS_HELD_OUT = mark("rows that train"), mark("rows held out")

@@ -1,21 +1,173 @@
-"""metrics.jsonl: one line for each logged step and each evaluation, written by rank 0."""
+"""What a run logs: losses, tokens, memory."""
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 from accelerate import Accelerator
 from trainwiz.core.run.checkpoints import PROGRESS_JSON
 from trainwiz.core.run.folder import RunFolder, read_json, write_json_atomic
+from trainwiz.core.training.batches import FILLER_TOKENS, IGNORED
+from trainwiz.core.training.disk_guard import LastingLines
 from trainwiz.core.training.failure import note_step
-from trainwiz.core.training.full_disk import LastingLines
-from trainwiz.core.training.meter import StepMeter
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+# StepMeter: tokens, time and waiting of this process, measured where they happen.
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Means over the optimizer steps since the last reading."""
+
+    steps: int
+    step_s: float
+    """Wall time of one step, without evaluation and saving."""
+    data_wait_s: float
+    """Time of one step in which the loader had no batch ready."""
+
+
+class StepMeter:
+    """Counts for one process. A window that was fetched counts when its optimizer step is done.
+
+    `tokens` and `real_tokens` (without padding and rows that fill up) are those of the input, as plans count them. Where
+    the labels are a text of their own (seq2seq), theirs are counted apart.
+    """
+
+    def __init__(self) -> None:
+        self.tokens = 0
+        self.real_tokens = 0
+        self.target_tokens = 0
+        self.real_target_tokens = 0
+        self.counts_targets = False
+        self._fetched_tokens = 0
+        self._fetched_targets = 0
+        self._fetched_real: list[torch.Tensor | int] = []
+        self._fetched_real_targets: list[torch.Tensor] = []
+        self._steps = 0
+        self._wait_s = 0.0
+        self._paused_s = 0.0
+        self._since: float | None = None
+
+    def timed(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """The same batches, with the time that each is waited for and the tokens that it holds."""
+        while True:
+            start = time.perf_counter()
+            if self._since is None:
+                self._since = start
+            try:
+                batch = next(batches)
+            except StopIteration:
+                return
+            self._wait_s += time.perf_counter() - start
+            self._fetched_tokens += batch["input_ids"].numel()
+            # Summed on the device and read at the next log: no synchronisation here.
+            mask, fillers = batch.get("attention_mask"), batch.pop(FILLER_TOKENS, 0)
+            # Rows end to end have no mask: all of them is real.
+            self._fetched_real.append((mask.sum() if mask is not None else batch["input_ids"].numel()) - fillers)
+            if self.counts_targets:
+                self._fetched_targets += batch["labels"].numel()
+                self._fetched_real_targets.append((batch["labels"] != IGNORED).sum())
+            yield batch
+
+    def step_done(self) -> None:
+        self._steps += 1
+        self.tokens += self._fetched_tokens
+        self.real_tokens += sum(int(count) for count in self._fetched_real)
+        self.target_tokens += self._fetched_targets
+        self.real_target_tokens += sum(int(count) for count in self._fetched_real_targets)
+        self._fetched_tokens = self._fetched_targets = 0
+        self._fetched_real, self._fetched_real_targets = [], []
+
+    def counts(self) -> dict[str, int]:
+        """Name in metrics.jsonl -> tokens of this process in the steps that are done."""
+        counts = {"tokens": self.tokens, "real_tokens": self.real_tokens}
+        if self.counts_targets:
+            counts |= {"target_tokens": self.target_tokens, "real_target_tokens": self.real_target_tokens}
+        return counts
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Time in here (evaluation, saving) is no step time."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._paused_s += time.perf_counter() - start
+
+    def read_pace(self) -> Pace:
+        """The pace since the last call; the device's queue should be empty."""
+        now = time.perf_counter()
+        steps = max(self._steps, 1)
+        elapsed = now - (self._since if self._since is not None else now) - self._paused_s
+        pace = Pace(self._steps, max(elapsed, 0.0) / steps, self._wait_s / steps)
+        self._since, self._steps, self._wait_s, self._paused_s = now, 0, 0.0, 0.0
+        return pace
+
+
+# The memory log: what devices and host hold, every N steps, in metrics.jsonl.
+
+DEVICE_KEYS = ("memory_allocated_bytes", "memory_reserved_bytes", "memory_device_used_bytes")
+
+
+class MemoryCallback(TrainerCallback):
+    """One line every `every` steps: time_s, step, epoch and bytes at the end of the step.
+
+    memory_allocated_bytes and memory_reserved_bytes (torch's allocator) and memory_device_used_bytes
+    (all programs) are of the fullest device; null without CUDA. memory_host_rss_bytes is the sum over
+    the training processes and their loader workers, memory_host_available_bytes what the host has left.
+    """
+
+    def __init__(self, folder: RunFolder, every: int, accelerator: Accelerator) -> None:
+        self._lines = LastingLines(folder.metrics_jsonl)
+        self._every = every
+        self._accelerator = accelerator
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        if state.global_step % self._every == 0:
+            figures = self._figures()
+            if self._accelerator.is_main_process:
+                line = {"time_s": time.time(), "step": state.global_step, "epoch": state.epoch, **figures}
+                self._lines.write(json.dumps(line, allow_nan=False))
+
+    def _figures(self) -> dict[str, int | None]:
+        """Every process must call it."""
+        cuda = self._accelerator.device.type == "cuda"
+        device = [0, 0, 0]
+        if cuda:
+            free, total = torch.cuda.mem_get_info()
+            device = [torch.cuda.memory_allocated(), torch.cuda.memory_reserved(), total - free]
+        mine = torch.tensor([*device, resident_bytes()], dtype=torch.int64, device=self._accelerator.device)
+        every = self._accelerator.gather(mine).reshape(-1, 4).cpu()
+        fullest = [int(value) for value in every[:, :3].max(dim=0).values]
+        figures: dict[str, int | None] = dict(zip(DEVICE_KEYS, fullest if cuda else [None] * 3, strict=True))
+        figures["memory_host_rss_bytes"] = int(every[:, 3].sum())
+        figures["memory_host_available_bytes"] = psutil.virtual_memory().available
+        return figures
+
+
+def resident_bytes() -> int:
+    """Resident bytes of this process and its children (loader workers)."""
+    total = 0
+    me = psutil.Process(os.getpid())
+    for process in (me, *me.children(recursive=True)):
+        try:
+            total += process.memory_info().rss
+        except psutil.Error:
+            continue
+    return total
+
+
+# metrics.jsonl: one line for each logged step and each evaluation, written by rank 0.
 
 
 def json_number(value: Any) -> Any:

@@ -1,19 +1,70 @@
-"""The model of a run: from scratch, from weights that exist, or from a checkpoint; with adapters where asked."""
+"""The model of a run: its inputs, built, and saved at the end."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
+from peft import PeftModel
 from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import usage_error
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.language import tr
-from trainwiz.core.training.adapters import base_of_run, with_adapters
-from trainwiz.core.training.esm import check_esm, esm_tokenizer
-from trainwiz.core.training.token_ids import check_vocabulary, with_token_ids
-from trainwiz.core.training.weights import MODEL_CLASSES, load_weights, loading_options, name_of_weights
-from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
+from trainwiz.core.run.folder import PARTIAL, RunFolder
+from trainwiz.core.training.batches import IGNORED
+from trainwiz.core.training.engine import forward_needs_all
+from trainwiz.core.training.tokens import check_vocabulary, with_token_ids
+from trainwiz.core.training.weights import (
+    MODEL_CLASSES,
+    base_of_run,
+    check_esm,
+    esm_tokenizer,
+    free_name,
+    load_weights,
+    loading_options,
+    merged,
+    name_of_weights,
+    with_adapters,
+)
+from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase, Trainer
+from transformers.integrations.deepspeed import unset_hf_deepspeed_config
+
+# What a model is called with beside a batch.
+
+ModelInputs = Callable[[dict[str, Any], Any], dict[str, Any]]
+"""(batch with labels, bare model) -> keyword arguments of the model, the labels among them."""
+
+
+def batch_alone(batch: dict[str, Any], model: Any) -> dict[str, Any]:
+    """For a model that takes the batch as it is."""
+    return batch
+
+
+def decoder_only(batch: dict[str, Any], model: Any) -> dict[str, Any]:
+    """For a causal model: without the cache, which only generation needs."""
+    return {**batch, "use_cache": False}
+
+
+def encoder_decoder(batch: dict[str, Any], model: Any) -> dict[str, Any]:
+    """For an encoder-decoder: the decoder reads the labels one place to the right, as the model itself shifts them."""
+    return {**batch, "decoder_input_ids": decoder_inputs(batch["labels"], model), "use_cache": False}
+
+
+def decoder_inputs(labels: torch.Tensor, model: Any) -> torch.Tensor:
+    """(rows, longest) int64 from labels of that shape."""
+    own = getattr(model, "prepare_decoder_input_ids_from_labels", None)
+    if own is not None:
+        shifted: torch.Tensor = own(labels=labels)
+        return shifted
+    # M2M100 and NLLB have no such method (transformers 5.23) and shift in `forward`, where labels are not given here.
+    shifted = labels.roll(1, dims=1)
+    shifted[:, 0] = model.config.decoder_start_token_id
+    return shifted.masked_fill_(shifted == IGNORED, model.config.pad_token_id)
+
+
+# The model of a run: from scratch, from weights that exist, or from a checkpoint; with adapters where asked.
 
 __all__ = ["build_esm", "build_model", "esm_tokenizer"]
 
@@ -108,3 +159,55 @@ def _check(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None) ->
         # Sharded by ZeRO-3 they have no rows of their own.
         shape = getattr(embeddings.weight, "ds_shape", embeddings.weight.shape)
         check_vocabulary(int(shape[0]), tokenizer)
+
+
+# final_model at the end of a run: complete or not there; with adapters alone, or merged into their base.
+
+
+def save_final_model(trainer: Trainer, folder: RunFolder, config: RunConfig) -> None:
+    """Save beside the place and rename; every process must call it.
+
+    With `peft.merge` the adapters go to RUN/adapter first, and final_model is the whole model.
+    """
+    model: Any = trainer.accelerator.unwrap_model(trainer.model, keep_torch_compile=False)
+    if not (config.peft.merge and isinstance(model, PeftModel)):
+        _save(trainer, folder.final_model)
+    else:
+        _save(trainer, folder.adapter)
+        if trainer.is_world_process_zero():
+            partial = _partial(folder.final_model)
+            whole = _adapted_base(folder, config) if forward_needs_all(model) else model
+            merged(whole).save_pretrained(str(partial))
+            if trainer.processing_class is not None:
+                trainer.processing_class.save_pretrained(str(partial))
+            _put_in_place(partial, folder.final_model)
+    if trainer.is_world_process_zero():
+        print(f"model saved in {folder.final_model}", flush=True)
+
+
+def _adapted_base(folder: RunFolder, config: RunConfig) -> Any:
+    """Base and adapters read back from the disk, for one process: the live ones are shared out among all."""
+    # from_pretrained would share the base out again, and wait for processes that are not here.
+    unset_hf_deepspeed_config()  # type: ignore[no-untyped-call]
+    own = folder.base_model
+    name = str(own) if (own / "config.json").is_file() else name_of_weights(config, folder.path)
+    base: Any = load_weights(name, config, tr("the base of the adapters"))
+    return PeftModel.from_pretrained(base, str(folder.adapter))
+
+
+def _save(trainer: Trainer, place: Path) -> None:
+    partial = _partial(place)
+    trainer.save_model(str(partial))
+    trainer.accelerator.wait_for_everyone()
+    if trainer.is_world_process_zero():
+        _put_in_place(partial, place)
+
+
+def _partial(place: Path) -> Path:
+    return place.with_name(f"{place.name}{PARTIAL}")
+
+
+def _put_in_place(partial: Path, place: Path) -> None:
+    if place.exists():
+        place.rename(free_name(place))
+    partial.rename(place)

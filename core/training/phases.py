@@ -1,22 +1,29 @@
-"""Phases: phase.json as the training goes from one kind of work to the next.
-
-One for each process, so that code deep inside (a tokenizer that is being made) can say what it does
-without being handed a folder: `begin` it once, then `enter`, `during` and `tell`. Rank 0 writes; how
-far work has come that only one process does, whichever comes first, is told by that one
-(`whoever=True`). Outside a run, as in a probe, nothing is written.
-"""
+"""What a training does now, how it is stopped, and how torch is set for it."""
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
+import torch
+from trainwiz.core.config import RunConfig
+from trainwiz.core.run.attempts import Phase, write_phase
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.phase import Phase, write_phase
 from trainwiz.core.training.failure import note_phase, rank_of_this_process
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+# Phases: phase.json as the training goes from one kind of work to the next.
+#
+# One for each process, so that code deep inside (a tokenizer that is being made) can say what it does
+# without being handed a folder: `begin` it once, then `enter`, `during` and `tell`. Rank 0 writes; how
+# far work has come that only one process does, whichever comes first, is told by that one
+# (`whoever=True`). Outside a run, as in a probe, nothing is written.
 
 DETAIL_EVERY_S = 2.0
 """How far a long work has come is written at most this often."""
@@ -88,3 +95,59 @@ class PhaseCallback(TrainerCallback):
         phases.step = state.global_step
         if phases.now == "compiling":
             phases.enter("training")
+
+
+# A stop that keeps the work: the first signal asks for a checkpoint, a later second one ends at once.
+
+SAME_REQUEST_S = 3.0
+"""A supervisor and torchrun may both pass on the same stop; a signal within this time is no second one."""
+
+
+@dataclass(slots=True)
+class StopRequest:
+    """Whether this process was asked to stop (SIGTERM or SIGINT)."""
+
+    asked_at: float | None = None
+
+    @classmethod
+    def install(cls) -> StopRequest:
+        request = cls()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, request._handle)
+        return request
+
+    @property
+    def requested(self) -> bool:
+        return self.asked_at is not None
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if self.asked_at is None:
+            self.asked_at = now
+        elif now - self.asked_at > SAME_REQUEST_S:
+            os._exit(128 + number)
+
+
+# torch.compile for batches of every length.
+
+
+def allow_any_length(config: RunConfig) -> None:
+    """Let torch.compile find out that lengths change; called before the Trainer reads its environment.
+
+    `accelerate launch` exports `dynamic=False`, which compiles anew for each padded length and after
+    eight of them computes uncompiled, with only a warning (torch 2.13, accelerate 1.15).
+    """
+    if config.engine.compile:
+        os.environ.pop("ACCELERATE_DYNAMO_USE_DYNAMIC", None)
+
+
+# multiplies_in_tf32: whether matrix products of fp32 numbers are taken in TF32 now.
+
+
+def multiplies_in_tf32(device: torch.device) -> bool:
+    """Of `device`. From torch 2.9 on transformers sets `fp32_precision`, and the older `allow_tf32` cannot be read then."""
+    if device.type != "cuda":
+        return False
+    products = torch.backends.cuda.matmul
+    precision = getattr(products, "fp32_precision", None)
+    return bool(products.allow_tf32) if precision is None else precision == "tf32"

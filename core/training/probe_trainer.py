@@ -1,24 +1,113 @@
-"""ProbeTrainer and ProbeClock: the run's own steps with a clock beside them."""
+"""The trainer of a probe: passes and memory."""
 
 from __future__ import annotations
 
 import json
+import os
+import resource
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from trainwiz.core.files import read_small
 from trainwiz.core.launch.probe_order import ANSWERS_JSONL, ON_THE_LONGEST, TURN, ProbeOrder
-from trainwiz.core.small_file import read_small
 from trainwiz.core.training.packed_attention import ROW_LENGTHS
 from trainwiz.core.training.packing import first_rows
-from trainwiz.core.training.probe_passes import Passes
-from trainwiz.core.training.probe_sampling import Part, SpreadSampler
+from trainwiz.core.training.probe_rows import Part, SpreadSampler
 from trainwiz.core.training.trainer import RunTrainer
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+# Passes: how long a micro-batch takes by its length, from those that were measured.
+
+
+class Passes:
+    """A line through all passes so far (least squares): seconds by the length of the longest row."""
+
+    def __init__(self) -> None:
+        self._lengths: list[float] = []
+        self._seconds: list[float] = []
+
+    def missing_s(self, seconds: Sequence[float] | np.ndarray, part: Part | None, missing: int) -> float:
+        """Seconds of the rounds of a step that were not computed.
+
+        `seconds` (n,) of its first passes: the last one has the optimizer's step in it. The rounds of a
+        step that is arranged by length get shorter, so the mean of the first ones would be too much.
+        Without `part` the `missing` rounds take what the measured ones take.
+        """
+        if not len(seconds):
+            return 0.0
+        if part is None or len(part.measured) <= len(seconds):
+            return missing * float(np.mean(seconds))
+        lengths = np.asarray(part.measured[: len(seconds)])
+        self._lengths += lengths.tolist()
+        self._seconds += [float(one) for one in seconds]
+        slope, start = self._line()
+        fitted = (start + slope * lengths).sum()
+        wanted = (start + slope * np.asarray(part.missing)).sum()
+        # The shape is that of all steps, the pace that of this one.
+        return float(np.sum(seconds) * wanted / fitted) if fitted > 0 else missing * float(np.mean(seconds))
+
+    def _line(self) -> tuple[float, float]:
+        """(seconds for each unit of length, seconds at none); flat where all are of one length.
+
+        Never below 0 at none: attention bends the line, and the short rounds are beyond its measured end.
+        """
+        lengths, seconds = np.asarray(self._lengths), np.asarray(self._seconds)
+        spread = lengths - lengths.mean()
+        variance = float((spread**2).sum())
+        slope = max(0.0, float((spread * seconds).sum()) / variance) if variance > 0 else 0.0
+        start = float(seconds.mean()) - slope * float(lengths.mean())
+        return (slope, start) if start >= 0 else (float((lengths * seconds).sum() / (lengths**2).sum()), 0.0)
+
+
+# What one training process holds: RAM at its most, and the GPU's memory as nvidia-smi counts it.
+
+
+def peak_rss_bytes() -> int:
+    """Of this process, at its most so far."""
+    with suppress(OSError, ValueError, StopIteration):
+        lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
+        return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
+    # Inherited from the parent where that was larger, so the second choice.
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak
+
+
+def device_used_bytes() -> int | None:
+    """GPU memory of this process by NVML's count; None where it does not tell (no driver, other name space of pids)."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        uuid = str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid)
+        handle: Any = pynvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith("GPU-") else f"GPU-{uuid}")
+        found = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
+    except Exception:  # noqa: BLE001 - NVML raises its own kinds, and no figure is no failure
+        return None
+    mine = [one for one in found if one.pid == os.getpid()]
+    # In a container NVML names processes as the host does: one alone is this one.
+    one = mine[0] if mine else found[0] if len(found) == 1 else None
+    return None if one is None or one.usedGpuMemory is None else int(one.usedGpuMemory)
+
+
+def memory_figures(device: torch.device) -> dict[str, int | None]:
+    """allocated_bytes, reserved_bytes and used_bytes of the GPU (None without one), rss_bytes, of this process."""
+    cuda = device.type == "cuda"
+    return {
+        "allocated_bytes": int(torch.cuda.max_memory_allocated()) if cuda else None,
+        "reserved_bytes": int(torch.cuda.max_memory_reserved()) if cuda else None,
+        "used_bytes": device_used_bytes() if cuda else None,
+        "rss_bytes": peak_rss_bytes(),
+    }
+
+
+# ProbeTrainer and ProbeClock: the run's own steps with a clock beside them.
 
 WARM_SHARE = 0.25
 """Of the time left; a first step that takes more is the only one before the clock starts."""

@@ -1,4 +1,4 @@
-"""CheckpointSaver: one save from the look at the disk to the removal of older checkpoints."""
+"""Checkpoints as they are written."""
 
 from __future__ import annotations
 
@@ -13,12 +13,10 @@ import torch
 from accelerate import Accelerator
 from trainwiz.core.errors import NO_ROOM, os_reason, usage_error
 from trainwiz.core.language import mark, tr
-from trainwiz.core.run.checkpoints import complete_checkpoints, inspect_checkpoint
+from trainwiz.core.run.checkpoints import complete_checkpoints, inspect_checkpoint, seal, size_on_disk
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.saved_files import seal, size_on_disk
-from trainwiz.core.training.disk_guard import DiskGuard, disk_full
-from trainwiz.core.training.retention import NewestCheckpoints
-from trainwiz.core.training.shards import numbers_in
+from trainwiz.core.training.disk_guard import DiskGuard, NewestCheckpoints, disk_full
+from trainwiz.core.training.engine import numbers_in
 
 FILE_SIZE_LIMIT = mark(
     "{name} would be larger than this process may write (ulimit -f), which is not a full disk: raise the limit, then resume."

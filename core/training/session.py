@@ -1,4 +1,4 @@
-"""TrainingSession: one process of a run, from run.yaml to outcome.json."""
+"""A training from its order to its last word."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 from trainwiz.core.config import RunConfig
-from trainwiz.core.config.effective import with_recovery
-from trainwiz.core.config.refused import problems_of
-from trainwiz.core.config.yaml_text import load_yaml
+from trainwiz.core.config.build import with_recovery
+from trainwiz.core.config.yaml_text import load_yaml, problems_of
 from trainwiz.core.errors import UsageError, os_reason, usage_error
 from trainwiz.core.export.training_arguments import training_arguments
+from trainwiz.core.files import read_small
 from trainwiz.core.language import tr
+from trainwiz.core.run.attempts import RECOVERY_JSON
 from trainwiz.core.run.folder import (
     OUTCOME_JSON,
     TENSORBOARD_LOGS,
@@ -26,26 +27,23 @@ from trainwiz.core.run.folder import (
     read_json,
     write_json_atomic,
 )
-from trainwiz.core.run.recovery import RECOVERY_JSON
-from trainwiz.core.small_file import read_small
-from trainwiz.core.training.callbacks import EngineCallback, EpochCallback, PlaceCallback, StopCallback
-from trainwiz.core.training.compiling import allow_any_length
+from trainwiz.core.training.callbacks import (
+    EngineCallback,
+    EpochCallback,
+    PlaceCallback,
+    StopCallback,
+    add_reporters,
+    take_reporters,
+)
+from trainwiz.core.training.datasets import TaskParts
 from trainwiz.core.training.disk_guard import DiskGuard
-from trainwiz.core.training.final_model import save_final_model
-from trainwiz.core.training.finite import LossGuard
-from trainwiz.core.training.fsdp_blocks import name_blocks
+from trainwiz.core.training.engine import compare_weights, join_processes, leave_processes, name_blocks
+from trainwiz.core.training.failure import LossGuard
 from trainwiz.core.training.identity_check import IdentityCheck
-from trainwiz.core.training.memory_log import MemoryCallback
-from trainwiz.core.training.meter import StepMeter
-from trainwiz.core.training.metrics import MetricsCallback, json_number
-from trainwiz.core.training.model import may_skip_weights
-from trainwiz.core.training.packing_check import PackingCheck
-from trainwiz.core.training.parts import TaskParts
-from trainwiz.core.training.phases import PhaseCallback, phases
-from trainwiz.core.training.process_group import join_processes, leave_processes
-from trainwiz.core.training.replicas import compare_weights
-from trainwiz.core.training.reporters import add_reporters, take_reporters
-from trainwiz.core.training.stop import StopRequest
+from trainwiz.core.training.metrics import MemoryCallback, MetricsCallback, StepMeter, json_number
+from trainwiz.core.training.model import may_skip_weights, save_final_model
+from trainwiz.core.training.packing import PackingCheck
+from trainwiz.core.training.phases import PhaseCallback, StopRequest, allow_any_length, phases
 from trainwiz.core.training.tasks import build_task
 from trainwiz.core.training.trace import TraceCallback
 from trainwiz.core.training.trainer import RunTrainer

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.training.meter import StepMeter
+from trainwiz.core.training.metrics import StepMeter
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 WARM_UP_STEPS = 2

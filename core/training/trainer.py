@@ -1,4 +1,4 @@
-"""RunTrainer: the HF Trainer with our order of rows, our evaluation and our counts."""
+"""RunTrainer: transformers' Trainer with the batches, the loss and the evaluation of a run."""
 
 from __future__ import annotations
 
@@ -11,26 +11,19 @@ from typing import Any
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
-from trainwiz.core.training.batches import FILLER_TOKENS, out_of_shared_memory
+from trainwiz.core.training.batches import FILLER_TOKENS, IGNORED, EvaluationSampler, LoaderShield, out_of_shared_memory
 from trainwiz.core.training.callbacks import StopCallback
-from trainwiz.core.training.disk_guard import DiskGuard
-from trainwiz.core.training.evaluation import SUMS, batch_sums, token_metrics
-from trainwiz.core.training.evaluation_schedule import ScheduleCallback
-from trainwiz.core.training.finite import LossGuard
-from trainwiz.core.training.generation import GenerationRequest
+from trainwiz.core.training.chunked_logits import let_logits_be_read
+from trainwiz.core.training.datasets import TaskParts
+from trainwiz.core.training.disk_guard import DiskGuard, NewestCheckpoints
+from trainwiz.core.training.evaluation import SUMS, GenerationRequest, ScheduleCallback, batch_sums, token_metrics
+from trainwiz.core.training.failure import LossGuard
 from trainwiz.core.training.identity_check import IdentityCheck
-from trainwiz.core.training.loader_workers import LoaderShield
-from trainwiz.core.training.masking import IGNORED
-from trainwiz.core.training.meter import StepMeter
-from trainwiz.core.training.metrics import MetricsCallback
-from trainwiz.core.training.model_inputs import batch_alone
+from trainwiz.core.training.metrics import MetricsCallback, StepMeter
+from trainwiz.core.training.model import batch_alone
 from trainwiz.core.training.packing import for_attention
-from trainwiz.core.training.parts import TaskParts
 from trainwiz.core.training.phases import phases
-from trainwiz.core.training.retention import NewestCheckpoints
-from trainwiz.core.training.sampling import EvaluationSampler
 from trainwiz.core.training.saving import CheckpointSaver, planned_checkpoint_bytes
-from trainwiz.core.training.vocabulary import let_logits_be_read
 from transformers import Trainer, TrainingArguments
 from transformers.trainer_utils import EvalLoopOutput
 

@@ -10,7 +10,7 @@ import pytest
 import typer
 from trainwiz.core.config.build import build_config
 from trainwiz.core.config.keys import is_settable
-from trainwiz.core.data.samples import SAMPLES
+from trainwiz.core.data.formats import SAMPLES
 from trainwiz.core.profile import Profile, list_profiles
 from trainwiz.tui.command import app
 from trainwiz.tui.options import OPTIONS

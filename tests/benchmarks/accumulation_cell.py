@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from trainwiz.core.export.training_arguments import training_arguments
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.training.meter import StepMeter
+from trainwiz.core.training.metrics import StepMeter
 from trainwiz.core.training.session import read_config
 from trainwiz.core.training.tasks import build_task
 from trainwiz.core.training.trainer import RunTrainer

@@ -10,11 +10,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from trainwiz.core.processes import wait_briefly
 from trainwiz.core.run.checkpoints import newest_complete
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.openmp import wait_briefly
+from trainwiz.core.training.phases import StopRequest
 from trainwiz.core.training.session import TrainingSession
-from trainwiz.core.training.stop import StopRequest
 from transformers import TrainerCallback
 
 from tests.benchmarks.gate import Gate

@@ -16,11 +16,11 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import torch
 from trainwiz.core.catalog.models import load_models
-from trainwiz.core.data.text_rows import TextRows
 from trainwiz.core.data.text_store import TextWriter
+from trainwiz.core.data.texts import TextRows
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.training.esm import esm_tokenizer
-from trainwiz.core.training.tokenizer_training import trained_tokenizer
+from trainwiz.core.training.tokenizer import trained_tokenizer
+from trainwiz.core.training.weights import esm_tokenizer
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSeq2SeqLM
 
 from tests.benchmarks.grid_cells import CONFIGS as GRID_CONFIGS

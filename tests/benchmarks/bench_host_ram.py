@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwiz.core.catalog.models import load_models
-from trainwiz.core.estimate.host import MIB, TRAINER_BYTES
-from trainwiz.core.estimate.worker_size import WORKER_BYTES
+from trainwiz.core.estimate.host import MIB, TRAINER_BYTES, WORKER_BYTES
 
 from tests.benchmarks.measure import Result
 from tests.core.training.runs import tiny_config, write_run

@@ -15,8 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.proteins import SPECIAL_TOKENS
-from trainwiz.core.data.summarize import summarize_data
-from trainwiz.core.data.summary import DataSummary
+from trainwiz.core.data.summary import DataSummary, summarize_data
 
 from tests.benchmarks.measure import Result
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from trainwiz.core.catalog.models import load_models
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.summary import DataSummary
-from trainwiz.core.hardware.hypothetical import catalogue_machine
+from trainwiz.core.hardware.read import catalogue_machine
 from trainwiz.core.plan.make import make_plan
 
 from tests.benchmarks.measure import Result, interleaved_medians

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from trainwiz.core.supervise.sample_file import MOST_BYTES, SampleFile
+from trainwiz.core.supervise.recorder import MOST_BYTES, SampleFile
 
 from tests.benchmarks.measure import Result
 from tests.fakes.nvml import GIB, FakeGpu, FakeNvml, build_library

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from trainwiz.core.data.text_rows import TextRows
 from trainwiz.core.data.text_store import TextWriter
-from trainwiz.core.training.tokenizer_training import trained_tokenizer
+from trainwiz.core.data.texts import TextRows
+from trainwiz.core.training.tokenizer import trained_tokenizer
 
 from tests.benchmarks.measure import Result
 from tests.benchmarks.stream_data import write_parquet, write_shards

@@ -15,9 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from trainwiz.core.estimate.memory import estimate_evaluation, estimate_memory
-from trainwiz.core.tracing.cache import TraceCache
-from trainwiz.core.tracing.request import TraceRequest
-from trainwiz.core.tracing.result import TraceProblem, TraceResult
+from trainwiz.core.tracing.request import TraceCache, TraceProblem, TraceRequest, TraceResult
 from trainwiz.core.tracing.worker import TraceWorker
 
 from tests.benchmarks.measure import Result
@@ -35,7 +33,7 @@ DRAWS = """
 import json, sys
 from trainwiz.tui import app
 from trainwiz.core.tracing.request import TraceRequest
-from trainwiz.core.tracing.result import TraceResult
+from trainwiz.core.tracing.request import TraceResult
 from trainwiz.core.tracing.worker import TraceWorker
 request = TraceRequest.from_json(json.loads(sys.argv[1]))
 with TraceWorker() as worker:

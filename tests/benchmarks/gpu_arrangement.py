@@ -25,7 +25,7 @@ from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.estimate.flops import useful_flops
 from trainwiz.core.estimate.time import gpu_rate
 from trainwiz.core.estimate.workload import Workload
-from trainwiz.core.hardware.probe import probe_machine
+from trainwiz.core.hardware.read import probe_machine
 
 from tests.benchmarks.arrangement_arms import OURS, PLAIN, Arm
 from tests.benchmarks.arrangement_place import SHARED, Case, Place, config_of

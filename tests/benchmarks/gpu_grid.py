@@ -20,14 +20,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from trainwiz.core.config.build import PlanRequest
 from trainwiz.core.errors import TrainwizError
 from trainwiz.core.launch.probe import Probe
 from trainwiz.core.plan.gather import Gathered, gather
 from trainwiz.core.plan.refine import Refiner, nothing_measured
-from trainwiz.core.plan.request import PlanRequest
 from trainwiz.core.plan.result import Plan
-from trainwiz.core.tracing.request import TraceRequest
-from trainwiz.core.tracing.result import TraceResult
+from trainwiz.core.tracing.request import TraceRequest, TraceResult
 from trainwiz.core.tracing.worker import TraceWorker
 
 from tests.benchmarks.grid_cells import CONFIGS, Cell, cells, tiny_cells

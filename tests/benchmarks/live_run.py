@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.processid import machine_identity, this_process
+from trainwiz.core.run.lost import machine_identity, this_process
 from trainwiz.core.run.state import HEARTBEAT_EVERY_S, RunState, write_state
 from trainwiz.core.supervise.recorder import Recorder
 

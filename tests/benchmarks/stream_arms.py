@@ -19,12 +19,11 @@ import psutil
 from accelerate.data_loader import BatchSamplerShard, SkipBatchSampler
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 from trainwiz.core.config import RunConfig
-from trainwiz.core.data.text_rows import TextRows, load_text_rows
+from trainwiz.core.data.texts import TextRows, load_text_rows
 from trainwiz.core.training import trainer as whole_trainer
-from trainwiz.core.training.batches import PaddedBatch
-from trainwiz.core.training.sampling import EpochSampler
-from trainwiz.core.training.text_dataset import TextDataset
-from trainwiz.core.training.text_encoding import PairEncoder, TokenRow
+from trainwiz.core.training.batches import EpochSampler, PaddedBatch
+from trainwiz.core.training.datasets import TextDataset
+from trainwiz.core.training.tokens import PairEncoder, TokenRow
 from transformers import PreTrainedTokenizerFast
 
 MICRO_BATCH, LENGTH, NOTED_BATCH = 64, 128, 500

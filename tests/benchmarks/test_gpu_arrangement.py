@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from trainwiz.core.config.build import PlanRequest
 from trainwiz.core.estimate.flops import useful_flops
 from trainwiz.core.plan.gather import gather, plan_gathered
-from trainwiz.core.plan.request import PlanRequest
 
 from tests.benchmarks.arrangement_arms import OURS, PLAIN
 from tests.benchmarks.arrangement_place import SHARED, Case

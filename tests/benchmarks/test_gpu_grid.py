@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trainwiz.core.launch.probe_refusal import FOUND_OUT_ON_A_GPU, NOT_OF_A_STEP
+from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.launch.probe import FOUND_OUT_ON_A_GPU, NOT_OF_A_STEP
 from trainwiz.core.plan.gather import gather, plan_gathered
-from trainwiz.core.plan.request import PlanRequest
 
 from tests.benchmarks.gpu_grid import COLUMNS, _model_name, main
 from tests.benchmarks.grid_cells import Cell, cells

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core.estimate.memory import estimate_memory
-from trainwiz.core.estimate.overheads import overheads
-from trainwiz.core.tracing.request import TraceRequest
-from trainwiz.core.tracing.result import TraceResult
+from trainwiz.core.estimate.peak import overheads
+from trainwiz.core.tracing.request import TraceRequest, TraceResult
 
 from tests.benchmarks.published.compare import Figure, figure, stated
 from tests.benchmarks.published.coverage import Covered, left_out_spread, spread_of

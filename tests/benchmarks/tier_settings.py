@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from trainwiz.core.catalog.model import ModelSpec
+from trainwiz.core.catalog.model_config import ModelSpec
 from trainwiz.core.catalog.models import load_models
 from trainwiz.core.estimate.architecture import attention_projections
 from trainwiz.core.estimate.families import read_architecture

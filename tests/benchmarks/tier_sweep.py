@@ -13,10 +13,9 @@ import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from trainwiz.core.estimate.evidence import Evidence
 from trainwiz.core.estimate.memory import estimate_evaluation, estimate_memory
-from trainwiz.core.tracing.request import TraceRequest
-from trainwiz.core.tracing.result import TraceProblem, TraceResult
+from trainwiz.core.estimate.traced import Evidence
+from trainwiz.core.tracing.request import TraceProblem, TraceRequest, TraceResult
 from trainwiz.core.tracing.worker import TraceWorker
 
 from tests.benchmarks.tier_settings import Case, cases

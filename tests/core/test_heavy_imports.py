@@ -4,7 +4,7 @@ import gc
 from collections.abc import Iterator
 
 import pytest
-from trainwiz.core.heavy_imports import heavy_imports
+from trainwiz.core.processes import heavy_imports
 
 
 @pytest.fixture(autouse=True)

@@ -12,11 +12,11 @@ from trainwiz.core.catalog.models import resolve_model
 from trainwiz.core.config.sections import ModelSection
 from trainwiz.core.errors import UsageError
 from trainwiz.core.export.deepspeed_file import read_deepspeed_file
-from trainwiz.core.json_text import finite, is_text, json_line, parse_json
 from trainwiz.core.run.checkpoints import inspect_checkpoint
 from trainwiz.core.run.folder import RunFolder, read_json, write_json_atomic
 from trainwiz.core.run.listing import list_runs
 from trainwiz.core.run.state import read_state
+from trainwiz.core.text import finite, is_text, json_line, parse_json
 
 DEEP = "[" * 100_000
 

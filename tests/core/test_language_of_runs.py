@@ -10,17 +10,14 @@ from typing import get_args
 
 import pytest
 from trainwiz.core import language
-from trainwiz.core.diagnosis.causes import CAUSES
+from trainwiz.core.diagnosis.cause import CAUSES, SENTENCES, Evidence, Failure
 from trainwiz.core.diagnosis.diagnose import diagnose
-from trainwiz.core.diagnosis.evidence import Evidence, Failure
 from trainwiz.core.diagnosis.remedies import Place, remedies_for
-from trainwiz.core.diagnosis.sentences import SENTENCES
 from trainwiz.core.export.launch_script import launch_script
 from trainwiz.core.language import LANGUAGE_VARIABLE, tr, use_language
-from trainwiz.core.run.actions import launch_line
+from trainwiz.core.launch.actions import launch_line
 from trainwiz.core.run.folder import LAUNCH_SH, RunFolder
-from trainwiz.core.run.state import RunState, read_state, write_state
-from trainwiz.core.run.status import STATUS_WORDS, RunStatus
+from trainwiz.core.run.state import STATUS_WORDS, RunState, RunStatus, read_state, write_state
 from trainwiz.core.supervise.ending import Facts, last_word
 from trainwiz.core.telemetry.advice_machine import gpu_advice
 from trainwiz.core.telemetry.snapshot import GpuReading

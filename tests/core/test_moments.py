@@ -6,7 +6,7 @@ import math
 import time
 
 import pytest
-from trainwiz.core.moments import FARTHEST_S, is_moment, moment_words
+from trainwiz.core.text import FARTHEST_S, is_moment, moment_words
 
 
 def test_a_moment_is_local_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,16 +9,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from trainwiz.core.catalog.config_file import read_config
+from trainwiz.core.catalog.model_config import read_config
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.yaml_text import read_yaml
 from trainwiz.core.errors import UsageError
 from trainwiz.core.export.deepspeed_file import deepspeed_file_findings
+from trainwiz.core.files import MOST_BYTES, read_small
 from trainwiz.core.run.checkpoints import list_checkpoints
 from trainwiz.core.run.folder import RunFolder, read_json
-from trainwiz.core.small_file import MOST_BYTES, read_small
+from trainwiz.core.telemetry.discovery import recognise
 from trainwiz.core.telemetry.log_file import LogFile
-from trainwiz.core.telemetry.recognise import recognise
 from trainwiz.core.telemetry.target import Target, open_source
 
 from tests.conftest import REPOSITORY
@@ -144,10 +144,10 @@ def test_no_monitor_waits_for_what_is_no_file(tmp_path: Path, kind: str, watch: 
 
 
 OF_THE_KERNEL_OR_OUR_OWN = (
-    *("core/hardware/", "core/diagnosis/kernel.py", "core/run/processid.py", "core/supervise/marks.py"),
-    *("core/telemetry/process_facts.py", "core/telemetry/open_files.py", "core/telemetry/processes.py"),
-    *("core/training/probe_memory.py", "core/training/thread_rest.py", "core/training/faults.py"),
-    *("core/catalog/gpus.py", "core/catalog/models.py", "core/catalog/variables.py", "core/small_file.py"),
+    *("core/hardware/", "core/diagnosis/log_file.py", "core/run/lost.py", "core/supervise/ties.py"),
+    *("core/telemetry/processes.py", "core/telemetry/processes.py", "core/telemetry/processes.py"),
+    *("core/training/probe_trainer.py", "core/training/thread_rest.py", "core/training/faults.py"),
+    *("core/catalog/gpus.py", "core/catalog/models.py", "core/plan/environment.py", "core/files.py"),
 )
 """They read /proc and /sys, what is installed with the program, or what they have just written."""
 
@@ -161,7 +161,7 @@ def test_files_are_opened_in_one_way() -> None:
         for call in ast.walk(ast.parse(path.read_text()))
         if isinstance(call, ast.Call) and reads_a_file(call)
     ]
-    assert offenders == [], "read_small or open_file of trainwiz.core.small_file never wait"
+    assert offenders == [], "read_small or open_file of trainwiz.core.files never wait"
 
 
 def reads_a_file(call: ast.Call) -> bool:

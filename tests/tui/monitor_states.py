@@ -13,11 +13,10 @@ from typing import Any
 
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.telemetry import target as targets
-from trainwiz.core.telemetry.machine_history import MachineHistory
-from trainwiz.core.telemetry.on_machine import while_it_runs, with_machine
+from trainwiz.core.telemetry.foreign_log import while_it_runs, with_machine
+from trainwiz.core.telemetry.machine import MachineHistory
 from trainwiz.core.telemetry.snapshot import Snapshot
-from trainwiz.core.telemetry.source import Source
-from trainwiz.core.telemetry.target import Target
+from trainwiz.core.telemetry.target import Source, Target
 
 from tests.core.telemetry.written_run import GIB, NOW_S, system_row, write_run
 

@@ -7,11 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from trainwiz.core.launch import turns
-from trainwiz.core.launch.alternatives import Alternative, alternatives_of
-from trainwiz.core.launch.turns import Turns, judged
+from trainwiz.core.launch import alternatives as turns
+from trainwiz.core.launch.alternatives import Alternative, Turns, alternatives_of, judged
 from trainwiz.tui.cli import main
-from trainwiz.tui.commands.bench_choose import turns_words
+from trainwiz.tui.commands.bench import turns_words
 
 from tests.core.plan.machines import config, machine, plan, real
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from trainwiz.core.history.store import history_path, load
-from trainwiz.core.launch.probe_result import ProbeResult, Trial
+from trainwiz.core.launch.probe_order import ProbeResult, Trial
 from trainwiz.core.plan.result import Plan
 from trainwiz.tui.cli import main
 from trainwiz.tui.commands.bench import bench_lines, interrupted_by_signals, keep, progress_words

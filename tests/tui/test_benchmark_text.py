@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trainwiz.core.history.benchmark import Benchmark
+from trainwiz.core.history.run import Benchmark
 from trainwiz.core.language import use_language
 from trainwiz.tui.choices import parse_choices
-from trainwiz.tui.headless.benchmark_text import benchmark_lines, host_words
+from trainwiz.tui.headless.ending import benchmark_lines, host_words
 
 MEASURED = Benchmark(
     steps=8,

@@ -6,9 +6,9 @@ import random
 
 import pytest
 from rich.cells import cell_len
-from trainwiz.core.plain import plain_text
-from trainwiz.tui.cells import cells, cut, pad
+from trainwiz.core.text import plain_text
 from trainwiz.tui.output import labelled
+from trainwiz.tui.text import cells, cut, pad
 
 LETTERS = "ab z中文，。é한글🙂…e\u0301"
 

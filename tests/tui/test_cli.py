@@ -9,10 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from trainwiz.tui.cli import main
-from trainwiz.tui.help import PLAN_OPTIONS, plan_help, root_help
-from trainwiz.tui.lang_option import take_lang
-from trainwiz.tui.options import OPTIONS
+from trainwiz.tui.cli import main, take_lang
+from trainwiz.tui.options import OPTIONS, PLAN_OPTIONS, plan_help, root_help
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +59,7 @@ def test_help_of_the_other_commands(capsys: pytest.CaptureFixture[str], argument
 
 def test_help_lists_only_commands_that_exist(capsys: pytest.CaptureFixture[str]) -> None:
     from trainwiz.tui.command import app
-    from trainwiz.tui.help import COMMANDS
+    from trainwiz.tui.options import COMMANDS
     from typer.main import get_command
 
     assert set(COMMANDS) == set(get_command(app).commands)  # type: ignore[attr-defined]

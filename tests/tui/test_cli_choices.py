@@ -9,7 +9,7 @@ import pytest
 from trainwiz.core.config.keys import is_settable, literals
 from trainwiz.core.errors import UsageError
 from trainwiz.tui.choices import Choices, parse_choices
-from trainwiz.tui.command_arguments import resume_without_value
+from trainwiz.tui.cli import resume_without_value
 from trainwiz.tui.options import OPTIONS
 
 G = 2**30

@@ -24,8 +24,8 @@ from trainwiz.tui.app import TrainwizApp
 from trainwiz.tui.screens.plan import PlanScreen
 from trainwiz.tui.screens.plan_fields import STEPS
 from trainwiz.tui.theme import PALETTES, contrast_ratio
+from trainwiz.tui.widgets.plan_panel import PlanPanel
 from trainwiz.tui.widgets.plan_strip import PlanStrip
-from trainwiz.tui.widgets.plan_views import PlanPanel
 
 from tests.core.telemetry.written_run import NOW_S
 from tests.tui.monitor_states import RUN_STATES, target_of

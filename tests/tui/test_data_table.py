@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
-from trainwiz.core.data.glance import Glance
+from trainwiz.core.config.build import PlanRequest
 from trainwiz.core.data.reader import Column
-from trainwiz.core.plan.request import PlanRequest
-from trainwiz.tui.screens.plan_data_choice import column_offers, with_target, with_text
+from trainwiz.core.data.summary import Glance
+from trainwiz.tui.screens.plan_offers import column_offers, with_target, with_text
 from trainwiz.tui.theme import UNICODE_MARKS
-from trainwiz.tui.widgets.data_table import DataTable, table_lines
-from trainwiz.tui.widgets.table_layout import cell_text, shown_columns
+from trainwiz.tui.widgets.data_table import DataTable, cell_text, shown_columns, table_lines
 
 from tests.tui.wizard_parts import frozen_app, settled
 
@@ -82,7 +81,7 @@ def benchmark_free_calls(monkeypatch):
     """How many cells a drawing looks at: a count does not depend on the machine."""
 
     def count(draw):
-        import trainwiz.tui.widgets.table_layout as layout
+        import trainwiz.tui.widgets.data_table as layout
 
         seen = []
         real = layout.cell_text

@@ -12,12 +12,11 @@ from pathlib import Path
 import pytest
 from trainwiz.core.errors import UsageError
 from trainwiz.core.launch.prepare import prepare_run
+from trainwiz.core.run.advice import ADVICE_JSONL
+from trainwiz.core.run.attempts import Recovery, write_phase, write_recoveries
 from trainwiz.core.run.folder import RunFolder, write_json_atomic
-from trainwiz.core.run.phase import write_phase
-from trainwiz.core.run.processid import machine_identity, this_process
-from trainwiz.core.run.recovery import Recovery, write_recoveries
+from trainwiz.core.run.lost import machine_identity, this_process
 from trainwiz.core.run.state import Attempt, RunExit, read_state, write_state
-from trainwiz.core.telemetry.recorded_advice import ADVICE_JSONL
 from trainwiz.tui.cli import main
 from trainwiz.tui.commands.diagnose import look, run_diagnose
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from trainwiz.core.plain import plain_text
-from trainwiz.tui import figures
+from trainwiz.core.text import plain_text
+from trainwiz.tui import text as figures
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,9 @@ from textual.screen import Screen
 from textual.widgets import Static
 from trainwiz.core.data.formats import file_endings
 from trainwiz.tui.app import TrainwizApp
-from trainwiz.tui.widgets.entry_list import EntryLine, EntryList, line_text
-from trainwiz.tui.widgets.file_picker import FilePicker
-from trainwiz.tui.widgets.folder_entries import Entry, matching_entries, read_folder, sizes_of
-from trainwiz.tui.widgets.typed_path import first_folder, path_text, typed_parts, unusable_name
+from trainwiz.tui.widgets.file_picker import FilePicker, first_folder, path_text, typed_parts, unusable_name
+from trainwiz.tui.widgets.folder_view import Entry, matching_entries, read_folder, sizes_of
+from trainwiz.tui.widgets.lists import EntryLine, EntryList, line_text
 
 KINDS = file_endings()
 

@@ -18,7 +18,7 @@ import sys, time
 from pathlib import Path
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.state import RunState
-from trainwiz.tui.headless.bar import BarReporter
+from trainwiz.tui.headless.reporters import BarReporter
 from trainwiz.tui.headless.progress import Progress
 reporter = BarReporter()
 def show(step):

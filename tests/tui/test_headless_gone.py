@@ -8,10 +8,9 @@ from pathlib import Path
 
 from trainwiz.core.errors import EXIT_TRAINING_FAILED
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.processid import identify
+from trainwiz.core.run.lost import identify
 from trainwiz.core.run.state import RunState, write_state
-from trainwiz.tui.headless.follow import follow
-from trainwiz.tui.headless.signals import StopSignals
+from trainwiz.tui.headless.run import StopSignals, follow
 
 
 class Said:

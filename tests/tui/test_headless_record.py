@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from trainwiz.core.run.attempts import Phase, write_phase
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.phase import Phase, write_phase
-from trainwiz.core.run.processid import machine_identity, this_process
-from trainwiz.core.run.state import Attempt, RunState, write_state
-from trainwiz.core.run.status import RunStatus
+from trainwiz.core.run.lost import machine_identity, this_process
+from trainwiz.core.run.state import Attempt, RunState, RunStatus, write_state
 from trainwiz.tui.headless.progress import ProgressReader
 from trainwiz.tui.headless.reporters import JsonReporter, PlainReporter, waiting_for
 

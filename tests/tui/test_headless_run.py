@@ -16,7 +16,7 @@ import pytest
 from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.run.listing import last_metrics
 from trainwiz.core.run.state import read_state
-from trainwiz.core.supervise.marks import marked_processes
+from trainwiz.core.supervise.ties import marked_processes
 from trainwiz.tui.cli import main
 
 SMALL = ("--length", "32", "--micro-batch", "2", "--target-samples", "4", "--set", "data.sources.0.max_rows=120")

@@ -10,18 +10,16 @@ from pathlib import Path
 import pytest
 from textual.app import ComposeResult
 from textual.screen import Screen
-from trainwiz.core.plain import plain_text
 from trainwiz.core.run.folder import RunFolder, read_json, write_json_atomic
+from trainwiz.core.text import plain_text
 from trainwiz.tui.app import TrainwizApp
 from trainwiz.tui.commands.hardware import run_hardware
 from trainwiz.tui.commands.monitor import run_monitor
 from trainwiz.tui.commands.profiles import run_list as list_profiles
 from trainwiz.tui.commands.profiles import run_show as show_profile
 from trainwiz.tui.commands.profiles import run_validate
-from trainwiz.tui.commands.runs import run_list
-from trainwiz.tui.commands.runs_compare import run_compare
-from trainwiz.tui.commands.runs_show import run_show
-from trainwiz.tui.commands.runs_stop import run_stop
+from trainwiz.tui.commands.runs import run_compare, run_list
+from trainwiz.tui.commands.runs_show import run_show, run_stop
 from trainwiz.tui.headless.ending import ending_lines, ending_of
 from trainwiz.tui.headless.reporters import PlainReporter
 from trainwiz.tui.widgets.monitor_panel import MonitorPanel

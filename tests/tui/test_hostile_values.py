@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from trainwiz.core.json_text import finite
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.telemetry.recognise import recognise
+from trainwiz.core.telemetry.discovery import recognise
 from trainwiz.core.telemetry.run_source import RunSource
 from trainwiz.core.telemetry.snapshot import Snapshot
 from trainwiz.core.telemetry.target import Target, open_files_source
+from trainwiz.core.text import finite
 from trainwiz.tui.cli import main
 from trainwiz.tui.commands.monitor_text import plain_line, summary_lines
 from trainwiz.tui.widgets.canvas import BRAILLE

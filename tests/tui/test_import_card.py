@@ -14,9 +14,9 @@ from trainwiz.tui.cli import main
 from trainwiz.tui.screens.import_card import ImportCard
 from trainwiz.tui.screens.plan import PlanScreen
 from trainwiz.tui.screens.plan_fields import TRAINING
-from trainwiz.tui.widgets.action_button import ActionButton
+from trainwiz.tui.widgets.buttons import ActionButton
 from trainwiz.tui.widgets.file_picker import FilePicker
-from trainwiz.tui.widgets.paste_box import PasteBox
+from trainwiz.tui.widgets.import_report import PasteBox
 
 from tests.tui.wizard_keys import WIDE, go, keys_of_text, shown, to_field, type_into
 from tests.tui.wizard_parts import frozen_app, settled

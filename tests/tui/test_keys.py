@@ -12,25 +12,23 @@ import trainwiz.tui
 from textual.binding import Binding, BindingType
 from textual.dom import DOMNode
 from trainwiz.tui.app import TrainwizApp
-from trainwiz.tui.cells import cells
 from trainwiz.tui.keys import KEYS, STOLEN_KEYS, bindings, keys_of
-from trainwiz.tui.screens.command_card import CommandCard
-from trainwiz.tui.screens.gpu_card import GpuCard
 from trainwiz.tui.screens.import_card import ImportCard
 from trainwiz.tui.screens.log_card import LogCard
 from trainwiz.tui.screens.monitor import MonitorScreen
+from trainwiz.tui.screens.monitor_cards import CommandCard, GpuCard
 from trainwiz.tui.screens.plan import PlanScreen
 from trainwiz.tui.screens.plan_card import PlanCard
+from trainwiz.tui.screens.run_dialogs import StopDialog
 from trainwiz.tui.screens.run_picker import RunPicker
-from trainwiz.tui.screens.stop_dialog import StopDialog
+from trainwiz.tui.text import cells
 from trainwiz.tui.widgets.chooser import Chooser
 from trainwiz.tui.widgets.cursor_list import CursorList
 from trainwiz.tui.widgets.data_table import DataTable
 from trainwiz.tui.widgets.device_panel import DevicePanel
 from trainwiz.tui.widgets.field_row import FieldInput
 from trainwiz.tui.widgets.file_picker import FilePicker
-from trainwiz.tui.widgets.help_card import HelpCard
-from trainwiz.tui.widgets.key_bar import fitting_keys
+from trainwiz.tui.widgets.frame import HelpCard, fitting_keys
 from trainwiz.tui.widgets.metric_panel import MetricPanel
 
 OWNERS = {

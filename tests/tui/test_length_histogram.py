@@ -6,12 +6,11 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+from trainwiz.core.config.build import PlanRequest
 from trainwiz.core.data.summary import DataSummary
-from trainwiz.core.plan.request import PlanRequest
 from trainwiz.tui.screens.plan_state import PlanState, Reading
 from trainwiz.tui.theme import UNICODE_MARKS
-from trainwiz.tui.widgets.length_bars import bar_rows, count_bars
-from trainwiz.tui.widgets.length_histogram import axis_text, input_lines, target_lines
+from trainwiz.tui.widgets.length_histogram import axis_text, bar_rows, count_bars, input_lines, target_lines
 
 from tests.tui.wizard_parts import make_frozen_plan
 

@@ -13,10 +13,10 @@ from trainwiz.core.telemetry.log import LogLine
 from trainwiz.core.telemetry.log_file import LogFile
 from trainwiz.tui.app import TrainwizApp
 from trainwiz.tui.screens.log_card import LogCard, WholeLog
-from trainwiz.tui.widgets.log_view import LogView
-from trainwiz.tui.widgets.log_window import (
+from trainwiz.tui.widgets.log_view import (
     MOST_LINES,
     LinesLog,
+    LogView,
     LogWindow,
     earlier,
     found_line,

@@ -14,8 +14,7 @@ from trainwiz.tui.commands.monitor_text import summary_lines
 from trainwiz.tui.commands.runs_show import run_show
 from trainwiz.tui.headless.ending import ending_lines, ending_of
 from trainwiz.tui.headless.reporters import row_text
-from trainwiz.tui.metric_names import ordered_names
-from trainwiz.tui.metric_words import engine_problems, evaluation_parts
+from trainwiz.tui.run_words import engine_problems, evaluation_parts, ordered_names
 from trainwiz.tui.screens.plan_card import plan_content
 from trainwiz.tui.theme import UNICODE_MARKS
 from trainwiz.tui.widgets.metric_panel import MetricPanel

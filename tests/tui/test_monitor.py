@@ -17,15 +17,14 @@ from trainwiz.tui.app import TrainwizApp
 from trainwiz.tui.screens.log_card import LogCard
 from trainwiz.tui.screens.monitor import MonitorScreen
 from trainwiz.tui.screens.plan_card import PlanCard
-from trainwiz.tui.screens.stop_dialog import StopDialog
-from trainwiz.tui.widgets.action_button import ActionButton
+from trainwiz.tui.screens.run_dialogs import StopDialog
+from trainwiz.tui.widgets.buttons import ActionButton
 from trainwiz.tui.widgets.device_panel import DevicePanel
-from trainwiz.tui.widgets.host_panel import HostPanel
-from trainwiz.tui.widgets.key_bar import KeyBar, fitting_keys
+from trainwiz.tui.widgets.frame import KeyBar, fitting_keys
+from trainwiz.tui.widgets.host_panel import HostPanel, MonitorSummary
 from trainwiz.tui.widgets.log_view import LogView
 from trainwiz.tui.widgets.metric_panel import MetricPanel
 from trainwiz.tui.widgets.monitor_panel import MonitorPanel
-from trainwiz.tui.widgets.monitor_summary import MonitorSummary
 from trainwiz.tui.widgets.plot import Plot
 from trainwiz.tui.widgets.run_header import RunHeader
 

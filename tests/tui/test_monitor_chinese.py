@@ -11,15 +11,15 @@ from textual import content as textual_content
 from textual.content import Content
 from textual.pilot import Pilot
 from trainwiz.core.language import tr, use_language
-from trainwiz.core.run.stop_cost import StopCost
-from trainwiz.tui.cells import cells
+from trainwiz.core.launch.actions import StopCost
 from trainwiz.tui.keys import KEYS, keys_of
+from trainwiz.tui.run_words import now_words, with_checkpoint_words
 from trainwiz.tui.screens.monitor import MonitorScreen
-from trainwiz.tui.stop_words import now_words, with_checkpoint_words
+from trainwiz.tui.text import cells
 from trainwiz.tui.widgets.canvas import ASCII, BRAILLE, DotCanvas
-from trainwiz.tui.widgets.key_bar import GAP, fitting_keys
+from trainwiz.tui.widgets.frame import GAP, fitting_keys
 from trainwiz.tui.widgets.monitor_panel import MonitorPanel
-from trainwiz.tui.widgets.plot_range import StepRange, parse_range
+from trainwiz.tui.widgets.plot import StepRange, parse_range
 
 from tests.tui.monitor_states import STATES
 from tests.tui.test_monitor_snapshots import SIZES, _frozen_world, app_for, drawn, needs_baseline, screen_text

@@ -19,12 +19,10 @@ from trainwiz.core.telemetry.discovery import Found, list_targets
 from trainwiz.core.telemetry.metrics import MetricSummary
 from trainwiz.core.telemetry.snapshot import Ending, GpuReading, Snapshot
 from trainwiz.core.telemetry.target import Target
-from trainwiz.tui.command_arguments import replay_without_speed
-from trainwiz.tui.commands.monitor import choose, choose_ended, replayed, run_monitor
-from trainwiz.tui.commands.monitor_follow import SAY_AGAIN_S, follow
-from trainwiz.tui.commands.monitor_list import say_targets
+from trainwiz.tui.cli import replay_without_speed
+from trainwiz.tui.commands.monitor import SAY_AGAIN_S, choose, choose_ended, follow, replayed, run_monitor, say_targets
 from trainwiz.tui.commands.monitor_text import plain_line, shown_value, summary_lines
-from trainwiz.tui.widgets.axes import value_label
+from trainwiz.tui.widgets.canvas import value_label
 
 from tests.core.telemetry.written_run import NOW_S, write_json, write_run
 from tests.tui.monitor_states import RUN_STATES

@@ -18,10 +18,9 @@ from trainwiz.core.telemetry.target import Target, open_source
 from trainwiz.tui.app import TrainwizApp
 from trainwiz.tui.cli import main
 from trainwiz.tui.screens.monitor import MonitorScreen
-from trainwiz.tui.widgets.advice_panel import AdvicePanel
 from trainwiz.tui.widgets.device_panel import DevicePanel
-from trainwiz.tui.widgets.host_panel import HostPanel
-from trainwiz.tui.widgets.monitor_summary import MonitorSummary
+from trainwiz.tui.widgets.host_panel import HostPanel, MonitorSummary
+from trainwiz.tui.widgets.monitor_panel import AdvicePanel
 from trainwiz.tui.widgets.pace_panel import PacePanel
 from trainwiz.tui.widgets.run_header import RunHeader
 

@@ -12,15 +12,14 @@ import pytest
 from textual.pilot import Pilot
 from textual.widget import Widget
 from trainwiz.core.telemetry.snapshot import Planned, ProcessReading
-from trainwiz.tui.screens.gpu_card import GpuCard
 from trainwiz.tui.screens.log_card import LogCard
 from trainwiz.tui.screens.monitor import MonitorScreen
-from trainwiz.tui.widgets.advice_panel import AdvicePanel
+from trainwiz.tui.screens.monitor_cards import GpuCard
 from trainwiz.tui.widgets.device_panel import DevicePanel
-from trainwiz.tui.widgets.host_panel import HostPanel
-from trainwiz.tui.widgets.key_bar import KeyBar
+from trainwiz.tui.widgets.frame import KeyBar
+from trainwiz.tui.widgets.host_panel import HostPanel, MonitorSummary
 from trainwiz.tui.widgets.metric_panel import MetricPanel
-from trainwiz.tui.widgets.monitor_summary import MonitorSummary
+from trainwiz.tui.widgets.monitor_panel import AdvicePanel
 from trainwiz.tui.widgets.pace_panel import PacePanel
 
 from tests.core.telemetry.written_run import GIB, system_row, write_lines, write_run

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 from trainwiz.core.telemetry import target as targets
-from trainwiz.core.telemetry.source import Source
-from trainwiz.core.telemetry.target import Target
+from trainwiz.core.telemetry.target import Source, Target
 from trainwiz.tui.app import TrainwizApp
 from trainwiz.tui.screens.monitor import MonitorScreen
 from trainwiz.tui.widgets.log_view import LogView

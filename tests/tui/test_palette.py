@@ -8,7 +8,7 @@ import pytest
 from textual.command import CommandPalette
 from textual.pilot import Pilot
 from textual.widgets import Input, OptionList
-from trainwiz.tui.screens.gpu_card import GpuCard
+from trainwiz.tui.screens.monitor_cards import GpuCard
 from trainwiz.tui.screens.plan_card import PlanCard
 from trainwiz.tui.widgets.host_panel import HostPanel
 

@@ -4,11 +4,11 @@ import re
 import shlex
 
 import pytest
-from trainwiz.core.findings import Remedy
+from trainwiz.core.errors import Remedy
 from trainwiz.core.plan.gather import plan_run
 from trainwiz.core.plan.result import Plan
 from trainwiz.tui.choices import Choices, parse_choices
-from trainwiz.tui.headless.alternatives import commands_that_work
+from trainwiz.tui.headless.run import commands_that_work
 from trainwiz.tui.options import OPTIONS
 
 GIB = 2**30

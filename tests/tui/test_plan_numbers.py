@@ -7,9 +7,9 @@ from dataclasses import replace
 from datetime import datetime
 
 import pytest
-from trainwiz.core.hardware.hypothetical import catalogue_machine
-from trainwiz.core.plan.request import PlanRequest
-from trainwiz.tui.headless.plan_numbers import machine_text, number_lines
+from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.hardware.read import catalogue_machine
+from trainwiz.tui.headless.plan_text import machine_text, number_lines
 from trainwiz.tui.plan_words import (
     energy_words,
     finish_words,

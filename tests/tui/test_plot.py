@@ -10,10 +10,22 @@ from itertools import pairwise
 
 import pytest
 from trainwiz.core.telemetry.series import EMPTY_CURVE, Curve, Series
-from trainwiz.tui.widgets.axes import linear_ticks, log_ticks, make_scale, tick_labels, ticks_of, value_label
-from trainwiz.tui.widgets.canvas import ASCII, BLOCK, BRAILLE, GLYPHS, DotCanvas, Glyphs, choose_glyphs
-from trainwiz.tui.widgets.drawing import PlotData, draw_curve, draw_plot
-from trainwiz.tui.widgets.plot_labels import dot_row, value_labels
+from trainwiz.tui.widgets.canvas import (
+    ASCII,
+    BLOCK,
+    BRAILLE,
+    GLYPHS,
+    DotCanvas,
+    Glyphs,
+    choose_glyphs,
+    linear_ticks,
+    log_ticks,
+    make_scale,
+    tick_labels,
+    ticks_of,
+    value_label,
+)
+from trainwiz.tui.widgets.drawing import PlotData, dot_row, draw_curve, draw_plot, value_labels
 
 
 def curve_of(values: list[float], every: int = 1) -> Curve:

@@ -9,7 +9,7 @@ import pytest
 from trainwiz.core.telemetry.series import Curve, Series
 from trainwiz.tui.widgets.canvas import BRAILLE
 from trainwiz.tui.widgets.drawing import PlotData, draw_plot
-from trainwiz.tui.widgets.plot_growth import grown_picture
+from trainwiz.tui.widgets.plot import grown_picture
 
 WIDTH, HEIGHT = 100, 20
 

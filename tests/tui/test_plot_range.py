@@ -6,8 +6,8 @@ import math
 
 import pytest
 from trainwiz.core.telemetry.series import EMPTY_CURVE, RAW_POINTS, Curve, Series
-from trainwiz.tui.widgets.plot_cursor import read_at, step_beside
-from trainwiz.tui.widgets.plot_range import StepRange, parse_range
+from trainwiz.tui.widgets.drawing import read_at, step_beside
+from trainwiz.tui.widgets.plot import StepRange, parse_range
 
 
 def curve_of(values: list[float], every: int = 1) -> Curve:

@@ -6,14 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
+from trainwiz.core.config.build import PlanRequest
 from trainwiz.core.errors import UsageError
-from trainwiz.core.hardware.hypothetical import catalogue_machine
 from trainwiz.core.hardware.machine import Machine
-from trainwiz.core.plan.command import plan_command
+from trainwiz.core.hardware.read import catalogue_machine
 from trainwiz.core.plan.gather import plan_run
-from trainwiz.core.plan.request import PlanRequest
+from trainwiz.core.plan.profiles import profile_rows
+from trainwiz.core.plan.result import plan_command
 from trainwiz.core.profile import user_folder
-from trainwiz.core.profile.overview import profile_rows
 from trainwiz.tui.choices import request_from
 from trainwiz.tui.commands import profiles
 from trainwiz.tui.screens.plan_command import command_line
@@ -221,7 +221,7 @@ def test_words_that_nothing_has_say_so(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_what_fits_here_comes_first(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    from trainwiz.core.hardware import probe
+    from trainwiz.core.hardware import read as probe
 
     monkeypatch.setattr(probe, "probe_machine", lambda: planned("RTX 4090"))
     profiles.run_list(as_json=False)

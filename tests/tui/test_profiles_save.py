@@ -9,8 +9,7 @@ import pytest
 import yaml
 from trainwiz.core.profile import user_folder
 from trainwiz.tui.cli import main
-from trainwiz.tui.help import SAVE_OPTIONS
-from trainwiz.tui.options import OPTIONS
+from trainwiz.tui.options import OPTIONS, SAVE_OPTIONS
 
 
 @pytest.fixture(autouse=True)

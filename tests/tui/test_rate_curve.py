@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 from trainwiz.core.config import RunConfig
-from trainwiz.core.export.rates import RateSchedule, rate_schedule
-from trainwiz.core.plan.request import PlanRequest
+from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.export.training_arguments import RateSchedule, rate_schedule
 from trainwiz.tui.widgets.canvas import ASCII, BLOCK, BRAILLE
-from trainwiz.tui.widgets.rate_curve import rate_lines
-from trainwiz.tui.widgets.rate_picture import curve_rows, rate_picture
+from trainwiz.tui.widgets.rate_curve import curve_rows, rate_lines, rate_picture
 
 from tests.tui.wizard_keys import go, shown, to_field, type_into
 from tests.tui.wizard_parts import frozen_app, settled

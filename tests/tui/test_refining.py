@@ -13,17 +13,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
+from trainwiz.core.config.build import PlanRequest
 from trainwiz.core.errors import UsageError
 from trainwiz.core.hardware.machine import Libraries
 from trainwiz.core.plan.gather import Gathered, gather, plan_run
 from trainwiz.core.plan.refine import Refiner
-from trainwiz.core.plan.request import PlanRequest
 from trainwiz.core.tracing import worker as tracing
 from trainwiz.core.tracing.worker import TraceWorker
 from trainwiz.tui.cli import main
 from trainwiz.tui.headless import run as headless
-from trainwiz.tui.refining import INTERRUPTED, improved, refining
-from trainwiz.tui.tiers import ENVIRONMENT, wanted_tier
+from trainwiz.tui.headless.waiting import INTERRUPTED, improved, refining
+from trainwiz.tui.options import ENVIRONMENT, wanted_tier
 
 from tests.tui.tracers import GIB, dead_worker, fixed_worker, hung_worker
 from tests.tui.wizard_parts import MACHINE

@@ -8,20 +8,28 @@ from pathlib import Path
 
 import pytest
 from textual.widgets import Input, Static
-from trainwiz.core.hardware.probe import probe_machine
-from trainwiz.core.plan.request import PlanRequest
+from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.hardware.read import probe_machine
 from trainwiz.core.profile import store
 from trainwiz.tui.app import TrainwizApp
 from trainwiz.tui.screens.plan import PlanScreen
 from trainwiz.tui.screens.plan_command import command_line
+from trainwiz.tui.screens.plan_editing import SaveDialog, of_a_setup
 from trainwiz.tui.screens.plan_fields import REVIEW, TRAINING
 from trainwiz.tui.screens.plan_reader import PlanReader
-from trainwiz.tui.screens.plan_saving import SaveDialog, of_a_setup
 from trainwiz.tui.theme import ASCII_MARKS, UNICODE_MARKS
-from trainwiz.tui.widgets.action_button import ActionButton
-from trainwiz.tui.widgets.difference_list import DifferenceList, change_words, difference_lines, field_id_of
-from trainwiz.tui.widgets.file_list import FileList, FileText, file_content, first_shown
-from trainwiz.tui.widgets.review import Review
+from trainwiz.tui.widgets.buttons import ActionButton
+from trainwiz.tui.widgets.review import (
+    DifferenceList,
+    FileList,
+    FileText,
+    Review,
+    change_words,
+    difference_lines,
+    field_id_of,
+    file_content,
+    first_shown,
+)
 from trainwiz.tui.widgets.step_form import StepForm
 
 from tests.tui.wizard_keys import go, shown, to_field
@@ -194,7 +202,7 @@ async def test_a_start_that_waits_for_its_plan_says_so_and_can_be_called_off(mon
             yield from others
 
     started = []
-    monkeypatch.setattr("trainwiz.tui.screens.plan_starter.start_plan", lambda *given: started.append(given))
+    monkeypatch.setattr("trainwiz.tui.screens.plan_command.start_plan", lambda *given: started.append(given))
     app = frozen_app(Waiting(), at_review=True)
     async with app.run_test(size=WIDE) as pilot:
         for _ in range(200):
@@ -317,7 +325,7 @@ def test_a_difference_knows_its_field(key, field):
 
 
 def test_differences_keep_to_their_width_whatever_stands_in_them():
-    from trainwiz.core.config.differences import ConfigDifference
+    from trainwiz.core.config.keys import ConfigDifference
     from trainwiz.core.config.run import Origin
 
     mine, other = Origin(origin="you"), Origin(origin="solved", reason="x")

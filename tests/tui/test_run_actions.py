@@ -12,20 +12,19 @@ import pytest
 from textual.app import App
 from textual.pilot import Pilot
 from textual.widgets import Static
+from trainwiz.core.launch.actions import StopCost
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.state import read_state
-from trainwiz.core.run.stop_cost import StopCost
-from trainwiz.core.supervise.marks import marked_processes
+from trainwiz.core.supervise.ties import marked_processes
 from trainwiz.core.telemetry.target import Target
 from trainwiz.tui.app import TrainwizApp
 from trainwiz.tui.cli import main
-from trainwiz.tui.screens.command_card import CommandCard
+from trainwiz.tui.run_words import now_words, with_checkpoint_words
 from trainwiz.tui.screens.log_card import LogCard
 from trainwiz.tui.screens.monitor import MonitorScreen
-from trainwiz.tui.screens.resume_dialog import ResumeDialog
-from trainwiz.tui.screens.stop_dialog import StopDialog
-from trainwiz.tui.stop_words import now_words, with_checkpoint_words
-from trainwiz.tui.widgets.action_button import ActionButton
+from trainwiz.tui.screens.monitor_cards import CommandCard
+from trainwiz.tui.screens.run_dialogs import ResumeDialog, StopDialog
+from trainwiz.tui.widgets.buttons import ActionButton
 from trainwiz.tui.widgets.log_view import LogView
 
 from tests.core.run.checkpoint_files import write_checkpoint

@@ -15,7 +15,7 @@ from trainwiz.tui.app import TrainwizApp
 from trainwiz.tui.screens import run_picker
 from trainwiz.tui.screens.monitor import MonitorScreen
 from trainwiz.tui.screens.run_picker import RunPicker
-from trainwiz.tui.widgets.help_card import HelpCard
+from trainwiz.tui.widgets.frame import HelpCard
 
 from tests.core.telemetry.written_run import NOW_S, write_run
 

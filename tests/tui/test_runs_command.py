@@ -10,19 +10,15 @@ from pathlib import Path
 import pytest
 from trainwiz.core.errors import UsageError
 from trainwiz.core.launch.prepare import prepare_run
+from trainwiz.core.run.attempts import Recovery, write_phase, write_recoveries
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.phase import write_phase
-from trainwiz.core.run.processid import machine_identity, this_process
-from trainwiz.core.run.recovery import Recovery, write_recoveries
-from trainwiz.core.run.registry import record_run
+from trainwiz.core.run.listing import record_run
+from trainwiz.core.run.lost import machine_identity, this_process
 from trainwiz.core.run.state import Attempt, RunExit, read_state, write_state
-from trainwiz.tui.cells import cells
 from trainwiz.tui.commands import runs
-from trainwiz.tui.commands.runs import run_list
-from trainwiz.tui.commands.runs_compare import run_compare
-from trainwiz.tui.commands.runs_remove import run_remove
-from trainwiz.tui.commands.runs_show import run_show
-from trainwiz.tui.commands.runs_stop import run_stop
+from trainwiz.tui.commands.runs import run_compare, run_list, run_remove
+from trainwiz.tui.commands.runs_show import run_show, run_stop
+from trainwiz.tui.text import cells
 
 from tests.core.launch.plans import small_plan
 from tests.core.run.checkpoint_files import cut, write_checkpoint

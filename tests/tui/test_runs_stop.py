@@ -14,8 +14,7 @@ import pytest
 from trainwiz.core.errors import CannotRunError, UsageError
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.state import RunState, read_state, write_state
-from trainwiz.tui.commands.runs_show import run_show
-from trainwiz.tui.commands.runs_stop import run_stop
+from trainwiz.tui.commands.runs_show import run_show, run_stop
 
 from tests.core.supervise.conftest import LIGHT_LAUNCHER, WORKER, Started, Starter
 from tests.fakes.marked import marked_pids, wait_until_gone

@@ -10,13 +10,13 @@ from textual.color import Color
 from textual.screen import Screen
 from textual.widgets import Static
 from trainwiz.tui.app import TrainwizApp
-from trainwiz.tui.ascii_filter import ascii_text
 from trainwiz.tui.theme import (
     ASCII_MARKS,
     GROUND_COLOURS,
     PALETTES,
     TEXT_COLOURS,
     UNICODE_MARKS,
+    ascii_text,
     contrast_ratio,
     default_theme_name,
     make_theme,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from trainwiz.tui.screens.plan_field_table import FIELDS
 from trainwiz.tui.screens.plan_fields import DATA, HARDWARE, MODEL, REVIEW, TRAINING
-from trainwiz.tui.widgets.action_button import ActionButton
-from trainwiz.tui.widgets.help_card import HelpCard
+from trainwiz.tui.widgets.buttons import ActionButton
+from trainwiz.tui.widgets.frame import HelpCard
 
 from tests.tui.wizard_keys import WIDE, go, shown, to_field
 from tests.tui.wizard_parts import frozen_app, settled

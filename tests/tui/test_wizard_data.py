@@ -6,16 +6,16 @@ import json
 from pathlib import Path
 
 import pytest
+from trainwiz.core.config.build import PlanRequest
 from trainwiz.core.data.summary import DataSummary
-from trainwiz.core.plan.request import PlanRequest
-from trainwiz.tui.screens.plan_data_choice import browse_data, found_column
 from trainwiz.tui.screens.plan_field_table import FIELD_BY_ID
 from trainwiz.tui.screens.plan_fields import parse_field, shown_value
+from trainwiz.tui.screens.plan_offers import browse_data, found_column
 from trainwiz.tui.screens.plan_reader import PlanReader
 from trainwiz.tui.screens.plan_state import PlanState, with_values
 from trainwiz.tui.screens.plan_views import field_view
 from trainwiz.tui.theme import UNICODE_MARKS
-from trainwiz.tui.widgets.data_facts import fact_lines, findings_of, rows_words
+from trainwiz.tui.widgets.facts import fact_lines, findings_of, rows_words
 
 from tests.tui.wizard_parts import MACHINE
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core.config import RunConfig
-from trainwiz.core.findings import Finding, Remedy
-from trainwiz.core.plan.request import PlanRequest
+from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.errors import Finding, Remedy
 from trainwiz.core.profile.store import load_profile
 from trainwiz.tui.app import TrainwizApp
 from trainwiz.tui.options import OF_COMMANDS, named_by

@@ -14,20 +14,19 @@ from pathlib import Path
 import pynvml
 import pytest
 from textual.pilot import Pilot
-from trainwiz.core.export.environment import visible_gpus
+from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.export.accelerate import visible_gpus
 from trainwiz.core.plan.gather import plan_run
-from trainwiz.core.plan.request import PlanRequest
 from trainwiz.tui.app import TrainwizApp
 from trainwiz.tui.choices import parse_choices
 from trainwiz.tui.screens.plan import PlanScreen
 from trainwiz.tui.screens.plan_command import command_line
 from trainwiz.tui.screens.plan_fields import HARDWARE, MODEL
-from trainwiz.tui.screens.plan_gpus import asked_gpus
+from trainwiz.tui.screens.plan_machine import asked_gpus
 from trainwiz.tui.screens.plan_state import start_obstacle
 from trainwiz.tui.widgets import gpu_choice
 from trainwiz.tui.widgets.field_row import FieldRow
-from trainwiz.tui.widgets.gpu_choice import GpuChoice
-from trainwiz.tui.widgets.gpu_row import GpuRow
+from trainwiz.tui.widgets.gpu_choice import GpuChoice, GpuRow
 
 from tests.fakes.nvml import GIB, FakeGpu, FakeMig, FakeNvml
 from tests.fakes.nvml.fixtures import fake_nvml, fake_nvml_library  # noqa: F401 - fixtures
@@ -434,7 +433,7 @@ async def test_the_step_stays_usable_where_there_is_little_room() -> None:
 def test_nothing_of_the_step_waits_for_what_is_slow_to_import() -> None:
     """The first frame shows this step."""
     code = (
-        "import sys, trainwiz.tui.screens.plan, trainwiz.tui.widgets.gpu_choice, trainwiz.tui.widgets.machine_facts;"
+        "import sys, trainwiz.tui.screens.plan, trainwiz.tui.widgets.gpu_choice, trainwiz.tui.widgets.facts;"
         "print([name for name in ('pydantic', 'yaml', 'psutil', 'pynvml', 'gettext') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)

@@ -10,26 +10,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trainwiz.core.findings import Finding
+from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.errors import Finding
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.plan import gather
 from trainwiz.core.plan.gather import probe_here
-from trainwiz.core.plan.request import PlanRequest
 from trainwiz.core.plan.result import MemoryPlan
 from trainwiz.core.profile.profile import Profile
 from trainwiz.core.profile.store import list_profiles
 from trainwiz.tui import cli
 from trainwiz.tui.app import TrainwizApp
 from trainwiz.tui.commands.wizard import wizard_request
-from trainwiz.tui.figures import GIB, count, deviation, duration, duration_range, gib, percent, short_count, size
 from trainwiz.tui.plan_words import energy_words, finish_words, need_words
 from trainwiz.tui.screens import plan_reader
 from trainwiz.tui.screens.plan import PlanScreen
 from trainwiz.tui.screens.plan_field_table import on_screen
 from trainwiz.tui.screens.plan_fields import HARDWARE, REVIEW
 from trainwiz.tui.screens.plan_reader import PlanReader
-from trainwiz.tui.widgets.action_button import ActionButton
-from trainwiz.tui.widgets.text_lines import TextLines
+from trainwiz.tui.text import GIB, count, deviation, duration, duration_range, gib, percent, short_count, size
+from trainwiz.tui.widgets.buttons import ActionButton
+from trainwiz.tui.widgets.lists import TextLines
 
 from tests.tui.wizard_keys import Typist
 from tests.tui.wizard_parts import settled

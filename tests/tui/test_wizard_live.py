@@ -10,20 +10,19 @@ from datetime import timedelta
 
 import pytest
 from textual.widgets import Input
+from trainwiz.core.config.build import PlanRequest
 from trainwiz.core.plan import gather
 from trainwiz.core.plan.gather import plan_run, probe_here
-from trainwiz.core.plan.request import PlanRequest
 from trainwiz.tui.screens import plan_reading
-from trainwiz.tui.screens.plan_effects import Effect, effect_key, numbered_remedies
 from trainwiz.tui.screens.plan_fields import DATA, HARDWARE, MODEL
-from trainwiz.tui.screens.plan_queue import Newest
+from trainwiz.tui.screens.plan_maker import Effect, Newest, effect_key, numbered_remedies
 from trainwiz.tui.screens.plan_reader import PlanReader
 from trainwiz.tui.screens.plan_state import with_changes
 from trainwiz.tui.theme import UNICODE_MARKS
+from trainwiz.tui.widgets.buttons import RemedyButton
 from trainwiz.tui.widgets.findings_view import effect_words
-from trainwiz.tui.widgets.memory_view import part_lines
-from trainwiz.tui.widgets.remedy_button import RemedyButton
-from trainwiz.tui.widgets.text_lines import TextLines
+from trainwiz.tui.widgets.lists import TextLines
+from trainwiz.tui.widgets.plan_panel import part_lines
 
 from tests.tui.wizard_keys import WIDE, go, shown, to_field, type_into
 from tests.tui.wizard_parts import GIB, FrozenReader, frozen_app, settled

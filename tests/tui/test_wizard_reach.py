@@ -6,7 +6,7 @@ import pytest
 from textual.widgets import Input
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.keys import alternatives, field_at, is_settable, literals, settable_keys
-from trainwiz.core.findings import Finding
+from trainwiz.core.errors import Finding
 from trainwiz.core.language import use_language
 from trainwiz.tui.screens.plan_field_table import FIELD_BY_ID, FIELDS
 from trainwiz.tui.screens.plan_fields import TRAINING, FieldSpec, parse_field, shown_value, word_for
@@ -172,7 +172,7 @@ def test_no_field_is_without_a_plan_that_it_means_something_to():
     """Of those that the search above left out: a plan of text, of two machines, on GPUs, of a dev run."""
     from dataclasses import replace
 
-    from trainwiz.core.plan.request import PlanRequest
+    from trainwiz.core.config.build import PlanRequest
 
     from tests.tui.wizard_parts import make_frozen_plan
 

@@ -10,29 +10,28 @@ from pathlib import Path
 import pytest
 import yaml
 from trainwiz.core.config import RunConfig
-from trainwiz.core.findings import Finding, Remedy
+from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.errors import Finding, Remedy
 from trainwiz.core.launch.prepare import prepare_run
 from trainwiz.core.plan import gather
 from trainwiz.core.plan.gather import plan_run, probe_here
-from trainwiz.core.plan.request import PlanRequest
 from trainwiz.tui.app import TrainwizApp
 from trainwiz.tui.choices import parse_choices
 from trainwiz.tui.commands.wizard import wizard_request
-from trainwiz.tui.screens import plan_reader, plan_starter
+from trainwiz.tui.screens import plan_command as plan_starter
+from trainwiz.tui.screens import plan_reader
 from trainwiz.tui.screens.plan import PlanScreen
-from trainwiz.tui.screens.plan_command import command_line
+from trainwiz.tui.screens.plan_command import Started, command_line, help_parts, start_plan
 from trainwiz.tui.screens.plan_field_table import FIELD_BY_ID
 from trainwiz.tui.screens.plan_fields import HARDWARE, REVIEW, parse_field
-from trainwiz.tui.screens.plan_help import help_parts
 from trainwiz.tui.screens.plan_reader import PlanReader, planned_files
-from trainwiz.tui.screens.plan_starter import Started, start_plan
 from trainwiz.tui.screens.plan_state import Offer, PlanState, field_problem, with_values
 from trainwiz.tui.screens.plan_views import field_view
 from trainwiz.tui.theme import UNICODE_MARKS
 from trainwiz.tui.widgets.chooser import Chooser
+from trainwiz.tui.widgets.frame import rail_lines, wrong_steps
 from trainwiz.tui.widgets.plan_panel import panel_lines
-from trainwiz.tui.widgets.rail import rail_lines, wrong_steps
-from trainwiz.tui.widgets.strip_lines import strip_lines
+from trainwiz.tui.widgets.plan_strip import strip_lines
 
 from tests.tui.wizard_parts import plain, settled
 
@@ -264,7 +263,7 @@ def test_the_command_of_the_review_asks_for_the_same(request_, monkeypatch):
     words = shlex.split(command_line(request_))
     assert words[0] == "trainwiz" and words[-1] == "--yes"
     seen = {}
-    import trainwiz.tui.start as start
+    import trainwiz.tui.choices as start
 
     def catch(values):
         seen["choices"] = parse_choices(values)

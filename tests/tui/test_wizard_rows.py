@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from trainwiz.core.findings import Finding, Remedy
-from trainwiz.core.plan.request import PlanRequest
-from trainwiz.core.telemetry.gpu_load import GpuHolder, GpuLoad
+from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.errors import Finding, Remedy
+from trainwiz.core.telemetry.gpu import GpuHolder, GpuLoad
 from trainwiz.tui.plan_keys import PLAN_KEYS
-from trainwiz.tui.screens.plan_effects import Effect, numbered_remedies
+from trainwiz.tui.screens.plan_command import help_parts
 from trainwiz.tui.screens.plan_field_table import FIELD_BY_ID, FIELDS
-from trainwiz.tui.screens.plan_help import help_parts
+from trainwiz.tui.screens.plan_maker import Effect, numbered_remedies
 from trainwiz.tui.screens.plan_state import PlanState, Reading, start_obstacle
 from trainwiz.tui.screens.plan_views import field_view
 from trainwiz.tui.theme import UNICODE_MARKS
 from trainwiz.tui.widgets.field_row import FieldView
-from trainwiz.tui.widgets.gpu_choice_lines import RowView, row_lines
+from trainwiz.tui.widgets.gpu_choice import RowView, row_lines
 
 from tests.tui.wizard_parts import MACHINE, MISSING, make_frozen_plan
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from trainwiz.core.findings import Finding
-from trainwiz.core.plan.request import PlanRequest
+from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.errors import Finding
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.tui.screens import plan_starter
+from trainwiz.tui.screens import plan_command as plan_starter
+from trainwiz.tui.screens.plan_command import Started
 from trainwiz.tui.screens.plan_fields import MODEL, REVIEW
-from trainwiz.tui.screens.plan_starter import Started
 
 from tests.tui.wizard_keys import WIDE, go, shown, to_field, type_into
 from tests.tui.wizard_parts import MISSING, FrozenReader, frozen_app, settled

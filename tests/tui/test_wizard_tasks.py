@@ -8,18 +8,17 @@ from dataclasses import replace
 import pytest
 import yaml
 from textual.widgets import OptionList
+from trainwiz.core.config.build import PlanRequest
 from trainwiz.core.config.keys import is_settable
-from trainwiz.core.plan.request import PlanRequest
 from trainwiz.core.profile import user_folder
 from trainwiz.tui.screens.plan_command import command_line
+from trainwiz.tui.screens.plan_editing import SaveDialog
 from trainwiz.tui.screens.plan_field_table import FIELDS
 from trainwiz.tui.screens.plan_fields import DATA, HARDWARE, MODEL, TRAINING, parse_field, shown_value
-from trainwiz.tui.screens.plan_saving import SaveDialog
 from trainwiz.tui.widgets.chooser import Chooser
 from trainwiz.tui.widgets.field_row import FieldRow
 from trainwiz.tui.widgets.plan_panel import panel_lines
-from trainwiz.tui.widgets.step_form import StepForm
-from trainwiz.tui.widgets.step_parts import StepPart
+from trainwiz.tui.widgets.step_form import StepForm, StepPart
 
 from tests.tui.wizard_keys import go, shown, to_field, type_into
 from tests.tui.wizard_parts import MACHINE, FrozenReader, frozen_app, make_frozen_plan, plain, settled

@@ -9,19 +9,18 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from trainwiz.core.config.build import PlanRequest
 from trainwiz.core.hardware.machine import Machine
-from trainwiz.core.history.device import cpu_key
-from trainwiz.core.history.measurement import Measurement
+from trainwiz.core.history.measurement import Measurement, cpu_key
 from trainwiz.core.history.store import append, history_path, load
 from trainwiz.core.plan.gather import probe_here
-from trainwiz.core.plan.request import PlanRequest
 from trainwiz.core.tracing.worker import TraceWorker
 from trainwiz.tui.app import TrainwizApp
-from trainwiz.tui.screens import plan_starter
+from trainwiz.tui.screens import plan_command as plan_starter
 from trainwiz.tui.screens.plan import PlanScreen
+from trainwiz.tui.screens.plan_command import Started
 from trainwiz.tui.screens.plan_maker import History
 from trainwiz.tui.screens.plan_reader import PlanReader
-from trainwiz.tui.screens.plan_starter import Started
 from trainwiz.tui.theme import UNICODE_MARKS
 from trainwiz.tui.widgets.plan_panel import panel_lines
 
@@ -163,7 +162,7 @@ def test_another_request_is_not_improved(machine):
 def test_the_process_that_draws_never_loads_torch():
     code = (
         "import asyncio, sys, time\n"
-        "from trainwiz.core.plan.request import PlanRequest\n"
+        "from trainwiz.core.config.build import PlanRequest\n"
         "from trainwiz.tui.app import TrainwizApp\n"
         "from trainwiz.tui.screens.plan import PlanScreen\n"
         "async def main():\n"

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from textual import events
 from textual.widgets import Input
-from trainwiz.core.plan.request import PlanRequest
+from trainwiz.core.config.build import PlanRequest
 from trainwiz.tui.screens.plan_field_table import FIELD_BY_ID
 from trainwiz.tui.screens.plan_fields import TRAINING, parse_field
-from trainwiz.tui.widgets.action_button import ActionButton
+from trainwiz.tui.widgets.buttons import ActionButton
 from trainwiz.tui.widgets.chooser import Chooser
 from trainwiz.tui.widgets.field_row import FieldRow
 

@@ -9,7 +9,7 @@ import pytest
 from rich._wrap import divide_line as divide_at_spaces
 from rich.cells import cell_len
 from trainwiz.tui import output
-from trainwiz.tui.wrapping import command_apart, divide_line, wrap
+from trainwiz.tui.text import command_apart, divide_line, wrap
 
 ENGLISH = "The GPU ran out of memory at step 1,600: 9.1 GiB were wanted and 7.8 GiB are there."
 CHINESE = "GPU 在第 1,600 步显存不足：需要 9.1 GiB，只有 7.8 GiB（trainwiz --micro-batch 3）。再试一次就能放下，峰值约 5.4 GiB。"

@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from trainwiz.core.tracing.cache import TraceCache
+from trainwiz.core.tracing.request import TraceCache
 from trainwiz.core.tracing.worker import TraceWorker
 
 from tests.conftest import REPOSITORY

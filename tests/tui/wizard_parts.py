@@ -8,19 +8,18 @@ from datetime import datetime
 from pathlib import Path
 
 from textual.content import Content
-from trainwiz.core.catalog.model import ModelSpec
+from trainwiz.core.catalog.model_config import ModelSpec
 from trainwiz.core.config import RunConfig
-from trainwiz.core.data.glance import Glance
+from trainwiz.core.config.build import PlanRequest
 from trainwiz.core.data.reader import Column
-from trainwiz.core.data.summary import DataSummary
-from trainwiz.core.findings import Finding, Remedy
+from trainwiz.core.data.summary import DataSummary, Glance
+from trainwiz.core.errors import Finding, Remedy
 from trainwiz.core.hardware.machine import Gpu, Libraries, Machine
-from trainwiz.core.plan.request import PlanRequest
 from trainwiz.core.plan.result import BatchPlan, MemoryPlan, Plan, PlannedModel, TimePlan
-from trainwiz.core.telemetry.gpu_load import GpuLoad, GpuLoads
+from trainwiz.core.telemetry.gpu import GpuLoad, GpuLoads
 from trainwiz.tui.app import TrainwizApp
 from trainwiz.tui.screens.plan import PlanScreen
-from trainwiz.tui.screens.plan_baseline import Baseline
+from trainwiz.tui.screens.plan_maker import Baseline
 from trainwiz.tui.screens.plan_state import Offer, Reading
 
 GIB = 1024**3

@@ -6,12 +6,11 @@ import os
 import sys
 from pathlib import Path
 
-from trainwiz.core.diagnosis.diagnosis import Diagnosis
+from trainwiz.core.diagnosis.cause import Diagnosis
 from trainwiz.core.errors import EXIT_FINISHED, usage_error
 from trainwiz.core.language import mark, tr
-from trainwiz.core.plain import plain_text
-from trainwiz.core.run.folder import RUN_YAML, RunFolder
-from trainwiz.core.run.names import DEFAULT_ROOT
+from trainwiz.core.run.folder import DEFAULT_ROOT, RUN_YAML, RunFolder
+from trainwiz.core.text import plain_text
 from trainwiz.tui.output import is_terminal, labelled, paint, say, say_json, say_labelled
 
 STDIN = "-"
@@ -41,7 +40,7 @@ def run_diagnose(what: str, *, as_json: bool) -> int:
 
 def look(what: str) -> tuple[str, str, str | None, Diagnosis]:
     """(kind of source, its path, state of a run, diagnosis). Raises UsageError for what cannot be diagnosed."""
-    from trainwiz.core.diagnosis import of_path
+    from trainwiz.core.telemetry import diagnosed as of_path
 
     if what == STDIN:
         if is_terminal(sys.stdin):
@@ -50,7 +49,7 @@ def look(what: str) -> tuple[str, str, str | None, Diagnosis]:
         return "log", STDIN, None, of_path.diagnose_stream(sys.stdin.buffer, "stdin")
     run = _run_at(what)
     if run is not None:
-        from trainwiz.core.diagnosis.of_run import diagnose_run
+        from trainwiz.core.diagnosis.sources import diagnose_run
 
         status, found = diagnose_run(run)
         return "run", str(run.path), status, found
@@ -64,7 +63,7 @@ def look(what: str) -> tuple[str, str, str | None, Diagnosis]:
 
 def _run_at(what: str) -> RunFolder | None:
     """The run that is meant; None for a file or folder that is none. Raises UsageError where there is nothing at all."""
-    from trainwiz.core.run.find import find_run
+    from trainwiz.core.run.listing import find_run
 
     path = Path(what).expanduser() if what.startswith("~/") else Path(what)
     named = RunFolder(DEFAULT_ROOT / what) if what and path.name == what else None

@@ -9,9 +9,9 @@ from pathlib import Path
 from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import EXIT_FINISHED, os_reason, usage_error
 from trainwiz.core.language import tr, trn
-from trainwiz.core.plain import plain_text
-from trainwiz.core.run.find import find_run
 from trainwiz.core.run.folder import RunFolder, read_json, write_atomic
+from trainwiz.core.run.listing import find_run
+from trainwiz.core.text import plain_text
 from trainwiz.tui.output import say
 
 
@@ -55,7 +55,7 @@ def _refuse_idle(options: dict[str, str | None], belongs_to: str) -> None:
 
 
 def _script(config: RunConfig, folder: RunFolder, main: str | None) -> str:
-    from trainwiz.core.export.node_commands import PLACEHOLDER, node_commands
+    from trainwiz.core.export.launch_script import PLACEHOLDER, node_commands
     from trainwiz.core.nodes.address import Address, parse_address
 
     nodes = config.engine.nodes

@@ -6,18 +6,14 @@ import sys
 from collections.abc import Iterable
 
 from trainwiz.core.errors import EXIT_CANNOT_RUN, EXIT_FINISHED
-from trainwiz.core.hardware.checkup import Check, can_train
-from trainwiz.core.hardware.choices import choose_attention, choose_precision, choose_tf32
-from trainwiz.core.hardware.describe import gpu_label
-from trainwiz.core.hardware.doctor import check_machine
-from trainwiz.core.hardware.machine import Gpu, Machine
-from trainwiz.core.hardware.probe import probe_machine
-from trainwiz.core.hardware.tools import find_tools
+from trainwiz.core.hardware.doctor import Check, can_train, check_machine
+from trainwiz.core.hardware.machine import Gpu, Machine, gpu_label
+from trainwiz.core.hardware.read import find_tools, probe_machine
+from trainwiz.core.hardware.visible import choose_attention, choose_precision, choose_tf32
 from trainwiz.core.language import mark, tr, trn
-from trainwiz.core.plain import plain_text
-from trainwiz.tui.cells import cells, pad
-from trainwiz.tui.figures import size
+from trainwiz.core.text import plain_text
 from trainwiz.tui.output import paint, say, say_json, wrapped
+from trainwiz.tui.text import cells, pad, size
 
 LABEL_WIDTH = 12
 TITLE_WIDTH = 24

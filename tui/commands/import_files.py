@@ -7,15 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trainwiz.core.errors import EXIT_FINISHED, usage_error
-from trainwiz.core.importing.gather import MOST_TEXT_BYTES, Text, decoded, texts_of
-from trainwiz.core.importing.keep import import_json, keep
+from trainwiz.core.importing.gather import MOST_TEXT_BYTES, Text, decoded, import_json, import_together, keep, texts_of
 from trainwiz.core.importing.merge import Merged
-from trainwiz.core.importing.together import import_together
 from trainwiz.core.language import tr
-from trainwiz.core.plain import plain_text
 from trainwiz.core.profile.save import SavedProfile
-from trainwiz.tui.commands.profile_text import say_table
-from trainwiz.tui.import_words import (
+from trainwiz.core.text import plain_text
+from trainwiz.tui.commands.profiles import say_table
+from trainwiz.tui.output import is_terminal, labelled, say, say_findings, say_json, say_labelled, wrapped
+from trainwiz.tui.plan_words import (
     dropped_by_reason,
     dropped_title,
     mapped_rows,
@@ -26,7 +25,6 @@ from trainwiz.tui.import_words import (
     unknown_rows,
     unknown_title,
 )
-from trainwiz.tui.output import is_terminal, labelled, say, say_findings, say_json, say_labelled, wrapped
 
 STDIN = "-"
 

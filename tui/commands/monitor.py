@@ -5,19 +5,153 @@ from __future__ import annotations
 import gc
 import math
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from trainwiz.core.errors import usage_error
-from trainwiz.core.language import tr
-from trainwiz.core.run.names import DEFAULT_ROOT
-from trainwiz.core.run.status import ENDED
-from trainwiz.tui.output import is_terminal, say_json
+from trainwiz.core.language import mark, tr
+from trainwiz.core.run.folder import DEFAULT_ROOT
+from trainwiz.core.run.state import ENDED
+from trainwiz.core.text import plain_text
+from trainwiz.tui.commands.monitor_text import plain_line
+from trainwiz.tui.output import is_terminal, paint, say, say_json
+from trainwiz.tui.text import aligned, count, duration
 
 if TYPE_CHECKING:
     from trainwiz.core.telemetry.discovery import Found
+    from trainwiz.core.telemetry.snapshot import Snapshot
     from trainwiz.core.telemetry.target import Target
+
+
+# What can be watched as a table: for `trainwiz monitor` where there is more than one thing, in pipes and in the picker.
+
+MARKS: dict[str, tuple[str, str]] = {
+    "finished": ("✓", "good"),
+    "stopped": ("!", "warning"),
+    "stopping": ("●", "warning"),
+    "failed": ("✗", "error"),
+    "lost": ("✗", "error"),
+    "prepared": ("·", "quiet"),
+    "quiet": ("·", "quiet"),
+}
+ACTIVE_MARK = ("●", "note")
+HEADINGS = (mark("name"), mark("status"), mark("step"), mark("loss"), mark("what"), mark("began"))
+RIGHT = (2, 3)
+WIDEST_WHAT = 60
+SOURCES = {"trainer": "Trainer", "tensorboard": "TensorBoard", "process": mark("process")}
+
+
+def say_targets(found: Sequence[Found], *, as_json: bool, now_s: float | None = None) -> None:
+    """The list on stdout: JSON {targets: [...]}, else one line each with a heading."""
+    if as_json:
+        say_json({"targets": [one.to_json() for one in found]})
+        return
+    rows = [tuple(map(tr, HEADINGS)), *(row_of(one, time.time() if now_s is None else now_s) for one in found)]
+    for number, row in enumerate(aligned(rows, RIGHT)):
+        sign, style = MARKS.get(found[number - 1].status, ACTIVE_MARK) if number else (" ", "quiet")
+        status = f"{sign} {row[1]}"
+        row[1] = paint(status, style, sys.stdout) if number else status
+        say("  ".join(row).rstrip())
+
+
+def row_of(found: Found, now_s: float) -> tuple[str, str, str, str, str, str]:
+    """One row as plain text, in the order of HEADINGS."""
+    return (
+        plain_text(name_to_give(found)),
+        tr(found.status),
+        steps(found),
+        "-" if found.loss is None else f"{found.loss:.4g}",
+        plain_text(what(found), WIDEST_WHAT) or "-",
+        began(found, now_s),
+    )
+
+
+def name_to_give(found: Found) -> str:
+    """What `trainwiz monitor` takes for it: a run below runs/ by its name, a process by its number, else the path."""
+    target = found.target
+    if target.kind == "process":
+        return str(target.pid)
+    if target.kind == "run" and target.path.parent.name == "runs" and not target.path.is_absolute():
+        return target.path.name
+    return str(target.path)
+
+
+def what(found: Found) -> str:
+    """What it is, the kind of a foreign one first, then the cards that it uses."""
+    kind = tr(SOURCES.get(found.target.kind, ""))
+    cards = f"GPU {', '.join(map(str, found.gpus))}" if found.gpus else ""
+    return " · ".join(part for part in (kind, found.what, cards) if part)
+
+
+def steps(found: Found) -> str:
+    if found.step is None:
+        return "-"
+    return (
+        tr("{amount} of {whole}", amount=count(found.step), whole=count(found.max_steps))
+        if found.max_steps
+        else count(found.step)
+    )
+
+
+def began(found: Found, now_s: float) -> str:
+    """How long ago it began, in the unit that fits."""
+    if found.started_s is None:
+        return "-"
+    return tr("{time} ago", time=duration(max(0.0, now_s - found.started_s)))
+
+
+# `trainwiz monitor --plain`: a line every few seconds, for pipes and screen readers.
+
+SAY_AGAIN_S = 60.0
+"""A line that says what the line before said is held back, for this long at most."""
+
+
+def follow(
+    target: Target,
+    *,
+    as_json: bool,
+    interval_s: float,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> int:
+    """A line every `interval_s` seconds until the job has ended; Ctrl-C only ends the watching. Returns 0."""
+    from trainwiz.core.telemetry.target import open_source
+
+    source = open_source(target)
+    said, said_at = "", -SAY_AGAIN_S
+    try:
+        while True:
+            began = clock()
+            snapshot = source.read_all()
+            ended = snapshot.status in ENDED
+            if as_json:
+                say_json(snapshot.to_json(), compact=True)
+            elif (line := plain_line(snapshot)) != said or ended or began - said_at >= SAY_AGAIN_S:
+                say(line)
+                said, said_at = line, began
+            if ended:
+                if not as_json:
+                    say_ending(snapshot)
+                return 0
+            sleep(max(0.0, interval_s - (clock() - began)))
+    except KeyboardInterrupt:
+        return 0
+    finally:
+        source.close()
+
+
+def say_ending(snapshot: Snapshot) -> None:
+    """How it ended, and what to do next."""
+    if snapshot.ending is None:
+        return
+    say(plain_text(snapshot.ending.text))
+    if snapshot.ending.remedy:
+        say(tr("Next: {remedy}", remedy=plain_text(snapshot.ending.remedy)))
+
+
+# `trainwiz monitor [WHAT]`: the live screen, one look, or a line every few seconds.
 
 SCREEN_INTERVAL_S = 1.0
 PLAIN_INTERVAL_S = 5.0
@@ -50,8 +184,6 @@ def run_monitor(
     if target is None and not (looks_once or plain):
         return show_screen(None, readonly=readonly, interval_s=interval_s, replay=replay)
     if target is None:
-        from trainwiz.tui.commands.monitor_list import say_targets
-
         say_targets(found, as_json=as_json)
         return 0
     if replay is not None:
@@ -59,8 +191,6 @@ def run_monitor(
     if looks_once:
         return look_once(target, as_json=as_json)
     if plain:
-        from trainwiz.tui.commands.monitor_follow import follow
-
         return follow(target, as_json=as_json, interval_s=PLAIN_INTERVAL_S if interval_s is None else interval_s)
     return show_screen(target, readonly=readonly, interval_s=interval_s)
 
@@ -117,8 +247,7 @@ def replayed(target: Target, speed: str, *, once: bool = False) -> Target:
     """The target as a replay. Raises UsageError where it cannot be one."""
     from trainwiz.core.run.folder import RunFolder
     from trainwiz.core.run.state import read_state
-    from trainwiz.core.telemetry.replay import spans_of
-    from trainwiz.core.telemetry.replay_clock import parse_speed
+    from trainwiz.core.telemetry.replay import parse_speed, spans_of
 
     if once:
         message = tr("--replay goes with the screen or with --plain; --once shows how the run ended.")

@@ -8,21 +8,19 @@ from datetime import datetime
 from typing import Any
 
 from trainwiz.core.config import OriginKind
-from trainwiz.core.errors import EXIT_FINISHED
-from trainwiz.core.findings import sort_findings
+from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.errors import EXIT_FINISHED, sort_findings
 from trainwiz.core.language import mark, tr, trn
-from trainwiz.core.plain import plain_text
 from trainwiz.core.plan.gather import gather
 from trainwiz.core.plan.refine import RefineTier
-from trainwiz.core.plan.request import PlanRequest
 from trainwiz.core.plan.result import Choice, Plan
-from trainwiz.tui.cells import cells, pad
+from trainwiz.core.text import plain_text
 from trainwiz.tui.choices import parse_choices
-from trainwiz.tui.headless.plan_numbers import number_lines
-from trainwiz.tui.headless.waiting import Waiting
+from trainwiz.tui.headless.plan_text import number_lines
+from trainwiz.tui.headless.waiting import Waiting, improved, refining
+from trainwiz.tui.options import wanted_tier
 from trainwiz.tui.output import say, say_findings, say_json, say_labelled
-from trainwiz.tui.refining import improved, refining
-from trainwiz.tui.tiers import wanted_tier
+from trainwiz.tui.text import cells, pad
 
 ORIGIN_WORDS: dict[OriginKind, str] = {
     "detected": mark("detected"),

@@ -1,20 +1,55 @@
-"""`trainwiz runs list [--all]`."""
+"""`trainwiz runs ...`: list, compare, join, remove, resume."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import EXIT_FINISHED, usage_error
 from trainwiz.core.language import mark, tr, trn
-from trainwiz.core.plain import plain_text
-from trainwiz.core.run.listing import RunSummary, list_runs, list_runs_elsewhere
-from trainwiz.core.run.names import DEFAULT_ROOT
-from trainwiz.tui.cells import cells
-from trainwiz.tui.commands.runs_words import MARKS, WIDEST_VALUE, moment, steps
-from trainwiz.tui.output import paint, say, say_json, width_of
-from trainwiz.tui.table_text import aligned
+from trainwiz.core.run.checkpoints import list_checkpoints
+from trainwiz.core.run.description import RESULTS, check_removable, compare_runs, remove_run, size_bytes
+from trainwiz.core.run.folder import DEFAULT_ROOT, RunFolder
+from trainwiz.core.run.identity import PARTS
+from trainwiz.core.run.listing import RunSummary, find_run, list_runs, list_runs_elsewhere
+from trainwiz.core.text import moment_words, plain_text
+from trainwiz.tui.output import is_terminal, paint, say, say_json, width_of
+from trainwiz.tui.text import aligned, cells, count, size
+
+# What the commands about runs have in common: the mark of a state, steps and moments in words.
+
+MARKS: dict[str, tuple[str, str]] = {
+    "prepared": ("·", "quiet"),
+    "starting": ("●", "note"),
+    "running": ("●", "note"),
+    "stopping": ("●", "warning"),
+    "finished": ("✓", "good"),
+    "stopped": ("!", "warning"),
+    "failed": ("✗", "error"),
+    "lost": ("✗", "error"),
+}
+"""State -> its sign and its colour."""
+WIDEST_VALUE = 36
+
+
+def steps(run: RunSummary) -> str:
+    """How far it is, of how many."""
+    if run.step is None:
+        return "-"
+    if not run.max_steps:
+        return count(run.step)
+    return tr("{amount} of {whole}", amount=count(run.step), whole=count(run.max_steps))
+
+
+def moment(time_s: float | None) -> str:
+    return "-" if time_s is None else moment_words(time_s)
+
+
+# `trainwiz runs list [--all]`.
 
 HEADINGS = (mark("name"), mark("status"), mark("step"), mark("loss"), mark("model"), mark("started"))
 WIDEST_NAME = 48
@@ -90,3 +125,182 @@ def _row(run: RunSummary) -> tuple[str, str, str, str, str, str]:
         plain_text(run.model or "-", WIDEST_VALUE),
         moment(run.started_s),
     )
+
+
+# `trainwiz runs compare`.
+
+
+def run_compare(runs: list[str], *, as_json: bool) -> int:
+    """Settings that differ, and results, side by side."""
+    document = compare_runs([find_run(run) for run in runs])
+    if as_json:
+        say_json(document)
+        return EXIT_FINISHED
+    rows: list[list[str]] = [["", *(plain_text(name, WIDEST_VALUE) for name in document["runs"])]]
+    planned = document["planned"]
+    rows += [
+        [plain_text(key), *map(_setting, values, planned.get(key, values))]
+        for key, values in document["settings"].items()
+    ]
+    if len(rows) == 1:
+        rows.append([tr("settings"), *(tr("the same") for _ in document["runs"])])
+    split = len(rows)
+    for key, label in RESULTS:
+        values = map(_value, document["results"][key])
+        rows.append([tr(label), *(map(tr, values) if key == "status" else values)])
+    for number, row in enumerate(aligned(rows)):
+        if number == split:
+            say()
+        say("  ".join(row).rstrip())
+    return EXIT_FINISHED
+
+
+def _setting(value: Any, planned: Any) -> str:
+    """The value of the newest attempt, with the planned one where recovery changed it."""
+    if value == planned:
+        return _value(value)
+    return tr("{value} (planned {planned})", value=_value(value), planned=_value(planned))
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return "-"
+    return plain_text(f"{value:.6g}" if isinstance(value, float) else value, WIDEST_VALUE)
+
+
+# `trainwiz runs remove`: a run's folder goes, after asking.
+
+
+def run_remove(run: str, *, yes: bool) -> int:
+    """Delete a run's folder, after asking; `--yes` answers."""
+    folder = find_run(run, whole=yes)
+    check_removable(folder)
+    what = _what_goes(folder)
+    if not yes:
+        if not is_terminal(sys.stdin):
+            raise usage_error("needs_answer", "--yes", tr("Removing {what} needs an answer; add --yes.", what=what))
+        try:
+            answer = input(tr("Remove {what} for good? [y/N] ", what=what))
+        except (EOFError, KeyboardInterrupt):
+            answer = ""
+            say()
+        if answer.strip().lower() not in ("y", "yes", "是"):
+            say(tr("Nothing was removed."))
+            return EXIT_FINISHED
+    remove_run(folder)
+    say(tr("Removed {what}.", what=what))
+    return EXIT_FINISHED
+
+
+def _what_goes(folder: RunFolder) -> str:
+    checkpoints = len(list_checkpoints(folder))
+    parts = [size(size_bytes(folder.path))]
+    if checkpoints:
+        parts.append(trn("{n} checkpoint", "{n} checkpoints", checkpoints))
+    if folder.final_model.is_dir():
+        parts.append(tr("the final model"))
+    return tr("{folder} ({parts})", folder=plain_text(folder.path), parts=tr(", ").join(parts))
+
+
+# `trainwiz runs resume`.
+
+
+def run_resume(run: str, *, detach: bool, accept: Sequence[str] = ()) -> int:
+    """Go on from the newest complete checkpoint, followed like a new run.
+
+    `accept`: parts of its identity, also joined by commas. Raises UsageError for a part that there is not.
+    """
+    from trainwiz.tui.headless.reporters import new_reporter
+    from trainwiz.tui.headless.run import start_and_follow
+
+    parts = [part.strip() for given in accept for part in given.split(",") if part.strip()]
+    unknown = [part for part in parts if part not in (*PARTS, "all")]
+    if unknown:
+        message = tr(
+            "--accept {given}: there is no such part; it can be {parts} or all.",
+            given=plain_text(", ".join(unknown), 40),
+            parts=", ".join(PARTS),
+        )
+        raise usage_error("bad_choice", "--accept", message)
+    folder = find_run(run)
+    reporter = new_reporter(as_json=False, plain=False)
+    try:
+        return start_and_follow(folder, reporter, detach=detach, checkpoint="auto", accept=parts)
+    finally:
+        reporter.close()
+
+
+# `trainwiz runs join`: this machine as one of several that train a run.
+
+SLURM_NODE = "SLURM_NODEID"
+
+
+def run_join(run: str, *, node: int | None, main: str | None) -> int:
+    """Start, or go on with, the run as node 0; take part in it as another. Raises UsageError."""
+    from trainwiz.core.launch.start import changed_config
+    from trainwiz.core.nodes.address import MAIN_VARIABLE, parse_address
+
+    folder = find_run(run)
+    config = changed_config(folder)
+    number = _checked(node if node is not None else _own_number(config), config)
+    if config.engine.nodes == 1:
+        return _lead(folder)
+    if main is not None:
+        os.environ[MAIN_VARIABLE] = str(parse_address(main))
+    elif number > 0 and not os.environ.get(MAIN_VARIABLE):
+        message = tr("Say where node 0 is: --main HOST:PORT. `trainwiz export RUN --script` has the whole command.")
+        raise usage_error("missing_choice", "--main", message)
+    return _lead(folder) if number == 0 else _follow(folder, config, number)
+
+
+def _lead(folder: RunFolder) -> int:
+    from trainwiz.core.run.state import read_state
+    from trainwiz.tui.headless.reporters import new_reporter
+    from trainwiz.tui.headless.run import start_and_follow
+
+    state = read_state(folder)
+    if state.status == "finished":
+        return _say_finished(folder)
+    checkpoint = None if state.status == "prepared" else "auto"
+    reporter = new_reporter(as_json=False, plain=False)
+    try:
+        return start_and_follow(folder, reporter, detach=False, checkpoint=checkpoint)
+    finally:
+        reporter.close()
+
+
+def _follow(folder: RunFolder, config: RunConfig, node: int) -> int:
+    from trainwiz.core.nodes.address import main_address
+    from trainwiz.core.nodes.worker_node import WorkerNode
+    from trainwiz.core.run.state import read_state
+
+    if read_state(folder).status == "finished":
+        return _say_finished(folder)
+    return WorkerNode(folder, config, node, main_address(folder.path)).take_part()
+
+
+def _say_finished(folder: RunFolder) -> int:
+    say(tr("{name} has finished; there is nothing to do.", name=plain_text(folder.path.name)))
+    return EXIT_FINISHED
+
+
+def _checked(node: int, config: RunConfig) -> int:
+    nodes = config.engine.nodes
+    if not 0 <= node < nodes:
+        message = tr(
+            "--node is {node}; this run has {nodes} machines, numbered 0 to {last}.",
+            node=node,
+            nodes=nodes,
+            last=nodes - 1,
+        )
+        raise usage_error("bad_choice", "--node", message)
+    return node
+
+
+def _own_number(config: RunConfig) -> int:
+    """As Slurm says; a run of one machine has only the first."""
+    text = "0" if config.engine.nodes == 1 else os.environ.get(SLURM_NODE, "")
+    if not text.isdigit():
+        message = tr("Say which machine of the run this is: --node 0 for the one that keeps it, --node 1 for the next.")
+        raise usage_error("missing_choice", "--node", message)
+    return int(text)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from trainwiz.core.config.build import PlanRequest
 from trainwiz.core.defaults import default_profile
 from trainwiz.core.language import tr
-from trainwiz.core.plain import plain_text
-from trainwiz.core.plan.request import PlanRequest
+from trainwiz.core.text import plain_text
 from trainwiz.tui.app import TrainwizApp
+from trainwiz.tui.options import wanted_tier
 from trainwiz.tui.screens.plan import PlanScreen
 from trainwiz.tui.screens.plan_state import PlanState
-from trainwiz.tui.tiers import wanted_tier
 
 
 def wizard_request(request: PlanRequest, folder: Path, at_review: bool | None = None) -> tuple[PlanRequest, bool]:

@@ -1,24 +1,40 @@
-"""The plan as a few lines of text, numbers first: what headless shows before it starts."""
+"""The plan as text, numbers first: the few lines before a start, and all of `trainwiz plan`."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import TextIO
 
 from trainwiz.core.language import mark, tr, trn
-from trainwiz.core.plain import plain_text
 from trainwiz.core.plan.result import Plan
-from trainwiz.tui.figures import count, deviation, duration_range, gib, short_count, size
+from trainwiz.core.plan.words import part_word
+from trainwiz.core.text import plain_text
 from trainwiz.tui.output import labelled, paint
 from trainwiz.tui.plan_words import (
+    energy_words,
+    finish_words,
+    gain_words,
     length_words,
     memory_title,
     method_words,
+    need_words,
+    network_words,
+    pace_words,
+    padding_words,
     run_words,
+    source_words,
+    steps_words,
+    time_part_words,
+    token_words,
     trained_words,
     unknown_time_words,
 )
+from trainwiz.tui.text import count, deviation, duration_range, gib, percent, short_count, size
+
+# The plan as a few lines of text, numbers first: what headless shows before it starts.
 
 GAP = "     "
 
@@ -136,3 +152,152 @@ def time_text(plan: Plan) -> str:
         return unknown_time_words(plan.time.steps, plan.time.step_s, plan.model.parameters is not None)
     word = TIME_WORDS.get(plan.time.verdict or "")
     return duration_range(plan.time.total_low_s, plan.time.total_high_s) + (f"   {tr(word)}" if word else "")
+
+
+# What a run would be, one subject a line: the numbers of `trainwiz plan`.
+
+SMALL_PART = 0.005
+SMALL_SHARE = 0.01
+
+
+def number_lines(plan: Plan, now: datetime, *, verbose: bool = False) -> list[str]:
+    """The lines; `now` is when the run would start, `verbose` adds what host RAM is made of."""
+    memory = plan.memory
+    lines = [
+        labelled(tr("Profile"), plain_text(plan.profile or tr("none"))),
+        labelled(tr("Machine"), machine_text(plan)),
+        labelled(tr("Plan"), f"{model_text(plan)} · {data_text(plan)}"),
+        labelled(tr("Method"), method_words(plan)),
+        *_under(tr("Batch"), batch_lines(plan)),
+        *_under(memory_title(memory.device), memory_lines(plan)),
+        *_under(tr("Host RAM"), host_ram_lines(plan)),
+    ]
+    if verbose and memory.host_ram_parts:
+        lines.append(labelled("", parts_text(memory.host_ram_parts)))
+    return [
+        *lines,
+        labelled(tr("Disk"), of_capacity(memory.disk_bytes, memory.disk_capacity_bytes)),
+        *_under(tr("Time"), time_lines(plan, now)),
+    ]
+
+
+def host_ram_lines(plan: Plan) -> Iterator[str]:
+    """What is needed and what there is; where CUDA's libraries are in it, that it is a prediction."""
+    memory = plan.memory
+    yield of_capacity(memory.host_ram_bytes, memory.host_ram_capacity_bytes)
+    low, high = memory.host_ram_low_bytes, memory.host_ram_high_bytes
+    if plan.config.engine.device == "cuda" and low is not None and high is not None:
+        yield tr(
+            "between {low} and {high}, predicted: what CUDA's libraries take of it is published, not measured here",
+            low=gib(low),
+            high=gib(high),
+        )
+
+
+def _under(label: str, texts: Iterator[str]) -> list[str]:
+    """The first text beside the label, the others below it; empty ones left out."""
+    return [labelled("" if index else label, text) for index, text in enumerate(text for text in texts if text)]
+
+
+def machine_text(plan: Plan) -> str:
+    machine = plan.machine
+    words = plain_text(machine.description or trn("{n} core", "{n} cores", machine.cpu_cores))
+    nodes = plan.config.engine.nodes
+    if nodes > 1:
+        words = tr("{n} machines, each with {machine}", n=nodes, machine=words)
+    if not machine.hypothetical:
+        return words
+    if not any(gpu.catalogue_name for gpu in machine.gpus):
+        return tr("{machine} (as given or assumed, not this machine)", machine=words)
+    return tr("{machine} (from the catalogue, not this machine)", machine=words)
+
+
+def batch_lines(plan: Plan) -> Iterator[str]:
+    """Product and tokens, lengths, real tokens, padding."""
+    batch = plan.batch
+    yield batch_text(plan)
+    yield lengths_text(plan)
+    if batch.real_tokens is not None and batch.effective_tokens:
+        real, share = count(batch.real_tokens), percent(batch.real_tokens / batch.effective_tokens)
+        if batch.target_real_tokens is None:
+            yield tr("of them real {count} ({share})", count=real, share=share)
+        else:
+            aim = count(batch.target_real_tokens)
+            yield tr("of them real {count} ({share}), aimed at {aim}", count=real, share=share, aim=aim)
+    wastes = batch.padding_waste, batch.arranged_waste, batch.drawn_waste
+    padding = padding_words(batch.effective_tokens, batch.padded_tokens, *wastes)
+    yield tr("; ").join(padding)
+
+
+def memory_lines(plan: Plan) -> Iterator[str]:
+    """Peak and verdict, interval and where it comes from, what it is made of, the peak of evaluation."""
+    memory = plan.memory
+    yield memory_text(plan, sys.stdout)
+    if memory.device_used_bytes:
+        source = plain_text(source_words(memory.tier, memory.basis), 300)
+        yield tr(
+            "between {low} and {high}, {source}",
+            low=gib(memory.low_bytes),
+            high=gib(memory.high_bytes),
+            source=source,
+        )
+        moment, parts = plain_text(tr(memory.peak_moment)), parts_text(memory.breakdown)
+        yield tr("peak: {moment}; {parts}", moment=moment, parts=parts)
+        yield need_words(memory, plan.config.engine.device)
+        if memory.evaluation_bytes is not None:
+            yield tr("while evaluating {size}", size=size(memory.evaluation_bytes))
+    yield plain_text(memory.waiting, 300)
+
+
+def time_lines(plan: Plan, now: datetime) -> Iterator[str]:
+    """Total and when it is done, steps and pace, parts of the total, tokens, energy."""
+    time = plan.time
+    yield "   ".join(filter(None, (time_text(plan), finish_words(time.total_low_s, time.total_high_s, now))))
+    if time.step_low_s is not None:
+        yield tr(", ").join(pace_parts(plan))
+        yield gain_words(time.pace_gain, time.possible_pace_gain)
+    parts = time_part_words(time.total_s, time.evaluation_s, time.generation_s, time.saving_s)
+    if parts:
+        yield tr("of it {parts}", parts=tr(", ").join(parts))
+    yield network_words(time)
+    yield token_words(time.total_tokens, time.real_tokens)
+    yield energy_words(
+        time.energy_low_kwh, time.energy_high_kwh, time.energy_cost_low, time.energy_cost_high, time.currency
+    )
+
+
+def pace_parts(plan: Plan) -> Iterator[str]:
+    """Steps and how long one takes, the share of the device's peak, where the pace comes from, the start."""
+    time = plan.time
+    step = duration_range(time.step_low_s, time.step_high_s)
+    if time.steps is None:
+        yield tr("a step takes {time}", time=step)
+    else:
+        yield f"{steps_words(plan)} × {step}"
+    if time.fraction_of_peak is not None:
+        yield tr("{share} of the peak", share=percent(time.fraction_of_peak))
+    yield plain_text(pace_words(time.basis, time.basis_text), 300)
+    if time.start_high_s and time.total_high_s and time.start_high_s > SMALL_SHARE * time.total_high_s:
+        yield tr("start and end {time} of it", time=duration_range(time.start_low_s, time.start_high_s))
+
+
+def parts_text(breakdown: Mapping[str, int]) -> str:
+    """The largest parts of the peak: "weights 1.2, activations 2.9"."""
+    total = sum(breakdown.values())
+    parts = sorted(breakdown.items(), key=lambda part: -part[1])
+    return tr(", ").join(
+        tr("{part} {size}", part=plain_text(part_word(name)), size=size(amount))
+        for name, amount in parts
+        if amount > SMALL_PART * total
+    )
+
+
+def of_capacity(needed: int, capacity: int | None) -> str:
+    if capacity is None:
+        return tr("{size}, free space unknown", size=size(needed))
+    fits = (
+        paint(tr("✓ fits"), "good", sys.stdout)
+        if needed <= capacity
+        else paint(tr("✗ too little"), "error", sys.stdout)
+    )
+    return f"{tr('{amount} of {whole}', amount=size(needed), whole=size(capacity))}   {fits}"

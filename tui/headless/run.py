@@ -2,27 +2,187 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any
 
-from trainwiz.core.errors import EXIT_CANNOT_RUN, EXIT_FINISHED, UsageError, usage_error
-from trainwiz.core.findings import sort_findings
-from trainwiz.core.language import tr
-from trainwiz.core.launch.portable import travel_notes
-from trainwiz.core.launch.prepare import prepare_run
-from trainwiz.core.launch.start import read_run_config, start_run
+from trainwiz.core.defaults import DEFAULT_PROFILE, GUIDE_SUFFIX
+from trainwiz.core.errors import (
+    EXIT_CANNOT_RUN,
+    EXIT_FINISHED,
+    EXIT_TRAINING_FAILED,
+    Finding,
+    UsageError,
+    sort_findings,
+    usage_error,
+)
+from trainwiz.core.language import mark, tr
+from trainwiz.core.launch.actions import stop_cost
+from trainwiz.core.launch.prepare import prepare_run, travel_notes
+from trainwiz.core.launch.start import read_run_config, start_run, stop_run
 from trainwiz.core.plan.gather import gather
 from trainwiz.core.plan.result import Plan
-from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.names import name_for_commands
+from trainwiz.core.run.attempts import attempt_words
+from trainwiz.core.run.folder import RunFolder, name_for_commands
+from trainwiz.core.run.state import Attempt, RunExit, RunState, read_state
+from trainwiz.core.text import plain_text
 from trainwiz.tui.choices import Choices, wrong
-from trainwiz.tui.headless.alternatives import commands_that_work
-from trainwiz.tui.headless.follow import follow
+from trainwiz.tui.headless.ending import ending_of, planned_batch
+from trainwiz.tui.headless.progress import ProgressReader
 from trainwiz.tui.headless.reporters import Reporter, new_reporter, written_files
-from trainwiz.tui.headless.signals import StopSignals
-from trainwiz.tui.headless.waiting import Waiting
-from trainwiz.tui.refining import improved, refining
-from trainwiz.tui.tiers import wanted_tier
+from trainwiz.tui.headless.waiting import Waiting, improved, refining
+from trainwiz.tui.options import wanted_tier
+from trainwiz.tui.run_words import is_long, wait_sentences
+from trainwiz.tui.text import sentence_gap
+
+# What works here when a run cannot be started: whole commands, each with what it does.
+
+
+def needs_another_machine(finding: Finding) -> bool:
+    """Whether another machine would help; against wrong data or a wrong argument a written folder does not."""
+    by_machine = finding.where.startswith("engine.") or finding.where in ("hardware", "memory", "host_ram")
+    return by_machine and not finding.code.endswith("_not_supported")
+
+
+def commands_that_work(choices: Choices, plan: Plan) -> list[tuple[str, str]]:
+    """(command, what it does), the nearest to what was asked first."""
+    asked = shlex.join(choices.words)
+    profile = choices.request.profile
+    commands: list[tuple[str, str]] = []
+    if profile and profile.endswith(GUIDE_SUFFIX):
+        fitting = profile.removesuffix(GUIDE_SUFFIX)
+        commands.append((f"trainwiz plan --profile {shlex.quote(fitting)}", tr("the plan that fits this card")))
+    if choices.request.mode != "smoke":
+        named = f" --profile {shlex.quote(profile)}" if profile else ""
+        what = tr("the same engine with a tiny model, here and now")
+        if plan.config.engine.strategy == "fsdp" and plan.config.engine.device != "cuda":
+            what = tr("a tiny model, here and now")
+        commands.append((f"trainwiz{named} --smoke --yes", what))
+    if any(needs_another_machine(finding) for finding in plan.errors):
+        commands.append(
+            (f"trainwiz {asked} --dry-run".replace("  ", " "), tr("write the folder, for the machine that can"))
+        )
+    gpu = next((gpu.catalogue_name for gpu in plan.machine.gpus if gpu.catalogue_name), None)
+    if gpu is not None and choices.request.gpu is None:
+        commands.append((f"trainwiz plan {asked} --gpu {shlex.quote(gpu)}".replace("  ", " "), tr("look at the plan")))
+    if profile != DEFAULT_PROFILE:
+        commands.append((f"trainwiz --profile {DEFAULT_PROFILE} --yes", tr("the demo, which runs on any machine")))
+    return commands
+
+
+# StopSignals: what the user's signals mean while a run is followed.
+
+Handler = Callable[[int, FrameType | None], Any] | int | None
+
+
+class StopSignals:
+    """Counts instead of interrupting: the follower acts on them between two readings.
+
+    SIGINT (Ctrl-C) and SIGTERM ask for a stop: once with a checkpoint, twice at once. SIGHUP (the
+    terminal is gone) asks for the stop with a checkpoint, and nobody is left to be told.
+    """
+
+    def __init__(self) -> None:
+        self.stops = 0
+        self.hung_up = False
+        self._before: dict[int, Handler] = {}
+
+    def __enter__(self) -> StopSignals:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before[number] = signal.signal(number, self._stop)
+        hang_up = getattr(signal, "SIGHUP", None)
+        # nohup sets it to be ignored, and that is what the user wants then.
+        if hang_up is not None and signal.getsignal(hang_up) is not signal.SIG_IGN:
+            self._before[hang_up] = signal.signal(hang_up, self._hang_up)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        self.stops += 1
+
+    def _hang_up(self, number: int, frame: FrameType | None) -> None:
+        self.hung_up = True
+
+
+# Follow a run that has been started, until it ends or the user leaves.
+
+POLL_S = 0.2
+EXIT_HUNG_UP = 129
+KEEPER_LEAVES_S = 10.0
+
+STOPPING = mark("Stopping after this step, with a checkpoint. Ctrl-C again ends it at once, without one.")
+STOPPING_NOW = mark("Ending it at once.")
+
+
+def follow(folder: RunFolder, reporter: Reporter, signals: StopSignals, *, resumed: bool = False) -> int:
+    """Show the run until it has ended; returns its exit code (129 when the terminal went away)."""
+    reader = ProgressReader(folder, resumed=resumed)
+    asked, told = 0, len(read_state(folder).attempts) - 1
+    while True:
+        progress = reader.read()
+        if not folder.path.is_dir():
+            # The keeper ends the training of a folder that was removed; nobody can write there how.
+            reporter.end(ending_of(folder, _gone(folder, progress.state)))
+            return EXIT_TRAINING_FAILED
+        for sentence in attempt_notes(folder, progress.state.attempts[max(0, told) :]):
+            reporter.note(sentence)
+        told = len(progress.state.attempts)
+        reporter.progress(progress)
+        if progress.state.has_ended:
+            ending = ending_of(folder, progress.state)
+            reporter.end(ending)
+            _await_keeper(progress.state)
+            return ending.exit_code
+        if signals.hung_up:
+            stop_run(folder, wait_s=0.0)
+            return EXIT_HUNG_UP
+        if signals.stops > asked:
+            asked = signals.stops
+            reporter.note(tr(STOPPING if asked == 1 else STOPPING_NOW))
+            if asked == 1:
+                _say_long_wait(folder, reporter)
+            stop_run(folder, now=asked > 1, wait_s=0.0)
+        time.sleep(POLL_S)
+
+
+def _await_keeper(state: RunState) -> None:
+    """After its last word it closes files and ends its guard: what follows this command finds nothing of the run."""
+    deadline = time.monotonic() + KEEPER_LEAVES_S
+    while state.supervisor is not None and state.supervisor.is_alive() and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+def _gone(folder: RunFolder, state: RunState) -> RunState:
+    message = tr("{path} is gone: it was removed or moved, or its disk is not there now.", path=folder.path)
+    return replace(state, status="lost", exit=RunExit(EXIT_TRAINING_FAILED, "unknown", message))
+
+
+def _say_long_wait(folder: RunFolder, reporter: Reporter) -> None:
+    """How long the checkpoint may take, where that is worth a word."""
+    cost = stop_cost(folder)
+    if is_long(cost):
+        reporter.note(sentence_gap().join(wait_sentences(cost)))
+
+
+def attempt_notes(folder: RunFolder, attempts: Sequence[Attempt]) -> Iterator[str]:
+    """Why each attempt began, where trainwiz began it by itself, and which checkpoints were renamed before it."""
+    for attempt in attempts:
+        if attempt.because is not None:
+            yield tr("It goes on by itself: {attempt}.", attempt=attempt_words(attempt, planned_batch(folder)))
+        yield from map(plain_text, attempt.set_aside)
+
+
+# `trainwiz --yes`: plan, write, start, follow. Never asks.
 
 RESUME_CHOICES = frozenset(
     {"--resume", "--output-dir", "--profile", "--yes", "--detach", "--json", "--plain", "--debug", "--lang"}

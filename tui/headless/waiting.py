@@ -1,16 +1,25 @@
-"""Waiting: a wait above a second says on the terminal what it is and how long it lasts."""
+"""Waiting: a wait above a second says what it is; plans with better figures for the commands."""
 
 from __future__ import annotations
 
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from types import TracebackType
 
-from trainwiz.core.language import tr
-from trainwiz.core.plain import plain_text
-from trainwiz.tui.cells import cells, cut, pad
+from trainwiz.core.history.store import load
+from trainwiz.core.language import mark, tr
+from trainwiz.core.plan.gather import Gathered
+from trainwiz.core.plan.refine import Refiner, RefineTier
+from trainwiz.core.plan.result import Plan
+from trainwiz.core.text import plain_text
 from trainwiz.tui.output import is_terminal
+from trainwiz.tui.text import cells, cut, pad
+
+# Waiting: a wait above a second says on the terminal what it is and how long it lasts.
 
 SILENT_S = 1.0
 TICK_S = 0.5
@@ -58,3 +67,49 @@ class Waiting:
                 break
         sys.stderr.write("\r" + " " * width + "\r")
         sys.stderr.flush()
+
+
+# Plans with better figures for the commands: a tracer of their own, and what the terminal says meanwhile.
+
+INTERRUPTED = mark("stopped by Ctrl-C before better figures were there")
+
+
+@contextmanager
+def refining(tier: RefineTier) -> Iterator[Refiner]:
+    """A Refiner with the measurements of this machine, and, for a tier above "analytic", a tracer of its own.
+
+    The tracer starts at once, so that it loads while the machine and the data are read; it is gone at the end.
+    """
+    if tier == "analytic":
+        yield Refiner(None, load)
+        return
+    from trainwiz.core.tracing.worker import TraceWorker
+
+    worker = TraceWorker()
+    try:
+        worker.start()
+        yield Refiner(worker, load)
+    finally:
+        worker.close()
+
+
+def improved(
+    refiner: Refiner, gathered: Gathered, tier: RefineTier, *, limit_s: float | None = None, interruptible: bool = False
+) -> Plan:
+    """The best plan of `tier`; says on the terminal what is under way.
+
+    `limit_s` ends it with what there is. `interruptible`: so does Ctrl-C, which else ends the command.
+    """
+    best = [refiner.plan(gathered)]
+    with Waiting(tr("estimating")) as waiting:
+
+        def take(plan: Plan) -> None:
+            best[:] = [plan]
+            waiting.say(plan.memory.waiting or tr("estimating"))
+
+        try:
+            return refiner.improve(gathered, take, tier, limit_s=limit_s)
+        except KeyboardInterrupt:
+            if not interruptible:
+                raise
+            return replace(best[0], memory=replace(best[0].memory, waiting=tr(INTERRUPTED)))

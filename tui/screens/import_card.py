@@ -1,8 +1,9 @@
-"""ImportCard: settings of other programs, pasted or in files, become a profile. The report follows the text."""
+"""ImportCard: settings of other programs, pasted or in files, become a profile."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, cast
 
@@ -16,26 +17,50 @@ from textual.screen import ModalScreen
 from textual.timer import Timer
 from textual.widgets import Input, Static, TextArea
 from textual.worker import Worker, WorkerState, get_current_worker
-from trainwiz.core.errors import TrainwizError
-from trainwiz.core.findings import Finding
-from trainwiz.core.importing.keep import free_name, keep
+from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.errors import Finding, TrainwizError
+from trainwiz.core.importing.gather import free_name, import_together, keep, texts_of_pasted
 from trainwiz.core.importing.merge import Merged
-from trainwiz.core.importing.pasted import texts_of_pasted
-from trainwiz.core.importing.together import import_together
-from trainwiz.core.language import mark, tr
-from trainwiz.core.plain import plain_text
-from trainwiz.core.plan.request import PlanRequest
+from trainwiz.core.language import mark, tr, trn
+from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import KeyBinding, bindings, keys_of
-from trainwiz.tui.screens.plan_import import giving_way_words, with_import
-from trainwiz.tui.widgets.action_button import ActionButton
-from trainwiz.tui.widgets.import_report import ABOUT, ImportReport
-from trainwiz.tui.widgets.keep_row import KeepRow
-from trainwiz.tui.widgets.key_bar import KeyBar
-from trainwiz.tui.widgets.paste_box import PasteBox
-from trainwiz.tui.widgets.step_parts import unforeseen_words
+from trainwiz.tui.widgets.buttons import ActionButton, KeepRow
+from trainwiz.tui.widgets.frame import KeyBar
+from trainwiz.tui.widgets.import_report import ABOUT, ImportReport, PasteBox
+from trainwiz.tui.widgets.step_form import unforeseen_words
 
 if TYPE_CHECKING:
     from trainwiz.tui.app import TrainwizApp
+    from trainwiz.tui.screens.plan_fields import FieldSpec
+    from trainwiz.tui.screens.plan_state import PlanState
+
+
+# How the wizard takes an import: the profile that was kept of it fills in everything, as one that was always there.
+
+
+def import_settings(state: PlanState, spec: FieldSpec) -> ImportCard:
+    """The window in which foreign settings are read."""
+
+    return ImportCard(gives_way=len(state.request.overrides))
+
+
+def with_import(name: str, request: PlanRequest) -> PlanRequest:
+    """The request with a profile that was just imported. Values chosen before give way: what was imported counts."""
+    return replace(request, profile=name, overrides={})
+
+
+def giving_way_words(values: int) -> str:
+    """What using it costs; empty for nothing."""
+    if not values:
+        return ""
+    return trn(
+        "Using it discards {n} value that you chose in the wizard.",
+        "Using it discards {n} values that you chose in the wizard.",
+        values,
+    )
+
+
+# ImportCard: settings of other programs, pasted or in files, become a profile. The report follows the text.
 
 TITLE = mark("Import existing settings")
 PAUSE_S = 0.15
@@ -243,7 +268,7 @@ class ImportCard(ModalScreen[Callable[[PlanRequest], PlanRequest] | None]):
         report.scroll_relative(y=pages * max(1, report.size.height - 1), animate=False)
 
     def action_help(self) -> None:
-        from trainwiz.tui.widgets.help_card import HelpCard
+        from trainwiz.tui.widgets.frame import HelpCard
 
         parts = [(tr("What"), "\n".join(tr(line) for line in ABOUT))]
         self.app.push_screen(HelpCard(tr(TITLE), parts, self.key_rows()))

@@ -13,15 +13,15 @@ from textual.screen import ModalScreen
 from textual.widgets import Input
 from textual.worker import get_current_worker
 from trainwiz.core.language import mark, tr, trn
-from trainwiz.core.plain import plain_text
 from trainwiz.core.telemetry.log_file import LogFile, PlacedLine
-from trainwiz.tui.figures import size as size_words
+from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import KeyBinding, bindings, keys_of
+from trainwiz.tui.text import size as size_words
 from trainwiz.tui.theme import UNICODE_MARKS, Marks
-from trainwiz.tui.widgets.key_bar import KeyBar
-from trainwiz.tui.widgets.log_view import LogView
-from trainwiz.tui.widgets.log_window import (
+from trainwiz.tui.widgets.frame import KeyBar
+from trainwiz.tui.widgets.log_view import (
     LinesLog,
+    LogView,
     LogWindow,
     SearchableLog,
     earlier,

@@ -10,11 +10,12 @@ from textual import on
 from textual.binding import BindingType
 from textual.message import Message
 from textual.worker import Worker, WorkerState
-from trainwiz.core.findings import Finding
+from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.errors import Finding
 from trainwiz.core.language import tr, trn
-from trainwiz.core.plan.request import PlanRequest
 from trainwiz.tui.keys import REMEDY_KEYS, bindings, keys_of
 from trainwiz.tui.screens.plan_editing import PlanEditing
+from trainwiz.tui.screens.plan_field_hardware import field_of
 from trainwiz.tui.screens.plan_fields import REVIEW, STEPS
 from trainwiz.tui.screens.plan_state import (
     Offer,
@@ -28,20 +29,17 @@ from trainwiz.tui.screens.plan_state import (
     state_findings,
     with_goal,
 )
-from trainwiz.tui.screens.plan_step_fields import field_of
 from trainwiz.tui.screens.plan_views import findable_fields
-from trainwiz.tui.widgets.action_button import ActionButton
+from trainwiz.tui.widgets.buttons import ActionButton, RemedyButton
 from trainwiz.tui.widgets.field_row import FieldRow
-from trainwiz.tui.widgets.plan_views import PlanPanel
-from trainwiz.tui.widgets.rail import StepRail
-from trainwiz.tui.widgets.remedy_button import RemedyButton
-from trainwiz.tui.widgets.step_form import FieldButton, GoalRow, MoreRow
-from trainwiz.tui.widgets.step_parts import PartRow, StepPart, unforeseen_words
+from trainwiz.tui.widgets.frame import StepRail
+from trainwiz.tui.widgets.plan_panel import PlanPanel
+from trainwiz.tui.widgets.step_form import FieldButton, GoalRow, MoreRow, PartRow, StepPart, unforeseen_words
 
 if TYPE_CHECKING:
     from trainwiz.core.plan.refine import RefineTier
+    from trainwiz.tui.screens.plan_command import Started, StartKind
     from trainwiz.tui.screens.plan_reader import PlanReader
-    from trainwiz.tui.screens.plan_starter import Started, StartKind
 
 
 OTHER_REMEDIES = frozenset(f"plan.remedy_{digit}" for digit in REMEDY_KEYS[1:])
@@ -211,7 +209,7 @@ class PlanScreen(PlanEditing):
         )
 
     def _work_start(self, kind: StartKind, state: PlanState) -> None:
-        from trainwiz.tui.screens.plan_starter import start_plan
+        from trainwiz.tui.screens.plan_command import start_plan
 
         assert state.plan is not None
         self.post_message(self.StartDone(start_plan(kind, state.plan, state.request, state.reading.folder)))
@@ -272,13 +270,13 @@ class PlanScreen(PlanEditing):
             self._save()
 
     def _save(self) -> None:
-        from trainwiz.tui.screens.plan_saving import ask_and_save
+        from trainwiz.tui.screens.plan_editing import ask_and_save
 
         ask_and_save(self.app, self.state.request)
 
     def action_help(self) -> None:
-        from trainwiz.tui.screens.plan_help import help_parts
-        from trainwiz.tui.widgets.help_card import HelpCard
+        from trainwiz.tui.screens.plan_command import help_parts
+        from trainwiz.tui.widgets.frame import HelpCard
 
         title, parts = help_parts(self.state, self._spec, state_findings(self.state))
         # The line of the first remedy's key stands for all of them, as in the key bar.

@@ -12,15 +12,11 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 from trainwiz.core.language import mark, tr
-from trainwiz.core.plain import plain_text
-from trainwiz.core.run.attempt_words import attempt_words
+from trainwiz.core.run.attempts import attempt_words, newest_attempt
 from trainwiz.core.run.folder import RunFolder, read_json
-from trainwiz.core.run.newest_attempt import newest_attempt
 from trainwiz.core.run.state import Attempt, read_state
-from trainwiz.tui.cells import pad
-from trainwiz.tui.figures import count, duration, duration_range, gib, size
+from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import bindings
-from trainwiz.tui.metric_words import engine_problems
 from trainwiz.tui.plan_words import (
     energy_words,
     gain_words,
@@ -31,6 +27,8 @@ from trainwiz.tui.plan_words import (
     time_part_words,
     trained_words,
 )
+from trainwiz.tui.run_words import engine_problems
+from trainwiz.tui.text import count, duration, duration_range, gib, pad, size
 from trainwiz.tui.theme import Marks
 from trainwiz.tui.widgets.monitor_panel import frame_title
 

@@ -1,16 +1,33 @@
-"""The command that does without a screen what the wizard is about to do."""
+"""The command that does what the wizard is about to do, the start of a run, and what f1 says."""
 
 from __future__ import annotations
 
 import json
+import os
 import shlex
-from typing import Any
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
+from trainwiz.core.config.build import PlanRequest
 from trainwiz.core.defaults import profile_words
-from trainwiz.core.plan.command import mode_words, number_of_mode
-from trainwiz.core.plan.request import PlanRequest
+from trainwiz.core.errors import Finding, TrainwizError
+from trainwiz.core.language import mark, tr
+from trainwiz.core.launch.prepare import prepare_run
+from trainwiz.core.launch.start import start_run
+from trainwiz.core.plan.result import Plan, mode_words, number_of_mode
+from trainwiz.core.run.folder import RunFolder
 from trainwiz.tui.options import OPTIONS
+from trainwiz.tui.screens.plan_fields import MAPPINGS, STEPS, FieldSpec, shown_key, shown_value
 from trainwiz.tui.screens.plan_machine import names_another
+from trainwiz.tui.screens.plan_state import PlanState, field_problem
+from trainwiz.tui.widgets.field_row import ORIGINS
+
+if TYPE_CHECKING:
+    from trainwiz.core.config import RunConfig
+
+
+# The command that does without a screen what the wizard is about to do.
 
 _FLAGS = {option.key: option for option in OPTIONS if option.key}
 
@@ -65,3 +82,106 @@ def _mode(request: PlanRequest) -> list[str]:
     if request.trace_steps is not None:
         words += ["--trace-steps", str(request.trace_steps)]
     return words
+
+
+# Starting from the wizard: write the run folder and, unless only writing was asked for, start the run.
+
+StartKind = Literal["start", "detached", "write"]
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """How a start went. `folder` is None when it did not work, and `problem` says why."""
+
+    kind: StartKind
+    folder: RunFolder | None = None
+    problem: str = ""
+
+    @property
+    def words(self) -> str:
+        """What to say in the terminal after leaving the wizard."""
+        if self.folder is None:
+            return self.problem
+        path = shlex.quote(str(self.folder.path))
+        if self.kind == "write":
+            return tr("Written  {path}\nStart it with  {path}/launch.sh", path=path)
+        return tr("Started  {path}\nWatch it with  trainwiz monitor {path}", path=path)
+
+
+def start_plan(kind: StartKind, plan: Plan, request: PlanRequest, said: str = "") -> Started:
+    """Write and start, in the folder that was `said` before where there is still nothing. Failures are sentences."""
+    if request.force and plan.errors:
+        plan = replace(plan, config=plan.config.model_copy(update={"forced": True}))
+    try:
+        folder = prepare_run(plan, _folder(request, said))
+        if kind != "write":
+            start_run(folder)
+    except TrainwizError as error:
+        return Started(kind, problem=" ".join(finding.message for finding in error.findings))
+    return Started(kind, folder)
+
+
+def _folder(request: PlanRequest, said: str) -> Path | None:
+    """Where the run goes; None: a new name."""
+    if request.output_dir:
+        return Path(request.output_dir).expanduser()
+    return Path(said) if said and not os.path.lexists(said) else None
+
+
+# What f1 says: the focused field, its present value with origin and reason, and all findings in full.
+
+STEP_HELP = (
+    mark("What this machine is, and the profile that fills in everything else."),
+    mark("What is trained. Its size decides memory and time more than anything else."),
+    mark("What it learns from: look at the rows that were found."),
+    mark("Goals first, implementation below. Every value says who chose it and why."),
+    mark("Everything that will be written, before it is. Enter on a button does what the button says."),
+)
+
+
+def help_parts(
+    state: PlanState, spec: FieldSpec | None, findings: tuple[Finding, ...]
+) -> tuple[str, list[tuple[str, str]]]:
+    """(title, [(heading, text)]) for the focused field, or for the step where no field has the focus."""
+    said = [(tr("Finding"), _finding_text(finding)) for finding in findings]
+    if spec is None:
+        return tr(STEPS[state.step]), [(tr("This step"), tr(STEP_HELP[state.step])), *said]
+    text = spec.help
+    parts = [
+        (tr("What"), tr(text.what)),
+        (tr("Why"), tr(text.why)),
+        (tr("Safe choice"), tr(text.safe)),
+        (tr("What it costs"), tr(text.cost)),
+    ]
+    if state.plan is not None and "." in spec.keys[0]:
+        config = state.plan.config
+        key = shown_key(spec, config)
+        origin = config.origin(key)
+        value, by = shown_value(spec, config) or tr("not set"), tr(ORIGINS.get(origin.origin, origin.origin))
+        because = tr("{value} ({origin}: {reason})", value=value, origin=by, reason=tr(origin.reason))
+        parts.append((tr("Now"), because if origin.reason else tr("{value} ({origin})", value=value, origin=by)))
+        parts += _entries(config, key)
+        parts.append((tr("Command-line equivalent"), f"--set {key}=..."))
+    problem = [(tr("Problem"), field_problem(state, spec))]
+    return tr(spec.label), [*problem, *parts, *said]
+
+
+def _entries(config: RunConfig, key: str) -> list[tuple[str, str]]:
+    """Each entry of a mapping with its own origin and reason: the variables of the environment."""
+    if key not in MAPPINGS:
+        return []
+    parts = []
+    for name, value in config.value(key).items():
+        origin = config.origin(f"{key}.{name}") if f"{key}.{name}" in config.origins else config.origin(key)
+        by = tr(ORIGINS.get(origin.origin, origin.origin))
+        words = tr("{value} ({origin}: {reason})", value=value, origin=by, reason=tr(origin.reason))
+        parts.append((name, words if origin.reason else tr("{value} ({origin})", value=value, origin=by)))
+    return parts
+
+
+def _finding_text(finding: Finding) -> str:
+    remedies = (
+        tr("{change}: {command}", change=one.text, command=one.command) if one.command else one.text
+        for one in finding.remedies
+    )
+    return "\n".join([finding.message, *(f"  {remedy}" for remedy in remedies)])

@@ -1,17 +1,28 @@
-"""PlanEditing: how values of the plan are changed: rows, their editors and lists, dialogs, buttons beside fields, remedies."""
+"""How values of the plan are changed, and kept as a profile."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import on
+from textual.app import App, ComposeResult
+from textual.binding import BindingType
+from textual.containers import Vertical
+from textual.content import Content
 from textual.screen import ModalScreen
+from textual.widgets import Input, Static
+from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.config.keys import NOT_IN_PROFILES
+from trainwiz.core.errors import TrainwizError
 from trainwiz.core.language import tr
-from trainwiz.core.plan.request import PlanRequest
-from trainwiz.tui.screens.plan_effects import numbered_remedies
+from trainwiz.core.profile.save import SavedProfile, save_profile
+from trainwiz.core.text import plain_text
+from trainwiz.tui.keys import bindings
+from trainwiz.tui.screens.plan_field_hardware import field_of, fields_of
 from trainwiz.tui.screens.plan_fields import FieldSpec, parse_field
+from trainwiz.tui.screens.plan_maker import numbered_remedies
 from trainwiz.tui.screens.plan_reading import PlanReading
 from trainwiz.tui.screens.plan_state import (
     PlanState,
@@ -21,18 +32,101 @@ from trainwiz.tui.screens.plan_state import (
     with_invalid,
     with_values,
 )
-from trainwiz.tui.screens.plan_step_fields import field_of, fields_of
 from trainwiz.tui.screens.plan_views import current_offer, edit_text, free_text_hint, offers
-from trainwiz.tui.widgets.action_button import ActionButton
+from trainwiz.tui.widgets.buttons import ActionButton, RemedyButton
 from trainwiz.tui.widgets.field_row import FieldRow
-from trainwiz.tui.widgets.remedy_button import RemedyButton
-from trainwiz.tui.widgets.step_form import FieldButton
-from trainwiz.tui.widgets.step_parts import FIELD_ACTIONS, PartRow, StepPart, open_dialog
+from trainwiz.tui.widgets.step_form import FIELD_ACTIONS, FieldButton, PartRow, StepPart, open_dialog
 
 if TYPE_CHECKING:
     from trainwiz.core.plan.refine import RefineTier
     from trainwiz.tui.screens.plan_reader import PlanReader
-    from trainwiz.tui.widgets.step_parts import Answer
+    from trainwiz.tui.widgets.step_form import Answer
+
+
+# SaveDialog: keeps the choices of the wizard as a profile of the user's own. It asks for a name and overwrites nothing.
+
+LONGEST_NAME = 80
+LONGEST_MESSAGE = 400
+SHOWN_S = 8.0
+
+
+class SaveDialog(ModalScreen[SavedProfile | None]):
+    """Answers what was saved, or None when it was closed. A name that cannot be taken is said, and may be changed."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("edit")]
+    AUTO_FOCUS = "Input"
+
+    DEFAULT_CSS = """
+    SaveDialog { align: center middle; background: $background 60%; }
+    SaveDialog > Vertical {
+        width: 76; max-width: 96%; height: auto; background: $surface; border: round $accent; padding: 1 2;
+    }
+    SaveDialog Static { height: auto; }
+    SaveDialog Input { border: none; height: 1; padding: 0; background: $panel; margin: 1 0; }
+    SaveDialog #problem { color: $error; }
+    SaveDialog .hint { color: $muted; }
+    """
+
+    def __init__(self, request: PlanRequest) -> None:
+        super().__init__()
+        self._request = of_a_setup(request)
+
+    def compose(self) -> ComposeResult:
+        with Vertical():
+            yield Static(Content.styled(tr("Save as a profile of mine"), "bold"), markup=False)
+            entry = Input(placeholder=tr("a name for it"), max_length=LONGEST_NAME, compact=True)
+            entry.cursor_blink = False
+            yield entry
+            yield Static("", id="problem", markup=False)
+            hint = tr("enter saves it; existing profiles are never overwritten   esc cancel")
+            yield Static(hint, classes="hint", markup=False)
+
+    @on(Input.Changed)
+    def _typed(self, event: Input.Changed) -> None:
+        event.stop()
+        self.query_one("#problem", Static).update("")
+
+    def action_accept(self) -> None:
+        name = self.query_one(Input).value.strip()
+        problem = tr("Type a name.") if not name else ""
+        if name:
+            try:
+                self.dismiss(save_profile(name, self._request))
+            except TrainwizError as error:
+                problem = " ".join(finding.message for finding in error.findings)
+        self.query_one("#problem", Static).update(Content(plain_text(problem, LONGEST_MESSAGE)))
+
+    def action_cancel(self) -> None:
+        self.dismiss(None)
+
+
+def ask_and_save(app: App[Any], request: PlanRequest) -> None:
+    """Ask for a name until it can be saved or the user leaves; then say how the profile is used."""
+
+    def say(saved: SavedProfile | None) -> None:
+        if saved is not None:
+            words = tr("{name} is saved: trainwiz --profile {name}", name=saved.name)
+            app.notify(plain_text(words, LONGEST_MESSAGE), timeout=SHOWN_S, markup=False)
+
+    app.push_screen(SaveDialog(request), say)
+
+
+def of_a_setup(request: PlanRequest) -> PlanRequest:
+    """The request without what belongs to one run: its name, its folder, its mode."""
+    return replace(
+        request,
+        overrides={key: value for key, value in request.overrides.items() if key not in NOT_IN_PROFILES},
+        name=None,
+        output_dir=None,
+        force=False,
+        mode="train",
+        overfit_batches=None,
+        benchmark_steps=None,
+        trace_steps=None,
+    )
+
+
+# PlanEditing: how values of the plan are changed: rows, their editors and lists, dialogs, buttons beside fields, remedies.
 
 
 class PlanEditing(PlanReading):

@@ -1,4 +1,4 @@
-"""DATA_FIELDS: what is learnt from, and how much of a row."""
+"""DATA_FIELDS and LOADING_FIELDS: what is learnt from, and what feeds the devices."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainwiz.core.language import mark
-from trainwiz.tui.screens.plan_fields import DATA, FieldSpec, Help, has_targets, has_text
+from trainwiz.tui.screens.plan_fields import DATA, TRAINING, FieldSpec, Help, has_targets, has_text
 
 if TYPE_CHECKING:
     from trainwiz.core.plan.result import Plan
+
+
+# DATA_FIELDS: what is learnt from, and how much of a row.
 
 
 def is_of_the_hub(plan: Plan) -> bool:
@@ -256,6 +259,137 @@ DATA_FIELDS: tuple[FieldSpec, ...] = (
             mark("Data that is larger than host RAM can be trained on."),
             mark("Empty: on where the rows would fill the RAM."),
             mark("An index on disk, once. Rows are shuffled in windows of 128 MiB of text."),
+        ),
+    ),
+)
+
+
+# LOADING_FIELDS: rarely changed values of what feeds the devices.
+
+LOADING_FIELDS: tuple[FieldSpec, ...] = (
+    FieldSpec(
+        id="arrange_by_length",
+        label=mark("Arrange by length"),
+        step=TRAINING,
+        group=mark("Loading"),
+        keys=("data.arrange_by_length",),
+        kind="choice",
+        choices=("off", "on"),
+        free_text=False,
+        rare=True,
+        help=Help(
+            mark("The rows of an optimizer step are sorted by length before they are cut into micro-batches."),
+            mark("The gradient is the same sum; less of what is computed is padding."),
+            mark("Empty: on where a step is more than one micro-batch."),
+            mark("off gives the order of the Trainer of transformers."),
+        ),
+    ),
+    FieldSpec(
+        id="group_by_length",
+        label=mark("Group by length"),
+        step=TRAINING,
+        keys=("data.group_by_length",),
+        kind="choice",
+        choices=("off", "on"),
+        free_text=False,
+        rare=True,
+        help=Help(
+            mark("Rows of like length share a micro-batch."),
+            mark("Less of what is computed is padding."),
+            mark("on where rows differ much in length; the findings say what it saves."),
+            mark("The rows of a small step are alike in length; an epoch has the same rows."),
+        ),
+    ),
+    FieldSpec(
+        id="packing",
+        label=mark("Packing"),
+        step=TRAINING,
+        keys=("data.packing",),
+        kind="choice",
+        choices=("off", "on"),
+        free_text=False,
+        rare=True,
+        help=Help(
+            mark("Rows of a micro-batch lie end to end; each sees itself alone."),
+            mark("Nothing of what is computed is padding, and the gradient is the same sum."),
+            mark("on where a step is one micro-batch of rows that differ much in length."),
+            mark("Not with encoder-decoders, eager attention, torch.compile, FSDP or ZeRO-3."),
+        ),
+    ),
+    FieldSpec(
+        id="pad_to_multiple_of",
+        label=mark("Pad to multiple of"),
+        step=TRAINING,
+        keys=("data.pad_to_multiple_of",),
+        kind="number",
+        units=(mark("tokens"),),
+        rare=True,
+        help=Help(
+            mark("The length of each micro-batch is rounded up to a multiple of this."),
+            mark("Tensor cores are fastest on such lengths."),
+            mark("Empty: 8 for 16-bit numbers on an NVIDIA GPU, 4 for TF32, else 1."),
+            mark("A little more padding, which counts for nothing."),
+        ),
+    ),
+    FieldSpec(
+        id="workers",
+        label=mark("Loader workers"),
+        step=TRAINING,
+        keys=("data.workers",),
+        kind="number",
+        rare=True,
+        help=Help(
+            mark("Processes that prepare batches, for each training process."),
+            mark("With too few the device waits for data."),
+            mark("Empty: what hid the loading when it was measured; else what RAM holds and the cores feed."),
+            mark("Some 160 MiB of RAM each, and the batches that they keep ready."),
+        ),
+    ),
+    FieldSpec(
+        id="prefetch",
+        label=mark("Prefetch"),
+        step=TRAINING,
+        keys=("data.prefetch",),
+        kind="number",
+        units=(mark("batches"),),
+        rare=True,
+        help=Help(
+            mark("Batches that each worker prepares ahead."),
+            mark("They bridge rows that take long to read; a step takes all its micro-batches at once."),
+            mark("Empty: what holds a step's micro-batches, at least 2; 1 where RAM is short."),
+            mark("Host RAM, in proportion."),
+        ),
+    ),
+    FieldSpec(
+        id="pin_memory",
+        label=mark("Pinned memory"),
+        step=TRAINING,
+        keys=("data.pin_memory",),
+        kind="choice",
+        choices=("off", "on"),
+        free_text=False,
+        rare=True,
+        help=Help(
+            mark("Batches wait in RAM that cannot be swapped out."),
+            mark("Copies to the GPU are faster."),
+            mark("on with an NVIDIA GPU and 15 GB of RAM or more."),
+            mark("RAM that nothing else can use."),
+        ),
+    ),
+    FieldSpec(
+        id="persistent_workers",
+        label=mark("Keep workers"),
+        step=TRAINING,
+        keys=("data.persistent_workers",),
+        kind="choice",
+        choices=("off", "on"),
+        free_text=False,
+        rare=True,
+        help=Help(
+            mark("Loader workers live on from one epoch to the next."),
+            mark("Starting them again takes seconds."),
+            mark("on where there are workers."),
+            mark("Their RAM stays taken between epochs."),
         ),
     ),
 )

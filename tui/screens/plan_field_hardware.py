@@ -1,8 +1,8 @@
-"""HARDWARE_FIELDS: the profile, and the machine that the plan is for."""
+"""HARDWARE_FIELDS, and the fields of one step: the first frame waits for no other table."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from trainwiz.core.language import mark
@@ -10,6 +10,9 @@ from trainwiz.tui.screens.plan_fields import GOAL, HARDWARE, PROFILE, FieldSpec,
 
 if TYPE_CHECKING:
     from trainwiz.core.plan.result import Plan
+
+
+# HARDWARE_FIELDS: the profile, and the machine that the plan is for.
 
 
 def has_several_gpus(plan: Plan) -> bool:
@@ -169,3 +172,31 @@ HARDWARE_FIELDS: tuple[FieldSpec, ...] = (
         ),
     ),
 )
+
+
+# The fields of one step. Those of the first step need no other table, and the first frame waits for none.
+
+
+def _all_of(step: int) -> Iterable[FieldSpec]:
+    if step == HARDWARE:
+        return HARDWARE_FIELDS
+    from trainwiz.tui.screens.plan_field_table import FIELDS
+
+    return (spec for spec in FIELDS if spec.step == step)
+
+
+def fields_of(step: int, rare: bool) -> tuple[FieldSpec, ...]:
+    """The fields of a step; the rarely changed ones only where `rare` is true."""
+    return tuple(spec for spec in _all_of(step) if rare or not spec.rare)
+
+
+def hidden_fields(step: int, plan: Plan | None) -> int:
+    """How many rarely changed fields of a step have something to say to this plan."""
+    return sum(spec.rare and spec.applies(plan) for spec in _all_of(step))
+
+
+def field_of(field_id: str) -> FieldSpec | None:
+    """The field with this id."""
+    from trainwiz.tui.screens.plan_field_table import FIELD_BY_ID
+
+    return FIELD_BY_ID.get(field_id)

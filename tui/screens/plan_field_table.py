@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
-from trainwiz.core.findings import Finding
+from trainwiz.core.errors import Finding
 from trainwiz.core.language import language, mark, tr
 from trainwiz.tui.options import OPTIONS, named_by
-from trainwiz.tui.screens.plan_field_architecture import ARCHITECTURE_FIELDS
 from trainwiz.tui.screens.plan_field_data import DATA_FIELDS
 from trainwiz.tui.screens.plan_field_hardware import HARDWARE_FIELDS
-from trainwiz.tui.screens.plan_field_model import MODEL_FIELDS
+from trainwiz.tui.screens.plan_field_model import ARCHITECTURE_FIELDS, MODEL_FIELDS
 from trainwiz.tui.screens.plan_field_training import TRAINING_FIELDS
 from trainwiz.tui.screens.plan_fields import NAME, OUTPUT_DIR, REVIEW, FieldSpec, Help
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from trainwiz.core.language import mark, tr
-from trainwiz.tui.figures import number, parse_number, parse_whole_number
 from trainwiz.tui.screens.plan_machine import is_of_the_machine, parse_machine
+from trainwiz.tui.text import number, parse_number, parse_whole_number
 
 if TYPE_CHECKING:
     from trainwiz.core.config import RunConfig

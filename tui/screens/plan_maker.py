@@ -3,16 +3,173 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.errors import TrainwizError
 from trainwiz.core.hardware.machine import Machine
-from trainwiz.core.history.device import keys_of
+from trainwiz.core.history.measurement import keys_of
 from trainwiz.core.history.store import history_path, load
+from trainwiz.core.language import tr
 from trainwiz.core.plan.gather import Gathered
 from trainwiz.core.plan.refine import Refiner, RefineTier, Tracer
 from trainwiz.core.plan.result import Plan
+
+if TYPE_CHECKING:
+    from trainwiz.core.config import RunConfig
+    from trainwiz.core.config.keys import ConfigDifference
+    from trainwiz.core.errors import Finding, Remedy
+    from trainwiz.core.plan.gather import DataAnswer
+
+
+# Newest: what one thread works on, one request at a time; a newer one makes the others stale, and nothing piles up.
+
+
+class Newest:
+    """Thread-safe. One thread at most takes from it; it ends when there is nothing more to take."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: PlanRequest | None = None
+        self._newest: PlanRequest | None = None
+        self._is_worked_on = False
+        self._closed = False
+
+    def put(self, request: PlanRequest) -> bool:
+        """Want this request and none before it; True where a thread has to be started for it."""
+        with self._lock:
+            self._waiting = self._newest = request
+            must_start = not self._is_worked_on and not self._closed
+            self._is_worked_on = self._is_worked_on or must_start
+            return must_start
+
+    def take(self) -> PlanRequest | None:
+        """The request to work on; None: the thread ends."""
+        with self._lock:
+            request, self._waiting = self._waiting, None
+            if request is None or self._closed:
+                self._is_worked_on = False
+                return None
+            return request
+
+    def drop(self) -> None:
+        """The thread broke off."""
+        with self._lock:
+            self._is_worked_on = False
+
+    def stale(self) -> None:
+        """Nothing that was put is wanted any more."""
+        with self._lock:
+            self._waiting = self._newest = None
+
+    def is_stale(self, request: PlanRequest) -> bool:
+        """Whether work on a request may stop."""
+        return self._closed or request is not self._newest
+
+    def close(self) -> None:
+        """Nothing is wanted, now and later."""
+        with self._lock:
+            self._closed, self._waiting = True, None
+
+
+# What the remedies of a plan would bring: each is planned like any other change, and told before and after.
+
+MAX_REMEDIES = 9
+"""As many as there are digits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """A plan in the figures that a remedy is judged by."""
+
+    memory_bytes: int
+    verdict: str | None
+    tier: str
+    """How `memory_bytes` is known: "analytic", "traced" or "measured"."""
+    total_low_s: float | None
+    total_high_s: float | None
+
+    @classmethod
+    def of(cls, plan: Plan) -> Effect:
+        memory, time = plan.memory, plan.time
+        return cls(memory.device_used_bytes, memory.verdict, memory.tier, time.total_low_s, time.total_high_s)
+
+
+def numbered_remedies(findings: tuple[Finding, ...]) -> list[Remedy]:
+    """The remedies that a digit applies: number 1 is the first of the list. At most nine."""
+    return [remedy for finding in findings for remedy in finding.remedies if remedy.changes][:MAX_REMEDIES]
+
+
+def effect_key(changes: Mapping[str, Any]) -> str:
+    """Equal for equal changes."""
+    import json  # not for the first frame
+
+    return json.dumps(changes, sort_keys=True, default=str)
+
+
+# What the profile alone would be, on the same machine: what the review compares the plan with.
+#
+# The review is drawn in the first frame of `trainwiz --profile NAME`: what plans is imported when it is asked.
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """The profile's own run, resolved. `problem` says why there is none."""
+
+    request: PlanRequest
+    """The one that was asked for, without the user's values."""
+    folder: str = ""
+    config: RunConfig | None = None
+    files: Mapping[str, str] | None = None
+    problem: str = ""
+
+    def differences(self, plan: Plan) -> tuple[ConfigDifference, ...]:
+        from trainwiz.core.config.keys import config_differences
+
+        return () if self.config is None else config_differences(self.config, plan.config)
+
+
+def profile_request(request: PlanRequest) -> PlanRequest:
+    """The request without the user's values: profile, machine and mode stay, the folder too.
+
+    Where there is no profile, what is trained on what stays: without it there is nothing to compare.
+    """
+    kept = {} if request.profile is not None else request.overrides
+    subject = {key: value for key, value in kept.items() if key.startswith(("model.", "data.sources", "task"))}
+    return replace(request, overrides=subject, name=None)
+
+
+def profile_alone(
+    request: PlanRequest,
+    here: Machine,
+    folder: str,
+    plan: Callable[[Gathered], Plan],
+    read_data: Callable[[RunConfig], DataAnswer],
+) -> Baseline:
+    """The run of the profile of `request` alone, on the machine `here`, as it would be written into `folder`.
+
+    Every failure comes back as a sentence.
+    """
+    import trainwiz.core.plan.gather as edge
+    from trainwiz.tui.screens.plan_reader import planned_files
+
+    alone = profile_request(request)
+    try:
+        known = edge.gather_known(alone, edge.gather_profile(alone, here), here)
+        answer = edge.without_data(known, here) or read_data(known.config)
+        planned = plan(edge.with_data(known, *answer))
+        return Baseline(alone, folder, planned.config, planned_files(planned, Path(folder)))
+    except TrainwizError as error:
+        return Baseline(alone, folder, problem=" ".join(finding.message for finding in error.findings))
+    except OSError as error:
+        place = error.filename or folder
+        return Baseline(alone, folder, problem=tr("{place}: {reason}.", place=place, reason=error.strerror or error))
+
+
+# PlanMaker: the plans of the wizard, at once by what is known and better ones from a tracer that it keeps.
 
 
 class OwnTracer(Tracer, Protocol):

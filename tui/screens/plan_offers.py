@@ -1,26 +1,184 @@
-"""The lists to choose from: profiles, models of the catalogue, samples and the data files of this folder."""
+"""The lists to choose from: profiles, models, data files and columns."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from trainwiz.core.catalog.gpu import GpuSpec
-from trainwiz.core.catalog.gpus import load_gpus
-from trainwiz.core.catalog.model import ModelSpec
-from trainwiz.core.catalog.model_facts import read_model_facts
-from trainwiz.core.catalog.models import load_models
-from trainwiz.core.data.formats import format_of
-from trainwiz.core.data.samples import SAMPLES
+from trainwiz.core.catalog.gpus import GpuSpec, load_gpus
+from trainwiz.core.catalog.model_config import ModelSpec
+from trainwiz.core.catalog.models import load_models, read_model_facts
+from trainwiz.core.config import RunConfig
+from trainwiz.core.data.formats import SAMPLES, format_of
 from trainwiz.core.defaults import DEFAULT_PROFILE, GUIDE_SUFFIX
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.language import tr
-from trainwiz.core.profile.overview import made_for
+from trainwiz.core.plan.gather import DataAnswer
+from trainwiz.core.plan.profiles import made_for
 from trainwiz.core.profile.profile import Profile
 from trainwiz.core.profile.store import list_profiles
-from trainwiz.tui.cells import pad
-from trainwiz.tui.figures import number, short_count, size
-from trainwiz.tui.screens.plan_state import Offer
+from trainwiz.tui.screens.plan_state import Offer, PlanState
+from trainwiz.tui.text import number, pad, short_count, size
+
+if TYPE_CHECKING:
+    from trainwiz.core.config.build import PlanRequest
+    from trainwiz.core.data.summary import Glance
+    from trainwiz.tui.screens.plan_fields import FieldSpec
+    from trainwiz.tui.widgets.file_picker import FilePicker
+
+
+# DataReadings: what is known of each data source. Each is read once, in a thread of its own that nobody has to wait for.
+
+LOOK_EVERY_S = 0.02
+
+
+class _Reading(threading.Thread):
+    """Reads one source."""
+
+    def __init__(self, read: Callable[[RunConfig], DataAnswer], config: RunConfig) -> None:
+        super().__init__(name="trainwiz-data", daemon=True)
+        self._read = read
+        self._config = config
+        self.answer: DataAnswer = (None, ())
+        self.error: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            self.answer = self._read(self._config)
+        except Exception as error:  # noqa: BLE001 - said in the thread that asks
+            self.error = error
+
+
+class DataReadings:
+    """A reading that is no longer waited for goes on, and is there when its source is wanted again."""
+
+    def __init__(self, read: Callable[[RunConfig], DataAnswer]) -> None:
+        self._read = read
+        self._known: dict[str, DataAnswer] = {}
+        self._running: dict[str, _Reading] = {}
+
+    def known(self, key: str) -> DataAnswer | None:
+        return self._known.get(key)
+
+    def wait(self, key: str, config: RunConfig, is_cancelled: Callable[[], bool]) -> DataAnswer | None:
+        """The answer about the source of `config`, read now where it is not known; None when cancelled.
+
+        Raises what the reading raised. Only one thread may call this at a time.
+        """
+        if key in self._known:
+            return self._known[key]
+        reading = self._running.get(key)
+        if reading is None:
+            reading = self._running[key] = _Reading(self._read, config)
+            reading.start()
+        while reading.is_alive():
+            if is_cancelled():
+                return None
+            reading.join(LOOK_EVERY_S)
+        del self._running[key]
+        if reading.error is not None:
+            raise reading.error
+        self._known[key] = reading.answer
+        return reading.answer
+
+
+# What the model step can be chosen from beside the catalogue: folders and config.json files of the disk.
+
+
+def browse_model(state: PlanState, spec: FieldSpec) -> FilePicker:
+    """The file picker, opened where the present model lies."""
+    from trainwiz.tui.widgets.file_picker import FilePicker
+
+    class ModelPicker(FilePicker):
+        def answer(self, path: Path) -> None:
+            # A bare config.json is a model without its weights, and those lie beside it.
+            super().answer(path.parent if path.name == "config.json" and path.is_file() else path)
+
+    model = state.reading.model
+    start = model.name if model is not None and model.source in ("folder", "config") else ""
+    return ModelPicker(tr("Model: a folder with a config.json, or such a file"), start, (".json",))
+
+
+# What the data step can be chosen from: files of the disk, and the columns of the file that was chosen.
+
+TEXT, TARGET = "data.sources.0.text_column", "data.sources.0.target_column"
+
+
+def browse_data(state: PlanState, spec: FieldSpec) -> FilePicker:
+    """The file picker, opened where the present data lies."""
+    from trainwiz.core.data.formats import file_endings
+    from trainwiz.tui.widgets.file_picker import FilePicker
+
+    plan = state.plan
+    source = plan.config.data.sources[0].name if plan is not None and plan.config.data.sources else ""
+    glance = state.reading.glance
+    inside = glance is not None and glance.files == 1 and source and str(glance.path).endswith(source)
+    return FilePicker(tr("Data: a file, or a folder with files of one kind"), source if inside else "", file_endings())
+
+
+def column_offers(glance: Glance | None) -> tuple[Offer, ...]:
+    """The columns that hold text, each with the beginning of its first row."""
+    if glance is None:
+        return ()
+    return tuple(
+        Offer(glance.setting_of(place), column.name, first_cell(glance, place))
+        for place, column in enumerate(glance.columns)
+        if column.is_text
+    )
+
+
+def first_cell(glance: Glance, place: int) -> str:
+    """The beginning of what the first row has in a column."""
+    cell = glance.rows[0][place] if glance.rows else None
+    return tr("no value") if cell is None else cell[:80] if cell.strip() else tr("empty")
+
+
+def found_column(state: PlanState, spec: FieldSpec) -> str:
+    """The column that is taken where none was named; what the row says without one is the field's own."""
+    glance = state.reading.glance
+    if glance is None or spec.id not in {"column", "target_column"}:
+        return ""
+    place = glance.text if spec.id == "column" else glance.target
+    if place is not None:
+        return glance.columns[place].name
+    return tr("not found") if spec.id == "column" or glance.has_target else ""
+
+
+def with_text(glance: Glance, place: int, request: PlanRequest) -> PlanRequest:
+    """The request that learns from a column; where that was the target, the two change places."""
+    values = {TEXT: glance.setting_of(place)}
+    if glance.has_target and place == glance.target:
+        if glance.text is not None:
+            values[TARGET] = glance.setting_of(glance.text)
+    elif glance.has_target and glance.target is not None:
+        values[TARGET] = glance.setting_of(glance.target)
+    return _with_columns(request, values)
+
+
+def with_target(glance: Glance, place: int, request: PlanRequest) -> PlanRequest:
+    """The request whose answers are a column; chosen a second time, it is no answer any more where rows can be without."""
+    if glance.target == place and glance.text is not None:
+        # Both named: a causal model with a text column alone learns all of it.
+        return _with_columns(request, {TEXT: glance.setting_of(glance.text)})
+    values = {TARGET: glance.setting_of(place)}
+    if glance.text == place:
+        if glance.target is not None:
+            values[TEXT] = glance.setting_of(glance.target)
+    elif glance.text is not None:
+        values[TEXT] = glance.setting_of(glance.text)
+    return _with_columns(request, values)
+
+
+def _with_columns(request: PlanRequest, values: dict[str, str]) -> PlanRequest:
+    kept = {key: value for key, value in request.overrides.items() if key not in {TEXT, TARGET}}
+    return replace(request, overrides={**kept, **values})
+
+
+# The lists to choose from: profiles, models of the catalogue, samples and the data files of this folder.
 
 MOST_FILES = 100
 SIZE_WIDTH = 6

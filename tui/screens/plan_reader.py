@@ -10,30 +10,33 @@ from datetime import datetime
 from pathlib import Path
 
 import trainwiz.core.plan.gather as edge
-from trainwiz.core.catalog.model import ModelSpec
-from trainwiz.core.catalog.model_facts import ModelFacts, read_model_facts
+from trainwiz.core.catalog.model_config import ModelSpec
+from trainwiz.core.catalog.models import ModelFacts, read_model_facts
 from trainwiz.core.config import RunConfig
-from trainwiz.core.data.glance import Glance, glance_at, stamp_of
-from trainwiz.core.errors import TrainwizError
-from trainwiz.core.findings import Finding
+from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.data.summary import Glance, glance_at, stamp_of
+from trainwiz.core.errors import Finding, TrainwizError
 from trainwiz.core.hardware.host import free_disk
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.language import mark, tr
-from trainwiz.core.launch.portable import relative_to_folder
-from trainwiz.core.launch.prepare import planned_texts, run_yaml_text
+from trainwiz.core.launch.prepare import planned_texts, relative_to_folder, run_yaml_text
 from trainwiz.core.plan.refine import RefineTier
-from trainwiz.core.plan.request import PlanRequest
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.profile.profile import Profile
 from trainwiz.core.profile.store import profile_files
-from trainwiz.core.run.folder import RUN_YAML
-from trainwiz.core.run.names import DEFAULT_ROOT, new_run_folder
-from trainwiz.core.telemetry.gpu_load import GpuLoads, LoadReader
-from trainwiz.tui.screens.plan_baseline import Baseline, profile_alone
-from trainwiz.tui.screens.plan_data import DataReadings
-from trainwiz.tui.screens.plan_effects import Effect, effect_key, numbered_remedies
-from trainwiz.tui.screens.plan_maker import OwnTracer, PlanMaker, new_tracer
-from trainwiz.tui.screens.plan_offers import card_offers, data_offers, model_offers, profile_offers
+from trainwiz.core.run.folder import DEFAULT_ROOT, RUN_YAML, new_run_folder
+from trainwiz.core.telemetry.gpu import GpuLoads, LoadReader
+from trainwiz.tui.screens.plan_maker import (
+    Baseline,
+    Effect,
+    OwnTracer,
+    PlanMaker,
+    effect_key,
+    new_tracer,
+    numbered_remedies,
+    profile_alone,
+)
+from trainwiz.tui.screens.plan_offers import DataReadings, card_offers, data_offers, model_offers, profile_offers
 from trainwiz.tui.screens.plan_state import Reading, lacks_model, with_changes
 
 PAINTED_WITHIN_S = 0.03

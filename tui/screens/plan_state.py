@@ -9,19 +9,18 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from trainwiz.core.config.build import PlanRequest
 from trainwiz.core.defaults import DEFAULT_PROFILE
-from trainwiz.core.findings import Finding
+from trainwiz.core.errors import Finding
 from trainwiz.core.language import mark, tr
-from trainwiz.core.plan.request import PlanRequest
-from trainwiz.tui.screens.plan_effects import Effect
 from trainwiz.tui.screens.plan_fields import GOAL, MAPPINGS, NAME, OUTPUT_DIR, PROFILE, REVIEW, STEPS, FieldSpec
 from trainwiz.tui.screens.plan_machine import is_machine_changed, is_of_the_machine, names_another, with_machine
+from trainwiz.tui.screens.plan_maker import Effect
 
 if TYPE_CHECKING:
-    from trainwiz.core.catalog.model import ModelSpec
-    from trainwiz.core.catalog.model_facts import ModelFacts
-    from trainwiz.core.data.glance import Glance
-    from trainwiz.core.data.summary import DataSummary
+    from trainwiz.core.catalog.model_config import ModelSpec
+    from trainwiz.core.catalog.models import ModelFacts
+    from trainwiz.core.data.summary import DataSummary, Glance
     from trainwiz.core.hardware import Machine
     from trainwiz.core.plan.result import Plan
 

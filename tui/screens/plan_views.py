@@ -7,7 +7,6 @@ from dataclasses import replace
 from trainwiz.core.language import mark, tr
 from trainwiz.tui.keys import KeyBinding
 from trainwiz.tui.plan_words import run_words
-from trainwiz.tui.screens.plan_data_choice import column_offers, found_column
 from trainwiz.tui.screens.plan_fields import (
     MAPPINGS,
     OUTPUT_DIR,
@@ -19,15 +18,18 @@ from trainwiz.tui.screens.plan_fields import (
     word_for,
     written_value,
 )
-from trainwiz.tui.screens.plan_gpus import asked_gpus, gpus_unused, gpus_words
 from trainwiz.tui.screens.plan_machine import (
+    asked_gpus,
     current_machine,
+    gpus_unused,
+    gpus_words,
     is_of_the_machine,
     machine_offers,
     machine_origin,
     machine_problem,
     machine_value,
 )
+from trainwiz.tui.screens.plan_offers import column_offers, found_column
 from trainwiz.tui.screens.plan_state import SOURCES, Offer, PlanState, field_problem, is_changed
 from trainwiz.tui.theme import Marks
 from trainwiz.tui.widgets.field_row import FieldView

@@ -16,13 +16,12 @@ from textual.widgets.option_list import Option
 from textual.worker import Worker, WorkerState
 from trainwiz.core.errors import TrainwizError
 from trainwiz.core.language import mark, tr
-from trainwiz.core.plain import plain_text
-from trainwiz.tui.cells import cells, cut, pad
-from trainwiz.tui.commands.monitor_list import name_to_give, row_of
+from trainwiz.core.text import plain_text
+from trainwiz.tui.commands.monitor import name_to_give, row_of
 from trainwiz.tui.keys import bindings, keys_of
+from trainwiz.tui.text import cells, cut, pad
 from trainwiz.tui.theme import UNICODE_MARKS
-from trainwiz.tui.widgets.help_card import HelpCard
-from trainwiz.tui.widgets.key_bar import KeyBar
+from trainwiz.tui.widgets.frame import HelpCard, KeyBar
 from trainwiz.tui.widgets.run_header import STATUS_STYLES, status_mark, status_word
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 from trainwiz.core.language import tr
-from trainwiz.core.plain import plain_text
-from trainwiz.tui.cells import cells, pad
+from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import bindings
 from trainwiz.tui.screens.plan_state import Offer
+from trainwiz.tui.text import cells, pad
 from trainwiz.tui.theme import UNICODE_MARKS
 from trainwiz.tui.widgets.field_row import wrap
 

@@ -9,7 +9,7 @@ from textual.containers import VerticalScroll
 from textual.geometry import Region
 from trainwiz.tui.keys import bindings
 from trainwiz.tui.theme import Marks
-from trainwiz.tui.widgets.step_parts import PartRow
+from trainwiz.tui.widgets.step_form import PartRow
 
 if TYPE_CHECKING:
     from textual import events

@@ -8,9 +8,9 @@ from textual.binding import BindingType
 from textual.content import Content
 from textual.geometry import Size
 from trainwiz.core.language import mark, tr, trn
-from trainwiz.core.plain import plain_text
-from trainwiz.tui.figures import gib
+from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import ScreenName, bindings
+from trainwiz.tui.text import gib
 from trainwiz.tui.widgets.gpu_lines import (
     card_cells,
     card_lines,
@@ -23,9 +23,7 @@ from trainwiz.tui.widgets.gpu_lines import (
     short_name,
     unit,
 )
-from trainwiz.tui.widgets.meters import bar_meter, spark_meter
-from trainwiz.tui.widgets.monitor_panel import MonitorPanel
-from trainwiz.tui.widgets.unknown import machine_reason
+from trainwiz.tui.widgets.monitor_panel import MonitorPanel, bar_meter, machine_reason, spark_meter
 
 if TYPE_CHECKING:
     from trainwiz.core.telemetry.snapshot import GpuReading, Snapshot

@@ -15,12 +15,12 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Input
 from trainwiz.core.language import mark, tr
-from trainwiz.core.plain import plain_text
-from trainwiz.tui.cells import cells, cut, pad
+from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import bindings
 from trainwiz.tui.screens.plan_fields import FieldSpec
+from trainwiz.tui.text import cells, cut, pad
 from trainwiz.tui.theme import Marks
-from trainwiz.tui.widgets.repaint import Kept
+from trainwiz.tui.widgets.lists import Kept
 
 LONGEST_INPUT = 4096
 ORIGINS = {

@@ -8,19 +8,19 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
 from trainwiz.core.language import tr, trn
-from trainwiz.core.plain import plain_text
-from trainwiz.tui.figures import duration_range, gib
-from trainwiz.tui.screens.plan_effects import Effect, effect_key, numbered_remedies
+from trainwiz.core.text import plain_text
+from trainwiz.tui.screens.plan_maker import Effect, effect_key, numbered_remedies
 from trainwiz.tui.screens.plan_state import PlanState, state_findings
+from trainwiz.tui.text import duration_range, gib
 from trainwiz.tui.theme import Marks
-from trainwiz.tui.widgets.memory_view import verdict_words
-from trainwiz.tui.widgets.remedy_button import RemedyButton
-from trainwiz.tui.widgets.text_lines import TextLines, hanging
+from trainwiz.tui.widgets.buttons import RemedyButton
+from trainwiz.tui.widgets.lists import TextLines, hanging
+from trainwiz.tui.widgets.plan_panel import verdict_words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from trainwiz.core.findings import Finding, Remedy
+    from trainwiz.core.errors import Finding, Remedy
 
 INDENT = "  "
 SEVERITY_STYLES = {"error": "$error", "warning": "$warning", "note": "$muted"}

@@ -1,27 +1,233 @@
-"""GpuChoice: the GPUs of this machine with what each does now; where there are several, space takes one or leaves it out."""
+"""GpuChoice: the GPUs of this machine with what each does now; space takes one or leaves it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, cast
 
-from textual.app import ComposeResult
+from textual import events
+from textual.app import ComposeResult, RenderResult
 from textual.content import Content
+from textual.geometry import Size
 from textual.message import Message
 from textual.timer import Timer
 from textual.widgets import Static
 from trainwiz.core.language import tr
-from trainwiz.tui.screens.plan_gpus import asked_gpus, is_asked, toggled, usable_gpus, with_gpus
+from trainwiz.core.text import plain_text
+from trainwiz.tui.screens.plan_machine import asked_gpus, is_asked, toggled, usable_gpus, with_gpus
+from trainwiz.tui.text import cells, cut, gib, pad, size
 from trainwiz.tui.theme import Marks
-from trainwiz.tui.widgets.step_parts import StepPart
+from trainwiz.tui.widgets.step_form import PartRow, StepPart
 
 if TYPE_CHECKING:
+    from trainwiz.core.config.build import PlanRequest
     from trainwiz.core.hardware import Gpu, Machine
-    from trainwiz.core.plan.request import PlanRequest
-    from trainwiz.core.telemetry.gpu_load import GpuLoads
+    from trainwiz.core.telemetry.gpu import GpuHolder, GpuLoad, GpuLoads
     from trainwiz.tui.screens.plan_state import PlanState
-    from trainwiz.tui.widgets.gpu_choice_lines import RowView
-    from trainwiz.tui.widgets.gpu_row import GpuRow
+
+
+# The lines of one GPU to choose: taken or not, name, busy, free memory, who holds it. Pure functions.
+
+INDENT = 4
+MOST_HOLDERS = 3
+BUSY_WIDTH = 5
+SHORTEST_NAME = 8
+
+
+@dataclass(frozen=True, slots=True)
+class RowView:
+    """What a row shows of one card or slice."""
+
+    gpu: Gpu
+    load: GpuLoad | None
+    is_chosen: bool = False
+    can_be_chosen: bool = False
+    of_several: bool = False
+    """There is something to choose: the row has a box."""
+    is_gone: bool = False
+    hidden_by: str = ""
+    """CUDA_VISIBLE_DEVICES, as it is set."""
+
+
+def row_lines(view: RowView, width: int, marks: Marks, *, focused: bool, roomy: bool) -> list[Content]:
+    """The lines of a row in `width` cells; `roomy` or the focus shows who holds the card and what it is."""
+    gpu = view.gpu
+    mark = marks.here if focused else " "
+    box = ("[x] " if view.is_chosen else "[ ] " if view.can_be_chosen else "    ") if view.of_several else ""
+    number = "  " if gpu.parent_uuid is not None else ""
+    head = f"{mark} {box}{number}{tr('GPU {index}', index=gpu.index)}  "
+    problem = _problem(view)
+    tails = [""] if problem else _load_words(view)
+    least = width - cells(head) - SHORTEST_NAME - 1
+    tail = next((words for words in tails if cells(words) <= least), tails[-1])
+    room = width - cells(head) - cells(tail) - 1
+    name = cut(plain_text(_name(gpu), 80), max(SHORTEST_NAME, room), marks.ellipsis)
+    style = "$foreground" if view.is_chosen or not view.of_several else "$muted"
+    lines = [
+        Content.assemble(
+            (f"{mark} ", "$accent"), (head[2:], style), (pad(name, max(0, room)), style), " ", (tail, style)
+        )
+    ]
+    below = width - INDENT - 1
+    if problem:
+        lines += [_hanging(line, "$warning") for line in _wrapped(f"{marks.tight} {problem}", below)]
+    elif focused or roomy or not view.of_several:
+        lines += [_hanging(line, "$muted") for line in _wrapped(_holders_words(view.load), below)]
+    if (focused or not view.of_several) and not view.is_gone:
+        lines += [_hanging(line, "$muted") for line in _wrapped(_facts(gpu, marks), below)]
+    return lines
+
+
+def notes_below(machine: Machine, loads: GpuLoads | None, refused: str) -> list[str]:
+    """What there is to say of all of them."""
+    notes = [refused] if refused else []
+    if loads is not None and loads.problem:
+        notes.append(tr("What the GPUs do now cannot be read: {reason}.", reason=plain_text(loads.problem)))
+    if machine.cuda_visible_devices is None:
+        # What CUDA would take by itself: a run names its GPUs by UUID.
+        return notes
+    return notes + [plain_text(note) for note in machine.notes if "CUDA_VISIBLE_DEVICES" in note]
+
+
+def _name(gpu: Gpu) -> str:
+    name = (gpu.name or tr("unknown")).removeprefix("NVIDIA ").removeprefix("GeForce ")
+    return f"MIG {gpu.mig}" if gpu.parent_uuid is not None and gpu.mig else name
+
+
+def _problem(view: RowView) -> str:
+    """Why the card cannot be used; empty where it can."""
+    gpu, load = view.gpu, view.load
+    if view.is_gone:
+        return tr("This GPU is gone: the driver does not name it any more. The plan goes on without it.")
+    reason = gpu.unavailable.get("gpu") or (load.problem if load is not None else "")
+    if reason and view.is_chosen:
+        return tr("This GPU cannot be used: {reason}. Space takes it out.", reason=plain_text(reason))
+    if reason:
+        return tr("This GPU cannot be used: {reason}. The plan goes on without it.", reason=plain_text(reason))
+    if gpu.visible or view.can_be_chosen:
+        return ""
+    if gpu.mig == "enabled" and gpu.parent_uuid is None:
+        return tr("Cut into MIG slices; a run uses a slice.")
+    return tr("Not visible to this process (CUDA_VISIBLE_DEVICES={value}).", value=plain_text(view.hidden_by, 60))
+
+
+def _load_words(view: RowView) -> list[str]:
+    """ "93 %  5.0 of 8.0 GiB free", each part at the same place in every row; then the same in fewer words."""
+    busy, free = _busy(view), f"{gib(_free(view)):>5}"
+    total = gib(view.gpu.memory_total_bytes)
+    return [
+        f"{busy}  {tr('{free} of {total} GiB free', free=free, total=total)}",
+        f"{busy}  {tr('{free} GiB free', free=free)}",
+        f"{busy} {free}",
+    ]
+
+
+def _busy(view: RowView) -> str:
+    percent = view.load.utilization_percent if view.load is not None else None
+    return pad("" if percent is None else f"{percent} %", BUSY_WIDTH, right=True)
+
+
+def _free(view: RowView) -> int | None:
+    from trainwiz.core.telemetry.gpu import free_bytes
+
+    return free_bytes(view.gpu, view.load)
+
+
+def _holders_words(load: GpuLoad | None) -> str:
+    """Who holds the memory, the largest first; empty where nobody does or nobody is known."""
+    if load is None or not load.holders:
+        return ""
+    names = [_holder_words(holder) for holder in load.holders[:MOST_HOLDERS]]
+    rest = len(load.holders) - len(names)
+    listed = ", ".join(names)
+    if rest:
+        return tr("held by {processes} and {n} more", processes=listed, n=rest)
+    return tr("held by {processes}", processes=listed)
+
+
+def _holder_words(holder: GpuHolder) -> str:
+    name = plain_text(holder.name, 30) if holder.name else tr("a process not visible from here")
+    held = "" if holder.memory_bytes is None else f" {size(holder.memory_bytes)}"
+    return f"{name} ({holder.pid}){held}"
+
+
+def _facts(gpu: Gpu, marks: Marks) -> str:
+    parts = [
+        f"sm {gpu.compute_capability}" if gpu.compute_capability else "",
+        tr("driver {version}", version=plain_text(gpu.driver)) if gpu.driver else "",
+        plain_text(gpu.uuid) if gpu.uuid else "",
+    ]
+    return f" {marks.dot} ".join(part for part in parts if part)
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    if not text:
+        return []
+    return [line.plain.rstrip() for line in Content(text).wrap(max(8, width))]
+
+
+def _hanging(text: str, style: str) -> Content:
+    return Content.styled(" " * INDENT + text, style)
+
+
+# GpuRow: one GPU that can be taken for a run or left out; it draws a RowView and holds no choice of its own.
+
+
+class GpuRow(PartRow):
+    """One card or MIG slice."""
+
+    field_id = "gpus"
+
+    DEFAULT_CSS = """
+    GpuRow { height: auto; }
+    GpuRow:focus { background: $panel; }
+    """
+
+    class Toggled(Message):
+        """Space on the row, or a click."""
+
+        def __init__(self, gpu: Gpu) -> None:
+            super().__init__()
+            self.gpu = gpu
+
+    def __init__(self, view: RowView, marks: Marks) -> None:
+        super().__init__()
+        self._marks = marks
+        self.view = view
+
+    def show(self, view: RowView) -> None:
+        self.can_focus = view.can_be_chosen
+        if view != self.view:
+            self.view = view
+            self.refresh(layout=True)
+
+    def press(self) -> None:
+        if self.view.can_be_chosen:
+            self.post_message(self.Toggled(self.view.gpu))
+
+    def _content(self, width: int) -> Content:
+        roomy = not (self.screen.has_class("-short") or self.screen.has_class("-low") or self.screen.has_class("-slim"))
+        return Content("\n").join(row_lines(self.view, width, self._marks, focused=self.has_focus, roomy=roomy))
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        return self._content(width).plain.count("\n") + 1
+
+    def render(self) -> RenderResult:
+        return self._content(self.content_size.width)
+
+    def on_focus(self) -> None:
+        self.refresh(layout=True)
+
+    def on_blur(self) -> None:
+        self.refresh(layout=True)
+
+    def on_click(self, event: events.Click) -> None:
+        event.stop()
+        self.focus(scroll_visible=False)
+        self.press()
+
+
+# GpuChoice: the GPUs of this machine with what each does now; where there are several, space takes one or leaves it out.
 
 LOOK_S = 2.0
 
@@ -116,7 +322,6 @@ class GpuChoice(StepPart):
             )
 
     def _views(self) -> list[RowView]:
-        from trainwiz.tui.widgets.gpu_choice_lines import RowView  # not before the first frame
 
         shown, state = self._shown, self._state
         assert shown is not None and state is not None
@@ -138,8 +343,6 @@ class GpuChoice(StepPart):
         return [*views, *(RowView(gpu, None, is_gone=True, of_several=several) for gpu in shown.gone)]
 
     def _draw_rows(self) -> None:
-        from trainwiz.tui.widgets.gpu_choice_lines import notes_below
-        from trainwiz.tui.widgets.gpu_row import GpuRow
 
         views = self._views()
         rows = list(self.query(GpuRow))
@@ -177,7 +380,7 @@ class GpuChoice(StepPart):
 
     def _work(self) -> None:
         """In a thread: a driver that sleeps takes a second or two to answer."""
-        from trainwiz.core.telemetry.gpu_load import is_outdated
+        from trainwiz.core.telemetry.gpu import is_outdated
 
         source, shown = self._source, self._shown
         try:

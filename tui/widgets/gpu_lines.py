@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING
 
 from textual.content import Content
 from trainwiz.core.language import tr
-from trainwiz.core.moments import moment_words
-from trainwiz.core.plain import plain_text
-from trainwiz.core.telemetry.so_far import limited_by_heat, real_throttling
-from trainwiz.tui.cells import cells, pad
-from trainwiz.tui.figures import GIB, gib
+from trainwiz.core.telemetry.peaks import limited_by_heat, real_throttling
+from trainwiz.core.text import moment_words, plain_text
+from trainwiz.tui.text import GIB, cells, gib, pad
 from trainwiz.tui.theme import Marks
-from trainwiz.tui.widgets.meters import LABEL_WIDTH, bar_meter, join_fitting, spark, spark_meter
+from trainwiz.tui.widgets.monitor_panel import LABEL_WIDTH, bar_meter, join_fitting, spark, spark_meter
 
 if TYPE_CHECKING:
     from trainwiz.core.telemetry.snapshot import GpuReading, Planned

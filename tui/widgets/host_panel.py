@@ -1,4 +1,4 @@
-"""HostPanel: RAM of the run by the role of its processes, RAM of the machine, and the disk."""
+"""HostPanel: RAM of the run by the role of its processes, RAM of the machine, the disk; all in four lines."""
 
 from __future__ import annotations
 
@@ -6,15 +6,28 @@ from typing import TYPE_CHECKING
 
 from textual.content import Content
 from trainwiz.core.language import mark, tr
-from trainwiz.core.plain import plain_text
-from trainwiz.tui.cells import pad
-from trainwiz.tui.figures import GIB, duration, gib
-from trainwiz.tui.widgets.meters import bar_meter, join_fitting, spark_meter, spread
-from trainwiz.tui.widgets.monitor_panel import MonitorPanel
-from trainwiz.tui.widgets.unknown import SHORT, machine_reason
+from trainwiz.core.text import plain_text
+from trainwiz.tui.text import GIB, duration, gib, pad
+from trainwiz.tui.theme import UNICODE_MARKS, Marks
+from trainwiz.tui.widgets.device_panel import device_line
+from trainwiz.tui.widgets.lists import LinedWidget
+from trainwiz.tui.widgets.monitor_panel import (
+    SHORT,
+    MonitorPanel,
+    advice_line,
+    bar_meter,
+    join_fitting,
+    machine_reason,
+    spark_meter,
+    spread,
+)
+from trainwiz.tui.widgets.pace_panel import token_parts
 
 if TYPE_CHECKING:
     from trainwiz.core.telemetry.snapshot import Snapshot
+
+
+# HostPanel: RAM of the run by the role of its processes, RAM of the machine, and the disk.
 
 ROLE_NAMES = {
     "trainer": (mark("trainer"), mark("trainers")),
@@ -143,3 +156,34 @@ def host_line(snapshot: Snapshot) -> Content:
         f"{words}   ",
         disk_content(snapshot),
     )
+
+
+# MonitorSummary: device, host, pace and the worst advice in one line each, where panels have no room.
+
+
+class MonitorSummary(LinedWidget):
+    DEFAULT_CSS = """
+    MonitorSummary { height: 4; padding: 0 1; color: $foreground; }
+    """
+
+    def __init__(self, *, marks: Marks = UNICODE_MARKS, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.marks = marks
+        self.snapshot: Snapshot | None = None
+
+    def show(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        self.refresh_changed()
+
+    def content_lines(self) -> list[Content]:
+        snapshot, width = self.snapshot, self.content_size.width
+        if snapshot is None or width <= 0:
+            return []
+        lines = [device_line(snapshot), host_line(snapshot), join_fitting(token_parts(snapshot), width)]
+        if snapshot.advice:
+            worst = snapshot.advice[0]
+            mark = {"error": self.marks.bad, "warning": self.marks.tight, "ok": self.marks.ok}.get(
+                worst.level, self.marks.dot
+            )
+            lines.append(advice_line(worst, mark))
+        return [line.truncate(width, ellipsis=True) for line in lines]

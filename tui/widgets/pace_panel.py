@@ -6,14 +6,11 @@ from typing import TYPE_CHECKING
 
 from textual.content import Content
 from trainwiz.core.language import mark, tr, tr_as
-from trainwiz.core.moments import moment_words
-from trainwiz.core.telemetry.spans import rough_words
-from trainwiz.tui.cells import pad
-from trainwiz.tui.figures import gib
+from trainwiz.core.telemetry.words import rough_words
+from trainwiz.core.text import moment_words
+from trainwiz.tui.text import gib, pad
 from trainwiz.tui.theme import Marks
-from trainwiz.tui.widgets.meters import LABEL_WIDTH, join_fitting
-from trainwiz.tui.widgets.monitor_panel import MonitorPanel
-from trainwiz.tui.widgets.unknown import pace_reason
+from trainwiz.tui.widgets.monitor_panel import LABEL_WIDTH, MonitorPanel, join_fitting, pace_reason
 
 if TYPE_CHECKING:
     from trainwiz.core.telemetry.snapshot import Snapshot

@@ -1,16 +1,17 @@
-"""The plan beside the form: batch, memory, host RAM, disk and time, as text with few colours."""
+"""The plan beside the form: batch, memory, host RAM, disk and time, with its findings."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from textual.app import ComposeResult
+from textual.containers import VerticalScroll
 from textual.content import Content
 from trainwiz.core.language import mark, tr, trn
-from trainwiz.core.plain import plain_text
-from trainwiz.tui.cells import cells, pad
-from trainwiz.tui.figures import count, deviation, duration_range, gib, percent, size
+from trainwiz.core.plan.words import part_word
+from trainwiz.core.text import plain_text
 from trainwiz.tui.plan_words import (
     energy_words,
     finish_words,
@@ -27,12 +28,85 @@ from trainwiz.tui.plan_words import (
     token_words,
     unknown_time_words,
 )
+from trainwiz.tui.text import GIB, cells, count, deviation, duration_range, gib, pad, percent, size
 from trainwiz.tui.theme import Marks
-from trainwiz.tui.widgets.memory_view import memory_bar, part_lines, verdict_words
-from trainwiz.tui.widgets.text_lines import hanging
+from trainwiz.tui.widgets.lists import TextLines, hanging
 
-if TYPE_CHECKING:  # the plan's own module loads pydantic, which waits until the first frame is drawn
+if TYPE_CHECKING:
     from trainwiz.core.plan.result import Plan
+    from trainwiz.tui.screens.plan_state import PlanState
+    from trainwiz.tui.widgets.findings_view import FindingsView
+
+
+# Memory of a plan as it is drawn: the verdict, the capacity as a bar, and what the peak is made of, with a legend.
+
+VERDICTS: Mapping[str | None, tuple[str, str]] = {
+    "fits": (mark("fits"), "$success"),
+    "tight": (mark("tight"), "$warning"),
+    "does_not_fit": (mark("does not fit"), "$error"),
+    None: (mark("capacity unknown"), "$muted"),
+}
+FILLS, ASCII_FILLS = "█▓▒░", "#=+."
+"""The parts from the largest on; those after the last share it."""
+WORTH_A_WORD = 0.005 * GIB
+
+
+def verdict_mark(verdict: str | None, marks: Marks) -> str:
+    return {"fits": marks.ok, "tight": marks.tight, "does_not_fit": marks.bad}.get(verdict or "", "")
+
+
+def verdict_words(verdict: str | None, marks: Marks) -> Content:
+    """Mark and words, coloured: "✓ fits"."""
+    words, style = VERDICTS.get(verdict, VERDICTS[None])
+    return Content.styled(f"{verdict_mark(verdict, marks)} {tr(words)}".strip(), style)
+
+
+def memory_bar(plan: Plan, width: int, marks: Marks) -> Content:
+    """The capacity as a bar: filled up to the low estimate, hatched up to the high one."""
+    memory = plan.memory
+    capacity = memory.capacity_bytes
+    if not capacity:
+        return Content.styled(marks.empty * width, "$track")
+    low = min(width, round(width * memory.low_bytes / capacity))
+    high = min(width, max(low, round(width * memory.high_bytes / capacity)))
+    if memory.high_bytes > 0:
+        low, high = max(low, 1), max(high, 1)
+    colour = {"fits": "$accent", "tight": "$warning", "does_not_fit": "$error"}.get(memory.verdict or "", "$accent")
+    return Content.assemble(
+        (marks.full * low, colour), (marks.range * (high - low), colour), (marks.empty * (width - high), "$track")
+    )
+
+
+def part_lines(breakdown: Mapping[str, int], width: int, marks: Marks) -> list[Content]:
+    """The peak as a bar of its parts, largest first, and beneath it which is which, in GiB."""
+    parts = [(name, amount) for name, amount in breakdown.items() if amount >= WORTH_A_WORD]
+    parts.sort(key=lambda part: -part[1])
+    total = sum(amount for _, amount in parts)
+    if not total or width < 8:
+        return []
+    fills = FILLS if marks.full == FILLS[0] else ASCII_FILLS
+    bar, legend, end = "", [], 0
+    for index, (name, amount) in enumerate(parts):
+        fill = fills[min(index, len(fills) - 1)]
+        end += amount
+        bar += fill * max(0, round(width * end / total) - len(bar))
+        legend.append(f"{fill} {plain_text(part_word(name))} {gib(amount)}")
+    return [Content.styled(bar, "$muted"), *_filled(legend, width)]
+
+
+def _filled(words: list[str], width: int) -> list[Content]:
+    """As many words in each line as there is room for."""
+    lines = [Content.styled(words[0], "$muted")]
+    for word in words[1:]:
+        longer = lines[-1] + Content.styled(f"  {word}", "$muted")
+        if longer.cell_length <= width:
+            lines[-1] = longer
+        else:
+            lines.append(Content.styled(word, "$muted"))
+    return lines
+
+
+# The plan beside the form: batch, memory, host RAM, disk and time, as text with few colours.
 
 INDENT = "  "
 LONGEST_TEXT = 300
@@ -171,3 +245,69 @@ def _time(plan: Plan, marks: Marks, now: datetime | None) -> Iterator[Content]:
     )
     yield from _muted(token_words(time.total_tokens, time.real_tokens), costs)
     yield Content()
+
+
+# PlanPanel: the whole plan beside the form, with its findings.
+
+
+class PlanPanel(VerticalScroll, can_focus=False):
+    """An old plan is dimmed while the head line says "updating"; it is never blank."""
+
+    DEFAULT_CSS = """
+    PlanPanel { padding: 0 1; scrollbar-size: 1 1; scrollbar-gutter: stable; }
+    """
+
+    def __init__(self, marks: Marks, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._marks = marks
+        self._state: PlanState | None = None
+        self._drawn: tuple[object, ...] = ()
+        self._findings: FindingsView | None = None
+
+    def compose(self) -> ComposeResult:
+        yield TextLines(id="panel-plan")
+
+    def show(self, state: PlanState) -> None:
+        self._state = state
+        self._draw()
+
+    def on_resize(self) -> None:
+        self._draw()
+
+    def _draw(self) -> None:
+        state = self._state
+        width = self.scrollable_content_region.width
+        if state is None or width <= 0:
+            return
+        reading = state.reading
+        is_old = state.plan is not None and (state.slow or bool(reading.findings))
+        self.query_one("#panel-plan", TextLines).dim(is_old)
+        shown = (state.plan, reading.findings, reading.effects, reading.read_at, width)
+        if state.plan is not None and self._drawn and all(a is b for a, b in zip(shown, self._drawn, strict=True)):
+            return
+        self._drawn = shown
+        upper = self.query_one("#panel-plan", TextLines)
+        if state.plan is None and not reading.findings:
+            # There is nothing more to draw, and the first frame need not wait for what draws it.
+            upper.show(_placeholder(self._waiting(reading.waits_for)))
+            return
+        from trainwiz.tui.widgets.findings_view import FindingsView
+
+        if state.plan is None:
+            upper.show(_placeholder(self._waiting(reading.waits_for)))
+        else:
+            upper.show(panel_lines(state.plan, width, self._marks, reading.read_at))
+        if self._findings is None:
+            self._findings = FindingsView(self._marks, id="panel-findings")
+            self.mount(self._findings)
+        self._findings.show(state, width)
+
+    def _waiting(self, what: str) -> str:
+        return f"{tr(what)} {self._marks.ellipsis}" if what else tr("no plan")
+
+
+def _placeholder(text: str) -> list[Content]:
+    lines: list[Content] = []
+    for heading in (tr("Batch"), tr("Memory"), tr("Host RAM"), tr("Disk"), tr("Time")):
+        lines += [Content.styled(heading, "bold"), Content.styled(f"  {text}", "$muted"), Content()]
+    return lines

@@ -1,12 +1,104 @@
-"""PlanStrip: the plan folded to a few lines beneath the form."""
+"""The plan in four lines beneath the form, or in one where the screen is low."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from textual.content import Content
-from trainwiz.tui.screens.plan_state import PlanState
+from trainwiz.core.language import tr, trn
+from trainwiz.core.text import plain_text
+from trainwiz.tui.plan_words import memory_title, steps_words
+from trainwiz.tui.screens.plan_state import PlanState, state_findings
+from trainwiz.tui.text import cells, count, cut, deviation, gib, pad
 from trainwiz.tui.theme import Marks
-from trainwiz.tui.widgets.repaint import LinedWidget
-from trainwiz.tui.widgets.text_lines import dimmed
+from trainwiz.tui.widgets.findings_view import SEVERITY_STYLES, severity_mark
+from trainwiz.tui.widgets.lists import LinedWidget, dimmed
+from trainwiz.tui.widgets.plan_panel import UNKNOWN_SIZE, batch_product, memory_bar, time_line, verdict_words
+
+if TYPE_CHECKING:
+    from trainwiz.core.errors import Finding
+    from trainwiz.core.plan.result import Plan
+
+
+# The plan in four lines beneath the form, or in one where the screen is low.
+
+
+def strip_lines(state: PlanState, width: int, height: int, marks: Marks) -> list[Content]:
+    """The plan in at most `height` lines of `width` cells."""
+    findings = state_findings(state)
+    plan = state.plan
+    if plan is None:
+        waiting = state.reading.waits_for
+        text = f"{tr(waiting)} {marks.ellipsis}" if waiting else tr("no plan")
+        first = Content.assemble((_label(tr("Plan")), "bold"), (text, "$muted"))
+        return [first, *(_finding_summary(findings, width, marks) if findings else [])][:height]
+    if height < 4:
+        return [_one_line(plan, marks), *_finding_summary(findings, width, marks)][:height]
+    return [*_plan_lines(plan, width, marks), *_finding_summary(findings, width, marks)][:height]
+
+
+def _label(text: str) -> str:
+    """A label as wide as the widest one of the strip."""
+    labels = tr("Batch"), tr("Memory"), memory_title("host RAM"), tr("Time"), tr("Findings")
+    return pad(text, max(map(cells, labels)) + 1)
+
+
+def _one_line(plan: Plan, marks: Marks) -> Content:
+    batch = plan.batch
+    return Content.assemble(
+        f"{batch.micro_batch}{marks.times}{batch.accumulation}{marks.times}{batch.world_size}  ",
+        verdict_words(plan.memory.verdict, marks),
+        "  ",
+        time_line(plan),
+    )
+
+
+def _plan_lines(plan: Plan, width: int, marks: Marks) -> list[Content]:
+    off = deviation(plan.batch.deviation, marks.minus)
+    tokens = tr("{count} tokens", count=count(plan.batch.effective_tokens))
+    label = (_label(tr("Batch")), "bold")
+    batch = _with_extras(Content.assemble(label, batch_product(plan, marks)), [tokens, off], width, 2)
+    if plan.model.parameters is None:
+        labels = _label(memory_title(plan.memory.device)), _label(tr("Time"))
+        return [batch, *(Content.assemble((label, "bold"), (tr(UNKNOWN_SIZE), "$muted")) for label in labels)]
+    memory, time = plan.memory, Content.assemble((_label(tr("Time")), "bold"), time_line(plan))
+    ram = memory.host_ram_bytes, memory.host_ram_capacity_bytes
+    extras = [tr("host RAM {used} of {total} GiB", used=gib(ram[0]), total=gib(ram[1]))] if ram[1] else []
+    extras = [steps_words(plan), *extras, tr("disk {amount} GiB", amount=gib(memory.disk_bytes))]
+    return [batch, _memory_line(plan, width, marks), _with_extras(time, extras, width, 3)]
+
+
+def _memory_line(plan: Plan, width: int, marks: Marks) -> Content:
+    memory = plan.memory
+    verdict = verdict_words(memory.verdict, marks)
+    used, capacity = gib(memory.device_used_bytes), memory.capacity_bytes
+    text = tr("{used} of {total} GiB", used=used, total=gib(capacity)) if capacity else f"{used} GiB"
+    label = _label(memory_title(memory.device))
+    bar = memory_bar(plan, max(6, min(24, width - cells(label) - verdict.cell_length - cells(text) - 4)), marks)
+    line = Content.assemble((label, "bold"), bar, "  ", verdict, (f"  {text}", "$muted"))
+    return _with_extras(line, [f"{tr(memory.tier)}{marks.ellipsis if memory.waiting else ''}"], width, 2)
+
+
+def _with_extras(line: Content, extras: list[str], width: int, gap: int) -> Content:
+    """A line with what else has room in it."""
+    for extra in extras:
+        if extra and line.cell_length + cells(extra) + gap <= width:
+            line += Content.styled(" " * gap + extra, "$muted")
+    return line
+
+
+def _finding_summary(findings: tuple[Finding, ...], width: int, marks: Marks) -> list[Content]:
+    label = _label(tr("Findings"))
+    if not findings:
+        return [Content.assemble((label, "bold"), (f"{marks.ok} {tr('none')}", "$success"))]
+    first, others = findings[0], len(findings) - 1
+    more = f"  {trn('+{n} more, f1', '+{n} more, f1', others)}" if others else ""
+    message = cut(plain_text(first.message), max(10, width - cells(label) - 2 - cells(more)), marks.ellipsis)
+    sign = (severity_mark(first.severity, marks), SEVERITY_STYLES[first.severity])
+    return [Content.assemble((label, "bold"), sign, " ", message, (more, "$muted"))]
+
+
+# PlanStrip: the plan folded to a few lines beneath the form.
 
 
 class PlanStrip(LinedWidget):
@@ -31,7 +123,6 @@ class PlanStrip(LinedWidget):
         if state is None or not size:
             return []
         # Where the plan stands beside the form, the first frame need not wait for what draws it here.
-        from trainwiz.tui.widgets.strip_lines import strip_lines
 
         lines = strip_lines(state, size.width, size.height, self._marks)
         is_old = state.plan is not None and (state.slow or bool(state.reading.findings))

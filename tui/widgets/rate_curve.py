@@ -8,17 +8,69 @@ from textual.app import RenderResult
 from textual.content import Content
 from textual.geometry import Size
 from trainwiz.core.language import tr
-from trainwiz.tui.figures import count, number
+from trainwiz.tui.text import count, number
 from trainwiz.tui.theme import UNICODE_MARKS, Marks
-from trainwiz.tui.widgets.canvas import Glyphs, choose_glyphs
+from trainwiz.tui.widgets.canvas import DotCanvas, Glyphs, Scale, choose_glyphs, value_label
+from trainwiz.tui.widgets.drawing import Row, dot_row
 from trainwiz.tui.widgets.field_row import wrap
-from trainwiz.tui.widgets.rate_picture import curve_rows, rate_picture
-from trainwiz.tui.widgets.step_parts import StepPart
+from trainwiz.tui.widgets.step_form import StepPart
 
 if TYPE_CHECKING:
-    from trainwiz.core.export.rates import RateSchedule
+    from trainwiz.core.export.training_arguments import RateSchedule
     from trainwiz.core.plan.result import Plan
     from trainwiz.tui.screens.plan_state import PlanState
+
+
+# rate_picture: the learning rate over the steps as rows of coloured text. Pure: no terminal.
+
+LEAST_GAP = 2
+"""Cells between two labels below the curve."""
+
+
+def curve_rows(schedule: RateSchedule, columns: int, rows: int, glyphs: Glyphs) -> list[Row]:
+    """The curve alone, one value for each column of dots, from 0 at the bottom to the highest rate at the top."""
+    canvas = DotCanvas(columns, rows, glyphs)
+    scale = Scale(0.0, schedule.highest or 1.0)
+    # The last step that is taken has the rate of all the steps before it being done.
+    reach = schedule.steps - 1
+    before: int | None = None
+    for x in range(canvas.width):
+        rate = schedule.at(round(reach * x / max(1, canvas.width - 1)))
+        y = dot_row(scale, rate, canvas.height)
+        top, bottom = (y, y) if before is None else (min(y, before), max(y, before))
+        canvas.line(x, top, bottom)
+        before = y
+    return [list(canvas.row(row)) for row in range(rows)]
+
+
+def rate_picture(schedule: RateSchedule, width: int, height: int, glyphs: Glyphs) -> list[Row]:
+    """`height` rows of `width` cells: rates at the left, the steps of warm-up and end below. Needs 24 x 3 cells."""
+    rows = height - 1
+    labels = {0: value_label(schedule.highest), rows - 1: "0"}
+    gutter = max(map(len, labels.values())) + 1
+    columns = width - gutter
+    picture: list[Row] = []
+    for row, curve in enumerate(curve_rows(schedule, columns, rows, glyphs)):
+        picture.append([(labels.get(row, "").rjust(gutter - 1) + " ", "label"), *curve])
+    picture.append([(" " * gutter + _step_line(schedule, columns), "label")])
+    return picture
+
+
+def _step_line(schedule: RateSchedule, columns: int) -> str:
+    """0, the end of the warm-up and the last step, each beneath its place, as far as there is room."""
+    line = [" "] * columns
+    marks = [(0, 0), (schedule.steps, columns - 1)]
+    if schedule.kind != "constant" and 0 < schedule.warmup_steps < schedule.steps:
+        marks.append((schedule.warmup_steps, round(schedule.warmup_steps / schedule.steps * (columns - 1))))
+    for step, place in marks:
+        text = f"{step:,}"
+        start = min(max(0, place - len(text) // 2), columns - len(text))
+        if start >= 0 and all(cell == " " for cell in line[max(0, start - LEAST_GAP) : start + len(text) + LEAST_GAP]):
+            line[start : start + len(text)] = text
+    return "".join(line)
+
+
+# RateCurve: the learning rate over the run, in one sentence and as a small curve.
 
 INDENT = 4
 CURVE_HEIGHT = 6
@@ -64,7 +116,7 @@ class RateCurve(StepPart):
 
 def schedule_of(plan: Plan) -> RateSchedule | None:
     """The schedule of a plan; None where its steps are not known."""
-    from trainwiz.core.export.rates import rate_schedule
+    from trainwiz.core.export.training_arguments import rate_schedule
 
     steps = plan.time.steps or plan.config.training.max_steps
     return rate_schedule(plan.config, steps) if steps else None

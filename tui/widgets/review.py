@@ -1,32 +1,255 @@
-"""Review: the buttons, where the run goes, what is not the profile's, the exact command, and what will be written."""
+"""Review: the buttons, where the run goes, what is not the profile's, the command, and what will be written."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from textual import on
-from textual.app import ComposeResult
-from textual.containers import Horizontal
+from textual.app import ComposeResult, RenderResult
+from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
 from textual.message import Message
 from textual.widgets import Static
-from trainwiz.core.language import mark, tr
-from trainwiz.core.plain import plain_text
-from trainwiz.tui.screens.plan_baseline import Baseline, profile_request
+from trainwiz.core.language import mark, tr, trn
+from trainwiz.core.run.folder import PLAN_JSON
+from trainwiz.core.text import changed_lines, count_changes, plain_text
 from trainwiz.tui.screens.plan_command import command_line
+from trainwiz.tui.screens.plan_field_table import FIELDS
+from trainwiz.tui.screens.plan_fields import word_for
+from trainwiz.tui.screens.plan_maker import Baseline, profile_request
 from trainwiz.tui.screens.plan_state import PlanState, is_ready, start_obstacle
-from trainwiz.tui.theme import Marks
-from trainwiz.tui.widgets.action_button import ActionButton
-from trainwiz.tui.widgets.difference_list import DifferenceList
-from trainwiz.tui.widgets.file_list import FileList, FileText
-from trainwiz.tui.widgets.step_parts import StepPart
+from trainwiz.tui.text import cells, cut, pad, size
+from trainwiz.tui.theme import UNICODE_MARKS, Marks
+from trainwiz.tui.widgets.buttons import ActionButton
+from trainwiz.tui.widgets.cursor_list import CursorList
+from trainwiz.tui.widgets.step_form import StepPart
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from trainwiz.core.plan.request import PlanRequest
+    from trainwiz.core.config.build import PlanRequest
+    from trainwiz.core.config.keys import ConfigDifference
     from trainwiz.tui.screens.plan_reading import PlanReading
+
+
+# FileList and FileText: the files of a start with their sizes, what is in them, and what in them is not the profile's.
+
+LONGEST_PREVIEW = 400
+LONGEST_LINE = 400
+NAME_WIDTH, SIZE_WIDTH = 18, 10
+LINES_BEFORE_A_CHANGE = 2
+NOT_COMPARED = frozenset({PLAN_JSON})
+"""Figures, which change with every trace, and no settings."""
+
+
+class FileList(CursorList):
+    """Up and down choose which file is shown."""
+
+    class Moved(Message):
+        """Another file is under the cursor."""
+
+    def __init__(self, marks: Marks) -> None:
+        super().__init__(marks, id="files")
+        self._files: Mapping[str, str] = {}
+        self._theirs: Mapping[str, str] | None = None
+
+    @property
+    def size_of_list(self) -> int:
+        return len(self._files)
+
+    @property
+    def current(self) -> tuple[str, str | None]:
+        """The text of the file under the cursor, and the profile's, where there is one to compare with."""
+        if not self._files:
+            return "", None
+        name = list(self._files)[self.cursor]
+        theirs = None if self._theirs is None or name in NOT_COMPARED else self._theirs.get(name, "")
+        return self._files[name], theirs
+
+    def show(self, files: Mapping[str, str], theirs: Mapping[str, str] | None) -> None:
+        """`theirs` is None where nothing differs from the profile, or the comparison is still being made."""
+        if (files, theirs) != (self._files, self._theirs):
+            self._files, self._theirs = files, theirs
+            self.keep_cursor()
+
+    class Scrolled(Message):
+        """More of the file is wanted."""
+
+        def __init__(self, pages: int) -> None:
+            super().__init__()
+            self.pages = pages
+
+    def moved(self) -> None:
+        self.post_message(self.Moved())
+
+    def action_scroll_file(self, pages: int) -> None:
+        self.post_message(self.Scrolled(pages))
+
+    def _change(self, name: str) -> str:
+        if self._theirs is None or name in NOT_COMPARED:
+            return ""
+        if name not in self._theirs:
+            return tr("new")
+        count = count_changes(self._theirs[name], self._files[name])
+        return trn("{n} line differs", "{n} lines differ", count, n=f"{count:,}") if count else ""
+
+    def render(self) -> RenderResult:
+        if not self._files:
+            return Content.styled("  " + tr("nothing yet"), "$muted")
+        lines = []
+        for index, (name, text) in enumerate(self._files.items()):
+            here = index == self.cursor
+            lines.append(
+                Content.assemble(
+                    (f"{self.marks.here if here else ' '} ", "$accent"),
+                    (
+                        pad(cut(plain_text(name), NAME_WIDTH, self.marks.ellipsis), NAME_WIDTH),
+                        "$foreground" if here else "$muted",
+                    ),
+                    (pad(size(len(text.encode())), SIZE_WIDTH, right=True), "$muted"),
+                    (f"   {self._change(name)}", "$accent"),
+                )
+            )
+        return Content("\n").join(lines)
+
+
+class FileText(VerticalScroll, can_focus=False):
+    """One file. Its lines that differ from the profile's begin with +, and those that they replace with -."""
+
+    DEFAULT_CSS = """
+    FileText { height: 12; margin: 1 0 0 2; border-left: solid $line; padding: 0 1; scrollbar-size: 1 1; }
+    FileText Static { width: auto; height: auto; color: $muted; }
+    """
+
+    def compose(self) -> ComposeResult:
+        yield Static("", markup=False)
+
+    def show(self, text: str, theirs: str | None) -> None:
+        self.query_one(Static).update(file_content(text, theirs))
+        self.call_after_refresh(self.scroll_to, y=first_shown(text, theirs), animate=False)
+
+    def scroll_pages(self, pages: int) -> None:
+        self.scroll_relative(y=pages * max(1, self.size.height - 2), animate=False)
+
+
+def first_shown(text: str, theirs: str | None) -> int:
+    """The line to begin at: a little before the first difference."""
+    if theirs is None or theirs == text:
+        return 0
+    place = next((index for index, (change, _) in enumerate(changed_lines(theirs, text)) if change != " "), 0)
+    return max(0, min(place, LONGEST_PREVIEW) - LINES_BEFORE_A_CHANGE)
+
+
+def file_content(text: str, theirs: str | None) -> Content:
+    """The lines of a file, marked against the profile's where there is one."""
+    styles = {"+": "$foreground", "-": "$error", " ": "$muted"}
+    if theirs is None or theirs == text:
+        lines = [Content.styled(plain_text(line, LONGEST_LINE), "$muted") for line in text.splitlines()]
+    else:
+        lines = [
+            Content.styled(f"{change} {plain_text(line, LONGEST_LINE)}", styles[change])
+            for change, line in changed_lines(theirs, text)
+        ]
+    shown = lines[:LONGEST_PREVIEW]
+    more = len(lines) - len(shown)
+    if more:
+        shown.append(Content.styled(trn("{n} more line", "{n} more lines", more, n=f"{more:,}"), "$muted"))
+    return Content("\n").join(shown)
+
+
+# DifferenceList: the values of the plan that are other than the profile's own, with both and who chose them.
+
+WIDEST_KEY = 36
+LONGEST_VALUE = 60
+
+
+def field_id_of(key: str) -> str:
+    """The id of the field that shows a key; empty where a row of a list or mapping stands for it."""
+    while True:
+        for spec in FIELDS:
+            if key in spec.keys:
+                return spec.id
+        if "." not in key:
+            return ""
+        key = key.rpartition(".")[0]
+
+
+def value_words(key: str, value: Any) -> str:
+    """A value as the fields write it; lists of sources by their names."""
+    if value is None or value in ([], {}, ""):
+        return tr("not set")
+    if isinstance(value, list) and all(isinstance(item, dict) for item in value):
+        return ", ".join(str(item.get("name", item)) for item in value)
+    return word_for(key, value)
+
+
+def change_words(theirs: str, yours: str, arrow: str, room: int, marks: Marks) -> str:
+    """ "theirs -> yours" in at most `room` cells; each keeps half of them before the other is cut."""
+    theirs, yours = plain_text(theirs, LONGEST_VALUE), plain_text(yours, LONGEST_VALUE)
+    both = room - cells(arrow) - 2
+    for_theirs = max(both // 2, both - cells(yours))
+    theirs = cut(theirs, for_theirs, marks.ellipsis)
+    return cut(f"{theirs} {arrow} {cut(yours, both - cells(theirs), marks.ellipsis)}", room, marks.ellipsis)
+
+
+def difference_lines(differences: tuple[ConfigDifference, ...], width: int, marks: Marks, cursor: int) -> list[Content]:
+    """One line for each: key, the profile's value, yours, who chose it. `cursor` -1: none has the cursor."""
+    arrow = "→" if marks == UNICODE_MARKS else "->"
+    key_width = min(max(cells(one.key) for one in differences), WIDEST_KEY, max(8, width // 2 - 3))
+    lines = []
+    for index, one in enumerate(differences):
+        mine = one.chosen_by.origin == "you"
+        origin = tr("you") if mine else tr("follows")
+        room = max(4, width - key_width - 7 - cells(origin))
+        text = change_words(value_words(one.key, one.theirs), value_words(one.key, one.yours), arrow, room, marks)
+        lines.append(
+            Content.assemble(
+                (f"{marks.here if index == cursor else ' '} ", "$accent"),
+                (pad(cut(plain_text(one.key), key_width, marks.ellipsis), key_width) + "  ", "$muted"),
+                (pad(text, room), "$foreground"),
+                (f" {marks.changed if mine else ' '} {origin}", "$accent" if mine else "$muted"),
+            )
+        )
+    return lines
+
+
+class DifferenceList(CursorList):
+    """Space goes to the field of the difference under the cursor; r gives its value back."""
+
+    def __init__(self, marks: Marks) -> None:
+        super().__init__(marks, id="differences")
+        self._differences: tuple[ConfigDifference, ...] = ()
+        self.display = False
+
+    @property
+    def size_of_list(self) -> int:
+        return len(self._differences)
+
+    @property
+    def field_id(self) -> str:  # type: ignore[override]
+        """Whose help and reset the keys of the screen give."""
+        return field_id_of(self._differences[self.cursor].key) if self._differences else ""
+
+    def show(self, differences: tuple[ConfigDifference, ...]) -> None:
+        self.display = bool(differences)
+        if differences != self._differences:
+            self._differences = differences
+            self.keep_cursor()
+
+    def press(self) -> None:
+        if self.field_id:
+            self.post_message(StepPart.FieldWanted(self.field_id))
+
+    def render(self) -> RenderResult:
+        if not self._differences:
+            return Content()
+        cursor = self.cursor if self.has_focus else -1
+        return Content("\n").join(difference_lines(self._differences, self.content_size.width, self.marks, cursor))
+
+
+# Review: the buttons, where the run goes, what is not the profile's, the exact command, and what will be written.
 
 BUTTONS = {
     "start": mark("Start"),

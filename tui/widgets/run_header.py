@@ -7,19 +7,16 @@ from typing import TYPE_CHECKING
 
 from textual.content import Content
 from trainwiz.core.language import mark, tr
-from trainwiz.core.moments import moment_words
-from trainwiz.core.plain import plain_text
-from trainwiz.core.run.names import name_for_commands
-from trainwiz.core.run.phase_words import phase_words
-from trainwiz.core.run.status import STATUS_WORDS
-from trainwiz.tui.cells import cells
-from trainwiz.tui.figures import duration, epochs
+from trainwiz.core.run.attempts import phase_words
+from trainwiz.core.run.folder import name_for_commands
+from trainwiz.core.run.state import STATUS_WORDS
+from trainwiz.core.text import moment_words, plain_text
 from trainwiz.tui.keys import KEYS
+from trainwiz.tui.text import cells, command_apart, duration, epochs, wrap
 from trainwiz.tui.theme import UNICODE_MARKS, Marks
-from trainwiz.tui.widgets.meters import thin_bar
+from trainwiz.tui.widgets.lists import LinedWidget
+from trainwiz.tui.widgets.monitor_panel import thin_bar
 from trainwiz.tui.widgets.pace_panel import step_seconds
-from trainwiz.tui.widgets.repaint import LinedWidget
-from trainwiz.tui.wrapping import command_apart, wrap
 
 if TYPE_CHECKING:
     from trainwiz.core.telemetry.snapshot import Snapshot

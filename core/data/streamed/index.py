@@ -1,20 +1,62 @@
-"""The index of streamed rows: how many each piece of a file gives. Written in one pass over the data, without its texts."""
+"""The index of streamed rows: how many each piece of a file gives, and what is copied once."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import astuple
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 from trainwiz.core.config.values import Task
+from trainwiz.core.data.formats import format_of
 from trainwiz.core.data.parquet import ParquetReader
 from trainwiz.core.data.rows import KeptRows, open_columns
 from trainwiz.core.data.sources import SourceFiles
-from trainwiz.core.data.streamed.part import Unit
-from trainwiz.core.data.streamed.placed import PLACE
-from trainwiz.core.data.text_store import TextWriter
+from trainwiz.core.data.streamed.parts import PLACE, Part, Row, Unit
+from trainwiz.core.data.text_store import TextStore, TextWriter
+
+# What reading rows while training takes on disk.
+
+INDEX_BYTES_PER_ROW = 2 * 4 + 2 * 2 * 8
+"""Lengths of both sides, and the places of both; a parquet file has no places, a line of text has one."""
+TOKEN_BYTES = 4
+"""Of texts that are joined: their tokens are written once."""
+
+
+def index_bytes(files: Sequence[Path], kind: str | None, rows: int, text_bytes: int) -> int:
+    """At most so much beside the run for streamed rows of these files, which hold `text_bytes` of texts."""
+    sizes = [(path, path.stat().st_size) for path in files if path.is_file()]
+    copied = sum(size for path, size in sizes if may_be_copied(path, kind))
+    share = copied / max(sum(size for _, size in sizes), 1)
+    return rows * INDEX_BYTES_PER_ROW + int(share * text_bytes)
+
+
+def may_be_copied(path: Path, kind: str | None) -> bool:
+    """Whether rows may be told only by what stands before them, as far as the name says: quotes, packing, arrays."""
+    return path.name.endswith((".gz", ".json")) or (kind or format_of(path)) == "csv"
+
+
+# Rows of files that cannot be read in the middle (gzip, JSON arrays, CSV with quotes): copied once.
+
+
+class CopiedPart(Part):
+    """The rows of one file, among the texts of all that were copied."""
+
+    def __init__(self, texts: TextStore, targets: TextStore | None, units: tuple[Unit, ...], first: int) -> None:
+        """`first`: number of the first row in `texts` and `targets`."""
+        self.units = units
+        self._first = first
+        self._texts = texts
+        self._targets = targets
+
+    def row(self, number: int) -> Row:
+        place = self._first + number
+        return self._texts[place], None if self._targets is None else self._targets[place]
+
+
+# The index of streamed rows: how many each piece of a file gives. Written in one pass over the data, without its texts.
 
 UNIT_BYTES = 32 << 20
 """A unit ends with the batch of rows that fills it. Most row groups are smaller, and one unit."""

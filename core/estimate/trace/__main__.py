@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from trainwiz.core.estimate.trace.parent import hold_to
+from trainwiz.core.estimate.trace.tracker import hold_to
 from trainwiz.core.language import chosen_language, use_language
 
 
@@ -24,8 +24,7 @@ def main() -> None:
         hold_to(choices.parent)
     answers = private_stdout()
     die_first()
-    from trainwiz.core.estimate.trace.children import forked_trace, spawned_trace, trace_of_stdin
-    from trainwiz.core.estimate.trace.server import Server, import_all
+    from trainwiz.core.estimate.trace.server import Server, forked_trace, import_all, spawned_trace, trace_of_stdin
 
     if choices.one:
         trace_of_stdin(answers)
@@ -34,7 +33,7 @@ def main() -> None:
         Server(answers, spawned_trace).run()
         return
     import_all(answers)
-    from trainwiz.core.estimate.trace.warm import first_traces, imports_of
+    from trainwiz.core.estimate.trace.server import first_traces, imports_of
 
     Server(answers, forked_trace, first_traces(), imports_of).run()
 

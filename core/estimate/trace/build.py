@@ -1,4 +1,4 @@
-"""The model of a request as training builds it, without weights."""
+"""The model, the batch and the optimizer of a request as training builds them, without weights."""
 
 from __future__ import annotations
 
@@ -8,13 +8,30 @@ from typing import Any
 import torch
 from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import UsageError
-from trainwiz.core.estimate.trace.problems import CannotTrace
 from trainwiz.core.language import tr
-from trainwiz.core.tracing.request import TraceRequest
-from trainwiz.core.training.adapters import with_adapters
-from trainwiz.core.training.weights import MODEL_CLASSES, loading_options
-from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForSequenceClassification
+from trainwiz.core.tracing.request import ProblemCode, TraceProblem, TraceRequest
+from trainwiz.core.training.model import ModelInputs, batch_alone, decoder_only, encoder_decoder
+from trainwiz.core.training.weights import MODEL_CLASSES, loading_options, with_adapters
+from transformers import CONFIG_MAPPING, Adafactor, AutoConfig, AutoModelForSequenceClassification, Trainer
 from transformers.initialization import no_init_weights
+
+# CannotTrace: why a step cannot be traced.
+
+
+class CannotTrace(Exception):
+    """There is no trace of this request. `message` is one sentence for the user."""
+
+    def __init__(self, code: ProblemCode, message: str) -> None:
+        super().__init__(message)
+        self.code: ProblemCode = code
+        self.message = message
+
+    @property
+    def problem(self) -> TraceProblem:
+        return TraceProblem(self.code, self.message)
+
+
+# The model of a request as training builds it, without weights.
 
 HALF_FORMATS = {"fp16": torch.float16, "bf16": torch.bfloat16, "bf16-true": torch.bfloat16}
 
@@ -137,3 +154,115 @@ def _architecture(values: dict[str, Any]) -> Any:
     except Exception as error:
         message = tr("The config of type {kind} is not valid: {reason}.", kind=repr(kind), reason=said_by(error))
         raise CannotTrace("invalid_config", message) from error
+
+
+# A batch of the request's lengths, as the collators make it, and what the model is called with.
+
+INPUTS: dict[str, ModelInputs] = {"causal-lm": decoder_only, "seq2seq": encoder_decoder}
+
+
+def model_inputs(request: TraceRequest, rows: int, model: Any) -> dict[str, Any]:
+    """Keyword arguments of the model with labels, int64.
+
+    Several rows are as a rule of different lengths, so the last one is padded: models then make a
+    mask, which they leave out where nothing is. A single row never is, nor are joined texts.
+    """
+    token = plain_token(model.config)
+    batch = {"input_ids": _whole(rows, request.length, token), "attention_mask": mask_of(request, rows, request.length)}
+    if request.task == "sequence-classification":
+        batch["labels"] = torch.zeros(rows, dtype=torch.int64)
+        end = model.config.get_text_config().eos_token_id
+        if model.config.is_encoder_decoder and isinstance(end, int):
+            # Where a text ends is what is classified.
+            batch["input_ids"][:, -1] = end
+    else:
+        batch["labels"] = _whole(rows, request.target_length or request.length, token)
+    return INPUTS.get(request.task, batch_alone)(batch, model)
+
+
+def plain_token(config: Any) -> int:
+    """The lowest token that has no meaning of its own, such as padding."""
+    values = [value for key, value in config.get_text_config().to_dict().items() if key.endswith("_token_id")]
+    special = {token for value in values for token in (value if isinstance(value, list) else [value])}
+    return next(token for token in range(len(special) + 1) if token not in special)
+
+
+def mask_of(request: TraceRequest, rows: int, length: int, *, left: bool = False) -> torch.Tensor:
+    """(rows, length) int64, with one position of padding where rows are padded."""
+    mask = _whole(rows, length, 1)
+    if request.padded and rows > 1 and length > 1:
+        mask[-1, 0 if left else -1] = 0
+    return mask
+
+
+def every_position(labels: torch.Tensor) -> torch.Tensor:
+    """(n,) int64: all are taken to be labelled, for no batch has more."""
+    return torch.arange(labels.numel(), device=labels.device)
+
+
+def _whole(rows: int, length: int, value: int) -> torch.Tensor:
+    return torch.full((rows, length), value, dtype=torch.int64)
+
+
+# The optimizer of a request, with the states and temporaries that it has on a GPU.
+
+BLOCK = 256
+"""Elements that share a scale in 8-bit Adam (bitsandbytes)."""
+SMALLEST_8BIT = 4096
+PAGED_FROM = 100_000
+
+
+class EightBitAdam(torch.optim.Optimizer):
+    """The state tensors of bitsandbytes' AdamW8bit, without its kernels.
+
+    `paged` ones of large parameters are managed memory that torch does not count. `whole` holds the
+    ids of parameters that keep fp32 states: the Trainer asks for that for embeddings.
+    """
+
+    def __init__(self, groups: Any, *, paged: bool, whole: set[int]) -> None:
+        super().__init__(groups, {"lr": 1e-3})
+        self._paged = paged
+        self._whole = whole
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None and not self.state[parameter]:
+                    self.state[parameter] = self._states(parameter)
+
+    def _states(self, parameter: torch.Tensor) -> dict[str, torch.Tensor]:
+        size = parameter.numel()
+        if self._paged and size >= PAGED_FROM:
+            return {} if id(parameter) in self._whole else self._scales(parameter)
+        if size < SMALLEST_8BIT or id(parameter) in self._whole:
+            return {name: torch.zeros_like(parameter, dtype=torch.float32) for name in ("state1", "state2")}
+        states = {name: torch.zeros_like(parameter, dtype=torch.uint8) for name in ("state1", "state2")}
+        return {**states, **self._scales(parameter)}
+
+    def _scales(self, parameter: torch.Tensor) -> dict[str, torch.Tensor]:
+        blocks = -(-parameter.numel() // BLOCK)
+        return {name: parameter.new_zeros(blocks, dtype=torch.float32) for name in ("absmax1", "absmax2")}
+
+
+def make_optimizer(name: str, model: torch.nn.Module) -> torch.optim.Optimizer:
+    """Of the weights that train, in the Trainer's two groups (with and without weight decay)."""
+    decayed = set(Trainer.get_decay_parameter_names(None, model))  # type: ignore[arg-type]
+    trained = [(key, value) for key, value in model.named_parameters() if value.requires_grad]
+    groups: list[dict[str, Any]] = [
+        {"params": [value for key, value in trained if (key in decayed) == decays], "weight_decay": 0.01 * decays}
+        for decays in (True, False)
+    ]
+    match name:
+        case "adamw_torch":
+            # On CUDA torch chooses foreach by itself.
+            return torch.optim.AdamW(groups, lr=1e-3, foreach=True)
+        case "adamw_torch_fused":
+            return torch.optim.AdamW(groups, lr=1e-3, fused=True)
+        case "adafactor":
+            return Adafactor(groups, lr=1e-3, scale_parameter=False, relative_step=False)  # type: ignore[no-untyped-call]
+        case "sgd":
+            return torch.optim.SGD(groups, lr=1e-3, foreach=True)
+        case _:
+            tables = [module.weight for module in model.modules() if isinstance(module, torch.nn.Embedding)]
+            return EightBitAdam(groups, paged=name.startswith("paged"), whole=set(map(id, tables)))

@@ -9,16 +9,276 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import transformers.integrations.flash_attention as flash
 import transformers.modeling_utils as modeling_utils
 import transformers.utils.import_utils as import_utils
 from torch.nn import functional
-from trainwiz.core.estimate.trace.attention import Recorder, flash_attention, plain_attention, scaled_dot_product
-from trainwiz.core.estimate.trace.autocast import cuda_autocast_lists
 from transformers import GenerationMixin, PreTrainedModel
+
+# Fused attention: what CUDA's flash and memory-efficient kernels take, keep and use while they run.
+#
+# They keep q, k, v, the output and one logarithm for each row, never the scores (Dao et al. 2022).
+# Sizes of the working memory: torch's flash_api.cpp and mem_eff_attention/kernel_backward.h.
+
+LARGEST_HEAD = 256
+"""Wider heads fall back to plain products (sdp_utils.cpp)."""
+HALVES = (torch.float16, torch.bfloat16)
+ROUNDED_ROWS = 128
+FORWARD_PRODUCTS = 2
+BACKWARD_PRODUCTS = 5
+ALIGNMENT = 8
+"""Elements that rows of a bias are aligned to."""
+
+
+class Recorder(Protocol):
+    """Is told of a kernel that torch runs without our seeing it."""
+
+    def kernel(self, flops: float, moved_bytes: float, working: list[int]) -> None: ...
+
+
+class FusedAttention(torch.autograd.Function):
+    """(q, k, v, bias) -> output, without numbers: q (batch, heads, length, width), bias broadcast to the scores or None."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Any, k: Any, v: Any, bias: Any, causal: bool, recorder: Recorder) -> Any:
+        batch, heads, length, _ = q.shape
+        out = q.new_empty(batch, length, heads, v.shape[-1]).transpose(1, 2)
+        logarithms = q.new_empty(batch, heads, length, dtype=torch.float32)
+        ctx.save_for_backward(q, k, v, bias, out, logarithms)
+        ctx.causal, ctx.recorder = causal, recorder
+        recorder.kernel(_flops(q, k, v, FORWARD_PRODUCTS, causal), _moved(q, k, v, out), [])
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        q, k, v, bias, out, _ = ctx.saved_tensors
+        grad_q, grad_k, grad_v = (_like(tensor) for tensor in (q, k, v))
+        grad_bias = None
+        if bias is not None and ctx.needs_input_grad[3]:
+            whole = q.new_empty(*q.shape[:3], k.shape[2])
+            grad_bias = whole.sum_to_size(bias.shape) if bias.shape != whole.shape else whole
+        moved = 2 * _moved(q, k, v, out) + _moved(gradients[0])
+        ctx.recorder.kernel(_flops(q, k, v, BACKWARD_PRODUCTS, ctx.causal), moved, _working(q, k))
+        return grad_q, grad_k, grad_v, grad_bias, None, None
+
+
+def scaled_dot_product(recorder: Recorder) -> Any:
+    """A replacement of torch.nn.functional.scaled_dot_product_attention that does as CUDA would."""
+
+    def attention(
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attn_mask: torch.Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> torch.Tensor:
+        query, key, value, attn_mask = _autocast(query, key, value, attn_mask)
+        grouped = enable_gqa and key.shape[1] != query.shape[1]
+        half = query.dtype in HALVES
+        bias = None if attn_mask is None else _bias(attn_mask, query)
+        wide = max(query.shape[-1], value.shape[-1]) > LARGEST_HEAD
+        # The memory-efficient kernel knows no groups; the flash kernel no bias and no fp32.
+        if query.dim() != 4 or wide or (grouped and (bias is not None or not half)):
+            return plain_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+        return FusedAttention.apply(query, key, value, bias, is_causal, recorder)  # type: ignore[no-any-return, no-untyped-call]
+
+    return attention
+
+
+def plain_attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> torch.Tensor:
+    """Products and a softmax, as Apple's GPUs compute what needs gradients (torch's attention.cpp)."""
+    query, key, value, attn_mask = _autocast(query, key, value, attn_mask)
+    return torch.ops.aten._scaled_dot_product_attention_math(  # type: ignore[no-any-return]
+        query, key, value, attn_mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa
+    )[0]
+
+
+def flash_attention(recorder: Recorder) -> Any:
+    """A replacement of transformers' _flash_attention_forward: tensors are (batch, length, heads, width)."""
+
+    def attention(
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        query_length: int,
+        is_causal: bool,
+        target_dtype: torch.dtype | None = None,
+        **_: Any,
+    ) -> torch.Tensor:
+        if target_dtype is not None and query.dtype == torch.float32:
+            query, key, value = (tensor.to(target_dtype) for tensor in (query, key, value))
+        if attention_mask is not None:
+            # Padding is taken out before the kernel and put back after it (flash_attn.bert_padding).
+            query, key, value = (tensor.clone(memory_format=torch.contiguous_format) for tensor in (query, key, value))
+        q, k, v = (tensor.transpose(1, 2) for tensor in (query, key, value))
+        out = FusedAttention.apply(q, k, v, None, is_causal, recorder).transpose(1, 2)  # type: ignore[no-untyped-call]
+        return out.clone() if attention_mask is not None else out  # type: ignore[no-any-return]
+
+    return attention
+
+
+def _autocast(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    """The kernel is on CUDA's list of operations in lower precision."""
+    if not torch.is_autocast_enabled("cpu"):
+        return query, key, value, mask
+    half = torch.get_autocast_dtype("cpu")
+    if mask is not None and mask.is_floating_point():
+        mask = mask.to(half)
+    return query.to(half), key.to(half), value.to(half), mask
+
+
+def _bias(mask: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
+    """A mask of booleans becomes numbers, and rows are padded until they are aligned, each time anew."""
+    if mask.dtype == torch.bool:
+        mask = torch.empty(mask.shape, dtype=query.dtype, device=mask.device)
+    if mask.shape[-1] % ALIGNMENT:
+        room = -(-mask.shape[-1] // ALIGNMENT) * ALIGNMENT
+        mask = torch.nn.functional.pad(mask, (0, room - mask.shape[-1]))[..., : mask.shape[-1]]
+    return mask
+
+
+def _like(tensor: torch.Tensor) -> torch.Tensor:
+    batch, heads, length, width = tensor.shape
+    return tensor.new_empty(batch, length, heads, width).transpose(1, 2)
+
+
+def _working(q: torch.Tensor, k: torch.Tensor) -> list[int]:
+    """fp32 sums of the gradient of q where it is in half precision, and each row's product with the output."""
+    batch, heads, length, width = q.shape
+    rows = batch * heads * -(-length // ROUNDED_ROWS) * ROUNDED_ROWS
+    if q.dtype not in HALVES:
+        return [4 * rows]
+    rounding = 32 if width <= 128 else 64
+    working = [4 * rows, 4 * rows * -(-width // rounding) * rounding]
+    if k.shape[1] != heads:
+        working += 2 * [batch * heads * k.shape[2] * width * q.element_size()]
+    return working
+
+
+def _flops(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, products: int, causal: bool) -> float:
+    batch, heads, length, width = q.shape
+    return products * batch * heads * length * k.shape[2] * (width + v.shape[-1]) * (0.5 if causal else 1.0)
+
+
+def _moved(*tensors: torch.Tensor) -> float:
+    return float(sum(tensor.numel() * tensor.element_size() for tensor in tensors))
+
+
+# CUDA's autocast, on the CPU's dispatch key.
+#
+# The CPU's own lists keep softmax, layer norm and others in half precision; CUDA's compute them in
+# fp32 (aten/src/ATen/autocast_mode.h: AT_FORALL_FP32, AT_FORALL_FP32_SET_OPT_DTYPE).
+
+IN_SINGLE = """
+    acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan pow.Tensor_Scalar pow.Tensor_Tensor
+    pow.Scalar softplus layer_norm native_layer_norm group_norm norm.Scalar norm.ScalarOpt_dim norm.names_ScalarOpt_dim
+    frobenius_norm.dim nuclear_norm nuclear_norm.dim cosine_similarity poisson_nll_loss cosine_embedding_loss nll_loss
+    nll_loss2d hinge_embedding_loss kl_div l1_loss smooth_l1_loss huber_loss mse_loss margin_ranking_loss
+    multilabel_margin_loss soft_margin_loss triplet_margin_loss multi_margin_loss binary_cross_entropy_with_logits
+    dist pdist cdist renorm logsumexp upsample_nearest1d upsample_nearest2d
+"""
+SUMMED_IN_SINGLE = """
+    prod prod.dim_int softmax.int log_softmax.int cumprod cumsum linalg_vector_norm linalg_matrix_norm sum sum.dim_IntList
+"""
+"""These take `dtype` and then read half precision themselves, without a copy."""
+
+KEY = "AutocastCPU"
+
+
+@contextmanager
+def cuda_autocast_lists() -> Iterator[None]:
+    """While it lasts, torch.autocast("cpu") treats each operation as it would on CUDA."""
+    library = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
+    try:
+        for names, wrap in ((IN_SINGLE, _in_single), (SUMMED_IN_SINGLE, _summed_in_single)):
+            for name in names.split():
+                operation = _operation(name)
+                if operation is not None:
+                    library.impl(name, wrap(operation), KEY, allow_override=True)  # type: ignore[no-untyped-call]
+        yield
+    finally:
+        library._destroy()  # type: ignore[no-untyped-call]
+
+
+def _operation(name: str) -> Any:
+    """None for one that this version of torch lacks."""
+    base, _, overload = name.partition(".")
+    packet = getattr(torch.ops.aten, base, None)
+    return getattr(packet, overload or "default", None) if packet is not None else None
+
+
+CASTING_KERNELS = {
+    torch.ops.aten.softmax.int: torch.ops.aten._softmax,
+    torch.ops.aten.log_softmax.int: torch.ops.aten._log_softmax,
+}
+"""On CUDA they make fp32 of fp16 by themselves."""
+
+
+def _dtype(args: Any, kwargs: Any, place: int) -> Any:
+    return args[place] if len(args) > place else kwargs.get("dtype")
+
+
+def _without_autocast() -> Any:
+    return torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU))
+
+
+def _single(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.float() if value.is_floating_point() and value.dtype != torch.float64 else value
+    if isinstance(value, list | tuple) and value and isinstance(value[0], torch.Tensor):
+        return [_single(item) for item in value]
+    return value
+
+
+def _in_single(operation: Any) -> Callable[..., Any]:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with _without_autocast():
+            return operation(*map(_single, args), **{name: _single(value) for name, value in kwargs.items()})
+
+    return run
+
+
+def _summed_in_single(operation: Any) -> Callable[..., Any]:
+    place = [argument.name for argument in operation._schema.arguments].index("dtype")
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with _without_autocast():
+            if isinstance(args[0], torch.Tensor) and args[0].dtype in HALVES:
+                if len(args) > place and args[place] is None:
+                    args = (*args[:place], torch.float32, *args[place + 1 :])
+                elif len(args) <= place and kwargs.get("dtype") is None:
+                    kwargs["dtype"] = torch.float32
+                kernel = CASTING_KERNELS.get(operation)
+                if (
+                    kernel is not None
+                    and args[0].dtype == torch.float16
+                    and _dtype(args, kwargs, place) == torch.float32
+                ):
+                    return kernel(args[0], args[1] if len(args) > 1 else kwargs["dim"], True)
+            return operation(*args, **kwargs)
+
+    return run
+
+
+# What is changed in torch and transformers while a step is traced, and put back afterwards.
 
 
 @contextmanager

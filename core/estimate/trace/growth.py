@@ -8,9 +8,8 @@ from typing import Any
 
 from torch import nn
 from trainwiz.core.estimate.moment import KINDS, Moment
-from trainwiz.core.estimate.trace.evaluation import EVALUATION, GENERATION, PROMPTS
-from trainwiz.core.estimate.trace.ledger import Ledger
-from trainwiz.core.estimate.trace.marks import FORWARD, backward_phase, layer_stacks
+from trainwiz.core.estimate.trace.ledger import FORWARD, Ledger, backward_phase, layer_stacks
+from trainwiz.core.estimate.trace.step import EVALUATION, GENERATION, PROMPTS
 
 FORWARDS = (FORWARD, EVALUATION, PROMPTS, GENERATION)
 """Phases that go through all layers, forward."""

@@ -1,21 +1,212 @@
-"""trace_layers: two shallow versions of the model traced, and extended to all its layers."""
+"""Two shallow versions of the model traced, and extended to all its layers."""
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
+import re
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
-from trainwiz.core.estimate.trace.aside import Aside
-from trainwiz.core.estimate.trace.depths import Versions, shallow_versions, with_depths
-from trainwiz.core.estimate.trace.full import rounding_of, trace_into
+from trainwiz.core.estimate.trace.build import CannotTrace
 from trainwiz.core.estimate.trace.growth import Growth, Parts, PeaksLedger
 from trainwiz.core.estimate.trace.ledger import Ledger
-from trainwiz.core.estimate.trace.problems import CannotTrace
+from trainwiz.core.estimate.trace.step import rounding_of, trace_into
+from trainwiz.core.estimate.trace.tracker import Aside
 from trainwiz.core.language import mark
-from trainwiz.core.tracing.request import TraceRequest
-from trainwiz.core.tracing.result import TraceResult
+from trainwiz.core.tracing.request import TraceRequest, TraceResult
 from transformers import AutoConfig
+
+# Depths: which shallow versions of a model stand for all of it, read from its config.
+
+COUNTS = {
+    "encoder": ("encoder_layers", "num_encoder_layers", "num_layers"),
+    "decoder": ("decoder_layers", "num_decoder_layers"),
+}
+"""Keys that hold the number of layers of each stack of an encoder-decoder; others have num_hidden_layers or its alias."""
+PERIOD_KEY = re.compile(r"(period|interval|pattern|freq|every_n_layers|_step)$")
+"""Integers of these names: every n-th layer differs."""
+PREFIX_KEYS = ("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index", "max_window_layers")
+"""That many layers at the start differ."""
+INDEX_KEY = re.compile(r"layer|ids$|idx|indices$")
+"""Lists of integers of these names: the layers that differ."""
+FEWEST = 2
+"""A first layer and a last one."""
+OPTIONS = 4
+"""Patterns more or less that are tried for the shallower version, so that two stacks grow in step."""
+REST_IN_LAYERS = 3
+"""Building a version and tracing its embeddings, its head and its loss takes as long as about so many layers."""
+WORTH_IT = 2 / 3
+"""Of the whole model: a deeper version that takes less is waited for less, even where both together compute more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """Layers that follow each other: `prefix` ones of their own, then a pattern of `period` layers again and again."""
+
+    path: tuple[str, ...]
+    """Of the key that holds their number."""
+    layers: int
+    prefix: int
+    period: int
+
+    def depths(self) -> list[int]:
+        """Some numbers of layers that leave whole patterns away, and not all of them, the least one first."""
+        least = self.prefix + (self.layers - self.prefix) % self.period + self.period
+        found = [depth for depth in range(least, self.layers + 1, self.period) if depth >= FEWEST]
+        return found[:OPTIONS]
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """Two shallow versions of a model. Its own depth is the first one's, and `times` the difference between the two."""
+
+    stacks: tuple[Stack, ...]
+    first: tuple[int, ...]
+    second: tuple[int, ...]
+    times: int
+
+    @property
+    def cost(self) -> int:
+        """In layers."""
+        return sum(self.first) + sum(self.second) + 2 * REST_IN_LAYERS
+
+    @property
+    def longest(self) -> int:
+        """Of the deeper one, in layers: the two are traced side by side."""
+        return sum(self.second) + REST_IN_LAYERS
+
+    @property
+    def words(self) -> str:
+        """In English, which is kept in the cache; `TraceResult.note_words` translates it."""
+        parts = zip(self.stacks, self.first, self.second, strict=True)
+        return mark(" and ").join(
+            mark("layers {first} and {second} of {layers}").format(first=first, second=second, layers=stack.layers)
+            for stack, first, second in parts
+        )
+
+
+def shallow_versions(config: Any) -> Versions | None:
+    """Of a transformers config; None where its depth cannot be changed, or changing it saves nothing."""
+    values = config.to_dict()
+    if getattr(config, "is_encoder_decoder", False):
+        paths = [_path_of(values, stack, names) for stack, names in COUNTS.items()]
+    else:
+        paths = [_hidden_layers(config, values)]
+    found = [_stack(values, path) for path in paths if path is not None]
+    stacks = tuple(stack for stack in found if stack is not None)
+    if not stacks or len(stacks) < len(paths):
+        return None
+    options = [_versions(stacks, first) for first in itertools.product(*(stack.depths() for stack in stacks))]
+    best = min((one for one in options if one is not None), key=lambda one: one.cost, default=None)
+    whole = sum(stack.layers for stack in stacks) + REST_IN_LAYERS
+    if best is None or (best.cost >= whole and best.longest >= WORTH_IT * whole):
+        return None
+    return best
+
+
+def _versions(stacks: tuple[Stack, ...], first: tuple[int, ...]) -> Versions | None:
+    """The second version as near to the first as their patterns let it."""
+    missing = [(stack.layers - depth) // stack.period for stack, depth in zip(stacks, first, strict=True)]
+    times = math.gcd(*missing)
+    if times == 0:
+        return None
+    parts = zip(stacks, first, missing, strict=True)
+    return Versions(stacks, first, tuple(depth + n // times * stack.period for stack, depth, n in parts), times)
+
+
+def with_depths(
+    values: Mapping[str, Any], config: Any, stacks: tuple[Stack, ...], depths: tuple[int, ...]
+) -> dict[str, Any]:
+    """`values` (of `config`) with the first layers of each stack alone."""
+    whole = config.to_dict()
+    result: dict[str, Any] = json.loads(json.dumps(values))
+    for stack, depth in zip(stacks, depths, strict=True):
+        place, known, part = result, whole, config
+        for name in stack.path[:-1]:
+            place, known, part = place.setdefault(name, {}), known[name], getattr(part, name)
+        place[stack.path[-1]] = depth
+        for alias, name in getattr(part, "attribute_map", {}).items():
+            # Both may be in the file, and the alias would win.
+            if name == stack.path[-1]:
+                place.pop(alias, None)
+        for name, value in known.items():
+            if isinstance(value, list) and len(value) == stack.layers:
+                place[name] = value[:depth]
+        if "attention_types" in known and "attention_layers" in place:
+            place["attention_types"] = [[place["attention_layers"], 1]]
+    return result
+
+
+def _hidden_layers(config: Any, values: Mapping[str, Any]) -> tuple[str, ...] | None:
+    for path, part in (((), config), (("text_config",), getattr(config, "text_config", None))):
+        if part is None:
+            continue
+        name = getattr(part, "attribute_map", {}).get("num_hidden_layers", "num_hidden_layers")
+        if isinstance(_at(values, (*path, name)), int):
+            return (*path, name)
+    return None
+
+
+def _path_of(values: Mapping[str, Any], stack: str, names: tuple[str, ...]) -> tuple[str, ...] | None:
+    for path in (*((name,) for name in names), (stack, "num_hidden_layers")):
+        if isinstance(_at(values, path), int):
+            return path
+    return None
+
+
+def _at(values: Any, path: tuple[str, ...]) -> Any:
+    for name in path:
+        values = values.get(name) if isinstance(values, Mapping) else None
+    return values
+
+
+def _stack(values: Mapping[str, Any], path: tuple[str, ...]) -> Stack | None:
+    layers = _at(values, path)
+    if not 1 <= layers <= 10_000:
+        return None
+    kinds = _kinds(_at(values, path[:-1]), layers)
+    found = [Stack(path, layers, _prefix(kinds, period), period) for period in range(1, layers + 1)]
+    # The least that holds one whole pattern.
+    return min(found, key=lambda stack: stack.prefix + 2 * stack.period)
+
+
+def _prefix(kinds: list[str], period: int) -> int:
+    """Layers at the start after which each is like the one `period` later."""
+    for place in range(len(kinds) - period - 1, -1, -1):
+        if kinds[place] != kinds[place + period]:
+            return place + 1
+    return 0
+
+
+def _kinds(values: Mapping[str, Any], layers: int) -> list[str]:
+    """What the config says of each layer, as text: equal for layers that are alike."""
+    kinds = [""] * layers
+    for name, value in values.items():
+        said: list[Any] | None = None
+        if isinstance(value, list):
+            if len(value) == layers:
+                said = [json.dumps(one, default=str) for one in value]
+            elif INDEX_KEY.search(name) and all(isinstance(one, int) for one in value):
+                said = [place in value for place in range(layers)]
+        elif isinstance(value, int) and not isinstance(value, bool):
+            if PERIOD_KEY.search(name) and 2 <= value <= layers:
+                said = [place % value for place in range(layers)]
+            elif name in PREFIX_KEYS and 0 < value < layers and _is_used(values, name):
+                said = [place < value for place in range(layers)]
+        if said is not None and len(set(said)) > 1:
+            kinds = [f"{kind}|{one}" for kind, one in zip(kinds, said, strict=True)]
+    return kinds
+
+
+def _is_used(values: Mapping[str, Any], name: str) -> bool:
+    return name != "max_window_layers" or bool(values.get("use_sliding_window"))
+
+
+# trace_layers: two shallow versions of the model traced, and extended to all its layers.
 
 ALL_TRACED = mark("all layers traced")
 
@@ -24,7 +215,7 @@ def trace_layers(request: TraceRequest, *, forks: bool = False) -> TraceResult:
     """Each peak of each part of the step grows by as much with every further layer (core/estimate/trace/growth.py).
 
     Where the depth cannot be changed, or little would be saved, all layers are traced. With `forks` the
-    two versions are traced at once (core/estimate/trace/aside.py). Raises CannotTrace.
+    two versions are traced at once (core/estimate/trace/tracker.py). Raises CannotTrace.
     """
     started = time.perf_counter()
     shallow = _shallow(request)

@@ -1,27 +1,227 @@
-"""Server: answers requests one line at a time, each traced in a child of its own that can be killed."""
+"""Answers requests one line at a time, each traced in a child of its own that can be killed."""
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import importlib
 import json
 import os
 import selectors
+import signal
+import subprocess
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
+import torch
 from trainwiz.core.errors import os_reason
-from trainwiz.core.estimate.trace.answering import NEEDED, problem
-from trainwiz.core.estimate.trace.children import RunningTrace, write_all
-from trainwiz.core.heavy_imports import heavy_imports
+from trainwiz.core.estimate.trace.build import CannotTrace
+from trainwiz.core.estimate.trace.layers import trace_layers
+from trainwiz.core.estimate.trace.tracker import hold_to
 from trainwiz.core.language import tr
+from trainwiz.core.processes import heavy_imports
+from trainwiz.core.text import plain_text
+from trainwiz.core.tracing.request import ProblemCode, TraceRequest
+
+# From a request's JSON to the JSON of its answer. Whatever goes wrong becomes a problem in one sentence.
+
+LONGEST_REASON = 200
+NEEDED = ("torch", "transformers", "accelerate", "peft")
+
+
+def answer(tier: str, values: dict[str, Any], *, forks: bool = False) -> dict[str, Any]:
+    """`{"result": ...}` or `{"problem": {"code", "message"}}`. `forks`: this process may fork while it traces."""
+    try:
+        return {"result": _trace(tier, TraceRequest.from_json(values), forks).to_json()}
+    except CannotTrace as error:
+        return problem(error.code, error.message)
+    except MemoryError:
+        return problem("worker_died", tr("the trace needs more memory than this machine has free"))
+    except RecursionError:
+        return problem("invalid_config", tr("the model config is nested too deeply to be traced"))
+    except ModuleNotFoundError as error:
+        code: ProblemCode = "worker_missing" if error.name in NEEDED else "unsupported"
+        return problem(code, tr("no trace can be made here: {name} is not installed", name=error.name))
+    except Exception as error:  # noqa: BLE001 - a model of any kind fails in any way
+        reason = plain_text(str(error).strip().partition("\n")[0], LONGEST_REASON) or tr("no reason given")
+        said = f"{type(error).__name__}: {reason}"
+        return problem("unsupported", tr("this model or setting cannot be traced ({reason})", reason=said))
+
+
+def problem(code: ProblemCode, message: str) -> dict[str, Any]:
+    return {"problem": {"code": code, "message": message}}
+
+
+def _trace(tier: str, request: TraceRequest, forks: bool) -> Any:
+    if tier == "layers":
+        from trainwiz.core.estimate.trace.layers import trace_layers
+
+        return trace_layers(request, forks=forks)
+    from trainwiz.core.estimate.trace.step import trace_full
+
+    return trace_full(request)
+
+
+# One trace in a process of its own, so that it can be killed and cannot harm the tracer.
+
+FULL_NICENESS = 10
+"""A full trace computes for seconds beside the front end and perhaps a training."""
+READ_BYTES = 1 << 16
+
+
+class RunningTrace:
+    """A child that traces. `output` becomes readable when it has something to say, or ended."""
+
+    def __init__(self, pid: int, output: int, reap: Callable[[], int]) -> None:
+        self.pid = pid
+        self.output = output
+        self._reap = reap
+        self._text = b""
+
+    def read(self) -> dict[str, Any] | None:
+        """The answer, once the child has ended; None before."""
+        chunk = os.read(self.output, READ_BYTES)
+        if chunk:
+            self._text += chunk
+            return None
+        os.close(self.output)
+        status = self._reap()
+        try:
+            document = json.loads(self._text)
+        except ValueError:
+            return problem("worker_died", _end(status))
+        return document if isinstance(document, dict) else problem("worker_died", _end(status))
+
+    def kill(self) -> None:
+        with contextlib.suppress(OSError):
+            os.kill(self.pid, signal.SIGKILL)
+        os.close(self.output)
+        self._reap()
+
+
+def _end(status: int) -> str:
+    """`status` as subprocess counts: below 0 the signal that ended it."""
+    if status == -signal.SIGKILL:
+        return tr("the trace was killed, perhaps because memory ran out")
+    how = tr("signal {number}", number=-status) if status < 0 else tr("exit status {number}", number=status)
+    return tr("the trace ended without an answer ({reason})", reason=how)
+
+
+def forked_trace(tier: str, values: dict[str, Any], closed: tuple[int, ...]) -> RunningTrace:
+    """A copy of this process, with all that it imported; says what it `imported` besides.
+
+    `closed`: descriptors that are not the child's. Raises OSError.
+    """
+    server = os.getpid()
+    output, writer = os.pipe()
+    # What is imported is never collected: the copies go on sharing its pages.
+    gc.freeze()
+    pid = os.fork()
+    if pid == 0:
+        _trace_and_end(server, tier, values, writer, (*closed, output))
+    os.close(writer)
+    return RunningTrace(pid, output, lambda: os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+
+
+def _trace_and_end(server: int, tier: str, values: dict[str, Any], writer: int, closed: tuple[int, ...]) -> None:
+    try:
+        hold_to(server)
+        for descriptor in closed:
+            os.close(descriptor)
+        if tier == "full":
+            os.nice(FULL_NICENESS)
+        before = set(sys.modules)
+        said = answer(tier, values, forks=True)
+        write_all(
+            writer, json.dumps({**said, "imported": [name for name in sys.modules if name not in before]}).encode()
+        )
+    finally:
+        # Never back into the server's code.
+        os._exit(0)
+
+
+def spawned_trace(tier: str, values: dict[str, Any], closed: tuple[int, ...]) -> RunningTrace:
+    """A new interpreter that imports everything again: for systems where a fork is not safe. Raises OSError."""
+    command = [sys.executable, "-P", "-m", "trainwiz.core.estimate.trace", "--one", "--parent", str(os.getpid())]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert process.stdin is not None and process.stdout is not None
+    # It reads before it imports anything; one that dies meanwhile shows at its output.
+    with contextlib.suppress(OSError), process.stdin:
+        process.stdin.write(json.dumps({"tier": tier, "request": values}).encode())
+    output = os.dup(process.stdout.fileno())
+    process.stdout.close()
+    return RunningTrace(process.pid, output, process.wait)
+
+
+def trace_of_stdin(answers: int) -> None:
+    """The other end of `spawned_trace`."""
+    asked = json.load(sys.stdin)
+    if asked["tier"] == "full":
+        os.nice(FULL_NICENESS)
+    write_all(answers, json.dumps(answer(asked["tier"], asked["request"])).encode())
+
+
+def write_all(descriptor: int, text: bytes) -> None:
+    while text:
+        text = text[os.write(descriptor, text) :]
+
+
+# What the tracer does while nobody asks: first traces, so that those that are forked off later need not begin cold.
+
+IdleWork = Callable[[], None]
+LIBRARIES = ("torch", "transformers", "accelerate", "peft")
+SMALL = TraceRequest(
+    model_config='{"model_type": "llama", "vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, '
+    '"num_hidden_layers": 8, "num_attention_heads": 2}',
+    task="causal-lm", micro_batch=2, length=16, target_length=0, accumulation=1, precision="bf16", half_weights=False,
+    attention="sdpa", checkpointing=False, optimizer="adamw_torch_fused", lora_rank=0, lora_targets=(),
+    lora_dropout=False, loss_chunk=None, label_smoothing=False, clipping=True, eval_micro_batch=2, beams=1,
+    generation_length=4, device="cuda",
+)  # fmt: skip
+SMALL_PAIR = replace(
+    SMALL,
+    model_config='{"model_type": "m2m_100", "vocab_size": 64, "d_model": 32, "encoder_ffn_dim": 64, '
+    '"decoder_ffn_dim": 64, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 2, '
+    '"decoder_attention_heads": 2, "max_position_embeddings": 64}',
+    task="seq2seq", target_length=12, checkpointing=True, beams=2,
+)  # fmt: skip
+
+
+def first_traces() -> list[IdleWork]:
+    """Of models that nobody waits for, a decoder and an encoder-decoder: torch and transformers fill their caches.
+
+    None where torch sees a device: its autograd would start threads, after which no fork may compute gradients.
+    """
+    return [] if torch.accelerator.is_available() else [partial(_first_trace, one) for one in (SMALL, SMALL_PAIR)]
+
+
+def imports_of(names: Iterable[str]) -> IdleWork:
+    """Import the modules that a trace had to import; only parts of the libraries, whose imports are known to work."""
+    known = [name for name in names if name.partition(".")[0] in LIBRARIES]
+
+    def run() -> None:
+        for name in known:
+            with contextlib.suppress(Exception):
+                importlib.import_module(name)
+
+    return run
+
+
+def _first_trace(request: TraceRequest) -> None:
+    # A trace that fails says so where somebody asked for it.
+    with contextlib.suppress(Exception):
+        trace_layers(request)
+
+
+# Server: answers requests one line at a time, each traced in a child of its own that can be killed.
 
 MOST_AT_ONCE = 2
 MOST_IN_FULL = 1
 """So that a trace by layers never waits for a full one."""
-READ_BYTES = 1 << 16
 STDIN = 0
 
 StartTrace = Callable[[str, dict[str, Any], tuple[int, ...]], RunningTrace]
@@ -163,7 +363,7 @@ def import_all(answers: int) -> None:
     """What every trace needs, once. What is not installed is said, and ends this process."""
     try:
         with heavy_imports():
-            for name in (*NEEDED, "trainwiz.core.estimate.trace.full", "trainwiz.core.estimate.trace.layers"):
+            for name in (*NEEDED, "trainwiz.core.estimate.trace.step", "trainwiz.core.estimate.trace.layers"):
                 importlib.import_module(name)
     except (ImportError, OSError, RuntimeError) as error:
         reason = str(error).strip().partition("\n")[0] or type(error).__name__

@@ -7,7 +7,6 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from trainwiz.core.estimate.evidence import NO_EVIDENCE, Evidence
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.estimate.memory import (
     APPROXIMATE_SPREAD,
@@ -17,10 +16,10 @@ from trainwiz.core.estimate.memory import (
     MemoryEstimate,
     estimate_memory,
 )
-from trainwiz.core.estimate.overheads import overheads
+from trainwiz.core.estimate.peak import overheads
+from trainwiz.core.estimate.traced import NO_EVIDENCE, Evidence
 from trainwiz.core.estimate.workload import Workload
-from trainwiz.core.tracing.request import TraceRequest
-from trainwiz.core.tracing.result import TraceProblem, TraceResult
+from trainwiz.core.tracing.request import TraceProblem, TraceRequest, TraceResult
 from trainwiz.core.tracing.worker import TIMEOUT_S, TraceWorker
 
 from tests.benchmarks.published.measured_code import OF_ROWS, PAGE_CONTEXT_MIB, trace_as_measured

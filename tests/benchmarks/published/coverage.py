@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainwiz.core.estimate.overheads import BEYOND_ALONE, BEYOND_SHARDED, BEYOND_VARIED, overheads
+from trainwiz.core.estimate.peak import BEYOND_ALONE, BEYOND_SHARDED, BEYOND_VARIED, overheads
 
 from tests.benchmarks.published.compare import Comparison, Figure, stated
 from tests.benchmarks.published.rows import PublishedRow

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from trainwiz.core.estimate.architecture import attention_projections
-from trainwiz.core.estimate.evidence import Evidence
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.estimate.memory import estimate_memory
+from trainwiz.core.estimate.traced import Evidence
 from trainwiz.core.estimate.workload import Workload
-from trainwiz.core.tracing.request import TraceRequest
-from trainwiz.core.tracing.result import TraceProblem
+from trainwiz.core.tracing.request import TraceProblem, TraceRequest
 from trainwiz.core.tracing.worker import TraceWorker
 
 REPOSITORY = Path(__file__).parents[3]
@@ -164,9 +163,9 @@ def _count(request: TraceRequest) -> int:
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.distributed._tools.mem_tracker import MemTracker
-    from trainwiz.core.estimate.trace.batch import every_position
-    from trainwiz.core.training.loss import StepLoss
-    from trainwiz.core.training.model_inputs import batch_alone, decoder_only, encoder_decoder
+    from trainwiz.core.estimate.trace.build import every_position
+    from trainwiz.core.training.evaluation import StepLoss
+    from trainwiz.core.training.model import batch_alone, decoder_only, encoder_decoder
     from trainwiz.core.training.weights import MODEL_CLASSES
     from transformers import AutoConfig
     from transformers.initialization import no_init_weights

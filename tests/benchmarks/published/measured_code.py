@@ -18,10 +18,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from trainwiz.core.tracing.cache import TraceCache, user_cache_folder
-from trainwiz.core.tracing.request import TraceRequest
-from trainwiz.core.tracing.result import TraceResult
-from trainwiz.core.tracing.versions import trace_versions
+from trainwiz.core.tracing.request import TraceCache, TraceRequest, TraceResult, trace_versions, user_cache_folder
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -137,8 +134,9 @@ def _digest() -> str:
 def _trace(values: dict[str, Any]) -> TraceResult:
     import torch
     from torch.nn.functional import cross_entropy
-    from trainwiz.core.estimate.trace import emulation, training_step
-    from trainwiz.core.estimate.trace.full import trace_full
+    from trainwiz.core.estimate.trace import emulation
+    from trainwiz.core.estimate.trace import step as training_step
+    from trainwiz.core.estimate.trace.step import trace_full
 
     request, changes = TraceRequest.from_json(values["request"]), values["changes"]
 

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Iterator
 
 import pytest
-from trainwiz.core.catalog.abilities import (
+from trainwiz.core.catalog.model_config import (
     NO_CHECKPOINTING,
     NO_FLASH,
     NO_LABEL_COUNT,

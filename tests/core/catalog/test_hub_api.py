@@ -12,8 +12,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from trainwiz.core.catalog import hub_api
-from trainwiz.core.catalog.hub_api import ask, is_closed, sizes_of
+from trainwiz.core.catalog import hub as hub_api
+from trainwiz.core.catalog.hub import ask, is_closed, sizes_of
 from trainwiz.core.data.hub import HubSplit, hub_files
 from trainwiz.core.errors import UsageError
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from trainwiz.core.catalog.hub_cache import hub_token
+from trainwiz.core.catalog.hub import hub_token
 from trainwiz.core.catalog.models import resolve_model
 from trainwiz.core.config.sections import ModelSection
-from trainwiz.core.findings import Finding
+from trainwiz.core.errors import Finding
 
 from tests.core.catalog.hub_stand_in import Hub, hub_stand_in
 

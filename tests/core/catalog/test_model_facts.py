@@ -6,11 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from trainwiz.core.catalog import model_facts
-from trainwiz.core.catalog.hub_api import license_of
-from trainwiz.core.catalog.hub_model import HubModel
-from trainwiz.core.catalog.model_facts import read_model_facts
-from trainwiz.core.catalog.models import load_models
+from trainwiz.core.catalog import models as model_facts
+from trainwiz.core.catalog.hub import HubModel, license_of
+from trainwiz.core.catalog.models import load_models, read_model_facts
 
 
 @pytest.fixture

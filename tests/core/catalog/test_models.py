@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from trainwiz.core.catalog.models import load_models, resolve_model
 from trainwiz.core.config.sections import ModelSection
+from trainwiz.core.errors import Finding
 from trainwiz.core.estimate.families import read_architecture
-from trainwiz.core.findings import Finding
 
 PARAMETERS = {
     "esm2-tiny": 880_178,

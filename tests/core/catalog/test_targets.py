@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from trainwiz.core.catalog.model_config import known_targets, unknown_targets
 from trainwiz.core.catalog.models import load_models
-from trainwiz.core.catalog.targets import known_targets, unknown_targets
 from trainwiz.core.estimate.families import read_architecture
 
 from tests.core.catalog.test_models import TINY, meta_model

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from trainwiz.core.catalog.variables import load_variable_rules
+from trainwiz.core.plan.environment import load_variable_rules
 
 PAGE = Path(__file__).parents[3] / "docs" / "environment.md"
 

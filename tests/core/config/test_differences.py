@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainwiz.core.config import RunConfig
-from trainwiz.core.config.differences import config_differences
+from trainwiz.core.config.keys import config_differences
 
 
 def found(theirs: dict[str, object], yours: dict[str, object]) -> dict[str, tuple[object, object, str]]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from trainwiz.core.catalog.models import load_models, resolve_model
 from trainwiz.core.config import RunConfig
-from trainwiz.core.config.build import build_config
+from trainwiz.core.config.build import PlanRequest, build_config
 from trainwiz.core.config.modes import OVERFIT_STEPS, SMOKE_STEPS, apply_mode, smoke_sample
-from trainwiz.core.plan.request import PlanRequest
 from trainwiz.core.profile import list_profiles, load_profile
 
 
@@ -90,7 +89,7 @@ def test_smoke_keeps_values_of_the_users() -> None:
 
 
 def test_smoke_of_a_model_without_a_sibling_is_shallow() -> None:
-    from trainwiz.core.catalog.model import ModelSpec
+    from trainwiz.core.catalog.model_config import ModelSpec
 
     model = ModelSpec("mine", {"model_type": "gpt_neox", "num_hidden_layers": 12}, "causal-lm", source="config")
     config = apply_mode(build_config(None, {"model.name": "mine"}), PlanRequest(mode="smoke"), model)

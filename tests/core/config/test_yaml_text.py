@@ -12,7 +12,7 @@ from trainwiz.core.config.build import build_config
 from trainwiz.core.config.yaml_text import load_yaml, parse_yaml
 from trainwiz.core.errors import UsageError
 from trainwiz.core.launch.start import read_run_config
-from trainwiz.core.run.compare import compare_runs
+from trainwiz.core.run.description import compare_runs
 from trainwiz.core.run.folder import RunFolder
 
 BOMB = "a0: &a0 {k: x}\n" + "".join(f"a{i}: &a{i} {{p: *a{i - 1}, q: *a{i - 1}}}\n" for i in range(1, 40))

@@ -8,8 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 from trainwiz.core.config import RunConfig
-from trainwiz.core.data.summarize import summarize_data
-from trainwiz.core.data.summary import DataSummary
+from trainwiz.core.data.summary import DataSummary, summarize_data
 
 PROTEINS = ["MKTAYIAKQR", "GAVLIMFWP", "STCYNQDEKRH", "MMMM"]
 

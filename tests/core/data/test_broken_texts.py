@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from trainwiz.core.config import RunConfig
-from trainwiz.core.data.summarize import summarize_data
+from trainwiz.core.data.summary import summarize_data
 from trainwiz.core.data.text_file import LONGEST_LINE
-from trainwiz.core.data.text_rows import load_text_rows
+from trainwiz.core.data.texts import load_text_rows
 from trainwiz.core.errors import UsageError
 
 from tests.core.data.builders import parquet, write

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core.config import RunConfig
-from trainwiz.core.data.detect import detect_columns
-from trainwiz.core.data.summarize import summarize_data
-from trainwiz.core.data.text_rows import TextRows, load_text_rows
+from trainwiz.core.data.columns import detect_columns
+from trainwiz.core.data.summary import summarize_data
+from trainwiz.core.data.texts import TextRows, load_text_rows
 from trainwiz.core.errors import UsageError
 
 from tests.core.data.builders import parquet, write

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core.config import RunConfig
-from trainwiz.core.data.glance import GLANCE_ROWS, LONGEST_CELL, Glance, glance_at
+from trainwiz.core.data.summary import GLANCE_ROWS, LONGEST_CELL, Glance, glance_at
 
 from tests.core.data.builders import PROTEINS, fasta_text, parquet, write
 

@@ -7,10 +7,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from trainwiz.core.catalog.hub_cache import hub_cache_folder
+from trainwiz.core.catalog.hub import hub_cache_folder
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.hub import HubSplit, hub_files, looks_like_hub_id
-from trainwiz.core.data.summarize import summarize_data
+from trainwiz.core.data.summary import summarize_data
 from trainwiz.core.errors import UsageError
 
 from tests.core.data.builders import parquet, summary_of

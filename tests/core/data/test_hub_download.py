@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core.data.hub import HubSplit, hub_files
-from trainwiz.core.errors import UsageError
-from trainwiz.core.findings import Finding
+from trainwiz.core.errors import Finding, UsageError
 
 from tests.core.data.builders import parquet
 from tests.core.data.hub_stand_in import HubStandIn, hub_server
@@ -20,7 +19,7 @@ LOAD = """
 import sys
 from pathlib import Path
 from trainwiz.core.config import RunConfig
-from trainwiz.core.data.text_rows import load_text_rows
+from trainwiz.core.data.texts import load_text_rows
 source = {"name": "some/pairs", "subset": "zh-en", "text_column": "translation.zh", "target_column": "translation.en"}
 config = RunConfig.model_validate({"task": "seq2seq", "data": {"sources": [source], "validation_rows": 1}})
 rows = load_text_rows(config, Path(sys.argv[1]))

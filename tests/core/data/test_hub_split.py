@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from trainwiz.core.data.hub_split import SplitError, card_of, missing_shards, split_files
+from trainwiz.core.data.hub import SplitError, card_of, missing_shards, split_files
 
 PARTS = [f"zh-en/train-{n:05d}-of-00003.parquet" for n in range(3)]
 WMT = ["README.md", *PARTS, "zh-en/validation-00000-of-00001.parquet", "de-en/train-00000-of-00001.parquet"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from trainwiz.core.data.length_order import POOL_ROWS, LengthOrder, StepShape, pool_steps
-from trainwiz.core.data.windows import Windows
+from trainwiz.core.data.lengths import POOL_ROWS, LengthOrder, StepShape, pool_steps
+from trainwiz.core.data.streamed.rows import Windows
 
 SEED = 7
 

@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from trainwiz.core.findings import Finding
+from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.errors import Finding
 from trainwiz.core.plan.gather import plan_run
-from trainwiz.core.plan.request import PlanRequest
 from trainwiz.core.plan.result import Plan
 
 from tests.conftest import REPOSITORY

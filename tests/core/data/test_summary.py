@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core.config import RunConfig
-from trainwiz.core.data.samples import SAMPLES, sample_path
-from trainwiz.core.data.split import split_rows
-from trainwiz.core.data.summarize import SAMPLE_ROWS, summarize_data
+from trainwiz.core.data.formats import SAMPLES, sample_path
+from trainwiz.core.data.lengths import split_rows
+from trainwiz.core.data.summary import SAMPLE_ROWS, summarize_data
 
 from tests.core.data.builders import PROTEINS, config_for, parquet, summary_of, write
 

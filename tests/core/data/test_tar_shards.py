@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.formats import open_reader
-from trainwiz.core.data.text_rows import load_text_rows
+from trainwiz.core.data.texts import load_text_rows
 from trainwiz.core.errors import UsageError
 
 

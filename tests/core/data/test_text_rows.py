@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.streamed.rows import StreamedTexts
-from trainwiz.core.data.text_rows import load_text_rows
 from trainwiz.core.data.text_store import MemoryTexts
+from trainwiz.core.data.texts import load_text_rows
 from trainwiz.core.errors import CannotRunError, UsageError
-from trainwiz.core.small_file import ROWS
+from trainwiz.core.files import ROWS
 
 from tests.core.data.builders import parquet, write
 
@@ -118,7 +118,7 @@ def test_streamed_rows_are_built_once_and_again_when_a_file_or_filter_changes(tm
 def test_processes_that_start_together_share_one_copy(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from trainwiz.core.config import RunConfig;"
-        "from trainwiz.core.data.text_rows import load_text_rows;"
+        "from trainwiz.core.data.texts import load_text_rows;"
         "c = RunConfig.model_validate({'task': 'seq2seq', 'data': {'sources': [{'name': 'sample-pairs'}], 'streaming': True}});"
         "r = load_text_rows(c, Path(sys.argv[1])); print(len(r.texts), r.held_out.sum(), r.folder)"
     )
@@ -192,7 +192,7 @@ def test_streaming_a_large_file_keeps_the_memory_small(tmp_path: Path) -> None:
     path.write_text(line * 150_000)
     code = (
         "import resource, sys; from pathlib import Path; from trainwiz.core.config import RunConfig;"
-        "from trainwiz.core.data.text_rows import load_text_rows;"
+        "from trainwiz.core.data.texts import load_text_rows;"
         "c = RunConfig.model_validate({'task': 'causal-lm', 'data': {'sources': [{'name': sys.argv[1]}], 'streaming': True}});"
         "from trainwiz.core.data import rows, parquet; before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss;"
         "r = load_text_rows(c, Path(sys.argv[2])); n = sum(len(t) for t in r.texts.batches(r.train));"

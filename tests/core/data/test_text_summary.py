@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from trainwiz.core.config import RunConfig
-from trainwiz.core.data import token_counts
-from trainwiz.core.data.summarize import SAMPLE_ROWS, summarize_data
-from trainwiz.core.data.text_rows import load_text_rows
-from trainwiz.core.data.token_counts import TokenCounter
+from trainwiz.core.data import lengths as token_counts
+from trainwiz.core.data.lengths import TokenCounter
+from trainwiz.core.data.summary import SAMPLE_ROWS, summarize_data
+from trainwiz.core.data.texts import load_text_rows
 from trainwiz.core.errors import UsageError
 
 from tests.core.data.builders import parquet, write

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from accelerate.data_loader import BatchSamplerShard
 from torch.utils.data import BatchSampler
-from trainwiz.core.data.windows import SHUFFLED_AS_ONE, Windows
-from trainwiz.core.training.sampling import EpochSampler
+from trainwiz.core.data.streamed.rows import SHUFFLED_AS_ONE, Windows
+from trainwiz.core.training.batches import EpochSampler
 
 
 def _windows(budget: int, units: int = 40, rows: int = 25, run: int = 1) -> Windows:

@@ -7,8 +7,8 @@ import random
 import unicodedata
 
 import pytest
+from trainwiz.core.diagnosis.cause import Evidence, Failure, KernelFacts
 from trainwiz.core.diagnosis.diagnose import diagnose
-from trainwiz.core.diagnosis.evidence import Evidence, Failure, KernelFacts
 from trainwiz.core.diagnosis.log_file import NotALogError, scan_stream
 
 from tests.core.diagnosis.sayings import HARMLESS, SAYINGS

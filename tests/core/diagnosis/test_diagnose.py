@@ -3,14 +3,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from trainwiz.core.diagnosis.cause import Evidence, Failure, KernelFacts, LogFacts, clean
 from trainwiz.core.diagnosis.diagnose import diagnose
-from trainwiz.core.diagnosis.evidence import Evidence, Failure, KernelFacts
-from trainwiz.core.diagnosis.facts import LogFacts
-from trainwiz.core.diagnosis.kernel import parse_kmsg
-from trainwiz.core.diagnosis.line_text import line_text
-from trainwiz.core.diagnosis.of_path import diagnose_log
-from trainwiz.core.diagnosis.scan import LogScan
-from trainwiz.core.diagnosis.words import clean
+from trainwiz.core.diagnosis.log_file import parse_kmsg
+from trainwiz.core.diagnosis.scan import LogScan, line_text
+from trainwiz.core.telemetry.diagnosed import diagnose_log
 
 WILD = {
     "address_already_in_use.txt": "port_in_use",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trainwiz.core.diagnosis.of_path import diagnose_log
+from trainwiz.core.telemetry.diagnosed import diagnose_log
 
 # As torchrun and gloo wrote it when the fault campaign sent SIGHUP to rank 0.
 LOG = """\

@@ -6,8 +6,7 @@ import shlex
 from typing import Any
 
 import pytest
-from trainwiz.core.diagnosis.causes import CAUSES
-from trainwiz.core.diagnosis.evidence import Settings
+from trainwiz.core.diagnosis.cause import CAUSES, Settings
 from trainwiz.core.diagnosis.remedies import Place, remedies_for, smaller_batch
 from trainwiz.core.plan.gather import plan_run
 from trainwiz.tui.choices import parse_choices

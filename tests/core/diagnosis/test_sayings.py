@@ -6,10 +6,8 @@ import io
 import json
 
 import pytest
-from trainwiz.core.diagnosis.causes import CAUSES
+from trainwiz.core.diagnosis.cause import CAUSES, Diagnosis, Evidence
 from trainwiz.core.diagnosis.diagnose import diagnose
-from trainwiz.core.diagnosis.diagnosis import Diagnosis
-from trainwiz.core.diagnosis.evidence import Evidence
 from trainwiz.core.diagnosis.log_file import scan_stream
 
 from tests.core.diagnosis.sayings import HARMLESS, SAYINGS

@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from trainwiz.core.diagnosis import kernel
+from trainwiz.core.diagnosis import log_file as kernel
+from trainwiz.core.diagnosis.cause import Evidence, KernelFacts
 from trainwiz.core.diagnosis.diagnose import diagnose
-from trainwiz.core.diagnosis.evidence import Evidence, KernelFacts
-from trainwiz.core.diagnosis.line_text import lines_in
 from trainwiz.core.diagnosis.log_file import read_log
-from trainwiz.core.diagnosis.scan import SURVIVED_AFTER, LogScan
+from trainwiz.core.diagnosis.scan import SURVIVED_AFTER, LogScan, lines_in
 
 FAILURE = "RuntimeError: NCCL error in: ProcessGroupNCCL.cpp:1, unhandled system error"
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from trainwiz.core.estimate.adapters import adapter_bytes
+from trainwiz.core.estimate.activations import adapter_bytes
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.estimate.states import states_of
 from trainwiz.core.estimate.workload import Workload

@@ -9,16 +9,15 @@ import pytest
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.build import build_config
 from trainwiz.core.errors import UsageError
-from trainwiz.core.estimate.evidence import Evidence
-from trainwiz.core.estimate.measured_memory import with_measured_context
 from trainwiz.core.estimate.memory import estimate_memory
-from trainwiz.core.estimate.overheads import (
+from trainwiz.core.estimate.peak import (
     CONTEXT_BYTES,
     CONTEXT_SPREAD_BYTES,
     KNOWN_CONTEXT_SPREAD_BYTES,
     NCCL_BYTES,
     overheads,
 )
+from trainwiz.core.estimate.traced import Evidence, with_measured_context
 from trainwiz.core.history.measurement import Measurement
 from trainwiz.core.plan.result import Plan
 

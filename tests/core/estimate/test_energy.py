@@ -1,7 +1,7 @@
 """Energy by hand."""
 
 import pytest
-from trainwiz.core.estimate.energy import power_of
+from trainwiz.core.estimate.host import power_of
 from trainwiz.core.estimate.time import Range
 
 

@@ -3,15 +3,15 @@
 from dataclasses import replace
 
 import pytest
-from trainwiz.core.estimate.evaluation import (
+from trainwiz.core.estimate.families import read_architecture
+from trainwiz.core.estimate.memory import estimate_evaluation, worse_verdict
+from trainwiz.core.estimate.peak import (
     cache_bytes_per_row,
     evaluation_parts,
+    evaluation_peak,
     generation_parts,
     weight_copies,
 )
-from trainwiz.core.estimate.families import read_architecture
-from trainwiz.core.estimate.memory import estimate_evaluation, worse_verdict
-from trainwiz.core.estimate.peak import evaluation_peak
 from trainwiz.core.estimate.workload import Workload
 
 from tests.core.estimate.test_peak import DOCUMENT, GIB

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from trainwiz.core.estimate.encoder_families import BERT_LIKE
+from trainwiz.core.estimate.encoders import BERT_LIKE
 from trainwiz.core.estimate.families import read_architecture
 
 EXACT: dict[str, tuple[str, ...]] = {

@@ -4,9 +4,17 @@ from dataclasses import replace
 
 import pytest
 from trainwiz.core.catalog.gpus import find_gpu
-from trainwiz.core.estimate.evaluation import cache_bytes_per_row
-from trainwiz.core.estimate.generation import KERNELS_A_LAYER, SEARCH_FAST_S, generation_time
-from trainwiz.core.estimate.time import LAUNCH_FAST_S, Range, Rate, cpu_rate, gpu_rate
+from trainwiz.core.estimate.peak import cache_bytes_per_row
+from trainwiz.core.estimate.time import (
+    KERNELS_A_LAYER,
+    LAUNCH_FAST_S,
+    SEARCH_FAST_S,
+    Range,
+    Rate,
+    cpu_rate,
+    generation_time,
+    gpu_rate,
+)
 
 from tests.core.estimate.test_evaluation import evaluating
 

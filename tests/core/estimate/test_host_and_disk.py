@@ -2,8 +2,15 @@
 
 from dataclasses import replace
 
-from trainwiz.core.estimate.disk import disk_needs
-from trainwiz.core.estimate.host import BYTES_PER_ROW, GIB, HostNeeds, host_ram, host_ram_parts, most_while_training
+from trainwiz.core.estimate.host import (
+    BYTES_PER_ROW,
+    GIB,
+    HostNeeds,
+    disk_needs,
+    host_ram,
+    host_ram_parts,
+    most_while_training,
+)
 from trainwiz.core.plan.words import PARTS
 
 from tests.core.estimate.test_peak import esm650

@@ -4,8 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from trainwiz.core.estimate.measured import BETWEEN_RUNS, measured_start, measured_step
-from trainwiz.core.estimate.time import cpu_rate, step_time
+from trainwiz.core.estimate.time import BETWEEN_RUNS, cpu_rate, measured_start, measured_step, step_time
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.history.measurement import Measurement
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from trainwiz.core.catalog.gpus import find_gpu
-from trainwiz.core.estimate.network import Network, network_bytes, network_time_s
+from trainwiz.core.estimate.flops import Network, network_bytes, network_time_s
 from trainwiz.core.estimate.time import gpu_rate, step_time
 
 from tests.core.estimate.test_peak import esm650

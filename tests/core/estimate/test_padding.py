@@ -4,7 +4,7 @@ import random
 from statistics import mean
 
 import pytest
-from trainwiz.core.estimate.padding import LengthCounts, padding_of
+from trainwiz.core.estimate.flops import LengthCounts, padding_of
 
 LIMIT = 512
 

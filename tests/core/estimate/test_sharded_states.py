@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from trainwiz.core.estimate.architecture import Architecture
 from trainwiz.core.estimate.peak import peak_of
-from trainwiz.core.estimate.sharded_states import pinned
-from trainwiz.core.estimate.states import States, states_of
+from trainwiz.core.estimate.states import States, pinned, states_of
 from trainwiz.core.export.deepspeed import BUCKET_ELEMENTS
 
 from tests.core.estimate.test_peak import GIB, esm650

@@ -5,16 +5,19 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
-from trainwiz.core.estimate.evidence import Evidence
 from trainwiz.core.estimate.memory import MemoryEstimate, estimate_evaluation, estimate_memory, largest_micro_batch
 from trainwiz.core.estimate.moment import Moment
-from trainwiz.core.estimate.overheads import BLAS_HANDLES, BLAS_WORKSPACE_BYTES, HOPPER_WORKSPACE_BYTES
-from trainwiz.core.estimate.peak import evaluation_peak, peak_of
+from trainwiz.core.estimate.peak import (
+    BLAS_HANDLES,
+    BLAS_WORKSPACE_BYTES,
+    HOPPER_WORKSPACE_BYTES,
+    evaluation_peak,
+    peak_of,
+)
+from trainwiz.core.estimate.traced import Evidence
 from trainwiz.core.estimate.workload import Workload
-from trainwiz.core.history.match import model_digest
-from trainwiz.core.history.measurement import Measurement
-from trainwiz.core.tracing.request import TraceRequest, TraceTier
-from trainwiz.core.tracing.result import TraceResult
+from trainwiz.core.history.measurement import Measurement, model_digest
+from trainwiz.core.tracing.request import TraceRequest, TraceResult, TraceTier
 
 from tests.core.estimate.test_peak import DOCUMENT, GIB, esm650
 

@@ -4,7 +4,7 @@ import pytest
 from trainwiz.core.estimate.moment import Moment
 from trainwiz.core.estimate.states import states_of
 from trainwiz.core.estimate.traced import traced_peak
-from trainwiz.core.tracing.result import TraceResult
+from trainwiz.core.tracing.request import TraceResult
 
 from tests.core.estimate.test_peak import esm650
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from trainwiz.core.config import RunConfig
 from trainwiz.core.export.deepspeed import deepspeed_config
-from trainwiz.core.export.files import export_files
+from trainwiz.core.export.launch_script import export_files
 from trainwiz.core.export.training_arguments import training_arguments
 
 from tests.core.export.solved_config import solved_config

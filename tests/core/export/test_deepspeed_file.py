@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from trainwiz.core.config import RunConfig
+from trainwiz.core.config.build import PlanRequest
 from trainwiz.core.errors import UsageError
+from trainwiz.core.export.deepspeed import KNOWN_VERSION, SECTION_KEYS
 from trainwiz.core.export.deepspeed_file import deepspeed_file_findings, read_deepspeed_file, strategy_of
-from trainwiz.core.export.deepspeed_keys import KNOWN_VERSION, SECTION_KEYS
-from trainwiz.core.export.files import export_files
+from trainwiz.core.export.launch_script import export_files
 from trainwiz.core.plan.gather import plan_run
-from trainwiz.core.plan.request import PlanRequest
 
 from tests.core.export.solved_config import solved_config
 from tests.core.export.test_deepspeed import Arguments

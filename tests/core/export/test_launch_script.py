@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core.config import RunConfig
-from trainwiz.core.export.environment import cpu_threads
-from trainwiz.core.export.files import export_files
-from trainwiz.core.export.launch_script import launch_command, launch_environment, launch_script
+from trainwiz.core.export.accelerate import cpu_threads
+from trainwiz.core.export.launch_script import export_files, launch_command, launch_environment, launch_script
 
 from tests.core.export.solved_config import solved_config
 

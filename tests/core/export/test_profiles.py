@@ -11,13 +11,11 @@ from typing import Any
 import pytest
 import yaml
 from trainwiz.core.config import RunConfig
+from trainwiz.core.config.build import PlanRequest
 from trainwiz.core.export.accelerate import accelerate_yaml
-from trainwiz.core.export.files import export_files
-from trainwiz.core.export.launch_script import launch_environment, launch_script
-from trainwiz.core.export.solved import mixed_precision
-from trainwiz.core.export.training_arguments import training_arguments
+from trainwiz.core.export.launch_script import export_files, launch_environment, launch_script
+from trainwiz.core.export.training_arguments import mixed_precision, training_arguments
 from trainwiz.core.plan.gather import plan_run
-from trainwiz.core.plan.request import PlanRequest
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.profile import list_profiles
 

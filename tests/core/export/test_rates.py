@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 from trainwiz.core.config import RunConfig
-from trainwiz.core.export.rates import rate_schedule
-from trainwiz.core.export.training_arguments import scheduler_arguments
+from trainwiz.core.export.training_arguments import rate_schedule, scheduler_arguments
 
 STEPS = (1, 7, 120, 1000)
 WARMUPS = (0, 0.02, 0.3333, 1, 10, 2000)

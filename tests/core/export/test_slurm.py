@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core.errors import UsageError
-from trainwiz.core.export.node_commands import node_commands
+from trainwiz.core.export.launch_script import node_commands
 from trainwiz.core.export.slurm import Planned, SlurmOrder, notice_s, seconds_of, slurm_script, time_limit
 from trainwiz.core.nodes.address import Address
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainwiz.core.hardware.apple import apple_gpu
+from trainwiz.core.hardware.host import apple_gpu
 
 GIB = 1024**3
 

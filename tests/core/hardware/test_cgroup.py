@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 from trainwiz.core.hardware import host
-from trainwiz.core.hardware.cgroup import Limits, read_limits
+from trainwiz.core.hardware.host import Limits, read_limits
 
 MIB = 1024**2
 GIB = 1024**3

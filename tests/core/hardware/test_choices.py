@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from trainwiz.core.hardware.choices import choose_attention, choose_precision, choose_tf32
 from trainwiz.core.hardware.machine import Gpu, Libraries, Machine
+from trainwiz.core.hardware.visible import choose_attention, choose_precision, choose_tf32
 
 WITH_FLASH = Libraries({"flash_attn": "2.8.3"})
 

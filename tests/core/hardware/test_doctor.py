@@ -6,11 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from trainwiz.core.hardware.checkup import Check, can_train
-from trainwiz.core.hardware.doctor import NEEDED, check_machine
+from trainwiz.core.hardware.doctor import NEEDED, Check, can_train, check_machine
 from trainwiz.core.hardware.machine import Gpu, Libraries, Machine
 from trainwiz.core.hardware.nvml import DRIVER_UPDATED, NO_LIBRARY, NOT_LOADED
-from trainwiz.core.hardware.tools import Tools, find_tools
+from trainwiz.core.hardware.read import Tools, find_tools
 
 GIB = 1024**3
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from trainwiz.core.catalog.gpus import GIB, load_gpus, spec_of
 from trainwiz.core.errors import UsageError
-from trainwiz.core.hardware.hypothetical import catalogue_machine
+from trainwiz.core.hardware.read import catalogue_machine
 
 
 def machine(**given: Any) -> Any:

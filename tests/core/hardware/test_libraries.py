@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from trainwiz.core.hardware.libraries import find_libraries
+from trainwiz.core.hardware.machine import find_libraries
 
 LOOK = """
 import sys
-from trainwiz.core.hardware.libraries import find_libraries, torch_cuda_version
+from trainwiz.core.hardware.machine import find_libraries, torch_cuda_version
 found = find_libraries().versions
 print(found["torch"], found["flash_attn"], *torch_cuda_version(), sep="|")
 assert not {"torch", "flash_attn"} & set(sys.modules)

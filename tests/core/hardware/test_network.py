@@ -6,7 +6,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from trainwiz.core.hardware import network
+from trainwiz.core.hardware import host as network
 
 Address = namedtuple("Address", "family address")
 State = namedtuple("State", "isup")

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 from trainwiz.core.hardware.machine import Gpu
-from trainwiz.core.hardware.probe import probe_machine
+from trainwiz.core.hardware.read import probe_machine
 
 from tests.fakes.nvml import DRIVER_NOT_LOADED, GIB, MIB, VERSION_MISMATCH, FakeGpu, FakeMig, FakeNvml
 
 PROBE = """
 import json
-from trainwiz.core.hardware.probe import probe_machine
+from trainwiz.core.hardware.read import probe_machine
 print(json.dumps(probe_machine().to_json()))
 """
 

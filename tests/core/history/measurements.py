@@ -7,9 +7,7 @@ from typing import Any
 
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.hardware.machine import Machine
-from trainwiz.core.history.device import device_key
-from trainwiz.core.history.match import model_digest
-from trainwiz.core.history.measurement import Measurement
+from trainwiz.core.history.measurement import Measurement, device_key, model_digest
 
 HERE = Machine(cpu_model="Some CPU", cpu_cores=8, ram_total_bytes=1 << 35, ram_available_bytes=1 << 35)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from trainwiz.core.hardware.machine import Gpu
-from trainwiz.core.history.match import of_devices, same_model, same_step, same_work
+from trainwiz.core.history.measurement import of_devices, same_model, same_step, same_work
 
 from tests.core.history.measurements import HERE, measurement, measurement_of
 from tests.core.plan.machines import config, machine, plan, real

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from trainwiz.core.history.measurement import measurement_of
-from trainwiz.core.history.planned import planned_fields
+from trainwiz.core.plan.gather import planned_fields
 
 from tests.core.plan.machines import config, machine, plan, real
 

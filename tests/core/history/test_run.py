@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from trainwiz.core.hardware import host
 from trainwiz.core.history import run as run_module
-from trainwiz.core.history.device import cpu_key
+from trainwiz.core.history.measurement import cpu_key
 from trainwiz.core.history.run import run_measurement
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.state import Attempt, RunState

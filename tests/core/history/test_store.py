@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core.hardware.machine import Gpu
-from trainwiz.core.history import lines
-from trainwiz.core.history.device import gpu_key
+from trainwiz.core.history import store as lines
+from trainwiz.core.history.measurement import gpu_key
 from trainwiz.core.history.store import append, history_path, load
 
 from tests.core.history.measurements import HERE, measurement

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 from trainwiz.core.importing import command_line
-from trainwiz.core.importing.command_line_data_parallel import data_parallel_findings
-from trainwiz.core.importing.command_line_tables import (
+from trainwiz.core.importing.command_line_options import (
     ACCELERATE_FLAGS,
     ACCELERATE_PREFIXES,
     ACCELERATE_VALUES,
@@ -20,8 +19,8 @@ from trainwiz.core.importing.command_line_tables import (
     TORCHRUN_FLAGS,
     TORCHRUN_VALUES,
 )
-from trainwiz.core.importing.report import Imported, NotImportable
-from trainwiz.core.importing.setup import engine_values
+from trainwiz.core.importing.merge import data_parallel_findings
+from trainwiz.core.importing.report import Imported, NotImportable, engine_values
 
 TRAIN = "train.py --learning_rate 1e-4"
 

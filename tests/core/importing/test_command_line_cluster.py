@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 from trainwiz.core.importing import command_line
-from trainwiz.core.importing.command_line_data_parallel import data_parallel_findings
-from trainwiz.core.importing.report import Imported
-from trainwiz.core.importing.setup import engine_values
+from trainwiz.core.importing.merge import data_parallel_findings
+from trainwiz.core.importing.report import Imported, engine_values
 
 JOB = """#!/bin/bash
 #SBATCH --job-name=x

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 from trainwiz.core.importing import command_line
-from trainwiz.core.importing.report import Imported, NotImportable
-from trainwiz.core.importing.setup import engine_values
+from trainwiz.core.importing.report import Imported, NotImportable, engine_values
 
 
 def read(command: str) -> Imported:

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trainwiz.core.importing.checks import checked
 from trainwiz.core.importing.gather import Text, gather
-from trainwiz.core.importing.merge import Merged, merge
+from trainwiz.core.importing.merge import Merged, checked, merge
 
 ACCELERATE = """compute_environment: LOCAL_MACHINE
 distributed_type: MULTI_GPU

@@ -5,11 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from trainwiz.core.importing.gather import COMMAND, PASTED
-from trainwiz.core.importing.keep import FALLBACK, name_after
-from trainwiz.core.importing.pasted import pasted_text, texts_of_pasted
+from trainwiz.core.importing.gather import (
+    COMMAND,
+    FALLBACK,
+    PASTED,
+    import_together,
+    name_after,
+    pasted_text,
+    texts_of_pasted,
+)
 from trainwiz.core.importing.report import NotImportable
-from trainwiz.core.importing.together import import_together
 from trainwiz.core.language import use_language
 
 YAML = "distributed_type: MULTI_GPU\nnum_processes: 2\n"

@@ -8,7 +8,7 @@ import pytest
 from trainwiz.core.config.sections import EngineSection
 from trainwiz.core.importing import accelerate, deepspeed, python_source, training_arguments
 from trainwiz.core.importing.report import Imported
-from trainwiz.core.importing.training_arguments_places import LONGEST_TIMEOUT_S
+from trainwiz.core.importing.training_arguments_schedule import LONGEST_TIMEOUT_S
 
 DICT = 'kwargs = {"output_dir": "x", "learning_rate": 1e-4, "seed": 1}\n'
 

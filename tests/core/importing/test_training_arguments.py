@@ -14,10 +14,9 @@ from trainwiz.core.config.run import RunConfig
 from trainwiz.core.export.training_arguments import training_arguments as exported
 from trainwiz.core.importing import training_arguments
 from trainwiz.core.importing.report import Collector, Imported, NotImportable
-from trainwiz.core.importing.training_arguments_aliases import CANONICAL
-from trainwiz.core.importing.training_arguments_fill import PLACES, REASONS, fill
-from trainwiz.core.importing.training_arguments_names import REMOVED, RENAMED, TODAY, todays_name
-from trainwiz.core.importing.training_arguments_setting import Setting
+from trainwiz.core.importing.settings import Setting
+from trainwiz.core.importing.training_arguments import PLACES, REASONS, fill
+from trainwiz.core.importing.training_arguments_names import CANONICAL, REMOVED, RENAMED, TODAY, todays_name
 
 BASE = {"per_device_train_batch_size": 4, "num_train_epochs": 1}
 

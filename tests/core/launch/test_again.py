@@ -12,13 +12,11 @@ import pytest
 import yaml
 from trainwiz.core.errors import CannotRunError, UsageError
 from trainwiz.core.launch import start
-from trainwiz.core.launch.again import prepare_again
 from trainwiz.core.launch.prepare import prepare_run, run_yaml_text
-from trainwiz.core.launch.start import changed_config, own_launcher, read_run_config, setup_of
+from trainwiz.core.launch.start import changed_config, own_launcher, prepare_again, read_run_config, setup_of
+from trainwiz.core.run.attempts import RECOVERY_JSON, Recovery, write_recoveries
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.identity import IDENTITY_JSON, Identity
-from trainwiz.core.run.identity_now import settings_now
-from trainwiz.core.run.recovery import RECOVERY_JSON, Recovery, write_recoveries
+from trainwiz.core.run.identity import IDENTITY_JSON, Identity, settings_now
 from trainwiz.core.supervise.recovery import Setup
 
 from tests.core.launch.plans import small_plan
@@ -109,7 +107,7 @@ def test_a_deepspeed_file_of_the_users_changes_in_its_numbers_alone(
 def test_the_child_answers_with_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = prepared(tmp_path / "one", monkeypatch)
     change(run, **HALF)
-    child = [sys.executable, "-P", "-m", "trainwiz.core.launch.again", str(run.path)]
+    child = [sys.executable, "-P", "-m", "trainwiz.core.launch.start", str(run.path)]
     done = subprocess.run(child, capture_output=True, text=True, cwd="/", check=True)
     answer = json.loads(done.stdout)
     assert answer["command"][:4] == [sys.executable, "-P", "-m", "accelerate.commands.launch"]

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from trainwiz.core.export.environment import launch_environment
+from trainwiz.core.export.accelerate import launch_environment
 from trainwiz.core.export.launch_script import launch_command
 from trainwiz.core.launch.start import own_launcher
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.state import RunState
-from trainwiz.core.telemetry.ending import ending_of
+from trainwiz.core.telemetry.foreign_log import ending_of
 from trainwiz.core.telemetry.metrics import Metrics
-from trainwiz.tui.screens.plan_starter import Started
+from trainwiz.tui.screens.plan_command import Started
 
 from tests.core.training.runs import tiny_config, write_run
 

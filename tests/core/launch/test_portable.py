@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 from trainwiz.core.config import RunConfig
-from trainwiz.core.launch.portable import needed, relative_to_folder, travel_notes
-from trainwiz.core.launch.prepare import prepare_run
+from trainwiz.core.launch.prepare import needed, prepare_run, relative_to_folder, travel_notes
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.state import read_state
 

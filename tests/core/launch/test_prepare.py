@@ -14,10 +14,10 @@ import pytest
 import yaml
 from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import CannotRunError, UsageError
-from trainwiz.core.launch import target
+from trainwiz.core.launch import prepare as target
 from trainwiz.core.launch.prepare import _plan_json, prepare_run
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.lock import LOCK_FILE
+from trainwiz.core.run.lost import LOCK_FILE
 from trainwiz.core.run.state import read_state
 
 from tests.core.launch.plans import plan_for, small_plan

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from trainwiz.core.config.build import PlanRequest
 from trainwiz.core.errors import CannotRunError
-from trainwiz.core.hardware.probe import probe_machine
+from trainwiz.core.hardware.read import probe_machine
 from trainwiz.core.history.store import append, load
 from trainwiz.core.launch.probe import Probe
 from trainwiz.core.plan.gather import gather, plan_gathered
 from trainwiz.core.plan.refine import Refiner
-from trainwiz.core.plan.request import PlanRequest
-from trainwiz.core.run.processid import all_pids
+from trainwiz.core.run.lost import all_pids
 
 pytestmark = pytest.mark.real
 

@@ -10,15 +10,20 @@ from typing import Any
 import pytest
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.summary import DataSummary
-from trainwiz.core.errors import CannotRunError, UsageError
+from trainwiz.core.errors import CannotRunError, Finding, UsageError
 from trainwiz.core.export.launch_script import launch_environment
-from trainwiz.core.findings import Finding
 from trainwiz.core.hardware.machine import Machine
-from trainwiz.core.history.planned import planned_fields
-from trainwiz.core.launch.probe_config import in_turns, measured_accumulation, probe_config, probe_order, rows_of
-from trainwiz.core.launch.probe_order import ProbeOrder
-from trainwiz.core.launch.probe_refusal import check_probe
-from trainwiz.core.launch.probe_result import probe_result
+from trainwiz.core.launch.probe import check_probe
+from trainwiz.core.launch.probe_order import (
+    ProbeOrder,
+    in_turns,
+    measured_accumulation,
+    probe_config,
+    probe_order,
+    probe_result,
+    rows_of,
+)
+from trainwiz.core.plan.gather import planned_fields
 from trainwiz.core.plan.result import Plan
 
 from tests.core.export.solved_config import solved_config

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 from trainwiz.core.errors import CannotRunError, UsageError
 from trainwiz.core.launch.prepare import planned_window, prepare_run
-from trainwiz.core.launch.start import own_launcher, start_run, training_variables
-from trainwiz.core.launch.stop import stop_run
+from trainwiz.core.launch.start import own_launcher, start_run, stop_run, training_variables
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.processid import this_process
+from trainwiz.core.run.lost import this_process
 from trainwiz.core.run.state import RunState, read_state, write_state
 
 from tests.core.launch.plans import small_plan

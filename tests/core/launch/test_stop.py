@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core.errors import CannotRunError
-from trainwiz.core.launch.stop import stop_run, wait_for_end
+from trainwiz.core.launch.start import stop_run, wait_for_end
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.processid import ProcessId, identify, machine_identity
+from trainwiz.core.run.lost import ProcessId, identify, machine_identity
 from trainwiz.core.run.state import RunState, write_state
 
 NOBODY = 65534

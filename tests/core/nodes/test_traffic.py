@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from trainwiz.core.config.yaml_text import load_yaml
 from trainwiz.core.estimate.families import read_architecture
-from trainwiz.core.estimate.network import network_bytes
+from trainwiz.core.estimate.flops import network_bytes
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.run.folder import RunFolder, read_json
 

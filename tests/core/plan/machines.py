@@ -6,9 +6,9 @@ from typing import Any
 from trainwiz.core.catalog.models import load_models
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.summary import DataSummary
-from trainwiz.core.findings import Finding
-from trainwiz.core.hardware.hypothetical import catalogue_machine
+from trainwiz.core.errors import Finding
 from trainwiz.core.hardware.machine import Libraries, Machine
+from trainwiz.core.hardware.read import catalogue_machine
 from trainwiz.core.plan.make import make_plan
 from trainwiz.core.plan.result import Plan
 

@@ -4,8 +4,7 @@ from collections.abc import Callable, Mapping
 from threading import Thread
 
 from trainwiz.core.estimate.moment import Moment
-from trainwiz.core.tracing.request import TraceRequest, TraceTier
-from trainwiz.core.tracing.result import TraceAnswer, TraceResult
+from trainwiz.core.tracing.request import TraceAnswer, TraceRequest, TraceResult, TraceTier
 
 GIB = 2**30
 Answering = Callable[[TraceRequest, TraceTier], TraceAnswer | None]

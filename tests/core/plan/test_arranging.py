@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from trainwiz.core.data.length_order import LengthOrder, StepShape, pool_steps
+from trainwiz.core.data.lengths import LengthOrder, StepShape, pool_steps
 from trainwiz.core.data.summary import DataSummary
-from trainwiz.core.plan.arranging import Arrangement, usual_lengths
 from trainwiz.core.plan.result import Plan
+from trainwiz.core.plan.rows import Arrangement, usual_lengths
 
 from tests.core.plan.machines import codes, config, finding, machine, plan
 

@@ -9,8 +9,7 @@ import pytest
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.estimate.flops import micro_batch_flops
 from trainwiz.core.estimate.workload import Workload
-from trainwiz.core.plan.arranging import Arrangement
-from trainwiz.core.plan.computed import mean_cost, moments_of
+from trainwiz.core.plan.rows import Arrangement, mean_cost, moments_of
 
 from tests.core.plan.machines import config, machine, plan
 

@@ -4,12 +4,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from trainwiz.core.catalog.variables import load_variable_rules
-from trainwiz.core.config.environment import check_variable_name, check_variable_value
+from trainwiz.core.config.values import check_variable_name, check_variable_value
 from trainwiz.core.export.launch_script import launch_script
 from trainwiz.core.hardware.machine import Machine
+from trainwiz.core.plan.environment import CONDITIONS, load_variable_rules
 from trainwiz.core.plan.result import Plan
-from trainwiz.core.plan.situation import CONDITIONS
 
 from tests.core.plan.machines import codes, config, finding, machine, plan, real
 

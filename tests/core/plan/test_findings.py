@@ -5,13 +5,12 @@ from dataclasses import replace
 import pytest
 from trainwiz.core.catalog.models import load_models
 from trainwiz.core.config import RunConfig
-from trainwiz.core.config.build import build_config
-from trainwiz.core.findings import Finding, Remedy
-from trainwiz.core.hardware.hypothetical import catalogue_machine
-from trainwiz.core.plan.assumed import assumed_rows
+from trainwiz.core.config.build import PlanRequest, build_config
+from trainwiz.core.errors import Finding, Remedy
+from trainwiz.core.hardware.read import catalogue_machine
 from trainwiz.core.plan.gather import plan_run
 from trainwiz.core.plan.make import make_plan
-from trainwiz.core.plan.request import PlanRequest
+from trainwiz.core.plan.resolve import assumed_rows
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.words import duration_range, gib
 from trainwiz.core.profile.store import load_profile
@@ -233,7 +232,7 @@ def test_too_many_processes() -> None:
 
 
 def test_findings_of_the_reader_are_passed_through_and_errors_come_first() -> None:
-    from trainwiz.core.findings import Finding
+    from trainwiz.core.errors import Finding
 
     missing = Finding("missing_data", "error", "data.sources.0", "There is no such file.")
     made: Plan = plan(machine(cores=4), config("esm2-8m", data__workers=12), findings=(missing,))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from trainwiz.core.catalog.models import load_models
 from trainwiz.core.config import RunConfig
-from trainwiz.core.findings import Finding
+from trainwiz.core.errors import Finding
 from trainwiz.core.plan.make import make_plan
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.words import gib

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from trainwiz.core.config.build import PlanRequest
 from trainwiz.core.errors import UsageError
 from trainwiz.core.plan.gather import gather_data, plan_run, probe_here
-from trainwiz.core.plan.request import PlanRequest
 
 from tests.core.plan.machines import codes, finding, machine, real
 

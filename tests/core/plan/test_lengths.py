@@ -4,7 +4,7 @@ import random
 
 import pytest
 from trainwiz.core.data.summary import DataSummary
-from trainwiz.core.plan.lengths import lengths_of
+from trainwiz.core.plan.rows import lengths_of
 
 from tests.core.plan.machines import config, machine, plan
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from trainwiz.core.estimate.evidence import Evidence
+from trainwiz.core.estimate.traced import Evidence
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.history.measurement import Measurement
-from trainwiz.core.history.planned import planned_fields
+from trainwiz.core.plan.gather import planned_fields
+from trainwiz.core.plan.loading import SMALL_ROWS
 from trainwiz.core.plan.result import Plan
-from trainwiz.core.plan.workers import SMALL_ROWS
 
 from tests.core.plan.machines import config, machine, plan, real, rows
 

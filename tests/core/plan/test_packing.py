@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from trainwiz.core.data.length_order import LengthOrder, StepShape
+from trainwiz.core.data.lengths import LengthOrder, StepShape
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.plan.result import Plan
 

@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 from trainwiz.core import language
 from trainwiz.core.config import RunConfig
-from trainwiz.core.config.refused import problems_of
+from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.config.yaml_text import problems_of
 from trainwiz.core.data.reader import unreadable
-from trainwiz.core.data.summarize import summarize_data
+from trainwiz.core.data.summary import summarize_data
 from trainwiz.core.errors import UsageError
 from trainwiz.core.hardware.doctor import check_machine
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.hardware.nvml import DRIVER_UPDATED, NO_LIBRARY, NOT_LOADED
-from trainwiz.core.hardware.tools import Tools
+from trainwiz.core.hardware.read import Tools
 from trainwiz.core.language import tr
 from trainwiz.core.plan.gather import plan_run
-from trainwiz.core.plan.request import PlanRequest
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.words import duration_range
 from trainwiz.core.profile.store import profile_files

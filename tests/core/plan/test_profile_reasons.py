@@ -6,10 +6,10 @@ import pytest
 from trainwiz.core.catalog.models import load_models
 from trainwiz.core.config.build import build_config
 from trainwiz.core.config.keys import is_settable
-from trainwiz.core.hardware.hypothetical import catalogue_machine
+from trainwiz.core.hardware.read import catalogue_machine
 from trainwiz.core.plan.make import make_plan
 from trainwiz.core.profile import list_profiles, load_profile
-from trainwiz.core.profile.reasons import CARD, CAUSES
+from trainwiz.core.profile.profile import CARD, CAUSES
 
 GIB = 2**30
 

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from trainwiz.core.batch import MOST_ACCUMULATION
 from trainwiz.core.config import RunConfig
-from trainwiz.core.data.summarize import summarize_data
-from trainwiz.core.data.summary import DataSummary
+from trainwiz.core.data.summary import DataSummary, summarize_data
 
 from tests.core.plan.machines import codes, config, finding, machine, plan
 
@@ -99,7 +98,7 @@ def test_absurd_targets_have_a_plan(target: int) -> None:
 
 
 def test_your_target_takes_the_place_of_the_profiles() -> None:
-    from trainwiz.core.config.conflicts import yielding_values
+    from trainwiz.core.config.build import yielding_values
 
     profile = {"batch.target_tokens": 1_999_872, "batch.gradient_accumulation_steps": 651}
     changes = yielding_values(profile, {"batch.target_real_tokens": 1_000_000})
@@ -109,8 +108,8 @@ def test_your_target_takes_the_place_of_the_profiles() -> None:
 
 @pytest.mark.parametrize("mode", ["smoke", "dev-run", "overfit"])
 def test_short_modes_have_no_target(mode: str) -> None:
+    from trainwiz.core.config.build import PlanRequest
     from trainwiz.core.config.modes import apply_mode
-    from trainwiz.core.plan.request import PlanRequest
 
     request = RunConfig().with_values({"batch.target_real_tokens": 1_000_000}, "profile")
     moded = apply_mode(request, PlanRequest(mode=mode, overfit_batches=1 if mode == "overfit" else None), None)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from trainwiz.core.config.build import PlanRequest
 from trainwiz.core.plan.gather import plan_run
-from trainwiz.core.plan.request import PlanRequest
 from trainwiz.core.plan.result import Plan
 
 from tests.core.plan.machines import machine

@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 from trainwiz.core.catalog.models import load_models
 from trainwiz.core.config import RunConfig
-from trainwiz.core.estimate.overheads import BLAS_HANDLES, BLAS_WORKSPACE_BYTES
+from trainwiz.core.estimate.peak import BLAS_HANDLES, BLAS_WORKSPACE_BYTES
 from trainwiz.core.plan.gather import Gathered
 from trainwiz.core.plan.refine import MOST_ROUNDS, Refiner
 from trainwiz.core.plan.result import Plan
-from trainwiz.core.tracing.request import TraceRequest, TraceTier
-from trainwiz.core.tracing.result import TraceAnswer, TraceProblem
+from trainwiz.core.tracing.request import TraceAnswer, TraceProblem, TraceRequest, TraceTier
 
 from tests.core.plan.machines import GIB, codes, config, finding, machine
 from tests.core.plan.scripted_tracer import ScriptedTracer, traced

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 from trainwiz.core.data.summary import DataSummary
-from trainwiz.core.plan.arranging import usual_lengths
 from trainwiz.core.plan.result import Plan
+from trainwiz.core.plan.rows import usual_lengths
 
 from tests.core.plan.machines import config, machine, plan, rows
 

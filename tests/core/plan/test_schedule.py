@@ -2,7 +2,7 @@
 
 import pytest
 from trainwiz.core.config import RunConfig
-from trainwiz.core.plan.schedule import Counts, count_events
+from trainwiz.core.plan.times import Counts, count_events
 
 
 def counts(steps: int = 100, epochs: float | None = 4.0, **values: object) -> Counts:
@@ -67,7 +67,7 @@ def test_an_epoch_that_the_run_does_not_finish_ends_with_it() -> None:
 def test_the_training_does_what_is_counted(
     every: int | None, saves: int, epochs: float, every_epoch: bool, keep_best: bool
 ) -> None:
-    from trainwiz.core.training.evaluation_schedule import EvaluationSchedule
+    from trainwiz.core.training.evaluation import EvaluationSchedule
     from transformers import TrainerState
 
     values = {

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from trainwiz.core.config.build import build_config
-from trainwiz.core.estimate.compiling import COMPILED_START
+from trainwiz.core.estimate.time import COMPILED_START
 from trainwiz.core.profile.profile import Profile, ProfileHardware
 
 from tests.core.plan.machines import GIB, codes, config, finding, machine, plan, real

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from trainwiz.core.plan.devices import choose_devices
-from trainwiz.core.plan.memories import host_needs
+from trainwiz.core.plan.workload import host_needs
 
 from tests.core.plan.machines import codes, config, finding, machine, plan
 

@@ -1,7 +1,7 @@
 """Ranges as guides write them."""
 
 import pytest
-from trainwiz.core.plan.spoken import duration_of, size_of
+from trainwiz.core.plan.words import duration_of, size_of
 
 GIB = 2**30
 

@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
-from trainwiz.core.hardware.hypothetical import catalogue_machine
+from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.hardware.read import catalogue_machine
 from trainwiz.core.plan.gather import gather_config, plan_run
-from trainwiz.core.plan.request import PlanRequest
 from trainwiz.core.profile import load_profile
 
 MACHINE = catalogue_machine(gpu="RTX 3090", num_gpus=1, ram_bytes=64 * 2**30)

@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 import pytest
+from trainwiz.core.config.build import PlanRequest
 from trainwiz.core.errors import UsageError
-from trainwiz.core.plan.request import PlanRequest
-from trainwiz.core.plan.target import Target, choose_target
+from trainwiz.core.plan.devices import Target, choose_target
 from trainwiz.core.profile import load_as_written
 
 from tests.core.plan.machines import GIB, machine, real

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from trainwiz.core.data.answers import longest_generation
+from trainwiz.core.data.lengths import longest_generation
 from trainwiz.core.data.summary import DataSummary
 
 from tests.core.plan.machines import codes, config, finding, machine, plan, rows

@@ -6,13 +6,12 @@ from dataclasses import replace
 import pytest
 from trainwiz.core.catalog.models import load_models
 from trainwiz.core.data.summary import DataSummary
-from trainwiz.core.estimate.evidence import Evidence
 from trainwiz.core.estimate.moment import Moment
+from trainwiz.core.estimate.traced import Evidence
 from trainwiz.core.hardware.machine import Machine
-from trainwiz.core.history.device import device_key
+from trainwiz.core.history.measurement import device_key
 from trainwiz.core.plan.result import Plan
-from trainwiz.core.tracing.request import TraceRequest
-from trainwiz.core.tracing.result import TraceResult
+from trainwiz.core.tracing.request import TraceRequest, TraceResult
 
 from tests.core.history.measurements import measurement_of
 from tests.core.plan.machines import config, machine, plan, real, rows

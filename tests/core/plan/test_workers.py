@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 from trainwiz.core.hardware.machine import Machine
+from trainwiz.core.plan.loading import MOST_WORKERS, RESERVE_SHARE, SMALL_ROWS
 from trainwiz.core.plan.result import Plan
-from trainwiz.core.plan.workers import MOST_WORKERS, RESERVE_SHARE, SMALL_ROWS
 
 from tests.core.plan.machines import GIB, codes, config, machine, plan, rows
 

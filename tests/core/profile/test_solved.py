@@ -10,7 +10,7 @@ import pytest
 from trainwiz.core import language
 from trainwiz.core.catalog.models import load_models
 from trainwiz.core.config.build import build_config
-from trainwiz.core.hardware.hypothetical import catalogue_machine
+from trainwiz.core.hardware.read import catalogue_machine
 from trainwiz.core.plan.make import make_plan
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.profile import Profile, load_as_written

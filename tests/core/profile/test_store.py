@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core.errors import UsageError
-from trainwiz.core.hardware.hypothetical import catalogue_machine
 from trainwiz.core.hardware.machine import Machine
+from trainwiz.core.hardware.read import catalogue_machine
 from trainwiz.core.profile import (
     current_profile,
     diff_profiles,

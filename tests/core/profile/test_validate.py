@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trainwiz.core.findings import Finding
+from trainwiz.core.errors import Finding
 from trainwiz.core.profile import user_folder, validate_profiles
 
 

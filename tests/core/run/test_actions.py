@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from trainwiz.core.launch import actions
+from trainwiz.core.launch.actions import stop_cost
 from trainwiz.core.launch.prepare import prepare_run
-from trainwiz.core.run import actions
 from trainwiz.core.run.folder import RunFolder, read_json
-from trainwiz.core.run.state import RunState, write_state
-from trainwiz.core.run.status import RunStatus
-from trainwiz.core.run.stop_cost import stop_cost
+from trainwiz.core.run.state import RunState, RunStatus, write_state
 from trainwiz.core.telemetry.metrics import Pace
 from trainwiz.core.telemetry.snapshot import Action, Snapshot
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from trainwiz.core.run.attempt_words import attempt_words, cause_words
-from trainwiz.core.run.phase import PhaseNow
-from trainwiz.core.run.phase_words import phase_words
+from trainwiz.core.run.attempts import PhaseNow, attempt_words, cause_words, phase_words
 from trainwiz.core.run.state import Attempt
 
 BATCH = {"micro_batch": 6, "accumulation": 8, "world_size": 1}

@@ -7,13 +7,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trainwiz.core.config.effective import with_recovery
+from trainwiz.core.config.build import with_recovery
 from trainwiz.core.errors import UsageError
+from trainwiz.core.files import BLOCK_BYTES, sampled_digest
+from trainwiz.core.run.attempts import Recovery, write_recoveries
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.identity import IDENTITY_JSON, Identity, compare, recorded_identity, refuse, touched
-from trainwiz.core.run.identity_now import files_identity, position_difference, sequences_of_a_step, settings_now
-from trainwiz.core.run.recovery import Recovery, write_recoveries
-from trainwiz.core.run.sampled import BLOCK_BYTES, sampled_digest
+from trainwiz.core.run.identity import (
+    IDENTITY_JSON,
+    Identity,
+    compare,
+    files_identity,
+    position_difference,
+    recorded_identity,
+    refuse,
+    sequences_of_a_step,
+    settings_now,
+    touched,
+)
 
 from tests.core.training.runs import tiny_config
 

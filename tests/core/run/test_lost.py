@@ -14,13 +14,24 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from trainwiz.core.run import lock as lock_module
+from trainwiz.core.run import lost as lock_module
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.lock import LockSeen, RunLock, look_at_lock
-from trainwiz.core.run.lost import Place, Sight, lost_words, why_lost
-from trainwiz.core.run.processid import ProcessId, ProcessSeen, identify, look_for, machine_identity, this_process
-from trainwiz.core.run.state import RunState, read_state, write_state
-from trainwiz.core.run.status import ENDED
+from trainwiz.core.run.lost import (
+    LockSeen,
+    Place,
+    ProcessId,
+    ProcessSeen,
+    RunLock,
+    Sight,
+    identify,
+    look_at_lock,
+    look_for,
+    lost_words,
+    machine_identity,
+    this_process,
+    why_lost,
+)
+from trainwiz.core.run.state import ENDED, RunState, read_state, write_state
 
 NOW = 1_795_344_000.0
 HERE = "node boot-2 pid:[1]"
@@ -307,7 +318,7 @@ def test_a_process_is_hidden_where_the_system_only_says_that_it_is_there(monkeyp
     def refuse(pid: int, number: int) -> None:
         raise PermissionError
 
-    monkeypatch.setattr("trainwiz.core.run.processid.stat_fields", lambda pid: None)
+    monkeypatch.setattr("trainwiz.core.run.lost.stat_fields", lambda pid: None)
     me = this_process()
     assert look_for(me) == "gone"
     monkeypatch.setattr(os, "kill", refuse)

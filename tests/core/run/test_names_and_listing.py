@@ -6,11 +6,8 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core.errors import UsageError
-from trainwiz.core.run.find import find_run
-from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.listing import last_metrics, list_runs, list_runs_elsewhere
-from trainwiz.core.run.names import check_name, check_text, name_for_commands, new_run_folder
-from trainwiz.core.run.registry import record_run
+from trainwiz.core.run.folder import RunFolder, check_name, check_text, name_for_commands, new_run_folder
+from trainwiz.core.run.listing import find_run, last_metrics, list_runs, list_runs_elsewhere, record_run
 from trainwiz.core.run.state import RunState, write_state
 
 NOON = time.mktime((2026, 11, 21, 12, 34, 0, 0, 0, -1))

@@ -3,7 +3,7 @@ import subprocess
 import sys
 
 import pytest
-from trainwiz.core.run.openmp import WAITING, wait_briefly
+from trainwiz.core.processes import WAITING, wait_briefly
 
 
 def test_a_policy_that_was_chosen_stays_alone() -> None:
@@ -21,7 +21,7 @@ def test_a_number_of_spins_that_was_chosen_stays() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="torch comes with GNU's OpenMP on Linux only")
 def test_the_openmp_of_torch_takes_both() -> None:
     code = (
-        "import os; from trainwiz.core.run.openmp import wait_briefly; wait_briefly(os.environ);"
+        "import os; from trainwiz.core.processes import wait_briefly; wait_briefly(os.environ);"
         "import torch; print(torch.__config__.parallel_info())"
     )
     clean = {name: value for name, value in os.environ.items() if name not in WAITING}

@@ -6,9 +6,9 @@ import errno
 from pathlib import Path
 
 import pytest
-from trainwiz.core.run import phase
+from trainwiz.core.run import attempts as phase
+from trainwiz.core.run.attempts import read_phase, write_phase
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.phase import read_phase, write_phase
 
 
 def test_a_full_disk_does_not_hide_that_a_run_waits_for_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,13 +12,11 @@ import pytest
 from trainwiz.core.errors import CannotRunError, UsageError
 from trainwiz.core.launch.prepare import prepare_run
 from trainwiz.core.launch.start import start_run
-from trainwiz.core.run.find import find_run
+from trainwiz.core.run.attempts import why_not_start
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.lock import RunLock
-from trainwiz.core.run.processid import machine_identity, this_process
-from trainwiz.core.run.refusal import why_not_start
-from trainwiz.core.run.state import RunState, read_state, write_state
-from trainwiz.core.run.status import ENDED, RunStatus
+from trainwiz.core.run.listing import find_run
+from trainwiz.core.run.lost import RunLock, machine_identity, this_process
+from trainwiz.core.run.state import ENDED, RunState, RunStatus, read_state, write_state
 
 from tests.core.launch.plans import small_plan
 

@@ -7,9 +7,9 @@ import threading
 from pathlib import Path
 
 import pytest
-from trainwiz.core.run import registry
+from trainwiz.core.run import listing as registry
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.registry import record_run, recorded_runs, registry_path
+from trainwiz.core.run.listing import record_run, recorded_runs, registry_path
 
 
 def run_at(path: Path) -> RunFolder:

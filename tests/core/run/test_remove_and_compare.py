@@ -5,16 +5,14 @@ import time
 from pathlib import Path
 
 import pytest
-from trainwiz.core.config.effective import with_recovery
+from trainwiz.core.config.build import with_recovery
 from trainwiz.core.errors import CannotRunError, UsageError
 from trainwiz.core.launch.prepare import prepare_run
 from trainwiz.core.launch.start import read_run_config
-from trainwiz.core.run.compare import compare_runs
+from trainwiz.core.run.attempts import Recovery, write_recoveries
+from trainwiz.core.run.description import compare_runs, remove_run, size_bytes
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.lock import RunLock
-from trainwiz.core.run.processid import machine_identity, this_process
-from trainwiz.core.run.recovery import Recovery, write_recoveries
-from trainwiz.core.run.remove import remove_run, size_bytes
+from trainwiz.core.run.lost import RunLock, machine_identity, this_process
 from trainwiz.core.run.state import read_state, write_state
 
 from tests.core.launch.plans import small_plan

@@ -8,9 +8,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from trainwiz.core.run.checkpoints import inspect_checkpoint
-from trainwiz.core.run.saved_files import FILES_JSON, changed_file, seal, size_on_disk
-from trainwiz.core.run.tensor_files import safetensors_problem, zip_problem
+from trainwiz.core.run.checkpoints import (
+    FILES_JSON,
+    changed_file,
+    inspect_checkpoint,
+    safetensors_problem,
+    seal,
+    size_on_disk,
+    zip_problem,
+)
 
 from tests.core.run.checkpoint_files import write_checkpoint, write_deepspeed, write_zip
 

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core.run.folder import RunFolder, write_atomic
-from trainwiz.core.run.lock import RunLock
-from trainwiz.core.run.processid import ProcessId, identify, machine_identity, this_process
+from trainwiz.core.run.lost import ProcessId, RunLock, identify, machine_identity, this_process
 from trainwiz.core.run.state import Attempt, RunExit, RunState, read_state, write_state
 
 

@@ -7,9 +7,9 @@ import os
 from pathlib import Path
 
 import pytest
+from trainwiz.core.launch.actions import FLOOR_S, StopWindow, StopWindowReader, last_save_s, read_window, window_of
+from trainwiz.core.run.attempts import Recovery, write_recoveries
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.recovery import Recovery, write_recoveries
-from trainwiz.core.run.stop_window import FLOOR_S, StopWindow, StopWindowReader, last_save_s, read_window, window_of
 
 PLANNED = StopWindow(500.0, "step", 100.0, 100.0, 30.0, "planned")
 STEP_S = 38 * 60.0

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from trainwiz.core.launch.start import start_keeper
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.processid import ProcessId
+from trainwiz.core.run.lost import ProcessId
 from trainwiz.core.run.state import RunState, read_state, write_state
 from trainwiz.core.supervise.order import StartOrder
 from trainwiz.core.supervise.recovery import Setup

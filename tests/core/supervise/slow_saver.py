@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from trainwiz.core.run.folder import write_json_atomic
-from trainwiz.core.supervise.lifeline import hold_to_parent
+from trainwiz.core.supervise.ties import hold_to_parent
 
 stopped = False
 

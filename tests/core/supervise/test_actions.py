@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core.errors import UsageError
+from trainwiz.core.launch import actions
 from trainwiz.core.launch.prepare import prepare_run
-from trainwiz.core.run import actions
 from trainwiz.core.run.state import read_state
 
 from tests.core.launch.plans import small_plan

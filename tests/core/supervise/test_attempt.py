@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from trainwiz.core.files import ROWS
 from trainwiz.core.run.folder import ADAPTER, BASE_MODEL, FINAL_MODEL, GENERATIONS, PARTIAL, TOKENIZER, TRACE, RunFolder
 from trainwiz.core.run.state import RunState
-from trainwiz.core.small_file import ROWS
 from trainwiz.core.supervise.attempt import begin_attempt, put_away_last_attempt
 
 from tests.core.run.checkpoint_files import cut, write_adapter

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from trainwiz.core.errors import UsageError
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.lock import LOCK_FILE
+from trainwiz.core.run.lost import LOCK_FILE
 from trainwiz.core.run.state import read_state
 from trainwiz.core.supervise.by_hand import KeptByHand, refuse_active
 
@@ -23,8 +23,8 @@ RANK_0 = """
 import os, sys, time
 from pathlib import Path
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.lock import RunLock
-from trainwiz.core.run.processid import identify, machine_identity
+from trainwiz.core.run.lost import RunLock
+from trainwiz.core.run.lost import identify, machine_identity
 from trainwiz.core.run.state import RunState, write_state
 run = RunFolder(Path(sys.argv[1]))
 lock = RunLock.take(run.path)

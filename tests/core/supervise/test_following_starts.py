@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from trainwiz.core.run.attempts import changes_now, read_recoveries
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.recovery import changes_now, read_recoveries
 from trainwiz.core.run.state import RunExit
+from trainwiz.core.supervise.attempt import Retrying
 from trainwiz.core.supervise.ending import Ended
 from trainwiz.core.supervise.order import StartOrder
 from trainwiz.core.supervise.recovery import ACCUMULATION, MICRO, WORKERS, End, Retry, Setup
-from trainwiz.core.supervise.retrying import Retrying
 
 SETUP = Setup(
     on=True,

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 from trainwiz.core.hardware import nvml as nvml_module
-from trainwiz.core.supervise import gpu_ledger
-from trainwiz.core.supervise.gpu_ledger import GpuLedger
-from trainwiz.core.supervise.verify import verified_words, verify_gone
+from trainwiz.core.supervise import ending as gpu_ledger
+from trainwiz.core.supervise.ending import GpuLedger, verified_words, verify_gone
 from trainwiz.core.telemetry.gpu import GpuSampler
 
 from tests.fakes.nvml import GIB, MIB, FakeGpu, FakeNvml

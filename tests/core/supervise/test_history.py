@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from trainwiz.core.hardware.probe import probe_machine
-from trainwiz.core.history.device import device_key
+from trainwiz.core.hardware.read import probe_machine
+from trainwiz.core.history.measurement import device_key
 from trainwiz.core.history.run import PLANNED
 from trainwiz.core.history.store import load
 from trainwiz.core.run.folder import SUPERVISOR_LOG, RunFolder, write_json_atomic

@@ -13,10 +13,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from trainwiz.core.launch.stop import is_suspended, stop_run
+from trainwiz.core.launch.start import is_suspended, stop_run
 from trainwiz.core.run.checkpoints import newest_complete
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.processid import identify
+from trainwiz.core.run.lost import identify
 from trainwiz.core.run.state import Attempt, RunState, read_state, write_state
 from trainwiz.core.supervise import keeper as keeper_module
 from trainwiz.core.supervise.keeper import Keeper
@@ -322,7 +322,7 @@ def test_read_state_knows_a_lost_run_by_pid_and_start(start: Starter) -> None:
     document = json.loads(run.state_json.read_text())
     me = identify(os.getpid())
     assert me is not None
-    from trainwiz.core.run.processid import machine_identity
+    from trainwiz.core.run.lost import machine_identity
 
     base = {**document, "status": "running", "machine": machine_identity(), "heartbeat_s": time.time()}
     run.state_json.write_text(json.dumps({**base, "supervisor": me.to_json()}))
@@ -419,9 +419,9 @@ def test_what_is_promised_of_now_is_done_where_the_keeper_does_nothing(
     state = one.wait(lambda state: state.status == "running")
     assert state.supervisor is not None
     os.kill(state.supervisor.pid, signal.SIGSTOP)
-    monkeypatch.setattr("trainwiz.core.launch.stop.FORCE_AFTER_S", 0.5)
+    monkeypatch.setattr("trainwiz.core.launch.start.FORCE_AFTER_S", 0.5)
     # As if something suspended it again and again.
-    monkeypatch.setattr("trainwiz.core.launch.stop.is_suspended", lambda process: False)
+    monkeypatch.setattr("trainwiz.core.launch.start.is_suspended", lambda process: False)
     assert not stop_run(one.run, now=True, wait_s=20.0).is_active
     assert wait_until_gone(one.mark, 10.0) == []
 

@@ -11,14 +11,14 @@ from collections.abc import Iterator
 
 import pytest
 from trainwiz.core.run.folder import RUN_MARK_VARIABLE
-from trainwiz.core.run.processid import identify
-from trainwiz.core.supervise.lifeline import KEEPER_VARIABLE, hold_to_parent, keeper_value
+from trainwiz.core.run.lost import identify
+from trainwiz.core.supervise.ties import KEEPER_VARIABLE, hold_to_parent, keeper_value
 
 from tests.fakes.marked import marked_pids, wait_until_gone
 
 TRAINER = """
 import multiprocessing, time
-from trainwiz.core.supervise.lifeline import hold_to_parent
+from trainwiz.core.supervise.ties import hold_to_parent
 held = hold_to_parent()
 if {fork}:
     multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,), daemon=True).start()

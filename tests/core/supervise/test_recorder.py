@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.supervise import recorder as recorder_module
-from trainwiz.core.supervise.recorder import SHARE_OF_A_CORE, Recorder
-from trainwiz.core.supervise.sample_file import SampleFile
+from trainwiz.core.supervise.recorder import SHARE_OF_A_CORE, Recorder, SampleFile
 
 from tests.fakes.nvml import GIB, FakeGpu, FakeNvml, fixtures
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
-from trainwiz.core.diagnosis.causes import Cause
+from trainwiz.core.diagnosis.cause import Cause
 from trainwiz.core.supervise.recovery import LONGEST_WAIT_S, End, Retry, Setup, Situation, decide, next_smaller
 
 SETUP = Setup(

@@ -12,9 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from trainwiz.core.launch.stop import stop_run
-from trainwiz.core.run.attempt_words import attempt_words
-from trainwiz.core.run.recovery import read_recoveries
+from trainwiz.core.launch.start import stop_run
+from trainwiz.core.run.attempts import attempt_words, read_recoveries
 from trainwiz.core.run.state import RunState
 
 from tests.core.supervise.conftest import Started, Starter
@@ -166,7 +165,7 @@ def test_the_keeper_killed_between_two_attempts_leaves_a_run_that_can_be_resumed
 RENEW = """
 import json, sys
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.recovery import changes_now
+from trainwiz.core.run.attempts import changes_now
 from pathlib import Path
 now = changes_now(RunFolder(Path(sys.argv[1])))
 print(json.dumps({"command": sys.argv[2:], "environment": {"STEPS": "60", "STEP_S": "0.1", "SEEN": json.dumps(now)}, "setup": None}))

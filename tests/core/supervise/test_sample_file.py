@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trainwiz.core.supervise.sample_file import SampleFile
-from trainwiz.core.telemetry.machine_history import MachineHistory
-from trainwiz.core.telemetry.so_far import SoFar
-from trainwiz.core.telemetry.tail import JsonLinesTail
+from trainwiz.core.lines import JsonLinesTail
+from trainwiz.core.supervise.recorder import SampleFile
+from trainwiz.core.telemetry.machine import MachineHistory
+from trainwiz.core.telemetry.peaks import SoFar
 
 KIB = 1024
 
@@ -160,7 +160,7 @@ def test_where_it_cannot_be_thinned_it_goes_on_and_tries_again(tmp_path: Path, m
 WRITER = """
 import sys
 from pathlib import Path
-from trainwiz.core.supervise.sample_file import SampleFile
+from trainwiz.core.supervise.recorder import SampleFile
 file = SampleFile(Path(sys.argv[1]), most_bytes=40_000, newest_bytes=10_000, older_bytes=10_000)
 print("ready", flush=True)
 second = int(sys.argv[2])

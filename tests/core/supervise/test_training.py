@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core.launch.prepare import prepare_run
-from trainwiz.core.launch.start import start_run
-from trainwiz.core.launch.stop import stop_run
+from trainwiz.core.launch.start import start_run, stop_run
 from trainwiz.core.run.checkpoints import list_checkpoints, newest_complete
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.registry import recorded_runs
+from trainwiz.core.run.listing import recorded_runs
 from trainwiz.core.run.state import RunState, read_state
 
 from tests.core.launch.plans import small_plan

@@ -13,7 +13,7 @@ from tests.core.supervise.conftest import Starter
 LOADED = """
 import sys
 import trainwiz.core.supervise.__main__
-import trainwiz.core.telemetry.machine_sampler
+import trainwiz.core.telemetry.machine
 import trainwiz.core.history.run
 print(*{name.partition(".")[0] for name in sys.modules})
 """

@@ -19,7 +19,7 @@ import zipfile
 from pathlib import Path
 
 from trainwiz.core.run.folder import write_json_atomic
-from trainwiz.core.supervise.lifeline import hold_to_parent
+from trainwiz.core.supervise.ties import hold_to_parent
 
 RANK = int(os.environ.get("RANK", "0"))
 stop_asked = False

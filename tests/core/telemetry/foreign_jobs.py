@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from trainwiz.core.telemetry.process_table import ProcessTable
+from trainwiz.core.telemetry.processes import ProcessTable
 
 PATIENCE_S = 60.0
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 from trainwiz.core.run.advice import Advice
-from trainwiz.core.telemetry.advice import advise
-from trainwiz.core.telemetry.checkpoint_size import LOOK_EVERY_S, CheckpointSize
-from trainwiz.core.telemetry.course import COMPARED_ROWS, Course
+from trainwiz.core.telemetry.advice_machine import advise
+from trainwiz.core.telemetry.advice_training import COMPARED_ROWS, Course
 from trainwiz.core.telemetry.metrics import MetricSummary, Pace
+from trainwiz.core.telemetry.peaks import LOOK_EVERY_S, CheckpointSize
 from trainwiz.core.telemetry.snapshot import GpuProcess, GpuReading, HostReading, Planned
 
 from tests.core.telemetry.test_run_source import source_of

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from trainwiz.core.telemetry.advice import advise
-from trainwiz.core.telemetry.checkpoint_room import Saves
+from trainwiz.core.telemetry.advice_machine import advise
 from trainwiz.core.telemetry.metrics import Pace
+from trainwiz.core.telemetry.peaks import Saves
 from trainwiz.core.telemetry.snapshot import HostReading
 
 GIB = 1024**3

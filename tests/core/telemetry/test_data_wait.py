@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from trainwiz.core.estimate.loader import loading_ratio
-from trainwiz.core.estimate.worker_size import WORKER_BYTES
-from trainwiz.core.telemetry.advice import advise
-from trainwiz.core.telemetry.data_wait import Cure, workers_that_cure
+from trainwiz.core.estimate.host import WORKER_BYTES, loading_ratio
+from trainwiz.core.telemetry.advice_machine import Cure, advise, workers_that_cure
 from trainwiz.core.telemetry.metrics import Pace
-from trainwiz.core.telemetry.run_setup import RunSetup, setup_of
+from trainwiz.core.telemetry.run_plan import RunSetup, setup_of
 from trainwiz.core.telemetry.snapshot import HostReading
 
 GIB = 1024**3

@@ -15,9 +15,8 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.tensor_pb2 import TensorProto
 from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import crc32c as tensorboard_crc32c
 from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c as tensorboard_masked_crc32c
-from trainwiz.core.telemetry.crc32c import SHORT_BYTES, crc32c, masked_crc32c
-from trainwiz.core.telemetry.event_file import EventFileTail, Scalar
-from trainwiz.core.telemetry.event_proto import tensor_scalar
+from trainwiz.core.telemetry.event_proto import SHORT_BYTES, crc32c, masked_crc32c, tensor_scalar
+from trainwiz.core.telemetry.scalar_files import EventFileTail, Scalar
 
 from tests.core.telemetry.event_writers import BEGAN_S, accumulated, record, scalar_event, write_points
 

@@ -10,8 +10,7 @@ from typing import Any
 
 import pynvml
 import pytest
-from trainwiz.core.telemetry.gpu import GpuSampler
-from trainwiz.core.telemetry.gpu_sensors import SENSORS
+from trainwiz.core.telemetry.gpu import SENSORS, GpuSampler
 
 from tests.fakes.nvml import DRIVER_NOT_LOADED, GIB, FakeGpu, FakeMig, FakeNvml, fixtures
 

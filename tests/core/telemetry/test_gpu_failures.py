@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trainwiz.core.telemetry.gpu import GpuSampler
-from trainwiz.core.telemetry.gpu_sensors import SENSORS
+from trainwiz.core.telemetry.gpu import SENSORS, GpuSampler
 
 from tests.fakes.nvml import (
     DRIVER_NOT_LOADED,

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core.hardware.gpus import read_gpus
-from trainwiz.core.telemetry.gpu import GpuSampler
-from trainwiz.core.telemetry.gpu_load import LoadReader, free_bytes, is_outdated
+from trainwiz.core.telemetry.gpu import GpuSampler, LoadReader, free_bytes, is_outdated
 
 from tests.fakes.nvml import DRIVER_NOT_LOADED, GIB, FakeGpu, FakeMig, FakeNvml, fixtures
 

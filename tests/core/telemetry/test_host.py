@@ -6,10 +6,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from trainwiz.core.hardware.cgroup import Limits
-from trainwiz.core.telemetry import host
-from trainwiz.core.telemetry.host import HOST_VALUES, sample_host
-from trainwiz.core.telemetry.machine_sampler import MachineSampler
+from trainwiz.core.hardware.host import Limits
+from trainwiz.core.telemetry import machine as host
+from trainwiz.core.telemetry.machine import HOST_VALUES, MachineSampler, sample_host
 
 
 def test_a_sample_has_numbers_in_their_ranges(tmp_path: Path) -> None:

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core.telemetry.job import Job, job_of, trainings_below
-from trainwiz.core.telemetry.process_table import ProcessTable
-from trainwiz.core.telemetry.processes import roles_of, tree_of
+from trainwiz.core.telemetry.processes import ProcessTable, roles_of, tree_of
 
 from tests.core.telemetry.foreign_jobs import python, started, wait_for, write_scripts
 

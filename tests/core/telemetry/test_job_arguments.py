@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from trainwiz.core.telemetry.job_arguments import output_paths
+from trainwiz.core.telemetry.job import output_paths
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 from torch.utils.tensorboard import SummaryWriter
-from trainwiz.core.run.processid import identify
+from trainwiz.core.run.lost import identify
+from trainwiz.core.telemetry.discovery import recognise
 from trainwiz.core.telemetry.job import Job
 from trainwiz.core.telemetry.job_metrics import Clues, find_metrics
-from trainwiz.core.telemetry.process_table import ProcessTable
-from trainwiz.core.telemetry.recognise import recognise
+from trainwiz.core.telemetry.processes import ProcessTable
 
 
 @pytest.mark.parametrize(("is_trainer", "kind"), [(True, "trainer"), (False, "tensorboard")])

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core.telemetry.discovery import find_target
-from trainwiz.core.telemetry.live_machine import LiveMachine
-from trainwiz.core.telemetry.machine_history import MachineHistory
-from trainwiz.core.telemetry.on_machine import while_it_runs, with_machine
-from trainwiz.core.telemetry.process_table import ProcessTable
+from trainwiz.core.telemetry.foreign_log import while_it_runs, with_machine
+from trainwiz.core.telemetry.machine import LiveMachine, MachineHistory
+from trainwiz.core.telemetry.processes import ProcessTable
 from trainwiz.core.telemetry.snapshot import Snapshot
 from trainwiz.core.telemetry.target import open_source
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 import pytest
+from trainwiz.core.telemetry.foreign_log import LogLines
 from trainwiz.core.telemetry.log import LONGEST_LINE, bar_of, level_of
-from trainwiz.core.telemetry.log_lines import LogLines
 
 
 @pytest.mark.parametrize(

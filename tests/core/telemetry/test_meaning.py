@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from trainwiz.core.errors import UsageError
 from trainwiz.core.run.folder import RunFolder, write_json_atomic
-from trainwiz.core.run.processid import machine_identity, this_process
-from trainwiz.core.run.registry import record_run
+from trainwiz.core.run.listing import record_run
+from trainwiz.core.run.lost import machine_identity, this_process
 from trainwiz.core.telemetry.discovery import default_target, find_target, list_targets
 
 from tests.core.telemetry.foreign_jobs import python, started, wait_for, write_scripts

@@ -10,8 +10,7 @@ from array import array
 
 import pytest
 from trainwiz.core.telemetry.metrics import MOST_NAMES, Metrics
-from trainwiz.core.telemetry.series import FIRST_BUCKET_POINTS, RAW_POINTS, Series
-from trainwiz.core.telemetry.smoothing import fill_between, smooth
+from trainwiz.core.telemetry.series import FIRST_BUCKET_POINTS, RAW_POINTS, Series, fill_between, smooth
 
 
 def test_counts_include_non_finite_values_and_extremes_do_not() -> None:

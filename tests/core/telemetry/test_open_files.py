@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from trainwiz.core.telemetry.open_files import OpenFile, is_written, open_files, written_through
+from trainwiz.core.telemetry.processes import OpenFile, is_written, open_files, written_through
 
 from tests.core.telemetry.foreign_jobs import started, wait_for
 

@@ -15,10 +15,9 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from trainwiz.core.telemetry.discovery import default_target, find_target, list_targets
 from trainwiz.core.telemetry.process_source import ProcessSource
-from trainwiz.core.telemetry.process_table import ProcessTable
+from trainwiz.core.telemetry.processes import ProcessTable
 from trainwiz.core.telemetry.snapshot import Snapshot
-from trainwiz.core.telemetry.source import Source
-from trainwiz.core.telemetry.target import Target, open_source
+from trainwiz.core.telemetry.target import Source, Target, open_source
 
 from tests.core.telemetry.foreign_jobs import python, started, wait_for, write_scripts
 

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from trainwiz.core.telemetry.recognise import recognise
+from trainwiz.core.telemetry.discovery import recognise
 from trainwiz.core.telemetry.target import Target
 
 from tests.core.telemetry.event_writers import write_points

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from trainwiz.core.run.attempts import Recovery, write_recoveries
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.recovery import Recovery, write_recoveries
 from trainwiz.core.telemetry.replay import ReplaySource
 from trainwiz.core.telemetry.run_source import RunSource
 from trainwiz.core.telemetry.snapshot import Snapshot

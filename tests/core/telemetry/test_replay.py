@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from trainwiz.core.errors import UsageError
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.telemetry.replay import ReplaySource
-from trainwiz.core.telemetry.replay_clock import ReplayClock, parse_speed
+from trainwiz.core.telemetry.replay import ReplayClock, ReplaySource, parse_speed
 from trainwiz.core.telemetry.snapshot import Snapshot
 from trainwiz.core.telemetry.target import Target, open_source
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.processid import machine_identity, this_process
-from trainwiz.core.supervise.sample_file import SampleFile
+from trainwiz.core.run.lost import machine_identity, this_process
+from trainwiz.core.supervise.recorder import SampleFile
 from trainwiz.core.telemetry.run_source import RunSource
 
 from tests.core.telemetry.written_run import GIB, NOW_S, metric_rows, system_row, write_json, write_lines, write_run
@@ -361,7 +361,7 @@ def test_one_look_at_a_long_file_ends_in_time_and_says_of_how_much_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trainwiz.core.telemetry.run_source.POLL_S", 0.0)
-    monkeypatch.setattr("trainwiz.core.telemetry.source.READ_ALL_S", 0.0)
+    monkeypatch.setattr("trainwiz.core.telemetry.target.READ_ALL_S", 0.0)
     snapshot = RunSource(RunFolder(write_run(tmp_path / "run", steps=30_000)), clock=lambda: NOW_S).read_all()
     assert "% of them are read so far" in snapshot.problems[-1]
     assert snapshot.to_json()["behind"] is True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 
 import pytest
-from trainwiz.core.telemetry.shown_command import short_command, shown_command
+from trainwiz.core.telemetry.words import short_command, shown_command
 
 SECRET = "s3cr3tvalue0123456789"
 

@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 import pytest
-from trainwiz.core.telemetry.machine_history import MachineHistory
-from trainwiz.core.telemetry.so_far import SoFar
+from trainwiz.core.telemetry.machine import MachineHistory
+from trainwiz.core.telemetry.peaks import SoFar
 
 GIB = 1024**3
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from trainwiz.core.telemetry.stdout_metrics import StdoutMetrics, find_log, prints_metrics
+from trainwiz.core.telemetry.trainer_log import StdoutMetrics, find_log, prints_metrics
 from trainwiz.core.telemetry.trainer_state import state_files
 
 BAR = "\r  {percent}%|███       | {at}/200 [00:10<00:90,  {rate}]"

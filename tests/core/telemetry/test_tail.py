@@ -10,7 +10,7 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from trainwiz.core.telemetry.tail import LONGEST_LINE_BYTES, READ_BYTES, JsonLinesTail, TextTail
+from trainwiz.core.lines import LONGEST_LINE_BYTES, READ_BYTES, JsonLinesTail, TextTail
 
 
 def read_all(tail: JsonLinesTail) -> list[dict]:

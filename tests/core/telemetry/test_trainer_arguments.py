@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from trainwiz.core.telemetry.trainer_arguments import TrainerArguments, parse_arguments
+from trainwiz.core.telemetry.trainer_state import TrainerArguments, parse_arguments
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import pytest
 from trainwiz.core.telemetry.snapshot import Snapshot
 from trainwiz.core.telemetry.target import Target
 from trainwiz.core.telemetry.trainer_folder import TrainerSource
-from trainwiz.core.telemetry.trainer_scalars import trainer_name
+from trainwiz.core.telemetry.trainer_summary import trainer_name
 
 from tests.core.telemetry.event_writers import BEGAN_S, accumulated, write_points
 from tests.core.telemetry.test_trainer_state import checkpoint, state

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trainwiz.core.diagnosis.of_path import diagnose_trainer
+from trainwiz.core.telemetry.diagnosed import diagnose_trainer
 from trainwiz.core.telemetry.target import Target
 from trainwiz.core.telemetry.trainer_folder import TrainerSource
 from trainwiz.core.telemetry.trainer_state import NewestState, TrainerState, read_trainer_state, state_files

@@ -5,14 +5,7 @@ from __future__ import annotations
 import shlex
 
 import pytest
-from trainwiz.core.telemetry.training_words import (
-    is_keeper,
-    is_launcher,
-    is_python,
-    is_wrapper,
-    program_of,
-    trains_by_its_words,
-)
+from trainwiz.core.telemetry.words import is_keeper, is_launcher, is_python, is_wrapper, program_of, trains_by_its_words
 
 
 @pytest.mark.parametrize(

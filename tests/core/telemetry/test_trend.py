@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from trainwiz.core.telemetry.spans import span_words
-from trainwiz.core.telemetry.trend import LEAST_SPAN_S, MOST_POINTS, MOST_SPAN_S, Trend
+from trainwiz.core.telemetry.advice_training import LEAST_SPAN_S, MOST_POINTS, MOST_SPAN_S, Trend
+from trainwiz.core.telemetry.words import span_words
 
 
 def trend_of(amounts: list[float], every_s: float = 10.0) -> Trend:

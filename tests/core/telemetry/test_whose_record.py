@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from trainwiz.core.telemetry.discovery import find_target, list_targets
 from trainwiz.core.telemetry.job import trainings_below
-from trainwiz.core.telemetry.process_table import ProcessTable
+from trainwiz.core.telemetry.processes import ProcessTable
 from trainwiz.core.telemetry.snapshot import Snapshot
 from trainwiz.core.telemetry.target import open_source
 

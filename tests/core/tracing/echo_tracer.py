@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from trainwiz.core.estimate.moment import Moment
-from trainwiz.core.estimate.trace import children
+from trainwiz.core.estimate.trace import server as children
 from trainwiz.core.estimate.trace.__main__ import private_stdout
-from trainwiz.core.estimate.trace.parent import hold_to
 from trainwiz.core.estimate.trace.server import Server
-from trainwiz.core.tracing.result import TraceResult
+from trainwiz.core.estimate.trace.tracker import hold_to
+from trainwiz.core.tracing.request import TraceResult
 
 
 def echo(tier: str, values: dict[str, Any], *, forks: bool = False) -> dict[str, Any]:

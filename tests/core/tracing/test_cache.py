@@ -11,9 +11,7 @@ from typing import Any
 
 import pytest
 from trainwiz.core.estimate.moment import Moment
-from trainwiz.core.tracing.cache import TraceCache, user_cache_folder
-from trainwiz.core.tracing.result import TraceResult
-from trainwiz.core.tracing.versions import trace_versions
+from trainwiz.core.tracing.request import TraceCache, TraceResult, trace_versions, user_cache_folder
 
 from tests.core.tracing.requests import request
 

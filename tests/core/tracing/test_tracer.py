@@ -14,8 +14,7 @@ from typing import Any
 
 import psutil
 import pytest
-from trainwiz.core.tracing.cache import TraceCache
-from trainwiz.core.tracing.result import TraceProblem, TraceResult
+from trainwiz.core.tracing.request import TraceCache, TraceProblem, TraceResult
 from trainwiz.core.tracing.worker import TraceWorker, tracer_command
 
 from tests.core.estimate.trace.requests import M2M
@@ -131,7 +130,7 @@ def test_without_torch_the_answer_says_so(tmp_path: Path) -> None:
 CLIENT = """
 import json, os, sys
 from trainwiz.core.tracing.request import TraceRequest
-from trainwiz.core.tracing.result import TraceResult
+from trainwiz.core.tracing.request import TraceResult
 from trainwiz.core.tracing.worker import TraceWorker
 worker = TraceWorker()
 answer = worker.ask(TraceRequest.from_json(json.loads(sys.argv[1])), "layers", 120)

@@ -15,9 +15,7 @@ from typing import Any
 import psutil
 import pytest
 from trainwiz.core.tracing import line
-from trainwiz.core.tracing.cache import TraceCache
-from trainwiz.core.tracing.request import TraceTier
-from trainwiz.core.tracing.result import TraceAnswer, TraceProblem, TraceResult
+from trainwiz.core.tracing.request import TraceAnswer, TraceCache, TraceProblem, TraceResult, TraceTier
 from trainwiz.core.tracing.worker import TraceWorker
 
 from tests.core.tracing import echo_tracer

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from trainwiz.core.training.__main__ import main
-from trainwiz.core.training.masking import IGNORED
+from trainwiz.core.training.batches import IGNORED
 from trainwiz.core.training.packed_attention import ROW_LENGTHS
 from trainwiz.core.training.trainer import RunTrainer
 

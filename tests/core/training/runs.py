@@ -16,8 +16,7 @@ import psutil
 import yaml
 from trainwiz.core.catalog.models import load_models
 from trainwiz.core.config import RunConfig
-from trainwiz.core.export.files import export_files
-from trainwiz.core.export.launch_script import launch_command, launch_environment
+from trainwiz.core.export.launch_script import export_files, launch_command, launch_environment
 
 TRAIN_S = 240
 BUILD_AND_TRAIN_S = 840

@@ -13,9 +13,8 @@ from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import UsageError
 from trainwiz.core.estimate.architecture import lora_parameters, lora_targets
 from trainwiz.core.estimate.families import read_architecture
-from trainwiz.core.training.adapters import merged, with_adapters
 from trainwiz.core.training.model import build_model
-from trainwiz.core.training.weights import lasting_name
+from trainwiz.core.training.weights import lasting_name, merged, with_adapters
 from transformers import (
     AutoModelForCausalLM,
     AutoModelForSequenceClassification,

@@ -16,7 +16,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from trainwiz.core.config import RunConfig
-from trainwiz.core.training.sampling import FILLER, length_order
+from trainwiz.core.training.batches import FILLER, length_order
 from trainwiz.core.training.tasks import build_task
 
 from tests.core.training.runs import metrics, start, tiny_config, train, write_run

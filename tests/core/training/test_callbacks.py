@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-from trainwiz.core.training import callbacks, stop
+from trainwiz.core.training import callbacks
+from trainwiz.core.training import phases as stop
 from trainwiz.core.training.callbacks import StopCallback
-from trainwiz.core.training.stop import StopRequest
+from trainwiz.core.training.phases import StopRequest
 from transformers import TrainerControl, TrainerState
 
 ONE_PROCESS: Any = SimpleNamespace(num_processes=1)

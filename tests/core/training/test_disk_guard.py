@@ -15,9 +15,15 @@ from accelerate import Accelerator
 from trainwiz.core.errors import CannotRunError
 from trainwiz.core.run.checkpoints import inspect_checkpoint
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.training.disk_guard import HEADROOM_BYTES, DiskGuard, Room
-from trainwiz.core.training.full_disk import LastingLines, LastingOutput
-from trainwiz.core.training.retention import BestCheckpoints, NewestCheckpoints
+from trainwiz.core.training.disk_guard import (
+    HEADROOM_BYTES,
+    BestCheckpoints,
+    DiskGuard,
+    LastingLines,
+    LastingOutput,
+    NewestCheckpoints,
+    Room,
+)
 from trainwiz.core.training.saving import CheckpointSaver, is_no_room, planned_checkpoint_bytes
 
 from tests.core.run.checkpoint_files import cut, write_checkpoint

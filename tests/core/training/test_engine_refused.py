@@ -9,9 +9,7 @@ import pytest
 import torch
 from trainwiz.core.catalog.models import load_models
 from trainwiz.core.errors import CannotRunError
-from trainwiz.core.training.engine import refuse_unshared
-from trainwiz.core.training.fsdp_blocks import block_classes
-from trainwiz.core.training.shards import forward_needs_all, numbers_in
+from trainwiz.core.training.engine import block_classes, forward_needs_all, numbers_in, refuse_unshared
 from trainwiz.core.training.weights import MODEL_CLASSES
 from transformers import AutoConfig
 

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 from trainwiz.core.config import RunConfig
 from trainwiz.core.training import session
-from trainwiz.core.training.stop import StopRequest
+from trainwiz.core.training.phases import StopRequest
 
 from tests.core.training.runs import BUILD_AND_TRAIN_S, metrics, tiny_config, train, write_run
 from tests.core.training.text_runs import text_config

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from trainwiz.core.estimate import logit_slices
-from trainwiz.core.training.evaluation import token_metrics, token_sums
-from trainwiz.core.training.evaluation_schedule import EvaluationSchedule, ScheduleCallback
-from trainwiz.core.training.masking import IGNORED
+from trainwiz.core.estimate import activations as logit_slices
+from trainwiz.core.training.batches import IGNORED
+from trainwiz.core.training.evaluation import EvaluationSchedule, ScheduleCallback, token_metrics, token_sums
 from transformers import TrainerControl, TrainerState
 
 from tests.core.training.runs import tiny_config

@@ -13,7 +13,7 @@ from accelerate import Accelerator
 from safetensors.torch import load_file
 from trainwiz.core.run.checkpoints import complete_checkpoints
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.training.finite import MOST_SKIPPED, LossGuard, NonFiniteLoss
+from trainwiz.core.training.failure import MOST_SKIPPED, LossGuard, NonFiniteLoss
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
 from tests.core.training.runs import metrics, start, tiny_config, train, write_run

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 from trainwiz.core.config import RunConfig
+from trainwiz.core.run.attempts import read_phase
 from trainwiz.core.run.checkpoints import complete_checkpoints, list_checkpoints
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.phase import read_phase
 
 from tests.core.training.runs import start, tiny_config, write_run
 from tests.core.training.small_disk import BALLOON, fill, small_disk

@@ -15,12 +15,11 @@ import pytest
 import sacrebleu
 import torch
 from trainwiz.core.config import RunConfig
-from trainwiz.core.data.answers import prompt_room
+from trainwiz.core.data.lengths import prompt_room
 from trainwiz.core.errors import UsageError
-from trainwiz.core.training.bleu import make_bleu, word_cutter
-from trainwiz.core.training.generation import GenerationRequest, Generator
+from trainwiz.core.training.evaluation import GenerationRequest, Generator, make_bleu, word_cutter
 from trainwiz.core.training.model import build_model
-from trainwiz.core.training.text_encoding import CausalEncoder, PairEncoder
+from trainwiz.core.training.tokens import CausalEncoder, PairEncoder
 from transformers import TrainerState
 
 from tests.core.training.text_runs import text_config

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from trainwiz.core.data.proteins import CLS, EOS, ESM_VOCABULARY, MASK, PAD
-from trainwiz.core.training.masking import IGNORED, mask_sequence, sample_generator
+from trainwiz.core.training.batches import IGNORED, mask_sequence, sample_generator
 
 
 def _masked(length: int = 200, seed: int = 1, epoch: int = 0, sample: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -47,9 +47,8 @@ def test_masks_do_not_depend_on_workers_or_order() -> None:
     import pyarrow as pa
     from torch.utils.data import DataLoader
     from trainwiz.core.data.proteins import encode_proteins
-    from trainwiz.core.training.batches import PaddedBatch
-    from trainwiz.core.training.masked_proteins import MaskedProteins
-    from trainwiz.core.training.sampling import EpochSampler
+    from trainwiz.core.training.batches import EpochSampler, PaddedBatch
+    from trainwiz.core.training.tasks import MaskedProteins
 
     proteins = encode_proteins(pa.array(["MKTAYIAKQR" * 3, "GAVLIMFWP", "STCYNQDEKRH"] * 5, pa.large_string()))
     data = MaskedProteins(proteins, np.arange(15), 0.15, seed=7)

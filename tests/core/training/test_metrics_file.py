@@ -7,8 +7,7 @@ from pathlib import Path
 
 from accelerate import Accelerator
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.training.meter import StepMeter
-from trainwiz.core.training.metrics import MetricsCallback
+from trainwiz.core.training.metrics import MetricsCallback, StepMeter
 
 
 def test_an_attempt_without_a_checkpoint_takes_the_lines_before_it_back(tmp_path: Path) -> None:

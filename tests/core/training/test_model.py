@@ -11,7 +11,7 @@ from trainwiz.core.catalog.models import load_models
 from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import UsageError
 from trainwiz.core.training.model import build_model, may_skip_weights
-from trainwiz.core.training.token_ids import check_vocabulary, with_token_ids
+from trainwiz.core.training.tokens import check_vocabulary, with_token_ids
 from transformers import PreTrainedTokenizerBase
 
 from tests.core.training.runs import tiny_config

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from trainwiz.core.training.loss import StepLoss
-from trainwiz.core.training.masking import IGNORED
-from trainwiz.core.training.model import build_model
-from trainwiz.core.training.model_inputs import decoder_inputs, decoder_only, encoder_decoder
-from trainwiz.core.training.text_encoding import next_tokens
+from trainwiz.core.training.batches import IGNORED
+from trainwiz.core.training.evaluation import StepLoss
+from trainwiz.core.training.model import build_model, decoder_inputs, decoder_only, encoder_decoder
+from trainwiz.core.training.tokens import next_tokens
 
 from tests.core.training.text_runs import text_config
 from tests.core.training.tokenizers_for_tests import small_tokenizer

@@ -8,8 +8,8 @@ import os
 from pathlib import Path
 
 import pytest
-from trainwiz.core.training.memory_log import resident_bytes
-from trainwiz.core.training.process_group import join_processes
+from trainwiz.core.training.engine import join_processes
+from trainwiz.core.training.metrics import resident_bytes
 
 from tests.core.training.runs import metrics, tiny_config, train, write_run
 from tests.core.training.text_runs import text_config
@@ -56,7 +56,7 @@ def test_a_run_shorter_than_its_trace_traces_what_there_is(tmp_path: Path) -> No
 
     import torch
     from trainwiz.core.run.folder import RunFolder
-    from trainwiz.core.training.meter import StepMeter
+    from trainwiz.core.training.metrics import StepMeter
     from trainwiz.core.training.trace import TraceCallback
     from transformers import TrainerControl, TrainerState
 

@@ -14,14 +14,11 @@ import numpy as np
 import pytest
 import torch
 from trainwiz.core.errors import UsageError
-from trainwiz.core.plan.packing import TRIED
+from trainwiz.core.plan.data_findings import TRIED
 from trainwiz.core.training import packed_attention
-from trainwiz.core.training.batches import FILLER_TOKENS, PaddedBatch
-from trainwiz.core.training.masking import IGNORED
+from trainwiz.core.training.batches import FILLER_TOKENS, IGNORED, FillerRow, PaddedBatch
 from trainwiz.core.training.packed_attention import PACKED, ROW_ENDS, ROW_LENGTHS, attend_in_rows
-from trainwiz.core.training.packing import PackedBatch, first_rows, for_attention
-from trainwiz.core.training.packing_check import Comparison, compared
-from trainwiz.core.training.sampling import FillerRow
+from trainwiz.core.training.packing import Comparison, PackedBatch, compared, first_rows, for_attention
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, PreTrainedModel
 
 from tests.core.training.runs import metrics, tiny_config, write_run
@@ -88,7 +85,7 @@ def trainer_of(model: PreTrainedModel, lengths: tuple[int, ...] = (200, 150, 90,
 
 
 def check(model: PreTrainedModel) -> Comparison:
-    from trainwiz.core.training.packed_esm import scale_in_rows
+    from trainwiz.core.training.packed_attention import scale_in_rows
 
     attend_in_rows(model)
     scale_in_rows(model)

@@ -13,15 +13,14 @@ import pytest
 import torch
 from trainwiz.core.errors import UsageError
 from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.training.datasets import load_protein_rows
+from trainwiz.core.training.evaluation import StepLoss
 from trainwiz.core.training.failure import write_failure
-from trainwiz.core.training.loss import StepLoss
-from trainwiz.core.training.masked_lm import overfit_rows
-from trainwiz.core.training.meter import StepMeter
-from trainwiz.core.training.metrics import json_number
+from trainwiz.core.training.metrics import StepMeter, json_number
 from trainwiz.core.training.model import build_esm, esm_tokenizer
-from trainwiz.core.training.protein_rows import load_protein_rows
+from trainwiz.core.training.phases import StopRequest
 from trainwiz.core.training.session import read_config
-from trainwiz.core.training.stop import StopRequest
+from trainwiz.core.training.tasks import overfit_rows
 
 from tests.core.training.runs import tiny_config, write_run
 

@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 
 import pytest
+from trainwiz.core.run.attempts import PhaseNow, read_phase
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.phase import PhaseNow, read_phase
 from trainwiz.core.training.phases import Phases
 
 from tests.core.training.runs import start, write_run

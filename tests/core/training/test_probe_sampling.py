@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from trainwiz.core.data.length_order import LengthOrder, StepShape
-from trainwiz.core.training.probe_passes import Passes
-from trainwiz.core.training.probe_sampling import Part, SpreadSampler
-from trainwiz.core.training.sampling import EpochSampler
+from trainwiz.core.data.lengths import LengthOrder, StepShape
+from trainwiz.core.training.batches import EpochSampler
+from trainwiz.core.training.probe_rows import Part, SpreadSampler
+from trainwiz.core.training.probe_trainer import Passes
 
 LENGTHS = np.random.default_rng(3).lognormal(5, 0.6, 20_000).astype(np.uint32)
 

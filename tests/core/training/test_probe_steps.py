@@ -16,8 +16,8 @@ from trainwiz.core.catalog.models import load_models
 from trainwiz.core.launch.probe_order import ANSWERS_JSONL, ProbeOrder
 from trainwiz.core.training import probe_search
 from trainwiz.core.training.batches import PaddedBatch
-from trainwiz.core.training.meter import StepMeter
-from trainwiz.core.training.probe_parts import probe_parts
+from trainwiz.core.training.metrics import StepMeter
+from trainwiz.core.training.probe import probe_parts
 from trainwiz.core.training.probe_rows import GeneratedRows, generated_rows, longest_batch, vocabulary_of
 from trainwiz.core.training.probe_search import MicroBatchSearch
 from trainwiz.core.training.probe_trainer import Answers, ProbeClock, ProbeTrainer

@@ -76,11 +76,10 @@ def test_the_final_model_loads_back_and_gives_the_evaluation_that_was_logged(who
 def _evaluated(model: torch.nn.Module, folder: Path) -> float:
     """The evaluation by hand: one row at a time, no padding."""
     from trainwiz.core.data.proteins import PAD
-    from trainwiz.core.training.batches import PaddedBatch
-    from trainwiz.core.training.masked_proteins import MaskedProteins
-    from trainwiz.core.training.masking import EVALUATION_EPOCH
-    from trainwiz.core.training.protein_rows import load_protein_rows
+    from trainwiz.core.training.batches import EVALUATION_EPOCH, PaddedBatch
+    from trainwiz.core.training.datasets import load_protein_rows
     from trainwiz.core.training.session import read_config
+    from trainwiz.core.training.tasks import MaskedProteins
 
     config = read_config(RunFolder(folder))
     rows = load_protein_rows(config, folder)

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 from trainwiz.core.config import RunConfig
-from trainwiz.core.launch.again import prepare_again
-from trainwiz.core.launch.start import changed_config, setup_of
+from trainwiz.core.launch.start import changed_config, prepare_again, setup_of
+from trainwiz.core.run.attempts import Recovery, write_recoveries
 from trainwiz.core.run.folder import RunFolder, read_json
-from trainwiz.core.run.recovery import Recovery, write_recoveries
 from trainwiz.core.supervise.attempt import put_away_last_attempt
 from trainwiz.core.supervise.recovery import Retry, Situation, decide
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from trainwiz.core.errors import UsageError
-from trainwiz.core.training.reporters import GuardedReporter, take_reporters
+from trainwiz.core.training.callbacks import GuardedReporter, take_reporters
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 

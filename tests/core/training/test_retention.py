@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from trainwiz.core.findings import Finding
-from trainwiz.core.training.retention import BestCheckpoints, NewestCheckpoints, best_checkpoints
+from trainwiz.core.errors import Finding
+from trainwiz.core.training.disk_guard import BestCheckpoints, NewestCheckpoints, best_checkpoints
 
 from tests.core.run.checkpoint_files import write_checkpoint
 from tests.core.training.runs import tiny_config

@@ -10,12 +10,18 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 from trainwiz.core.data.proteins import encode_proteins
-from trainwiz.core.data.text_rows import TextRows
-from trainwiz.core.training.batches import PaddedBatch, out_of_shared_memory
-from trainwiz.core.training.masked_proteins import MaskedProteins
-from trainwiz.core.training.meter import StepMeter
-from trainwiz.core.training.sampling import FILLER, EpochSampler, EvaluationSampler, RowKey
-from trainwiz.core.training.text_dataset import Chosen, TextDataset
+from trainwiz.core.data.texts import TextRows
+from trainwiz.core.training.batches import (
+    FILLER,
+    EpochSampler,
+    EvaluationSampler,
+    PaddedBatch,
+    RowKey,
+    out_of_shared_memory,
+)
+from trainwiz.core.training.datasets import Chosen, TextDataset
+from trainwiz.core.training.metrics import StepMeter
+from trainwiz.core.training.tasks import MaskedProteins
 from transformers import Trainer, TrainingArguments
 
 

@@ -12,11 +12,10 @@ from typing import Any, cast
 import pytest
 import torch
 from accelerate import Accelerator
+from trainwiz.core.run.checkpoints import size_on_disk
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.saved_files import size_on_disk
-from trainwiz.core.training.disk_guard import HEADROOM_BYTES, DiskGuard, Room
-from trainwiz.core.training.finite import LossGuard, NonFiniteLoss
-from trainwiz.core.training.retention import NewestCheckpoints
+from trainwiz.core.training.disk_guard import HEADROOM_BYTES, DiskGuard, NewestCheckpoints, Room
+from trainwiz.core.training.failure import LossGuard, NonFiniteLoss
 from trainwiz.core.training.saving import MARGIN, CheckpointSaver
 from transformers import TrainerControl, TrainerState, TrainingArguments
 

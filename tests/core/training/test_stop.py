@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 from trainwiz.core.config import RunConfig
+from trainwiz.core.run.attempts import read_phase
 from trainwiz.core.run.checkpoints import newest_complete
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.phase import read_phase
 
 from tests.core.training.runs import metrics, start, tiny_config, train, write_run
 from tests.fakes.descendants import descendants

@@ -12,11 +12,10 @@ import pytest
 from accelerate.data_loader import BatchSamplerShard, SkipBatchSampler
 from torch.utils.data import BatchSampler, DataLoader
 from trainwiz.core.config import RunConfig
-from trainwiz.core.data.text_rows import load_text_rows
-from trainwiz.core.training.masked_proteins import MaskedProteins
-from trainwiz.core.training.protein_rows import load_protein_rows
-from trainwiz.core.training.sampling import EpochSampler
-from trainwiz.core.training.text_dataset import TextDataset
+from trainwiz.core.data.texts import load_text_rows
+from trainwiz.core.training.batches import EpochSampler
+from trainwiz.core.training.datasets import TextDataset, load_protein_rows
+from trainwiz.core.training.tasks import MaskedProteins
 
 ROWS, BATCH, RANKS = 1501, 8, 2
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from torch.utils.data import DataLoader
 from trainwiz.core.errors import UsageError
-from trainwiz.core.training.masking import EVALUATION_EPOCH, IGNORED
+from trainwiz.core.training.batches import EVALUATION_EPOCH, IGNORED
 from trainwiz.core.training.tasks import TASKS, build_task
 
 from tests.core.training.runs import tiny_config
@@ -22,7 +22,7 @@ def test_every_task_of_the_config_can_be_trained_but_those_that_are_only_planned
     from typing import get_args
 
     from trainwiz.core.config.values import Task
-    from trainwiz.core.plan.subject import PLANNED_ONLY
+    from trainwiz.core.plan.tasks import PLANNED_ONLY
 
     assert set(TASKS) == set(get_args(Task)) - set(PLANNED_ONLY)
 

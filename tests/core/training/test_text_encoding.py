@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
-from trainwiz.core.training.batches import PaddedBatch
-from trainwiz.core.training.masking import IGNORED
-from trainwiz.core.training.text_encoding import CausalEncoder, PairEncoder, cut
+from trainwiz.core.training.batches import IGNORED, PaddedBatch
+from trainwiz.core.training.tokens import CausalEncoder, PairEncoder, cut
 from transformers import PreTrainedTokenizerFast
 
 from tests.core.training.tokenizers_for_tests import small_tokenizer

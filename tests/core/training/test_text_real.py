@@ -12,7 +12,7 @@ import sacrebleu
 import torch
 from safetensors.torch import load_file
 from trainwiz.core.config import RunConfig
-from trainwiz.core.data.text_rows import load_text_rows
+from trainwiz.core.data.texts import load_text_rows
 
 from tests.core.training.runs import metrics, train, write_run
 from tests.core.training.text_runs import text_config

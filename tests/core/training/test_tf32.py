@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from trainwiz.core.training.tf32 import multiplies_in_tf32
+from trainwiz.core.training.phases import multiplies_in_tf32
 from transformers.utils.import_utils import enable_tf32
 
 

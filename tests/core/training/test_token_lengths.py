@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from trainwiz.core.data.text_rows import load_text_rows
-from trainwiz.core.training import text_encoding, token_lengths
-from trainwiz.core.training.text_dataset import TextDataset
-from trainwiz.core.training.text_encoding import CausalEncoder, PairEncoder
-from trainwiz.core.training.token_lengths import row_lengths
+from trainwiz.core.data.texts import load_text_rows
+from trainwiz.core.training import tokens as text_encoding
+from trainwiz.core.training import tokens as token_lengths
+from trainwiz.core.training.datasets import TextDataset
 from trainwiz.core.training.tokenizer import build_tokenizer
+from trainwiz.core.training.tokens import CausalEncoder, PairEncoder, row_lengths
 
 from tests.core.training.text_runs import text_config
 

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from trainwiz.core.data.text_rows import load_text_rows
+from trainwiz.core.data.texts import load_text_rows
 from trainwiz.core.errors import CannotRunError
-from trainwiz.core.training.masking import IGNORED
-from trainwiz.core.training.text_dataset import BlockDataset, Chosen, TextDataset
-from trainwiz.core.training.text_encoding import CausalEncoder
-from trainwiz.core.training.token_store import TokenStore, join_tokens
+from trainwiz.core.training.batches import IGNORED
+from trainwiz.core.training.datasets import BlockDataset, Chosen, TextDataset
+from trainwiz.core.training.tokens import CausalEncoder, TokenStore, join_tokens
 
 from tests.core.training.text_runs import text_config
 from tests.core.training.tokenizers_for_tests import SENTENCES, small_tokenizer, text_rows
@@ -53,7 +52,7 @@ def test_of_long_texts_a_few_are_in_memory(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(
         encoder, "whole", lambda texts, targets: (at_once.append(len(texts)), encode(texts, targets))[1]
     )
-    monkeypatch.setattr("trainwiz.core.training.token_store.BATCH_CHARACTERS", 100)
+    monkeypatch.setattr("trainwiz.core.training.tokens.BATCH_CHARACTERS", 100)
     few = join_tokens(rows, ALL, encoder, tokenizer)
     assert max(at_once) * min(map(len, SENTENCES)) < 200 and sum(at_once) == len(ALL)
     for one, other in zip(whole.read(0, 10_000), few.read(0, 10_000), strict=True):

@@ -12,8 +12,7 @@ import pytest
 from tokenizers import Tokenizer, models
 from trainwiz.core.catalog.models import load_models
 from trainwiz.core.errors import UsageError
-from trainwiz.core.training.tokenizer import build_tokenizer
-from trainwiz.core.training.tokenizer_training import MOST_BYTES, SPECIAL_TOKENS
+from trainwiz.core.training.tokenizer import MOST_BYTES, SPECIAL_TOKENS, build_tokenizer
 from transformers import AutoTokenizer, NllbTokenizer, PreTrainedTokenizerFast
 
 from tests.conftest import REPOSITORY
@@ -183,14 +182,14 @@ def test_a_multilingual_tokenizer_is_told_its_languages(tmp_path: Path) -> None:
     ids = {code: ready.convert_tokens_to_ids(code) for code in ("zho_Hans", "eng_Latn")}
     assert ready("a")["input_ids"][0] == ids["zho_Hans"]
     assert ready(text_target="a")["input_ids"][0] == ids["eng_Latn"]
-    from trainwiz.core.training.languages import forced_first_token
+    from trainwiz.core.training.tokenizer import forced_first_token
 
     assert forced_first_token(ready) == ids["eng_Latn"]
     assert forced_first_token(small_tokenizer(tmp_path, ends_texts=True)) is None
 
 
 def test_of_much_text_a_part_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    from trainwiz.core.training import tokenizer_training
+    from trainwiz.core.training import tokenizer as tokenizer_training
 
     rows = text_rows([f"{number:05d}" for number in range(1000)])
     assert MOST_BYTES > 5000 and sum(map(len, tokenizer_training._texts(rows))) == 1000
@@ -201,7 +200,7 @@ def test_of_much_text_a_part_is_counted(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_one_row_of_millions_without_a_space_is_no_burden() -> None:
     """Counted as the one word that it is, it took hours."""
-    from trainwiz.core.training import tokenizer_training
+    from trainwiz.core.training import tokenizer as tokenizer_training
 
     rows = text_rows(["ab" * 10_000_000, "a text"])
     assert [len(text) for batch in tokenizer_training._texts(rows) for text in batch] == [

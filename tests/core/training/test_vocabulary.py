@@ -12,11 +12,10 @@ from accelerate import Accelerator
 from peft import LoraConfig, get_peft_model
 from torch.utils._python_dispatch import TorchDispatchMode
 from trainwiz.core.errors import UsageError
-from trainwiz.core.estimate import logit_slices
-from trainwiz.core.training.evaluation import batch_sums
-from trainwiz.core.training.loss import StepLoss
-from trainwiz.core.training.masking import IGNORED
-from trainwiz.core.training.vocabulary import READER, VocabularyProduct, let_logits_be_read
+from trainwiz.core.estimate import activations as logit_slices
+from trainwiz.core.training.batches import IGNORED
+from trainwiz.core.training.chunked_logits import READER, VocabularyProduct, let_logits_be_read
+from trainwiz.core.training.evaluation import StepLoss, batch_sums
 from trainwiz.core.training.weights import MODEL_CLASSES
 from transformers import AutoConfig, PreTrainedModel
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from trainwiz.core.data.text_rows import TextRows
 from trainwiz.core.data.text_store import TextStore, TextWriter
-from trainwiz.core.training.tokenizer_training import trained_tokenizer
+from trainwiz.core.data.texts import TextRows
+from trainwiz.core.training.tokenizer import trained_tokenizer
 from transformers import PreTrainedTokenizerFast
 
 SENTENCES = [

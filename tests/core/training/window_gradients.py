@@ -19,7 +19,7 @@ import torch
 from trainwiz.core.config import RunConfig
 from trainwiz.core.export.training_arguments import training_arguments
 from trainwiz.core.training.batches import FILLER_TOKENS
-from trainwiz.core.training.meter import StepMeter
+from trainwiz.core.training.metrics import StepMeter
 from trainwiz.core.training.tasks import build_task
 from trainwiz.core.training.trainer import RunTrainer
 from transformers import Trainer, TrainerCallback, TrainingArguments, set_seed

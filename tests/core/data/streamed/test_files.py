@@ -14,15 +14,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from trainwiz.core.config import RunConfig
-from trainwiz.core.data import whole_blocks
-from trainwiz.core.data.streamed import files_by_place, grouped, index
-from trainwiz.core.data.streamed.copied import CopiedPart
-from trainwiz.core.data.streamed.grouped import DecodedUnits, GroupedPart
-from trainwiz.core.data.streamed.placed import PlacedPart
+from trainwiz.core.data import blocks as whole_blocks
+from trainwiz.core.data.streamed import index
+from trainwiz.core.data.streamed import parts as files_by_place
+from trainwiz.core.data.streamed import parts as grouped
+from trainwiz.core.data.streamed.index import CopiedPart
+from trainwiz.core.data.streamed.parts import DecodedUnits, GroupedPart, PlacedPart
 from trainwiz.core.data.streamed.rows import StreamedTexts
-from trainwiz.core.data.text_rows import load_text_rows
+from trainwiz.core.data.texts import load_text_rows
 from trainwiz.core.errors import UsageError
-from trainwiz.core.small_file import ROWS as ROWS_FOLDER
+from trainwiz.core.files import ROWS as ROWS_FOLDER
 
 ROWS = [
     (f"{number} " + "wörd 你好 " * (number * 7 % 23), f"\N{GRINNING FACE}{number} target " * (number % 5 + 1))

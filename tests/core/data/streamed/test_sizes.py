@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core.config import RunConfig
-from trainwiz.core.data.summarize import summarize_data
-from trainwiz.core.data.text_rows import load_text_rows
-from trainwiz.core.small_file import ROWS
+from trainwiz.core.data.summary import summarize_data
+from trainwiz.core.data.texts import load_text_rows
+from trainwiz.core.files import ROWS
 
 from tests.core.data.builders import parquet, write
 from tests.core.data.test_tar_shards import shard

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from trainwiz.core.estimate.trace.build import build_traced_model
 from trainwiz.core.estimate.trace.emulation import emulated
-from trainwiz.core.estimate.trace.full import trace_full, trace_model
 from trainwiz.core.estimate.trace.ledger import Ledger
+from trainwiz.core.estimate.trace.step import trace_full, trace_model
 from trainwiz.core.estimate.trace.tracker import Tracker
 from trainwiz.core.tracing.request import TraceRequest
 

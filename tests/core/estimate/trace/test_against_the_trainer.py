@@ -12,14 +12,13 @@ import torch
 from torch.utils.data import Dataset
 from trainwiz.core.config import RunConfig
 from trainwiz.core.estimate.trace.build import build_traced_model, run_config
-from trainwiz.core.estimate.trace.full import trace_full
+from trainwiz.core.estimate.trace.step import trace_full
 from trainwiz.core.tracing.request import TraceRequest
-from trainwiz.core.training.evaluation_schedule import EvaluationSchedule
-from trainwiz.core.training.loss import StepLoss
-from trainwiz.core.training.meter import StepMeter
-from trainwiz.core.training.model_inputs import batch_alone, decoder_only, encoder_decoder
-from trainwiz.core.training.parts import TaskParts
-from trainwiz.core.training.sampling import EpochSampler
+from trainwiz.core.training.batches import EpochSampler
+from trainwiz.core.training.datasets import TaskParts
+from trainwiz.core.training.evaluation import EvaluationSchedule, StepLoss
+from trainwiz.core.training.metrics import StepMeter
+from trainwiz.core.training.model import batch_alone, decoder_only, encoder_decoder
 from trainwiz.core.training.trainer import RunTrainer
 from transformers import PrinterCallback, ProgressCallback, TrainerCallback, TrainingArguments
 

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from trainwiz.core.estimate.trace.allocator import MIB, CachingAllocator, segment_bytes
+from trainwiz.core.estimate.trace.ledger import MIB, CachingAllocator, segment_bytes
 
 
 @pytest.mark.parametrize(

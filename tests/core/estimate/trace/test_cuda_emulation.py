@@ -4,11 +4,10 @@ import pytest
 import torch
 from torch.nn import functional
 from trainwiz.core.estimate.trace.emulation import emulated
-from trainwiz.core.estimate.trace.full import trace_full
 from trainwiz.core.estimate.trace.ledger import Ledger
+from trainwiz.core.estimate.trace.step import trace_full
 from trainwiz.core.estimate.trace.tracker import Tracker
-from trainwiz.core.tracing.request import TraceRequest
-from trainwiz.core.tracing.result import TraceResult
+from trainwiz.core.tracing.request import TraceRequest, TraceResult
 
 from tests.core.estimate.trace.requests import ESM, GPT2, LLAMA, T5, request
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from trainwiz.core.estimate.trace.depths import Stack, shallow_versions, with_depths
+from trainwiz.core.estimate.trace.layers import Stack, shallow_versions, with_depths
 from transformers import AutoConfig
 
 

@@ -1,7 +1,7 @@
 """Evaluating and generating."""
 
 import pytest
-from trainwiz.core.estimate.trace.full import trace_full
+from trainwiz.core.estimate.trace.step import trace_full
 from trainwiz.core.tracing.request import TraceRequest
 
 from tests.core.estimate.trace.requests import ESM, LLAMA, M2M, T5, request

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from trainwiz.core.estimate.trace.full import trace_full
+from trainwiz.core.estimate.trace.build import CannotTrace
 from trainwiz.core.estimate.trace.layers import ALL_TRACED, trace_layers
-from trainwiz.core.estimate.trace.problems import CannotTrace
+from trainwiz.core.estimate.trace.step import trace_full
 from trainwiz.core.language import use_language
 from trainwiz.core.tracing.request import TraceRequest
 

@@ -1,8 +1,8 @@
 """States and temporaries of the optimizers."""
 
 import pytest
-from trainwiz.core.estimate.trace.full import trace_full
-from trainwiz.core.tracing.result import TraceResult
+from trainwiz.core.estimate.trace.step import trace_full
+from trainwiz.core.tracing.request import TraceResult
 
 from tests.core.estimate.trace.requests import LLAMA, request
 

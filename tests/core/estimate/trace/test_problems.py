@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from trainwiz.core.estimate.trace.full import trace_full
-from trainwiz.core.estimate.trace.problems import CannotTrace
+from trainwiz.core.estimate.trace.build import CannotTrace
+from trainwiz.core.estimate.trace.step import trace_full
 
 from tests.core.estimate.trace.requests import GPT2, LLAMA, request
 

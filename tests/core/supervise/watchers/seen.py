@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from trainwiz.core.run.advice import Advice
+from trainwiz.core.run.attempts import Phase, write_phase
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.phase import Phase, write_phase
-from trainwiz.core.supervise.watchers.sight import Sight
-from trainwiz.core.supervise.watchers.watchers import Run, watched_advice
-from trainwiz.core.telemetry.run_setup import RunSetup
+from trainwiz.core.supervise.watchers.watchers import Run, Sight, watched_advice
+from trainwiz.core.telemetry.run_plan import RunSetup
 
 GIB = 1024**3
 LOOK_S = 5.0

@@ -6,10 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from trainwiz.core.run.advice import Advice
-from trainwiz.core.supervise.watchers.advice_log import QUIET_S, SAY_AGAIN_S, AdviceLog
-from trainwiz.core.telemetry.recorded_advice import AdviceFile, advice_of
-from trainwiz.core.telemetry.tail import JsonLinesTail
+from trainwiz.core.lines import JsonLinesTail
+from trainwiz.core.run.advice import Advice, AdviceFile, advice_of
+from trainwiz.core.supervise.watchers.watch import QUIET_S, SAY_AGAIN_S, AdviceLog
 
 HEAT = Advice("heat", "warning", "Heat limits the clock of GPU 0.", "More air.")
 STALLED = Advice("stalled", "warning", "No step was logged for 5 min.")

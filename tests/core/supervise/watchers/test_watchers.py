@@ -6,10 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from trainwiz.core.run.phase import Phase, write_phase
-from trainwiz.core.telemetry.run_setup import RunSetup
-from trainwiz.core.training.failure import write_failure
-from trainwiz.core.training.finite import NonFiniteLoss
+from trainwiz.core.run.attempts import Phase, write_phase
+from trainwiz.core.telemetry.run_plan import RunSetup
+from trainwiz.core.training.failure import NonFiniteLoss, write_failure
 
 from tests.core.supervise.watchers.seen import GIB, RUNNING, SeenRun, text_of
 

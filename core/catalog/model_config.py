@@ -1,0 +1,291 @@
+"""ModelSpec: one model as its config.json; what its type can do, and which modules LoRA adapts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from trainwiz.core.config.values import Task
+from trainwiz.core.errors import Finding, os_reason
+from trainwiz.core.estimate.architecture import ALL_LINEAR, Architecture
+from trainwiz.core.estimate.families import read_architecture
+from trainwiz.core.files import read_small
+from trainwiz.core.language import tr
+from trainwiz.core.text import parse_json
+
+# ModelSpec: one model, as its architecture config, so that planning needs no network and no weights.
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """A model known by its architecture."""
+
+    name: str
+    architecture: dict[str, Any]
+    """The Hugging Face config.json as a dict (has "model_type" and "architectures")."""
+    task: Task
+    description: str = ""
+    """One line for a list; empty for a model that is not in the catalogue."""
+    hub_id: str | None = None
+    gated: bool = False
+    """The hub hands its files out only to accounts that accepted a licence."""
+    license: str | None = None
+    """The name of its licence as its page on the hub has it; None where the catalogue does not know."""
+    tokenizer: str | None = None
+    """ "esm" for the built-in protein alphabet, else a hub id or folder; None: comes with `path` or is trained on the data."""
+    smallest_sibling: str | None = None
+    """Catalogue name of the model that --smoke uses."""
+    source: Literal["catalogue", "hub", "folder", "config"] = "catalogue"
+    path: Path | None = None
+    has_weights: bool = False
+    """Weights are here and can be loaded without a network."""
+    unavailable: dict[str, str] = field(default_factory=dict)
+
+
+# From a Hugging Face config.json to a ModelSpec.
+
+Source = Literal["hub", "folder", "config"]
+Answer = tuple[ModelSpec | None, tuple[Finding, ...]]
+
+_TASKS: tuple[tuple[str, Task], ...] = (
+    ("ForMaskedLM", "masked-lm"),
+    ("ForPreTraining", "masked-lm"),
+    ("LMHeadModel", "causal-lm"),
+    ("ForCausalLM", "causal-lm"),
+    ("ForConditionalGeneration", "seq2seq"),
+    ("ForSeq2SeqLM", "seq2seq"),
+    ("MTModel", "seq2seq"),
+    ("ForSequenceClassification", "sequence-classification"),
+)
+"""Class name ending -> task, most specific first."""
+
+_FAMILIES: Mapping[str, Task] = {
+    "esm": "masked-lm",
+    "bert": "masked-lm",
+    "roberta": "masked-lm",
+    "distilbert": "masked-lm",
+    "gpt2": "causal-lm",
+    "llama": "causal-lm",
+    "mistral": "causal-lm",
+    "qwen2": "causal-lm",
+}
+"""What a family is pretrained on, for the config of a headless or fine-tuned model."""
+
+SMALLEST: Mapping[str, str] = {
+    "esm": "esm2-tiny",
+    "gpt2": "gpt2-tiny",
+    "llama": "llama-tiny",
+    "m2m_100": "nllb-tiny",
+    "marian": "opus-mt-tiny",
+    "mistral": "llama-tiny",
+    "qwen2": "qwen2-tiny",
+    "t5": "t5-chat-tiny",
+}
+"""Model type -> the catalogue's model that --smoke trains in place of one of that type."""
+
+
+def read_config(path: Path, name: str, source: Source) -> Answer:
+    """The model that the file describes, or a finding that says what is wrong with the file."""
+    try:
+        document = parse_json(read_small(path).decode("utf-8"))
+    except FileNotFoundError:
+        return None, (model_error("missing_model", _missing(path, source)),)
+    except OSError as error:
+        return None, (
+            model_error("missing_model", tr("{path} cannot be read: {reason}.", path=path, reason=os_reason(error))),
+        )
+    except UnicodeDecodeError:
+        return None, (model_error("broken_model_config", tr("{path} is not UTF-8 text.", path=path)),)
+    except ValueError as error:
+        at = str(error)
+        if isinstance(error, json.JSONDecodeError):
+            at = tr("line {line}, column {column}", line=error.lineno, column=error.colno)
+        return None, (
+            model_error(
+                "broken_model_config", tr("{path} is not valid JSON ({at}); it may be cut off.", path=path, at=at)
+            ),
+        )
+    if not isinstance(document, dict):
+        return None, (
+            model_error("broken_model_config", tr("{path} holds no JSON object with an architecture.", path=path)),
+        )
+    return from_architecture(document, name, source, path)
+
+
+def _missing(path: Path, source: Source) -> str:
+    """What a run leaves behind and what a model is are close enough to be mixed up."""
+    if source == "config":
+        return tr("{path} does not exist, so its architecture is not known.", path=path)
+    folder = path.parent
+    if (folder / "adapter_config.json").is_file():
+        return tr(
+            "{folder} holds adapters and not the model that they sit on; merge them into it (a run with "
+            "peft.merge: true does so at its end) and give that folder.",
+            folder=folder,
+        )
+    if (folder / "final_model" / path.name).is_file():
+        return tr("{folder} is the folder of a run; its model is {model}.", folder=folder, model=folder / "final_model")
+    return tr("{folder} has no config.json, so its architecture is not known.", folder=folder)
+
+
+def from_architecture(document: dict[str, Any], name: str, source: Source, path: Path | None) -> Answer:
+    """The model of an architecture config; `path` is the file that it was read from."""
+    if not isinstance(document.get("model_type"), str):
+        message = tr("{path} names no `model_type`, so it is not known which model it describes.", path=path or name)
+        return None, (model_error("broken_model_config", message),)
+    task = _task(document)
+    if task is None:
+        message = tr(
+            "{path} describes {classes}, which trainwiz cannot train: it trains masked, causal and "
+            "sequence-to-sequence language models.",
+            path=path or name,
+            classes=_classes(document) or document["model_type"],
+        )
+        return None, (model_error("unsupported_model", message),)
+    folder = path.parent if path and source != "config" else None
+    spec = ModelSpec(
+        name=name,
+        architecture=document,
+        task=task,
+        tokenizer="esm" if document["model_type"] == "esm" and document.get("vocab_size") == 33 else None,
+        smallest_sibling=SMALLEST.get(document["model_type"]),
+        source=source,
+        path=folder,
+        has_weights=folder is not None and has_safetensors(folder),
+    )
+    return spec, ()
+
+
+def has_safetensors(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in ("model.safetensors", "model.safetensors.index.json"))
+
+
+def model_error(code: str, message: str) -> Finding:
+    return Finding(code, "error", "model.name", message)
+
+
+def _classes(document: dict[str, Any]) -> str:
+    listed = document.get("architectures")
+    return ", ".join(str(name) for name in listed) if isinstance(listed, list) else ""
+
+
+def _task(document: dict[str, Any]) -> Task | None:
+    classes = _classes(document).split(", ")
+    for ending, task in _TASKS:
+        if any(name.endswith(ending) for name in classes):
+            return task
+    if document.get("is_encoder_decoder"):
+        return "seq2seq"
+    family = _FAMILIES.get(str(document["model_type"]))
+    headless = all("For" not in name for name in classes)
+    return family or (_by_blocks(document) if headless else None)
+
+
+def _by_blocks(document: dict[str, Any]) -> Task | None:
+    """Of a config that names no task: causal blocks write on, others fill in. None where it tells no blocks."""
+    architecture, _ = read_architecture(document)
+    if architecture is None:
+        return None
+    tasks: dict[str, Task] = {"decoder": "causal-lm", "encoder": "masked-lm", "encoder-decoder": "seq2seq"}
+    return tasks[architecture.kind]
+
+
+# What transformers cannot do for a type of model: attention kernels and checkpointing.
+#
+# Read from the classes of transformers 5.23 for the tasks of this product; a test compares it with the installed ones.
+# A type that stands nowhere here can do all of it, or is not known to transformers.
+
+_NO_SDPA = """
+    big_bird bigbird_pegasus bloom canine codegen convbert cpmant deberta deberta-v2 deepseek_v4 falcon_mamba
+    flaubert flint fnet fsmt funnel gemma2 git got_ocr2 gpt_neo gpt_neox_japanese gpt_oss gptj granite_swa
+    granitemoe_swa hy_v4 ibert inkling2_text layoutlmv2 layoutlmv3 led lilt longformer longt5 luke mamba mamba2
+    markuplm megatron-bert mimo_v2_flash mpnet mpt mra mvp nllb-moe nystromformer openai-gpt pegasus_x perceiver
+    prophetnet reformer rembert roformer rwkv squeezebert switch_transformers t5gemma tapas trocr vaultgemma xglm
+    xlm xlnet xlstm yoso
+"""
+NO_SDPA = frozenset(_NO_SDPA.split())
+"""No class of theirs says `_supports_sdpa`: asked for it, transformers refuses to build the model."""
+_NO_FLASH = """
+    axk2 big_bird bigbird_pegasus bloom blt canine codegen convbert cpmant deberta deberta-v2 deepseek_v32
+    deepseek_v4 doge dots3_note dots3_note_text falcon_mamba flaubert flint fnet fsmt funnel git glm_moe_dsa
+    got_ocr2 gpt_neox_japanese gpt_oss granite_speech granite_speech_plus granite_swa granitemoe_swa hy_v4 ibert
+    inkling2_text inkling_text layoutlm layoutlmv2 layoutlmv3 led lilt llama4 llama4_text longformer longt5 luke
+    mamba mamba2 markuplm megatron-bert mimo_v2_flash minimax_m3_vl_text mllama mpnet mpt mra mt5 mvp nllb-moe
+    nystromformer openai-gpt perceiver prophetnet qwen4_exp qwen4_exp_text reformer rembert roformer rwkv
+    seamless_m4t seamless_m4t_v2 squeezebert switch_transformers t5 t5gemma2 tapas trocr umt5 xglm xlm xlnet xlstm
+    yoso
+"""
+NO_FLASH = frozenset(_NO_FLASH.split())
+"""No class of theirs says `_supports_flash_attn`, or only with kernels other than flash-attn's (`_compatible_flash_implementations`)."""
+_NO_CHECKPOINTING = """
+    albert cpmant ctrl flaubert fsmt funnel gpt_neox_japanese granite_speech granite_speech_plus ibert jetmoe
+    layoutlmv2 layoutlmv3 markuplm mpnet openai-gpt perceiver reformer squeezebert xlm xlnet
+"""
+NO_CHECKPOINTING = frozenset(_NO_CHECKPOINTING.split())
+"""No class of theirs says `supports_gradient_checkpointing`."""
+
+_NO_LABEL_COUNT = "esm gemma3n gemma4 gemma4_unified"
+NO_LABEL_COUNT = frozenset(_NO_LABEL_COUNT.split())
+"""Their classes take no `num_items_in_batch`: the Trainer of transformers lets each micro-batch average its own loss."""
+
+
+def has_attention(model_type: str | None, attention: str) -> bool:
+    """Whether transformers builds models of this type with `attention`: "sdpa", "flash_attention_2" or "eager"."""
+    without = {"sdpa": NO_SDPA, "flash_attention_2": NO_FLASH}.get(attention, frozenset())
+    return model_type not in without
+
+
+def has_checkpointing(model_type: str | None) -> bool:
+    return model_type not in NO_CHECKPOINTING
+
+
+# Which modules of a model LoRA can adapt, and which of the names that were asked for it does not have.
+
+BESIDE_THE_BLOCKS: Mapping[str, tuple[str, ...]] = {
+    "bert": ("word_embeddings", "position_embeddings", "token_type_embeddings", "transform.dense", "decoder"),
+    "esm": ("word_embeddings", "lm_head.dense", "lm_head.decoder", "decoder"),
+    "gpt2": ("wte", "wpe", "lm_head"),
+    "gpt_bigcode": ("wte", "wpe", "lm_head"),
+    "gpt_neox": ("embed_in", "embed_out"),
+    "llama": ("embed_tokens", "lm_head"),
+    "m2m_100": ("shared", "embed_tokens", "lm_head"),
+    "marian": ("shared", "embed_tokens", "lm_head"),
+    "mistral": ("embed_tokens", "lm_head"),
+    "qwen2": ("embed_tokens", "lm_head"),
+    "t5": ("shared", "embed_tokens", "relative_attention_bias", "lm_head"),
+}
+"""Model type -> embeddings and head: adapters on them are rare, and possible."""
+
+
+def known_targets(architecture: Architecture | Mapping[str, Any]) -> tuple[str, ...]:
+    """Module names of the blocks that LoRA can adapt, in the model's order; () for a family that is not known.
+
+    `architecture` is one of the estimator, or a Hugging Face config as a dict.
+    """
+    known = _read(architecture)
+    return () if known is None else known.linear_names()
+
+
+def unknown_targets(architecture: Architecture | Mapping[str, Any], targets: Sequence[str]) -> tuple[str, ...]:
+    """Those of `targets` that name no module of the model; () where the family is not known.
+
+    A target names a module by the end of its path, as peft reads it: "q_proj", "self_attn.q_proj" and
+    "model.layers.0.self_attn.q_proj" all do. peft adapts what it finds and says nothing of the rest.
+    """
+    known = _read(architecture)
+    if known is None or tuple(targets) == ALL_LINEAR:
+        return ()
+    names = (*known.linear_names(), *BESIDE_THE_BLOCKS.get(known.model_type, ()))
+    return tuple(target for target in targets if not any(_same(target, name) for name in names))
+
+
+def _read(architecture: Architecture | Mapping[str, Any]) -> Architecture | None:
+    return architecture if isinstance(architecture, Architecture) else read_architecture(architecture)[0]
+
+
+def _same(target: str, name: str) -> bool:
+    """One is the other, or the end of its path."""
+    return target == name or name.endswith(f".{target}") or target.endswith(f".{name}")

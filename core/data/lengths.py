@@ -1,0 +1,317 @@
+"""How long rows are: token counts, rows of like length, padded and joined lengths, rows held out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from trainwiz.core.catalog.hub import cached_model_folder
+from trainwiz.core.catalog.models import MADE_FROM_THE_DATA, resolve_model
+from trainwiz.core.config import RunConfig
+from trainwiz.core.config.sections import DataSection
+from trainwiz.core.files import at_home
+from trainwiz.core.language import mark
+
+# padded_length: how long a micro-batch becomes (data.pad_to_multiple_of).
+
+
+def padded_length(longest: int, multiple: int, limit: int | None = None) -> int:
+    """Tokens that the rows of a micro-batch are padded to: `longest` of them rounded up to a multiple.
+
+    Never beyond `limit`, the longest that the run allows (the model may have no positions there), which need not be
+    a multiple; and never less than `longest`.
+    """
+    rounded = -(-longest // multiple) * multiple
+    return rounded if limit is None else max(longest, min(rounded, limit))
+
+
+# How many tokens a text has: counted with the model's tokenizer where it is here, else estimated from its bytes.
+
+BYTES_PER_TOKEN = 4.0
+"""Rough UTF-8 bytes of one subword token: 4 letters of English, 1.3 characters of Chinese."""
+SMALL_VOCABULARY, SMALL_BYTES = 500, 2.0
+MOST_CHARACTERS, MOST_SAMPLED_CHARACTERS = 4_000_000, 750_000
+"""Of all rows, and of a sample: counted with a tokenizer at one or two million characters a second; what is beyond is
+estimated from them."""
+EXACT, ESTIMATED = mark("tokens"), mark("tokens (estimated)")
+"""What lengths are counted in: code compares it, screens translate it."""
+
+
+class TokenCounter:
+    """Lengths of texts in tokens, the special ones included."""
+
+    def __init__(self, config: RunConfig, folder: Path) -> None:
+        """Relative paths are from `folder`."""
+        self._tokenizer = _load(_tokenizer_file(config, folder))
+        self._bytes_per_token = _bytes_per_token(config)
+        self._characters = 0
+        self._beyond = False
+        self._counted_bytes = self._counted_tokens = 0
+
+    @property
+    def unit(self) -> str:
+        return ESTIMATED if self._tokenizer is None or self._beyond else EXACT
+
+    @property
+    def tokenizes(self) -> bool:
+        """The model's own tokenizer is here."""
+        return self._tokenizer is not None
+
+    def count(self, texts: pa.Array, *, special: bool = True, sampled: bool = False) -> np.ndarray:
+        """(n,) int64 for a LargeStringArray (n,); `special` adds what the tokenizer puts around a text, or one token."""
+        most = MOST_SAMPLED_CHARACTERS if sampled else MOST_CHARACTERS
+        sizes: np.ndarray = pc.binary_length(texts).to_numpy(zero_copy_only=False)
+        if self._tokenizer is not None:
+            characters = int(pc.sum(pc.utf8_length(texts)).as_py() or 0)
+            room = most - self._characters
+            self._beyond = self._beyond or characters > room
+            if self._beyond and not self._counted_tokens:
+                self._encode(_some_of(texts, room, characters), special)
+            if not self._beyond:
+                self._characters += characters
+                return self._encode(texts, special)
+        ratio = self._counted_bytes / self._counted_tokens if self._counted_tokens else self._bytes_per_token
+        return (np.ceil(sizes / ratio) + special).astype(np.int64)
+
+    def _encode(self, texts: pa.Array, special: bool) -> np.ndarray:
+        """(n,) int64, one text at a time: the library's own threads must not be running when a process is forked."""
+        encode = self._tokenizer.encode
+        found = np.array([len(encode(text, add_special_tokens=special)) for text in texts.to_pylist()], np.int64)
+        self._counted_bytes += int(pc.sum(pc.binary_length(texts)).as_py() or 0)
+        self._counted_tokens += int(found.sum())
+        return found
+
+
+def _some_of(texts: pa.Array, room: int, characters: int) -> pa.Array:
+    """About `room` of all `characters`: the starts of texts spread over the array."""
+    count = max(1, len(texts) * room // max(1, characters))
+    places = np.linspace(0, len(texts) - 1, count).round().astype(np.int64)
+    return pc.utf8_slice_codeunits(texts.take(pa.array(places)), 0, max(1, room // count))
+
+
+def _tokenizer_file(config: RunConfig, folder: Path) -> Path | None:
+    """The tokenizer.json that training will use, where it is here already."""
+    name = config.model.tokenizer
+    if name == MADE_FROM_THE_DATA:
+        return None
+    places: list[Path | None]
+    if name is not None:
+        path = folder / at_home(Path(name))
+        places = [path if path.is_dir() else path.parent if path.is_file() else cached_model_folder(name)]
+    else:
+        spec, _ = resolve_model(config.model)
+        own = folder / at_home(Path(config.model.name))
+        places = [own, spec.path if spec is not None else None]
+        names = [spec.tokenizer, spec.hub_id] if spec is not None else []
+        places += [cached_model_folder(hub_id) for hub_id in names if hub_id is not None]
+    return next((place / "tokenizer.json" for place in places if place and (place / "tokenizer.json").is_file()), None)
+
+
+def _load(path: Path | None) -> Any:
+    """The tokenizer, or None where there is none or its file is broken: training says so, planning goes on."""
+    if path is None:
+        return None
+    from tokenizers import Tokenizer
+
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    # The library raises plain Exception for a file that it cannot read.
+    except Exception:  # noqa: BLE001
+        return None
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def _bytes_per_token(config: RunConfig) -> float:
+    """UTF-8 bytes a token. A tokenizer that is made from the data has the model's vocabulary and no more.
+
+    Byte-level BPE made on English and Chinese sentences and on Chinese chats (24,000 to 48,000
+    texts) gave 1.8 to 2.2 bytes a token with 500 entries, 3.0 to 3.5 with 2,000 and 4.0 to 4.8 with 8,000.
+    """
+    if config.model.init == "pretrained":
+        return BYTES_PER_TOKEN
+    spec, _ = resolve_model(config.model)
+    size = spec.architecture.get("vocab_size") if spec is not None else None
+    if not isinstance(size, int) or size <= 0:
+        return BYTES_PER_TOKEN
+    return min(BYTES_PER_TOKEN, max(1.0, SMALL_BYTES + 0.5 * math.log2(size / SMALL_VOCABULARY)))
+
+
+# LengthOrder: rows of like length side by side, so that a micro-batch is padded little.
+
+POOL_ROWS = 2048
+"""Rows that are arranged together across steps, at least: 32 micro-batches of 64 rows. A larger step is arranged alone."""
+LEAST_POOLS = 4
+"""Of an epoch. One pool of all rows would put the same rows into the same steps again and again."""
+
+
+def pool_steps(step_rows: int, rows: int) -> int:
+    """Optimizer steps whose rows data.group_by_length arranges together, in an epoch of `rows` rows.
+
+    It must not depend on the size of a micro-batch, which may change when a run is resumed; the
+    rows of a step may not.
+    """
+    steps = math.ceil(rows / step_rows)
+    return max(1, min(math.ceil(POOL_ROWS / step_rows), steps // LEAST_POOLS))
+
+
+@dataclass(frozen=True, slots=True)
+class StepShape:
+    """How the rows of one optimizer step are computed."""
+
+    rows: int
+    """Of all processes."""
+    micro_batch: int
+    processes: int
+
+    @property
+    def can_be_arranged(self) -> bool:
+        """Whether the order of its rows changes what is computed: which rows are padded together, or what each process gets."""
+        return self.rows > self.micro_batch > (1 if self.processes == 1 else 0)
+
+
+class LengthOrder:
+    """Arranges an order of rows by length, pool by pool; still a function of (seed, epoch), each row once.
+
+    The rows of a pool are sorted, the longest first, and cut into its steps, which follow each other
+    in an order drawn by (seed, epoch, pool). So a step has rows of like length, the longest first,
+    and the micro-batches that the processes compute at one time have neighbours in it. A pool of one
+    step has the rows that it would have without, in another order: its gradient is the same sum.
+    """
+
+    def __init__(self, lengths: np.ndarray, step: StepShape, *, pool: int = 1, even: bool = False) -> None:
+        """`lengths` (rows,) int: of each row, in any unit; `pool`: steps whose rows are arranged together. `even`: each
+        micro-batch of a step gets long and short rows, as many units as the others, where nothing is padded."""
+        self._lengths = lengths
+        self._step = step
+        self._pool_rows = step.rows * pool
+        self._even = even
+
+    def arranged(self, orders: Iterable[np.ndarray], seed: int, epoch: int) -> Iterator[np.ndarray]:
+        """`orders`: rows (n,) int64 window by window. No row leaves its window, whose rows alone are in memory."""
+        place = number = 0
+        for order in orders:
+            start = 0
+            while start < len(order):
+                end = min(len(order), start + self._pool_rows - place % self._pool_rows)
+                generator = np.random.Generator(np.random.Philox(key=[seed, epoch], counter=[0, number, 4, 0]))
+                yield self._pool(order[start:end], place, generator)
+                place += end - start
+                number += 1
+                start = end
+
+    def _pool(self, rows: np.ndarray, place: int, generator: np.random.Generator) -> np.ndarray:
+        """`rows` of the places from `place` on, arranged."""
+        # Stable: rows of one length stay in the order in which they were drawn.
+        ordered = rows[np.argsort(-self._lengths[rows].astype(np.int64), kind="stable")]
+        inside = np.arange(self._step.rows - place % self._step.rows, len(rows), self._step.rows)
+        starts = np.concatenate([[0], inside]).astype(np.int64)
+        sizes = np.diff(np.append(starts, len(rows)))
+        drawn = generator.permutation(len(sizes))
+        arranged = np.empty_like(rows)
+        taken = 0
+        for step in drawn.tolist():
+            size, start = int(sizes[step]), int(starts[step])
+            # A part of a step, where a window of streamed rows ends in it, begins in the middle of its micro-batches.
+            of_step = ordered[taken : taken + size]
+            arranged[start : start + size] = self._dealt(of_step) if size == self._step.rows else of_step
+            taken += size
+        return arranged
+
+    def _dealt(self, rows: np.ndarray) -> np.ndarray:
+        """A whole step's rows, longest first, with every second round of micro-batches dealt to the processes backwards.
+
+        A process that always got the longest one of a round would let the others wait at the end of the step.
+        """
+        step = self._step
+        if self._even:
+            # Each micro-batch in turn takes the longest row that is left, every second time in reverse.
+            turns = rows.reshape(step.micro_batch, -1).copy()
+            turns[1::2] = turns[1::2, ::-1]
+            return turns.T.reshape(-1)
+        rounds = rows.reshape(-1, step.processes, step.micro_batch) if step.processes > 1 else rows
+        if step.processes > 1:
+            rounds = rounds.copy()
+            rounds[1::2] = rounds[1::2, ::-1]
+        return rounds.reshape(-1)
+
+
+# Whether the texts of a causal language model are joined and cut into sequences of full length.
+
+
+def joins_texts(config: RunConfig) -> bool:
+    """What `data.concatenate` says; where it is open, plain text that trains all weights is joined.
+
+    A row with a target (a prompt and its response) stays a sample of its own, and so does every
+    row of an adapter run, whose batch is counted in samples.
+    """
+    if config.task != "causal-lm":
+        return False
+    if config.data.concatenate is not None:
+        return config.data.concatenate
+    has_targets = any(source.target_column is not None for source in config.data.sources)
+    return not has_targets and config.peft.method == "none"
+
+
+# Whether the rows of a micro-batch lie end to end instead of being padded to the longest.
+
+
+def packs_rows(config: RunConfig) -> bool:
+    """What `data.packing` says; joined texts are of one length and have no padding to leave out."""
+    return config.data.packing and not joins_texts(config)
+
+
+# How a prompt and its generated answer share a sequence, and how long a generated text may get.
+
+
+def prompt_room(config: RunConfig) -> int:
+    """Tokens of a causal sequence that a prompt may have when its answer is generated: at least half of them."""
+    length = config.batch.sequence_length
+    return max(length // 2, length - (config.evaluation.generation_length or length))
+
+
+def longest_generation(config: RunConfig) -> int:
+    """Most tokens of a generated text.
+
+    A causal model's answer fits the sequence length together with its prompt, as it does in
+    training, so that evaluation.generation_length counts up to half of it.
+    """
+    if config.task == "causal-lm":
+        return config.batch.sequence_length - prompt_room(config)
+    batch = config.batch
+    return config.evaluation.generation_length or batch.target_length or batch.sequence_length
+
+
+# Which rows are held out for evaluation.
+
+DEFAULT_SHARE = 0.01
+DEFAULT_MOST = 2000
+
+
+def held_out_count(rows: int, data: DataSection) -> int:
+    """How many of `rows` training rows are held out: what the config says, at most half of them.
+
+    0 when there are separate validation sources or fewer than two rows.
+    """
+    if data.validation_sources or data.validation_rows == 0 or rows < 2:
+        return 0
+    if data.validation_rows is None:
+        return min(max(1, round(rows * DEFAULT_SHARE)), DEFAULT_MOST)
+    return min(data.validation_rows, rows // 2)
+
+
+def split_rows(rows: int, held_out: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """(training rows, held-out rows) as sorted int64 positions; a function of the seed alone."""
+    order = np.random.Generator(np.random.Philox(key=[seed, 0x5B117])).permutation(rows)
+    chosen = np.sort(order[:held_out])
+    # Sorted in its place: of ten million rows each copy takes 80 MB.
+    order = order[held_out:]
+    order.sort()
+    return order.astype(np.int64, copy=False), chosen.astype(np.int64, copy=False)

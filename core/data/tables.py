@@ -1,0 +1,308 @@
+"""CSV, TSV, JSON arrays and FASTA files, plain or gzip."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, dropwhile, islice
+from pathlib import Path
+from typing import IO, Any
+
+from trainwiz.core.data.blocks import LONGEST_LINE, Block, sample_blocks
+from trainwiz.core.data.reader import Column, place_of, text_array, unreadable
+from trainwiz.core.data.text_file import BRACES, JsonLinesReader, TextFileReader, json_detail, kind_name
+from trainwiz.core.errors import UsageError
+from trainwiz.core.language import tr
+
+# CSV and TSV files, with or without a header line, plain or gzip.
+
+HEADER_CELL = re.compile(r"[^\W\d](?:[\w ./()-]{0,38}[\w)])?")
+END = "\udfff"
+"""A line of its own after the last one, unless a quote is still open there. No text that was read holds this character."""
+OTHER_DELIMITERS = (";", "\t")
+"""Of a .csv file whose first line has no comma."""
+
+
+class DelimitedReader(TextFileReader):
+    """Rows of a CSV or TSV file; a position is the line on which the row ends.
+
+    Columns are named by the first line. A column chosen by position may belong to a file without
+    a header: then the first line counts as a header only when all its cells look like names and
+    differ from each other. A row may lack cells at its end that nobody asked for; one with more
+    cells than there are columns is refused, for then no cell is sure to be in its place.
+    """
+
+    def __init__(self, path: Path, delimiter: str, by_position: bool) -> None:
+        super().__init__(path)
+        csv.field_size_limit(LONGEST_LINE)
+        self._is_tsv = delimiter == "\t"
+        self._delimiter = delimiter if self._is_tsv else self._delimiter_of_csv()
+        first = next((cells for _, cells in self._rows()), [])
+        names_it = len(set(first)) == len(first) and all(HEADER_CELL.fullmatch(cell) for cell in first)
+        self.has_header = names_it or not by_position
+        names = first if self.has_header else [str(index) for index in range(len(first))]
+        self.columns = tuple(Column(name) for name in names)
+
+    def _rows_of(self, wanted: Sequence[int]) -> Iterator[tuple[int, list[str]]]:
+        for number, (line, cells) in enumerate(self._rows()):
+            if number or not self.has_header:
+                yield line, self._wanted(cells, wanted, line)
+
+    def _can_jump(self, rows: int) -> bool:
+        """A quoted cell may hold line ends, so that no line tells where a row begins."""
+        return self._is_tsv or not any('"' in block.text for block in sample_blocks(self.path, rows))
+
+    def has_places(self) -> bool:
+        return super().has_places() and (self._is_tsv or not self._file.holds(b'"'))
+
+    def _rows_in(self, block: Block, wanted: Sequence[int]) -> Iterator[tuple[int, list[str]]]:
+        for position, line in block.lines():
+            header = position == 1 and self.has_header
+            if line.strip("\r\n") and not header:
+                yield position, self._wanted(next(self._csv([line])), wanted, position)
+
+    def _wanted(self, cells: Sequence[str], wanted: Sequence[int], position: int) -> list[str]:
+        widest, count = max(wanted, default=0), len(self.columns)
+        if len(cells) <= widest:
+            problem = tr(
+                "the row has {cells} of {count} columns; column {column} is missing there.",
+                cells=len(cells),
+                count=count,
+                column=repr(self.columns[widest].name),
+            )
+            raise unreadable(place_of(self.path, self.unit, position), problem)
+        if len(cells) > count and any(cells[count:]):
+            raise unreadable(place_of(self.path, self.unit, position), self._too_wide(len(cells)))
+        return [cells[index] for index in wanted]
+
+    def head(self, count: int) -> list[tuple[str | None, ...]]:
+        # A row may be shorter than the header; one that is not UTF-8 is refused when its column is read.
+        rows = (cells for number, (_, cells) in enumerate(self._rows()) if number or not self.has_header)
+        empty = [""] * len(self.columns)
+        return [
+            tuple(cell.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for cell in row)
+            for row in ([*cells, *empty][: len(empty)] for cells in islice(rows, count))
+        ]
+
+    def _too_wide(self, cells: int) -> str:
+        remedy = (
+            tr("a tab inside a text must be replaced")
+            if self._is_tsv
+            else tr("put a text that holds {delimiter} in double quotes", delimiter=repr(self._delimiter))
+        )
+        columns = len(self.columns)
+        if self.has_header:
+            return tr(
+                "the row has {cells} cells where the first line has {columns}; {remedy}.",
+                cells=cells,
+                columns=columns,
+                remedy=remedy,
+            )
+        return tr(
+            "the row has {cells} cells where the first row has {columns}; {remedy}.",
+            cells=cells,
+            columns=columns,
+            remedy=remedy,
+        )
+
+    def _rows(self) -> Iterator[tuple[int, list[str]]]:
+        """(line, cells) of every row that is not blank."""
+        with self._file.lines(newline="") as lines:
+            reader = self._csv(chain(lines, [END]))
+            line = 0
+            try:
+                for cells in reader:
+                    before, line = line, reader.line_num
+                    if cells == [END]:
+                        return
+                    if cells and cells[-1].endswith(END):
+                        raise unreadable(
+                            place_of(self.path, "line", before + 1),
+                            tr(
+                                "a double quote is opened in this row and never closed; "
+                                'double it ("") where it is a letter.'
+                            ),
+                        )
+                    if cells:
+                        yield line, cells
+            except csv.Error as error:
+                detail = str(error)
+                if "field larger" in detail:
+                    detail = tr("a cell has {most} characters or more", most=f"{LONGEST_LINE:,}")
+                problem = tr("{detail}; is a double quote opened and never closed?", detail=detail)
+                raise unreadable(place_of(self.path, "line", line + 1), problem) from None
+
+    def _delimiter_of_csv(self) -> str:
+        with self._file.lines(newline="") as lines:
+            first = next(iter(lines), "")
+        return "," if "," in first else next((mark for mark in OTHER_DELIMITERS if mark in first), ",")
+
+    def _csv(self, lines: Iterable[str]) -> csv._reader:  # type: ignore[name-defined]
+        # A quote in a TSV is nearly always a letter of the text.
+        if self._is_tsv:
+            return csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+        return csv.reader(lines, delimiter=self._delimiter)
+
+
+# Files that are one JSON array of rows, plain or gzip: parsed row by row, for the whole may be larger than RAM.
+
+CHUNK = 1 << 20
+"""Characters read at once."""
+DECODER = json.JSONDecoder()
+NO_BLANK = re.compile(r"\S")
+
+
+class JsonArrayReader(JsonLinesReader):
+    """A JSON array of objects, however it is laid out in lines; a position is the number of the object."""
+
+    unit = "row"
+
+    def has_places(self) -> bool:
+        return False
+
+    def _can_jump(self, rows: int) -> bool:
+        return False
+
+    def _objects(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        with self._file.text() as text:
+            window = _Window(text)
+            window.skip("[")
+            number = 0
+            while window.peek() != "]":
+                place = place_of(self.path, "row", number + 1)
+                if number and not window.skip(","):
+                    raise unreadable(place, tr("is not JSON (no comma before it); a cut-off file?"))
+                number += 1
+                row = window.value(place)
+                if not isinstance(row, dict):
+                    problem = tr(
+                        "holds {kind} where a JSON object ({braces}) is expected.", kind=kind_name(row), braces=BRACES
+                    )
+                    raise unreadable(place, problem)
+                yield number, row
+
+
+class _Window:
+    """The part of a long text that is being parsed."""
+
+    def __init__(self, source: IO[str]) -> None:
+        self._source = source
+        self.text = ""
+        self.at = 0
+
+    def grow(self) -> bool:
+        """Drop what was parsed and read on; False at the end of the text."""
+        left = self.text[self.at :]
+        more = self._source.read(max(CHUNK, len(left)))
+        self.text, self.at = left + more, 0
+        return bool(more)
+
+    def peek(self) -> str:
+        """The next character that is no blank; empty at the end."""
+        while True:
+            found = NO_BLANK.search(self.text, self.at)
+            if found is not None:
+                self.at = found.start()
+                return found.group()
+            self.at = len(self.text)
+            if not self.grow():
+                return ""
+
+    def value(self, place: str) -> Any:
+        """The JSON value that comes next. Raises UsageError that names `place`."""
+        while True:
+            self.peek()
+            try:
+                value, end = DECODER.raw_decode(self.text, self.at)
+            except (ValueError, RecursionError) as error:
+                if len(self.text) - self.at >= LONGEST_LINE:
+                    raise _too_long(place) from None
+                if isinstance(error, RecursionError) or not self.grow():
+                    raise unreadable(
+                        place, tr("is not JSON ({detail}); a cut-off file?", detail=json_detail(error))
+                    ) from None
+                continue
+            if end - self.at >= LONGEST_LINE:
+                raise _too_long(place)
+            self.at = end
+            return value
+
+    def skip(self, character: str) -> bool:
+        found = self.peek() == character
+        self.at += found
+        return found
+
+
+def _too_long(place: str) -> UsageError:
+    return unreadable(place, tr("the row has {most} characters or more, or is not JSON.", most=f"{LONGEST_LINE:,}"))
+
+
+# FASTA files, plain or gzip.
+
+
+class FastaReader(TextFileReader):
+    """Records of a FASTA file; a position is the line of the record's header, and `line_of` finds a letter's own."""
+
+    row_mark = b">"
+    columns = (Column("id"), Column("description"), Column("sequence"))
+
+    def _rows_of(self, wanted: Sequence[int]) -> Iterator[tuple[int, list[str]]]:
+        with self._file.lines() as lines:
+            yield from self._cells(enumerate(lines, 1), wanted)
+
+    def _can_jump(self, rows: int) -> bool:
+        return True
+
+    def _rows_in(self, block: Block, wanted: Sequence[int]) -> Iterator[tuple[int, list[str]]]:
+        # A later block begins in the middle of a record that belongs to the block before it.
+        lines = dropwhile(lambda one: not block.begins_file and not one[1].startswith(">"), block.lines())
+        yield from self._cells(lines, wanted)
+
+    def _cells(self, lines: Iterable[tuple[int, str]], wanted: Sequence[int]) -> Iterator[tuple[int, list[str]]]:
+        for position, header, sequence in self._records(lines):
+            identifier, _, description = header.partition(" ")
+            cells = (identifier, description, sequence)
+            yield position, [cells[index] for index in wanted]
+
+    def line_of(self, position: int, letter: int) -> int:
+        """The line of the letter with this index in the sequence whose header is on line `position`; that itself, where it is a byte."""
+        if self.unit == "byte":
+            return position
+        before = 0
+        with self._file.lines() as lines:
+            for number, line in enumerate(lines, 1):
+                if number <= position or line.startswith(";"):
+                    continue
+                before += len(line.strip())
+                if before > letter or line.startswith(">"):
+                    return number
+        return position
+
+    def _records(self, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str, str]]:
+        header: str | None = None
+        start = 0
+        parts: list[str] = []
+        for number, line in lines:
+            if not line.isascii():
+                # A record has many lines; the one that is not UTF-8 is known here alone.
+                text_array([line], [number], self.path, self.unit)
+            if line.startswith(">"):
+                if header is not None:
+                    yield start, header, "".join(parts)
+                header, start, parts = line[1:].strip(), number, []
+            elif line.startswith(";") or not line.strip():
+                continue
+            elif header is None:
+                raise unreadable(
+                    place_of(self.path, self.unit, number),
+                    tr(
+                        "text stands before the first '>' header, so this is not FASTA; name the format "
+                        "(data.sources.0.format, for example txt)."
+                    ),
+                )
+            else:
+                parts.append(line.strip())
+        if header is not None:
+            yield start, header, "".join(parts)

@@ -1,0 +1,306 @@
+"""Causes, the evidence for them, and a Diagnosis: the cause of an end, its proof, its remedies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, get_args
+
+from trainwiz.core.language import mark, tr
+from trainwiz.core.text import plain_text
+
+# Cause: the codes of why a training ended. DESIGN.md names them; programs rely on them.
+
+Cause = Literal[
+    "cuda_oom", "host_oom", "disk_full", "nccl_timeout", "nccl_error", "bf16_unsupported",
+    "flash_attention_missing", "dataloader_worker_killed", "shared_memory", "deepspeed_mismatch",
+    "port_in_use", "nan_loss", "missing_file", "config_mismatch", "gpu_lost", "node_lost", "user_stop",
+    "python_error", "unknown",
+]  # fmt: skip
+CAUSES: tuple[Cause, ...] = get_args(Cause)
+
+Confidence = Literal["high", "medium", "low"]
+"""high: a sentence of the framework or the system names the cause; medium: it follows from what
+they say; low: one weak clue, or nothing."""
+
+
+# What each cause is called, for people.
+
+SENTENCES: Mapping[Cause, str] = {
+    "cuda_oom": mark("The GPU ran out of memory"),
+    "host_oom": mark("The machine ran out of RAM"),
+    "disk_full": mark("The disk is full"),
+    "nccl_timeout": mark("The training processes waited for each other too long"),
+    "nccl_error": mark("The communication between the training processes failed"),
+    "bf16_unsupported": mark("This device cannot compute in bf16"),
+    "flash_attention_missing": mark("FlashAttention is asked for and cannot be used here"),
+    "dataloader_worker_killed": mark("A loader process was killed"),
+    "shared_memory": mark("Shared memory (/dev/shm) is too small for the loader processes"),
+    "deepspeed_mismatch": mark("The DeepSpeed file contradicts the training arguments"),
+    "port_in_use": mark("The port for the training processes is taken"),
+    "nan_loss": mark("The loss is no longer a number"),
+    "missing_file": mark("A file is missing"),
+    "config_mismatch": mark("Two settings contradict each other, or do not fit the model"),
+    "gpu_lost": mark("A GPU stopped answering"),
+    "node_lost": mark("A machine of the run did not come, or was lost"),
+    "user_stop": mark("It was stopped on purpose"),
+}
+
+
+# LogFacts: what one pass over a log leaves behind, of bounded size whatever the log.
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line as it was found: plain text without its prefixes."""
+
+    number: int
+    """From 1, counted by line feeds as an editor does."""
+    text: str
+    rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A line that speaks for a cause."""
+
+    cause: Cause
+    confidence: Confidence
+    line: Line
+    consequence: bool = False
+    """It may come of the failure of another process: a lost connection, a wait without an end."""
+    during: str | None = None
+    chain: int = 0
+    """Hits of one chain are of one traceback and those that followed from handling it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogFacts:
+    """All that `diagnose` needs of a log."""
+
+    source: str = "log"
+    """Name of the file, for proofs."""
+    lines: int = 0
+    hits: tuple[Hit, ...] = ()
+    """In their order; `python_error` is an exception that speaks for no other cause. What the training survived is not among them."""
+    signals: tuple[tuple[str, Line], ...] = ()
+    """(name of the signal, line) of processes that were ended by one, in order."""
+    root_rank: int | None = None
+    """The rank that torchrun's table calls the first failure."""
+    root_line: Line | None = None
+    finished: Line | None = None
+    """The line that says that the training finished, where nothing was trained after it."""
+    not_finite: Line | None = None
+    """The last line of metrics, where its loss is no number."""
+    step: int | None = None
+    """Last step that the log names."""
+    tail: tuple[Line, ...] = ()
+    """The last lines that are not empty."""
+
+
+# Evidence: all that is known about an end, as plain values; `diagnose` reads nothing else.
+
+OWN_ERRORS = frozenset({"UsageError", "CannotRunError", "TrainwizError"})
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What failure-rank<N>.json says."""
+
+    rank: int
+    type: str
+    message: str
+    traceback: str
+    time_s: float
+    step: int | None
+    codes: tuple[str, ...] = ()
+    """Codes of the findings, where the error is one of trainwiz."""
+    phase: str | None = None
+    """What the process was at (core.run.phase), where it says so."""
+
+    @property
+    def is_own(self) -> bool:
+        """An error of trainwiz itself: a whole sentence, not a foreign exception."""
+        return bool(self.codes) or self.type in OWN_ERRORS
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> Failure:
+        """Takes what is there: the file may come from a process that was dying."""
+        rank, time_s, step = document.get("rank"), document.get("time_s"), document.get("step")
+        trace, findings = document.get("traceback", ""), document.get("findings")
+        return cls(
+            rank=rank if isinstance(rank, int) else 0,
+            type=str(document.get("type", "Exception")),
+            message=str(document.get("message", "")),
+            traceback="".join(map(str, trace)) if isinstance(trace, list) else str(trace),
+            time_s=float(time_s) if isinstance(time_s, int | float) else float("inf"),
+            step=step if isinstance(step, int) else None,
+            codes=tuple(str(one.get("code")) for one in findings if isinstance(one, dict))
+            if isinstance(findings, list)
+            else (),
+            phase=phase if isinstance(phase := document.get("phase"), str) else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFacts:
+    """What the kernel says about memory. `told` False: nobody could or did ask it."""
+
+    told: bool = False
+    oom_kills: int = 0
+    """Processes that it killed for memory in this container while the training ran."""
+    lines: tuple[str, ...] = ()
+    """Lines of its log about them; they may be of another job."""
+    card_lines: tuple[str, ...] = ()
+    """Lines of its log about cards that fell off the bus, or have errors that cannot be corrected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What remedies need to know of the run; None where it is not known."""
+
+    micro_batch: int | None = None
+    accumulation: int | None = None
+    world_size: int | None = None
+    workers: int | None = None
+    sequence_length: int | None = None
+    learning_rate: float | None = None
+    precision: str | None = None
+    checkpointing: bool | None = None
+    again: tuple[str, ...] = ()
+    """Arguments after `trainwiz` that plan the same run anew; empty where they are not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What state.json already says about the end."""
+
+    status: str
+    cause: str | None = None
+    message: str = ""
+    evidence: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What is known when a training has ended. All of it may be absent."""
+
+    run: str | None = None
+    """The name that commands take, quoted for a shell; None for a log from elsewhere."""
+    exit_code: int | None = None
+    """Of the launcher; negative when a signal ended it."""
+    failures: tuple[Failure, ...] = ()
+    log: LogFacts = field(default_factory=LogFacts)
+    kernel: KernelFacts = field(default_factory=KernelFacts)
+    disk_free_bytes: int | None = None
+    settings: Settings = field(default_factory=Settings)
+    recorded: Recorded | None = None
+
+
+# Diagnosis: the cause of an end, what proves it, and what can be done.
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """One thing that was found. `text` is plain (no control characters) and not endless."""
+
+    line: int | None
+    """Of the file `source`, from 1; None where it is no line of a file."""
+    text: str
+    source: str
+    """Name of the log or file, "failure-rank0.json", "kernel", "state.json", ..."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """One thing to do. `command` can be pasted into a shell; None where there is none for it."""
+
+    text: str
+    command: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """Why a training ended, or what ails it."""
+
+    cause: Cause | None
+    """None: nothing failed (it finished, runs, or was never started); `message` says which."""
+    confidence: Confidence
+    message: str
+    """Whole sentences."""
+    evidence: tuple[Proof, ...] = ()
+    """What proves the cause; the first is the strongest."""
+    remedies: tuple[Remedy, ...] = ()
+    """The best first."""
+    step: int | None = None
+    """Last optimizer step that was finished before it, where that is known."""
+    rank: int | None = None
+    """Global rank that failed first, where that is known."""
+    signal: str | None = None
+    """Name of the signal that ended a training process or the launcher from outside, like "SIGKILL"."""
+    during: str | None = None
+    """"evaluation", "saving" or "loading" where the failure says so; None: the training itself, or not known."""
+
+    @property
+    def remedy(self) -> str:
+        """The remedies as one text, for state.json."""
+        return " ".join(f"{one.text} {one.command or ''}".strip() for one in self.remedies[:1])
+
+    @property
+    def proofs(self) -> tuple[str, ...]:
+        """The texts of the evidence alone, for state.json."""
+        return tuple(proof.text for proof in self.evidence)
+
+    def to_json(self) -> dict[str, Any]:
+        """What `trainwiz diagnose --json` prints."""
+        return asdict(self)
+
+
+# The words of a diagnosis: whole sentences, made harmless for a terminal.
+
+LONGEST_EVIDENCE = 300
+LONGEST_SAID = 160
+
+
+def clean(text: str, limit: int = LONGEST_EVIDENCE) -> str:
+    """Foreign text for one line of a terminal: no control characters, no endless length."""
+    return plain_text(text.strip(), limit)
+
+
+def sentence(text: str) -> str:
+    """The text with an end."""
+    return text if text.endswith((".", "!", "?", "。", "！", "？")) else tr("{sentence}.", sentence=text)
+
+
+def of_cause(cause: Cause, said: str = "", step: int | None = None) -> str:
+    """The cause in a sentence; `said` is what the framework said, `step` the last one that was made."""
+    text, said = tr(SENTENCES[cause]), clean(said, LONGEST_SAID).rstrip(".")
+    if step is None:
+        return tr("{cause} ({said}).", cause=text, said=said) if said else sentence(text)
+    if said:
+        return tr("{cause} after step {step} ({said}).", cause=text, step=step, said=said)
+    return tr("{cause} after step {step}.", cause=text, step=step)
+
+
+def of_error(error: str, step: int | None = None) -> str:
+    """An exception of the code or the data."""
+    if step is None:
+        return sentence(tr("The training stopped with {error}", error=clean(error)))
+    return sentence(tr("The training stopped after step {step} with {error}", step=step, error=clean(error)))
+
+
+def of_signal(signal: str, *, launcher: bool = False, kernel_told: bool = False) -> str:
+    """A process that a signal ended. `kernel_told`: the kernel was asked, and has not killed it for memory."""
+    if launcher:
+        return tr(
+            "The launcher was ended from outside by {signal}; the training processes ended with it.", signal=signal
+        )
+    if signal == "SIGKILL" and kernel_told:
+        return tr(
+            "A training process was ended from outside by SIGKILL; the kernel says that it was not for lack of memory."
+        )
+    if signal == "SIGKILL":
+        return tr("A training process was ended from outside by SIGKILL. Lack of RAM is the usual reason.")
+    if signal in ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT"):
+        return tr("A training process crashed in compiled code ({signal}).", signal=signal)
+    return tr("A training process was ended from outside by {signal}.", signal=signal)

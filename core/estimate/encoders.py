@@ -1,0 +1,342 @@
+"""Readers of encoder and encoder-decoder configs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from trainwiz.core.estimate.architecture import (
+    FFN,
+    HEADS,
+    HIDDEN,
+    LAYERS,
+    Architecture,
+    Block,
+    activation_of,
+    dropout_of,
+    expert_blocks,
+    number,
+)
+
+# Readers of encoder configs: BERT and its kin, ESM, DistilBERT, ELECTRA, ALBERT, MPNet, DeBERTa, ModernBERT.
+
+Config = Mapping[str, Any]
+BERT_LIKE = frozenset(
+    {
+        "bert",
+        "roberta",
+        "xlm-roberta",
+        "xlm-roberta-xl",
+        "camembert",
+        "data2vec-text",
+        "electra",
+        "albert",
+        "mpnet",
+        "distilbert",
+        "deberta",
+        "deberta-v2",
+        "esm",
+    }
+)
+_VOCABULARY = {"roberta": 50265, "mpnet": 30527, "deberta": 50265, "deberta-v2": 128100, "albert": 30000}
+_LINEARS = {
+    "distilbert": ("q_lin", "k_lin", "v_lin", "out_lin", "lin1", "lin2"),
+    "mpnet": ("attn.q", "attn.k", "attn.v", "attn.o", "intermediate.dense", "output.dense"),
+    "albert": ("query", "key", "value", "attention.dense", "ffn", "ffn_output"),
+    "deberta-v2": (
+        "query_proj",
+        "key_proj",
+        "value_proj",
+        "attention.output.dense",
+        "intermediate.dense",
+        "output.dense",
+    ),
+}
+_BERT_LINEARS = ("query", "key", "value", "attention.output.dense", "intermediate.dense", "output.dense")
+
+
+def read_bert(config: Config) -> Architecture:
+    """The masked-LM models of BERT_LIKE; they differ in tables, in the head, and in names."""
+    family = str(config["model_type"])
+    esm = family == "esm"
+    hidden = number(config, *HIDDEN, default=768)
+    layers = number(config, *LAYERS, default=12)
+    heads = number(config, *HEADS, default=12)
+    ffn = number(config, *(("hidden_dim",) if family == "distilbert" else FFN), default=3072)
+    vocabulary = number(config, "vocab_size", default=None if esm else _VOCABULARY.get(family, 30522))
+    positions = number(config, "max_position_embeddings", default=1026 if esm else 512)
+    width = number(config, "embedding_size", default=128) if family in ("electra", "albert") else hidden
+    rotary = esm and config.get("position_embedding_type", "absolute") == "rotary"
+    sizes = (*((hidden, hidden),) * 4, (hidden, ffn), (ffn, hidden))
+    names = _LINEARS.get(family, _BERT_LINEARS)
+    block = Block(
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        kv_heads=heads,
+        head_dim=hidden // heads,
+        ffn=ffn,
+        activation="erf_unfused" if esm else activation_of(config.get("hidden_act") or config.get("activation")),
+        post_norm=not esm,
+        rotary=rotary,
+        position_bias=family in ("mpnet", "deberta", "deberta-v2"),
+        hidden_dropout=dropout_of(config, "hidden_dropout_prob", "dropout"),
+        attention_dropout=dropout_of(config, "attention_probs_dropout_prob", "attention_dropout"),
+        linear_parameters=4 * hidden * hidden + 2 * hidden * ffn,
+        other_parameters=4 * hidden + ffn + hidden + 4 * hidden,
+        linears=tuple((name, *size) for name, size in zip(names, sizes, strict=True)),
+        shared=family == "albert",
+    )
+    tied = bool(config.get("tie_word_embeddings", True))
+    return Architecture(
+        model_type=family,
+        kind="encoder",
+        vocabulary=vocabulary,
+        hidden=hidden,
+        blocks=(block,),
+        embedding_parameters=vocabulary * width + _tables(config, family, positions, width, rotary, block),
+        head_linear_parameters=hidden * width + (0 if tied else vocabulary * width),
+        head_other_parameters=3 * width + vocabulary,
+        tied=tied,
+        transform_head=True,
+        max_positions=None if rotary else positions,
+        rotary=rotary,
+        embedding_temporaries=2 if esm and config.get("token_dropout") else 0,
+        embedding_width=width if width != hidden else None,
+        approximate=family in ("deberta", "deberta-v2", "mpnet"),
+    )
+
+
+def _tables(config: Config, family: str, positions: int, width: int, rotary: bool, block: Block) -> int:
+    """Parameters of the embedding beside the token table."""
+    hidden = block.hidden
+    if family == "esm":
+        # The norm after the last block, and the contact head that HF always builds.
+        tables = 2 * hidden + block.layers * block.heads + 1
+        tables += 2 * hidden if config.get("emb_layer_norm_before") else 0
+        return tables + (0 if rotary else positions * hidden)
+    types = (
+        0
+        if family in ("distilbert", "mpnet")
+        else number(config, "type_vocab_size", default=0 if family.startswith("deberta") else 2)
+    )
+    tables = (types + 2) * width
+    tables += positions * width if config.get("position_biased_input", True) else 0
+    tables += width * hidden + hidden if width != hidden else 0
+    if family == "mpnet":
+        tables += number(config, "relative_attention_num_buckets", default=32) * block.heads
+    if family == "deberta-v2" and config.get("relative_attention"):
+        furthest = number(config, "max_relative_positions", default=-1)
+        buckets = number(config, "position_buckets", default=-1)
+        span = buckets if buckets > 0 else (furthest if furthest > 0 else positions)
+        tables += 2 * span * hidden + (2 * hidden if "layer_norm" in str(config.get("norm_rel_ebd", "")) else 0)
+        kernel = number(config, "conv_kernel_size", default=0)
+        tables += kernel * hidden * hidden + 3 * hidden if kernel else 0
+    return tables
+
+
+def read_modernbert(config: Config) -> Architecture:
+    """ModernBertForMaskedLM: rotary, gated, norms before, one norm for the embedding and none in the first block."""
+    hidden = number(config, "hidden_size", default=768)
+    layers = number(config, "num_hidden_layers", default=22)
+    heads = number(config, "num_attention_heads", default=12)
+    ffn = number(config, "intermediate_size", default=1152)
+    vocabulary = number(config, "vocab_size", default=50368)
+    vectors = 2 if config.get("norm_bias") else 1
+    biases = (4 * hidden if config.get("attention_bias") else 0) + (2 * ffn + hidden if config.get("mlp_bias") else 0)
+    block = Block(
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        kv_heads=heads,
+        head_dim=hidden // heads,
+        ffn=ffn,
+        activation=activation_of(config.get("hidden_activation")),
+        gated=True,
+        rotary=True,
+        fused_qkv=True,
+        fused_gate=True,
+        attention_dropout=dropout_of(config, "attention_dropout", default=0.0),
+        linear_parameters=4 * hidden * hidden + 3 * hidden * ffn,
+        other_parameters=biases + 2 * vectors * hidden,
+        linears=(
+            ("Wqkv", hidden, 3 * hidden),
+            ("attn.Wo", hidden, hidden),
+            ("Wi", hidden, 2 * ffn),
+            ("mlp.Wo", ffn, hidden),
+        ),
+    )
+    tied = bool(config.get("tie_word_embeddings", True))
+    head_bias = vocabulary if config.get("decoder_bias", True) else 0
+    return Architecture(
+        model_type="modernbert",
+        kind="encoder",
+        vocabulary=vocabulary,
+        hidden=hidden,
+        blocks=(block,),
+        # The norms of embedding and end, less the one that the first block does not have.
+        embedding_parameters=vocabulary * hidden + vectors * hidden,
+        head_linear_parameters=hidden * hidden + (0 if tied else vocabulary * hidden),
+        head_other_parameters=vectors * hidden + (hidden if config.get("classifier_bias") else 0) + head_bias,
+        tied=tied,
+        transform_head=True,
+        max_positions=number(config, "max_position_embeddings", default=8192),
+        rotary=True,
+        approximate=True,
+    )
+
+
+# Readers of encoder-decoder configs: T5 and its kin, and BART's (M2M100, Marian, mBART, Pegasus, Blenderbot).
+
+
+def read_t5(config: Config) -> Architecture:
+    """T5ForConditionalGeneration; the first block of each stack holds the position bias table."""
+    hidden = number(config, "d_model", default=512)
+    head_dim = number(config, "d_kv", default=64)
+    ffn = number(config, "d_ff", default=2048)
+    heads = number(config, "num_heads", default=8)
+    encoder_layers = number(config, "num_layers", default=6)
+    decoder_layers = number(config, "num_decoder_layers", default=encoder_layers)
+    vocabulary = number(config, "vocab_size", default=32128)
+    family = str(config["model_type"])
+    projection = str(config.get("feed_forward_proj") or ("relu" if family == "t5" else "gated-gelu"))
+    gated = projection.startswith("gated-")
+    # transformers reads "gated-gelu" as gelu_new.
+    name = "gelu_new" if projection == "gated-gelu" else projection.removeprefix("gated-")
+    width = heads * head_dim
+    dropout = dropout_of(config, "dropout_rate")
+
+    def block(layers: int, decoder: bool) -> Block:
+        attentions = 2 if decoder else 1
+        attention = tuple(
+            pair for pair in (("q", hidden, width), ("k", hidden, width), ("v", hidden, width), ("o", width, hidden))
+        )
+        feed = (("wi_0", hidden, ffn), ("wi_1", hidden, ffn)) if gated else (("wi", hidden, ffn),)
+        return Block(
+            layers=layers,
+            hidden=hidden,
+            heads=heads,
+            kv_heads=heads,
+            head_dim=head_dim,
+            ffn=ffn,
+            activation=activation_of(name, "relu"),
+            gated=gated,
+            cross_attention=decoder,
+            causal=decoder,
+            norm="t5",
+            position_bias=True,
+            hidden_dropout=dropout,
+            attention_dropout=dropout,
+            ffn_dropout=dropout,
+            linear_parameters=attentions * 4 * hidden * width + (3 if gated else 2) * hidden * ffn,
+            other_parameters=(attentions + 1) * hidden,
+            linears=attention * attentions + feed + (("wo", ffn, hidden),),
+        )
+
+    # transformers 5 ties T5's vocabulary projection whatever the config says.
+    # UMT5 has a table of position biases in every block.
+    tables = encoder_layers + decoder_layers if family == "umt5" else 2
+    buckets = number(config, "relative_attention_num_buckets", default=32)
+    return Architecture(
+        model_type=family,
+        kind="encoder-decoder",
+        vocabulary=vocabulary,
+        hidden=hidden,
+        blocks=(
+            *_with_experts(config, block(encoder_layers, False)),
+            *_with_experts(config, block(decoder_layers, True)),
+        ),
+        embedding_parameters=vocabulary * hidden + 2 * hidden + tables * buckets * heads,
+        head_linear_parameters=0,
+        head_other_parameters=0,
+        tied=True,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class BartTraits:
+    """What sets one family of BART's kin apart. The defaults are BART's."""
+
+    vocabulary: int = 50265
+    activation: str = "gelu"
+    attention_dropout: float = 0.0
+    post_norm: bool = False
+    """Norms follow the sums; otherwise each stack ends with a norm."""
+    embedding_norm: bool = False
+    table_offset: int | None = None
+    """A position table for each stack, with this many rows more than positions; None: computed, no parameters."""
+    frozen_tables: bool = False
+    tied: bool = True
+
+
+BART_LIKE: dict[str, BartTraits] = {
+    "m2m_100": BartTraits(vocabulary=128112, activation="relu", attention_dropout=0.1),
+    "nllb-moe": BartTraits(vocabulary=128112, activation="relu", attention_dropout=0.1),
+    "marian": BartTraits(vocabulary=58101, post_norm=True, table_offset=0, frozen_tables=True),
+    "pegasus": BartTraits(table_offset=0, frozen_tables=True),
+    "bart": BartTraits(post_norm=True, embedding_norm=True, table_offset=2),
+    "mbart": BartTraits(embedding_norm=True, table_offset=2),
+    "plbart": BartTraits(vocabulary=50005, post_norm=True, embedding_norm=True, table_offset=2),
+    "blenderbot": BartTraits(vocabulary=8008, table_offset=0),
+    "blenderbot-small": BartTraits(post_norm=True, embedding_norm=True, table_offset=0),
+}
+
+
+def read_bart_like(config: Config) -> Architecture:
+    """The translation and summary models of BART_LIKE; any other is read as BART, which keeps the sizes about right."""
+    family = str(config["model_type"])
+    traits = BART_LIKE.get(family, BART_LIKE["bart"])
+    hidden = number(config, *HIDDEN, default=1024)
+    vocabulary = number(config, "vocab_size", default=traits.vocabulary)
+    positions = number(config, "max_position_embeddings", default=1024)
+
+    def block(side: str) -> Block:
+        decoder = side == "decoder"
+        heads = number(config, f"{side}_attention_heads", "num_attention_heads", default=16)
+        ffn = number(config, f"{side}_ffn_dim", "intermediate_size", default=4096)
+        attentions = 2 if decoder else 1
+        attention = tuple((name, hidden, hidden) for name in ("k_proj", "v_proj", "q_proj", "out_proj"))
+        return Block(
+            layers=number(config, f"{side}_layers", f"num_{side}_layers", "num_hidden_layers", default=12),
+            hidden=hidden,
+            heads=heads,
+            kv_heads=heads,
+            head_dim=hidden // heads,
+            ffn=ffn,
+            activation=activation_of(config.get("activation_function"), traits.activation),
+            cross_attention=decoder,
+            causal=decoder,
+            post_norm=traits.post_norm,
+            hidden_dropout=dropout_of(config, "dropout"),
+            attention_dropout=dropout_of(config, "attention_dropout", default=traits.attention_dropout),
+            ffn_dropout=dropout_of(config, "activation_dropout", default=0.0),
+            linear_parameters=attentions * 4 * hidden * hidden + 2 * hidden * ffn,
+            other_parameters=attentions * 4 * hidden + ffn + hidden + (attentions + 1) * 2 * hidden,
+            linears=attention * attentions + (("fc1", hidden, ffn), ("fc2", ffn, hidden)),
+        )
+
+    tied = bool(config.get("tie_word_embeddings", traits.tied))
+    tables = 0 if traits.table_offset is None else 2 * (positions + traits.table_offset) * hidden
+    norms = 4 * hidden * ((not traits.post_norm) + traits.embedding_norm)
+    return Architecture(
+        model_type=family,
+        kind="encoder-decoder",
+        vocabulary=vocabulary,
+        hidden=hidden,
+        blocks=(*_with_experts(config, block("encoder")), *_with_experts(config, block("decoder"))),
+        embedding_parameters=vocabulary * hidden + tables + norms,
+        head_linear_parameters=0 if tied else vocabulary * hidden,
+        head_other_parameters=0,
+        tied=tied,
+        frozen_parameters=tables if traits.frozen_tables else 0,
+        max_positions=None if traits.table_offset is None else positions,
+        approximate=family == "nllb-moe",
+        biased_logits=family not in ("m2m_100", "nllb-moe"),
+    )
+
+
+def _with_experts(config: Config, block: Block) -> tuple[Block, ...]:
+    """Every n-th block of a stack has experts (NLLB-MoE, Switch Transformers), by the stack's own key."""
+    step = config.get("decoder_sparse_step" if block.causal else "encoder_sparse_step")
+    return expert_blocks({**config, "decoder_sparse_step": step}, block)

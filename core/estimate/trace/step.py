@@ -1,0 +1,341 @@
+"""One training step, its evaluation and its generating, watched."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from importlib import metadata
+from types import MethodType
+from typing import Any
+
+import torch
+from accelerate.utils import convert_outputs_to_fp32
+from torch._subclasses.fake_tensor import FakeTensorMode
+from trainwiz.core.errors import UsageError
+from trainwiz.core.estimate.trace.build import (
+    CannotTrace,
+    build_traced_model,
+    every_position,
+    is_all_half,
+    make_optimizer,
+    mask_of,
+    model_inputs,
+    said_by,
+)
+from trainwiz.core.estimate.trace.emulation import attention_of, emulated
+from trainwiz.core.estimate.trace.ledger import (
+    CLIPPING,
+    FORWARD,
+    FORWARD_END,
+    LOSS,
+    LOSS_BACKWARD,
+    STEP,
+    CachingAllocator,
+    Event,
+    Ledger,
+    Marks,
+)
+from trainwiz.core.estimate.trace.tracker import Aside, Tracker
+from trainwiz.core.language import mark, tr
+from trainwiz.core.tracing.request import TraceRequest, TraceResult
+from trainwiz.core.training.chunked_logits import let_logits_be_read
+from trainwiz.core.training.evaluation import StepLoss, batch_sums
+from transformers import GenerationConfig
+
+# One optimizer step as RunTrainer does it, watched.
+
+SMOOTHING = 0.1
+"""Any value above 0 costs the same memory."""
+
+
+def half_format(request: TraceRequest) -> torch.dtype | None:
+    """The format that autocast computes in; None without autocast."""
+    if request.precision not in ("bf16", "fp16") or is_all_half(request):
+        return None
+    return torch.bfloat16 if request.precision == "bf16" else torch.float16
+
+
+def prepare(model: Any, request: TraceRequest) -> None:
+    """RunTrainer's changes of the model, then Accelerator.prepare_model: autocast, and outputs in fp32."""
+    if request.task != "sequence-classification":
+        let_logits_be_read(model, request.loss_chunk)
+    half = half_format(request)
+    if half is not None:
+        forward = torch.autocast("cpu", dtype=half)(model.forward.__func__)
+        model.forward = MethodType(convert_outputs_to_fp32(forward), model)
+
+
+def trace_training(model: Any, optimizer: Any, request: TraceRequest, tracker: Tracker) -> None:
+    """The last micro-batch of a step, and the step. Gradients of earlier micro-batches are there already.
+
+    With fp16, GradScaler unscales and checks the gradients in place, so it needs no memory of its own.
+    """
+    ledger = tracker.ledger
+    marks = Marks(model, ledger.enter)
+    ledger.enter(FORWARD)
+    tracker.kind = "activations"
+    loss = training_loss(model, request, lambda: ledger.enter(LOSS))
+    ledger.enter(LOSS_BACKWARD)
+    tracker.in_backward = True
+    loss.backward()  # type: ignore[no-untyped-call]
+    tracker.in_backward = False
+    del loss
+    marks.remove()
+    tracker.kind = "temporary"
+    if request.clipping:
+        ledger.enter(CLIPPING)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, foreach=True)
+    ledger.enter(STEP)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    ledger.enter("")
+
+
+def training_loss(model: Any, request: TraceRequest, between: Callable[[], None] = lambda: None) -> torch.Tensor:
+    """The loss of one micro-batch; `between` is called when the model is through with it.
+
+    As in the Trainer, what the model put out is gone before the backward pass.
+    """
+    inputs = model_inputs(request, request.micro_batch, model)
+    if request.task == "sequence-classification":
+        result: torch.Tensor = model(**inputs).loss
+        between()
+        return result
+    labels = inputs.pop("labels")
+    loss = StepLoss(SMOOTHING if request.label_smoothing else 0.0, request.loss_chunk, every_position)
+    outputs = model(**inputs, **loss.keywords(labels))
+    between()
+    return loss(outputs, labels, labels.numel())
+
+
+def make_states(model: Any, optimizer: Any, tracker: Tracker) -> None:
+    """One optimizer step with gradients that nothing computed, after which its states exist."""
+    tracker.kind = "gradients"
+    give_gradients(model)
+    tracker.kind = "optimizer"
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+
+
+def give_gradients(model: Any) -> None:
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.grad = torch.zeros_like(parameter)
+
+
+# Evaluating and generating as RunTrainer and Generator do it, watched.
+
+EVALUATION = mark("an evaluation")
+EVALUATION_END = mark("the logits of an evaluation")
+PROMPTS = mark("reading the prompts in an evaluation")
+GENERATION = mark("generating text in an evaluation")
+POSITIONS = 2
+"""Generated for a trace: the second one already copies a cache that grew."""
+NO_TOKEN = 0
+
+
+def trace_evaluation(model: Any, request: TraceRequest, tracker: Tracker) -> None:
+    """One batch of held-out rows, and one that generates."""
+    model.eval()
+    tracker.kind = "activations"
+    if request.eval_micro_batch:
+        _evaluate(model, request, tracker)
+    if request.generation_length:
+        _generate(model, request, tracker)
+    tracker.ledger.enter("")
+    model.train()
+
+
+def _evaluate(model: Any, request: TraceRequest, tracker: Tracker) -> None:
+    ledger = tracker.ledger
+    marks = Marks(model, lambda phase: ledger.enter(EVALUATION_END if phase == FORWARD_END else phase))
+    ledger.enter(EVALUATION)
+    inputs = model_inputs(request, request.eval_micro_batch, model)
+    labels = inputs.pop("labels")
+    with torch.no_grad():
+        if request.task == "sequence-classification":
+            model(**inputs, labels=labels)
+        else:
+            batch_sums(model, inputs, labels, _mask_token(request), every_position)
+    marks.remove()
+
+
+def _mask_token(request: TraceRequest) -> int:
+    return NO_TOKEN if request.task == "masked-lm" else -1
+
+
+def _generate(model: Any, request: TraceRequest, tracker: Tracker) -> None:
+    """The real search, for two positions at the beginning and two at the end of the longest text.
+
+    The cache of the end is made by giving all positions but these two as a prompt, which is not counted:
+    neither as a moment nor by the allocator.
+    """
+    causal = request.task == "causal-lm"
+    prompt = max(1, request.length - request.generation_length) if causal else request.length
+    written = max(1, request.generation_length - POSITIONS)
+    _search(model, request, tracker, prompt, 0, PROMPTS)
+    _search(model, request, tracker, prompt + written if causal else prompt, 0 if causal else written, "")
+
+
+def _search(model: Any, request: TraceRequest, tracker: Tracker, prompt: int, written: int, reading: str) -> None:
+    """`prompt` and `written` are tokens of a row that stand there already; `reading` is the phase of going over them."""
+    ledger = tracker.ledger
+    rows = request.eval_micro_batch or request.micro_batch
+    bare = model.get_base_model() if hasattr(model, "get_base_model") else model
+
+    def before(module: Any, args: Any, kwargs: Any) -> None:
+        ids = kwargs.get("decoder_input_ids", kwargs.get("input_ids"))
+        written_on = ids is not None and ids.shape[1] == 1 and not first
+        if written_on and not reading and ledger.phase != GENERATION:
+            ledger.pass_over(begun)
+        ledger.enter(GENERATION if written_on else reading)
+        first.clear()
+
+    first, begun = [True], len(ledger.events)
+    hook = bare.register_forward_pre_hook(before, with_kwargs=True)
+    ledger.enter(reading)
+    inputs = {"input_ids": torch.ones((rows, prompt), dtype=torch.int64)}
+    inputs["attention_mask"] = mask_of(request, rows, prompt, left=request.task == "causal-lm")
+    if written:
+        inputs["decoder_input_ids"] = torch.ones((rows, written), dtype=torch.int64)
+    with torch.no_grad():
+        model.generate(**inputs, generation_config=_settings(request))
+    hook.remove()
+    ledger.enter("")
+
+
+def _settings(request: TraceRequest) -> GenerationConfig:
+    """As core/training/evaluation.py has them. No text ends early."""
+    return GenerationConfig(  # type: ignore[no-untyped-call]
+        max_new_tokens=POSITIONS,
+        num_beams=request.beams,
+        do_sample=False,
+        use_cache=True,
+        pad_token_id=NO_TOKEN,
+        eos_token_id=None,
+    )
+
+
+# trace_full: one process of a request, traced from its first weight to its evaluation.
+
+ROUNDING = {"cuda": 512}
+"""Bytes that the allocator of a device rounds up to; 64 elsewhere."""
+TRACED_LIBRARIES = ("torch", "transformers", "accelerate", "peft")
+
+
+def trace_full(request: TraceRequest) -> TraceResult:
+    """The whole model, with the allocator replayed. Raises CannotTrace."""
+    return trace_into(Ledger(rounding_of(request)), request)
+
+
+def rounding_of(request: TraceRequest) -> int:
+    return ROUNDING.get(request.device, 64)
+
+
+def trace_into(
+    ledger: Ledger, request: TraceRequest, watch: Callable[[Any], None] = lambda model: None, *, forks: bool = False
+) -> TraceResult:
+    """The same into a ledger of one's own; `watch` gets the model before anything is computed.
+
+    With `forks` evaluation is traced beside the training (aside.py), and not replayed: no `reserved_bytes`.
+    """
+    started = time.perf_counter()
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    tracker = Tracker(ledger)
+    with emulated(request.device, tracker), FakeTensorMode(allow_non_fake_inputs=True):
+        model = build_traced_model(request)
+        watch(model)
+        try:
+            with attention_of(model, tracker):
+                return trace_model(model, request, tracker, started, forks=forks)
+        except UsageError as error:
+            raise CannotTrace("unsupported", error.findings[0].message) from error
+        except Exception as error:
+            message = tr("A step of this model cannot be traced: {reason}.", reason=said_by(error))
+            raise CannotTrace("unsupported", message) from error
+
+
+def trace_model(
+    model: Any, request: TraceRequest, tracker: Tracker, started: float, *, forks: bool = False
+) -> TraceResult:
+    """Training and evaluation of a model that is built, fake or real."""
+    ledger = tracker.ledger
+    parameters = list(model.parameters())
+    trained = [parameter for parameter in parameters if parameter.requires_grad]
+    for tensor in (*parameters, *model.buffers()):
+        ledger.add(tensor, "weights")
+    for parameter in trained:
+        parameter.register_post_accumulate_grad_hook(lambda tensor: ledger.mark(tensor.grad, "gradients"))
+    tracker.vocabulary = _vocabulary(model)
+    prepare(model, request)
+    optimizer = make_optimizer(request.optimizer, model)
+    built = len(ledger.events)
+    with tracker:
+        make_states(model, optimizer, tracker)
+        if request.accumulation > 1:
+            tracker.kind = "gradients"
+            give_gradients(model)
+        ledger.forget_phases()
+        tracker.forget_work()
+        aside = _evaluation_aside(model, request, tracker) if forks else None
+        stated = len(ledger.events)
+        trace_training(model, optimizer, request, tracker)
+        step = slice(stated, len(ledger.events))
+        training = ledger.moments()
+        work = tracker.flops, tracker.moved_bytes, tracker.kernels
+        ledger.forget_phases()
+        evaluated = None if aside is None else aside.result()
+        if evaluated is None:
+            # Here too where it failed beside: this one says why.
+            trace_evaluation(model, request, tracker)
+        else:
+            ledger.give(evaluated)
+    return TraceResult(
+        tier="full",
+        training=training,
+        evaluation=ledger.moments(),
+        reserved_bytes=_reserved(ledger.events, built, step) if request.device == "cuda" and not forks else None,
+        parameters=sum(parameter.numel() for parameter in parameters),
+        trainable_parameters=sum(parameter.numel() for parameter in trained),
+        flops=work[0],
+        moved_bytes=work[1],
+        kernels=work[2],
+        seconds=time.perf_counter() - started,
+        versions={name: metadata.version(name) for name in TRACED_LIBRARIES},
+    )
+
+
+def _evaluation_aside(model: Any, request: TraceRequest, tracker: Tracker) -> Aside[Any] | None:
+    """None where nothing is evaluated, or there is no process to be had.
+
+    An evaluation meets the same tensors before a step as after it: the weights and what the optimizer holds.
+    """
+    if not (request.eval_micro_batch or request.generation_length):
+        return None
+
+    def evaluated() -> Any:
+        if request.accumulation > 1:
+            model.zero_grad(set_to_none=True)
+        trace_evaluation(model, request, tracker)
+        return tracker.ledger.taken()
+
+    try:
+        return Aside(evaluated)
+    except OSError:
+        return None
+
+
+def _reserved(events: list[Event], built: int, step: slice) -> int:
+    """Bytes, with the first step done before states exist: the segments that it leaves are cut up by what comes after.
+
+    `events` are those of the weights, until `built`, of making the states, of a `step`, and of evaluating.
+    """
+    again = len(events)
+    first = [(number + again if number > 0 else number - again, size) for number, size in events[step]]
+    return CachingAllocator().replay([*events[:built], *first, *events[built:]])
+
+
+def _vocabulary(model: Any) -> int:
+    head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
+    return int(head.weight.shape[0]) if head is not None else 0

@@ -1,0 +1,398 @@
+"""This computer as one Machine, or one that is not here, from the catalogue or by hand."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import re
+import shlex
+import shutil
+import sys
+import sysconfig
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+from trainwiz.core.catalog.gpus import GIB, GpuSpec, find_gpu, load_gpus, near_gpus
+from trainwiz.core.errors import Finding, UsageError, os_reason
+from trainwiz.core.hardware import host
+from trainwiz.core.hardware import host as network
+from trainwiz.core.hardware.gpus import GpuReading, read_gpus
+from trainwiz.core.hardware.host import apple_gpu
+from trainwiz.core.hardware.machine import Accelerator, Gpu, Machine, describe, find_libraries, torch_cuda_version
+from trainwiz.core.hardware.visible import VARIABLE, mark_visible
+from trainwiz.core.language import mark, tr
+
+# What stands around a training: compilers, headers, package managers, and cards that no driver serves.
+
+NVIDIA_VENDOR = "0x10de"
+DISPLAY_CLASS = "0x03"
+"""PCI class of graphics cards; server cards are "3D controllers" of the same class."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What `trainwiz doctor` needs to know beside the Machine."""
+
+    nvidia_cards: int = 0
+    """NVIDIA graphics cards on the PCI bus, with or without a driver."""
+    cpp_compiler: str | None = None
+    ninja: str | None = None
+    nvcc: str | None = None
+    python_headers: bool = False
+    distribution: str = ""
+    """ID of /etc/os-release: "ubuntu", "debian", "fedora", ..."""
+    container: bool = False
+    python: str = "python3"
+    """How to call this interpreter in a shell."""
+    superseded_pynvml: str | None = None
+    """Version of the PyPI package that is called pynvml, which torch warns about."""
+
+    def install(self, apt: str, dnf: str | None = None, pacman: str | None = None) -> str:
+        """The command that installs a system package here."""
+        if self.distribution in {"fedora", "rhel", "centos", "rocky", "almalinux", "amzn"}:
+            return f"sudo dnf install {dnf or apt}"
+        if self.distribution in {"arch", "manjaro", "endeavouros"}:
+            return f"sudo pacman -S {pacman or dnf or apt}"
+        return f"sudo apt install {apt}"
+
+    @property
+    def pip(self) -> str:
+        return f"{self.python} -m pip"
+
+
+def find_tools(root: Path = Path("/")) -> Tools:
+    """Look around on this computer; starts no process."""
+    return Tools(
+        nvidia_cards=_nvidia_cards(root),
+        cpp_compiler=shutil.which(os.environ.get("CXX") or "g++") or shutil.which("c++"),
+        ninja=shutil.which("ninja") or _beside_python("ninja"),
+        nvcc=_nvcc(root),
+        python_headers=(Path(sysconfig.get_paths()["include"]) / "Python.h").exists(),
+        distribution=_distribution(root),
+        container=any((root / mark).exists() for mark in (".dockerenv", "run/.containerenv")),
+        python=_python_command(),
+        superseded_pynvml=_superseded_pynvml(),
+    )
+
+
+def _nvidia_cards(root: Path) -> int:
+    found = 0
+    for device in (root / "sys/bus/pci/devices").glob("*"):
+        if _first_line(device / "vendor") == NVIDIA_VENDOR and _first_line(device / "class").startswith(DISPLAY_CLASS):
+            found += 1
+    return found
+
+
+def _nvcc(root: Path) -> str | None:
+    home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
+    for folder in filter(None, (home, str(root / "usr/local/cuda"))):
+        candidate = Path(folder) / "bin" / "nvcc"
+        if candidate.exists():
+            return str(candidate)
+    return shutil.which("nvcc")
+
+
+def _beside_python(name: str) -> str | None:
+    """A venv's own programs count also where the venv is not activated."""
+    candidate = Path(sys.executable).parent / name
+    return str(candidate) if candidate.exists() else None
+
+
+def _python_command() -> str:
+    for name in ("python3", "python"):
+        found = shutil.which(name)
+        if found is not None and Path(found).absolute() == Path(sys.executable).absolute():
+            return name
+    return shlex.quote(sys.executable)
+
+
+def _distribution(root: Path) -> str:
+    try:
+        text = (root / "etc/os-release").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    names = [line.partition("=")[2].strip('"') for line in text.splitlines() if line.startswith("ID=")]
+    return names[0] if names else ""
+
+
+def _superseded_pynvml() -> str | None:
+    try:
+        return importlib.metadata.version("pynvml")
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _first_line(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+# Read this computer: one Machine, every value that cannot be read with its reason.
+
+T = TypeVar("T")
+
+
+def probe_machine(disk_path: Path | None = None, environment: Mapping[str, str] | None = None) -> Machine:
+    """This computer as it is now. Takes some 20 ms without a driver, a second or two where GPUs are asleep.
+
+    `disk_path` is where output will go (it need not exist yet; default: the current folder);
+    `environment` holds CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER (default: this process's own).
+    Imports neither torch nor any other training library.
+    """
+    environment = os.environ if environment is None else environment
+    unavailable: dict[str, str] = {}
+    notes: list[str] = []
+    memory = host.read_memory()
+    if memory.limited:
+        notes.append(tr("RAM is limited by a cgroup (a container or batch job), below what the machine has."))
+    disk_path = Path.cwd() if disk_path is None else disk_path
+    model = host.cpu_model()
+    accelerator: Accelerator
+    if sys.platform == "darwin":
+        gpus, reading = _apple(model, memory, unavailable), GpuReading()
+        accelerator = "mps" if gpus else "cpu"
+    else:
+        reading = read_gpus()
+        gpus, cuda_notes = mark_visible(reading.gpus, environment, reading.old_mig_names)
+        notes += cuda_notes
+        accelerator = "cuda" if any(gpu.visible for gpu in gpus) else "cpu"
+    unavailable |= reading.unavailable
+    if reading.cuda_driver_version is None:
+        unavailable.setdefault("cuda_driver_version", unavailable.get("gpus", tr("there is no NVIDIA driver")))
+    unavailable |= {f"gpus.{gpu.index}": gpu.unavailable["gpu"] for gpu in gpus if "gpu" in gpu.unavailable}
+    torch_cuda, reason = torch_cuda_version()
+    if reason is not None:
+        unavailable["torch_cuda"] = reason
+    machine = Machine(
+        gpus=gpus,
+        cpu_cores=host.count_cores(),
+        ram_total_bytes=memory.total_bytes,
+        ram_available_bytes=memory.available_bytes,
+        disk_free_bytes=_read("disk_free_bytes", lambda: host.free_disk(disk_path), unavailable),
+        disk_path=str(disk_path.absolute()),
+        platform=sys.platform,
+        accelerator=accelerator,
+        os_version=host.os_version(),
+        wsl=host.is_wsl(),
+        cpu_model=model,
+        cpu_bf16=host.cpu_has_bf16(),
+        shared_memory_bytes=_shared_memory(unavailable),
+        network_interfaces=network.interfaces(),
+        infiniband=network.infiniband_adapters(),
+        cuda_driver_version=reading.cuda_driver_version,
+        torch_cuda=torch_cuda,
+        cuda_visible_devices=environment.get(VARIABLE),
+        libraries=find_libraries(),
+        unavailable=unavailable,
+        notes=tuple(notes),
+    )
+    return replace(machine, description=describe(machine))
+
+
+def _apple(model: str | None, memory: host.Memory, unavailable: dict[str, str]) -> tuple[Gpu, ...]:
+    gpu, reason = apple_gpu(platform.machine(), host.os_version(), model, memory.total_bytes, memory.available_bytes)
+    if gpu is None:
+        unavailable["gpus"] = reason or tr("no Apple GPU")
+        return ()
+    return (gpu,)
+
+
+def _shared_memory(unavailable: dict[str, str]) -> int | None:
+    if sys.platform != "linux":
+        unavailable["shared_memory_bytes"] = tr("only Linux has /dev/shm")
+        return None
+    return _read("shared_memory_bytes", host.shared_memory_size, unavailable)
+
+
+def _read(name: str, read: Callable[[], T], unavailable: dict[str, str]) -> T | None:
+    try:
+        return read()
+    except OSError as error:
+        unavailable[name] = tr("cannot be read: {reason}", reason=os_reason(error))
+        return None
+
+
+# A machine that is not here, for planning: from the GPU catalogue, or with figures given by hand.
+
+DEFAULT_RAM_BYTES = 64 * GIB
+DEFAULT_CORES_PER_GPU = 8
+DEFAULT_CORES = 8
+
+USABLE_SHARE = 0.98
+"""What CUDA reports of a card's memory, where the catalogue does not know: 0.97 to 0.99 over those that it knows."""
+
+PLANNED = mark("this machine is planned, not probed")
+
+
+def catalogue_machine(
+    *,
+    gpu: str | None,
+    num_gpus: int,
+    ram_bytes: int | None,
+    cpu_cores: int | None = None,
+    gpu_memory_bytes: int | None = None,
+    tflops: float | None = None,
+    capability: str | None = None,
+) -> Machine:
+    """A Machine with `num_gpus` cards of one kind, all of their memory free.
+
+    Either `gpu` names a card of the catalogue, or `gpu_memory_bytes`, `tflops` (dense half precision)
+    and `capability` ("8.6") describe one; given beside a name they replace the catalogue's value.
+    RAM that is not given is taken as 64 GiB, cores as 8 for each GPU; both are then in `notes`.
+    Raises UsageError with every finding: unknown name (with the near ones), missing or impossible figures.
+    """
+    findings = _check_figures(num_gpus, ram_bytes, cpu_cores, gpu_memory_bytes, tflops, capability)
+    by_hand = gpu_memory_bytes is not None or tflops is not None or capability is not None
+    spec: GpuSpec | None = None
+    if gpu is not None:
+        spec = find_gpu(gpu, gpu_memory_bytes) or find_gpu(gpu)
+        if spec is None and not (gpu_memory_bytes and tflops and capability):
+            findings.append(_unknown_gpu(gpu))
+    elif num_gpus and by_hand:
+        findings += _missing_figures(gpu_memory_bytes, tflops, capability)
+    elif num_gpus and not by_hand:
+        findings.append(_finding("gpu", tr("Name the GPU to plan for (--gpu NAME), or give its figures by hand.")))
+    if findings:
+        raise UsageError(findings)
+    accelerator = _accelerator(spec, num_gpus)
+    notes: list[str] = []
+    if ram_bytes is None:
+        ram_bytes = DEFAULT_RAM_BYTES if accelerator != "mps" or spec is None else spec.memory_bytes
+        notes.append(tr("RAM is not given: {ram} GiB is assumed (--ram SIZE).", ram=ram_bytes // GIB))
+    if cpu_cores is None:
+        cpu_cores = max(DEFAULT_CORES, DEFAULT_CORES_PER_GPU * num_gpus)
+    cards = tuple(
+        _card(index, gpu, spec, accelerator, ram_bytes, gpu_memory_bytes, tflops, capability)
+        for index in range(num_gpus)
+    )
+    machine = Machine(
+        gpus=cards,
+        cpu_cores=cpu_cores,
+        ram_total_bytes=ram_bytes,
+        ram_available_bytes=ram_bytes,
+        platform="darwin" if accelerator == "mps" else "linux",
+        accelerator=accelerator,
+        os_version="14.0" if accelerator == "mps" else None,
+        hypothetical=True,
+        unavailable=dict.fromkeys(
+            ("disk_free_bytes", "shared_memory_bytes", "cuda_driver_version", "torch_cuda", "libraries"), tr(PLANNED)
+        ),
+        notes=tuple(notes),
+    )
+    return replace(machine, description=describe(machine))
+
+
+def _card(
+    index: int,
+    name: str | None,
+    spec: GpuSpec | None,
+    accelerator: Accelerator,
+    ram_bytes: int,
+    memory_bytes: int | None,
+    tflops: float | None,
+    capability: str | None,
+) -> Gpu:
+    if spec is not None and accelerator == "mps":
+        total = usable = int(ram_bytes * 0.75)
+    elif memory_bytes is not None or spec is None:
+        total = memory_bytes or 0
+        usable = int(total * USABLE_SHARE)
+    else:
+        total, usable = spec.memory_bytes, spec.usable_bytes or int(spec.memory_bytes * USABLE_SHARE)
+    return Gpu(
+        index=index,
+        name=spec.name if spec is not None else name or tr("GPU given by hand"),
+        memory_total_bytes=total,
+        memory_free_bytes=usable,
+        memory_other_bytes=0,
+        compute_capability=capability or (spec.compute_capability if spec is not None else None),
+        cuda_index=index,
+        catalogue_name=spec.name if spec is not None and tflops is None else None,
+        given_tflops=tflops,
+        unavailable=dict.fromkeys(("uuid", "driver", "mig", "links"), tr(PLANNED)),
+    )
+
+
+def _accelerator(spec: GpuSpec | None, num_gpus: int) -> Accelerator:
+    if num_gpus == 0:
+        return "cpu"
+    return "mps" if spec is not None and spec.compute_capability is None else "cuda"
+
+
+def _check_figures(
+    num_gpus: int,
+    ram_bytes: int | None,
+    cpu_cores: int | None,
+    memory_bytes: int | None,
+    tflops: float | None,
+    capability: str | None,
+) -> list[Finding]:
+    findings = []
+    if not 0 <= num_gpus <= 1024:
+        findings.append(
+            _finding(
+                "num_gpus", tr("The number of GPUs is {num_gpus}; give 0 to 1024 (--num-gpus N).", num_gpus=num_gpus)
+            )
+        )
+    for where, value, option in (
+        ("ram", ram_bytes, "--ram 64G"),
+        ("cpu_cores", cpu_cores, tr("a whole number")),
+        ("gpu_memory", memory_bytes, "--gpu-memory 24G"),
+        ("tflops", tflops, "--tflops 71"),
+    ):
+        if value is not None and not 0 < value < float("inf"):
+            findings.append(
+                _finding(
+                    where,
+                    tr(
+                        "The value of {where} is {value}; give one above 0 ({option}).",
+                        where=where,
+                        value=value,
+                        option=option,
+                    ),
+                )
+            )
+    if capability is not None and not re.fullmatch(r"\d{1,2}\.\d", capability):
+        findings.append(
+            _finding(
+                "capability",
+                tr(
+                    '"{capability}" is not a compute capability. Example: 8.6.',
+                    capability=capability,
+                ),
+            )
+        )
+    return findings
+
+
+def _missing_figures(memory_bytes: int | None, tflops: float | None, capability: str | None) -> list[Finding]:
+    given = {"--gpu-memory": memory_bytes, "--tflops": tflops, "--capability": capability}
+    missing = [option for option, value in given.items() if value is None]
+    if not missing:
+        return []
+    options = tr(" and ").join(missing)
+    return [_finding("gpu", tr("A GPU given by hand also needs {options}; or name one with --gpu.", options=options))]
+
+
+def _unknown_gpu(name: str) -> Finding:
+    near = near_gpus(name) or list(load_gpus())
+    return Finding(
+        code="unknown_gpu",
+        severity="error",
+        where="gpu",
+        message=tr(
+            'The GPU catalogue has no single card called "{name}". Near: {near}. '
+            "For another card give --gpu-memory, --tflops and --capability.",
+            name=name,
+            near=", ".join(near),
+        ),
+    )
+
+
+def _finding(where: str, message: str) -> Finding:
+    return Finding(code="bad_value", severity="error", where=where, message=message)

@@ -1,0 +1,366 @@
+"""What can be done to a run from a viewer, what each action costs, and the doing."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections import deque
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from trainwiz.core.files import read_small
+from trainwiz.core.language import mark, tr
+from trainwiz.core.lines import JsonLinesTail
+from trainwiz.core.run.attempts import Phase, changes_now, read_phase
+from trainwiz.core.run.checkpoints import list_checkpoints
+from trainwiz.core.run.folder import LAUNCH_SH, RunFolder, name_for_commands, read_json
+from trainwiz.core.run.state import ENDED, RunState, read_state
+
+if TYPE_CHECKING:
+    from trainwiz.core.telemetry.snapshot import Action, Snapshot
+
+
+# StopWindow: how long a graceful stop of a run may take, and why so long.
+#
+# A stop with a checkpoint waits for the work under way and then for the save. The window is
+#
+#     FLOOR_S + margin * longest recent work + SAVES * last save
+#
+# in seconds, from the lines of metrics.jsonl and the files of the newest checkpoint; before anything was
+# measured, from the plan with wider margins. What still runs after it is killed.
+
+FLOOR_S = 60.0
+"""For what nobody measures: the agreement of the processes, their end, a disk that is busy."""
+MEASURED_MARGIN = 1.25
+PLANNED_MARGIN = 2.0
+SAVES = 2.0
+"""One that may just have begun on a disk that is slower today."""
+RECENT_LINES = 20
+METRICS_WINDOW_BYTES = 32 * 1024
+
+ACCUMULATION = "batch.gradient_accumulation_steps"
+FIRST_FILE, LAST_FILE = "progress.json", "trainer_state.json"
+"""Of a checkpoint, in the order in which the training writes them."""
+
+Work = Literal["step", "micro_step"]
+"""What is finished before the save: several processes finish the optimizer step together; a single one drops
+its accumulation window after the present micro-batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopWindow:
+    """All in seconds."""
+
+    window_s: float
+    """After this the keeper ends what is left, with or without a checkpoint."""
+    work: Work
+    work_s: float | None
+    """The longest time until the save begins; None where neither plan nor measurement says."""
+    step_s: float | None
+    """The longest recent optimizer step: what a single process computes again after it dropped one."""
+    save_s: float | None
+    source: Literal["measured", "planned"]
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, document: Any) -> StopWindow | None:
+        """None where the document does not describe a window."""
+        if not isinstance(document, dict) or _seconds(document.get("window_s")) is None:
+            return None
+        return cls(
+            window_s=float(document["window_s"]),
+            work="micro_step" if document.get("work") == "micro_step" else "step",
+            work_s=_seconds(document.get("work_s")),
+            step_s=_seconds(document.get("step_s")),
+            save_s=_seconds(document.get("save_s")),
+            source="measured" if document.get("source") == "measured" else "planned",
+        )
+
+
+def window_of(
+    step_s: float | None, save_s: float | None, *, accumulation: int, processes: int, measured: bool
+) -> StopWindow:
+    """The window for the longest step and the last save of `processes` that accumulate `accumulation` micro-batches."""
+    alone = processes == 1
+    work_s = step_s / max(accumulation, 1) if step_s is not None and alone else step_s
+    margin = MEASURED_MARGIN if measured else PLANNED_MARGIN
+    seconds = FLOOR_S + margin * (work_s or 0.0) + SAVES * (save_s or 0.0)
+    return StopWindow(
+        seconds, "micro_step" if alone else "step", work_s, step_s, save_s, "measured" if measured else "planned"
+    )
+
+
+class StopWindowReader:
+    """Reads the window of one run again and again; a look at nothing new costs a few system calls."""
+
+    def __init__(self, run: RunFolder) -> None:
+        self._run = run
+        self._tail = JsonLinesTail(run.metrics_jsonl, window_bytes=METRICS_WINDOW_BYTES)
+        self._steps_s: deque[float] = deque(maxlen=RECENT_LINES)
+        self._engine: tuple[Any, int, int] | None = None
+
+    def read(self, world_size: Any, planned: StopWindow | None) -> StopWindow | None:
+        """The window now; `planned` (with the step and the save of the plan) until a step was measured.
+
+        `world_size` is that of the engine that runs; anything but a number counts as the planned one.
+        """
+        self._take_new()
+        if not self._steps_s:
+            return planned
+        if self._engine is None or self._engine[0] != world_size:
+            self._engine = (world_size, *processes_and_accumulation(self._run, world_size))
+        save_s = last_save_s(self._run.path)
+        planned_save_s = planned.save_s if planned is not None else None
+        return window_of(
+            max(self._steps_s),
+            planned_save_s if save_s is None else save_s,
+            accumulation=self._engine[2],
+            processes=self._engine[1],
+            measured=True,
+        )
+
+    def _take_new(self) -> None:
+        for row in self._tail.read_new():
+            if "resumed_from" in row:
+                # Another attempt may have another micro-batch.
+                self._steps_s.clear()
+                self._engine = None
+            step_s = _seconds(row.get("step_s"))
+            if step_s is not None:
+                self._steps_s.append(step_s)
+
+
+def renew_window(state: RunState, reader: StopWindowReader) -> None:
+    """Put the window as it is now into the state; it stays as it is until a step was measured."""
+    window = reader.read(state.engine.get("world_size"), StopWindow.from_json(state.window))
+    if window is not None:
+        state.grace_s, state.window = window.window_s, window.to_json()
+
+
+def processes_and_accumulation(run: RunFolder, world_size: Any) -> tuple[int, int]:
+    """Of the newest attempt: as they run, else as recovery changed them, else as they were planned."""
+    document = read_json(run.plan_json) or {}
+    batch = document.get("batch")
+    planned = batch if isinstance(batch, dict) else {}
+    accumulation = _count(changes_now(run).get(ACCUMULATION)) or _count(planned.get("accumulation")) or 1
+    return _count(world_size) or _count(planned.get("world_size")) or 1, accumulation
+
+
+def read_window(run: RunFolder, world_size: Any, planned: StopWindow | None) -> StopWindow | None:
+    """One look, for a viewer."""
+    return StopWindowReader(run).read(world_size, planned)
+
+
+def last_save_s(folder: Path) -> float | None:
+    """How long the newest whole save of a run folder took: from its first file to its last one; None without one."""
+    try:
+        names = sorted((name for name in folder.iterdir() if _step_of(name) >= 0), key=_step_of, reverse=True)
+    except OSError:
+        return None
+    for path in names:
+        try:
+            last = (path / LAST_FILE).stat().st_mtime
+            return max(0.0, last - (path / FIRST_FILE).stat().st_mtime)
+        except OSError:
+            continue
+    return None
+
+
+def _step_of(path: Path) -> int:
+    found = re.fullmatch(r"checkpoint-(\d+)", path.name)
+    return int(found.group(1)) if found else -1
+
+
+def _seconds(value: Any) -> float | None:
+    good = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf")
+    return float(value) if good else None
+
+
+def _count(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+# StopCost: what a stop of a run costs, with a checkpoint and without one.
+
+
+@dataclass(frozen=True, slots=True)
+class StopCost:
+    """Seconds and steps; None where nothing was planned or measured yet."""
+
+    wait_s: float | None
+    """The longest time until the checkpoint is begun."""
+    again_s: float | None
+    """The most work of an unfinished step that a resumed run computes again after a stop with a checkpoint."""
+    patience_s: float | None
+    """After this long the keeper ends the run, with or without a checkpoint; None where there is none (launch.sh)."""
+    checkpoint: str | None
+    """Name of the newest complete checkpoint: what a stop at once falls back to."""
+    lost_steps: int | None
+    """Steps since then."""
+    lost_s: float | None
+    work: Work = "step"
+    """What is finished before the save."""
+    save_s: float | None = None
+    phase: Phase | None = None
+    """What the training does now, where it says so."""
+    waits_to_start: bool = False
+    """An attempt has failed, and the keeper waits before the next one."""
+
+
+def stop_cost(folder: RunFolder, snapshot: Snapshot | None = None) -> StopCost:
+    """From measured steps and saves, and the checkpoints that are there; `snapshot` tells the steps since the last one.
+
+    A single process leaves its accumulation window as it stands after the present micro-batch;
+    several finish the step together.
+    """
+    state = read_state(folder)
+    window = _window(folder, state, snapshot)
+    complete = [found for found in list_checkpoints(folder) if found.problem is None]
+    step = snapshot.step if snapshot is not None else None
+    lost_steps = None if step is None else max(0, step - (complete[-1].step if complete else 0))
+    per_step_s = None if snapshot is None else snapshot.pace.wall_step_s or snapshot.pace.step_s
+    alone = window is not None and window.work == "micro_step"
+    return StopCost(
+        wait_s=window.work_s if window else None,
+        again_s=(window.step_s if alone else 0.0) if window and window.step_s is not None else None,
+        patience_s=None if state.attempts and state.mark is None else state.grace_s,
+        checkpoint=complete[-1].path.name if complete else None,
+        lost_steps=lost_steps,
+        lost_s=None if lost_steps is None or per_step_s is None else lost_steps * per_step_s,
+        work=window.work if window else "step",
+        save_s=window.save_s if window else None,
+        phase=phase_of_attempt(folder, state),
+        waits_to_start=_waits_to_start(state),
+    )
+
+
+def phase_of_attempt(folder: RunFolder, state: RunState) -> Phase | None:
+    """What the present attempt says of itself; what an earlier one said does not count."""
+    said = read_phase(folder)
+    began_s = state.attempts[-1].started_s if state.attempts else 0.0
+    return said.phase if said is not None and said.since_s >= began_s else None
+
+
+def _waits_to_start(state: RunState) -> bool:
+    last = state.attempts[-1] if state.attempts else None
+    return state.status == "starting" and last is not None and last.ended_s is not None
+
+
+def _window(folder: RunFolder, state: RunState, snapshot: Snapshot | None) -> StopWindow | None:
+    world_size = state.engine.get("world_size")
+    window = read_window(folder, world_size, StopWindow.from_json(state.window))
+    step_s = snapshot.pace.step_s if snapshot is not None else None
+    if window is not None or step_s is None:
+        return window
+    processes, accumulation = processes_and_accumulation(folder, world_size)
+    return window_of(step_s, None, accumulation=accumulation, processes=processes, measured=True)
+
+
+# Actions: what can be done to a run from a viewer, what each would cost, and the doing. Draws nothing.
+
+READ_ONLY: dict[str, str] = {
+    "stop": mark("This monitor is read-only: open it without --readonly to stop the run."),
+    "stop_now": mark("This monitor is read-only: open it without --readonly to stop the run."),
+    "resume": mark("This monitor is read-only: open it without --readonly to go on with the run."),
+}
+
+
+def allowed(state: RunState) -> frozenset[Action]:
+    """What can be done to a run in this state.
+
+    A run that was never started is started by its launch.sh, not resumed: no training has begun.
+    """
+    always: set[Action] = {"plan", "command"}
+    if state.is_active:
+        return frozenset({*always, "stop_now"} | ({"stop"} if state.status != "stopping" else set()))
+    if state.status in ENDED and state.status != "finished":
+        return frozenset({*always, "resume"})
+    return frozenset(always)
+
+
+def why_not(action: Action, snapshot: Snapshot | None, *, readonly: bool = False) -> str:
+    """One sentence that says why `action` cannot be done from here; empty where it can."""
+    if readonly and action not in ("plan", "command"):
+        return tr(READ_ONLY.get(action, READ_ONLY["stop"]))
+    if snapshot is None:
+        return tr("The run is still being read.")
+    if action in snapshot.actions:
+        return ""
+    if snapshot.replayed_s is not None:
+        return tr("This is a replay: the run has ended. Open it without --replay to act on it.")
+    if snapshot.source != "run":
+        return tr(
+            "This job was not started by trainwiz: it can be watched from here, and steered where it was started."
+        )
+    status = tr(snapshot.status)
+    if action in ("stop", "stop_now"):
+        return tr("There is nothing to stop: the run is {status}.", status=status)
+    if action == "resume" and snapshot.status == "prepared":
+        return tr("This run was never started: `bash {script}` in its folder starts it.", script=LAUNCH_SH)
+    return tr("That cannot be done now: the run is {status}.", status=status)
+
+
+def stop(folder: RunFolder, *, now: bool) -> None:
+    """Ask the run to stop; does not wait for its end. Raises CannotRunError for a run that cannot be reached."""
+    from trainwiz.core.launch.start import stop_run
+
+    stop_run(folder, now=now, wait_s=0.0)
+
+
+def resume_start(folder: RunFolder) -> str:
+    """Where a resumed run would go on, in one sentence. Changes nothing."""
+    checkpoints = list_checkpoints(folder)
+    complete = [found for found in checkpoints if found.problem is None]
+    broken = [found.path.name for found in checkpoints if found.problem is not None]
+    start = tr("There is no complete checkpoint: the training starts again from the beginning.")
+    if complete:
+        newest = complete[-1]
+        start = tr("It goes on from {name} (step {step}).", name=newest.path.name, step=f"{newest.step:,}")
+    if not broken:
+        return start
+    return tr("{start} {names} is not complete and will be set aside.", start=start, names=", ".join(broken))
+
+
+def resume(folder: RunFolder) -> None:
+    """Start the keeper again, detached, as `trainwiz runs resume --detach` does.
+
+    Raises UsageError for an active run, CannotRunError when the keeper does not start.
+    """
+    from trainwiz.core.launch.start import start_run
+
+    start_run(folder, resume="auto")
+
+
+def commands_of(folder: RunFolder, actions: frozenset[Action]) -> dict[str, str]:
+    """What each command does -> the command, for a shell, the exact launch first."""
+    name = name_for_commands(folder.path)
+    script = folder.file(LAUNCH_SH)
+    commands = {}
+    if script.is_file():
+        commands[tr("the training by hand")] = f"bash {shlex.quote(str(script.resolve()))}"
+    launch = launch_line(folder)
+    if launch:
+        commands[tr("what that runs")] = f"cd {shlex.quote(str(folder.path.resolve()))} && {launch}"
+    if launch and "runs join" in launch:
+        commands[tr("what to type on each machine")] = f"trainwiz export {name} --script"
+    if "resume" in actions:
+        commands[tr("go on with it")] = f"trainwiz runs resume {name}"
+    if "stop" in actions:
+        commands[tr("stop it")] = f"trainwiz runs stop {name}"
+    commands[tr("watch it")] = f"trainwiz monitor {name}"
+    return commands
+
+
+def launch_line(folder: RunFolder) -> str | None:
+    """The command that launch.sh ends in, on one line; None where there is no such script."""
+    try:
+        text = read_small(folder.file(LAUNCH_SH)).decode(errors="replace")
+    except OSError:
+        return None
+    for line in reversed(text.replace("\\\n", " ").splitlines()):
+        if line.startswith("exec "):
+            return " ".join(line.removeprefix("exec ").replace('"$@"', "").split())
+    return None

@@ -1,0 +1,229 @@
+"""Growing files read at a cost that follows what is new."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import json
+import math
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import orjson
+from trainwiz.core.errors import os_reason
+from trainwiz.core.files import open_file
+from trainwiz.core.language import tr
+
+READ_BYTES = 1024 * 1024
+"""Most that one call reads, so that a file of any size is read in bounded memory."""
+LONGEST_LINE_BYTES = 1024 * 1024
+TEXT_WINDOW_BYTES = 256 * 1024
+FINGERPRINT_BYTES = 64
+
+_NON_FINITE = {
+    "NaN": math.nan,
+    "nan": math.nan,
+    "Infinity": math.inf,
+    "inf": math.inf,
+    "-Infinity": -math.inf,
+    "-inf": -math.inf,
+}
+
+
+class ByteTail:
+    """New bytes of a file that another process appends to, truncates, replaces, or has not made yet.
+
+    With a `window_bytes`, a file that is further ahead than that is entered near its end, and
+    `skipped_bytes` says how much was passed over.
+    `resets` counts how often the file turned out to be another one (truncated, replaced, rewritten):
+    what was read before then no longer holds, and reading starts again at its beginning.
+    `behind` is true while more bytes wait than one call returns. `problem` is one sentence when the
+    file is there and cannot be read.
+    """
+
+    def __init__(self, path: Path, window_bytes: int | None = None) -> None:
+        self.path = path
+        self.window_bytes = window_bytes
+        self.skipped_bytes = 0
+        self.offset = 0
+        self.resets = 0
+        self.behind = False
+        self.problem: str | None = None
+        self._inode: tuple[int, int] | None = None
+        self._stamp: tuple[int, int] | None = None
+        self._head = b""
+        self._before_offset = b""
+
+    def read_bytes(self) -> bytes:
+        """New bytes, READ_BYTES or `window_bytes` at most; empty when nothing is new or the file is not there."""
+        self.behind = False
+        try:
+            with open_file(self.path) as file:
+                self.problem = None
+                return self._read(file, self.window_bytes or READ_BYTES)
+        except FileNotFoundError:
+            self.problem = None
+        except OSError as error:
+            self.problem = tr("{path} cannot be read: {reason}.", path=self.path, reason=os_reason(error))
+        return b""
+
+    def _read(self, file: BinaryIO, limit: int) -> bytes:
+        status = os.fstat(file.fileno())
+        stamp = (status.st_size, status.st_mtime_ns)
+        if stamp == self._stamp and self.offset == status.st_size:
+            return b""
+        inode = (status.st_dev, status.st_ino)
+        if self._inode is not None and (
+            inode != self._inode or status.st_size < self.offset or not self._same_content(file)
+        ):
+            self._restart()
+        self._inode, self._stamp = inode, stamp
+        if self.window_bytes and status.st_size - self.offset > self.window_bytes:
+            self._skip_to(status.st_size - self.window_bytes)
+        file.seek(self.offset)
+        data = file.read(limit)
+        self.offset = file.tell()
+        self.behind = self.offset < status.st_size
+        if len(self._head) < FINGERPRINT_BYTES:
+            file.seek(0)
+            self._head = file.read(min(FINGERPRINT_BYTES, self.offset))
+        self._before_offset = (self._before_offset + data[-FINGERPRINT_BYTES:])[-FINGERPRINT_BYTES:]
+        return data
+
+    def _skip_to(self, start: int) -> None:
+        """The next read begins at `start`, probably inside a line."""
+        self.skipped_bytes += start - self.offset
+        self.offset = start
+        self._before_offset = b""
+
+    def _same_content(self, file: BinaryIO) -> bool:
+        # A file that was deleted and made anew often gets the same inode, and may already be longer.
+        file.seek(0)
+        if file.read(len(self._head)) != self._head:
+            return False
+        file.seek(self.offset - len(self._before_offset))
+        return file.read(len(self._before_offset)) == self._before_offset
+
+    def _restart(self) -> None:
+        self.resets += 1
+        self.offset = 0
+        self.skipped_bytes = 0
+        self._head = b""
+        self._before_offset = b""
+
+
+def share_read(tails: Iterable[ByteTail]) -> float:
+    """Of the bytes that the files have now."""
+    read = size = 0
+    for tail in tails:
+        with contextlib.suppress(OSError):
+            size += tail.path.stat().st_size
+            read += tail.offset
+    return min(1.0, read / size) if size else 1.0
+
+
+class JsonLinesTail(ByteTail):
+    """New objects of a JSON-lines file.
+
+    A half-written last line is kept until its end arrives. A line that is not a JSON object is
+    counted in `garbage_lines` and passed over. Bare NaN and Infinity, and the strings "NaN",
+    "Infinity", "-Infinity" as values, come back as floats; an integer of more than 64 bits may.
+    """
+
+    def __init__(self, path: Path, window_bytes: int | None = None) -> None:
+        super().__init__(path, window_bytes)
+        self.lines = 0
+        self.garbage_lines = 0
+        self._half = b""
+        self._in_passed_line = False
+
+    def read_new(self) -> list[dict[str, Any]]:
+        """Objects of the next READ_BYTES at most; call again while `behind` is true."""
+        data = self.read_bytes()
+        if not data:
+            return []
+        lines = data.split(b"\n")
+        lines[0] = self._half + lines[0]
+        self._half = lines.pop()
+        if self._in_passed_line and lines:
+            lines.pop(0)
+            self._in_passed_line = False
+        if len(self._half) > LONGEST_LINE_BYTES:
+            self.garbage_lines += not self._in_passed_line
+            self._in_passed_line = True
+        if self._in_passed_line:
+            self._half = b""
+        rows = self._parse_lines(lines)
+        if str in {type(value) for row in rows for value in row.values()}:
+            for row in rows:
+                _put_numbers(row)
+        return rows
+
+    def _parse_lines(self, lines: list[bytes]) -> list[dict[str, Any]]:
+        try:
+            rows = [*map(orjson.loads, lines)]
+        except ValueError:
+            rows = []
+        if set(map(type, rows)) == {dict}:
+            self.lines += len(rows)
+            return rows
+        return [row for line in lines if (row := self._parse(line)) is not None]
+
+    def _parse(self, line: bytes) -> dict[str, Any] | None:
+        """A line beside one that orjson refuses, or such a one: blank, with a bare NaN or bad UTF-8 in it, garbage."""
+        line = line.strip()
+        if not line:
+            return None
+        self.lines += 1
+        row = None
+        with contextlib.suppress(ValueError, RecursionError):
+            try:
+                row = orjson.loads(line)
+            except ValueError:
+                row = json.loads(line.decode("utf-8-sig", errors="replace"))
+        if not isinstance(row, dict):
+            self.garbage_lines += 1
+            return None
+        return row
+
+    def _skip_to(self, start: int) -> None:
+        super()._skip_to(start)
+        self._half = b""
+        self._in_passed_line = True
+
+    def _restart(self) -> None:
+        super()._restart()
+        self.lines = self.garbage_lines = 0
+        self._half = b""
+        self._in_passed_line = False
+
+
+class TextTail(ByteTail):
+    """New text of a log, entered near its end and at the start of a line: a viewer shows the last lines."""
+
+    def __init__(self, path: Path, window_bytes: int = TEXT_WINDOW_BYTES) -> None:
+        super().__init__(path, window_bytes)
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+
+    def read_new(self) -> str:
+        """Text that was appended since the last call (at most `window_bytes`); invalid UTF-8 becomes U+FFFD."""
+        skipped_before = self.skipped_bytes
+        data = self.read_bytes()
+        if self.skipped_bytes != skipped_before:
+            self._decoder.reset()
+            _, newline, rest = data.partition(b"\n")
+            data = rest if newline else data
+        return self._decoder.decode(data)
+
+    def _restart(self) -> None:
+        super()._restart()
+        self._decoder.reset()
+
+
+def _put_numbers(row: dict[str, Any]) -> None:
+    """The strings "NaN", "Infinity" and so on as the floats that they mean."""
+    for key, value in row.items():
+        if isinstance(value, str) and value in _NON_FINITE:
+            row[key] = _NON_FINITE[value]

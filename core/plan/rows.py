@@ -1,0 +1,396 @@
+"""How the rows of a step are arranged, and what a step computes on their real lengths."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import accumulate
+from statistics import fmean
+from typing import Any, Literal
+
+import numpy as np
+from trainwiz.core.data.lengths import StepShape, joins_texts, pool_steps
+from trainwiz.core.data.summary import DataSummary
+from trainwiz.core.estimate.flops import (
+    Cost,
+    LengthCounts,
+    Padding,
+    arranged_longest,
+    cost_of,
+    padding_of,
+    rounded_counts,
+)
+from trainwiz.core.estimate.workload import Workload
+from trainwiz.core.language import tr
+from trainwiz.core.plan.draft import Draft
+from trainwiz.core.plan.words import percent
+
+# Questions to the lengths of a sample of rows, answered from one sorting: a plan is made at every keystroke.
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """Tokens of rows, shortest first; never empty."""
+
+    ordered: tuple[int, ...]
+    sums: tuple[int, ...]
+    """sums[i] is that of the first i + 1."""
+    counts: LengthCounts
+
+    @property
+    def longest(self) -> int:
+        return self.ordered[-1]
+
+    def quantile(self, numerator: int, denominator: int) -> int:
+        """The length that numerator / denominator of the rows keep to."""
+        return self.ordered[min(len(self.ordered) - 1, len(self.ordered) * numerator // denominator)]
+
+    def share_above(self, limit: int) -> float:
+        return 1 - bisect_right(self.ordered, limit) / len(self.ordered)
+
+    def mean_up_to(self, limit: int) -> float:
+        """The mean of rows that are cut at `limit`."""
+        whole = bisect_right(self.ordered, limit)
+        total = (self.sums[whole - 1] if whole else 0) + (len(self.ordered) - whole) * limit
+        return total / len(self.ordered)
+
+    def usual_longest(self, rows: int, limit: int, multiple: int = 1) -> int:
+        """The expected longest of so many rows that are cut at `limit`, rounded up: what a micro-batch is padded to."""
+        return max(1, round(_expected_longest(rounded_counts(self.counts, multiple), rows, limit)))
+
+
+@lru_cache(maxsize=64)
+def _expected_longest(counts: LengthCounts, rows: int, limit: int) -> float:
+    return counts.expected_longest(rows, limit)
+
+
+@lru_cache(maxsize=32)
+def lengths_of(rows: tuple[int, ...]) -> Lengths | None:
+    """None for no rows."""
+    ordered = tuple(sorted(rows))
+    return Lengths(ordered, tuple(accumulate(ordered)), LengthCounts.of(ordered)) if ordered else None
+
+
+def mean_length(data: DataSummary | None, limit: int, *, joined: bool) -> float | None:
+    """Real tokens of one sequence on this data: the mean of rows cut at `limit`, all of it where texts are joined.
+
+    None where no row was seen.
+    """
+    lengths = lengths_of(data.lengths) if data is not None else None
+    if lengths is None:
+        return None
+    return float(limit) if joined else lengths.mean_up_to(limit)
+
+
+def step_padding(
+    data: DataSummary | None, limit: int, micro_batch: int, groups: int, *, joined: bool, multiple: int = 1
+) -> Padding | None:
+    """Tokens of an optimizer step of `groups` micro-batches, over all processes, each padded to a `multiple`; None where
+    no row was seen."""
+    lengths = lengths_of(data.lengths) if data is not None else None
+    if lengths is None:
+        return None
+    if joined:
+        whole = float(micro_batch * groups * limit)
+        return Padding(whole, whole, whole)
+    return padding_of(lengths.counts, limit, micro_batch, groups, multiple)
+
+
+# How the rows of a step are arranged (data.arrange_by_length, data.group_by_length), and what is computed then.
+
+Arrangement = Literal["drawn", "arranged", "grouped", "packed"]
+"""Of the rows of a step: as they were drawn; sorted by length within the step; within several steps; end to end."""
+
+KEY = "data.arrange_by_length"
+UNKNOWN_ROWS = 10**9
+"""Of data that is not here: more than any pool."""
+SHARED = ("zero3", "fsdp")
+"""Engines whose processes wait for each other in every block, not only at the end of a step."""
+
+
+def settle_arrangement(draft: Draft, world_size: int, data: DataSummary | None) -> None:
+    """On where a step is more than one micro-batch: the gradient is the same sum, of fewer tokens that are padding."""
+    if not draft.is_open(KEY):
+        return
+    micro, accumulation = (
+        int(draft.get(key) or 1) for key in ("batch.micro_batch_size", "batch.gradient_accumulation_steps")
+    )
+    groups = accumulation * world_size
+    if joins_texts(draft.view()):
+        draft.put(KEY, False, tr("joined texts have one length"))
+    elif groups == 1:
+        draft.put(KEY, False, tr("a step is one micro-batch: there is nothing to arrange"))
+    elif not StepShape(micro * groups, micro, world_size).can_be_arranged:
+        draft.put(KEY, False, tr("a micro-batch of one row has no padding"))
+    elif draft.get("training.loss_mean") == "micro_batches":
+        draft.put(KEY, False, tr("rows that share a micro-batch share the weight of its mean"))
+    elif draft.get("data.packing"):
+        draft.put(KEY, True, tr("each micro-batch of a step gets as many tokens; none is padding"))
+    else:
+        draft.put(KEY, True, _gain(draft, data, micro, groups))
+
+
+def _gain(draft: Draft, data: DataSummary | None, micro: int, groups: int) -> str:
+    limit = int(draft.get("batch.sequence_length"))
+    target = int(draft.get("batch.target_length") or limit)
+    multiple = multiple_of(draft.get)
+    plain = step_padding(data, limit, micro, groups, joined=False, multiple=multiple)
+    arranged = arranged_padding(data, limit, target, micro, groups, "arranged", multiple)
+    if plain is None or arranged is None:
+        return tr("the same gradient with less padding")
+    return tr(
+        "the same gradient; padding {plain} -> {arranged}", plain=percent(plain.waste), arranged=percent(arranged.waste)
+    )
+
+
+def arrangement_of(get: Callable[[str], Any]) -> Arrangement:
+    """By `get(key)` of a config or a draft."""
+    if get("data.packing"):
+        return "packed"
+    if get("data.group_by_length"):
+        return "grouped"
+    return "arranged" if get(KEY) else "drawn"
+
+
+def multiple_of(get: Callable[[str], Any]) -> int:
+    """What micro-batches are padded to a multiple of, by `get(key)` of a config or a draft."""
+    return int(get("data.pad_to_multiple_of") or 1)
+
+
+def arranged_padding(
+    data: DataSummary | None,
+    limit: int,
+    target_limit: int,
+    micro_batch: int,
+    groups: int,
+    arrangement: Arrangement,
+    multiple: int = 1,
+) -> Padding | None:
+    """Tokens of an optimizer step of `groups` micro-batches over all processes that is not "drawn"; of the inputs
+    alone, as a plan counts them. None where no row was seen."""
+    lengths = lengths_of(data.lengths) if data is not None else None
+    if data is None or lengths is None:
+        return None
+    step_rows = micro_batch * groups
+    if arrangement == "packed":
+        real = step_rows * lengths.mean_up_to(limit)
+        return Padding(real, real, real)
+    pool = pool_steps(step_rows, data.rows or UNKNOWN_ROWS) if arrangement == "grouped" else 1
+    of_pool = padding_of(lengths.counts, limit, micro_batch, groups * pool, multiple)
+    arranged = of_pool.arranged / pool
+    pairs = pairs_of(data)
+    if pairs is not None:
+        sides = paired_lengths(*pairs, limit, target_limit, groups * pool, step_rows * pool, multiple)
+        arranged = max(arranged, step_rows * sides[0])
+    return Padding(of_pool.real / pool, arranged, arranged)
+
+
+def usual_lengths(work: Workload, data: DataSummary, arrangement: Arrangement, multiple: int = 1) -> tuple[int, int]:
+    """(input, target) tokens of a row of `work` as it is padded, to a `multiple`, on average while the processes compute.
+
+    A process that has a shorter micro-batch waits for the others: at each micro-batch where they hold parts of the
+    model, else at the end of the step, by when each has had its share of short and long ones.
+    """
+    together = work.world_size if work.strategy in SHARED or work.accumulation == 1 else 1
+    rows, groups = work.micro_batch * together, work.accumulation * work.world_size // together
+    if arrangement == "drawn":
+        sides = (data.lengths, work.length), (data.target_lengths, work.target_length)
+        source, target = (_longest_of(lengths_of(side), rows, most, multiple) for side, most in sides)
+        return source, target
+    padding = arranged_padding(data, work.length, work.target_length, rows, groups, arrangement, multiple)
+    source = work.length if padding is None else round(padding.padded / (rows * groups))
+    pairs = pairs_of(data)
+    if pairs is None:
+        return source, work.target_length
+    pool = pool_steps(rows * groups, data.rows or UNKNOWN_ROWS) if arrangement == "grouped" else 1
+    sides_of = paired_lengths(*pairs, work.length, work.target_length, groups * pool, rows * groups * pool, multiple)
+    return source, round(sides_of[1])
+
+
+def _longest_of(lengths: Lengths | None, rows: int, most: int, multiple: int) -> int:
+    return most if lengths is None else lengths.usual_longest(rows, most, multiple)
+
+
+def pairs_of(data: DataSummary) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Tokens of the inputs and of the targets of the same rows; None for rows without a target."""
+    return (data.lengths, data.target_lengths) if len(data.target_lengths) == len(data.lengths) > 0 else None
+
+
+@lru_cache(maxsize=64)
+def paired_lengths(
+    inputs: Sequence[int],
+    targets: Sequence[int],
+    limit: int,
+    target_limit: int,
+    groups: int,
+    rows: int,
+    multiple: int = 1,
+) -> tuple[float, float]:
+    """Mean length of padded inputs and of padded targets, each to a `multiple`, where the longer side of a pair decides
+    its place among `rows` that are cut into `groups` micro-batches. The sample stands for as many such sets as it makes."""
+    # A file may be sorted; the rows of a step are not.
+    drawn = np.random.default_rng(0).permutation(len(inputs))
+    size = min(rows, len(drawn))
+    sets = drawn[: len(drawn) // size * size].reshape(-1, size)
+    sides = [np.array(side)[sets] for side in (inputs, targets)]
+    longest_first = np.argsort(-np.maximum(*sides), axis=1, kind="stable")
+    edges = np.linspace(0, size, min(groups, size) + 1).round().astype(np.int64)
+    means = []
+    for side, limit_of_side in zip(sides, (limit, target_limit), strict=True):
+        ordered = np.minimum(np.take_along_axis(side, longest_first, axis=1), limit_of_side)
+        longest = np.maximum.reduceat(ordered, edges[:-1], axis=1)
+        longest = np.minimum(-(-longest // multiple) * multiple, limit_of_side)
+        means.append(float((longest * np.diff(edges)).sum(axis=1).mean() / size))
+    return means[0], means[1]
+
+
+# What a step computes on the real lengths of its rows: the mean cost of a micro-batch, and what its order saves.
+#
+# The operations of a micro-batch are a polynomial of degree 2 in the lengths that it is padded to (products grow with a
+# length, attention with its square, cross-attention with the product of both), so that means of lengths, squares and
+# products give the mean over all micro-batches exactly.
+
+UNPADDED: Arrangement = "packed"
+"""Each row computed at its own length."""
+DRAWN: Arrangement = "drawn"
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """Means over micro-batches: of the length of inputs and of targets, of their squares and of their product."""
+
+    source: float
+    target: float
+    source_squared: float
+    target_squared: float
+    product: float
+
+
+def moments_of(work: Workload, data: DataSummary, arrangement: Arrangement, multiple: int = 1) -> Moments | None:
+    """Of the micro-batches that the processes of `work` compute on rows like `data`, padded to a `multiple`; None where
+    no row was seen. Processes that wait for each other count as one (see core.plan.arranging.usual_lengths)."""
+    lengths = lengths_of(data.lengths)
+    if lengths is None:
+        return None
+    together = work.world_size if work.strategy in SHARED or work.accumulation == 1 else 1
+    rows, groups = work.micro_batch * together, work.accumulation * work.world_size // together
+    if arrangement == "grouped":
+        groups *= pool_steps(rows * groups, data.rows or UNKNOWN_ROWS)
+    if arrangement != UNPADDED and 1 in (rows, groups):
+        # No order pads other rows together.
+        arrangement = DRAWN
+    pairs = pairs_of(data)
+    if pairs is not None:
+        return _of_pairs(*pairs, (work.length, work.target_length), rows, groups, arrangement, multiple)
+    return _of_rows(lengths.counts, work.length, rows, groups, arrangement, multiple)
+
+
+@lru_cache(maxsize=64)
+def _of_rows(
+    counts: LengthCounts, limit: int, rows: int, groups: int, arrangement: Arrangement, multiple: int
+) -> Moments:
+    """Of rows without targets: the model has none, or as many as inputs."""
+    if arrangement == UNPADDED:
+        means = [counts.expected_longest(1, limit, power) for power in (1, 2)]
+    elif arrangement == DRAWN:
+        means = [rounded_counts(counts, multiple).expected_longest(rows, limit, power) for power in (1, 2)]
+    else:
+        rounded = rounded_counts(counts, multiple)
+        means = [fmean(arranged_longest(rounded, limit, rows, groups, power)) for power in (1, 2)]
+    return Moments(means[0], means[0], means[1], means[1], means[1])
+
+
+@lru_cache(maxsize=4)
+def _drawn_sides(inputs: Sequence[int], targets: Sequence[int]) -> tuple[np.ndarray, ...]:
+    """Both sides in one random order: a file may be sorted, the rows of a step are not."""
+    order = np.random.default_rng(0).permutation(len(inputs))
+    return tuple(np.array(side)[order] for side in (inputs, targets))
+
+
+@lru_cache(maxsize=8)
+def _arranged_sides(inputs: Sequence[int], targets: Sequence[int], step: int) -> tuple[np.ndarray, ...]:
+    """The same with each `step` rows in order, by the longer side and the longest first; those of no whole step left out."""
+    sides = _drawn_sides(inputs, targets)
+    steps = [side[: len(side) // step * step].reshape(-1, step) for side in sides]
+    longest_first = np.argsort(-np.maximum(*steps), axis=1, kind="stable")
+    return tuple(np.take_along_axis(side, longest_first, axis=1).reshape(-1) for side in steps)
+
+
+@lru_cache(maxsize=64)
+def _of_pairs(
+    inputs: Sequence[int],
+    targets: Sequence[int],
+    limits: tuple[int, int],
+    rows: int,
+    groups: int,
+    arrangement: Arrangement,
+    multiple: int,
+) -> Moments:
+    """Where the longer side of a pair decides its place among those of a step; the sample is cut into such steps.
+
+    The longest of cut rows is the cut longest, so that one order serves every limit.
+    """
+    micro = min(rows, len(inputs))
+    sides = _drawn_sides(inputs, targets)
+    if arrangement not in (UNPADDED, DRAWN):
+        sides = _arranged_sides(inputs, targets, min(micro * groups, len(inputs) // micro * micro))
+    if arrangement != UNPADDED:
+        longest = (side[: len(side) // micro * micro].reshape(-1, micro).max(axis=1) for side in sides)
+        sides = tuple(-(-side // multiple) * multiple for side in longest)
+    source, target = (np.minimum(side, limit).astype(np.float64) for side, limit in zip(sides, limits, strict=True))
+    means = (source, target, source**2, target**2, source * target)
+    return Moments(*(float(one.mean()) for one in means))
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """The mean cost of a micro-batch: in the order of the run, as drawn, and with no row padded."""
+
+    cost: Cost
+    drawn: Cost
+    unpadded: Cost
+
+    @property
+    def gain(self) -> float:
+        """Operations as drawn over those of the run."""
+        return self.drawn.flops / self.cost.flops
+
+    @property
+    def possible_gain(self) -> float:
+        return self.drawn.flops / self.unpadded.flops
+
+
+def computed_by(work: Workload, data: DataSummary | None, arrangement: Arrangement, multiple: int) -> Computed | None:
+    """None where no row was seen; joined texts are of one length."""
+    if data is None or not work.padded:
+        return None
+    own, drawn, unpadded = (moments_of(work, data, one, multiple) for one in (arrangement, DRAWN, UNPADDED))
+    if own is None or drawn is None or unpadded is None:
+        return None
+    factors = _factors(work)
+    return Computed(*(_mean_cost(factors, one) for one in (own, drawn, unpadded)))
+
+
+def mean_cost(work: Workload, moments: Moments) -> Cost:
+    """Of a micro-batch of `work`, whose own lengths do not matter."""
+    return _mean_cost(_factors(work), moments)
+
+
+PLACES = ((64, 64), (64, 128), (128, 64), (128, 128), (256, 64), (64, 256))
+"""(input, target) lengths that tell the six factors of the polynomial apart."""
+TERMS = np.linalg.inv([(1, s, t, s * s, t * t, s * t) for s, t in PLACES])
+
+
+def _factors(work: Workload) -> np.ndarray:
+    """(6, 3) float64: of each term in the lengths, for operations, bytes and kernels of a micro-batch of `work`."""
+    costs = (cost_of(replace(work, length=source, target_length=target)) for source, target in PLACES)
+    factors: np.ndarray = TERMS @ np.array([(one.flops, one.moved_bytes, one.kernels) for one in costs])
+    return factors
+
+
+def _mean_cost(factors: np.ndarray, moments: Moments) -> Cost:
+    means = (1, moments.source, moments.target, moments.source_squared, moments.target_squared, moments.product)
+    flops, moved_bytes, kernels = (float(one) for one in np.array(means) @ factors)
+    return Cost(flops, moved_bytes, kernels)

@@ -1,0 +1,41 @@
+"""How a process that computes begins: quick heavy imports, threads that wait without taking a core."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
+
+# Imports of torch and transformers without Python's garbage collector, which takes a third of their time.
+
+
+@contextmanager
+def heavy_imports() -> Iterator[None]:
+    """Nothing is collected while modules are imported, and what they made is never looked at again.
+
+    They make millions of objects that stay, and the collector goes through all of them time and again: of 6 s
+    of processor time that the modules of a training take, 2 s. Frozen objects also go on sharing their pages in forked
+    processes (gc.freeze), such as the workers of a loader.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        if collects:
+            gc.enable()
+
+
+# How the threads of OpenMP wait for their next work on a CPU. torch's OpenMP reads it once, when torch is imported.
+
+POLICY, SPINS = "OMP_WAIT_POLICY", "GOMP_SPINCOUNT"
+WAITING = {POLICY: "PASSIVE", SPINS: "2000"}
+"""Asleep, but for a moment in which the next operation of a small model mostly comes. Measurements: docs/environment.md."""
+
+
+def wait_briefly(environment: MutableMapping[str, str]) -> None:
+    """Sets `WAITING`, unless a policy was chosen already."""
+    if POLICY not in environment:
+        for name, value in WAITING.items():
+            environment.setdefault(name, value)

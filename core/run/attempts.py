@@ -1,0 +1,298 @@
+"""The attempts of a run: what recovery changed, what the training does now, why a start is refused."""
+
+from __future__ import annotations
+
+import errno
+import json
+import platform
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal, cast, get_args
+
+from trainwiz.core.errors import NO_ROOM
+from trainwiz.core.language import mark, tr
+from trainwiz.core.run.folder import RunFolder, name_for_commands, read_json, write_in_place, write_json_atomic
+from trainwiz.core.run.lost import look_at_lock
+from trainwiz.core.run.state import Attempt, RunState, newer_schema
+from trainwiz.core.text import plain_text
+
+# recovery.json: what trainwiz changed by itself to get a run through; run.yaml stays what was planned.
+#
+#     {"format": "trainwiz.recovery/1",
+#      "attempts": [{"attempt": 2, "because": "cuda_oom", "after_step": 5, "time_s": 1795344000.0,
+#                    "changes": {"batch.micro_batch_size": 3, "batch.gradient_accumulation_steps": 16}}]}
+#
+# `changes` of an entry are all differences from run.yaml that hold from that attempt on, not only the
+# new ones. The keeper of the run is the only writer. Reading needs no configuration: see
+# `core.config.effective` for the RunConfig that an attempt really has.
+
+RECOVERY_JSON = "recovery.json"
+FORMAT = "trainwiz.recovery/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """One start that trainwiz made by itself."""
+
+    attempt: int
+    because: str
+    """The cause of the failure before it."""
+    after_step: int | None
+    """Step of the checkpoint that it goes on from; None from the beginning."""
+    time_s: float
+    changes: dict[str, Any] = field(default_factory=dict)
+
+
+def read_recoveries(folder: RunFolder) -> list[Recovery]:
+    """In the order of the attempts; entries that cannot be read are passed over."""
+    document = read_json(folder.file(RECOVERY_JSON)) or {}
+    entries = document.get("attempts")
+    return [found for found in map(_recovery, entries) if found] if isinstance(entries, list) else []
+
+
+def changes_now(folder: RunFolder) -> dict[str, Any]:
+    """Key path -> value, as they hold for the newest attempt; empty when nothing was changed."""
+    recoveries = read_recoveries(folder)
+    return dict(recoveries[-1].changes) if recoveries else {}
+
+
+def write_recoveries(folder: RunFolder, recoveries: Iterable[Recovery]) -> None:
+    """Raises OSError."""
+    entries = [asdict(entry) for entry in recoveries]
+    write_json_atomic(folder.file(RECOVERY_JSON), {"format": FORMAT, "attempts": entries})
+
+
+def _recovery(entry: Any) -> Recovery | None:
+    if not isinstance(entry, dict) or not isinstance(entry.get("attempt"), int):
+        return None
+    after, time_s, changes = entry.get("after_step"), entry.get("time_s"), entry.get("changes")
+    return Recovery(
+        entry["attempt"],
+        str(entry.get("because", "unknown")),
+        after if isinstance(after, int) else None,
+        float(time_s) if isinstance(time_s, int | float) else 0.0,
+        changes if isinstance(changes, dict) else {},
+    )
+
+
+# The newest attempt of a run, with all that recovery has changed until then.
+
+
+def newest_attempt(attempts: Sequence[Attempt], folder: RunFolder) -> Attempt | None:
+    """A resume by hand keeps what an earlier attempt was given; what is written for the next one does not hold yet."""
+    if not attempts:
+        return None
+    newest = attempts[-1]
+    if newest.changes:
+        return newest
+    held = [entry.changes for entry in read_recoveries(folder) if entry.attempt <= newest.number]
+    return replace(newest, changes=dict(held[-1])) if held else newest
+
+
+# Attempts in words: which one this is, why there is another one, and with what it differs from the plan.
+
+CAUSE_WORDS: Mapping[str, str] = {
+    "cuda_oom": mark("GPU memory ran out"),
+    "host_oom": mark("RAM ran out"),
+    "disk_full": mark("the disk was full"),
+    "nccl_timeout": mark("NCCL timed out"),
+    "nccl_error": mark("NCCL failed"),
+    "dataloader_worker_killed": mark("a loader worker was killed"),
+    "shared_memory": mark("shared memory ran out"),
+    "port_in_use": mark("its port was in use"),
+    "nan_loss": mark("the loss was not a number"),
+    "gpu_lost": mark("a GPU was lost"),
+    "unknown": mark("it failed"),
+}
+"""Cause -> what happened, as part of a sentence. Files and --json have the cause itself."""
+MICRO, ACCUMULATION = "batch.micro_batch_size", "batch.gradient_accumulation_steps"
+EVALUATION, WORKERS = "batch.eval_micro_batch_size", "data.workers"
+CHECKPOINT = "checkpoint-"
+
+
+def cause_words(attempt: Attempt) -> str:
+    """Why trainwiz started it; of a cause that nobody foresaw, its own name."""
+    cause = attempt.because or "unknown"
+    if cause == "unknown" and attempt.signal:
+        return tr("{signal} from outside ended it", signal=plain_text(attempt.signal, 20))
+    return tr(CAUSE_WORDS[cause]) if cause in CAUSE_WORDS else plain_text(cause, 80).replace("_", " ")
+
+
+def attempt_words(attempt: Attempt, batch: Mapping[str, Any]) -> str:
+    """ "attempt 2, as GPU memory ran out; from step 5: 3 × 16 instead of 6 × 8"; `batch` is that of plan.json.
+
+    Empty for a first attempt that runs as planned.
+    """
+    changes = "; ".join(change_words(attempt.changes, batch))
+    if attempt.number <= 1 and not changes:
+        return ""
+    values = {"number": attempt.number, "where": origin_words(attempt.resume)}
+    if attempt.because is None:
+        said = tr("attempt {number}, {where}", **values)
+    else:
+        said = tr("attempt {number}, as {cause}; {where}", cause=cause_words(attempt), **values)
+    return tr("{attempt}: {changes}", attempt=said, changes=changes) if changes else said
+
+
+def recovered_attempts(attempts: Sequence[Attempt]) -> list[Attempt]:
+    """Those that trainwiz started by itself since a person last started the run."""
+    last_by_hand = max((place for place, attempt in enumerate(attempts) if attempt.because is None), default=-1)
+    return list(attempts[last_by_hand + 1 :])
+
+
+def origin_words(resume: str | None) -> str:
+    """Where an attempt began; `resume` is the name of a checkpoint."""
+    if resume is None:
+        return tr("from the beginning")
+    step = resume.removeprefix(CHECKPOINT)
+    return tr("from step {step}", step=f"{int(step):,}") if step.isdecimal() else tr("from {name}", name=resume)
+
+
+def change_words(changes: Mapping[str, Any], batch: Mapping[str, Any]) -> Iterator[str]:
+    """What differs from the plan, one part for each thing; the two factors of the batch are one."""
+    if MICRO in changes or ACCUMULATION in changes:
+        planned = batch.get("micro_batch"), batch.get("accumulation")
+        now = changes.get(MICRO, planned[0]), changes.get(ACCUMULATION, planned[1])
+        yield tr("{new} instead of {old}", new=_product(now), old=_product(planned))
+    if EVALUATION in changes:
+        yield tr("evaluation in batches of {size}", size=plain_text(changes[EVALUATION], 20))
+    if WORKERS in changes:
+        yield tr("loader workers: {count}", count=plain_text(changes[WORKERS], 20))
+    for key, value in changes.items():
+        if key not in (MICRO, ACCUMULATION, EVALUATION, WORKERS):
+            yield f"{plain_text(key, 60)} = {plain_text(value, 60)}"
+
+
+def _product(factors: tuple[Any, Any]) -> str:
+    return " × ".join(f"{factor:,}" if isinstance(factor, int) else "?" for factor in factors)
+
+
+# phase.json: what the training does right now, written by rank 0 of the training at each change.
+#
+#     {"phase": "tokenising", "since_s": 1795344000.0, "step": 0, "detail": "12,000 of 80,000 rows"}
+#
+# A watcher needs it to tell work without steps (tokenising, compiling, evaluating) from a run that hangs.
+
+PHASE_JSON = "phase.json"
+Phase = Literal[
+    "preparing", "tokenising", "loading", "compiling", "training", "evaluating", "generating", "saving", "paused",
+    "finishing",
+]  # fmt: skip
+"""`paused`: a save waits for room on the disk, and goes on by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseNow:
+    phase: Phase
+    since_s: float
+    """Unix time."""
+    step: int | None = None
+    detail: str = ""
+
+
+def read_phase(folder: RunFolder) -> PhaseNow | None:
+    """None where the training has not said it (yet), or nonsense."""
+    document: dict[str, Any] = read_json(folder.file(PHASE_JSON)) or {}
+    since_s, step = document.get("since_s"), document.get("step")
+    if document.get("phase") not in get_args(Phase) or not isinstance(since_s, int | float):
+        return None
+    phase = cast(Phase, document["phase"])
+    return PhaseNow(phase, float(since_s), step if isinstance(step, int) else None, str(document.get("detail", "")))
+
+
+def write_phase(
+    folder: RunFolder, phase: Phase, step: int | None = None, detail: str = "", since_s: float | None = None
+) -> None:
+    """`since_s`: when the phase began (Unix time), now without it. Raises OSError."""
+    began_s = time.time() if since_s is None else since_s
+    document = {"phase": phase, "since_s": began_s, "step": step, "detail": detail}
+    try:
+        write_json_atomic(folder.file(PHASE_JSON), document)
+    except OSError as error:
+        if error.errno not in (*NO_ROOM, errno.EFBIG):
+            raise
+        # "Paused for lack of room" must be said on a full disk: there is room in the block that the file has.
+        write_in_place(folder.file(PHASE_JSON), json.dumps(document, ensure_ascii=False) + "\n")
+
+
+# What a training does right now, in words: the phase of phase.json with what it says of itself.
+
+PHASE_WORDS: Mapping[Phase, str] = {
+    "preparing": mark("preparing"),
+    "loading": mark("loading model and data"),
+    "tokenising": mark("tokenising"),
+    "compiling": mark("compiling the model"),
+    "training": mark("training"),
+    "evaluating": mark("evaluating"),
+    "generating": mark("generating texts"),
+    "saving": mark("saving"),
+    "paused": mark("paused"),
+    "finishing": mark("finishing"),
+}
+LONGEST_DETAIL = 200
+
+
+def phase_words(now: PhaseNow, lasted: str = "") -> str:
+    """ "tokenising 12,000 of 80,000 rows, for 3 min"; the detail is in the language of the training.
+
+    `lasted`: how long it has, in words.
+    """
+    word, detail = tr(PHASE_WORDS[now.phase]), plain_text(now.detail, LONGEST_DETAIL)
+    if detail and now.phase == "tokenising":
+        word, detail = tr("tokenising {detail}", detail=detail), ""
+    if lasted:
+        word = tr("{what}, for {time}", what=word, time=lasted)
+    return tr("{phase}: {detail}", phase=word, detail=detail) if detail else word
+
+
+# Why a run folder cannot be started or gone on with now: one sentence for each state, with the next step.
+
+
+def why_not_start(run: RunFolder, state: RunState, *, resume: bool, lock_is_mine: bool = False) -> str | None:
+    """None when a start may be tried; who starts takes the lock, and asks again when it holds it."""
+    name, typed = run.path.name, name_for_commands(run.path)
+    newer = newer_schema(run, read_json(run.state_json) or {})
+    if newer:
+        return tr("{problem} Update trainwiz to go on with {name}.", problem=newer, name=name)
+    if state.status == "stopping":
+        return tr(
+            "{name} is being stopped. When it has ended, go on with: trainwiz runs resume {typed}",
+            name=name,
+            typed=typed,
+        )
+    if state.is_active:
+        return _active(run, state)
+    if resume and state.status == "finished":
+        return tr("{name} has finished; there is nothing to resume.", name=name)
+    if not lock_is_mine and look_at_lock(run.path) == "held":
+        return being_cleared_up(run)
+    if not resume and state.status != "prepared":
+        return tr(
+            "{name} was started before ({status}). Go on with: trainwiz runs resume {typed}",
+            name=name,
+            status=tr(state.status),
+            typed=typed,
+        )
+    return None
+
+
+def being_cleared_up(run: RunFolder) -> str:
+    """Somebody holds the lock of a run that is not active."""
+    return tr(
+        "{name} is being started or cleared up at this moment; try again in some seconds: trainwiz runs resume {typed}",
+        name=run.path.name,
+        typed=name_for_commands(run.path),
+    )
+
+
+def _active(run: RunFolder, state: RunState) -> str:
+    name, typed = run.path.name, name_for_commands(run.path)
+    if state.host is None or state.host == platform.node():
+        return tr("{name} runs already. Watch it with: trainwiz monitor {typed}", name=name, typed=typed)
+    return tr(
+        "{name} runs already on {host}. Watch it with: trainwiz monitor {typed}",
+        name=name,
+        host=state.host,
+        typed=typed,
+    )

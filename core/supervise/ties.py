@@ -1,0 +1,215 @@
+"""The ties of a run's processes: marks, lifeline, Linux process controls."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import signal
+import sys
+import threading
+import time
+from collections.abc import Collection
+
+from trainwiz.core.run.folder import RUN_MARK_VARIABLE
+from trainwiz.core.run.lost import ProcessId, all_pids, identify
+from trainwiz.core.telemetry.processes import tree_of
+
+# The two process controls of Linux that keep a tree together. Elsewhere they do nothing.
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+
+
+# Looked up once: a forked child must not ask the dynamic loader, whose lock another thread of its
+# parent may have held at the fork; nobody would ever release it there.
+_LIBC_PRCTL = ctypes.CDLL(None, use_errno=True).prctl if sys.platform == "linux" else None
+
+
+def _prctl(option: int, argument: int) -> bool:
+    return _LIBC_PRCTL is not None and _LIBC_PRCTL(option, argument, 0, 0, 0) == 0
+
+
+def become_subreaper() -> bool:
+    """Orphaned descendants become children of this process, not of init. False where there is no such thing."""
+    return _prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent(expected_parent: int | None = None) -> None:
+    """SIGKILL for this process as soon as the thread that made it ends.
+
+    With `expected_parent` (pid) it ends at once when that parent is gone already, for then the
+    signal would never come. An exec keeps the setting; a fork does not.
+    """
+    if not _prctl(PR_SET_PDEATHSIG, signal.SIGKILL):
+        return
+    if expected_parent is not None and os.getppid() != expected_parent:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+# The processes of a run, found by the mark in their environment that every child inherits.
+
+
+def marked_processes(mark: str) -> list[int]:
+    """The pids of all living processes (of this user) whose environment holds the mark of the run."""
+    needle = f"{RUN_MARK_VARIABLE}={mark}"
+    if sys.platform == "linux":
+        return [pid for pid in all_pids() if _carries(pid, needle)]
+    import psutil
+
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(RUN_MARK_VARIABLE) == mark and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process.pid)
+        except (psutil.Error, OSError):
+            continue
+    return found
+
+
+def _carries(pid: int, needle: str) -> bool:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            environment = file.read()
+    except OSError:
+        return False
+    return needle.encode() in environment.split(b"\0") and identify(pid) is not None
+
+
+def run_processes(mark: str, keeper: int) -> set[int]:
+    """All processes of the run but its keeper: the marked ones, and those below the keeper.
+
+    A child that was started with an environment of its own carries no mark; where the keeper adopts
+    orphans (core.supervise.linux.become_subreaper), it is below it all the same.
+    """
+    below = {member.pid for member in tree_of(keeper) if not member.zombie}
+    return (below | set(marked_processes(mark))) - {keeper}
+
+
+def kill_marked(mark: str, spare: Collection[int], patience_s: float, keeper: int | None = None) -> list[int]:
+    """SIGKILL to every marked process but those in `spare`, again until none is left; with `keeper`, to all below it too.
+
+    Returns the pids that are still there after `patience_s`: processes that hang in the kernel.
+    """
+    deadline = time.monotonic() + patience_s
+    while True:
+        found = marked_processes(mark) if keeper is None else sorted(run_processes(mark, keeper))
+        left = [pid for pid in found if pid not in spare]
+        if not left or time.monotonic() > deadline:
+            return left
+        for pid in left:
+            send(pid, signal.SIGKILL)
+        time.sleep(0.05)
+
+
+def send(pid: int, number: int) -> None:
+    """A signal to a process that may be gone."""
+    try:
+        os.kill(pid, number)
+    except (ProcessLookupError, PermissionError):
+        return
+
+
+def reap() -> dict[int, int]:
+    """Collect the children that have ended: pid -> exit code, negative for a signal."""
+    ended: dict[int, int] = {}
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return ended
+        if pid == 0:
+            return ended
+        ended[pid] = os.waitstatus_to_exitcode(status)
+
+
+# The lifeline of a training process: it never outlives its launcher or its keeper.
+#
+# **Call contract.** The training entry point calls
+#
+#     from trainwiz.core.supervise.ties import hold_to_parent
+#     hold_to_parent()
+#
+# as its very first statement, in the main thread, before torch is imported and before any process or
+# thread is made. It needs no condition around it: without the environment marks of a keeper (a run
+# started by hand with launch.sh) it does nothing and returns False. It imports the standard library only.
+
+KEEPER_VARIABLE = "TRAINWIZ_KEEPER"
+"""`<pid>:<start ticks or create time>` of the keeper, set beside RUN_MARK_VARIABLE."""
+
+LOOK_EVERY_S = 1.0
+
+_held = False
+_forked_by: int | None = None
+"""The process that forks, where its main thread does."""
+
+
+def keeper_value(process: ProcessId) -> str:
+    """The value of KEEPER_VARIABLE for a keeper."""
+    start = process.start_ticks if process.start_ticks is not None else process.create_time
+    return f"{process.pid}:{start}"
+
+
+def hold_to_parent() -> bool:
+    """End this process as soon as its launcher or its keeper ends, however they end. True when it holds.
+
+    Linux sends SIGKILL when the launcher dies (PR_SET_PDEATHSIG); a daemon thread waits for the end
+    of the keeper, which covers other systems and a launcher that survives its keeper. Processes that
+    this one forks later (data loaders) hold to it in the same way.
+    """
+    global _held
+    keeper = _keeper()
+    if keeper is None or RUN_MARK_VARIABLE not in os.environ:
+        return False
+    if _held:
+        return True
+    pid, start = keeper
+    # The launcher stands between keeper and training process: a parent that is the keeper or init
+    # means that the launcher has died before this line.
+    parent = os.getppid()
+    if parent in (1, pid) or not _is(pid, start):
+        os.kill(os.getpid(), signal.SIGKILL)
+    die_with_parent(parent)
+    threading.Thread(target=_end_with, args=(pid, start), name="lifeline", daemon=True).start()
+    os.register_at_fork(before=_before_fork, after_in_child=_in_forked_child)
+    _held = True
+    return True
+
+
+def _keeper() -> tuple[int, str] | None:
+    pid, _, start = os.environ.get(KEEPER_VARIABLE, "").partition(":")
+    return (int(pid), start) if pid.isdigit() and start else None
+
+
+def _is(pid: int, start: str) -> bool:
+    found = identify(pid)
+    return found is not None and keeper_value(found) == f"{pid}:{start}"
+
+
+def _end_with(pid: int, start: str) -> None:
+    """Waits without cost where the kernel can (pidfd), else looks once a second."""
+    if hasattr(os, "pidfd_open"):
+        try:
+            descriptor = os.pidfd_open(pid)
+        except OSError:
+            descriptor = -1
+        if descriptor >= 0 and _is(pid, start):
+            waiting = select.poll()
+            waiting.register(descriptor, select.POLLIN)
+            waiting.poll()
+    while _is(pid, start):
+        time.sleep(LOOK_EVERY_S)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _before_fork() -> None:
+    # The kernel ties a child to the thread that made it. A child of a thread that ends earlier than
+    # the process must not die with that thread.
+    global _forked_by
+    _forked_by = os.getpid() if threading.current_thread() is threading.main_thread() else None
+
+
+def _in_forked_child() -> None:
+    if _forked_by is not None and sys.platform == "linux":
+        # Its parent may have been killed before this line: then no signal would ever come.
+        die_with_parent(_forked_by)

@@ -1,0 +1,167 @@
+"""What somebody named that is no run -> its diagnosis."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import BinaryIO
+
+from trainwiz.core.diagnosis.cause import Diagnosis, Evidence, LogFacts, Proof, of_cause
+from trainwiz.core.diagnosis.diagnose import diagnose
+from trainwiz.core.diagnosis.log_file import NotALogError, read_log, scan_stream
+from trainwiz.core.diagnosis.remedies import Place, remedies_for
+from trainwiz.core.errors import UsageError, os_reason, usage_error
+from trainwiz.core.language import tr
+from trainwiz.core.telemetry.trainer_state import TRAINER_STATE, NewestState, TrainerState, state_files, value_of
+
+LOG_ENDINGS = (".log", ".out", ".txt", ".err")
+MOST_LOGS = 64
+DEEPEST = 3
+"""Folders below the named one: torchrun keeps the output of rank 0 in <id>/attempt_0/0/stderr.log."""
+PARTNER_CAUSES = ("nccl_error", "nccl_timeout")
+
+
+def diagnose_stream(stream: BinaryIO, source: str) -> Diagnosis:
+    """The log that comes through a pipe. Raises UsageError for what is no text."""
+    try:
+        return diagnose(Evidence(log=scan_stream(stream, source)))
+    except NotALogError:
+        raise _not_a_log(source) from None
+
+
+def diagnose_log(path: Path, last_bytes: int | None = None) -> Diagnosis:
+    """One log, or its end. Raises UsageError with the reason where it cannot be read, or is no text."""
+    facts = _read(path, last_bytes)
+    if not facts.lines:
+        message = tr("{path} is empty: nothing can be said about it.", path=path)
+        return replace(diagnose(Evidence(log=facts)), message=message)
+    return diagnose(Evidence(log=facts))
+
+
+def diagnose_trainer(path: Path) -> Diagnosis:
+    """The output folder of a Trainer (or its trainer_state.json): its record, and a log beside it where there is one.
+
+    Raises UsageError where nothing in it can be read.
+    """
+    record = NewestState(path)
+    state = record.look()
+    logs = find_logs(path) if path.is_dir() else []
+    if state is None and not logs:
+        reason = record.problems[0] if record.problems else tr("{path} holds no record of a training.", path=path)
+        raise usage_error("not_readable", str(path), reason)
+    of_log = diagnose_logs(logs) if logs else None
+    if of_log is not None and of_log.cause not in (None, "unknown"):
+        return of_log
+    return _of_state(state) if state is not None else of_log or Diagnosis("unknown", "low", "")
+
+
+def _of_state(state: TrainerState) -> Diagnosis:
+    losses = [row.get("loss") for row in state.rows if "loss" in row]
+    last: Mapping[str, object] = next((row for row in reversed(state.rows) if "loss" in row), {})
+    name, step = state.path.name, state.step
+    loss, norm = value_of(last.get("loss")), value_of(last.get("grad_norm"))
+    if loss is not None and (not _finite(loss) or (loss == 0 and norm is not None and not _finite(norm))):
+        proof = Proof(None, tr("the last of {n} logged losses: {loss}", n=len(losses), loss=str(last)[:200]), name)
+        return Diagnosis(
+            "nan_loss", "high", of_cause("nan_loss", "", step), (proof,), remedies_for("nan_loss", _nowhere()), step
+        )
+    if step is not None and state.max_steps is not None:
+        said = tr("step {step} of {steps}", step=f"{step:,}", steps=f"{state.max_steps:,}")
+        if step >= state.max_steps or state.stopped_early:
+            finished = state.stopped_early or tr("The training finished.")
+            return Diagnosis(None, "high", finished, (Proof(None, said, name),), (), step)
+        message = tr(
+            "The log ends at {place} with no error, and no training log was found next to it.",
+            place=said,
+        )
+        return Diagnosis(
+            "unknown", "low", message, (Proof(None, said, name),), remedies_for("unknown", _nowhere()), step
+        )
+    message = tr("The record says neither that the training finished nor why it ended.")
+    return Diagnosis("unknown", "low", message, (), remedies_for("unknown", _nowhere()), step)
+
+
+def _finite(value: float) -> bool:
+    return value - value == 0
+
+
+def _nowhere() -> Place:
+    return Place(None, Evidence().settings)
+
+
+def diagnose_folder(path: Path) -> Diagnosis:
+    """A folder that is no run: of a Trainer, or of logs. Raises UsageError where it holds neither."""
+    try:
+        os.scandir(path).close()
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    if state_files(path):
+        return diagnose_trainer(path)
+    logs = find_logs(path)
+    if not logs:
+        message = tr(
+            "{path} holds no run, no {state} and no log ({endings}); name the log file itself.",
+            path=path,
+            state=TRAINER_STATE,
+            endings=", ".join(LOG_ENDINGS),
+        )
+        raise usage_error("nothing_to_diagnose", str(path), message)
+    return diagnose_logs(logs)
+
+
+def diagnose_logs(logs: list[Path], last_bytes: int | None = None) -> Diagnosis:
+    """Several logs of one training, as of its ranks: the one that failed first, not the loudest. Raises UsageError."""
+    found: list[tuple[tuple[bool, bool, float], Diagnosis]] = []
+    refused: UsageError | None = None
+    for path in logs:
+        try:
+            diagnosis = diagnose_log(path, last_bytes)
+            written_s = path.stat().st_mtime
+        except UsageError as error:
+            refused = error
+            continue
+        except OSError:
+            continue
+        nothing = diagnosis.cause in (None, "unknown")
+        found.append(((nothing, diagnosis.cause in PARTNER_CAUSES, -written_s if nothing else written_s), diagnosis))
+    if not found:
+        raise refused or usage_error("nothing_to_diagnose", str(logs[0]), tr("{path} cannot be read.", path=logs[0]))
+    return min(found, key=lambda one: one[0])[1]
+
+
+def find_logs(folder: Path) -> list[Path]:
+    """The files that are called like logs, down to DEEPEST folders, at most MOST_LOGS."""
+    found: list[Path] = []
+    for place, folders, files in os.walk(folder):
+        depth = len(Path(place).relative_to(folder).parts)
+        folders[:] = (
+            sorted(name for name in folders if not name.startswith((".", "checkpoint-"))) if depth < DEEPEST else []
+        )
+        found += [
+            Path(place, name) for name in sorted(files) if name.endswith(LOG_ENDINGS) and not name.startswith(".")
+        ]
+        if len(found) >= MOST_LOGS:
+            break
+    return found[:MOST_LOGS]
+
+
+def _read(path: Path, last_bytes: int | None = None) -> LogFacts:
+    try:
+        return read_log(path, last_bytes=last_bytes)
+    except NotALogError:
+        raise _not_a_log(str(path)) from None
+    except OSError as error:
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: Path, error: OSError) -> UsageError:
+    return usage_error(
+        "not_readable", str(path), tr("{path} cannot be read: {reason}.", path=path, reason=os_reason(error))
+    )
+
+
+def _not_a_log(source: str) -> UsageError:
+    message = tr("{path} is no log: it is not text. Name the file that holds the output of the training.", path=source)
+    return usage_error("not_a_log", source, message)

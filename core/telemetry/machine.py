@@ -1,0 +1,319 @@
+"""Samples of a machine as they come, and their history."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import psutil
+from trainwiz.core.hardware.host import memory_groups, memory_limits, memory_within, nearest_existing
+from trainwiz.core.language import tr
+from trainwiz.core.telemetry.gpu import GpuSampler
+from trainwiz.core.telemetry.peaks import SoFar, gpu_key, job_memory, pids_of
+from trainwiz.core.telemetry.peaks import limited_by_heat as limited_by_heat
+from trainwiz.core.telemetry.processes import ProcessSampler
+from trainwiz.core.telemetry.snapshot import GpuProcess, GpuReading, HostReading, ProcessReading
+from trainwiz.core.text import numbers_finite, object_in, objects_in, plain_text, text_in, texts_in, whole_in
+
+# One reading of the computer around the GPUs: the `host` of a line of system.jsonl.
+
+HOST_VALUES = (
+    "ram_used_bytes",
+    "ram_total_bytes",
+    "swap_used_bytes",
+    "swap_total_bytes",
+    "cpu_percent",
+    "disk_free_bytes",
+    "disk_total_bytes",
+)
+
+
+def sample_host(disk_path: Path) -> dict[str, Any]:
+    """HOST_VALUES and `unavailable`. What cannot be read is None, with its reason under `unavailable`.
+
+    RAM respects the cgroup's limit, as in the plan. `cpu_percent` is of all cores of the machine (0..100)
+    since the last call in this process. The disk is the one that `disk_path` lies on.
+    """
+    line: dict[str, Any] = dict.fromkeys(HOST_VALUES)
+    unavailable: dict[str, str] = {}
+    for names, read in (
+        (("ram_used_bytes", "ram_total_bytes"), _ram),
+        (("swap_used_bytes", "swap_total_bytes"), _swap),
+        (("cpu_percent",), _cpu),
+        (("disk_free_bytes", "disk_total_bytes"), lambda: _disk(disk_path)),
+    ):
+        _read_into(line, unavailable, names, read)
+    return line | {"unavailable": unavailable}
+
+
+def _read_into(
+    line: dict[str, Any], unavailable: dict[str, str], names: tuple[str, ...], read: Callable[[], tuple[Any, ...]]
+) -> None:
+    try:
+        line |= dict(zip(names, read(), strict=True))
+    except (OSError, psutil.Error, RuntimeError) as error:
+        reason = tr(getattr(error, "strerror", None) or str(error)) or type(error).__name__
+        unavailable |= dict.fromkeys(names, reason)
+
+
+@lru_cache(maxsize=1)
+def _groups_of(minute: int) -> tuple[Path, ...]:
+    """Finding the groups costs ten times as much as asking them, and they hardly ever change."""
+    return memory_groups()
+
+
+def _ram() -> tuple[int, int]:
+    memory = memory_within(memory_limits(_groups_of(int(time.monotonic() / 60))))
+    return memory.total_bytes - memory.available_bytes, memory.total_bytes
+
+
+def _swap() -> tuple[int, int]:
+    swap = psutil.swap_memory()
+    return int(swap.used), int(swap.total)
+
+
+def _cpu() -> tuple[float]:
+    return (float(psutil.cpu_percent(interval=None)),)
+
+
+def _disk(path: Path) -> tuple[int, int]:
+    usage = shutil.disk_usage(nearest_existing(path))
+    return usage.free, usage.total
+
+
+# MachineSampler: one reading of the whole machine, as a line of system.jsonl holds it.
+
+
+class MachineSampler:
+    """GPUs and host. Never raises; not for use by two threads at once."""
+
+    def __init__(self, disk_path: Path, *, clock: Callable[[], float] = time.time) -> None:
+        """`disk_path`: a folder on the disk that the job fills."""
+        self.disk_path = disk_path
+        self._clock = clock
+        self._gpus = GpuSampler()
+
+    def sample(self, processes: Iterable[Mapping[str, Any]] = ()) -> dict[str, Any]:
+        """{time_s, gpus, host, processes, unavailable}; `processes` are those of the job.
+
+        What could not be read is None (a card or device that is not there has no row), with its reason
+        under `unavailable`: "gpus", "gpus.0", "gpus.0.power_w", "host.ram_used_bytes".
+        """
+        gpus, unavailable = self._gpus.sample()
+        host = sample_host(self.disk_path)
+        reasons = host.pop("unavailable")
+        return {
+            "time_s": round(self._clock(), 3),
+            "gpus": gpus,
+            "host": host,
+            "processes": list(processes),
+            "unavailable": {**unavailable, **{f"host.{key}": reason for key, reason in reasons.items()}},
+        }
+
+    def close(self) -> None:
+        """Let go of the driver."""
+        self._gpus.close()
+
+
+# MachineHistory: the samples of system.jsonl as readings with their recent past.
+
+KEPT_SAMPLES = 240
+GPU_CHARTS = ("utilization_percent", "temperature_c", "power_w", "memory_used_bytes")
+HOST_CHARTS = ("cpu_percent",)
+
+Chart = deque[float | None]
+
+
+class Charts:
+    """The newest values of some numbers of one thing."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._values: dict[str, Chart] = {name: deque(maxlen=KEPT_SAMPLES) for name in names}
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        for name, values in self._values.items():
+            values.append(numbers_finite(row.get(name)))
+
+    def of(self, name: str) -> tuple[float | None, ...]:
+        """Oldest first; None where it was not known."""
+        return tuple(self._values[name])
+
+
+class MachineHistory:
+    """Takes samples in file order; the newest decides the readings."""
+
+    def __init__(self, gpu_names: Mapping[str, str] | None = None) -> None:
+        self.gpu_names = dict(gpu_names or {})
+        """UUID -> name, for samples that carry no name."""
+        self.latest: Mapping[str, Any] = {}
+        self.so_far = SoFar()
+        self._gpus: dict[str, Charts] = {}
+        self._host = Charts(HOST_CHARTS)
+        self._job_cpu: Chart = deque(maxlen=KEPT_SAMPLES)
+
+    def peak_device_bytes(self) -> int | None:
+        """What the run held at most of the fullest of its cards; None where there is no card.
+
+        Where the driver does not say what each process holds, as in a container, all of a card counts.
+        """
+        peaks = self.so_far.peak_job_gpu_bytes or self.so_far.peak_gpu_bytes
+        return max(peaks.values(), default=None)
+
+    def peak_trainers_bytes(self) -> int | None:
+        """RAM of all training processes together at their most; of the whole job where no role is known."""
+        so_far = self.so_far
+        return max(so_far.peak_trainers_rss_bytes, so_far.peak_trainer_rss_bytes) or so_far.peak_job_rss_bytes or None
+
+    def add_rows(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        for row in rows:
+            self._add(row)
+
+    def _add(self, row: Mapping[str, Any]) -> None:
+        self.latest = row
+        self.so_far.add(row)
+        for index, gpu in enumerate(objects_in(row.get("gpus"))):
+            self._gpus.setdefault(gpu_key(gpu, index), Charts(GPU_CHARTS)).add(gpu)
+        self._host.add(object_in(row.get("host")))
+        loads = [numbers_finite(process.get("cpu_percent")) for process in objects_in(row.get("processes"))]
+        known = [load for load in loads if load is not None]
+        self._job_cpu.append(sum(known) if known else None)
+
+    def gpus(self) -> tuple[GpuReading, ...]:
+        pids = pids_of(objects_in(self.latest.get("processes")))
+        unavailable = self.unavailable()
+        return tuple(
+            self._gpu(gpu, index, pids, unavailable) for index, gpu in enumerate(objects_in(self.latest.get("gpus")))
+        )
+
+    def _gpu(self, gpu: Mapping[str, Any], position: int, pids: set[int], unavailable: Mapping[str, str]) -> GpuReading:
+        key = gpu_key(gpu, position)
+        charts = self._gpus[key]
+        number = numbers_finite(gpu.get("index"))
+        index = position if number is None else int(number)
+        return GpuReading(
+            index=index,
+            name=str(gpu.get("name") or self.gpu_names.get(key) or "GPU"),
+            uuid=str(gpu["uuid"]) if gpu.get("uuid") else None,
+            utilization_percent=numbers_finite(gpu.get("utilization_percent")),
+            memory_used_bytes=whole_in(gpu.get("memory_used_bytes")),
+            memory_total_bytes=whole_in(gpu.get("memory_total_bytes")),
+            temperature_c=numbers_finite(gpu.get("temperature_c")),
+            power_w=numbers_finite(gpu.get("power_w")),
+            power_limit_w=numbers_finite(gpu.get("power_limit_w")),
+            throttle_reasons=texts_in(gpu.get("throttle_reasons")),
+            job_memory_bytes=job_memory(gpu, pids),
+            problem=unavailable.get(f"gpus.{index}"),
+            utilization_history=charts.of("utilization_percent"),
+            temperature_history=charts.of("temperature_c"),
+            power_history=charts.of("power_w"),
+            memory_history=charts.of("memory_used_bytes"),
+            throttled_since_s=self.so_far.throttled_since_s.get(key),
+            idle_since_s=self.so_far.idle_since_s.get(key),
+            fan_percent=numbers_finite(gpu.get("fan_percent")),
+            clock_mhz=numbers_finite(gpu.get("clock_mhz")),
+            clock_limit_mhz=numbers_finite(gpu.get("clock_limit_mhz")),
+            mig=text_in(gpu.get("mig")),
+            processes=tuple(_gpu_process(process, pids) for process in objects_in(gpu.get("processes"))),
+            sample=gpu,
+        )
+
+    def host(self) -> HostReading:
+        host = object_in(self.latest.get("host"))
+        return HostReading(
+            ram_used_bytes=whole_in(host.get("ram_used_bytes")),
+            ram_total_bytes=whole_in(host.get("ram_total_bytes")),
+            cpu_percent=numbers_finite(host.get("cpu_percent")),
+            swap_used_bytes=whole_in(host.get("swap_used_bytes")),
+            swap_total_bytes=whole_in(host.get("swap_total_bytes")),
+            disk_free_bytes=whole_in(host.get("disk_free_bytes")),
+            disk_total_bytes=whole_in(host.get("disk_total_bytes")),
+            disk_lasts_s=self.so_far.disk.lasts_s(),
+            disk_span_s=self.so_far.disk.span_s or None,
+            ram_lasts_s=self.so_far.ram.lasts_s(),
+            ram_span_s=self.so_far.ram.span_s or None,
+            cpu_history=self._host.of("cpu_percent"),
+            sample=host,
+        )
+
+    def processes(self) -> tuple[ProcessReading, ...]:
+        return tuple(
+            ProcessReading(
+                pid=whole_in(process.get("pid")),
+                role=text_in(process.get("role")) or "other",
+                rss_bytes=whole_in(process.get("rss_bytes")),
+                cpu_percent=numbers_finite(process.get("cpu_percent")),
+                sample=process,
+            )
+            for process in objects_in(self.latest.get("processes"))
+        )
+
+    def job_cpu_history(self) -> tuple[float | None, ...]:
+        return tuple(self._job_cpu)
+
+    def unavailable(self) -> dict[str, str]:
+        reasons = object_in(self.latest.get("unavailable"))
+        return {str(key): str(value) for key, value in reasons.items()}
+
+
+def _gpu_process(process: Mapping[str, Any], pids: set[int]) -> GpuProcess:
+    pid, name = whole_in(process.get("pid")), text_in(process.get("name"))
+    return GpuProcess(
+        pid=0 if pid is None else pid,
+        name=None if name is None else plain_text(name),
+        memory_used_bytes=whole_in(process.get("memory_used_bytes")),
+        mine=pid in pids,
+        kind="graphics" if process.get("kind") == "graphics" else "compute",
+    )
+
+
+# LiveMachine: samples of this machine and of one job on it, for jobs that no keeper records.
+
+EVERY_S = 1.0
+"""A sample is taken at most this often; in between nothing is read."""
+
+
+class LiveMachine:
+    """Takes samples as a keeper writes them into system.jsonl. Never raises; not for two threads at once."""
+
+    def __init__(
+        self,
+        root_pids: Iterable[int],
+        disk_path: Path,
+        *,
+        clock: Callable[[], float] = time.time,
+        every_s: float = EVERY_S,
+    ) -> None:
+        """`root_pids`: the tops of the job's process trees. `disk_path`: a folder on the disk that it fills."""
+        self.disk_path = disk_path
+        self._clock = clock
+        self._every_s = every_s
+        self._samplers = [ProcessSampler(pid) for pid in root_pids]
+        self._next_s = 0.0
+        self._machine: MachineSampler | None = None
+
+    def sample(self) -> dict[str, Any] | None:
+        """A row of system.jsonl; None where the last one is younger than `every_s`."""
+        now = time.monotonic()
+        if now < self._next_s:
+            return None
+        self._next_s = now + self._every_s
+        if self._machine is None:
+            # NVML and psutil are loaded by the first sample, which comes after the first frame.
+
+            self._machine = MachineSampler(self.disk_path, clock=self._clock)
+        return self._machine.sample([row for sampler in self._samplers for row in sampler.sample()])
+
+    def hurry(self) -> None:
+        """Let the next sample come at once."""
+        self._next_s = 0.0
+
+    def close(self) -> None:
+        """Let go of the driver."""
+        if self._machine is not None:
+            self._machine.close()
+            self._machine = None

@@ -1,0 +1,254 @@
+"""What somebody named -> the Target that is watched."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trainwiz.core.errors import UsageError, usage_error
+from trainwiz.core.files import at_home, is_file
+from trainwiz.core.language import tr
+from trainwiz.core.run.folder import DEFAULT_ROOT, RunFolder
+from trainwiz.core.run.listing import recorded_runs, run_folders
+from trainwiz.core.telemetry.discovery import Found, default_target, list_jobs, target_of_job
+from trainwiz.core.telemetry.job import Job, job_of, trainings_if_above
+from trainwiz.core.telemetry.processes import ProcessTable
+from trainwiz.core.telemetry.target import Target
+from trainwiz.core.text import plain_text
+
+if TYPE_CHECKING:
+    from trainwiz.core.telemetry.gpu import Card
+
+
+_GPU = re.compile(r"gpu(?::(?P<card>.*))?", re.IGNORECASE)
+_PID = re.compile(r"[0-9]+")
+LARGEST_PID = 2**31 - 1
+SHORTEST_YEAR = 4
+NAMES_SHOWN = 5
+LONGEST_SHOWN = 80
+
+
+def meaning_of(text: str) -> Target:
+    """The target. A name of a run comes first, then a file or folder, then a process, then a part of a run's name.
+
+    Raises UsageError in one sentence when it is none of these.
+    """
+    gpu = _GPU.fullmatch(text)
+    run = _named_run(text)
+    if run is not None:
+        return Target.of_run(run)
+    if gpu is not None:
+        return on_gpu(gpu["card"])
+    if _PID.fullmatch(text):
+        return _numbered(text)
+    path = at_home(Path(text))
+    if text and _exists(path):
+        return at_path(path)
+    return _by_part_of_a_name(text)
+
+
+def only_one(found: Iterable[Found]) -> Target:
+    """What opens without a choice. Raises UsageError where there is a choice, or nothing."""
+    found = list(found)
+    target = default_target(found)
+    if target is not None:
+        return target
+    if not found:
+        raise usage_error("no_runs", str(DEFAULT_ROOT), tr("Nothing trains here now, and there are no runs yet."))
+    running = [one.target for one in found if one.runs_now]
+    if not running:
+        ended = _names([one.target for one in found])
+        message = tr("Nothing is running; these runs have ended: {names}. Name one.", names=ended)
+        raise usage_error("several_targets", "monitor", message)
+    message = tr("{n} jobs are running: {names}. Name one.", n=len(running), names=_names(running))
+    raise usage_error("several_targets", "monitor", message)
+
+
+def at_path(path: Path) -> Target:
+    """The run, the output of a Trainer or the event files at `path`. Raises UsageError with the reason where there are none."""
+    from trainwiz.core.telemetry.discovery import recognise
+
+    if RunFolder(path).is_run():
+        return Target.of_run(RunFolder(path))
+    if is_file(path) and RunFolder(path.parent).is_run():
+        return Target.of_run(RunFolder(path.parent))
+    found = recognise(path)
+    if isinstance(found, Target):
+        return found
+    raise usage_error("not_watchable", str(path), found)
+
+
+def of_process(pid: int) -> Target:
+    """The job that process `pid` belongs to. Raises UsageError where there is none, or several below a shell."""
+    table = ProcessTable()
+    job = job_of(pid, table) if 0 < pid <= LARGEST_PID else None
+    if job is None:
+        message = tr("There is no process {pid} that can be seen from here.", pid=pid)
+        if pid in table.members:
+            message = tr("Process {pid} has ended.", pid=pid)
+        raise usage_error("no_such_process", str(pid), _with_jobs(message))
+    if not table.command(pid):
+        message = tr("Process {pid} has no command line: it is a part of the kernel, or about to end.", pid=pid)
+        raise usage_error("no_such_process", str(pid), _with_jobs(message))
+    if job.pid == pid:
+        below = [one for one in (job_of(top, table) for top in trainings_if_above(pid, table)) if one is not None]
+        if len(below) > 1:
+            raise _several(tr("below process {pid}", pid=pid), below)
+    return target_of_job(job)
+
+
+def on_gpu(card: str | None) -> Target:
+    """The job that computes on a card ("0", or the beginning of its UUID), or on any. Raises UsageError."""
+    # Reading cards loads much that no other word needs.
+    from trainwiz.core.telemetry.gpu import cards
+
+    found, reason = cards()
+    if reason is not None:
+        raise usage_error("no_gpu", "gpu", tr("There is no GPU to look at: {reason}.", reason=reason))
+    chosen = found if not card else [one for one in found if _is_called(one, card)]
+    if not chosen:
+        known = ", ".join(f"gpu:{one.index} ({one.name or tr('unknown')})" for one in found)
+        message = tr("There is no GPU {name} here; there are: {names}.", name=repr(card), names=known)
+        raise usage_error("no_such_gpu", f"gpu:{card}", message)
+    where = tr("GPU {number}", number=chosen[0].index) if len(chosen) == 1 else tr("the GPUs")
+    table = ProcessTable()
+    pids = [pid for one in chosen for pid in one.pids]
+    jobs = {job.pid: job for pid in pids if (job := job_of(pid, table)) is not None}
+    if len(jobs) > 1:
+        raise _several(tr("on {place}", place=where), list(jobs.values()))
+    if jobs:
+        return target_of_job(next(iter(jobs.values())))
+    if pids:
+        numbers = ", ".join(map(str, pids[:NAMES_SHOWN]))
+        message = tr(
+            "Process {pids} computes on {place}, and cannot be seen from here: another container or user has it.",
+            pids=numbers,
+            place=where,
+        )
+        raise usage_error("unseen_process", where, message)
+    problem = next((one.problem for one in chosen if one.problem), None)
+    message = tr("Nothing computes on {place} now.", place=where)
+    if problem:
+        message = tr("What computes on {place} cannot be read: {reason}.", place=where, reason=problem)
+    raise usage_error("idle_gpu", where, _with_jobs(message))
+
+
+def _is_called(card: Card, text: str) -> bool:
+    if _PID.fullmatch(text):
+        return card.index == int(text)
+    uuid = (card.uuid or "").lower()
+    return len(text) >= 4 and uuid.removeprefix("gpu-").startswith(text.lower().removeprefix("gpu-"))
+
+
+def _named_run(text: str) -> RunFolder | None:
+    """The run with exactly this name below runs/, or at this path, or recorded elsewhere."""
+    try:
+        if text and Path(text).name == text and RunFolder(DEFAULT_ROOT / text).is_run():
+            return RunFolder(DEFAULT_ROOT / text)
+        if text and RunFolder(Path(text)).is_run():
+            return RunFolder(Path(text))
+    except OSError:
+        return None
+    recorded = [run for run in recorded_runs() if run.path.name == text]
+    return recorded[0] if len(recorded) == 1 else None
+
+
+def _numbered(text: str) -> Target:
+    """A process by its number; where there is none, a folder or a run of that name."""
+    try:
+        return of_process(int(text))
+    except UsageError:
+        if _exists(Path(text)):
+            return at_path(Path(text))
+        # "2" begins the name of every run of this millennium; who names a process that has ended means no run.
+        if len(text) >= SHORTEST_YEAR and any(name.startswith(text) for name in _run_names()):
+            return _by_part_of_a_name(text)
+        raise
+
+
+def _by_part_of_a_name(text: str) -> Target:
+    """The one run whose name begins with `text`, or holds it. Raises UsageError with the nearest names."""
+    runs = _run_names()
+    plain = bool(text) and Path(text).name == text
+    matches = [name for name in runs if plain and name.startswith(text)] or [n for n in runs if plain and text in n]
+    if len(matches) == 1:
+        return Target.of_run(runs[matches[0]])
+    if matches:
+        shown = ", ".join(matches[:NAMES_SHOWN]) + (", ..." if len(matches) > NAMES_SHOWN else "")
+        message = tr(
+            "{text} fits {n} runs: {names}. Give more of the name.", text=repr(text), n=len(matches), names=shown
+        )
+        raise usage_error("ambiguous_run", text, message)
+    named = repr(plain_text(text, LONGEST_SHOWN))
+    if not plain:
+        near = difflib.get_close_matches(Path(text).name, _entries(Path(text).parent), n=3, cutoff=0.6)
+        message = tr("There is no file or folder {path}.", path=named)
+        if near:
+            guess = tr(" or ").join(str(Path(text).parent / name) for name in near)
+            message = tr("{message} Did you mean {guess}?", message=message, guess=guess)
+        raise usage_error("no_such_path", text, message)
+    near = difflib.get_close_matches(text, [*runs, *_entries(Path())], n=3, cutoff=0.5)
+    message = tr("There is no run, file or process {name}.", name=named)
+    if not near:
+        raise usage_error("no_such_target", text, _with_jobs(message))
+    message = tr("{message} Did you mean {guess}?", message=message, guess=tr(" or ").join(near))
+    raise usage_error("no_such_target", text, message)
+
+
+def _run_names() -> dict[str, RunFolder]:
+    """The runs below runs/ and those recorded elsewhere, by name, the newest name first."""
+    runs = {run.path.name: run for run in (*recorded_runs(), *run_folders(DEFAULT_ROOT))}
+    return dict(sorted(runs.items(), reverse=True))
+
+
+def _several(where: str, jobs: list[Job]) -> UsageError:
+    shown = ", ".join(f"{job.pid} ({job.name})" for job in jobs[:NAMES_SHOWN])
+    place = where[:1].upper() + where[1:]
+    message = tr(
+        "{place} {n} jobs are running: {names}. Give the number of one: trainwiz monitor {pid}",
+        place=place,
+        n=len(jobs),
+        names=shown,
+        pid=jobs[0].pid,
+    )
+    return usage_error("several_jobs", place, message)
+
+
+def _with_jobs(message: str) -> str:
+    """`message` and what does train here; `trainwiz monitor` where nothing does."""
+    running = [found.target for found in list_jobs()]
+    if not running:
+        return tr("{message} `trainwiz monitor` lists what can be watched.", message=message)
+    return tr("{message} What trains here: {names}.", message=message, names=_names(running))
+
+
+def _names(targets: list[Target]) -> str:
+    names = [_name(target) for target in targets[:NAMES_SHOWN]]
+    return ", ".join(names) + (", ..." if len(targets) > NAMES_SHOWN else "")
+
+
+def _name(target: Target) -> str:
+    """What can be given to find it again: a process by its number, a run below runs/ by its name, else the path."""
+    if target.pid is not None:
+        return f"{target.pid} ({target.name.partition(' · ')[0]})"
+    here = target.path.resolve().parent == DEFAULT_ROOT.resolve()
+    return plain_text(target.name if here else target.path)
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists() or path.is_symlink()
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+
+
+def _entries(folder: Path) -> list[str]:
+    try:
+        return [entry.name for entry in at_home(folder).iterdir()]
+    except OSError:
+        return []

@@ -1,0 +1,332 @@
+"""A training, its command and spans of time in words."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+
+from trainwiz.core.language import tr, trn
+from trainwiz.core.text import FARTHEST_S, plain_text
+
+# Spans of time in a word or two, as sentences use them.
+
+DAY_S, HOUR_S, MINUTE_S = 86_400.0, 3_600.0, 60.0
+
+
+def span_words(seconds: float) -> str:
+    """ "12 days", "5 h", "40 min", "7 s": the largest unit of which there are two, else the next smaller."""
+    seconds = seconds if seconds < FARTHEST_S else FARTHEST_S
+    if seconds >= 2 * DAY_S:
+        return _days(round(seconds / DAY_S))
+    if seconds >= 2 * HOUR_S:
+        return tr("{n} h", n=round(seconds / HOUR_S))
+    if seconds >= 2 * MINUTE_S:
+        return tr("{n} min", n=round(seconds / MINUTE_S))
+    return tr("{n} s", n=f"{seconds:.0f}" if seconds >= 10 else f"{seconds:.2g}")
+
+
+def rough_words(seconds: float) -> str:
+    """ "3 days", "1 hour", "5 minutes", "less than a minute": whole units, rounded down."""
+    seconds = seconds if seconds < FARTHEST_S else FARTHEST_S
+    if seconds >= DAY_S:
+        return _days(int(seconds // DAY_S))
+    if seconds >= HOUR_S:
+        return trn("{n} hour", "{n} hours", int(seconds // HOUR_S))
+    if seconds >= MINUTE_S:
+        return trn("{n} minute", "{n} minutes", int(seconds // MINUTE_S))
+    return tr("less than a minute")
+
+
+def step_words(step: int, max_steps: int | None) -> str:
+    """ "step 1,200 of 5,000", for a sentence."""
+    if not max_steps:
+        return tr("step {step}", step=f"{step:,}")
+    return tr("step {step} of {max_steps}", step=f"{step:,}", max_steps=f"{max_steps:,}")
+
+
+def _days(count: int) -> str:
+    return trn("{n} day", "{n} days", count, n=f"{count:,}")
+
+
+# What a command line says: whether it launches a training, trains, or only wraps another command.
+
+KEEPER_MODULE = "trainwiz.core.supervise"
+TRAINING_MODULE = "trainwiz.core.training"
+
+LAUNCHER_PROGRAMS = frozenset(
+    {"accelerate", "torchrun", "torchrun_main", "deepspeed", "horovodrun", "mpirun", "mpiexec", "orterun", "composer"}
+)
+LAUNCHER_MODULES = (
+    "accelerate.commands.launch",
+    "accelerate.commands.accelerate_cli",
+    "torch.distributed.run",
+    "torch/distributed/run.py",
+    "torch.distributed.launch",
+    "torch/distributed/launch.py",
+    "deepspeed.launcher.",
+    "deepspeed/launcher/",
+    "composer.cli.launcher",
+)
+WRAPPERS = frozenset(
+    [
+        "sh",
+        "bash",
+        "dash",
+        "zsh",
+        "fish",
+        "ksh",
+        "csh",
+        "tcsh",
+        "sudo",
+        "doas",
+        "su",
+        "env",
+        "nohup",
+        "time",
+        "timeout",
+        "nice",
+        "ionice",
+        "chrt",
+        "stdbuf",
+        "unbuffer",
+        "script",
+        "setsid",
+        "taskset",
+        "numactl",
+        "srun",
+        "slurmstepd",
+        "uv",
+        "uvx",
+        "poetry",
+        "pdm",
+        "pipx",
+        "pixi",
+        "conda",
+        "mamba",
+        "micromamba",
+        "hatch",
+        "rye",
+        "tini",
+        "dumb-init",
+        "docker-init",
+        "catatonit",
+        "xargs",
+        "watch",
+        "make",
+        "parallel",
+        "tmux",
+        "screen",
+        "dtach",
+        "abduco",
+        "systemd-run",
+        "runuser",
+        "flock",
+        "strace",
+        "ltrace",
+    ]
+)
+"""Programs that are not the training but stand above it in the tree."""
+
+NEVER = frozenset(
+    [
+        "tensorboard",
+        "jupyter",
+        "jupyter-lab",
+        "jupyter-notebook",
+        "ipykernel_launcher",
+        "pytest",
+        "pip",
+        "pip3",
+        "mypy",
+        "ruff",
+        "pylsp",
+        "jedi",
+        "wandb",
+        "trainwiz",
+        "nvitop",
+        "gpustat",
+        "py-spy",
+    ]
+)
+"""Python programs that are no training, whatever else their command line says."""
+
+_TRAINS = re.compile(
+    r"(?<![a-z])(pre)?train(er|ing|s)?(?![a-z])|fine_?-?tun(e|er|ing)"
+    r"|(?<![a-z])(sft|dpo|grpo|ppo|orpo|kto|rlhf|distill|pretraining)(?![a-z])"
+    r"|run_(clm|mlm|plm|fim|glue|ner|qa|squad|swag|summarization|translation|speech|seq2seq|xnli|image|audio|wav2vec2|t5)",
+    re.IGNORECASE,
+)
+TRAINING_MODULES = ("trl", "axolotl", "llamafactory", "llmtuner", "torchtune", "litgpt", "lightning", "fairseq", "nemo")
+TRAINING_FLAG = re.compile(
+    r"--?(per[_-]device[_-]train[_-]batch[_-]size|num[_-]train[_-]epochs|gradient[_-]accumulation[_-]steps|max[_-]train[_-]steps"
+    r"|num[_-]epochs|learning[_-]rate|local[_-]rank)\b"
+)
+_PYTHON = re.compile(r"(python|pypy)[\d.]*(t|d)?(\.exe)?")
+
+Words = Sequence[str]
+
+
+def base_name(word: str) -> str:
+    """The last part of a path of this or another system, without a login shell's dash."""
+    return re.split(r"[/\\]", word)[-1].lstrip("-")
+
+
+def is_python(command: Words) -> bool:
+    return bool(command) and _PYTHON.fullmatch(base_name(command[0]).lower()) is not None
+
+
+def program_of(command: Words) -> str:
+    """What runs: the program, of a Python its script or module ("train.py", "accelerate.commands.launch"); "" if unknown."""
+    if not command:
+        return ""
+    if not is_python(command):
+        return base_name(command[0])
+    skip = False
+    for position, word in enumerate(command[1:], start=1):
+        if skip:
+            skip = False
+        elif word == "-m":
+            return command[position + 1] if position + 1 < len(command) else ""
+        elif word == "-c":
+            return ""
+        elif word in ("-W", "-X", "--check-hash-based-pycs"):
+            skip = True
+        elif not word.startswith("-"):
+            return base_name(word)
+    return ""
+
+
+def is_keeper(command: Words) -> bool:
+    """Whether it is the keeper of a run of ours (or its guard)."""
+    return is_python(command) and KEEPER_MODULE in command
+
+
+def is_launcher(command: Words) -> bool:
+    """accelerate launch, torchrun, deepspeed and the like, as scripts or as modules."""
+    programs = {base_name(word) for word in command[:2]}
+    if programs & LAUNCHER_PROGRAMS:
+        return not (command[1:3] and "accelerate" in programs and "launch" not in command[:4])
+    return is_python(command) and any(name in word for word in command[1:6] for name in LAUNCHER_MODULES)
+
+
+def is_wrapper(command: Words) -> bool:
+    return bool(command) and base_name(command[0]).split(":")[0] in WRAPPERS
+
+
+def trains_by_its_words(command: Words) -> bool:
+    """Whether a Python command line reads like a training: by its script's or module's name, or by its options."""
+    program = program_of(command)
+    if not is_python(command) or program.split(".")[0] in NEVER or is_keeper(command):
+        return False
+    name = program.removesuffix(".py")
+    if _TRAINS.search(name) or name.split(".")[0] in TRAINING_MODULES:
+        return True
+    # Console scripts take what to do as their first word: `yolo train`, `axolotl train`.
+    rest = list(command[1:6])
+    after = rest[rest.index(program) + 1 :] if program in rest else rest[1:]
+    if after and _TRAINS.fullmatch(after[0]):
+        return True
+    return any(TRAINING_FLAG.match(word) for word in command)
+
+
+# A command line as it may be shown: without tokens, keys and passwords.
+
+HIDDEN = "***"
+LONGEST_COMMAND = 4_000
+
+_SECRET_NAME = re.compile(
+    r"(^|[_\-.\s])(token|secret|password|passwd|passphrase|pwd|apikey|credentials?|auth|authorization|bearer|key"
+    r"|(api|access|auth|refresh)[_-]?tokens?|secrets|passwords"
+    r"|(api|access|auth|private|secret|account|encryption|signing|ssh|hf|wandb|comet|neptune|openai|anthropic|azure|aws)[_-]?keys?)$",
+    re.IGNORECASE,
+)
+"""Names of options and variables whose value nobody may see."""
+_HARMLESS_NAME = re.compile(
+    r"(pad|eos|bos|unk|mask|sep|cls|image|audio|special|start|end|trigger|placeholder|decoder|prefix)[_-](\w+[_-])?token$"
+    r"|(?<!api)(?<!access)(?<!auth)(?<!private)(?<!secret)(?<!wandb)(?<!hf)[_-]key$",
+    re.IGNORECASE,
+)
+"""The tokens of a tokenizer and the keys of a dictionary."""
+_SECRET_VALUE = re.compile(
+    r"(?<![A-Za-z0-9])(hf_[A-Za-z0-9]{8,}|api_org_[A-Za-z0-9]{8,}|sk-[A-Za-z0-9_\-]{12,}|gh[pousr]_[A-Za-z0-9]{12,}"
+    r"|github_pat_[A-Za-z0-9_]{12,}|glpat-[A-Za-z0-9_\-]{12,}|xox[abprs]-[A-Za-z0-9\-]{8,}|AKIA[A-Z0-9]{12,}"
+    r"|AIza[A-Za-z0-9_\-]{20,}|npm_[A-Za-z0-9]{20,}|r8_[A-Za-z0-9]{20,}|local-[0-9a-f]{32,}|eyJ[A-Za-z0-9_\-]{10,}\.[A-Za-z0-9_\-.]+)"
+)
+"""Values that are secret by their form: tokens of well-known services."""
+_HEX_KEY = re.compile(r"[0-9a-fA-F]{32,}")
+_URL_LOGIN = re.compile(r"(?P<scheme>[a-z][a-z0-9+.\-]*://)[^/\s@]+@", re.IGNORECASE)
+_PAIR = re.compile(
+    r"""(?P<before>(?P<around>["'])(?P<name>[^"']+)(?P=around)\s*:\s*(?P<quote>["']))(?:(?!(?P=quote)).)*(?P=quote)""",
+    re.DOTALL,
+)
+"""Of JSON or a printed dict."""
+_HEADER = re.compile(r"\b(?P<name>authorization|cookie|(?:x-)?(?:api-key|auth-token))\s*:[^\"'\r\n]*", re.IGNORECASE)
+"""Of HTTP, as words of a command name it."""
+_PIECE = re.compile(r"""(?:[^\s"']|"[^"]*"|'[^']*'|["'])+""")
+"""Of a command within a word; what is quoted there stays together."""
+
+
+def shown_words(command: Sequence[str]) -> list[str]:
+    """The words of a command line, secrets replaced by ***: by the option's name, or by their own form."""
+    return list(_shown(command))
+
+
+def shown_command(command: Sequence[str]) -> str:
+    """The command line as one line of plain text that a shell would read back, secrets left out."""
+    text = " ".join(
+        word if word == HIDDEN else shlex.quote(word).replace(f"'{HIDDEN}'", HIDDEN) for word in shown_words(command)
+    )
+    return plain_text(text, LONGEST_COMMAND)
+
+
+def _shown(command: Sequence[str]) -> Iterator[str]:
+    follows_a_name = False
+    for word in command:
+        if follows_a_name and not word.startswith("--"):
+            yield HIDDEN
+            follows_a_name = False
+            continue
+        follows_a_name = "=" not in word and word.startswith("-") and _is_secret(word.lstrip("-"))
+        text = _HEADER.sub(rf"\g<name>:{HIDDEN}", _PAIR.sub(_without_value, word))
+        # A command within a word, as of `bash -c "HF_TOKEN=... python train.py"`.
+        yield _within(text) if len(text.split()) > 1 else _without_secrets(text)
+
+
+def _within(text: str) -> str:
+    """A command within a word, of which a part may be quoted once more."""
+    pieces = _PIECE.findall(text)
+    if len(pieces) > 1:
+        return " ".join(_shown(pieces))
+    quoted = text[0] == text[-1] and text[0] in "\"'"
+    return text[0] + _within(text[1:-1]) + text[0] if quoted else _without_secrets(text)
+
+
+def _is_secret(name: str) -> bool:
+    return _SECRET_NAME.search(name) is not None and _HARMLESS_NAME.search(name) is None
+
+
+def _without_secrets(word: str) -> str:
+    name, equals, value = word.partition("=")
+    if equals and value and _is_secret(name.lstrip("-+")):
+        return f"{name}={HIDDEN}"
+    text = _URL_LOGIN.sub(rf"\g<scheme>{HIDDEN}@", word)
+    text = _SECRET_VALUE.sub(HIDDEN, text)
+    return HIDDEN if _HEX_KEY.fullmatch(text) else text
+
+
+def _without_value(pair: re.Match[str]) -> str:
+    return f"{pair['before']}{HIDDEN}{pair['quote']}" if _is_secret(pair["name"]) else pair[0]
+
+
+def short_command(command: Sequence[str]) -> str:
+    """The command line without the folders of its programs, for lists: "python train.py --epochs 3"."""
+    words = list(command)
+    if not words:
+        return ""
+    if is_python(words) and len(words) > 1 and is_launcher(words[1:]):
+        words = words[1:]
+    words[0] = base_name(words[0])
+    if is_python(words) and len(words) > 1 and not words[1].startswith("-"):
+        words[1] = base_name(words[1])
+    return shown_command(words)

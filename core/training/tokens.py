@@ -1,0 +1,363 @@
+"""Texts to tokens, kept in files and counted."""
+
+from __future__ import annotations
+
+import copy
+import errno
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from tokenizers import Tokenizer
+from trainwiz.core.config.values import Task
+from trainwiz.core.data.streamed.parts import FilesByPlace
+from trainwiz.core.data.text_file import BATCH_CHARACTERS
+from trainwiz.core.data.text_store import BATCH_TEXTS, turn
+from trainwiz.core.data.texts import TextRows
+from trainwiz.core.errors import CannotRunError, Finding, os_reason, usage_error
+from trainwiz.core.language import mark, tr
+from trainwiz.core.training.batches import IGNORED
+from trainwiz.core.training.phases import phases
+from trainwiz.core.training.tokenizer import parallel_tokenizing
+from transformers import PreTrainedTokenizerBase
+
+# Special tokens of a model and of its tokenizer: brought together where the model starts from scratch.
+
+SPECIAL = ("pad_token_id", "bos_token_id", "eos_token_id")
+FOLLOWS_ANOTHER = ("decoder_start_token_id", "forced_bos_token_id", "forced_eos_token_id")
+"""Keys that name a token by the part it plays: opus-mt starts its decoder with the padding, NLLB with the end."""
+
+
+def with_token_ids(values: Mapping[str, Any], tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
+    """The architecture with the special tokens of `tokenizer`.
+
+    A key that names the architecture's own padding, beginning or end (as decoder_start_token_id
+    does) names the tokenizer's after this. An encoder-decoder without a decoder start gets the
+    padding, as T5 has it.
+    """
+    named: dict[str, int | None] = {key: getattr(tokenizer, key) for key in SPECIAL}
+    parts = {values[key]: key for key in reversed(SPECIAL) if isinstance(values.get(key), int)}
+    changed = dict(values)
+    for key, number in named.items():
+        own = values.get(key)
+        if number is not None and not (isinstance(own, list) and number in own):
+            changed[key] = number
+    for key in FOLLOWS_ANOTHER:
+        part = parts.get(values.get(key))
+        if part is not None and named[part] is not None:
+            changed[key] = named[part]
+    if changed.get("is_encoder_decoder") and changed.get("decoder_start_token_id") is None:
+        changed["decoder_start_token_id"] = changed.get("pad_token_id")
+    return changed
+
+
+def check_vocabulary(vocabulary: int, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Raises UsageError when the tokenizer makes numbers that the model has no embedding for."""
+    largest = max(tokenizer.get_vocab().values(), default=-1)
+    if largest >= vocabulary:
+        raise usage_error(
+            "tokenizer_too_large",
+            "model.tokenizer",
+            tr(
+                "The tokenizer has {entries} entries and the model embeds {vocabulary}; choose a tokenizer that fits "
+                "(model.tokenizer), or raise model.architecture_overrides.vocab_size for a model from scratch.",
+                entries=f"{largest + 1:,}",
+                vocabulary=f"{vocabulary:,}",
+            ),
+        )
+
+
+# How long rows of text are, for arranging them: in tokens where counting them all is quick, else in bytes.
+
+MOST_ROWS, MOST_BYTES = 200_000, 64 * 1024**2
+"""Of more rows, or longer texts with their targets, the bytes count: each process counts, each time that it starts."""
+
+
+class Counts(Protocol):
+    def lengths(self, texts: list[str], targets: list[str] | None) -> list[int]:
+        """Tokens of each row."""
+
+
+def row_lengths(rows: TextRows, numbers: np.ndarray, task: Task, encoder: Counts) -> np.ndarray:
+    """(n,) int64 of the rows `numbers` (n,) int64: the same on every process, which must draw the same order.
+
+    Bytes stand for tokens badly where a script has three bytes a letter: on Chinese and English pairs rows arranged by bytes
+    compute 1.53 tokens for each real one, by tokens 1.27 (docs/arrangement.md).
+    """
+    stores = [store for store in (rows.texts, rows.targets) if store is not None]
+    all_bytes = sum(int(store.lengths[numbers].sum()) for store in stores)
+    if rows.in_pieces or len(numbers) > MOST_ROWS or all_bytes > MOST_BYTES:
+        return rows.lengths_of(task, numbers)
+    counted: list[int] = []
+    with parallel_tokenizing():
+        for texts, *targets in zip(*(store.batches(numbers) for store in stores), strict=True):
+            counted += encoder.lengths(texts, targets[0] if targets else None)
+    return np.array(counted, np.int64)
+
+
+# Texts as token numbers: a prompt with its response in one sequence, or a source and its target.
+
+LONGEST_TOKEN = 100
+"""Characters that a token of a real text may have on average: what lies beyond cannot be reached and is not read."""
+
+TokenRow = tuple[np.ndarray, np.ndarray]
+"""(input tokens, labels), int64; for a causal model of one length, for an encoder-decoder each of its own."""
+
+
+class CausalEncoder:
+    """Rows of a causal language model: text + end, or prompt + response + end with the prompt unlabelled."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, length: int) -> None:
+        """`length`: most tokens of a sequence."""
+        self.length = length
+        self._tokenizer: Any = tokenizer
+        self._end = int(tokenizer.eos_token_id)
+        self._begin = tokenizer.bos_token_id
+
+    def whole(self, texts: list[str], targets: list[str] | None) -> list[tuple[np.ndarray, int]]:
+        """Each row uncut: its tokens (n,) int64 and how many of them, from the first, have no label."""
+        prompts = self._tokens(texts, special=True)
+        if targets is None:
+            return [(np.array([*tokens, self._end], dtype=np.int64), 0) for tokens in prompts]
+        responses = self._tokens(targets, special=False)
+        return [
+            (np.array([*prompt, *response, self._end], dtype=np.int64), len(prompt))
+            for prompt, response in zip(prompts, responses, strict=True)
+        ]
+
+    def row(self, text: str, target: str | None) -> TokenRow:
+        """One row cut to `length`, with labels moved one place to the left: position t predicts token t + 1.
+
+        Of a prompt and a response that are too long together, the response keeps its beginning,
+        in at least half of the places, and the prompt keeps what stands nearest to it.
+        """
+        reach = self.length * LONGEST_TOKEN
+        if target is None:
+            ((tokens, unlabelled),) = self.whole([text[:reach]], None)
+        else:
+            ((tokens, unlabelled),) = self.whole([text[-reach:]], [target[:reach]])
+        begin = tokens[0]
+        tokens, unlabelled = cut(tokens, unlabelled, self.length)
+        if unlabelled and begin == self._begin:
+            tokens[0] = begin
+        return tokens, next_tokens(tokens, np.arange(len(tokens)) >= unlabelled)
+
+    def lengths(self, texts: list[str], targets: list[str] | None) -> list[int]:
+        """Tokens of each row as `row` gives it."""
+        reach = self.length * LONGEST_TOKEN
+        within = [text[:reach] if targets is None else text[-reach:] for text in texts]
+        counts = [count + 1 for count in self._counts(within, special=True)]
+        if targets is not None:
+            answers = self._counts([target[:reach] for target in targets], special=False)
+            counts = [sum(sides) for sides in zip(counts, answers, strict=True)]
+        return [min(count, self.length) for count in counts]
+
+    def prompt(self, text: str, room: int) -> list[int]:
+        """The tokens that a response is generated from, at most `room`, the last ones."""
+        (tokens,) = self._tokens([text[-room * LONGEST_TOKEN :]], special=True)
+        if len(tokens) > room and tokens[0] == self._begin:
+            return [tokens[0], *tokens[len(tokens) - room + 1 :]]
+        return tokens[-room:] or [self._end]
+
+    def _tokens(self, texts: list[str], *, special: bool) -> list[list[int]]:
+        """Token numbers without an end token."""
+        every = self._tokenizer(texts, add_special_tokens=special, verbose=False)["input_ids"]
+        return [tokens[:-1] if tokens and tokens[-1] == self._end else tokens for tokens in every]
+
+    def _counts(self, texts: list[str], *, special: bool) -> list[int]:
+        """How many tokens `_tokens` gives for each."""
+        every = uncut_tokens(self._tokenizer, texts, special=special)
+        return [len(tokens) - bool(tokens and tokens[-1] == self._end) for tokens in every]
+
+
+class PairEncoder:
+    """Rows of an encoder-decoder: source and target, each cut to its own length and closed by the tokenizer's end."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, source_length: int, target_length: int) -> None:
+        # A copy: a fast tokenizer remembers the cut that it was last asked for, and would be saved with it.
+        self._tokenizer: Any = copy.deepcopy(tokenizer)
+        self._source_length = source_length
+        self._target_length = target_length
+        self._end = int(tokenizer.eos_token_id)
+
+    def row(self, text: str, target: str) -> TokenRow:
+        within = target[: self._target_length * LONGEST_TOKEN]
+        labels = self._tokenizer(text_target=within, truncation=True, max_length=self._target_length)["input_ids"]
+        if self._end not in labels:
+            labels = [*labels[: self._target_length - 1], self._end]
+        return np.array(self.source(text), dtype=np.int64), np.array(labels, dtype=np.int64)
+
+    def lengths(self, texts: list[str], targets: list[str] | None) -> list[int]:
+        """Tokens of each row's longer side, as `row` gives it, or one fewer where a token that ends it is missing."""
+        assert targets is not None
+        sides = (
+            [
+                min(len(tokens), most)
+                for tokens in uncut_tokens(self._tokenizer, [text[: most * LONGEST_TOKEN] for text in side])
+            ]
+            for side, most in ((texts, self._source_length), (targets, self._target_length))
+        )
+        return [max(pair) for pair in zip(*sides, strict=True)]
+
+    def source(self, text: str) -> list[int]:
+        """The tokens that the encoder reads."""
+        within = text[: self._source_length * LONGEST_TOKEN]
+        tokens: list[int] = self._tokenizer(within, truncation=True, max_length=self._source_length)["input_ids"]
+        return tokens or [self._end]
+
+
+def uncut_tokens(tokenizer: Any, texts: list[str], *, special: bool = True) -> list[list[int]]:
+    """Token numbers of each text, without what transformers makes beside them: that takes longer than the tokens."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if not isinstance(backend, Tokenizer):
+        every: list[list[int]] = tokenizer(texts, add_special_tokens=special, verbose=False)["input_ids"]
+        return every
+    # It remembers the cut that it was last asked for.
+    backend.no_truncation()
+    backend.no_padding()
+    return [encoding.ids for encoding in backend.encode_batch_fast(texts, add_special_tokens=special)]
+
+
+def cut(tokens: np.ndarray, unlabelled: int, length: int) -> tuple[np.ndarray, int]:
+    """(tokens, number of unlabelled ones) with at most `length` tokens."""
+    if len(tokens) <= length:
+        return tokens, unlabelled
+    answer = min(len(tokens) - unlabelled, max(length - unlabelled, length // 2))
+    prompt = length - answer if unlabelled else 0
+    answer = length - prompt
+    kept = np.concatenate([tokens[unlabelled - prompt : unlabelled], tokens[unlabelled : unlabelled + answer]])
+    return kept, prompt
+
+
+def next_tokens(tokens: np.ndarray, labelled: np.ndarray) -> np.ndarray:
+    """(n,) int64 labels: position t holds token t + 1 where that one is `labelled` (n,) bool; the last holds none."""
+    labels = np.full(len(tokens), IGNORED, dtype=np.int64)
+    labels[:-1][labelled[1:]] = tokens[1:][labelled[1:]]
+    return labels
+
+
+# TokenStore: all tokens of some rows one after another, in memory or in a file.
+
+KIND = np.dtype("<i4")
+"""A token without a label is stored as its complement: -1 - token."""
+FULL = mark(
+    "the tokens cannot be kept in {path}: {reason}; free some space there, or hold them in memory with "
+    "data.streaming: false."
+)
+NOT_WRITABLE = mark(
+    "the tokens cannot be kept in {path}: {reason}; make the folder writable, or hold them in memory with "
+    "data.streaming: false."
+)
+
+
+class TokenStore:
+    """Tokens by position. In a file they are read by position: memory does not grow with what was read."""
+
+    def __init__(self, tokens: np.ndarray | Path) -> None:
+        """(n,) int32 in memory, or a file of them. Raises OSError."""
+        self._source = tokens
+        self._files = FilesByPlace()
+        self._count = tokens.stat().st_size // KIND.itemsize if isinstance(tokens, Path) else len(tokens)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A spawned loader worker opens the file itself.
+        return TokenStore, (self._source,)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def read(self, start: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """(tokens int64, whether each has a label), (count,) both, fewer at the end."""
+        stored = self._stored(start, count).astype(np.int64)
+        labelled = stored >= 0
+        return np.where(labelled, stored, -1 - stored), labelled
+
+    def _stored(self, start: int, count: int) -> np.ndarray:
+        if isinstance(self._source, Path):
+            return np.frombuffer(self._files.read(self._source, start * KIND.itemsize, count * KIND.itemsize), KIND)
+        return self._source[start : start + count]
+
+
+def join_tokens(
+    rows: TextRows, numbers: np.ndarray, encoder: CausalEncoder, tokenizer: PreTrainedTokenizerBase
+) -> TokenStore:
+    """The tokens of the rows `numbers`, each text with its end.
+
+    Streamed rows get a file beside theirs, written once by whichever process comes first.
+    Raises CannotRunError where the disk is full.
+    """
+    with phases.during("tokenising"):
+        if rows.folder is not None:
+            return _in_file(rows.folder, rows, numbers, encoder, tokenizer)
+        parts = list(_encoded(rows, numbers, encoder))
+        return TokenStore(np.concatenate([np.empty(0, KIND), *parts]))
+
+
+def _in_file(
+    folder: Path, rows: TextRows, numbers: np.ndarray, encoder: CausalEncoder, tokenizer: PreTrainedTokenizerBase
+) -> TokenStore:
+    place = folder / f"tokens-{_digest(numbers, tokenizer)}.i32"
+    try:
+        with turn(place.with_name(".tokens.lock")):
+            if not place.is_file():
+                _write(place, _encoded(rows, numbers, encoder))
+        return TokenStore(place)
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        message = tr(FULL if full else NOT_WRITABLE, path=place.parent, reason=os_reason(error))
+        raise CannotRunError(Finding("cannot_stream", "error", "data.streaming", message)) from None
+
+
+def _encoded(rows: TextRows, numbers: np.ndarray, encoder: CausalEncoder) -> Iterator[np.ndarray]:
+    done, count = 0, f"{len(numbers):,}"
+    with parallel_tokenizing():
+        for texts, targets in _batches(rows, numbers):
+            done += len(texts)
+            phases.tell(tr("{done} of {count} rows", done=f"{done:,}", count=count), whoever=True)
+            whole = encoder.whole(texts, targets)
+            yield np.concatenate([_stored(tokens, unlabelled) for tokens, unlabelled in whole])
+
+
+def _batches(rows: TextRows, numbers: np.ndarray) -> Iterator[tuple[list[str], list[str] | None]]:
+    """Texts and targets of the rows, fewer at once where they are books."""
+    texts: list[str] = []
+    targets: list[str] = []
+    characters = 0
+    for number in numbers.tolist():
+        texts.append(rows.texts[number])
+        targets += [] if rows.targets is None else [rows.targets[number]]
+        characters += len(texts[-1]) + (len(targets[-1]) if targets else 0)
+        if len(texts) >= BATCH_TEXTS or characters >= BATCH_CHARACTERS:
+            yield texts, None if rows.targets is None else targets
+            texts, targets, characters = [], [], 0
+    if texts:
+        yield texts, None if rows.targets is None else targets
+
+
+def _stored(tokens: np.ndarray, unlabelled: int) -> np.ndarray:
+    stored = tokens.astype(KIND)
+    stored[:unlabelled] = -1 - stored[:unlabelled]
+    return stored
+
+
+def _write(place: Path, parts: Iterator[np.ndarray]) -> None:
+    part = place.with_name(f"{place.name}.{os.getpid()}.part")
+    try:
+        with part.open("wb") as file:
+            for tokens in parts:
+                file.write(tokens.tobytes())
+        part.replace(place)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _digest(numbers: np.ndarray, tokenizer: PreTrainedTokenizerBase) -> str:
+    """Name of the tokens that these rows and this tokenizer give."""
+    digest = hashlib.sha256(np.ascontiguousarray(numbers, np.int64).tobytes())
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    digest.update((backend.to_str() if backend is not None else repr(sorted(tokenizer.get_vocab().items()))).encode())
+    digest.update(repr((tokenizer.eos_token_id, tokenizer.bos_token_id)).encode())
+    return digest.hexdigest()[:16]

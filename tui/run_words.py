@@ -1,0 +1,217 @@
+"""Words about runs: their metrics, and what a stop costs."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from trainwiz.core.language import mark, tr, trn
+from trainwiz.core.text import plain_text
+from trainwiz.tui.text import duration, sentence_gap
+
+if TYPE_CHECKING:
+    from trainwiz.core.launch.actions import StopCost
+    from trainwiz.core.run.attempts import Phase
+    from trainwiz.core.run.state import RunState
+
+
+# Names of metrics: which belong together, and in which order they are offered.
+
+FIRST_METRICS = (
+    "loss",
+    "eval_bleu",
+    "eval_perplexity",
+    "learning_rate",
+    "grad_norm",
+    "real_tokens_per_s",
+    "tokens_per_s",
+    "step_s",
+)
+
+HELD_OUT_WORDS = ("eval", "val", "valid", "validation", "test", "dev")
+_TRAIN = re.compile(r"(?<![a-z])(train(?:ing)?)(?![a-z])", re.IGNORECASE)
+_HELD_OUT = re.compile(rf"(?<![a-z])({'|'.join(HELD_OUT_WORDS)})(?![a-z])", re.IGNORECASE)
+
+
+def held_out_name(name: str, names: Collection[str]) -> str | None:
+    """The metric of held-out rows that is measured as `name` is on training rows; None where there is none.
+
+    "loss" has "eval_loss", "train/acc" has "val/acc", "train_loss_epoch" has "validation_loss_epoch".
+    """
+    if _HELD_OUT.search(name):
+        return None
+    if found := _TRAIN.search(name):
+        candidates = [name[: found.start()] + word + name[found.end() :] for word in HELD_OUT_WORDS]
+    else:
+        candidates = [f"{word}{mark}{name}" for word in HELD_OUT_WORDS for mark in "_/"]
+        # A prefix such as the name of a run stays in front.
+        head, slash, tail = name.rpartition("/")
+        candidates += [f"{head}{slash}{word}_{tail}" for word in HELD_OUT_WORDS if slash]
+    return next((candidate for candidate in candidates if candidate in names), None)
+
+
+def held_out_word(name: str) -> str:
+    """The word of a held-out metric for a legend: "eval" of "eval_loss"."""
+    found = _HELD_OUT.search(name)
+    return found.group().lower() if found else "eval"
+
+
+def first_choice(names: Collection[str]) -> str | None:
+    """What is plotted when nothing was chosen: a loss of the training where there is one."""
+    if FIRST_METRICS[0] in names:
+        return FIRST_METRICS[0]
+    losses = [name for name in names if "loss" in name.lower()]
+    trained = [name for name in losses if not _HELD_OUT.search(name)]
+    known = [name for name in FIRST_METRICS if name in names]
+    others = [name for name in names if not _HELD_OUT.search(name)]
+    return next(iter([*trained, *losses, *known, *others, *names]), None)
+
+
+def ordered_names(names: Iterable[str]) -> list[str]:
+    """The telling ones first, then the others as they came; a held-out metric goes with its metric of the training."""
+    known = list(names)
+    pool = set(known)
+    paired = {pair for name in known if (pair := held_out_name(name, pool)) is not None}
+    first = [name for name in FIRST_METRICS if name in pool]
+    return first + [name for name in known if name not in first and name not in paired]
+
+
+# How measurements on held-out rows read: the same words in the headless run, `runs show` and the monitor.
+
+EVALUATION_WORDS: tuple[tuple[str, str], ...] = (
+    ("eval_loss", mark("loss {value}")),
+    ("eval_perplexity", mark("perplexity {value}")),
+    ("eval_accuracy", mark("accuracy {value}")),
+    ("eval_bleu", mark("BLEU {value}")),
+)
+"""Name in metrics.jsonl -> words, in the order of showing."""
+
+
+def evaluation_parts(values: Mapping[str, Any]) -> list[str]:
+    """["loss 2.61", "perplexity 13.6", "BLEU 24.1"] of an evaluation line; what is not there is left out."""
+    parts = []
+    for name, words in EVALUATION_WORDS:
+        value = values.get(name)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            parts.append(tr(words, value=measured(name, value)))
+    return parts
+
+
+def measured(name: str, value: float) -> str:
+    """A measurement in the digits that mean something."""
+    if not math.isfinite(value):
+        return tr("not a number")
+    if name == "eval_accuracy":
+        return f"{value * 100:.1f} %"
+    if name == "eval_perplexity":
+        return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
+    return f"{value:.1f}" if name == "eval_bleu" else f"{value:.3g}" if abs(value) < 0.1 else f"{value:.2f}"
+
+
+def engine_problems(engine: Mapping[str, Any]) -> list[str]:
+    """What runs otherwise than planned, one sentence each, from the engine record of a run's state."""
+    findings = engine.get("findings")
+    told = [item.get("message") for item in findings if isinstance(item, dict)] if isinstance(findings, list) else []
+    problems = [message for message in told if isinstance(message, str)]
+    planned, actual = engine.get("planned"), engine.get("actual")
+    if not problems and planned and actual and planned != actual:
+        problems = [tr("The engine is {actual} and was planned as {planned}.", actual=actual, planned=planned)]
+    return problems
+
+
+# What a stop costs, in sentences, for the dialog, `runs stop` and `runs show`.
+
+SHORT_S = 1.0
+WORTH_TELLING_S = 10.0
+"""Work that is lost, or a save, for less than this is not spoken of."""
+LONG_WAIT_S = 120.0
+"""A wait for a checkpoint above this is told before somebody waits."""
+
+NOT_BEGUN = mark("The training has not begun: there is nothing to save, and it ends within seconds.")
+WAITS_TO_START = mark("It waits before it starts again after a failure: it does not, and ends at once.")
+PHASE_SENTENCES: Mapping[Phase, str] = {
+    "preparing": NOT_BEGUN,
+    "tokenising": NOT_BEGUN,
+    "loading": NOT_BEGUN,
+    "evaluating": mark("The evaluation under way is left without a result."),
+    "generating": mark("The evaluation under way is left without a result."),
+    "saving": mark("It is saving right now: that save is finished."),
+    "paused": mark("A save waits for room on the disk: without room it ends without a new checkpoint."),
+    "finishing": mark("It is writing the final model: that is finished, and the run with it."),
+}
+"""What a stop means where the training is not just between two micro-batches."""
+ENDS_THE_WAIT = frozenset({"preparing", "tokenising", "loading", "paused", "finishing"})
+"""Where how long a step takes says nothing about the stop."""
+
+
+def with_checkpoint_words(cost: StopCost | None, *, stopping: bool = False) -> str:
+    """What a stop with a checkpoint does and what it costs."""
+    if stopping:
+        sentences = [tr("It is asked already: it saves a checkpoint and ends.")]
+    else:
+        sentences = [tr("With a checkpoint: it saves one and ends; `trainwiz runs resume` goes on from there.")]
+    return sentence_gap().join([*sentences, *(wait_sentences(cost) if cost else ())])
+
+
+def wait_sentences(cost: StopCost) -> list[str]:
+    """How long a stop with a checkpoint may take, and why; empty where nothing is known."""
+    if cost.waits_to_start:
+        return [tr(WAITS_TO_START)]
+    said = PHASE_SENTENCES.get(cost.phase) if cost.phase else None
+    if said is not None and cost.phase in ENDS_THE_WAIT:
+        return [tr(said)]
+    sentences = [tr(said)] if said else []
+    if cost.wait_s is None:
+        return sentences
+    wait = duration(max(cost.wait_s, SHORT_S))
+    if cost.work == "step" and cost.wait_s >= WORTH_TELLING_S:
+        sentences.append(tr("The step under way may take {time}; it is finished before the save.", time=wait))
+    else:
+        sentences.append(tr("It begins to save within {time}.", time=wait))
+    if cost.again_s and cost.again_s > max(cost.wait_s, WORTH_TELLING_S):
+        again = duration(cost.again_s)
+        sentences.append(tr("The step under way is dropped: up to {time} of work are computed again.", time=again))
+    if cost.save_s and cost.save_s >= WORTH_TELLING_S:
+        sentences.append(tr("The save takes about {time}.", time=duration(cost.save_s)))
+    if cost.patience_s is not None:
+        sentences.append(
+            tr("What has not ended after {time} is ended by force, saved or not.", time=duration(cost.patience_s))
+        )
+    return sentences
+
+
+def is_long(cost: StopCost) -> bool:
+    """Whether the wait for the checkpoint is worth a word before it begins."""
+    return (cost.wait_s or 0.0) + (cost.save_s or 0.0) >= LONG_WAIT_S
+
+
+def verified_text(state: RunState) -> str:
+    """What the keeper found gone after a stop, as one sentence; empty where it did not look."""
+    verified = (state.stop or {}).get("verified")
+    text = verified.get("text") if isinstance(verified, dict) else None
+    return plain_text(text) if isinstance(text, str) else ""
+
+
+def now_words(cost: StopCost | None) -> str:
+    """What a stop at once loses."""
+    if cost is None:
+        return tr("Now: it ends at once, without a checkpoint. The complete ones stay, the steps since are lost.")
+    if cost.lost_steps is None:
+        return tr("Now: it ends at once. No step was logged yet.")
+    since = (
+        tr("since {checkpoint}", checkpoint=cost.checkpoint)
+        if cost.checkpoint
+        else tr("all so far: there is no checkpoint yet")
+    )
+    if not cost.lost_steps:
+        return tr("Now: it ends at once and loses nothing ({since}).", since=since)
+    return tr("Now: it ends at once and loses {what} ({since}).", what=_lost_words(cost, cost.lost_steps), since=since)
+
+
+def _lost_words(cost: StopCost, steps: int) -> str:
+    lost = trn("{n} step", "{n} steps", steps, n=f"{steps:,}")
+    if cost.lost_s is None:
+        return lost
+    return tr("{steps}, about {time} of work", steps=lost, time=duration(cost.lost_s))
