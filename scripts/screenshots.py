@@ -24,7 +24,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPOSITORY))
 
 from textual.events import Paste  # noqa: E402
-from trainwiz.core.config.build import PlanRequest  # noqa: E402
+from trainwiz.core.config.request import PlanRequest  # noqa: E402
 from trainwiz.core.hardware.read import catalogue_machine  # noqa: E402
 from trainwiz.core.language import use_language  # noqa: E402
 from trainwiz.core.telemetry import target as targets  # noqa: E402

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainwiz.core.config.build import PlanRequest, RunMode
+from trainwiz.core.config.request import PlanRequest, RunMode
 from trainwiz.core.defaults import NO_PROFILE, default_profile, profile_in_use
 from trainwiz.core.errors import Finding, UsageError, usage_error
 from trainwiz.core.language import tr

@@ -157,7 +157,7 @@ def run_command(arguments: Sequence[str]) -> int:
         print(root_help())
         return 0
     if not arguments and sys.stdin.isatty() and sys.stdout.isatty():
-        from trainwiz.core.config.build import PlanRequest
+        from trainwiz.core.config.request import PlanRequest
         from trainwiz.tui.commands.wizard import run_wizard
 
         return run_wizard(PlanRequest())

@@ -5,15 +5,13 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from trainwiz.core.importing.merge import Merged
-from trainwiz.core.importing.report import KIND_WORDS, Imported, Mapped, Renamed, Unknown
-from trainwiz.core.importing.settings import shown
 from trainwiz.core.language import language, mark, tr, tr_as, trn
 from trainwiz.core.text import plain_text
-from trainwiz.tui.commands.profiles import value_words
 from trainwiz.tui.text import amount_range, count, duration, epochs, percent, short_count, size
 
 if TYPE_CHECKING:
+    from trainwiz.core.importing.merge import Merged
+    from trainwiz.core.importing.report import Imported, Mapped, Renamed, Unknown
     from trainwiz.core.plan.result import MemoryPlan, Plan, TimePlan
 
 
@@ -25,6 +23,8 @@ LONGEST_NAME = 60
 
 def part_words(part: Imported) -> str:
     """ "ds.json (DeepSpeed JSON)"."""
+    from trainwiz.core.importing.report import KIND_WORDS
+
     return f"{plain_text(part.file)} ({tr(KIND_WORDS[part.kind])})"
 
 
@@ -34,6 +34,8 @@ def mapped_title(merged: Merged) -> str:
 
 def mapped_rows(merged: Merged) -> list[list[str]]:
     """name, value, key, what it was set to, place."""
+    from trainwiz.tui.commands.profiles import value_words
+
     return [
         [_name(one.name), _value(one.value), f"→ {one.key}", value_words(one.set_to), _place(merged, one)]
         for one in merged.report.mapped
@@ -82,6 +84,8 @@ def _name(name: str) -> str:
 
 def _value(value: object) -> str:
     """A value of a foreign file, as it stands there."""
+    from trainwiz.core.importing.settings import shown
+
     return plain_text(shown(value), LONGEST_VALUE)
 
 

@@ -1,6 +1,17 @@
-"""RunConfig and its sections."""
+"""RunConfig and its sections. What is named here is loaded with its first use: pydantic takes a tenth of a second."""
 
-from trainwiz.core.config.run import Origin, OriginKind, RunConfig, set_path
-from trainwiz.core.config.sections import DataSource
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trainwiz.core.config.run import Origin, OriginKind, RunConfig, set_path
+    from trainwiz.core.config.sections import DataSource
 
 __all__ = ["DataSource", "Origin", "OriginKind", "RunConfig", "set_path"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(name)
+    from trainwiz.core.config import run, sections
+
+    return getattr(sections if name == "DataSource" else run, name)

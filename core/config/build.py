@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from itertools import permutations
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import yaml
 from pydantic import ValidationError
@@ -21,36 +20,6 @@ from trainwiz.core.run.folder import RunFolder
 
 if TYPE_CHECKING:
     from trainwiz.core.profile.profile import Profile
-
-
-# PlanRequest: what a front end asks for, before anything is detected, read or solved.
-
-RunMode = Literal["train", "smoke", "dev-run", "overfit", "benchmark"]
-
-
-@dataclass(frozen=True, slots=True)
-class PlanRequest:
-    """The wizard, `trainwiz --yes` and `trainwiz plan` all build one of these and get the same plan."""
-
-    profile: str | None = None
-    overrides: dict[str, Any] = field(default_factory=dict)
-    """RunConfig key path -> value, as the user gave it (typed values or strings from --set)."""
-    mode: RunMode = "train"
-    overfit_batches: int | None = None
-    benchmark_steps: int | None = None
-    trace_steps: int | None = None
-    gpu: str | None = None
-    """Plan for another machine: a name from the GPU catalogue."""
-    num_gpus: int | None = None
-    ram_bytes: int | None = None
-    gpu_memory_bytes: int | None = None
-    tflops: float | None = None
-    """Dense half-precision rate of a GPU that is not in the catalogue."""
-    capability: str | None = None
-    """Compute capability of a GPU that is not in the catalogue, like "8.6"."""
-    output_dir: str | None = None
-    name: str | None = None
-    force: bool = False
 
 
 # What a value of the user does to values of the profile that contradict it: the user's wins, the other is solved anew.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainwiz.core.catalog.model_config import ModelSpec
-from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.config.run import RunConfig
 from trainwiz.core.language import mark, tr
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from trainwiz.core.estimate.states import pinned, whole_tables
-from trainwiz.core.estimate.time import Range
 from trainwiz.core.estimate.workload import SINGLE, Workload
+
+if TYPE_CHECKING:
+    from trainwiz.core.estimate.time import Range
 
 # What a loader worker takes of host RAM. Apart from host.py: the keeper and the monitor need it, and no config.
 
@@ -195,6 +197,8 @@ def _fuller(needs: HostNeeds, each: _Process) -> dict[str, int]:
 
 
 def _training(needs: HostNeeds, each: _Process) -> dict[str, int]:
+    from trainwiz.core.estimate.states import pinned
+
     batch = batch_bytes(needs.micro_batch, needs.length, needs.target_length)
     waiting = needs.workers * needs.prefetch
     baseline = _baseline(needs, each, each.libraries)
@@ -256,6 +260,8 @@ def disk_needs(
     at random and is nowhere else. `rows_bytes`: streamed rows that are written beside the run, so
     that they can be read in any order.
     """
+    from trainwiz.core.estimate.states import whole_tables
+
     parameters, trainable = work.architecture.parameters, work.trainable_parameters
     copies = 0
     if work.lora:

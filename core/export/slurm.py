@@ -89,7 +89,7 @@ def slurm_script(config: RunConfig, folder: Path, planned: Planned, order: Slurm
         ),
         '    trainwiz runs stop "$run"',
         _comment_in(tr("What had not begun, or does not end, is ended here.")),
-        '    sleep 5; kill -TERM "$steps" 2>/dev/null',
+        '    sleep 5; kill -TERM "${!:-}" 2>/dev/null',
         "}",
         "trap save USR1",
         "",

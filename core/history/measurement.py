@@ -7,11 +7,13 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from trainwiz.core.config import RunConfig
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.hardware.machine import Gpu, Machine
+
+if TYPE_CHECKING:
+    from trainwiz.core.config import RunConfig
 
 # The steps of a run or a probe as one median with its 10 and 90 %.
 

@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from trainwiz.core.config.modes import BENCHMARK_WARM_STEPS
 from trainwiz.core.files import open_file
 from trainwiz.core.hardware import host
 from trainwiz.core.history.measurement import Measurement, cpu_key, measurement_of, steps_of
@@ -248,6 +247,8 @@ def is_benchmark(run: RunFolder) -> bool:
 
 def benchmark_of(run: RunFolder) -> Benchmark | None:
     """None for a run that has no step beyond those that warm up."""
+    from trainwiz.core.config.modes import BENCHMARK_WARM_STEPS
+
     lines = [row for row in known_rows(run.metrics_jsonl) if "loss" in row]
     measured = [line for line in lines if (numbers_finite(line.get("step")) or 0) > BENCHMARK_WARM_STEPS]
     timed = [(seconds, 1) for line in measured if (seconds := numbers_finite(line.get("step_s")))]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.errors import Finding, Severity, os_reason
 from trainwiz.core.files import at_home, read_small
 from trainwiz.core.importing.merge import Merged, checked, merge

@@ -8,7 +8,7 @@ from typing import Literal
 
 from trainwiz.core.catalog.gpus import GpuSpec, load_gpus, spec_of
 from trainwiz.core.config import RunConfig
-from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.errors import Finding, Remedy
 from trainwiz.core.hardware.machine import Gpu, Machine, describe_gpus, gpu_label
 from trainwiz.core.hardware.read import catalogue_machine

@@ -8,7 +8,7 @@ from typing import Any
 
 from trainwiz.core.catalog.model_config import ModelSpec
 from trainwiz.core.config import RunConfig
-from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.data.lengths import packs_rows
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.errors import Finding, Remedy, TrainwizError, sort_findings

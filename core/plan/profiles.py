@@ -92,7 +92,7 @@ def _row(written: Profile, machine: Machine) -> ProfileRow:
 
 def _plan(profile: Profile, config: RunConfig, machine: Machine) -> Plan | None:
     """The plan on this machine or, where the profile's GPU is missing, on its own; None when there is none."""
-    from trainwiz.core.config.build import PlanRequest
+    from trainwiz.core.config.request import PlanRequest
     from trainwiz.core.plan.devices import choose_target
     from trainwiz.core.plan.make import make_plan
 

@@ -110,6 +110,10 @@ class Tracer(Protocol):
     def cancel(self, handle: Any) -> None:
         """`on_done` of this handle need not be called any more."""
 
+    def start(self) -> None: ...
+
+    def close(self) -> None: ...
+
 
 def nothing_measured(machine: Machine) -> tuple[Measurement, ...]:
     return ()

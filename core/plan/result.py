@@ -6,19 +6,18 @@ import json
 import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from trainwiz.core.catalog.gpus import load_gpus
-from trainwiz.core.config import OriginKind, RunConfig
-from trainwiz.core.config.build import PlanRequest
-from trainwiz.core.config.modes import BENCHMARK_STEPS
-from trainwiz.core.config.sections import ModeSection
 from trainwiz.core.defaults import profile_words
 from trainwiz.core.errors import Finding
-from trainwiz.core.estimate.workload import MemoryVerdict, Tier, TimeVerdict, Workload
-from trainwiz.core.hardware.machine import Machine
-from trainwiz.core.hardware.read import DEFAULT_RAM_BYTES
-from trainwiz.core.profile.profile import Profile, ProfileHardware
+
+if TYPE_CHECKING:
+    from trainwiz.core.config import OriginKind, RunConfig
+    from trainwiz.core.config.request import PlanRequest
+    from trainwiz.core.config.sections import ModeSection
+    from trainwiz.core.estimate.workload import MemoryVerdict, Tier, TimeVerdict, Workload
+    from trainwiz.core.hardware.machine import Machine
+    from trainwiz.core.profile.profile import Profile
 
 # Values of a RunConfig as arguments of the command. Imports nothing heavy: the keeper of a run uses it.
 
@@ -79,12 +78,16 @@ def plan_command(config: RunConfig, machine: Machine, profile: Profile | None, c
 
 def number_of_mode(mode: ModeSection | PlanRequest) -> int | None:
     """What its option takes: batches of an overfit run, steps of a benchmark."""
+    from trainwiz.core.config.request import PlanRequest
+
     kind = mode.mode if isinstance(mode, PlanRequest) else mode.kind
     return {"overfit": mode.overfit_batches, "benchmark": mode.benchmark_steps}.get(kind)
 
 
 def mode_words(mode: str, number: int | None) -> list[str]:
     """The option of a mode; `number` as number_of_mode gives it."""
+    from trainwiz.core.config.modes import BENCHMARK_STEPS
+
     word = MODE_WORDS.get(mode)
     if word is None:
         return []
@@ -94,6 +97,10 @@ def mode_words(mode: str, number: int | None) -> list[str]:
 
 def _machine_words(machine: Machine, profile: Profile | None) -> list[str]:
     """A planned machine, where it is another one than the profile's own."""
+    from trainwiz.core.catalog.gpus import load_gpus
+    from trainwiz.core.hardware.read import DEFAULT_RAM_BYTES
+    from trainwiz.core.profile.profile import ProfileHardware
+
     if not machine.hypothetical:
         return []
     own = profile.hardware if profile is not None else ProfileHardware()

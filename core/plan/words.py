@@ -7,7 +7,6 @@ from collections.abc import Iterable
 
 from trainwiz.core.errors import after
 from trainwiz.core.language import mark, tr
-from trainwiz.core.profile.profile import parse_size
 
 # Sizes, shares and times in the words of a plan.
 
@@ -128,6 +127,8 @@ def duration_of(text: str) -> tuple[float, float] | None:
 
 def size_of(text: str) -> tuple[int, int] | None:
     """(low, high) in bytes of "14-15 GB" or "8 GB"; None for anything else."""
+    from trainwiz.core.profile.profile import parse_size
+
     found = _ends(text)
     if found is None:
         return None

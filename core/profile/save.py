@@ -10,8 +10,9 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 from trainwiz.core.catalog.models import load_models
-from trainwiz.core.config.build import PlanRequest, build_config, yielding_values
+from trainwiz.core.config.build import build_config, yielding_values
 from trainwiz.core.config.keys import NOT_IN_PROFILES, NOT_SETTABLE, did_you_mean, fields
+from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.config.run import RunConfig
 from trainwiz.core.data.formats import SAMPLES
 from trainwiz.core.defaults import NO_PROFILE

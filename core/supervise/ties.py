@@ -47,6 +47,24 @@ def die_with_parent(expected_parent: int | None = None) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+def hold_to(parent: int) -> None:
+    """End this process by SIGKILL as soon as its parent (pid) ends, however that ends, and whatever this one does.
+
+    Linux does it at once; elsewhere a thread looks once a second.
+    """
+    die_with_parent(parent)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if sys.platform != "linux":
+        threading.Thread(target=_end_without, args=(parent,), name="parent", daemon=True).start()
+
+
+def _end_without(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(LOOK_EVERY_S)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 # The processes of a run, found by the mark in their environment that every child inherits.
 
 

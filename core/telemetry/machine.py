@@ -10,13 +10,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import psutil
-from trainwiz.core.hardware.host import memory_groups, memory_limits, memory_within, nearest_existing
 from trainwiz.core.language import tr
-from trainwiz.core.telemetry.gpu import GpuSampler
 from trainwiz.core.telemetry.peaks import SoFar, gpu_key, job_memory, pids_of
 from trainwiz.core.telemetry.peaks import limited_by_heat as limited_by_heat
-from trainwiz.core.telemetry.processes import ProcessSampler
 from trainwiz.core.telemetry.snapshot import GpuProcess, GpuReading, HostReading, ProcessReading
 from trainwiz.core.text import numbers_finite, object_in, objects_in, plain_text, text_in, texts_in, whole_in
 
@@ -54,6 +50,8 @@ def sample_host(disk_path: Path) -> dict[str, Any]:
 def _read_into(
     line: dict[str, Any], unavailable: dict[str, str], names: tuple[str, ...], read: Callable[[], tuple[Any, ...]]
 ) -> None:
+    import psutil
+
     try:
         line |= dict(zip(names, read(), strict=True))
     except (OSError, psutil.Error, RuntimeError) as error:
@@ -64,24 +62,34 @@ def _read_into(
 @lru_cache(maxsize=1)
 def _groups_of(minute: int) -> tuple[Path, ...]:
     """Finding the groups costs ten times as much as asking them, and they hardly ever change."""
+    from trainwiz.core.hardware.host import memory_groups
+
     return memory_groups()
 
 
 def _ram() -> tuple[int, int]:
+    from trainwiz.core.hardware.host import memory_limits, memory_within
+
     memory = memory_within(memory_limits(_groups_of(int(time.monotonic() / 60))))
     return memory.total_bytes - memory.available_bytes, memory.total_bytes
 
 
 def _swap() -> tuple[int, int]:
+    import psutil
+
     swap = psutil.swap_memory()
     return int(swap.used), int(swap.total)
 
 
 def _cpu() -> tuple[float]:
+    import psutil
+
     return (float(psutil.cpu_percent(interval=None)),)
 
 
 def _disk(path: Path) -> tuple[int, int]:
+    from trainwiz.core.hardware.host import nearest_existing
+
     usage = shutil.disk_usage(nearest_existing(path))
     return usage.free, usage.total
 
@@ -94,6 +102,8 @@ class MachineSampler:
 
     def __init__(self, disk_path: Path, *, clock: Callable[[], float] = time.time) -> None:
         """`disk_path`: a folder on the disk that the job fills."""
+        from trainwiz.core.telemetry.gpu import GpuSampler
+
         self.disk_path = disk_path
         self._clock = clock
         self._gpus = GpuSampler()
@@ -289,6 +299,8 @@ class LiveMachine:
         every_s: float = EVERY_S,
     ) -> None:
         """`root_pids`: the tops of the job's process trees. `disk_path`: a folder on the disk that it fills."""
+        from trainwiz.core.telemetry.processes import ProcessSampler
+
         self.disk_path = disk_path
         self._clock = clock
         self._every_s = every_s

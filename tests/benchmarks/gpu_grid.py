@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.errors import TrainwizError
 from trainwiz.core.launch.probe import Probe
 from trainwiz.core.plan.gather import Gathered, gather

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.estimate.flops import useful_flops
 from trainwiz.core.plan.gather import gather, plan_gathered
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.launch.probe import FOUND_OUT_ON_A_GPU, NOT_OF_A_STEP
 from trainwiz.core.plan.gather import gather, plan_gathered
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from trainwiz.core import language
 from trainwiz.core.catalog.gpus import load_gpus
-from trainwiz.core.config.build import PlanRequest
 from trainwiz.core.config.keys import literals, settable_keys
+from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.hardware.doctor import check_machine
 from trainwiz.core.hardware.read import find_tools, probe_machine
 from trainwiz.tui.cli import main

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
-from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.data.reader import Column
 from trainwiz.core.data.summary import Glance
 from trainwiz.tui.screens.plan_offers import column_offers, with_target, with_text

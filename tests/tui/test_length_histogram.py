@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.tui.screens.plan_state import PlanState, Reading
 from trainwiz.tui.theme import UNICODE_MARKS

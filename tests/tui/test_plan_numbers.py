@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 
 import pytest
-from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.hardware.read import catalogue_machine
 from trainwiz.tui.headless.plan_text import machine_text, number_lines
 from trainwiz.tui.plan_words import (

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.errors import UsageError
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.hardware.read import catalogue_machine

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from trainwiz.core.config import RunConfig
-from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.export.training_arguments import RateSchedule, rate_schedule
 from trainwiz.tui.widgets.canvas import ASCII, BLOCK, BRAILLE
 from trainwiz.tui.widgets.rate_curve import curve_rows, rate_lines, rate_picture

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
-from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.errors import UsageError
 from trainwiz.core.hardware.machine import Libraries
 from trainwiz.core.plan.gather import Gathered, gather, plan_run

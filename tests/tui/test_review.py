@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from textual.widgets import Input, Static
-from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.hardware.read import probe_machine
 from trainwiz.core.profile import store
 from trainwiz.tui.app import TrainwizApp

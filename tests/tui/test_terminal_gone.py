@@ -39,7 +39,7 @@ def test_a_terminal_that_is_gone_keeps_no_process(tmp_path: Path, blocked: bool)
     program.write_text(
         "import signal\n"
         "from textual.screen import Screen\n"
-        "from trainwiz.tui import terminal_gone\n"
+        "from trainwiz.tui import app as terminal_gone\n"
         "from trainwiz.tui.app import TrainwizApp\n"
         f"if {blocked}:\n"
         "    signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.tui.screens.plan_field_table import FIELD_BY_ID
 from trainwiz.tui.screens.plan_fields import parse_field, shown_value

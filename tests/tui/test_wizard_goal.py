@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core.config import RunConfig
-from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.errors import Finding, Remedy
 from trainwiz.core.profile.store import load_profile
 from trainwiz.tui.app import TrainwizApp

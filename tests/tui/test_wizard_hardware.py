@@ -14,7 +14,7 @@ from pathlib import Path
 import pynvml
 import pytest
 from textual.pilot import Pilot
-from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.export.accelerate import visible_gpus
 from trainwiz.core.plan.gather import plan_run
 from trainwiz.tui.app import TrainwizApp

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.errors import Finding
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.plan import gather

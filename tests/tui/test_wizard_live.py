@@ -10,7 +10,7 @@ from datetime import timedelta
 
 import pytest
 from textual.widgets import Input
-from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.plan import gather
 from trainwiz.core.plan.gather import plan_run, probe_here
 from trainwiz.tui.screens import plan_reading

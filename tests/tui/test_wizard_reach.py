@@ -172,7 +172,7 @@ def test_no_field_is_without_a_plan_that_it_means_something_to():
     """Of those that the search above left out: a plan of text, of two machines, on GPUs, of a dev run."""
     from dataclasses import replace
 
-    from trainwiz.core.config.build import PlanRequest
+    from trainwiz.core.config.request import PlanRequest
 
     from tests.tui.wizard_parts import make_frozen_plan
 

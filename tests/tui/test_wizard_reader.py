@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 from trainwiz.core.config import RunConfig
-from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.errors import Finding, Remedy
 from trainwiz.core.launch.prepare import prepare_run
 from trainwiz.core.plan import gather

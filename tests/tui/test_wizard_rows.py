@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.errors import Finding, Remedy
 from trainwiz.core.telemetry.gpu import GpuHolder, GpuLoad
 from trainwiz.tui.plan_keys import PLAN_KEYS

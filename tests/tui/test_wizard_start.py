@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.errors import Finding
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.tui.screens import plan_command as plan_starter

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 import yaml
 from textual.widgets import OptionList
-from trainwiz.core.config.build import PlanRequest
 from trainwiz.core.config.keys import is_settable
+from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.profile import user_folder
 from trainwiz.tui.screens.plan_command import command_line
 from trainwiz.tui.screens.plan_editing import SaveDialog

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.history.measurement import Measurement, cpu_key
 from trainwiz.core.history.store import append, history_path, load

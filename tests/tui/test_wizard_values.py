@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from textual import events
 from textual.widgets import Input
-from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.config.request import PlanRequest
 from trainwiz.tui.screens.plan_field_table import FIELD_BY_ID
 from trainwiz.tui.screens.plan_fields import TRAINING, parse_field
 from trainwiz.tui.widgets.buttons import ActionButton

@@ -10,7 +10,7 @@ from pathlib import Path
 from textual.content import Content
 from trainwiz.core.catalog.model_config import ModelSpec
 from trainwiz.core.config import RunConfig
-from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.data.reader import Column
 from trainwiz.core.data.summary import DataSummary, Glance
 from trainwiz.core.errors import Finding, Remedy

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from trainwiz.core.config import OriginKind
-from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.errors import EXIT_FINISHED, sort_findings
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.plan.gather import gather

@@ -25,7 +25,7 @@ from trainwiz.tui.output import paint, say, say_findings, say_json, wrapped
 from trainwiz.tui.text import cells, count, number, pad, size, span
 
 if TYPE_CHECKING:
-    from trainwiz.core.config.build import PlanRequest
+    from trainwiz.core.config.request import PlanRequest
     from trainwiz.core.plan.profiles import ProfileRow
 
 

@@ -17,7 +17,7 @@ from textual.screen import ModalScreen
 from textual.timer import Timer
 from textual.widgets import Input, Static, TextArea
 from textual.worker import Worker, WorkerState, get_current_worker
-from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.errors import Finding, TrainwizError
 from trainwiz.core.importing.gather import free_name, import_together, keep, texts_of_pasted
 from trainwiz.core.importing.merge import Merged

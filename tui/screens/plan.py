@@ -10,7 +10,7 @@ from textual import on
 from textual.binding import BindingType
 from textual.message import Message
 from textual.worker import Worker, WorkerState
-from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.errors import Finding
 from trainwiz.core.language import tr, trn
 from trainwiz.tui.keys import REMEDY_KEYS, bindings, keys_of

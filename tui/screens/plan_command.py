@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.defaults import profile_words
 from trainwiz.core.errors import Finding, TrainwizError
 from trainwiz.core.language import mark, tr

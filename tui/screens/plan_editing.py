@@ -13,11 +13,9 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
-from trainwiz.core.config.build import PlanRequest
-from trainwiz.core.config.keys import NOT_IN_PROFILES
+from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.errors import TrainwizError
 from trainwiz.core.language import tr
-from trainwiz.core.profile.save import SavedProfile, save_profile
 from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import bindings
 from trainwiz.tui.screens.plan_field_hardware import field_of, fields_of
@@ -39,6 +37,7 @@ from trainwiz.tui.widgets.step_form import FIELD_ACTIONS, FieldButton, PartRow, 
 
 if TYPE_CHECKING:
     from trainwiz.core.plan.refine import RefineTier
+    from trainwiz.core.profile.save import SavedProfile
     from trainwiz.tui.screens.plan_reader import PlanReader
     from trainwiz.tui.widgets.step_form import Answer
 
@@ -50,7 +49,7 @@ LONGEST_MESSAGE = 400
 SHOWN_S = 8.0
 
 
-class SaveDialog(ModalScreen[SavedProfile | None]):
+class SaveDialog(ModalScreen["SavedProfile | None"]):
     """Answers what was saved, or None when it was closed. A name that cannot be taken is said, and may be changed."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("edit")]
@@ -87,6 +86,8 @@ class SaveDialog(ModalScreen[SavedProfile | None]):
         self.query_one("#problem", Static).update("")
 
     def action_accept(self) -> None:
+        from trainwiz.core.profile.save import save_profile
+
         name = self.query_one(Input).value.strip()
         problem = tr("Type a name.") if not name else ""
         if name:
@@ -113,6 +114,8 @@ def ask_and_save(app: App[Any], request: PlanRequest) -> None:
 
 def of_a_setup(request: PlanRequest) -> PlanRequest:
     """The request without what belongs to one run: its name, its folder, its mode."""
+    from trainwiz.core.config.keys import NOT_IN_PROFILES
+
     return replace(
         request,
         overrides={key: value for key, value in request.overrides.items() if key not in NOT_IN_PROFILES},

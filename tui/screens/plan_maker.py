@@ -6,23 +6,20 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.errors import TrainwizError
-from trainwiz.core.hardware.machine import Machine
-from trainwiz.core.history.measurement import keys_of
-from trainwiz.core.history.store import history_path, load
 from trainwiz.core.language import tr
-from trainwiz.core.plan.gather import Gathered
-from trainwiz.core.plan.refine import Refiner, RefineTier, Tracer
-from trainwiz.core.plan.result import Plan
 
 if TYPE_CHECKING:
     from trainwiz.core.config import RunConfig
     from trainwiz.core.config.keys import ConfigDifference
     from trainwiz.core.errors import Finding, Remedy
-    from trainwiz.core.plan.gather import DataAnswer
+    from trainwiz.core.hardware.machine import Machine
+    from trainwiz.core.plan.gather import DataAnswer, Gathered
+    from trainwiz.core.plan.refine import Refiner, RefineTier, Tracer
+    from trainwiz.core.plan.result import Plan
 
 
 # Newest: what one thread works on, one request at a time; a newer one makes the others stale, and nothing piles up.
@@ -172,15 +169,7 @@ def profile_alone(
 # PlanMaker: the plans of the wizard, at once by what is known and better ones from a tracer that it keeps.
 
 
-class OwnTracer(Tracer, Protocol):
-    """A tracer that this program starts and ends."""
-
-    def start(self) -> None: ...
-
-    def close(self) -> None: ...
-
-
-def new_tracer() -> OwnTracer:
+def new_tracer() -> Tracer:
     from trainwiz.core.tracing.worker import TraceWorker
 
     return TraceWorker()
@@ -198,6 +187,8 @@ class History(Generic[Kept]):
         self._kept: tuple[object, tuple[Kept, ...]] = (None, ())
 
     def __call__(self, machine: Machine) -> tuple[Kept, ...]:
+        from trainwiz.core.history.measurement import keys_of
+
         try:
             state = self._path().stat()
             stamp = (keys_of(machine), state.st_ino, state.st_mtime_ns, state.st_size)
@@ -211,14 +202,16 @@ class History(Generic[Kept]):
 class PlanMaker:
     """Used by several threads: one plans while another waits for traces."""
 
-    def __init__(self, tier: RefineTier, tracer: Callable[[], OwnTracer] = new_tracer) -> None:
+    def __init__(self, tier: RefineTier, tracer: Callable[[], Tracer] = new_tracer) -> None:
         """`tracer` makes the process that traces; it is started by the first plan, unless `tier` is "analytic"."""
+        from trainwiz.core.history.store import history_path, load
+
         self._tier = tier
         self._new_tracer = tracer
         self._history = History(history_path, load)
         self._lock = threading.Lock()
         self._refiner: Refiner | None = None
-        self._tracer: OwnTracer | None = None
+        self._tracer: Tracer | None = None
 
     def plan(self, gathered: Gathered) -> Plan:
         """The plan by what is known now; starts the tracer, and waits for nothing."""
@@ -239,6 +232,8 @@ class PlanMaker:
             tracer.close()
 
     def _warm(self) -> Refiner:
+        from trainwiz.core.plan.refine import Refiner
+
         with self._lock:
             if self._refiner is None:
                 if self._tier != "analytic":

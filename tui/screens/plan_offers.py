@@ -8,25 +8,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainwiz.core.catalog.gpus import GpuSpec, load_gpus
-from trainwiz.core.catalog.model_config import ModelSpec
-from trainwiz.core.catalog.models import load_models, read_model_facts
-from trainwiz.core.config import RunConfig
-from trainwiz.core.data.formats import SAMPLES, format_of
 from trainwiz.core.defaults import DEFAULT_PROFILE, GUIDE_SUFFIX
-from trainwiz.core.estimate.families import read_architecture
-from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.language import tr
-from trainwiz.core.plan.gather import DataAnswer
-from trainwiz.core.plan.profiles import made_for
-from trainwiz.core.profile.profile import Profile
-from trainwiz.core.profile.store import list_profiles
 from trainwiz.tui.screens.plan_state import Offer, PlanState
 from trainwiz.tui.text import number, pad, short_count, size
 
 if TYPE_CHECKING:
-    from trainwiz.core.config.build import PlanRequest
+    from trainwiz.core.catalog.gpus import GpuSpec
+    from trainwiz.core.catalog.model_config import ModelSpec
+    from trainwiz.core.config import RunConfig
+    from trainwiz.core.config.request import PlanRequest
     from trainwiz.core.data.summary import Glance
+    from trainwiz.core.hardware.machine import Machine
+    from trainwiz.core.plan.gather import DataAnswer
+    from trainwiz.core.profile.profile import Profile
     from trainwiz.tui.screens.plan_fields import FieldSpec
     from trainwiz.tui.widgets.file_picker import FilePicker
 
@@ -186,6 +181,8 @@ SIZE_WIDTH = 6
 
 def profile_offers(here: Machine) -> tuple[Offer, ...]:
     """All profiles, with the card that each is made for: those for a card that is here first, guides last."""
+    from trainwiz.core.plan.profiles import made_for
+    from trainwiz.core.profile.store import list_profiles
 
     def rank(profile: Profile) -> int:
         if profile.name == DEFAULT_PROFILE or profile.origin == "user":
@@ -211,6 +208,8 @@ def _without_spaces(text: str) -> str:
 
 def model_offers(folder: Path) -> tuple[Offer, ...]:
     """Model folders of `folder`, then the catalogue, with size, task, and whether the weights are here."""
+    from trainwiz.core.catalog.models import load_models
+
     here = (path for path in _entries(folder) if (path / "config.json").is_file())
     folders = [Offer(f"./{path.name}", note=tr("a model in this folder")) for path in here]
     # The description makes families findable.
@@ -226,6 +225,9 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _model_words(model: ModelSpec) -> str:
+    from trainwiz.core.catalog.models import read_model_facts
+    from trainwiz.core.estimate.families import read_architecture
+
     architecture, _ = read_architecture(model.architecture)
     parameters = short_count(architecture.parameters) if architecture is not None else tr("unknown")
     is_here = model.hub_id is not None and read_model_facts(model).weights_bytes is not None
@@ -236,6 +238,8 @@ def _model_words(model: ModelSpec) -> str:
 
 def card_offers() -> tuple[Offer, ...]:
     """The GPU catalogue, with memory, capability and rate."""
+    from trainwiz.core.catalog.gpus import load_gpus
+
     return tuple(Offer(name, note=_card_words(spec)) for name, spec in load_gpus().items())
 
 
@@ -250,6 +254,8 @@ def _card_words(spec: GpuSpec) -> str:
 
 def data_offers(folder: Path) -> tuple[Offer, ...]:
     """The files of `folder` that can be read as rows, then the samples."""
+    from trainwiz.core.data.formats import SAMPLES, format_of
+
     files = []
     for path in _entries(folder):
         kind = format_of(path)

@@ -13,14 +13,14 @@ import trainwiz.core.plan.gather as edge
 from trainwiz.core.catalog.model_config import ModelSpec
 from trainwiz.core.catalog.models import ModelFacts, read_model_facts
 from trainwiz.core.config import RunConfig
-from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.data.summary import Glance, glance_at, stamp_of
 from trainwiz.core.errors import Finding, TrainwizError
 from trainwiz.core.hardware.host import free_disk
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.language import mark, tr
 from trainwiz.core.launch.prepare import planned_texts, relative_to_folder, run_yaml_text
-from trainwiz.core.plan.refine import RefineTier
+from trainwiz.core.plan.refine import RefineTier, Tracer
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.profile.profile import Profile
 from trainwiz.core.profile.store import profile_files
@@ -29,7 +29,6 @@ from trainwiz.core.telemetry.gpu import GpuLoads, LoadReader
 from trainwiz.tui.screens.plan_maker import (
     Baseline,
     Effect,
-    OwnTracer,
     PlanMaker,
     effect_key,
     new_tracer,
@@ -51,7 +50,7 @@ class PlanReader:
         self,
         machine: Machine | None = None,
         tier: RefineTier = "analytic",
-        tracer: Callable[[], OwnTracer] = new_tracer,
+        tracer: Callable[[], Tracer] = new_tracer,
         clock: Callable[[], datetime] = datetime.now,
     ) -> None:
         """`machine` is this machine, where it is known already; a `tier` above "analytic" runs a `tracer` of its own."""

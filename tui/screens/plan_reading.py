@@ -13,7 +13,7 @@ from textual.containers import Container, VerticalScroll
 from textual.message import Message
 from textual.screen import Screen
 from textual.timer import Timer
-from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.config.request import PlanRequest
 from trainwiz.tui.keys import KeyBinding, keys_of
 from trainwiz.tui.screens.plan_field_hardware import field_of, fields_of
 from trainwiz.tui.screens.plan_fields import GOAL, HARDWARE, REVIEW, FieldSpec

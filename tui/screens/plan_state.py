@@ -9,7 +9,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.defaults import DEFAULT_PROFILE
 from trainwiz.core.errors import Finding
 from trainwiz.core.language import mark, tr

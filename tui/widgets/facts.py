@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from textual.app import RenderResult
 from textual.content import Content
 from textual.geometry import Size
-from trainwiz.core.data.lengths import joins_texts
 from trainwiz.core.language import tr, trn
 from trainwiz.core.text import plain_text
 from trainwiz.tui.plan_words import trained_words
@@ -117,6 +116,8 @@ class DataFacts(StepPart):
 
 def fact_lines(state: PlanState, width: int, marks: Marks) -> Iterator[Content]:
     """Rows, their files and the findings; what is being read while it is."""
+    from trainwiz.core.data.lengths import joins_texts
+
     reading = state.reading
     data = reading.data
     if data is not None:

@@ -20,7 +20,7 @@ from trainwiz.tui.theme import Marks
 from trainwiz.tui.widgets.step_form import PartRow, StepPart
 
 if TYPE_CHECKING:
-    from trainwiz.core.config.build import PlanRequest
+    from trainwiz.core.config.request import PlanRequest
     from trainwiz.core.hardware import Gpu, Machine
     from trainwiz.core.telemetry.gpu import GpuHolder, GpuLoad, GpuLoads
     from trainwiz.tui.screens.plan_state import PlanState

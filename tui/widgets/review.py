@@ -29,8 +29,8 @@ from trainwiz.tui.widgets.step_form import StepPart
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from trainwiz.core.config.build import PlanRequest
     from trainwiz.core.config.keys import ConfigDifference
+    from trainwiz.core.config.request import PlanRequest
     from trainwiz.tui.screens.plan_reading import PlanReading
 
 

@@ -29,7 +29,7 @@ from trainwiz.tui.widgets.lists import Kept
 
 if TYPE_CHECKING:
     from textual.screen import ModalScreen
-    from trainwiz.core.config.build import PlanRequest
+    from trainwiz.core.config.request import PlanRequest
 
     Change = Callable[[PlanRequest], PlanRequest]
     """How a request becomes the next one; given to what the request is by then."""

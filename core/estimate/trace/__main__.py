@@ -7,8 +7,8 @@ import os
 import sys
 from pathlib import Path
 
-from trainwiz.core.estimate.trace.tracker import hold_to
 from trainwiz.core.language import chosen_language, use_language
+from trainwiz.core.supervise.ties import hold_to
 
 
 def main() -> None:

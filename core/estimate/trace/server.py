@@ -17,13 +17,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-import torch
 from trainwiz.core.errors import os_reason
-from trainwiz.core.estimate.trace.build import CannotTrace
-from trainwiz.core.estimate.trace.layers import trace_layers
-from trainwiz.core.estimate.trace.tracker import hold_to
 from trainwiz.core.language import tr
 from trainwiz.core.processes import heavy_imports
+from trainwiz.core.supervise.ties import hold_to
 from trainwiz.core.text import plain_text
 from trainwiz.core.tracing.request import ProblemCode, TraceRequest
 
@@ -35,6 +32,8 @@ NEEDED = ("torch", "transformers", "accelerate", "peft")
 
 def answer(tier: str, values: dict[str, Any], *, forks: bool = False) -> dict[str, Any]:
     """`{"result": ...}` or `{"problem": {"code", "message"}}`. `forks`: this process may fork while it traces."""
+    from trainwiz.core.estimate.trace.build import CannotTrace
+
     try:
         return {"result": _trace(tier, TraceRequest.from_json(values), forks).to_json()}
     except CannotTrace as error:
@@ -57,6 +56,8 @@ def problem(code: ProblemCode, message: str) -> dict[str, Any]:
 
 
 def _trace(tier: str, request: TraceRequest, forks: bool) -> Any:
+    from trainwiz.core.estimate.trace.layers import trace_layers
+
     if tier == "layers":
         from trainwiz.core.estimate.trace.layers import trace_layers
 
@@ -196,6 +197,8 @@ def first_traces() -> list[IdleWork]:
 
     None where torch sees a device: its autograd would start threads, after which no fork may compute gradients.
     """
+    import torch
+
     return [] if torch.accelerator.is_available() else [partial(_first_trace, one) for one in (SMALL, SMALL_PAIR)]
 
 
@@ -213,6 +216,8 @@ def imports_of(names: Iterable[str]) -> IdleWork:
 
 def _first_trace(request: TraceRequest) -> None:
     # A trace that fails says so where somebody asked for it.
+    from trainwiz.core.estimate.trace.layers import trace_layers
+
     with contextlib.suppress(Exception):
         trace_layers(request)
 

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import signal
-import sys
-import threading
-import time
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
@@ -17,30 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 from trainwiz.core.estimate.trace.ledger import Ledger
 from trainwiz.core.language import tr
-from trainwiz.core.supervise.ties import die_with_parent
-
-# A tracer never outlives who it traces for.
-
-LOOK_EVERY_S = 1.0
-
-
-def hold_to(parent: int) -> None:
-    """End this process by SIGKILL as soon as its parent (pid) ends, however that ends, and whatever this one does.
-
-    Linux does it at once; elsewhere a thread looks once a second.
-    """
-    die_with_parent(parent)
-    if os.getppid() != parent:
-        os.kill(os.getpid(), signal.SIGKILL)
-    if sys.platform != "linux":
-        threading.Thread(target=_look, args=(parent,), name="parent", daemon=True).start()
-
-
-def _look(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(LOOK_EVERY_S)
-    os.kill(os.getpid(), signal.SIGKILL)
-
+from trainwiz.core.supervise.ties import hold_to
 
 # Aside: something computed in a fork of this process while it goes on by itself.
 

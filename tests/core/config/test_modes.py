@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from trainwiz.core.catalog.models import load_models, resolve_model
 from trainwiz.core.config import RunConfig
-from trainwiz.core.config.build import PlanRequest, build_config
+from trainwiz.core.config.build import build_config
 from trainwiz.core.config.modes import OVERFIT_STEPS, SMOKE_STEPS, apply_mode, smoke_sample
+from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.profile import list_profiles, load_profile
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.errors import Finding
 from trainwiz.core.plan.gather import plan_run
 from trainwiz.core.plan.result import Plan

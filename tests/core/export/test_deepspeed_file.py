@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from trainwiz.core.config import RunConfig
-from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.errors import UsageError
 from trainwiz.core.export.deepspeed import KNOWN_VERSION, SECTION_KEYS
 from trainwiz.core.export.deepspeed_file import deepspeed_file_findings, read_deepspeed_file, strategy_of

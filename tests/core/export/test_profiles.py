@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 from trainwiz.core.config import RunConfig
-from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.export.accelerate import accelerate_yaml
 from trainwiz.core.export.launch_script import export_files, launch_environment, launch_script
 from trainwiz.core.export.training_arguments import mixed_precision, training_arguments

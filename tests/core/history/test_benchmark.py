@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trainwiz.core.config.build import PlanRequest, build_config
+from trainwiz.core.config.build import build_config
 from trainwiz.core.config.modes import BENCHMARK_STEPS, BENCHMARK_WARM_STEPS, apply_mode
+from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.history.run import benchmark_of
 from trainwiz.core.profile import load_profile
 from trainwiz.core.run.folder import RunFolder

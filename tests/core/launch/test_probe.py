@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.errors import CannotRunError
 from trainwiz.core.hardware.read import probe_machine
 from trainwiz.core.history.store import append, load

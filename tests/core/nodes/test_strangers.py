@@ -235,7 +235,7 @@ def relayed(
         with suppress(OSError):
             while True:
                 worker, _ = server.accept()
-                main = socket.create_connection((address.host, address.meeting_port), 5.0)
+                main = connected(address)
                 threading.Thread(target=copy, args=(worker, main, noted), daemon=True).start()
                 threading.Thread(target=copy, args=(main, worker, change), daemon=True).start()
 

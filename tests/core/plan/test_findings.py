@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 from trainwiz.core.catalog.models import load_models
 from trainwiz.core.config import RunConfig
-from trainwiz.core.config.build import PlanRequest, build_config
+from trainwiz.core.config.build import build_config
+from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.errors import Finding, Remedy
 from trainwiz.core.hardware.read import catalogue_machine
 from trainwiz.core.plan.gather import plan_run

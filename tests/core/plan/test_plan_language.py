@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from trainwiz.core import language
 from trainwiz.core.config import RunConfig
-from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.config.yaml_text import problems_of
 from trainwiz.core.data.reader import unreadable
 from trainwiz.core.data.summary import summarize_data

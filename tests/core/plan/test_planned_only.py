@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.plan.gather import gather, plan_run, probe_here
 from trainwiz.core.plan.result import Plan

@@ -81,6 +81,7 @@ def test_every_key_that_a_profile_gives_a_reason_for_is_in_the_table_or_speaks_o
         "evaluation.beams",
         "logging.every_steps",
         "model.name",
+        "peft.targets",
         "training.empty_cache_steps",
         "training.schedule",
     }

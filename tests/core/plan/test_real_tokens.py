@@ -108,8 +108,8 @@ def test_your_target_takes_the_place_of_the_profiles() -> None:
 
 @pytest.mark.parametrize("mode", ["smoke", "dev-run", "overfit"])
 def test_short_modes_have_no_target(mode: str) -> None:
-    from trainwiz.core.config.build import PlanRequest
     from trainwiz.core.config.modes import apply_mode
+    from trainwiz.core.config.request import PlanRequest
 
     request = RunConfig().with_values({"batch.target_real_tokens": 1_000_000}, "profile")
     moded = apply_mode(request, PlanRequest(mode=mode, overfit_batches=1 if mode == "overfit" else None), None)

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.hardware.read import catalogue_machine
 from trainwiz.core.plan.gather import gather_config, plan_run
 from trainwiz.core.profile import load_profile

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from trainwiz.core.config.build import PlanRequest
+from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.errors import UsageError
 from trainwiz.core.plan.devices import Target, choose_target
 from trainwiz.core.profile import load_as_written

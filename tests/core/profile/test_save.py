@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 import yaml
-from trainwiz.core.config.build import PlanRequest, build_config
+from trainwiz.core.config.build import build_config
+from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.errors import UsageError
 from trainwiz.core.profile import load_profile, save_profile, user_folder, validate_profiles
 

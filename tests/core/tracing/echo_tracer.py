@@ -13,7 +13,7 @@ from trainwiz.core.estimate.moment import Moment
 from trainwiz.core.estimate.trace import server as children
 from trainwiz.core.estimate.trace.__main__ import private_stdout
 from trainwiz.core.estimate.trace.server import Server
-from trainwiz.core.estimate.trace.tracker import hold_to
+from trainwiz.core.supervise.ties import hold_to
 from trainwiz.core.tracing.request import TraceResult
 
 
