@@ -232,7 +232,7 @@ def relayed(
         return data
 
     def serve() -> None:
-        with suppress(OSError):
+        with suppress(OSError, AssertionError):
             while True:
                 worker, _ = server.accept()
                 main = connected(address)
