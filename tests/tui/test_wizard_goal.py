@@ -29,6 +29,7 @@ from trainwiz.tui.screens.plan_state import (
     with_goal,
     with_values,
 )
+from trainwiz.tui.screens.plan_views import current_offer
 from trainwiz.tui.widgets.chooser import Chooser, matching
 from trainwiz.tui.widgets.field_row import FieldRow
 from trainwiz.tui.widgets.step_form import GoalRow
@@ -138,6 +139,12 @@ async def test_quitting_asks_only_where_something_would_be_lost() -> None:
         await settled(pilot)
         await pilot.press("q")
     assert app.return_code == 0
+
+
+def test_the_model_of_the_demo_is_not_marked_while_its_plan_still_stands() -> None:
+    state = PlanState(request=DEMO, reading=replace(PlanState(request=DEMO).reading, plan=make_frozen_plan()))
+    assert current_offer(state, MODEL_FIELD) == "esm2-tiny"
+    assert current_offer(replace(state, request=with_goal(DEMO, "fine-tune")), MODEL_FIELD) == ""
 
 
 async def test_a_model_and_data_of_ones_own_take_a_dozen_keys(tmp_path: Path, monkeypatch) -> None:

@@ -162,7 +162,7 @@ def test_another_request_is_not_improved(machine):
 def test_the_process_that_draws_never_loads_torch():
     code = (
         "import asyncio, sys, time\n"
-        "from trainwiz.core.config.build import PlanRequest\n"
+        "from trainwiz.core.config.request import PlanRequest\n"
         "from trainwiz.tui.app import TrainwizApp\n"
         "from trainwiz.tui.screens.plan import PlanScreen\n"
         "async def main():\n"

@@ -30,7 +30,7 @@ from trainwiz.tui.screens.plan_machine import (
     machine_value,
 )
 from trainwiz.tui.screens.plan_offers import column_offers, found_column
-from trainwiz.tui.screens.plan_state import SOURCES, Offer, PlanState, field_problem, is_changed
+from trainwiz.tui.screens.plan_state import SOURCES, Offer, PlanState, field_problem, is_changed, lacks_model
 from trainwiz.tui.theme import Marks
 from trainwiz.tui.widgets.field_row import FieldView
 
@@ -140,6 +140,9 @@ def current_offer(state: PlanState, spec: FieldSpec) -> str:
         return state.request.profile or ""
     if spec.id == "machine":
         return current_machine(state.request)
+    if spec.id == "model" and lacks_model(state.request):
+        # The plan may still be that of the demo, whose model enter would take.
+        return ""
     if state.plan is None or (
         spec.id == "data" and state.plan.config.origin(SOURCES).origin == "solved" and not is_changed(state, spec)
     ):

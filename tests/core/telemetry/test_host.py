@@ -6,8 +6,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+from trainwiz.core.hardware import host as hardware_host
 from trainwiz.core.hardware.host import Limits
-from trainwiz.core.telemetry import machine as host
 from trainwiz.core.telemetry.machine import HOST_VALUES, MachineSampler, sample_host
 
 
@@ -24,7 +24,9 @@ def test_a_sample_has_numbers_in_their_ranges(tmp_path: Path) -> None:
 
 
 def test_the_limit_of_a_container_is_the_total(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "memory_limits", lambda groups: Limits(memory_bytes=4_000, memory_available_bytes=1_000))
+    monkeypatch.setattr(
+        hardware_host, "memory_limits", lambda groups: Limits(memory_bytes=4_000, memory_available_bytes=1_000)
+    )
     line = sample_host(tmp_path)
     assert (line["ram_used_bytes"], line["ram_total_bytes"]) == (3_000, 4_000)
 
