@@ -142,7 +142,7 @@ async def test_quitting_asks_only_where_something_would_be_lost() -> None:
 
 
 def test_the_model_of_the_demo_is_not_marked_while_its_plan_still_stands() -> None:
-    state = PlanState(request=DEMO, reading=replace(PlanState(request=DEMO).reading, plan=make_frozen_plan()))
+    state = PlanState(request=DEMO, reading=replace(PlanState(request=DEMO).reading, plan=make_frozen_plan(DEMO)))
     assert current_offer(state, MODEL_FIELD) == "esm2-tiny"
     assert current_offer(replace(state, request=with_goal(DEMO, "fine-tune")), MODEL_FIELD) == ""
 
