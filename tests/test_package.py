@@ -72,6 +72,41 @@ def test_imports_run_one_way(top: str) -> None:
     assert wrong == set()
 
 
+BELOW = {
+    "run": ("telemetry", "launch", "plan"), "estimate": ("plan",), "config": ("plan", "telemetry"), "profile": ("plan",),
+    "catalog": ("telemetry",), "hardware": ("telemetry",), "data": ("telemetry", "run", "plan"), "history": ("plan",),
+    "export": ("plan",), "training": ("telemetry", "plan"), "diagnosis": ("telemetry",),
+}  # fmt: skip
+"""Room of core -> rooms above it, which it never imports."""
+
+
+def test_rooms_import_no_room_above_them() -> None:
+    wrong = {
+        f"{file.relative_to(REPOSITORY)}: {name}"
+        for room, above in BELOW.items()
+        for file in (REPOSITORY / "core" / room).rglob("*.py")
+        for name in imported_modules(file)
+        if name.startswith(tuple(f"trainwiz.core.{other}" for other in above))
+    }
+    assert wrong == set()
+
+
+def test_rooms_load_no_room_above_them() -> None:
+    """Neither by way of a third room. What training loads only accelerate's processes do."""
+    program = (
+        "import importlib, sys\nfor name in sys.argv[1:]: importlib.import_module(name)\n"
+        "print(*(name for name in sys.modules if name.startswith('trainwiz.core.')), sep='\\n')"
+    )
+    wrong = set()
+    for room, above in BELOW.items():
+        modules = [name for name in core_modules() if name.startswith(f"trainwiz.core.{room}.")]
+        if modules:
+            done = subprocess.run([sys.executable, "-c", program, *modules], capture_output=True, text=True, check=True)
+            loaded = {name.split(".")[2] for name in done.stdout.split()}
+            wrong |= {f"{room} loads {other}" for other in loaded.intersection(above)}
+    assert wrong == set()
+
+
 def test_no_function_of_core_imports_something_heavy_later() -> None:
     """A fresh interpreter shows the imports at the top of modules; this one those inside functions."""
     wrong = set()
@@ -131,3 +166,11 @@ def test_every_package_that_is_imported_is_a_declared_dependency() -> None:
     assert {INSTALLED_AS.get(name, name) for name in imported} <= declared
     pinned = {line.partition("==")[0] for line in (REPOSITORY / "constraints.txt").read_text().splitlines() if line}
     assert {"torch", "transformers", "accelerate", "peft", "sacrebleu", "sentencepiece", "textual"} <= pinned
+
+
+def test_the_map_of_the_code_names_every_file_as_it_is() -> None:
+    page = REPOSITORY / "docs" / "code.md"
+    done = subprocess.run([sys.executable, REPOSITORY / "scripts" / "code_map.py", "--check"], check=False)
+    assert done.returncode == 0, "docs/code.md is old: run scripts/code_map.py"
+    for path in re.findall(r"`((?:core|tui|profiles|scripts)/[^`*]*)`", page.read_text(encoding="utf-8")):
+        assert (REPOSITORY / path.split(" ")[0]).exists(), path
