@@ -246,7 +246,8 @@ def job_of(pid: int, table: ProcessTable) -> Job | None:
 def trainings_if_above(pid: int, table: ProcessTable) -> list[int]:
     """The trainings below a process that is none itself: a shell, a session, a server, a queue; [] for any other."""
     command = table.command(pid)
-    below = [] if is_launcher(command) or is_keeper(command) else trainings_below(pid, table)
+    is_ours = is_python(command) and TRAINING_MODULE in command
+    below = [] if is_launcher(command) or is_keeper(command) or is_ours else trainings_below(pid, table)
     itself = below and not is_wrapper(command) and maps_any(pid, FRAMEWORKS) and works(pid, table)
     return [] if itself else below
 

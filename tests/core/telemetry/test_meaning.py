@@ -12,6 +12,7 @@ from trainwiz.core.run.folder import RunFolder, write_json_atomic
 from trainwiz.core.run.listing import record_run
 from trainwiz.core.run.lost import machine_identity, this_process
 from trainwiz.core.telemetry.discovery import default_target, find_target, list_targets
+from trainwiz.core.telemetry.processes import ProcessTable
 
 from tests.core.telemetry.foreign_jobs import python, started, wait_for, write_scripts
 from tests.fakes.nvml import GIB, FakeGpu, FakeNvml, fixtures
@@ -142,6 +143,8 @@ def test_a_process_of_a_run_means_the_run(here: Path, module: str) -> None:
     write_scripts(here / "fake")
     words = ("-m", f"trainwiz.core.{module}", "../runs/mine")
     with started(python(*words), here / "fake", PYTHONPATH=".") as process:
+        table = ProcessTable
+        wait_for(lambda: any("train.py" in table().command(pid) for pid in table().tree(process.pid)))
         assert find_target(str(process.pid)).path == run.path
 
 
