@@ -48,8 +48,6 @@ LOG_LINES = (
     ("core/training/identity_check.py", "could not be written"),
     ("core/training/model.py", "model saved in"),
     ("core/training/evaluation.py", "BLEU of"),
-    ("core/training/packing.py", "rows end to end equal"),
-    ("core/training/packing.py", "neighbours"),
     ("core/training/callbacks.py", "reports no more"),
     ("core/training/callbacks.py", "its server cannot be used"),
     ("core/training/saving.py", "found no room"),

@@ -118,8 +118,8 @@ class DataSection(Section):
     )
     packing: bool = Field(
         False,
-        description="Lay the rows of a micro-batch end to end instead of padding them, each seeing itself alone; checked "
-        "against padded rows before the first step.",
+        description="Lay the rows of a micro-batch end to end instead of padding them, each seeing itself alone; "
+        "of causal models.",
     )
     pad_to_multiple_of: int | None = Field(
         None,

@@ -175,7 +175,8 @@ def _bias_bytes(work: Workload, block: Block, queries: int, keys: int) -> int:
     if work.attention == "flash_attention_2" or not (work.padded or block.position_bias):
         return 0
     heads = block.heads if block.position_bias else 1
-    return work.micro_batch * heads * queries * keys * work.formats.compute
+    together = work.micro_batch**2 if work.packed else work.micro_batch
+    return together * heads * queries * keys * work.formats.compute
 
 
 def _feed_forward_bytes(work: Workload, block: Block) -> int:

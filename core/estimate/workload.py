@@ -95,6 +95,8 @@ class Workload:
     """CUDA compute capability of the device, "9.0" say; empty where it is not known."""
     padded: bool = True
     """Rows of a batch are filled up to the longest, so that models make a mask; False where texts are joined and cut."""
+    packed: bool = False
+    """Rows of a micro-batch lie end to end (data.packing); apart from FlashAttention each token is computed with all."""
     context_bytes: int | None = None
     """What the CUDA context of a process takes on this card before any tensor, where that is known."""
     context_source: str = ""

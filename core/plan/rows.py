@@ -369,8 +369,17 @@ def computed_by(work: Workload, data: DataSummary | None, arrangement: Arrangeme
     own, drawn, unpadded = (moments_of(work, data, one, multiple) for one in (arrangement, DRAWN, UNPADDED))
     if own is None or drawn is None or unpadded is None:
         return None
+    if arrangement == UNPADDED and work.attention != "flash_attention_2":
+        own = _squared_together(own, work.micro_batch)
     factors = _factors(work)
     return Computed(*(_mean_cost(factors, one) for one in (own, drawn, unpadded)))
+
+
+def _squared_together(rows: Moments, micro_batch: int) -> Moments:
+    """Of rows end to end whose attention computes each token with all of the micro-batch and hides the other rows: for
+    each row, the mean square of a sum of `micro_batch` independent lengths over their number."""
+    square = rows.source_squared + (micro_batch - 1) * rows.source**2
+    return replace(rows, source_squared=square, target_squared=square, product=square)
 
 
 def mean_cost(work: Workload, moments: Moments) -> Cost:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from trainwiz.core.config import RunConfig
-from trainwiz.core.data.lengths import joins_texts, longest_generation, padded_length
+from trainwiz.core.data.lengths import joins_texts, longest_generation, packs_rows, padded_length
 from trainwiz.core.data.streamed.rows import WINDOW_BYTES
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.estimate.architecture import Architecture, lora_targets
@@ -80,6 +80,7 @@ def workload_of(
         clipping=bool(get("training.max_grad_norm")),
         capability=(devices.gpus[0].compute_capability or "") if devices.gpus else "",
         padded=not joins_texts(draft.view()),
+        packed=packs_rows(draft.view()),
         context_bytes=get("planning.context_bytes"),
         context_source=tr("as stated") if get("planning.context_bytes") is not None else "",
     )

@@ -104,7 +104,7 @@ class TraceRequest:
     @classmethod
     def of(cls, work: Workload) -> TraceRequest | None:
         """None where there is no config to build a model from."""
-        if not work.model_config:
+        if not work.model_config or work.packed:
             return None
         return cls(
             model_config=work.model_config,

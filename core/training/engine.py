@@ -20,7 +20,6 @@ from trainwiz.core.export.training_arguments import processes, runs_on_cpu, uses
 from trainwiz.core.hardware.host import count_cores
 from trainwiz.core.language import mark, tr
 from trainwiz.core.training.extension_lock import use_kernel_locks
-from trainwiz.core.training.packed_attention import attention_of
 from trainwiz.core.training.phases import multiplies_in_tf32
 from transformers import Trainer
 from transformers.modeling_layers import GradientCheckpointingLayer
@@ -196,7 +195,7 @@ def read_engine(trainer: Trainer) -> dict[str, Any]:
         "device_name": torch.cuda.get_device_name() if trainer.args.device.type == "cuda" else None,
         "world_size": trainer.args.world_size,
         "optimizer": _optimizer(trainer, wrapped),
-        "attention": attention_of(inner.config),
+        "attention": getattr(inner.config, "_attn_implementation", None),
         "wrapper": type(wrapped).__name__,
         # fully_shard makes a class of its own of the model's.
         "model": type(base).__name__.removeprefix("FSDP"),

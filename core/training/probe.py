@@ -6,6 +6,7 @@ import contextlib
 import functools
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from trainwiz.core.training.datasets import TaskParts
 from trainwiz.core.training.evaluation import EvaluationSchedule, StepLoss
 from trainwiz.core.training.failure import exit_after_failure
 from trainwiz.core.training.model import ModelInputs, batch_alone, decoder_only, encoder_decoder, random_model
-from trainwiz.core.training.packing import with_packing
+from trainwiz.core.training.packing import PackedBatch
 from trainwiz.core.training.probe_rows import Lengths, SpreadSampler, data_rows, generated_rows, vocabulary_of
 from trainwiz.core.training.probe_trainer import Answers
 
@@ -62,7 +63,7 @@ def probe_parts(
         inputs=INPUTS[config.task],
         counts_targets=config.task == "seq2seq",
     )
-    return with_packing(parts) if packs_rows(config) else parts
+    return replace(parts, train_collate=PackedBatch()) if packs_rows(config) else parts
 
 
 def _sampler(config: RunConfig, order: ProbeOrder, rows: int, lengths: Lengths) -> EpochSampler:
@@ -130,7 +131,6 @@ def _probe(folder: Path) -> None:
         from trainwiz.core.training.engine import join_processes
         from trainwiz.core.training.metrics import StepMeter
         from trainwiz.core.training.model import may_skip_weights
-        from trainwiz.core.training.packing import PackingCheck
         from trainwiz.core.training.phases import allow_any_length
         from trainwiz.core.training.probe_rows import longest_batch, vocabulary_of
         from trainwiz.core.training.probe_search import MicroBatchSearch, say_loading
@@ -170,8 +170,7 @@ def _probe(folder: Path) -> None:
         answers.say("memory", **fullest)
 
     clock = ProbeClock(trainer, order, answers, say_memory)
-    packing = [PackingCheck(trainer, config.engine.precision or "fp32")] if parts.train_collate is not None else []
-    for callback in (EpochCallback(parts.sampler), *packing, clock):
+    for callback in (EpochCallback(parts.sampler), clock):
         trainer.add_callback(callback)
     if args.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()

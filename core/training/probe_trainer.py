@@ -17,8 +17,7 @@ import numpy as np
 import torch
 from trainwiz.core.files import read_small
 from trainwiz.core.launch.probe_order import ANSWERS_JSONL, ON_THE_LONGEST, TURN, ProbeOrder
-from trainwiz.core.training.packed_attention import ROW_LENGTHS
-from trainwiz.core.training.packing import first_rows
+from trainwiz.core.training.packing import ROW_LENGTHS, first_rows
 from trainwiz.core.training.probe_rows import Part, SpreadSampler
 from trainwiz.core.training.trainer import RunTrainer
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments

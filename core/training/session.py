@@ -42,7 +42,6 @@ from trainwiz.core.training.failure import LossGuard
 from trainwiz.core.training.identity_check import IdentityCheck
 from trainwiz.core.training.metrics import MemoryCallback, MetricsCallback, StepMeter, json_number
 from trainwiz.core.training.model import may_skip_weights, save_final_model
-from trainwiz.core.training.packing import PackingCheck
 from trainwiz.core.training.phases import PhaseCallback, StopRequest, allow_any_length, phases
 from trainwiz.core.training.tasks import build_task
 from trainwiz.core.training.trace import TraceCallback
@@ -118,8 +117,6 @@ class TrainingSession:
             wait_s=config.recovery.disk_wait_s,
             stop_requested=trainer.stop_requested,
         )
-        precision = config.engine.precision or "fp32"
-        packing = [PackingCheck(trainer, precision)] if parts.train_collate is not None else []
         place = PlaceCallback(self.place)
         trainer.check_place = place.check
         for callback in (
@@ -128,7 +125,6 @@ class TrainingSession:
             PhaseCallback(config.engine.compile),
             guard,
             engine,
-            *packing,
             metrics,
             stopping,
             *self._extras(config, trainer, meter),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +37,7 @@ from trainwiz.core.training.datasets import (
 from trainwiz.core.training.disk_guard import best_checkpoints
 from trainwiz.core.training.evaluation import EvaluationSchedule, StepLoss
 from trainwiz.core.training.model import build_model, decoder_only, encoder_decoder, esm_tokenizer
-from trainwiz.core.training.packing import with_packing
+from trainwiz.core.training.packing import PackedBatch
 from trainwiz.core.training.tokenizer import build_tokenizer
 from trainwiz.core.training.tokens import CausalEncoder, PairEncoder, TokenRow, join_tokens, row_lengths
 from transformers import PreTrainedTokenizerBase
@@ -203,4 +204,4 @@ TASKS: dict[str, TaskBuilder] = {
 def build_task(config: RunConfig, folder: Path, checkpoint: Path | None, processes: int) -> TaskParts:
     """The parts of the configured task. Raises UsageError with all that is wrong with its data, tokenizer or model."""
     parts = TASKS[config.task](config, folder, checkpoint, processes)
-    return with_packing(parts) if packs_rows(config) else parts
+    return replace(parts, train_collate=PackedBatch()) if packs_rows(config) else parts

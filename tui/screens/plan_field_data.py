@@ -313,7 +313,7 @@ LOADING_FIELDS: tuple[FieldSpec, ...] = (
             mark("Rows of a micro-batch lie end to end; each sees itself alone."),
             mark("Nothing of what is computed is padding, and the gradient is the same sum."),
             mark("on where a step is one micro-batch of rows that differ much in length."),
-            mark("Not with encoder-decoders, eager attention, torch.compile, FSDP or ZeRO-3."),
+            mark("For causal models; not with eager attention, torch.compile, FSDP or ZeRO-3."),
         ),
     ),
     FieldSpec(
