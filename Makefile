@@ -28,10 +28,10 @@ check: $(TEST_VENV)/.installed
 	scripts/typecheck.sh $(TEST_VENV)/bin/mypy
 
 benchmark: $(TEST_VENV)/.installed
-	$(TEST_VENV)/bin/python -m tests.benchmarks
+	$(TEST_VENV)/bin/python -m tools.benchmarks
 
 faults: $(TEST_VENV)/.installed
-	$(TEST_VENV)/bin/python -m tests.faults --faults 200 --jobs 3 --report faults.json
+	$(TEST_VENV)/bin/python -m tools.faults --faults 200 --jobs 3 --report faults.json
 
 screenshots: $(TEST_VENV)/.installed
 	$(TEST_VENV)/bin/python scripts/screenshots.py

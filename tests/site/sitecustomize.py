@@ -3,7 +3,7 @@
 FAULT_CLOCK_FILE: a wall clock that jumps; time.time() is moved by the seconds that the file says. Every Python process of the
 trial reads the same file, so that they jump together, as on one machine. The monotonic clock is left alone: the kernel's does
 not jump either.
-TRAINWIZ_FAULTS: a training process fails on purpose (tests/faults/striking.py).
+TRAINWIZ_FAULTS: a training process fails on purpose (tools/faults/striking.py).
 TRAINWIZ_TEST_NO_THREADS: threads of these names cannot be started, as where a limit on processes is reached.
 TRAINWIZ_TEST_LOOK: a training process notes its weights (tests/engines/look.py).
 """
@@ -46,7 +46,7 @@ _launches = "accelerate.commands.launch" in sys.orig_argv
 if (_looks or os.environ.get("TRAINWIZ_FAULTS")) and not _launches:
     sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
     if os.environ.get("TRAINWIZ_FAULTS"):
-        from tests.faults.striking import strike_when_loaded
+        from tools.faults.striking import strike_when_loaded
 
         # Before the look, which loads the trainer.
         strike_when_loaded()

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks.terminal import Terminal
 from tests.core.telemetry.written_run import write_run
+from tools.benchmarks.terminal import Terminal
 
 
 @pytest.fixture

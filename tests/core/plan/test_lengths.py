@@ -27,7 +27,7 @@ def test_no_rows() -> None:
 
 
 def test_rows_are_sorted_once_however_often_a_plan_is_made() -> None:
-    """A plan is made at every keystroke; what one costs beside as many rows is measured in tests/benchmarks."""
+    """A plan is made at every keystroke; what one costs beside as many rows is measured in tools/benchmarks."""
     generator = random.Random(7)
     lengths, targets = (tuple(generator.randint(5, 600) for _ in range(20_000)) for _ in range(2))
     data = DataSummary(5_000_000, True, lengths, target_lengths=targets, validation_rows=2000)

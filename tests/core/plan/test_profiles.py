@@ -184,5 +184,5 @@ def test_quick(name: str) -> None:
         start = time.thread_time()
         make_plan(own, config, model=load_models()[config.model.name], data=None, profile=profile)
         best = min(best, time.thread_time() - start)
-    # Processor time of a plan with all its remedies: against something that grows out of hand. tests/benchmarks measures the pace.
+    # Processor time of a plan with all its remedies: against something that grows out of hand. tools/benchmarks measures the pace.
     assert best < 0.1

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from tests.benchmarks.process_cost import OwnProcesses, cpu_seconds, memory_of
 from tests.core.supervise.conftest import Starter
+from tools.benchmarks.process_cost import OwnProcesses, cpu_seconds, memory_of
 
 LOADED = """
 import sys

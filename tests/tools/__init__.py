@@ -1,0 +1,1 @@
+"""The tools that measure and hurt: benchmarks and the fault campaign."""

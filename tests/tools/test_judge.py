@@ -1,0 +1,238 @@
+"""The judge sees what it must see: each bad outcome fed to it is called by its name, and a good one is not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import uuid
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from tools.faults.campaign_plan import earlier, plan
+from tools.faults.damage import damage
+from tools.faults.fault import Fault, Moment
+from tools.faults.front import Front
+from tools.faults.judge import judge
+from tools.faults.observation import End, Observation, Start, starts_of, with_what_came_after
+from tools.faults.processes import TRIAL_VARIABLE, kill_all, wait_until_gone
+from tools.faults.report import Verdict, document, table
+from tools.faults.scenario import STEPS
+from tools.faults.tensors import compare
+
+KILLED = Fault(1, "signal", "esm", "rank0", "SIGKILL", Moment("step", 7.0))
+FAILED = End("failed", "unknown", "A training process was ended from outside by SIGKILL.", last_step=7)
+
+
+def good() -> Observation:
+    """A rank was killed at step 7 with step 6 saved, the run was taken up again there and finished."""
+    starts = [Start(1, 0, (3, 6)), Start(2, 6, (9, 12, 15, 16))]
+    return Observation(
+        KILLED,
+        injected=True,
+        shown={"start": "step 7/16", "resume": "Finished"},
+        codes={"start": 1, "resume": 0},
+        end=FAILED,
+        last=End("finished"),
+        starts=starts,
+        starts_before_resume=starts[:1],
+        compared=60,
+    )
+
+
+def kinds(seen: Observation) -> list[str]:
+    return [problem.kind for problem in judge(seen)]
+
+
+def test_a_good_outcome_is_good() -> None:
+    assert judge(good()) == []
+
+
+def test_a_process_that_is_left_is_an_orphan() -> None:
+    seen = good()
+    seen.orphans = ["4711: python -m trainwiz.core.training ."]
+    assert kinds(seen) == ["orphan"]
+
+
+def test_a_resume_before_the_newest_save_loses_steps() -> None:
+    seen = good()
+    seen.starts = [Start(1, 0, (3, 6)), Start(2, 3, (6, 9))]
+    assert kinds(seen) == ["lost_steps"]
+    # Unless the fault itself destroyed that save.
+    seen.damaged = frozenset({6})
+    assert kinds(seen) == []
+
+
+def test_a_graceful_stop_without_its_checkpoint_loses_steps() -> None:
+    seen = good()
+    seen.fault = replace(KILLED, target="front", how="SIGTERM")
+    seen.end = End("stopped", "user_stop", last_step=7)
+    assert kinds(seen) == ["lost_steps"]
+    seen.end = replace(seen.end, on_purpose_at_once=True)
+    assert kinds(seen) == []
+
+
+def test_another_tensor_is_a_wrong_resume() -> None:
+    seen = good()
+    seen.differences = ["final_model/model.safetensors: a differs by 1e-06 of 1"]
+    assert kinds(seen) == ["wrong_resume"]
+
+
+def test_what_was_not_compared_is_not_right() -> None:
+    seen = good()
+    seen.compared = 0
+    assert kinds(seen) == ["wrong_resume"]
+
+
+def test_a_traceback_on_the_screen_is_seen() -> None:
+    seen = good()
+    seen.shown["runs show"] = 'Traceback (most recent call last):\n  File "x.py"\nKeyError: 1'
+    assert kinds(seen) == ["traceback"]
+
+
+def test_a_hang_is_seen_and_nothing_more_is_asked_of_it() -> None:
+    seen = good()
+    seen.hung = ["the run did not end in 150 s: it is running"]
+    seen.end = End("running")
+    assert "hang" in kinds(seen) and "ending" not in kinds(seen)
+
+
+@pytest.mark.parametrize(
+    ("end", "kind"),
+    [
+        (End("stopped", "user_stop", "Stopped by you."), "ending"),
+        (End("running"), "ending"),
+        (End("failed", "cuda_oom", "The GPU ran out of memory after SIGKILL."), "diagnosis"),
+        (End("failed", "unknown", "The training ended with exit code 1."), "diagnosis"),
+        (End("finished", failed=(("disk_full", "The disk is full."),)), "diagnosis"),
+    ],
+)
+def test_a_wrong_end_or_cause_is_seen(end: End, kind: str) -> None:
+    seen = good()
+    seen.end = end
+    assert kinds(seen) == [kind]
+
+
+def test_another_cause_of_diagnose_is_seen() -> None:
+    seen = good()
+    seen.diagnosed = "unknown"
+    assert kinds(seen) == []
+    seen.diagnosed = "cuda_oom"
+    assert kinds(seen) == ["diagnosis"]
+
+
+def test_a_run_that_cannot_be_taken_up_again_is_seen() -> None:
+    seen = good()
+    seen.last = End("failed", "python_error", "KeyError")
+    assert kinds(seen) == ["ending"]
+
+
+def test_a_command_that_dies_is_seen_and_one_that_was_hit_is_not() -> None:
+    seen = good()
+    seen.codes["diagnose"] = -11
+    assert kinds(seen) == ["ending"]
+    hit = good()
+    hit.fault = replace(KILLED, target="front")
+    hit.end = End("stopped", "user_stop", last_step=6)
+    hit.codes = {"start": -9}
+    assert kinds(hit) == []
+
+
+def test_a_real_process_with_the_mark_is_found_and_cleared_up() -> None:
+    mark = uuid.uuid4().hex
+    sleeper = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(60)"], env={**os.environ, TRIAL_VARIABLE: mark}
+    )
+    try:
+        assert [line.partition(":")[0] for line in wait_until_gone(mark, 0.3)] == [str(sleeper.pid)]
+        kill_all(mark)
+        assert sleeper.wait(5) == -9
+        assert wait_until_gone(mark, 0.3) == []
+    finally:
+        sleeper.kill()
+
+
+def test_a_front_shows_what_was_drawn_and_hangs_up_when_its_terminal_closes(tmp_path: Path) -> None:
+    front = Front(["--version"], tmp_path, {**os.environ})
+    assert front.wait(30.0) == 0
+    front.end()
+    assert front.text().strip()
+    waiting = Front(["monitor", "--help-me-not"], tmp_path, {**os.environ})
+    assert waiting.wait(30.0) == 2
+    waiting.end()
+
+
+def _run(folder: Path, weight: float, loss: float) -> Path:
+    for name in ("final_model", f"checkpoint-{STEPS}"):
+        (folder / name).mkdir(parents=True)
+        save_file({"a": torch.full((4,), weight)}, folder / name / "model.safetensors")
+    state = {"state": {0: {"exp_avg": torch.full((4,), weight)}}}
+    torch.save(state, folder / f"checkpoint-{STEPS}" / "optimizer.pt")
+    (folder / "metrics.jsonl").write_text(f'{{"step": 1, "loss": {loss}}}\n')
+    return folder
+
+
+def test_tensors_and_losses_are_really_compared(tmp_path: Path) -> None:
+    undisturbed = _run(tmp_path / "undisturbed", 1.0, 2.0)
+    assert compare(undisturbed, _run(tmp_path / "same", 1.0, 2.0)) == ([], 3)
+    changed, _ = compare(undisturbed, _run(tmp_path / "changed", 1.0 + 1e-6, 2.0))
+    assert len(changed) == 3
+    assert compare(undisturbed, tmp_path / "changed", exact=False)[0] == []
+    other_loss, _ = compare(undisturbed, _run(tmp_path / "other", 1.0, 2.5), exact=False)
+    assert other_loss == ["loss of step 1: 2.5 instead of 2.0"]
+    missing, _ = compare(undisturbed, tmp_path / "nothing")
+    assert len(missing) == 3
+
+
+def test_attempts_and_saves_are_read_from_the_log() -> None:
+    log = (
+        "=== trainwiz: attempt 1, 2026-01-01 00:00:00, starts from the beginning ===\n"
+        "checkpoint-3 saved in 0.1 s\ncheckpoint-6 saved in 0.1 s\n"
+        "=== trainwiz: attempt 2, 2026-01-01 00:01:00, resumes from checkpoint-6 ===\ncheckpoint-9 saved in 0.1 s\n"
+    )
+    assert starts_of(log) == [Start(1, 0, (3, 6)), Start(2, 6, (9,))]
+    assert starts_of("") == []
+
+
+def test_a_plan_is_the_same_for_its_seed_and_half_of_it_at_random() -> None:
+    faults = plan(200, 5)
+    assert faults == plan(200, 5) != plan(200, 6)
+    assert [fault.number for fault in faults] == list(range(1, 201))
+    assert sum(fault.random for fault in faults) >= 100
+    assert {fault.how for fault in faults if fault.family == "signal"} == {"SIGKILL", "SIGTERM", "SIGHUP", "SIGINT"}
+    targets = {fault.target for fault in faults if fault.family == "signal"}
+    assert targets == {"front", "supervisor", "guard", "launcher", "rank0", "rank1", "worker"}
+    assert {"headless", "screen"} == {fault.front for fault in faults}
+
+
+def test_a_fault_that_came_too_late_comes_earlier_the_next_time() -> None:
+    late = replace(KILLED, moment=Moment("time", 0.9))
+    assert earlier(late).moment.at == pytest.approx(0.45)
+    assert earlier(replace(KILLED, moment=Moment("final"))).moment == Moment("step", 4.0)
+
+
+def test_the_report_counts_what_befell_and_what_did_not_strike() -> None:
+    bad = good()
+    bad.orphans = ["1: x", "2: y"]
+    late = Observation(replace(KILLED, number=3))
+    verdicts = [Verdict(seen, tuple(judge(seen)) if seen.injected else ()) for seen in (good(), bad, late)]
+    found = document(verdicts, 5, 60.0)
+    assert found["faults"] == 2 and found["problems"]["orphan"] == 1 and found["problems"]["hang"] == 0
+    text = table(verdicts, 5, 60.0)
+    assert "seed 5: 2 faults" in text and "1 more struck nothing" in text
+
+
+@pytest.mark.parametrize("how", ["cut", "empty", "garbage", "line"])
+def test_a_damaged_log_is_read_with_what_it_said_before(how: str, tmp_path: Path) -> None:
+    first = "=== trainwiz: attempt 1, now: starts from the beginning ===\ncheckpoint-3 saved in 0.1 s\nstep 4\nstep 5\n"
+    log = tmp_path / "train.log"
+    log.write_text(first)
+    damage(log, how, 1)
+    with log.open("a") as file:
+        file.write("=== trainwiz: attempt 2, later: resumes from checkpoint-3 ===\ncheckpoint-6 saved in 0.1 s\n")
+    after = log.read_text(encoding="utf-8", errors="replace")
+    assert starts_of(with_what_came_after(first, after)) == [Start(1, 0, (3,)), Start(2, 3, (6,))]

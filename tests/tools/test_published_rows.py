@@ -1,0 +1,165 @@
+"""The rows of the estimator's benchmark: each is a workload or has a reason, and each figure answers to what was measured."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from trainwiz.core.estimate.memory import estimate_memory
+from trainwiz.core.estimate.peak import overheads
+from trainwiz.core.tracing.request import TraceRequest, TraceResult
+
+from tools.benchmarks.published.compare import Figure, figure, stated
+from tools.benchmarks.published.coverage import Covered, left_out_spread, spread_of
+from tools.benchmarks.published.crosscheck import MODELS, small_workload, workload
+from tools.benchmarks.published.measured_code import CHANGES, OF_ROWS, request_of_code, trace_as_measured
+from tools.benchmarks.published.report import replaced
+from tools.benchmarks.published.rivals import ModelSizes, rivals_of
+from tools.benchmarks.published.rows import TABLE, PublishedRow, read_rows
+
+
+def _row(rows: list[PublishedRow], name: str) -> PublishedRow:
+    return next(row for row in rows if row.id == name)
+
+
+def test_every_row_of_both_tables_is_a_workload_or_has_a_reason(shared_data: Path) -> None:
+    rows = read_rows()
+    with (shared_data / "measurements" / "memory.csv").open(newline="") as file:
+        names = {values["id"] for values in csv.DictReader(file)}
+    with TABLE.open(newline="") as file:
+        names |= {values["id"] for values in csv.DictReader(file)}
+    assert {row.id for row in rows} == names
+    assert all((row.work is None) == bool(row.left_out) for row in rows)
+    assert all(row.work is not None for row in rows if row.comparable == "table")
+    assert {row.id for row in rows if row.comparable == "yes" and row.left_out} == {"M016", "M017"}, "4-bit bases"
+
+
+def test_bert_rows_need_no_shared_data(tmp_path: Path) -> None:
+    rows = read_rows(shared=tmp_path)
+    first, checkpointed, adafactor = (_row(rows, name) for name in ("T1", "T3", "T7"))
+    assert first.measured == 14949 * 2**20 and first.figure == "device used"
+    assert first.work is not None and checkpointed.work is not None and adafactor.work is not None
+    assert (first.work.task, first.work.micro_batch, first.work.length) == ("sequence-classification", 4, 512)
+    assert (first.work.attention, first.work.precision, first.work.padded) == ("eager", "fp32", False)
+    assert checkpointed.work.checkpointing and checkpointed.work.accumulation == 4
+    assert adafactor.work.optimizer == "adafactor" and adafactor.work.precision == "fp16"
+    assert _row(rows, "T8").left_out == "its config is not here"
+
+
+def test_adapters_and_shards_are_read_from_their_columns(shared_data: Path) -> None:
+    rows = read_rows()
+    llama, mixtral = _row(rows, "T8").work, _row(rows, "M015").work
+    assert llama is not None and mixtral is not None
+    assert (llama.lora_rank, llama.lora_targets, llama.precision) == (8, ("q_proj", "v_proj"), "bf16-true")
+    assert (mixtral.strategy, mixtral.world_size, mixtral.lora_rank) == ("fsdp", 2, 16)
+    assert _row(rows, "M001").smi == 15116 * 2**20
+    assert _row(rows, "M032").either_unit and not _row(rows, "M001").either_unit
+
+
+def test_a_figure_answers_to_what_was_measured(tmp_path: Path) -> None:
+    work = _row(read_rows(shared=tmp_path), "T14a").work
+    assert work is not None
+    estimate, beside = estimate_memory(work), overheads(work)
+    used, reserved = figure(estimate, work, "device used"), figure(estimate, work, "reserved")
+    assert figure(estimate, work, "allocated").point == estimate.allocated_bytes
+    assert used.point == reserved.point + beside.context
+    assert used.high - reserved.high == beside.context + beside.spread
+    assert used.low - reserved.low == beside.context - beside.spread
+
+
+def test_a_g_of_unknown_size_is_read_as_the_nearer_one(tmp_path: Path) -> None:
+    row = replace(_row(read_rows(shared=tmp_path), "T14a"), measured=10 * 10**9, either_unit=True)
+    near = Figure(10 * 2**30, 10 * 2**30 - 1, 10 * 2**30 + 1)
+    assert near.holds(row) and near.error(row) == 0
+    certain = replace(row, either_unit=False)
+    assert not near.holds(certain) and near.error(certain) == pytest.approx(0.0737, abs=1e-3)
+
+
+def test_the_rivals_say_what_deepspeed_says(shared_data: Path) -> None:
+    stage2 = pytest.importorskip("deepspeed.runtime.zero.stage_1_and_2")
+    stage3 = pytest.importorskip("deepspeed.runtime.zero.stage3")
+    rows = read_rows()
+    alone, sharded = _row(rows, "T10").work, _row(rows, "M015").work
+    assert alone is not None and sharded is not None
+    sizes = ModelSizes(accelerate_fp32=1, accelerate_fp16=2, parameters=7_000_000_001, largest_layer=131_000_003)
+    one = stage2.estimate_zero2_model_states_mem_needs(sizes.parameters, 1, 1, False)[1]
+    two = stage3.estimate_zero3_model_states_mem_needs(sizes.parameters, sizes.largest_layer, 2, 1, False)[1]
+    assert rivals_of(alone, sizes).deepspeed == one and rivals_of(alone, sizes).accelerate == 2
+    assert rivals_of(sharded, sizes).deepspeed == two
+
+
+def test_every_change_of_the_measured_code_is_used_and_has_its_source() -> None:
+    used = {name for names in OF_ROWS.values() for name in names}
+    assert used == set(CHANGES)
+    assert all(change.because for change in CHANGES.values())
+
+
+@pytest.mark.all
+def test_the_measured_loss_takes_less_and_the_kept_cache_more() -> None:
+    config = {"model_type": "gpt_bigcode", "n_embd": 64, "n_layer": 3, "n_head": 4, "n_inner": 128, "vocab_size": 5000}
+    work = replace(
+        workload("gpt2"), task="causal-lm", precision="bf16-true", model_config=json.dumps(config), checkpointing=True
+    )
+    request = TraceRequest.of(work)
+    assert request is not None
+    today, half, cached = (
+        trace_as_measured(request, changes) for changes in ((), ("loss in bf16",), ("loss in bf16", "kept cache"))
+    )
+    assert isinstance(today, TraceResult) and isinstance(half, TraceResult) and isinstance(cached, TraceResult)
+    assert half.allocated_bytes < 0.8 * today.allocated_bytes
+    kept = 3 * work.tokens * (64 + 2 * 16) * 2
+    of_loss = [next(m.bytes for m in trace.training if m.name == "the loss") for trace in (half, cached)]
+    assert of_loss[1] - of_loss[0] == pytest.approx(kept, rel=0.01)
+
+
+def test_only_what_a_request_can_say_is_changed_in_it() -> None:
+    request = TraceRequest.of(workload("llama"))
+    assert request is not None
+    assert request_of_code(request, ["kept softmax input", "loss in bf16"]) == request
+    assert request_of_code(request, ["kept gradients"]) == replace(request, accumulation=2)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_made_up_models_are_known_exactly(name: str) -> None:
+    assert not workload(name).architecture.approximate
+    assert small_workload(name).architecture.parameters < workload(name).architecture.parameters
+
+
+def test_tables_go_between_their_markers() -> None:
+    page = "a\n<!-- generated: x -->\nold\n<!-- end: x -->\nb"
+    assert replaced(page, "x", "new") == "a\n<!-- generated: x -->\nnew\n<!-- end: x -->\nb"
+    with pytest.raises(ValueError, match="once each"):
+        replaced(page, "y", "new")
+
+
+def test_what_is_stated_of_a_run_changes_nothing_else(tmp_path: Path) -> None:
+    rows = read_rows(shared=tmp_path)
+    bert, phi = _row(rows, "T1").work, _row(rows, "T14a").work
+    assert bert is not None and phi is not None
+    card = stated("T1", bert)
+    assert replace(card, context_bytes=None, context_source="") == bert
+    assert estimate_memory(card).breakdown["context"] == 1343 * 2**20
+    fused = stated("T14a", phi)
+    assert json.loads(fused.model_config) == {**json.loads(phi.model_config), "hidden_act": "gelu_pytorch_tanh"}
+    assert replace(fused, model_config=phi.model_config, architecture=phi.architecture) == phi
+    assert estimate_memory(fused).allocated_bytes < estimate_memory(phi).allocated_bytes
+    assert stated("M136", bert) == bert
+
+
+def test_a_spread_holds_nine_of_ten_of_a_kind_and_none_of_its_own_source(tmp_path: Path) -> None:
+    row = _row(read_rows(shared=tmp_path), "T1")
+    shown = Figure(100, 90, 120)
+
+    def measured(size: int, source: str, beyond: float = 0.2) -> Covered:
+        return Covered(row, source, beyond, size, shown, shown, 0)
+
+    first = [measured(size, "one") for size in (90, 100, 105, 108, 110, 112, 114, 116, 118)]
+    last = measured(153, "two")
+    assert measured(130, "one").needed == pytest.approx(0.3) and not last.holds and first[-1].holds
+    assert spread_of(first) == 0.2 and spread_of([*first, last]) == 0.2
+    assert spread_of([*first[:8], last, last]) == 0.6
+    assert left_out_spread([*first, last], last) == 0.2 and left_out_spread([*first, last], first[0]) == 0.6
+    assert left_out_spread([*first, last], measured(100, "one", beyond=0.4)) is None

@@ -1,0 +1,35 @@
+"""The short campaign: one real fault of each kind. The long one: `make faults`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.real
+@pytest.mark.timeout(420)
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are counted in /proc")
+def test_a_few_faults_of_every_kind_do_no_harm(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    words = ["--short", "--seed", "1", "--jobs", "2", "--report", str(report)]
+    ended = subprocess.run(
+        [sys.executable, "-m", "tools.faults", *words],
+        cwd=REPOSITORY,
+        env={key: value for key, value in os.environ.items() if not key.startswith("TRAINWIZ_")},
+        capture_output=True,
+        text=True,
+        timeout=400,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    found = json.loads(report.read_text())
+    without = [trial["not_done"] for trial in found["trials"] if not trial["injected"]]
+    # A disk of its own is not allowed everywhere; everything else must have struck.
+    assert [reason for reason in without if reason is None] == []
+    assert found["faults"] >= 5 and set(found["problems"].values()) == {0}

@@ -1,0 +1,91 @@
+"""Failures on purpose: their grammar, and when they strike."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from tools.faults.striking import FAULTS_VARIABLE, KINDS, Fault, Faults
+
+EXAMPLE = "oom@7:above=3; nan@12; nccl@5:rank=1:once; slow@9:seconds=3; oom@10:during=evaluation"
+
+
+def faults(text: str, folder: Path) -> Faults:
+    return Faults.of_environment(folder, {FAULTS_VARIABLE: text})
+
+
+def test_the_example_of_the_grammar() -> None:
+    assert [Fault.parse(text) for text in EXAMPLE.split(";")] == [
+        Fault("oom", 7, above=3),
+        Fault("nan", 12),
+        Fault("nccl", 5, rank=1, once=True),
+        Fault("slow", 9, seconds=3.0),
+        Fault("oom", 10, during="evaluation"),
+    ]
+
+
+@pytest.mark.parametrize("text", ["oom", "oom@", "oom@0", "oom@x", "rain@3", "oom@3:deep", "oom@3:during=lunch", "@3"])
+def test_what_is_no_fault_is_refused(text: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=FAULTS_VARIABLE):
+        faults(text, tmp_path)
+
+
+def test_without_the_variable_nothing_happens(tmp_path: Path) -> None:
+    none = Faults.of_environment(tmp_path, {})
+    assert not any(none.strike("training", step, 8) for step in range(100))
+
+
+def test_it_strikes_at_its_step_and_moment_and_above_its_size_alone(tmp_path: Path) -> None:
+    some = faults("oom@7:above=3; nan@8; host_oom@9:during=evaluation; disk@9:during=saving", tmp_path)
+    some.strike("training", 6, 8)
+    some.strike("evaluation", 7, 8)
+    some.strike("training", 7, 3)
+    with pytest.raises(torch.OutOfMemoryError, match="CUDA out of memory"):
+        some.strike("training", 7, 4)
+    assert some.strike("training", 8, 4)
+    with pytest.raises(MemoryError):
+        some.strike("evaluation", 9, 4)
+    with pytest.raises(OSError, match="No space left"):
+        some.strike("saving", 9, 4)
+
+
+def test_a_rank_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "1")
+    assert not faults("error@3:rank=0", tmp_path).strike("training", 3, 1)
+    with pytest.raises(ValueError, match="on purpose"):
+        faults("error@3:rank=1", tmp_path).strike("training", 3, 1)
+
+
+def test_once_is_for_the_first_attempt_and_for_all_its_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(2):
+        with pytest.raises(torch.distributed.DistBackendError):
+            faults("nccl@3:once", tmp_path).strike("training", 3, 1)
+    monkeypatch.setattr(os, "getppid", lambda: 1)
+    assert not faults("nccl@3:once", tmp_path).strike("training", 3, 1)
+
+
+def test_times_are_counted_in_a_process(tmp_path: Path) -> None:
+    some = faults("disk@6:during=saving:times=1", tmp_path)
+    with pytest.raises(OSError, match="No space left"):
+        some.strike("saving", 6, 1)
+    assert not some.strike("saving", 6, 1)
+
+
+def test_a_note_that_another_rank_has_only_just_made_is_of_this_attempt(tmp_path: Path) -> None:
+    (tmp_path / Fault.parse("nccl@3:once").note).touch()
+    with pytest.raises(torch.distributed.DistBackendError):
+        faults("nccl@3:once", tmp_path).strike("training", 3, 1)
+
+
+def test_slow_takes_its_seconds(tmp_path: Path) -> None:
+    began = time.monotonic()
+    faults("slow@1:seconds=0.2", tmp_path).strike("training", 1, 1)
+    assert time.monotonic() - began >= 0.2
+
+
+def test_all_kinds_of_the_grammar_are_there() -> None:
+    assert set(KINDS) == {"oom", "host_oom", "nan", "nccl", "error", "worker", "kill", "slow", "disk"}

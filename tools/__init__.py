@@ -1,0 +1,1 @@
+"""What measures the product and what hurts it on purpose; not installed."""
