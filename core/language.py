@@ -1,4 +1,4 @@
-"""The language of what people read. English stands in the code; others come from one gettext catalogue.
+"""Translations: texts are English in the code, other languages come from one gettext catalogue.
 
 What programs read has no language: states, causes, keys of JSON, names of the parts of a step, reasons of a slowed
 clock. Nor have the lines that a training and a keeper log (train.log, supervisor.log): programs find steps, attempts

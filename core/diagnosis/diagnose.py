@@ -1,4 +1,4 @@
-"""diagnose(evidence) -> Diagnosis: the earliest failure that is no consequence of another."""
+"""diagnose(evidence) -> Diagnosis: the earliest failure that no other one explains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RunConfig -> a complete sbatch file: every start goes on where the run is, and the time limit costs no work."""
+"""RunConfig -> a complete sbatch file that resumes the run at every start and saves before the time limit."""
 
 from __future__ import annotations
 

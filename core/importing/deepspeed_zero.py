@@ -1,4 +1,4 @@
-"""The section `zero_optimization` of a DeepSpeed JSON: stage, offload, and what trainwiz tunes by itself."""
+"""The section `zero_optimization` of a DeepSpeed JSON: stage, offload, and the sizes that trainwiz sets itself."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def growth(plan: Plan, one: Alternative) -> float:
 def _all(plan: Plan) -> Iterator[Alternative]:
     """What this machine cannot run fails at its first step, and says why."""
     engine = plan.config.engine
-    packed = tr("it cannot take rows end to end (data.packing)") if packs_rows(plan.config) else ""
+    packed = tr("not with rows end to end (data.packing)") if packs_rows(plan.config) else ""
     flash = "" if plan.machine.libraries.has("flash_attn") else tr("flash-attn is not installed")
     notes = {"sdpa": "", "eager": packed}
     if engine.device == "cuda" and engine.precision not in ("fp32", "tf32"):

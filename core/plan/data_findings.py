@@ -63,7 +63,8 @@ def _problems(facts: Facts) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
         yield tr("Models of type {kind} were not tried with rows end to end.", kind=kind), "", {}
     if config.engine.attention == "eager":
         message = tr(
-            "Eager attention computes every row with every other: rows end to end need sdpa or flash_attention_2."
+            "Eager attention keeps the scores of every token with all tokens of its micro-batch: rows end to end take "
+            "sdpa or flash_attention_2."
         )
         yield message, tr("attention by sdpa"), {"engine.attention": "sdpa"}
     if config.engine.compile:

@@ -1,4 +1,4 @@
-"""A profile file -> what stands in it, every mistake named with its line."""
+"""Reads a profile file and reports every mistake with its line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What somebody named that is no run -> its diagnosis."""
+"""The diagnosis of what somebody named, where it is not a run."""
 
 from __future__ import annotations
 

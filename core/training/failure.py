@@ -1,4 +1,4 @@
-"""Failures of a training as findings, and losses that are no numbers."""
+"""Failures of a training as findings, and losses that are NaN or infinite."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""IdentityCheck: a resumed training goes on with what it began with, or does not begin."""
+"""IdentityCheck: refuses to resume a training with other inputs than it began with."""
 
 from __future__ import annotations
 
