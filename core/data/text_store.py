@@ -19,7 +19,7 @@ import pyarrow as pa
 
 
 @contextmanager
-def turn(lock: Path) -> Iterator[bool]:
+def file_lock(lock: Path) -> Iterator[bool]:
     """Hold an exclusive `flock` on the file `lock`, which is made and stays. It is gone with its process.
 
     Waiting here has no time limit, unlike a barrier of the process group. False on a file system

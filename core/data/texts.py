@@ -18,7 +18,7 @@ from trainwiz.core.data.rows import KeptRows, SourceTally, has_target, read_rows
 from trainwiz.core.data.sources import SourceFiles, all_sources, find_files, target_findings
 from trainwiz.core.data.streamed.index import IndexWriter
 from trainwiz.core.data.streamed.rows import StreamedRows, Windows
-from trainwiz.core.data.text_store import TextStore, TextWriter, turn
+from trainwiz.core.data.text_store import TextStore, TextWriter, file_lock
 from trainwiz.core.errors import CannotRunError, Finding, UsageError, has_errors, os_reason, sort_findings
 from trainwiz.core.files import ROWS
 from trainwiz.core.language import tr
@@ -45,7 +45,7 @@ def streamed_rows(
     """
     place = folder / ROWS / _digest(config, found, training)
     try:
-        with turn(folder / ROWS / "lock") as alone:
+        with file_lock(folder / ROWS / "lock") as alone:
             if not place.is_dir():
                 if alone:
                     _clear(place.parent)

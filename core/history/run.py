@@ -14,7 +14,7 @@ from trainwiz.core.hardware import host
 from trainwiz.core.history.measurement import Measurement, cpu_key, measurement_of, steps_of
 from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.run.state import RunState
-from trainwiz.core.telemetry.peaks import SoFar
+from trainwiz.core.telemetry.peaks import Peaks
 from trainwiz.core.text import numbers_finite, parse_json
 
 # The measurement that a finished run is: from what its folder says. Reads files only; no training library.
@@ -169,7 +169,7 @@ def _peaks(rows: Iterable[Mapping[str, Any]]) -> dict[str, int | None]:
 
 def _host_rss(run: RunFolder) -> int | None:
     """The fullest training process at its most, as the keeper sampled it."""
-    so_far = SoFar()
+    so_far = Peaks()
     for row in _rows(run.system_jsonl)[0]:
         so_far.add(row)
     return so_far.peak_trainer_rss_bytes or None
@@ -257,7 +257,7 @@ def benchmark_of(run: RunFolder) -> Benchmark | None:
         return None
     whole_s = sum(seconds for seconds, _ in timed)
     waits = [wait for line in measured if (wait := numbers_finite(line.get("data_wait_s"))) is not None]
-    so_far = SoFar()
+    so_far = Peaks()
     for row in known_rows(run.system_jsonl):
         so_far.add(row)
     before: dict[str, Any] = next((line for line in reversed(lines) if line not in measured), {})

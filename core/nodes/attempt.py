@@ -23,7 +23,7 @@ from trainwiz.core.nodes.address import (
     named,
     network_variables,
 )
-from trainwiz.core.nodes.handshake import BEAT_EVERY_S, Channel, ChannelClosed, Introduction
+from trainwiz.core.nodes.handshake import BEAT_EVERY_S, Channel, ChannelClosed, Handshake
 from trainwiz.core.nodes.meeting import Meeting, Member, attend, lost, refuse, refuse_if_refused, start_together
 from trainwiz.core.run.folder import ACCELERATE_YAML, NODES, STOPPED_BY, RunFolder, write_atomic, write_json_atomic
 from trainwiz.core.supervise.ties import die_with_parent, send
@@ -42,7 +42,7 @@ class NodeOrder:
     """What one node is to do."""
 
     folder: Path
-    me: Introduction
+    me: Handshake
     address: Address
     patience_s: float
     """For the others to come."""

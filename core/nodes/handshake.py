@@ -209,7 +209,7 @@ def read_token(folder: Path) -> bytes | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Introduction:
+class Handshake:
     """What a node says about itself."""
 
     node: int
@@ -224,7 +224,7 @@ class Introduction:
         return {"kind": "hello", **asdict(self)}
 
     @classmethod
-    def from_message(cls, message: Message) -> Introduction:
+    def from_message(cls, message: Message) -> Handshake:
         """Raises ChannelClosed for what is no introduction."""
         node, nodes, processes = message.get("node"), message.get("nodes"), message.get("processes")
         versions, data = message.get("versions"), message.get("data")
@@ -241,8 +241,8 @@ class Introduction:
         )
 
 
-def introduce(node: int, nodes: int, processes: int, data: dict[str, Any] | None = None) -> Introduction:
-    return Introduction(
+def introduce(node: int, nodes: int, processes: int, data: dict[str, Any] | None = None) -> Handshake:
+    return Handshake(
         node, nodes, platform.node(), processes, {name: _version(name) for name in COMPARED}, data if data else {}
     )
 
@@ -257,7 +257,7 @@ def data_of(config: RunConfig, folder: Path) -> dict[str, Any]:
     return {**missing, **settings_now(config, folder)["data"]}
 
 
-def refuse_unlike(mine: Introduction, other: Introduction, name: str) -> None:
+def refuse_unlike(mine: Handshake, other: Handshake, name: str) -> None:
     """Raises NodeProblem where `other`, called `name`, would not train the same as this node."""
     if other.processes != mine.processes:
         message = tr(

@@ -26,7 +26,7 @@ from trainwiz.core.nodes.address import Address, NodeProblem, listen, named, ref
 from trainwiz.core.nodes.handshake import (
     Channel,
     ChannelClosed,
-    Introduction,
+    Handshake,
     Message,
     read_token,
     refuse_unlike,
@@ -49,7 +49,7 @@ CONNECT_S = 5.0
 class Member:
     """A node that has come, as the others know it."""
 
-    who: Introduction
+    who: Handshake
     channel: Channel
 
 
@@ -58,14 +58,14 @@ class _Greeting:
     """A connection that has not yet said which node it is."""
 
     channel: Channel
-    steps: Generator[None, None, Introduction]
+    steps: Generator[None, None, Handshake]
     deadline: float
 
 
 class Meeting:
     """Of node 0: listens from the moment it is made. Raises NodeProblem where a port is taken."""
 
-    def __init__(self, folder: Path, me: Introduction, address: Address) -> None:
+    def __init__(self, folder: Path, me: Handshake, address: Address) -> None:
         self._folder = folder
         self._me = me
         self._address = address
@@ -117,9 +117,9 @@ class Meeting:
                 next(one for one in self._greetings if one.channel.other_host == crowd), tr("too many at once")
             )
 
-    def _steps(self, channel: Channel) -> Generator[None, None, Introduction]:
+    def _steps(self, channel: Channel) -> Generator[None, None, Handshake]:
         yield from channel.prove(lambda: self._token)
-        return Introduction.from_message((yield from channel.wait_for("hello")))
+        return Handshake.from_message((yield from channel.wait_for("hello")))
 
     def _greet(self, greeting: _Greeting) -> None:
         """What there is to do for it now. Raises NodeProblem for a node with which no training can begin."""
@@ -154,7 +154,7 @@ class Meeting:
             )
             print(text, flush=True)
 
-    def _check(self, who: Introduction, channel: Channel) -> None:
+    def _check(self, who: Handshake, channel: Channel) -> None:
         """Raises NodeProblem for a node with which no training can begin."""
         name = named(who.node, who.host, channel.other_host)
         if who.nodes != self._me.nodes or not 1 <= who.node < self._me.nodes:
@@ -237,7 +237,7 @@ def lost(member: Member, how: str) -> NodeProblem:
 
 def attend(
     folder: Path,
-    me: Introduction,
+    me: Handshake,
     address: Address,
     patience_s: float,
     goes_on: Callable[[], None],
@@ -311,7 +311,7 @@ def _prove(folder: Path, channel: Channel, goes_on: Callable[[], None]) -> str:
     )
 
 
-def _take_part(me: Introduction, channel: Channel, goes_on: Callable[[], None]) -> list[str]:
+def _take_part(me: Handshake, channel: Channel, goes_on: Callable[[], None]) -> list[str]:
     channel.send(me.to_message())
     while True:
         goes_on()

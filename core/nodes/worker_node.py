@@ -21,7 +21,7 @@ from trainwiz.core.language import tr
 from trainwiz.core.launch.start import changed_config, training_variables
 from trainwiz.core.nodes.address import Address, NodeProblem, main_address
 from trainwiz.core.nodes.attempt import NodeAttempt, NodeOrder, Stopped, accelerate_command, write_problem
-from trainwiz.core.nodes.handshake import Introduction, data_of, introduce
+from trainwiz.core.nodes.handshake import Handshake, data_of, introduce
 from trainwiz.core.run.folder import NODES, TRAIN_LOG, RunFolder, name_for_commands
 from trainwiz.core.run.state import RunState, read_state
 from trainwiz.core.supervise.attempt import training_environment
@@ -160,7 +160,7 @@ def _say(text: str) -> None:
 class LastWords:
     """Of a node whose output the keeper does not see: made before an attempt, asked after it."""
 
-    def __init__(self, run: RunFolder, me: Introduction, log: Path) -> None:
+    def __init__(self, run: RunFolder, me: Handshake, log: Path) -> None:
         self._run = run
         self._me = me
         self._log = log

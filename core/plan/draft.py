@@ -1,4 +1,4 @@
-"""Draft: a RunConfig while its open values are settled; Facts: what the findings are judged on."""
+"""Draft: a RunConfig while its open values are resolved; Facts: what the findings are judged on."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from trainwiz.core.plan.remedied import Fix
 
 
-# Draft: a RunConfig while its open values are being settled, each with who chose it and why.
+# Draft: a RunConfig while its open values are being resolved, each with who chose it and why.
 
 READING_ORDER: tuple[str, ...] = (
     "model.name",
@@ -82,7 +82,7 @@ NOT_SHOWN = frozenset({"model.architecture", "mode.kind", "name", "profile"})
 
 @dataclass(slots=True)
 class Draft:
-    """Values settled so far, on top of a config."""
+    """Values resolved so far, on top of a config."""
 
     config: RunConfig
     values: dict[str, Any] = field(default_factory=dict)
@@ -91,10 +91,10 @@ class Draft:
     """Real tokens of a usual row; None where the data does not say."""
 
     model_config: str | None = None
-    """The architecture config as JSON, once it was written: it is settled before anything is computed of it."""
+    """The architecture config as JSON, once it was written: it is resolved before anything is computed of it."""
 
     def view(self) -> RunConfig:
-        """The values settled so far, not validated and without their origins: for reading only."""
+        """The values resolved so far, not validated and without their origins: for reading only."""
         sections: dict[str, dict[str, Any]] = {}
         top: dict[str, Any] = {}
         for key, value in self.values.items():
@@ -118,7 +118,7 @@ class Draft:
         self.values[key] = value
         self.origins[key] = Origin(origin=origin, reason=reason)
 
-    def settle(self, key: str, value: Any, reason: str, origin: OriginKind = "solved") -> None:
+    def resolve(self, key: str, value: Any, reason: str, origin: OriginKind = "solved") -> None:
         """Set `key` where nobody chose a value."""
         if self.is_open(key):
             self.put(key, value, reason, origin)
@@ -184,7 +184,7 @@ class Facts:
 
     given: Given
     findings: tuple[Finding, ...]
-    """What was found while settling."""
+    """What was found while resolving."""
     machine: Machine
     config: RunConfig
     devices: Devices

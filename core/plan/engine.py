@@ -17,31 +17,31 @@ from trainwiz.core.plan.devices import Devices
 from trainwiz.core.plan.draft import Draft, Facts, type_of_model
 from trainwiz.core.plan.words import gib
 
-# Settles how the step is computed: precision, attention, strategy, optimizer.
+# Resolves how the step is computed: precision, attention, strategy, optimizer.
 
 INSTALL_DEEPSPEED = "pip install setuptools wheel ninja py-cpuinfo && pip install --no-build-isolation deepspeed"
 
 
-def settle_engine(draft: Draft, machine: Machine, devices: Devices) -> tuple[Finding, ...]:
+def resolve_engine(draft: Draft, machine: Machine, devices: Devices) -> tuple[Finding, ...]:
     """Fills the engine section; findings say what a smoke run leaves out."""
     seen = as_seen(machine, devices)
     label = tr("the CPU: no GPU is used") if devices.device == "cpu" else devices.label
-    draft.settle("engine.device", devices.device, label, "detected")
+    draft.resolve("engine.device", devices.device, label, "detected")
     precision, why = choose_precision(seen)
-    draft.settle("engine.precision", precision, why, "detected")
+    draft.resolve("engine.precision", precision, why, "detected")
     tf32, why = choose_tf32(seen)
-    draft.settle("engine.tf32", tf32, why, "detected")
+    draft.resolve("engine.tf32", tf32, why, "detected")
     half = draft.get("engine.precision") not in ("fp32", "tf32")
     attention, why = choose_attention(seen)
     if attention == "flash_attention_2" and not half:
         attention, why = "sdpa", tr("FlashAttention-2 computes in half precision only")
     kind = type_of_model(draft.view())
     attention, why = _that_the_model_has(kind, attention, why)
-    draft.settle("engine.attention", attention, why, "detected")
+    draft.resolve("engine.attention", attention, why, "detected")
     if not has_checkpointing(kind):
         reason = tr("off: transformers has no checkpointing for {kind} models", kind=kind)
-        draft.settle("engine.checkpointing", False, reason, "detected")
-    draft.settle("engine.processes", devices.processes, _processes_reason(devices), "detected")
+        draft.resolve("engine.checkpointing", False, reason, "detected")
+    draft.resolve("engine.processes", devices.processes, _processes_reason(devices), "detected")
     findings = (
         *_without_deepspeed(draft, machine),
         *_without_fsdp(draft, devices),
@@ -51,7 +51,7 @@ def settle_engine(draft: Draft, machine: Machine, devices: Devices) -> tuple[Fin
     _strategy(draft, devices)
     _optimizer(draft, devices)
     threads = max(1, machine.cpu_cores // max(1, devices.processes))
-    draft.settle("engine.cpu_threads", threads, cores_shared(machine, devices))
+    draft.resolve("engine.cpu_threads", threads, cores_shared(machine, devices))
     return findings
 
 
@@ -113,18 +113,18 @@ def _several_processes(draft: Draft, devices: Devices) -> None:
 
 def _strategy(draft: Draft, devices: Devices) -> None:
     if draft.get("engine.offload") != "none":
-        draft.settle("engine.strategy", "zero2", tr("the engine that can keep the optimizer in host RAM"))
+        draft.resolve("engine.strategy", "zero2", tr("the engine that can keep the optimizer in host RAM"))
     elif devices.world_size > 1:
-        draft.settle(
+        draft.resolve(
             "engine.strategy",
             "ddp",
             tr("{world_size} processes, each with the whole model", world_size=devices.world_size),
         )
     else:
-        draft.settle("engine.strategy", "single", tr("one device"))
+        draft.resolve("engine.strategy", "single", tr("one device"))
 
 
-def settle_sharding(
+def resolve_sharding(
     draft: Draft, machine: Machine, devices: Devices, work: Workload | None, evidence: Evidence = NO_EVIDENCE
 ) -> None:
     """Shards gradients and optimizer states where several GPUs do not hold them whole, one sequence at a time."""
@@ -150,11 +150,11 @@ def settle_sharding(
 
 def _optimizer(draft: Draft, devices: Devices) -> None:
     if devices.device == "cuda" and draft.get("engine.offload") == "none":
-        draft.settle("engine.optimizer", "adamw_torch_fused", tr("one kernel, and no temporary copy of the weights"))
+        draft.resolve("engine.optimizer", "adamw_torch_fused", tr("one kernel, and no temporary copy of the weights"))
     elif draft.get("engine.offload") != "none":
-        draft.settle("engine.optimizer", "adamw_torch", tr("DeepSpeed's AdamW on the CPU takes its place"))
+        draft.resolve("engine.optimizer", "adamw_torch", tr("DeepSpeed's AdamW on the CPU takes its place"))
     else:
-        draft.settle("engine.optimizer", "adamw_torch", tr("works on every device"))
+        draft.resolve("engine.optimizer", "adamw_torch", tr("works on every device"))
 
 
 def _without_deepspeed(draft: Draft, machine: Machine) -> tuple[Finding, ...]:
@@ -193,11 +193,11 @@ KEY = "training.loss_mean"
 ARRANGED = "data.arrange_by_length"
 
 
-def settle_loss_mean(draft: Draft) -> None:
+def resolve_loss_mean(draft: Draft) -> None:
     """Token means: the one that does not depend on how a step is cut into micro-batches."""
     if not draft.is_open(KEY):
         return
-    # As type_of_model has it, without a view of the whole draft: a plan settles dozens of them.
+    # As type_of_model has it, without a view of the whole draft: a plan resolves dozens of them.
     overridden = draft.get("model.architecture_overrides").get("model_type")
     kind = overridden or (draft.get("model.architecture") or {}).get("model_type")
     if kind is None:

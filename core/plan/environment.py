@@ -33,7 +33,7 @@ class VariableChoice:
     value: str
     """May hold {interface} and other words of the situation."""
     when: Mapping[str, bool]
-    """Condition (a field of a Situation) -> what it must be."""
+    """Condition (a field of a Conditions) -> what it must be."""
     contradicted: Severity
     """Of the finding where somebody set another value."""
     text: str
@@ -99,7 +99,7 @@ def _row(row: Mapping[str, Any]) -> dict[str, Any]:
     return {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
 
 
-# Situation: what the rules of profiles/environment.yaml ask about a run. Values only; nothing is read here.
+# Conditions: what the rules of profiles/environment.yaml ask about a run. Values only; nothing is read here.
 
 CONSUMER = re.compile(r"\b(RTX|GTX|TITAN)\b", re.IGNORECASE)
 WORKSTATION = re.compile(r"\b(A\d{3,4}|RTX \d{4} Ada|Quadro|PRO)\b", re.IGNORECASE)
@@ -117,7 +117,7 @@ NCCL_PEERS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Situation:
+class Conditions:
     """Each condition is yes, no, or None where it is not known; a rule that asks for what is not known does not hold."""
 
     on_gpu: bool
@@ -146,18 +146,18 @@ class Situation:
         return all(getattr(self, name) is wanted for name, wanted in when.items())
 
 
-CONDITIONS = frozenset(one.name for one in fields(Situation))
+CONDITIONS = frozenset(one.name for one in fields(Conditions))
 """What a rule may ask for."""
 
 
-def situation_of(machine: Machine, devices: Devices, config: RunConfig) -> Situation:
-    """`config` may be a draft's view: batch and loading are settled."""
+def conditions_of(machine: Machine, devices: Devices, config: RunConfig) -> Conditions:
+    """`config` may be a draft's view: batch and loading are resolved."""
     on_gpu = devices.device == "cuda"
     several = on_gpu and devices.processes > 1 and bool(devices.gpus)
     consumer = bool(devices.gpus) and all(is_consumer(gpu) for gpu in devices.gpus)
     nvlink = _nvlink(devices.gpus) if several else None
     shared = machine.shared_memory_bytes
-    return Situation(
+    return Conditions(
         on_gpu=on_gpu,
         several_processes=devices.world_size > 1,
         several_on_node=several,
@@ -175,7 +175,7 @@ def situation_of(machine: Machine, devices: Devices, config: RunConfig) -> Situa
     )
 
 
-def situation_words(machine: Machine, devices: Devices, config: RunConfig) -> dict[str, str]:
+def condition_words(machine: Machine, devices: Devices, config: RunConfig) -> dict[str, str]:
     """What the texts and values of the rules may name."""
     card = (devices.gpus[0].name or "") if devices.gpus else ""
     return {
@@ -216,13 +216,13 @@ def _nvlink(gpus: tuple[Gpu, ...]) -> bool | None:
     return False if all(is_consumer(gpu) and not HAS_CONNECTOR.search(gpu.name or "") for gpu in gpus) else None
 
 
-# Settles how several processes talk to each other: the environment variables of a run, and how long it waits.
+# Resolves how several processes talk to each other: the environment variables of a run, and how long it waits.
 
 DEFAULT_TIMEOUT_S = 1800
 """What transformers gives every process group."""
 
 
-def settle_communication(draft: Draft, machine: Machine, devices: Devices, step_high_s: float | None) -> None:
+def resolve_communication(draft: Draft, machine: Machine, devices: Devices, step_high_s: float | None) -> None:
     """The variables of the rules that hold here, and how long a process waits for the others."""
     if devices.world_size > 1:
         _timeout(draft, step_high_s)
@@ -232,8 +232,8 @@ def settle_communication(draft: Draft, machine: Machine, devices: Devices, step_
 def _variables(draft: Draft, machine: Machine, devices: Devices) -> None:
     """Set what nobody chose; of two rules for one variable the first that holds."""
     config = draft.view()
-    situation = situation_of(machine, devices, config)
-    words = situation_words(machine, devices, config)
+    situation = conditions_of(machine, devices, config)
+    words = condition_words(machine, devices, config)
     done = set(draft.config.engine.environment)
     for rule in load_variable_rules().choices:
         if rule.variable in done or not situation.holds(rule.when):
@@ -246,12 +246,12 @@ def _timeout(draft: Draft, step_high_s: float | None) -> None:
     """Longer than a step may last: a process that runs ahead waits for the slowest at its end."""
     longest = 3 * (step_high_s or 0.0)
     if longest <= DEFAULT_TIMEOUT_S:
-        draft.settle(
+        draft.resolve(
             "engine.process_timeout_s", DEFAULT_TIMEOUT_S, tr("half an hour: a save or an evaluation may take long")
         )
         return
     rounded = -(-int(longest) // 600) * 600
-    draft.settle(
+    draft.resolve(
         "engine.process_timeout_s",
         rounded,
         tr("a step may take {step_high_s} s; three of them", step_high_s=f"{step_high_s:,.0f}"),
@@ -269,14 +269,14 @@ SHM_SIZE = mark("give the container more: docker run --shm-size=1g (or --ipc=hos
 
 
 def environment_findings(facts: Facts) -> list[Finding]:
-    situation = situation_of(facts.machine, facts.devices, facts.config)
+    situation = conditions_of(facts.machine, facts.devices, facts.config)
     return [*_own(facts, situation), *_allocators(facts), *_interfaces(facts), *_shared_memory(facts, situation)]
 
 
-def _own(facts: Facts, situation: Situation) -> Iterator[Finding]:
+def _own(facts: Facts, situation: Conditions) -> Iterator[Finding]:
     """What somebody set, against the rules."""
     rules = load_variable_rules()
-    words = situation_words(facts.machine, facts.devices, facts.config)
+    words = condition_words(facts.machine, facts.devices, facts.config)
     for name, value in own_variables(facts).items():
         if name.startswith("NCCL_") and facts.devices.world_size == 1 and name != "NCCL_DEBUG":
             message = tr("{name} does nothing here: NCCL joins several processes, and this run has one.", name=name)
@@ -383,7 +383,7 @@ def _interfaces(facts: Facts) -> Iterator[Finding]:
         yield Finding("unknown_interface", "error", key, message, (remedy,))
 
 
-def _shared_memory(facts: Facts, situation: Situation) -> Iterator[Finding]:
+def _shared_memory(facts: Facts, situation: Conditions) -> Iterator[Finding]:
     if not situation.small_shared_memory or not (situation.through_host or situation.has_workers):
         return
     needed, there = shared_memory_needed(facts.devices, facts.config), facts.machine.shared_memory_bytes or 0

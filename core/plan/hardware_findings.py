@@ -257,7 +257,7 @@ def _sentence(text: str) -> str:
 OPTIMIZER = "engine.optimizer"
 
 
-def optimizer_stand_in(draft: Draft, machine: Machine, devices: Devices) -> tuple[Finding, ...]:
+def smoke_optimizer(draft: Draft, machine: Machine, devices: Devices) -> tuple[Finding, ...]:
     """A smoke run goes on with torch's AdamW where bitsandbytes or its GPU is missing, and says so."""
     optimizer = draft.get(OPTIMIZER)
     if draft.get("mode.kind") != "smoke" or optimizer not in BITSANDBYTES_OPTIMIZERS or machine.hypothetical:

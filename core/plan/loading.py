@@ -111,7 +111,7 @@ def _span(seconds: float) -> str:
     return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"
 
 
-# Settles loader workers and what they prefetch: from the RAM that the training leaves free, and from the cores.
+# Resolves loader workers and what they prefetch: from the RAM that the training leaves free, and from the cores.
 
 SMALL_ROWS = 50_000
 MOST_WORKERS = 8
@@ -133,7 +133,7 @@ class _Limit:
     why: str
 
 
-def settle_workers(
+def resolve_workers(
     draft: Draft,
     machine: Machine,
     devices: Devices,
@@ -142,7 +142,7 @@ def settle_workers(
     work: Workload | None,
     measurements: Sequence[Measurement] = (),
 ) -> None:
-    """`rows` are those of the data, as far as they are known. Streaming and pinned memory are settled before.
+    """`rows` are those of the data, as far as they are known. Streaming and pinned memory are resolved before.
 
     `measurements` of these devices, newest first: what was measured on these rows wins over a rule.
     """
@@ -154,12 +154,12 @@ def settle_workers(
     if by_cores.workers:
         limit = _by_ram(machine, replace(needs, prefetch=USUAL_PREFETCH), by_cores)
     origin: OriginKind = "detected" if limit is by_rule else "solved"
-    draft.settle("data.workers", limit.workers, limit.why, origin)
+    draft.resolve("data.workers", limit.workers, limit.why, origin)
     count, accumulation = int(draft.get("data.workers")), int(draft.get("batch.gradient_accumulation_steps") or 1)
     few = count == limit.workers < by_cores.workers
     prefetch = _prefetch(machine, replace(needs, workers=count), accumulation, few)
-    draft.settle("data.prefetch", prefetch, _prefetch_reason(count, prefetch, accumulation))
-    draft.settle(
+    draft.resolve("data.prefetch", prefetch, _prefetch_reason(count, prefetch, accumulation))
+    draft.resolve(
         "data.persistent_workers", count > 0, tr("kept between epochs") if count else tr("there are no workers")
     )
 
@@ -252,7 +252,7 @@ def _prefetch_reason(workers: int, prefetch: int, accumulation: int) -> str:
     )
 
 
-# Settles how rows reach the model, and how long the run is.
+# Resolves how rows reach the model, and how long the run is.
 
 RAM_SHARE_FOR_ROWS = 0.25
 STEPS_WITHOUT_DATA = 1000
@@ -260,7 +260,7 @@ FINE_TUNING_EPOCHS = 3.0
 """As the Trainer of transformers has it, and Alpaca (52,000 rows) and most guides since."""
 
 
-def settle_loading(
+def resolve_loading(
     draft: Draft,
     machine: Machine,
     devices: Devices,
@@ -278,17 +278,17 @@ def settle_loading(
     too_big = in_memory * devices.processes > RAM_SHARE_FOR_ROWS * machine.ram_total_bytes > 0
     if low or too_big:
         why = tr("low-memory mode: under 15 GB of RAM") if low else tr("the rows would take over a quarter of the RAM")
-        draft.settle("data.streaming", True, why)
+        draft.resolve("data.streaming", True, why)
     else:
         fits = tr("the rows fit in RAM") if data is not None else tr("how many rows there are is not known")
-        draft.settle("data.streaming", False, fits)
+        draft.resolve("data.streaming", False, fits)
     pin = devices.device == "cuda" and not low
-    draft.settle("data.pin_memory", pin, _pin_reason(devices, low))
-    settle_workers(draft, machine, devices, data, counted.rows if counted is not None else None, work, measurements)
+    draft.resolve("data.pin_memory", pin, _pin_reason(devices, low))
+    resolve_workers(draft, machine, devices, data, counted.rows if counted is not None else None, work, measurements)
     if data is not None and not draft.get("data.validation_sources"):
         everything = data.texts or data.rows + data.validation_rows
         held = held_out_count(everything, draft.config.data)
-        draft.settle(
+        draft.resolve(
             "data.validation_rows", held, tr("1 % of {everything} rows, at most 2,000", everything=f"{everything:,}")
         )
 
@@ -299,7 +299,7 @@ def _pin_reason(devices: Devices, low: bool) -> str:
     return tr("low-memory mode: under 15 GB of RAM") if low else tr("faster copies to the GPU")
 
 
-def settle_length(draft: Draft, samples: int, data: DataSummary | None) -> int | None:
+def resolve_length(draft: Draft, samples: int, data: DataSummary | None) -> int | None:
     """Steps of the run, where they are known; `samples` is the effective batch.
 
     Epochs become steps where the number of rows is exact; an estimate stays an estimate, and the
@@ -313,9 +313,9 @@ def settle_length(draft: Draft, samples: int, data: DataSummary | None) -> int |
             draft.put("training.max_steps", STEPS_WITHOUT_DATA, tr("neither steps nor rows are known"))
             return STEPS_WITHOUT_DATA
         if draft.get("model.init") == "pretrained":
-            draft.settle("training.epochs", FINE_TUNING_EPOCHS, tr("the usual length of a fine-tuning"))
+            draft.resolve("training.epochs", FINE_TUNING_EPOCHS, tr("the usual length of a fine-tuning"))
         else:
-            draft.settle("training.epochs", 1.0, tr("one pass over the data"))
+            draft.resolve("training.epochs", 1.0, tr("one pass over the data"))
     if data is None:
         return None
     epochs = float(draft.get("training.epochs"))
@@ -336,18 +336,18 @@ def settle_length(draft: Draft, samples: int, data: DataSummary | None) -> int |
     return steps
 
 
-def settle_intervals(draft: Draft, steps: int | None, step_s: float | None) -> None:
+def resolve_intervals(draft: Draft, steps: int | None, step_s: float | None) -> None:
     """Saving about once an hour and at least ten times, logging every few seconds."""
     tenth = 500 if steps is None else max(1, min(500, math.ceil(steps / 10)))
     hourly = tenth if not step_s else max(1, round(3600 / step_s))
     every = min(tenth, hourly)
-    draft.settle(
+    draft.resolve(
         "checkpoint.every_steps", every, tr("about once an hour") if every < tenth else tr("ten times over the run")
     )
     if not draft.get("evaluation.every_epoch"):
         saved = int(draft.get("checkpoint.every_steps"))
-        draft.settle("evaluation.every_steps", saved, tr("with each checkpoint"))
+        draft.resolve("evaluation.every_steps", saved, tr("with each checkpoint"))
     log = 10 if step_s is None else max(1, min(50, round(2 / step_s)))
     if steps is not None:
         log = max(1, min(log, steps // 20))
-    draft.settle("logging.every_steps", log, tr("a line every few seconds") if log > 1 else tr("every step"))
+    draft.resolve("logging.every_steps", log, tr("a line every few seconds") if log > 1 else tr("every step"))

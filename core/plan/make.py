@@ -22,9 +22,9 @@ from trainwiz.core.plan.engine import loss_mean_findings
 from trainwiz.core.plan.environment import environment_findings
 from trainwiz.core.plan.fixes import find_fixes
 from trainwiz.core.plan.hardware_findings import hardware_findings
-from trainwiz.core.plan.memory_findings import find_room, memory_findings
+from trainwiz.core.plan.memory_findings import find_headroom, memory_findings
 from trainwiz.core.plan.recipe import learnt_words, recipe_findings
-from trainwiz.core.plan.resolve import settle
+from trainwiz.core.plan.resolve import resolve
 from trainwiz.core.plan.result import Plan, PlannedModel
 from trainwiz.core.plan.tasks import task_findings
 from trainwiz.core.profile.profile import Profile
@@ -40,15 +40,15 @@ def make_plan(
     findings: Iterable[Finding] = (),
     evidence: Evidence = NO_EVIDENCE,
 ) -> Plan:
-    """The plan of `config` on `machine`; every open value of the config is settled, with its reason.
+    """The plan of `config` on `machine`; every open value of the config is resolved, with its reason.
 
     `model` and `data` are None where they cannot be had: `findings` then says why (they are passed
     through), and the plan is made without them. `evidence` makes the estimates better. Reads nothing,
     and never raises for a config that RunConfig accepts.
     """
     given = Given(machine, config, model, data, profile, tuple(findings), evidence)
-    facts = settle(given)
-    facts = replace(facts, fixes=find_fixes(facts), room=find_room(facts))
+    facts = resolve(given)
+    facts = replace(facts, fixes=find_fixes(facts), room=find_headroom(facts))
     collected = list(facts.findings)
     for judge in (
         scope_findings,

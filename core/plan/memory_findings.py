@@ -26,7 +26,7 @@ def memory_findings(facts: Facts) -> list[Finding]:
         *_device(facts),
         *_context(facts),
         *_evaluation(facts),
-        *_room(facts),
+        *_headroom(facts),
         *_others(facts),
         *_host(facts),
         *_low_memory(facts),
@@ -167,7 +167,7 @@ def _fixes(facts: Facts) -> tuple[Remedy, ...]:
     return tuple(fix.remedy(facts) for fix in facts.fixes)
 
 
-def _room(facts: Facts) -> list[Finding]:
+def _headroom(facts: Facts) -> list[Finding]:
     """Memory that stays free, with what would use it."""
     if not facts.room or facts.time.verdict == "idle":
         return []
@@ -292,10 +292,10 @@ QUICKER = 0.97
 """Checkpointing that costs less than this is left alone."""
 
 
-def find_room(facts: Facts) -> tuple[Fix, ...]:
+def find_headroom(facts: Facts) -> tuple[Fix, ...]:
     """Changes of what somebody chose by hand, with which the run still fits safely; the quickest first.
 
-    What is open is settled to use the memory anyway.
+    What is open is resolved to use the memory anyway.
     """
     work, share = facts.work, facts.share_bytes
     if work is None or share is None or facts.memory.verdict != "fits" or facts.devices.device == "cpu":

@@ -120,7 +120,7 @@ def _from_scratch(task: str, size: float) -> Recipe:
     return Recipe(rate, 0.02, "cosine", tr("by size, as GPT-3 was trained (Brown et al. 2020)"), 0.1)
 
 
-def settle_rates(draft: Draft, architecture: Architecture | None) -> None:
+def resolve_rates(draft: Draft, architecture: Architecture | None) -> None:
     """Rate, warm-up and schedule where nobody chose them."""
     config = draft.view()
     recipe = recipe_of(config, architecture)
@@ -145,7 +145,7 @@ def settle_rates(draft: Draft, architecture: Architecture | None) -> None:
         draft.put(key, value, reason)
 
 
-def settle_target(draft: Draft, rows: int | None) -> None:
+def resolve_target(draft: Draft, rows: int | None) -> None:
     """The batch of a fine-tuning of which nobody said anything: what is learnt must not follow the memory of the card."""
     config = draft.view()
     trains = config.mode.kind == "train" and config.model.init == "pretrained"

@@ -20,7 +20,7 @@ from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.workload import model_json
 from trainwiz.core.tracing.request import TraceAnswer, TraceProblem, TraceRequest, TraceResult, TraceTier
 
-# Known: the traces that were made, and the requests of which there can be none.
+# KnownTraces: the traces that were made, and the requests of which there can be none.
 
 MOST_TRACES = 64
 """Kept in memory; the oldest go first."""
@@ -31,7 +31,7 @@ OF_THE_MODEL = frozenset({"unknown_model", "remote_code", "invalid_config"})
 RANK = {"layers": 1, "full": 2}
 
 
-class Known:
+class KnownTraces:
     """Thread-safe; bounded."""
 
     def __init__(self) -> None:
@@ -136,7 +136,7 @@ class Refiner:
     ) -> None:
         self._worker = worker
         self._measurements = measurements
-        self._known = Known()
+        self._known = KnownTraces()
 
     def plan(self, gathered: Gathered) -> Plan:
         """The plan with what is known now: no trace is started. Raises what `plan_gathered` raises."""

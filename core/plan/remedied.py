@@ -18,7 +18,7 @@ from trainwiz.core.language import tr
 from trainwiz.core.plan.batch_findings import scope_findings
 from trainwiz.core.plan.draft import Facts
 from trainwiz.core.plan.hardware_findings import hardware_findings
-from trainwiz.core.plan.resolve import settle
+from trainwiz.core.plan.resolve import resolve
 from trainwiz.core.plan.result import BatchPlan
 from trainwiz.core.plan.tasks import task_findings
 from trainwiz.core.plan.words import gib, listed
@@ -71,7 +71,7 @@ def changed(facts: Facts, changes: Mapping[str, Any], model: ModelSpec | None = 
         config = facts.given.config.with_values(dict(changes), "you")
     except (ValidationError, KeyError):
         return None
-    return settle(replace(facts.given, config=config, model=model or facts.given.model))
+    return resolve(replace(facts.given, config=config, model=model or facts.given.model))
 
 
 def try_fix(

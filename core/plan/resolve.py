@@ -17,14 +17,14 @@ from trainwiz.core.language import tr, trn
 from trainwiz.core.plan.batch_findings import NOTABLE_DEVIATION
 from trainwiz.core.plan.devices import SMOKE_PROCESSES, Devices, choose_devices
 from trainwiz.core.plan.draft import Draft, Facts, Given
-from trainwiz.core.plan.engine import settle_engine, settle_loss_mean, settle_sharding
-from trainwiz.core.plan.environment import settle_communication
-from trainwiz.core.plan.hardware_findings import optimizer_stand_in
-from trainwiz.core.plan.loading import settle_intervals, settle_length, settle_loading
-from trainwiz.core.plan.recipe import settle_rates, settle_target, with_init
-from trainwiz.core.plan.rows import arrangement_of, computed_by, mean_length, multiple_of, settle_arrangement
-from trainwiz.core.plan.sizes import batch_plan, settle_evaluation, settle_rounding, settle_sizes, target_samples
-from trainwiz.core.plan.tasks import follow_task, settle_task
+from trainwiz.core.plan.engine import resolve_engine, resolve_loss_mean, resolve_sharding
+from trainwiz.core.plan.environment import resolve_communication
+from trainwiz.core.plan.hardware_findings import smoke_optimizer
+from trainwiz.core.plan.loading import resolve_intervals, resolve_length, resolve_loading
+from trainwiz.core.plan.recipe import resolve_rates, resolve_target, with_init
+from trainwiz.core.plan.rows import arrangement_of, mean_length, multiple_of, padded_cost, resolve_arrangement
+from trainwiz.core.plan.sizes import batch_plan, resolve_evaluation, resolve_rounding, resolve_sizes, target_samples
+from trainwiz.core.plan.tasks import follow_task, resolve_task
 from trainwiz.core.plan.times import Length, pace_gains, pace_of, plan_time, rate_of
 from trainwiz.core.plan.workload import plan_memory, typical, workload_of
 from trainwiz.core.profile.profile import CARD, CAUSES, Profile, changed_causes
@@ -173,11 +173,11 @@ def _batch(draft: Draft, devices: Devices, own: int) -> None:
         draft.put(MICRO, better.micro_batch, reason)
 
 
-# settle: every open value of a config gets one, and the estimates follow.
+# resolve: every open value of a config gets one, and the estimates follow.
 
 
-def settle(given: Given) -> Facts:
-    """The facts of `given.config`; every open value of it is settled, with its reason. Reads nothing."""
+def resolve(given: Given) -> Facts:
+    """The facts of `given.config`; every open value of it is resolved, with its reason. Reads nothing."""
     machine, model, data, profile = given.machine, given.model, given.data, given.profile
     config, evidence = with_init(follow_task(given.config, model), model), given.evidence
     config = for_other_cards(_without_foreign_processes(config), machine, profile)
@@ -192,36 +192,36 @@ def settle(given: Given) -> Facts:
     draft = Draft(config, mean_length=mean_length(data, config.batch.sequence_length, joined=joins_texts(config)))
     if model is not None:
         draft.values["model.architecture"] = dict(model.architecture)
-    collected += settle_engine(draft, machine, devices)
-    collected += optimizer_stand_in(draft, machine, devices)
+    collected += resolve_engine(draft, machine, devices)
+    collected += smoke_optimizer(draft, machine, devices)
     architecture, unknown = read_architecture(model.architecture, config.task) if model is not None else (None, "")
-    settle_rates(draft, architecture)
+    resolve_rates(draft, architecture)
     reopen_for_processes(draft, devices, profile)
-    settle_task(draft)
-    settle_rounding(draft, devices, data)
+    resolve_task(draft)
+    resolve_rounding(draft, devices, data)
     # Rows that cannot be counted here are taken from the limits of their sources.
     counted = data if data is not None else assumed_rows(draft.view())
-    settle_target(draft, counted.rows if counted is not None else None)
-    settle_sharding(draft, machine, devices, workload_of(draft, devices, architecture, data), evidence)
+    resolve_target(draft, counted.rows if counted is not None else None)
+    resolve_sharding(draft, machine, devices, workload_of(draft, devices, architecture, data), evidence)
     evaluates = _evaluates(draft, counted)
     first = workload_of(draft, devices, architecture, data, evaluates=evaluates)
-    solution = settle_sizes(draft, first, devices, evidence, evaluates=evaluates)
-    settle_loss_mean(draft)
-    settle_arrangement(draft, devices.world_size, data)
+    solution = resolve_sizes(draft, first, devices, evidence, evaluates=evaluates)
+    resolve_loss_mean(draft)
+    resolve_arrangement(draft, devices.world_size, data)
     held = counted.rows if counted is not None else 0
     at_batch = workload_of(draft, devices, architecture, data)
-    settle_loading(draft, machine, devices, data, counted, at_batch, evidence.measurements)
-    steps = settle_length(draft, solution.chosen.samples, counted)
+    resolve_loading(draft, machine, devices, data, counted, at_batch, evidence.measurements)
+    steps = resolve_length(draft, solution.chosen.samples, counted)
     work = workload_of(draft, devices, architecture, data)
-    settle_evaluation(draft, work, devices, counted, evidence)
+    resolve_evaluation(draft, work, devices, counted, evidence)
     work = workload_of(draft, devices, architecture, data, evaluates=_evaluates(draft, counted))
-    # Threads and precision are settled; the rest of the config does not change the rate.
+    # Threads and precision are resolved; the rest of the config does not change the rate.
     rate = rate_of(devices, draft.view())
     usual = typical(work, data, arrangement_of(draft.get), multiple_of(draft.get)) if work is not None else None
-    computed = computed_by(work, data, arrangement_of(draft.get), multiple_of(draft.get)) if work is not None else None
+    computed = padded_cost(work, data, arrangement_of(draft.get), multiple_of(draft.get)) if work is not None else None
     each = pace_of(machine, devices, draft.view(), work, usual, rate, evidence, computed)
-    settle_intervals(draft, steps, each.step.likely if each else None)
-    settle_communication(draft, machine, devices, each.step.high if each else None)
+    resolve_intervals(draft, steps, each.step.likely if each else None)
+    resolve_communication(draft, machine, devices, each.step.high if each else None)
     complete = with_fitting_reasons(draft.finish(), profile, machine)
     batch = batch_plan(draft, solution, data, computed)
     estimate, evaluation, memory = plan_memory(machine, devices, complete, work, data, evidence, held)

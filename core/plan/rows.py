@@ -110,7 +110,7 @@ SHARED = ("zero3", "fsdp")
 """Engines whose processes wait for each other in every block, not only at the end of a step."""
 
 
-def settle_arrangement(draft: Draft, world_size: int, data: DataSummary | None) -> None:
+def resolve_arrangement(draft: Draft, world_size: int, data: DataSummary | None) -> None:
     """On where a step is more than one micro-batch: the gradient is the same sum, of fewer tokens that are padding."""
     if not draft.is_open(KEY):
         return
@@ -345,7 +345,7 @@ def _of_pairs(
 
 
 @dataclass(frozen=True, slots=True)
-class Computed:
+class PaddedCost:
     """The mean cost of a micro-batch: in the order of the run, as drawn, and with no row padded."""
 
     cost: Cost
@@ -362,7 +362,7 @@ class Computed:
         return self.drawn.flops / self.unpadded.flops
 
 
-def computed_by(work: Workload, data: DataSummary | None, arrangement: Arrangement, multiple: int) -> Computed | None:
+def padded_cost(work: Workload, data: DataSummary | None, arrangement: Arrangement, multiple: int) -> PaddedCost | None:
     """None where no row was seen; joined texts are of one length."""
     if data is None or not work.padded:
         return None
@@ -372,7 +372,7 @@ def computed_by(work: Workload, data: DataSummary | None, arrangement: Arrangeme
     if arrangement == UNPADDED and work.attention != "flash_attention_2":
         own = _squared_together(own, work.micro_batch)
     factors = _factors(work)
-    return Computed(*(_mean_cost(factors, one) for one in (own, drawn, unpadded)))
+    return PaddedCost(*(_mean_cost(factors, one) for one in (own, drawn, unpadded)))
 
 
 def _squared_together(rows: Moments, micro_batch: int) -> Moments:

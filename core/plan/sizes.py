@@ -16,10 +16,10 @@ from trainwiz.core.language import tr, trn
 from trainwiz.core.plan.devices import Devices
 from trainwiz.core.plan.draft import Draft
 from trainwiz.core.plan.result import BatchAlternative, BatchPlan
-from trainwiz.core.plan.rows import Computed, arranged_padding, arrangement_of, multiple_of, step_padding
+from trainwiz.core.plan.rows import PaddedCost, arranged_padding, arrangement_of, multiple_of, step_padding
 from trainwiz.core.plan.words import GIB
 
-# Settles data.pad_to_multiple_of: how far the length of a micro-batch is rounded up for the kernels.
+# Resolves data.pad_to_multiple_of: how far the length of a micro-batch is rounded up for the kernels.
 
 KEY = "data.pad_to_multiple_of"
 FIRST_TENSOR_CORES = (7, 0)
@@ -33,14 +33,14 @@ these is not used again (docs/environment.md, "Memory that a process keeps")."""
 BYTES_OF_A_NUMBER = {"fp16": 2, "bf16": 2, "bf16-true": 2, "tf32": 4}
 
 
-def settle_rounding(draft: Draft, devices: Devices, data: DataSummary | None) -> None:
-    """Device, precision and joined texts are settled before; of `data` the longest row counts.
+def resolve_rounding(draft: Draft, devices: Devices, data: DataSummary | None) -> None:
+    """Device, precision and joined texts are resolved before; of `data` the longest row counts.
 
     torch.compile asks for no more: with lengths that may change it makes two graphs, whatever the lengths are
     (training/compiling.py), and each further bucket of fixed length would only add padding.
     """
     multiple, why = _multiple(draft, devices, data)
-    draft.settle(KEY, multiple, why)
+    draft.resolve(KEY, multiple, why)
 
 
 def _multiple(draft: Draft, devices: Devices, data: DataSummary | None) -> tuple[int, str]:
@@ -86,7 +86,7 @@ def _is_older(capability: str | None) -> bool:
     return all(part.isdigit() for part in parts) and tuple(map(int, parts)) < FIRST_TENSOR_CORES
 
 
-# Settles the batch: micro-batch from memory, accumulation from the target, checkpointing where it is needed.
+# Resolves the batch: micro-batch from memory, accumulation from the target, checkpointing where it is needed.
 
 GPU_CEILING = 256
 """Larger micro-batches fill no modern card better."""
@@ -96,7 +96,7 @@ FEW = 4
 """Below this many sequences at once a card is badly used, and recomputing activations pays."""
 
 
-def settle_sizes(
+def resolve_sizes(
     draft: Draft,
     work: Workload | None,
     devices: Devices,
@@ -108,7 +108,7 @@ def settle_sizes(
     target = target_samples(draft)
     micro = draft.get("batch.micro_batch_size")
     accumulation = draft.get("batch.gradient_accumulation_steps")
-    largest = _settle_checkpointing(draft, work, devices, target, evidence, evaluates)
+    largest = _resolve_checkpointing(draft, work, devices, target, evidence, evaluates)
     solution = solve_batch(
         target_samples=target,
         world_size=devices.world_size,
@@ -117,7 +117,7 @@ def settle_sizes(
         accumulation=accumulation,
     )
     chosen = solution.chosen
-    draft.settle(
+    draft.resolve(
         "batch.micro_batch_size", chosen.micro_batch, _micro_reason(work, devices, chosen.micro_batch, largest)
     )
     length = int(draft.get("batch.sequence_length"))
@@ -130,11 +130,11 @@ def settle_sizes(
             samples=f"{chosen.samples:,}",
             tokens=f"{chosen.samples * length:,}",
         )
-    draft.settle("batch.gradient_accumulation_steps", chosen.accumulation, reason)
+    draft.resolve("batch.gradient_accumulation_steps", chosen.accumulation, reason)
     return solution
 
 
-def settle_evaluation(
+def resolve_evaluation(
     draft: Draft,
     work: Workload | None,
     devices: Devices,
@@ -182,13 +182,13 @@ def target_samples(draft: Draft) -> float | None:
     return None if real is None or not draft.mean_length else float(real / draft.mean_length)
 
 
-def _settle_checkpointing(
+def _resolve_checkpointing(
     draft: Draft, work: Workload | None, devices: Devices, target: float | None, evidence: Evidence, evaluates: bool
 ) -> int:
     """Decides checkpointing where it is open; returns the largest micro-batch that then fits (at least 1)."""
     given = draft.get("batch.micro_batch_size")
     if work is None or devices.capacity_bytes is None:
-        draft.settle("engine.checkpointing", False, tr("off: the memory it would save is not known"))
+        draft.resolve("engine.checkpointing", False, tr("off: the memory it would save is not known"))
         return int(given or 1)
     ceiling = CPU_CEILING if devices.device == "cpu" else GPU_CEILING
     if target is not None:
@@ -216,11 +216,13 @@ def _settle_checkpointing(
             if fits
             else tr("{given} sequences do not fit without", given=given)
         )
-        draft.settle("engine.checkpointing", not fits, reason)
+        draft.resolve("engine.checkpointing", not fits, reason)
         return int(given)
     without = _largest(lambda size: replace(sized(size), checkpointing=False), ceiling, share, evidence)
     if without >= min(FEW, ceiling):
-        draft.settle("engine.checkpointing", False, tr("off: {without} sequences at once fit without", without=without))
+        draft.resolve(
+            "engine.checkpointing", False, tr("off: {without} sequences at once fit without", without=without)
+        )
         return without
     within = _largest(lambda size: replace(sized(size), checkpointing=True), ceiling, share, evidence)
     if within > without or (within == 1 and _safer(sized(1), share, evidence)):
@@ -235,9 +237,9 @@ def _settle_checkpointing(
             )
         else:
             reason = tr("no sequences at once fit without, {within} with it", within=within)
-        draft.settle("engine.checkpointing", True, reason)
+        draft.resolve("engine.checkpointing", True, reason)
         return within
-    draft.settle("engine.checkpointing", False, tr("off: it would not make a larger micro-batch fit"))
+    draft.resolve("engine.checkpointing", False, tr("off: it would not make a larger micro-batch fit"))
     return max(1, without)
 
 
@@ -271,7 +273,7 @@ def _micro_reason(work: Workload | None, devices: Devices, chosen: int, largest:
 
 
 def batch_plan(
-    draft: Draft, solution: BatchSolution, data: DataSummary | None, computed: Computed | None = None
+    draft: Draft, solution: BatchSolution, data: DataSummary | None, computed: PaddedCost | None = None
 ) -> BatchPlan:
     """The batch as it is shown."""
     chosen, length = solution.chosen, int(draft.get("batch.sequence_length"))

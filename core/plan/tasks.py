@@ -123,34 +123,34 @@ def _is_sample_by_default(config: RunConfig) -> bool:
     return not chosen and all(source.name in SAMPLES for source in config.data.sources)
 
 
-# Settles what belongs to one task alone, and says what contradicts it.
+# Resolves what belongs to one task alone, and says what contradicts it.
 
 LEAST_PASSES = 10
 """Of an overfit run over its batches."""
 
 
-def settle_task(draft: Draft) -> None:
+def resolve_task(draft: Draft) -> None:
     """Joined texts, target and generation lengths, the metric that ranks checkpoints."""
     task = draft.get("task")
     if task == "causal-lm":
         joined = joins_texts(draft.view())
         why = tr("plain texts fill every sequence: no padding") if joined else tr("each row stays a sample of its own")
-        draft.settle("data.concatenate", joined, why)
+        draft.resolve("data.concatenate", joined, why)
     if task == "seq2seq":
-        draft.settle("batch.target_length", int(draft.get("batch.sequence_length")), tr("as long as the input"))
+        draft.resolve("batch.target_length", int(draft.get("batch.sequence_length")), tr("as long as the input"))
     if draft.get("peft.method") == "lora":
         if not draft.get("peft.targets"):
             draft.put("peft.targets", list(ALL_LINEAR), tr("every linear layer of the blocks, as QLoRA found best"))
-        draft.settle("peft.alpha", 2.0 * int(draft.get("peft.rank")), tr("twice the rank"))
+        draft.resolve("peft.alpha", 2.0 * int(draft.get("peft.rank")), tr("twice the rank"))
     if draft.get("evaluation.generate"):
         why = (
             tr("half of a sequence: the prompt has the rest")
             if task == "causal-lm"
             else tr("as long as the longest target")
         )
-        draft.settle("evaluation.generation_length", longest_generation(draft.view()), why)
+        draft.resolve("evaluation.generation_length", longest_generation(draft.view()), why)
     if draft.get("checkpoint.keep_best"):
-        draft.settle("evaluation.metric", DEFAULT_METRIC, tr("every evaluation measures it"))
+        draft.resolve("evaluation.metric", DEFAULT_METRIC, tr("every evaluation measures it"))
 
 
 def task_findings(facts: Facts) -> list[Finding]:

@@ -1,4 +1,4 @@
-"""Pace, time and energy of a settled run; how often it saves, evaluates and generates."""
+"""Pace, time and energy of a resolved run; how often it saves, evaluates and generates."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.history.measurement import of_devices
 from trainwiz.core.plan.devices import Devices
 from trainwiz.core.plan.result import BatchPlan, TimePlan
-from trainwiz.core.plan.rows import Computed, lengths_of
+from trainwiz.core.plan.rows import PaddedCost, lengths_of
 
 # How often a run saves, evaluates and generates: what core/training/evaluation.py and generation.py do.
 
@@ -100,7 +100,7 @@ def _moments(steps: int, rules: Sequence[_Every]) -> int:
     return 1 + apart + together
 
 
-# The pace of a settled run: one optimizer step, by what this machine measured or by formula.
+# The pace of a resolved run: one optimizer step, by what this machine measured or by formula.
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ def pace_of(
     usual: Workload | None,
     rate: Rate | None,
     evidence: Evidence = NO_EVIDENCE,
-    computed: Computed | None = None,
+    computed: PaddedCost | None = None,
 ) -> Pace | None:
     """Measured here where it was, else by roofline with the counts of a trace or of the formulas; None where nothing is known.
 
@@ -180,7 +180,7 @@ def pace_of(
     return Pace(each.step, begin, each.fraction_of_peak, each.verdict)
 
 
-def pace_gains(usual: Workload, rate: Rate | None, computed: Computed | None) -> tuple[float, float] | None:
+def pace_gains(usual: Workload, rate: Rate | None, computed: PaddedCost | None) -> tuple[float, float] | None:
     """How many times the pace of the rows as drawn the run has, and would have without padding; by roofline."""
     if rate is None or computed is None:
         return None
@@ -198,7 +198,7 @@ def _traced_cost(work: Workload, mean: Cost, evidence: Evidence) -> Cost:
     return Cost(trace.flops, trace.moved_bytes, float(trace.kernels)).scaled(mean, cost_of(work))
 
 
-# The time and the energy of a settled run as a plan shows them.
+# The time and the energy of a resolved run as a plan shows them.
 
 CALIBRATED_SPREAD = 1.5
 """Factor up and down of evaluation and generation where training was measured on the same device."""

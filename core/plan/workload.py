@@ -1,4 +1,4 @@
-"""The Workload of a draft, and the memory of a settled run."""
+"""The Workload of a draft, and the memory of a resolved run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from trainwiz.core.plan.draft import Draft
 from trainwiz.core.plan.result import MemoryPlan
 from trainwiz.core.plan.rows import Arrangement, lengths_of, multiple_of, usual_lengths
 
-# The Workload of a draft: what one process computes, from what is settled so far.
+# The Workload of a draft: what one process computes, from what is resolved so far.
 
 
 def workload_of(
@@ -127,7 +127,7 @@ def typical(
     return replace(work, length=source, target_length=target)
 
 
-# The memory of a settled run as a plan shows it: the device, host RAM and disk.
+# The memory of a resolved run as a plan shows it: the device, host RAM and disk.
 
 
 def plan_memory(

@@ -261,7 +261,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class Observation:
     """What a reader of a run folder can see. The functions are asked only where the rule needs them."""
 
     machine: str
@@ -277,7 +277,7 @@ class Sight:
     """When this computer was started; 0.0 where it is not known."""
 
     @classmethod
-    def of(cls, run: RunFolder, now_s: float | None = None, lock: RunLock | None = None) -> Sight:
+    def of(cls, run: RunFolder, now_s: float | None = None, lock: RunLock | None = None) -> Observation:
         """`lock`: the run's lock where the reader holds it itself."""
         return cls(
             machine=machine_identity(),
@@ -290,22 +290,22 @@ class Sight:
         )
 
 
-def why_lost(state: RunState, sight: Sight) -> Why | None:
+def why_lost(state: RunState, observation: Observation) -> Why | None:
     """Why an active run is lost; None when it is not, or when nothing proves it."""
     if not state.is_active:
         return None
-    if state.folder is not None and state.machine == sight.machine and sight.is_elsewhere(state.folder):
+    if state.folder is not None and state.machine == observation.machine and observation.is_elsewhere(state.folder):
         return "copied"
-    if state.machine == sight.machine and state.supervisor is not None:
-        seen = sight.process(state.supervisor)
+    if state.machine == observation.machine and state.supervisor is not None:
+        seen = observation.process(state.supervisor)
         if seen != "hidden":
             return "no_process" if seen == "gone" else None
-    lock = sight.lock()
+    lock = observation.lock()
     if lock == "held":
         return None
-    if _was_restarted(state, sight):
+    if _was_restarted(state, observation):
         return "restarted"
-    return "silent" if _is_silent(state, sight, lock) else None
+    return "silent" if _is_silent(state, observation, lock) else None
 
 
 def lost_words(why: Why, state: RunState, folder: Path) -> str:
@@ -331,19 +331,21 @@ def lost_words(why: Why, state: RunState, folder: Path) -> str:
     return tr("The process that kept this run is gone without a last word (last heartbeat {time}).", time=last)
 
 
-def _was_restarted(state: RunState, sight: Sight) -> bool:
+def _was_restarted(state: RunState, observation: Observation) -> bool:
     """Same host, another boot, and no heartbeat in this boot: another computer of that name would have one."""
-    then, now = Place.of(state.machine or ""), Place.of(sight.machine)
+    then, now = Place.of(state.machine or ""), Place.of(observation.machine)
     if not then.boot or not now.boot or then.boot == now.boot or then.host != now.host:
         return False
-    return state.heartbeat_s is not None and state.heartbeat_s < sight.boot_s()
+    return state.heartbeat_s is not None and state.heartbeat_s < observation.boot_s()
 
 
-def _is_silent(state: RunState, sight: Sight, lock: LockSeen) -> bool:
+def _is_silent(state: RunState, observation: Observation, lock: LockSeen) -> bool:
     """Neither a heartbeat nor a written state.json within HEARTBEAT_LOST_S: the two may go by different clocks."""
-    age_s = None if state.heartbeat_s is None else sight.now_s - state.heartbeat_s
-    written_s = sight.written_s()
-    if any(abs(age) <= HEARTBEAT_LOST_S for age in (age_s, written_s and sight.now_s - written_s) if age is not None):
+    age_s = None if state.heartbeat_s is None else observation.now_s - state.heartbeat_s
+    written_s = observation.written_s()
+    if any(
+        abs(age) <= HEARTBEAT_LOST_S for age in (age_s, written_s and observation.now_s - written_s) if age is not None
+    ):
         return False
     # A heartbeat from the future comes from a clock that is wrong: only a lock that is free says more.
     return lock == "free" or age_s is None or age_s > 0

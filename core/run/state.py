@@ -13,7 +13,7 @@ from trainwiz.core.errors import os_reason
 from trainwiz.core.files import read_small
 from trainwiz.core.language import mark, tr
 from trainwiz.core.run.folder import RunFolder, name_for_commands, read_json, write_json_atomic
-from trainwiz.core.run.lost import HEARTBEAT_LOST_S, ProcessId, RunLock, Sight, lost_words, why_lost
+from trainwiz.core.run.lost import HEARTBEAT_LOST_S, Observation, ProcessId, RunLock, lost_words, why_lost
 from trainwiz.core.text import parse_json
 
 # The states of a run.
@@ -278,25 +278,25 @@ def read_state(folder: RunFolder | Path, now_s: float | None = None, lock: RunLo
     again), `prepared` when nothing was ever trained there, else `lost`. The reason is in its notes.
     """
     run = folder if isinstance(folder, RunFolder) else RunFolder(folder)
-    sight = Sight.of(run, now_s, lock)
-    state = _read(run, sight)
-    if why_lost(state, sight) is not None:
+    observation = Observation.of(run, now_s, lock)
+    state = _read(run, observation)
+    if why_lost(state, observation) is not None:
         # The keeper may have written its last word between our reading and our looking for it.
-        state = _read(run, sight)
-        why = why_lost(state, sight)
+        state = _read(run, observation)
+        why = why_lost(state, observation)
         if why is not None:
             return _as_lost(state, run, lost_words(why, state, run.path))
     return state
 
 
-def _read(run: RunFolder, sight: Sight) -> RunState:
+def _read(run: RunFolder, observation: Observation) -> RunState:
     document = read_document(run)
     if not isinstance(document, str):
         return _with_own_commands(RunState.from_json(document), run)
     state = RunState.from_json(known_without_state(run))
-    if sight.lock() == "held":
+    if observation.lock() == "held":
         # Its heartbeat is now: who holds the lock is there.
-        return dataclasses.replace(state, status="running", heartbeat_s=sight.now_s, notes=[document])
+        return dataclasses.replace(state, status="running", heartbeat_s=observation.now_s, notes=[document])
     if was_trained(run):
         return _as_lost(state, run, tr("{problem} How the run ended is not known.", problem=document))
     return dataclasses.replace(state, notes=[document])

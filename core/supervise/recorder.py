@@ -17,7 +17,7 @@ from trainwiz.core.lines import JsonLinesTail
 from trainwiz.core.run.folder import PARTIAL, RunFolder
 from trainwiz.core.supervise.ending import GpuLedger
 from trainwiz.core.supervise.order import log
-from trainwiz.core.telemetry.peaks import SoFar
+from trainwiz.core.telemetry.peaks import Peaks
 from trainwiz.core.telemetry.processes import ProcessSampler
 
 # SampleFile: system.jsonl, which stays small however long a run takes.
@@ -175,7 +175,7 @@ class Recorder:
         self._stands = stands
         self.ledger = GpuLedger()
         self._file = SampleFile(run.system_jsonl)
-        self._so_far = SoFar()
+        self._so_far = Peaks()
         self._so_far_at_bytes = 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._record, name="recorder", daemon=True)

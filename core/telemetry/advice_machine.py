@@ -20,7 +20,7 @@ from trainwiz.core.run.advice import Advice, AdviceLevel, advice_of
 from trainwiz.core.run.attempts import PhaseNow
 from trainwiz.core.run.state import ENDED
 from trainwiz.core.telemetry.advice_training import (
-    Course,
+    LossTrend,
     loss_advice,
     memory_advice,
     pace_advice,
@@ -459,7 +459,7 @@ def advise(
     host: HostReading | None = None,
     planned: Planned | None = None,
     peak_memory_bytes: int | None = None,
-    course: Course | None = None,
+    loss_trend: LossTrend | None = None,
     checkpoint_bytes: int | None = None,
     now_s: float | None = None,
     began_s: float | None = None,
@@ -479,12 +479,17 @@ def advise(
     the time until its end. `recorded` is what the run record carries: objects with `text` and perhaps
     `severity`, `code` and `remedy`. What it says already is not said twice.
     """
-    metrics, planned, course, host = metrics or {}, planned or Planned(), course or Course(), host or HostReading()
-    advice = [*loss_advice(metrics, non_finite_steps or {}, course), *pace_advice(pace, planned)]
+    metrics, planned, loss_trend, host = (
+        metrics or {},
+        planned or Planned(),
+        loss_trend or LossTrend(),
+        host or HostReading(),
+    )
+    advice = [*loss_advice(metrics, non_finite_steps or {}, loss_trend), *pace_advice(pace, planned)]
     advice += data_wait_advice(pace.step_s, pace.data_wait, setup or RunSetup(), host)
     advice += memory_advice(planned, peak_memory_bytes, stepped=bool(metrics))
     if status not in ENDED:
-        advice += stall_advice(status, course, now_s, began_s, phase)
+        advice += stall_advice(status, loss_trend, now_s, began_s, phase)
         advice += silence_advice(now_s, heartbeat_s)
         advice += gpu_advice(tuple(gpus), status=status, now_s=now_s)
         advice += host_advice(host, checkpoint_bytes, saves=saves, step_s=pace.wall_step_s, left_s=left_s)

@@ -102,7 +102,7 @@ def _median_point(points: list[tuple[float, float]]) -> tuple[float, float]:
     return statistics.median(times), statistics.median(amounts)
 
 
-# Course: how a training went lately, as far as advice asks: its newest rows, its first ones, its evaluations.
+# LossTrend: how a training went lately, as far as advice asks: its newest rows, its first ones, its evaluations.
 
 COMPARED_ROWS = 20
 """So many of the first losses are compared with so many of the newest."""
@@ -114,7 +114,7 @@ LOOKED_AT_ROWS = 400
 Point = tuple[float, float]
 
 
-class Course:
+class LossTrend:
     """Takes the rows of metrics.jsonl in file order, many at a time."""
 
     def __init__(self) -> None:
@@ -220,17 +220,17 @@ GRADIENT_SHARE = 0.05
 
 
 def loss_advice(
-    metrics: Mapping[str, MetricSummary], steps: Mapping[str, tuple[float, ...]], course: Course
+    metrics: Mapping[str, MetricSummary], steps: Mapping[str, tuple[float, ...]], loss_trend: LossTrend
 ) -> Iterable[Advice]:
     """Only what is certain: no number, higher than it began, an evaluation that rises and rises."""
     summary = metrics.get("loss")
     if summary is not None and summary.non_finite:
         yield from _not_a_number(summary, steps.get("loss", ()))
     yield from _gradients(metrics)
-    then_and_now = course.losses_then_and_now
+    then_and_now = loss_trend.losses_then_and_now
     if then_and_now is not None:
         then, now = then_and_now
-        reach = course.first_losses_reach
+        reach = loss_trend.first_losses_reach
         if reach is not None and now > reach:
             yield Advice(
                 "loss_rises",
@@ -242,7 +242,7 @@ def loss_advice(
                 ),
                 tr("A lower learning rate or a longer warm-up may help."),
             )
-    newest = course.evaluation_losses[-RISING_EVALUATIONS - 1 :]
+    newest = loss_trend.evaluation_losses[-RISING_EVALUATIONS - 1 :]
     if len(newest) > RISING_EVALUATIONS and all(a < b for a, b in itertools.pairwise(newest)):
         yield Advice(
             "evaluation_rises",
@@ -316,19 +316,19 @@ def pace_advice(pace: Pace, planned: Planned) -> Iterable[Advice]:
 
 
 def stall_advice(
-    status: str, course: Course, now_s: float | None, began_s: float | None, phase: PhaseNow | None = None
+    status: str, loss_trend: LossTrend, now_s: float | None, began_s: float | None, phase: PhaseNow | None = None
 ) -> Iterable[Advice]:
     """A run that is said to go on and logs nothing for much longer than it used to.
 
     `began_s`: when this attempt began; the rows before are another's. `phase`: what the training says
     of itself; work that is no step is no stall, and the time of it does not count.
     """
-    pause_s = course.pause_s
-    if status != "running" or now_s is None or course.newest_s is None or pause_s is None:
+    pause_s = loss_trend.pause_s
+    if status != "running" or now_s is None or loss_trend.newest_s is None or pause_s is None:
         return
     if phase is not None and phase.phase != "training":
         return
-    silent_s = now_s - max(course.newest_s, began_s or 0.0, phase.since_s if phase else 0.0)
+    silent_s = now_s - max(loss_trend.newest_s, began_s or 0.0, phase.since_s if phase else 0.0)
     if silent_s > max(STALLED_PAUSES * pause_s, pause_s + STALLED_S):
         yield Advice(
             "stalled",

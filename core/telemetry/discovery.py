@@ -356,6 +356,6 @@ def find_target(text: str | None) -> Target:
 
     Raises UsageError in one sentence, with the nearest names.
     """
-    from trainwiz.core.telemetry.parse_target import meaning_of, only_one
+    from trainwiz.core.telemetry.parse_target import only_one, parse_target
 
-    return only_one(list_targets()) if text is None else meaning_of(text)
+    return only_one(list_targets()) if text is None else parse_target(text)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwiz.core.language import tr
-from trainwiz.core.telemetry.peaks import SoFar, gpu_key, job_memory, pids_of
+from trainwiz.core.telemetry.peaks import Peaks, gpu_key, job_memory, pids_of
 from trainwiz.core.telemetry.peaks import limited_by_heat as limited_by_heat
 from trainwiz.core.telemetry.snapshot import GpuProcess, GpuReading, HostReading, ProcessReading
 from trainwiz.core.text import numbers_finite, object_in, objects_in, plain_text, text_in, texts_in, whole_in
@@ -161,7 +161,7 @@ class MachineHistory:
         self.gpu_names = dict(gpu_names or {})
         """UUID -> name, for samples that carry no name."""
         self.latest: Mapping[str, Any] = {}
-        self.so_far = SoFar()
+        self.so_far = Peaks()
         self._gpus: dict[str, Charts] = {}
         self._host = Charts(HOST_CHARTS)
         self._job_cpu: Chart = deque(maxlen=KEPT_SAMPLES)

@@ -31,7 +31,7 @@ NAMES_SHOWN = 5
 LONGEST_SHOWN = 80
 
 
-def meaning_of(text: str) -> Target:
+def parse_target(text: str) -> Target:
     """The target. A name of a run comes first, then a file or folder, then a process, then a part of a run's name.
 
     Raises UsageError in one sentence when it is none of these.

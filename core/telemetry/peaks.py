@@ -15,7 +15,7 @@ from trainwiz.core.telemetry.advice_training import Trend
 from trainwiz.core.telemetry.run_plan import RunSetup
 from trainwiz.core.text import numbers_finite, object_in, objects_in, texts_in, whole_in
 
-# SoFar: what all samples of a run together say, in few words, so that nobody has to read all of them.
+# Peaks: what all samples of a run together say, in few words, so that nobody has to read all of them.
 
 HARMLESS_THROTTLING = ("idle", "clock setting", "sync boost")
 IDLE_PERCENT = 5.0
@@ -24,7 +24,7 @@ GAP_S = 120.0
 """Nothing is said to have lasted over a longer time without samples."""
 
 
-class SoFar:
+class Peaks:
     """Takes samples in order of time. The recorder writes `to_json` beside some of its samples (key
     `so_far`), so that a viewer that enters the file near its end, and a file whose older samples were
     thinned out, know the peaks of the whole run.

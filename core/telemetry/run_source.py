@@ -15,7 +15,7 @@ from trainwiz.core.run.attempts import PhaseNow, attempt_words, newest_attempt, 
 from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.run.state import ENDED, Attempt, RunExit, RunState, read_state
 from trainwiz.core.telemetry.advice_machine import advise
-from trainwiz.core.telemetry.advice_training import Course
+from trainwiz.core.telemetry.advice_training import LossTrend
 from trainwiz.core.telemetry.foreign_log import LogLines, ending_of
 from trainwiz.core.telemetry.machine import MachineHistory
 from trainwiz.core.telemetry.metrics import Metrics
@@ -41,7 +41,7 @@ class MetricsFile:
     def __init__(self, tail: JsonLinesTail) -> None:
         self.tail = tail
         self.metrics = Metrics()
-        self.course = Course()
+        self.loss_trend = LossTrend()
         self._resets = 0
 
     def read(self) -> None:
@@ -51,9 +51,9 @@ class MetricsFile:
             rows = self.tail.read_new()
             if self.tail.resets != self._resets:
                 self._resets = self.tail.resets
-                self.metrics, self.course = Metrics(), Course()
+                self.metrics, self.loss_trend = Metrics(), LossTrend()
             self.metrics.add_rows(rows)
-            self.course.add_rows(rows)
+            self.loss_trend.add_rows(rows)
             if not self.tail.behind or time.monotonic() > deadline:
                 return
 
@@ -180,7 +180,7 @@ class RunSource(Source):
             host=host,
             planned=planned,
             peak_memory_bytes=peak_memory_bytes,
-            course=self._shown.course,
+            loss_trend=self._shown.loss_trend,
             checkpoint_bytes=None if ended else self._checkpoint_size.next_bytes(),
             now_s=now,
             began_s=attempt.started_s if attempt else None,

@@ -16,7 +16,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 from trainwiz.core.catalog.hub import TOKENIZER_FILES, cached_model_folder, is_offline
 from trainwiz.core.catalog.models import MADE_FROM_THE_DATA, resolve_model
 from trainwiz.core.config import RunConfig
-from trainwiz.core.data.text_store import turn
+from trainwiz.core.data.text_store import file_lock
 from trainwiz.core.data.texts import TextRows
 from trainwiz.core.errors import Finding, UsageError, usage_error
 from trainwiz.core.files import at_home
@@ -102,7 +102,7 @@ def trained_tokenizer(
     vocabulary that does not hold the 256 bytes.
     """
     if not (place / "tokenizer.json").is_file():
-        with phases.during("tokenising"), turn(place.with_name(f".{place.name}.lock")):
+        with phases.during("tokenising"), file_lock(place.with_name(f".{place.name}.lock")):
             if not (place / "tokenizer.json").is_file():
                 _save(_trained(rows, vocabulary, ends_texts, model_type), place)
     tokenizer = PreTrainedTokenizerFast.from_pretrained(place)

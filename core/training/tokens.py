@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 from trainwiz.core.config.values import Task
 from trainwiz.core.data.streamed.parts import FilesByPlace
 from trainwiz.core.data.text_file import BATCH_CHARACTERS
-from trainwiz.core.data.text_store import BATCH_TEXTS, turn
+from trainwiz.core.data.text_store import BATCH_TEXTS, file_lock
 from trainwiz.core.data.texts import TextRows
 from trainwiz.core.errors import CannotRunError, Finding, os_reason, usage_error
 from trainwiz.core.language import mark, tr
@@ -301,7 +301,7 @@ def _in_file(
 ) -> TokenStore:
     place = folder / f"tokens-{_digest(numbers, tokenizer)}.i32"
     try:
-        with turn(place.with_name(".tokens.lock")):
+        with file_lock(place.with_name(".tokens.lock")):
             if not place.is_file():
                 _write(place, _encoded(rows, numbers, encoder))
         return TokenStore(place)

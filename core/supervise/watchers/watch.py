@@ -16,7 +16,7 @@ from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.run.state import RunState
 from trainwiz.core.supervise.order import log
 from trainwiz.core.supervise.recorder import ends_a_line
-from trainwiz.core.supervise.watchers.watchers import WATCHED_AFTER_S, Run, Sight, watched_advice
+from trainwiz.core.supervise.watchers.watchers import WATCHED_AFTER_S, Observation, Run, watched_advice
 from trainwiz.core.telemetry.advice_machine import MOMENTARY
 from trainwiz.core.telemetry.run_plan import read_planned, setup_of
 from trainwiz.core.telemetry.snapshot import computes_on_cpu
@@ -147,7 +147,7 @@ class Watch:
         self._clock = clock
         self._sample_every_s = sample_every_s
         self._log = AdviceLog(run.path, WATCHED_AFTER_S, clock)
-        self._sight: Sight | None = None
+        self._observation: Observation | None = None
         self._attempts = 0
         self._planned_step_s: float | None = None
         self._stop = threading.Event()
@@ -158,9 +158,9 @@ class Watch:
 
     def take_sample(self, row: Mapping[str, Any]) -> None:
         """What the recorder samples; from its thread."""
-        sight = self._sight
-        if sight is not None:
-            sight.take_sample(row)
+        observation = self._observation
+        if observation is not None:
+            observation.take_sample(row)
 
     def stop(self) -> None:
         """Ends the thread after a last look, and takes back what is about a moment that is over."""
@@ -180,14 +180,14 @@ class Watch:
             return
         if len(self.state.attempts) != self._attempts:
             self._begin_attempt()
-        sight = self._sight
-        if sight is None:
+        observation = self._observation
+        if observation is None:
             return
-        sight.look()
+        observation.look()
         engine = dict(self.state.engine)
         self._log.tell(
             watched_advice(
-                sight, Run(self.state.status, setup_of(engine), computes_on_cpu(engine), self._planned_step_s)
+                observation, Run(self.state.status, setup_of(engine), computes_on_cpu(engine), self._planned_step_s)
             )
         )
 
@@ -198,7 +198,7 @@ class Watch:
         self._attempts = len(self.state.attempts)
         if self._attempts:
             began_s = self.state.attempts[-1].started_s
-            self._sight = Sight(self.run, began_s, self._sample_every_s, clock=self._clock)
+            self._observation = Observation(self.run, began_s, self._sample_every_s, clock=self._clock)
 
     def _keep_looking(self) -> None:
         wait_s = 0.0

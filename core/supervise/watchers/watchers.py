@@ -14,7 +14,7 @@ from trainwiz.core.run.advice import Advice
 from trainwiz.core.run.attempts import Phase, PhaseNow, read_phase
 from trainwiz.core.run.folder import RunFolder, name_for_commands, read_json
 from trainwiz.core.telemetry.advice_machine import data_wait_advice, gpu_advice, host_advice
-from trainwiz.core.telemetry.advice_training import STALLED_PAUSES, STALLED_S, Course, loss_advice, stall_advice
+from trainwiz.core.telemetry.advice_training import STALLED_PAUSES, STALLED_S, LossTrend, loss_advice, stall_advice
 from trainwiz.core.telemetry.machine import MachineHistory
 from trainwiz.core.telemetry.metrics import Metrics
 from trainwiz.core.telemetry.peaks import CheckpointSize, Saves, saves_of
@@ -22,7 +22,7 @@ from trainwiz.core.telemetry.run_plan import RunSetup
 from trainwiz.core.telemetry.words import span_words
 from trainwiz.core.text import objects_in, plain_text, text_in
 
-# Sight: what the watchers know of a run, from the recorder's samples and the files that the training writes.
+# Observation: what the watchers know of a run, from the recorder's samples and the files that the training writes.
 
 METRICS_WINDOW_BYTES = 256 * 1024
 """Of the rows of earlier attempts, as many as tell the pace."""
@@ -33,7 +33,7 @@ ASLEEP_S = 60.0
 """Between two looks: longer than any of them takes."""
 
 
-class Sight:
+class Observation:
     """Of one attempt. One thread looks; another may hand over samples."""
 
     def __init__(
@@ -46,7 +46,7 @@ class Sight:
         self.now_s = self.awake_s = clock()
         """Of the newest look, and since when looks follow each other."""
         self.metrics = Metrics()
-        self.course = Course()
+        self.loss_trend = LossTrend()
         self.machine = MachineHistory()
         self.phase: PhaseNow | None = None
         self.rows = 0
@@ -76,7 +76,7 @@ class Sight:
             self.machine = MachineHistory()
         self.rows += sum("loss" in row for row in own)
         self.metrics.add_rows(own)
-        self.course.add_rows(own)
+        self.loss_trend.add_rows(own)
         self._look_at_phase()
 
     def saves(self, setup: RunSetup) -> Saves | None:
@@ -134,7 +134,7 @@ class Run:
     """The longest that a step was planned to take."""
 
 
-Watcher = Callable[[Sight, Run], Iterable[Advice]]
+Watcher = Callable[[Observation, Run], Iterable[Advice]]
 
 WATCHED_AFTER_S: Mapping[str, float] = {
     "nan_loss": 0.0,
@@ -153,15 +153,15 @@ WATCHED_AFTER_S: Mapping[str, float] = {
 """Code -> seconds that it must hold before it is written: a hot second is no trouble. Other codes are left to viewers."""
 
 
-def watched_advice(sight: Sight, run: Run) -> list[Advice]:
+def watched_advice(observation: Observation, run: Run) -> list[Advice]:
     """All that holds now, at most one for each code."""
-    found = [item for watcher in WATCHERS for item in watcher(sight, run) if item.code in WATCHED_AFTER_S]
+    found = [item for watcher in WATCHERS for item in watcher(observation, run) if item.code in WATCHED_AFTER_S]
     return list({item.code: item for item in reversed(found)}.values())[::-1]
 
 
-def watch_loss(sight: Sight, run: Run) -> Iterable[Advice]:
+def watch_loss(observation: Observation, run: Run) -> Iterable[Advice]:
     """The loss as it was logged, and the end of a training that its own guard has stopped before it was."""
-    ended = sight.failure()
+    ended = observation.failure()
     findings = objects_in(ended.get("findings"))
     if any(finding.get("code") == "nan_loss" for finding in findings):
         text = text_in(ended.get("message")) or ""
@@ -169,29 +169,29 @@ def watch_loss(sight: Sight, run: Run) -> Iterable[Advice]:
             "nan_loss",
             "error",
             plain_text(text),
-            tr("What can be done: trainwiz diagnose {run}", run=name_for_commands(sight.run.path)),
+            tr("What can be done: trainwiz diagnose {run}", run=name_for_commands(observation.run.path)),
         )
         return
-    steps = {"loss": sight.metrics.non_finite_steps("loss")}
-    yield from loss_advice(sight.metrics.summaries(), steps, sight.course)
+    steps = {"loss": observation.metrics.non_finite_steps("loss")}
+    yield from loss_advice(observation.metrics.summaries(), steps, observation.loss_trend)
 
 
-def watch_steps(sight: Sight, run: Run) -> Iterable[Advice]:
+def watch_steps(observation: Observation, run: Run) -> Iterable[Advice]:
     """A run that stands still, by its own pace."""
     if run.status != "running":
         return
-    since_s = max(sight.began_s, sight.awake_s)
-    yield from stall_advice(run.status, sight.course, sight.now_s, since_s, sight.phase)
-    yield from _first_step(sight, run, since_s)
-    yield from _long_phase(sight, since_s)
+    since_s = max(observation.began_s, observation.awake_s)
+    yield from stall_advice(run.status, observation.loss_trend, observation.now_s, since_s, observation.phase)
+    yield from _first_step(observation, run, since_s)
+    yield from _long_phase(observation, since_s)
 
 
-def _first_step(sight: Sight, run: Run, since_s: float) -> Iterable[Advice]:
+def _first_step(observation: Observation, run: Run, since_s: float) -> Iterable[Advice]:
     """Before there is a pace of its own, the plan's."""
-    phase, planned_s = sight.phase, run.planned_step_s
-    if sight.rows or phase is None or phase.phase != "training" or planned_s is None:
+    phase, planned_s = observation.phase, run.planned_step_s
+    if observation.rows or phase is None or phase.phase != "training" or planned_s is None:
         return
-    waited_s = sight.now_s - max(phase.since_s, since_s)
+    waited_s = observation.now_s - max(phase.since_s, since_s)
     if waited_s > max(FIRST_STEP_S, PLANNED_TIMES * planned_s):
         yield Advice(
             "stalled",
@@ -205,13 +205,13 @@ def _first_step(sight: Sight, run: Run, since_s: float) -> Iterable[Advice]:
         )
 
 
-def _long_phase(sight: Sight, since_s: float) -> Iterable[Advice]:
+def _long_phase(observation: Observation, since_s: float) -> Iterable[Advice]:
     """Other work than steps has a pace too, once it was done before."""
-    phase = sight.phase
-    longest_s = sight.longest_s(phase.phase) if phase is not None and phase.phase in OWN_PACE else None
+    phase = observation.phase
+    longest_s = observation.longest_s(phase.phase) if phase is not None and phase.phase in OWN_PACE else None
     if phase is None or longest_s is None:
         return
-    lasts_s = sight.now_s - max(phase.since_s, since_s)
+    lasts_s = observation.now_s - max(phase.since_s, since_s)
     if lasts_s <= STALLED_PAUSES * longest_s + STALLED_S:
         return
     values = {"time": span_words(lasts_s), "longest": span_words(longest_s)}
@@ -223,39 +223,39 @@ def _long_phase(sight: Sight, since_s: float) -> Iterable[Advice]:
     yield Advice("stalled", "warning", text, tr("One of its processes, or the disk, may hang: the log may say which."))
 
 
-def watch_input(sight: Sight, run: Run) -> Iterable[Advice]:
-    if sight.rows < LEAST_ROWS:
+def watch_input(observation: Observation, run: Run) -> Iterable[Advice]:
+    if observation.rows < LEAST_ROWS:
         return ()
-    pace = sight.metrics.pace()
-    return data_wait_advice(pace.step_s, pace.data_wait, run.setup, sight.machine.host())
+    pace = observation.metrics.pace()
+    return data_wait_advice(pace.step_s, pace.data_wait, run.setup, observation.machine.host())
 
 
-def watch_host(sight: Sight, run: Run) -> Iterable[Advice]:
-    host = sight.machine.host()
-    if not sight.rows:
+def watch_host(observation: Observation, run: Run) -> Iterable[Advice]:
+    host = observation.machine.host()
+    if not observation.rows:
         # A start loads model and data: that goes on for minutes, and ends.
         host = replace(host, ram_lasts_s=None, disk_lasts_s=None)
     return host_advice(
         host,
-        sight.checkpoint_bytes(),
-        saves=sight.saves(run.setup),
-        step_s=sight.metrics.pace().wall_step_s,
-        left_s=sight.left_s(run.setup),
+        observation.checkpoint_bytes(),
+        saves=observation.saves(run.setup),
+        step_s=observation.metrics.pace().wall_step_s,
+        left_s=observation.left_s(run.setup),
     )
 
 
-def watch_gpus(sight: Sight, run: Run) -> Iterable[Advice]:
-    gpus = () if run.on_cpu else sight.machine.gpus()
-    return gpu_advice(gpus, status=run.status, now_s=sight.now_s)
+def watch_gpus(observation: Observation, run: Run) -> Iterable[Advice]:
+    gpus = () if run.on_cpu else observation.machine.gpus()
+    return gpu_advice(gpus, status=run.status, now_s=observation.now_s)
 
 
-def watch_sensors(sight: Sight, run: Run) -> Iterable[Advice]:
+def watch_sensors(observation: Observation, run: Run) -> Iterable[Advice]:
     """The recorder is a thread of its own: it hangs where a driver does."""
-    newest_s = sight.machine.latest.get("time_s")
+    newest_s = observation.machine.latest.get("time_s")
     if not isinstance(newest_s, int | float):
         return
-    silent_s = sight.now_s - max(newest_s, sight.awake_s)
-    if silent_s > SAMPLES_MISSING_S + 5 * sight.sample_every_s:
+    silent_s = observation.now_s - max(newest_s, observation.awake_s)
+    if silent_s > SAMPLES_MISSING_S + 5 * observation.sample_every_s:
         yield Advice(
             "sensors_silent",
             "warning",

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from trainwiz.core.config import RunConfig
 from trainwiz.core.nodes.address import Address, NodeProblem
-from trainwiz.core.nodes.handshake import Channel, ChannelClosed, Introduction, data_of, introduce
+from trainwiz.core.nodes.handshake import Channel, ChannelClosed, Handshake, data_of, introduce
 from trainwiz.core.nodes.meeting import Meeting, Member, attend, start_together
 
 from tests.fakes.ports import free_port_pair
@@ -38,7 +38,7 @@ def host(
 
 
 def meet(
-    folder: Path, address: Address, guests: list[Introduction], folders: dict[int, Path] | None = None, s: float = 20.0
+    folder: Path, address: Address, guests: list[Handshake], folders: dict[int, Path] | None = None, s: float = 20.0
 ) -> tuple[Future[list[Member]], list[Future[tuple[Channel, list[str]]]]]:
     """Futures of node 0 and of the guests, all of them done."""
     with ThreadPoolExecutor(len(guests) + 1) as pool:
@@ -125,7 +125,7 @@ def test_a_port_in_use_is_named_with_its_process(tmp_path: Path, address: Addres
 
 SOURCE = "data.sources.0"
 DATA = {SOURCE: {"files": 1, "bytes": 9, "sample": "6f1c", "changed_s": 1.0, "name": "x.txt"}}
-Change = Callable[[Introduction], Introduction]
+Change = Callable[[Handshake], Handshake]
 
 
 @pytest.mark.parametrize(

@@ -18,11 +18,11 @@ from trainwiz.core.run import lost as lock_module
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.lost import (
     LockSeen,
+    Observation,
     Place,
     ProcessId,
     ProcessSeen,
     RunLock,
-    Sight,
     identify,
     look_at_lock,
     look_for,
@@ -44,86 +44,88 @@ def running(**changes: object) -> RunState:
     return replace(state, **changes)  # type: ignore[arg-type]
 
 
-def sight(
+def observation(
     process: ProcessSeen = "gone",
     lock: LockSeen = "free",
     written_s: float | None = NOW - 7200,
     elsewhere: bool = False,
     boot_s: float = NOW - 7200,
     machine: str = HERE,
-) -> Sight:
-    return Sight(machine, NOW, lambda _: process, lambda: lock, lambda: written_s, lambda _: elsewhere, lambda: boot_s)
+) -> Observation:
+    return Observation(
+        machine, NOW, lambda _: process, lambda: lock, lambda: written_s, lambda _: elsewhere, lambda: boot_s
+    )
 
 
 @pytest.mark.parametrize("status", ["prepared", *sorted(ENDED)])
 def test_only_an_active_run_can_be_lost(status: str) -> None:
-    assert why_lost(running(status=status), sight("gone")) is None
+    assert why_lost(running(status=status), observation("gone")) is None
 
 
 def test_on_its_machine_the_process_decides() -> None:
-    assert why_lost(running(), sight("gone")) == "no_process"
-    assert why_lost(running(), sight("alive")) is None
+    assert why_lost(running(), observation("gone")) == "no_process"
+    assert why_lost(running(), observation("alive")) is None
 
 
 def test_where_the_process_is_seen_no_clock_counts() -> None:
     for heartbeat_s in (NOW - 1e6, NOW + 1e6, None):
-        assert why_lost(running(heartbeat_s=heartbeat_s), sight("alive")) is None
-        assert why_lost(running(heartbeat_s=heartbeat_s), sight("gone", written_s=NOW)) == "no_process"
+        assert why_lost(running(heartbeat_s=heartbeat_s), observation("alive")) is None
+        assert why_lost(running(heartbeat_s=heartbeat_s), observation("gone", written_s=NOW)) == "no_process"
 
 
 def test_after_a_restart_nobody_waits() -> None:
     then = running(machine="node boot-1 pid:[1]", heartbeat_s=NOW - 30)
-    assert why_lost(then, sight("alive", boot_s=NOW - 10, written_s=NOW - 30)) == "restarted"
+    assert why_lost(then, observation("alive", boot_s=NOW - 10, written_s=NOW - 30)) == "restarted"
     # In a container too, whose process numbers are others each time.
     inside = replace(then, machine="node boot-1 pid:[7]")
-    assert why_lost(inside, sight("alive", boot_s=NOW - 10, written_s=NOW - 30)) == "restarted"
+    assert why_lost(inside, observation("alive", boot_s=NOW - 10, written_s=NOW - 30)) == "restarted"
 
 
 def test_another_computer_of_the_same_name_is_no_restart() -> None:
     then = running(machine="node boot-1 pid:[1]", heartbeat_s=NOW - 30)
-    assert why_lost(then, sight(boot_s=NOW - 3600)) is None
-    assert why_lost(replace(then, machine="other boot-1 pid:[1]"), sight(boot_s=NOW - 10)) is None
+    assert why_lost(then, observation(boot_s=NOW - 3600)) is None
+    assert why_lost(replace(then, machine="other boot-1 pid:[1]"), observation(boot_s=NOW - 10)) is None
     # Nor is a folder on a server whose lock is still held, whatever the clocks say.
-    assert why_lost(then, sight(lock="held", boot_s=NOW - 10)) is None
+    assert why_lost(then, observation(lock="held", boot_s=NOW - 10)) is None
 
 
 @pytest.mark.parametrize("machine", ["node boot-2 pid:[7]", "other boot-9 pid:[1]", "mac", ""])
 def test_where_no_process_can_be_seen_the_signs_of_life_decide(machine: str) -> None:
     """Another container of this computer, another computer on the same server, a system without boot ids."""
     far = running(machine=machine)
-    assert why_lost(far, sight("alive")) is None
-    assert why_lost(replace(far, heartbeat_s=NOW - 59), sight()) is None
-    assert why_lost(replace(far, heartbeat_s=NOW - 61), sight("alive")) == "silent"
-    assert why_lost(replace(far, heartbeat_s=None), sight()) == "silent"
-    assert why_lost(replace(far, heartbeat_s=None), sight(written_s=None)) == "silent"
+    assert why_lost(far, observation("alive")) is None
+    assert why_lost(replace(far, heartbeat_s=NOW - 59), observation()) is None
+    assert why_lost(replace(far, heartbeat_s=NOW - 61), observation("alive")) == "silent"
+    assert why_lost(replace(far, heartbeat_s=None), observation()) == "silent"
+    assert why_lost(replace(far, heartbeat_s=None), observation(written_s=None)) == "silent"
 
 
 def test_a_lock_that_is_held_is_a_sign_of_life() -> None:
     stopped = running(machine="other boot-9 pid:[1]", heartbeat_s=NOW - 1e6)
-    assert why_lost(stopped, sight(lock="held")) is None
+    assert why_lost(stopped, observation(lock="held")) is None
 
 
 def test_a_wrong_clock_elsewhere_does_not_make_a_run_lost() -> None:
     behind = running(machine="other boot-9 pid:[1]", heartbeat_s=NOW - 900)
-    assert why_lost(behind, sight(written_s=NOW - 2)) is None
-    assert why_lost(behind, sight(written_s=NOW + 30)) is None
+    assert why_lost(behind, observation(written_s=NOW - 2)) is None
+    assert why_lost(behind, observation(written_s=NOW + 30)) is None
     ahead = replace(behind, heartbeat_s=NOW + 900)
-    assert why_lost(ahead, sight(lock="unknown")) is None
-    assert why_lost(ahead, sight(lock="free")) == "silent"
+    assert why_lost(ahead, observation(lock="unknown")) is None
+    assert why_lost(ahead, observation(lock="free")) == "silent"
 
 
 def test_a_process_that_may_not_be_looked_at_counts_as_one_elsewhere() -> None:
-    assert why_lost(running(), sight("hidden")) is None
-    assert why_lost(running(heartbeat_s=NOW - 61), sight("hidden", lock="held")) is None
-    assert why_lost(running(heartbeat_s=NOW - 61), sight("hidden")) == "silent"
+    assert why_lost(running(), observation("hidden")) is None
+    assert why_lost(running(heartbeat_s=NOW - 61), observation("hidden", lock="held")) is None
+    assert why_lost(running(heartbeat_s=NOW - 61), observation("hidden")) == "silent"
 
 
 def test_a_copy_has_no_keeper() -> None:
     copy = running(folder="/runs/original")
-    assert why_lost(copy, sight("alive", elsewhere=True)) == "copied"
-    assert why_lost(copy, sight("alive", elsewhere=False)) is None
+    assert why_lost(copy, observation("alive", elsewhere=True)) == "copied"
+    assert why_lost(copy, observation("alive", elsewhere=False)) is None
     # Elsewhere the same path may be another folder.
-    assert why_lost(replace(copy, machine="other boot-9 pid:[1]"), sight("alive", elsewhere=True)) is None
+    assert why_lost(replace(copy, machine="other boot-9 pid:[1]"), observation("alive", elsewhere=True)) is None
 
 
 @pytest.mark.parametrize("why", ["copied", "no_process", "restarted", "silent"])

@@ -16,7 +16,7 @@ import pytest
 from trainwiz.core.lines import JsonLinesTail
 from trainwiz.core.supervise.recorder import SampleFile
 from trainwiz.core.telemetry.machine import MachineHistory
-from trainwiz.core.telemetry.peaks import SoFar
+from trainwiz.core.telemetry.peaks import Peaks
 
 KIB = 1024
 
@@ -87,7 +87,7 @@ def test_what_was_read_by_an_offset_is_read_anew(tmp_path: Path) -> None:
 def test_peaks_of_rows_that_are_gone_are_still_known(tmp_path: Path) -> None:
     """As the recorder writes it: `so_far` beside some rows."""
     path = tmp_path / "system.jsonl"
-    file, so_far = small(path), SoFar()
+    file, so_far = small(path), Peaks()
     for second in range(3_000):
         one = row(float(second))
         one["gpus"] = [{"index": 0, "uuid": "GPU-a", "memory_used_bytes": 9_000 if second == 101 else 50}]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from trainwiz.core.run.advice import Advice
 from trainwiz.core.telemetry.advice_machine import advise
-from trainwiz.core.telemetry.advice_training import COMPARED_ROWS, Course
+from trainwiz.core.telemetry.advice_training import COMPARED_ROWS, LossTrend
 from trainwiz.core.telemetry.metrics import MetricSummary, Pace
 from trainwiz.core.telemetry.peaks import LOOK_EVERY_S, CheckpointSize
 from trainwiz.core.telemetry.snapshot import GpuProcess, GpuReading, HostReading, Planned
@@ -185,60 +185,64 @@ def test_the_size_of_a_checkpoint_is_that_of_the_newest_whole_one(tmp_path: Path
     assert CheckpointSize(tmp_path / "absent").next_bytes() is None
 
 
-def course_of(losses: list[float], every_s: float = 10.0, first_step: int = 1) -> Course:
+def loss_trend_of(losses: list[float], every_s: float = 10.0, first_step: int = 1) -> LossTrend:
     """The newest row is NOW_S old by nothing."""
-    course = Course()
+    loss_trend = LossTrend()
     count = len(losses)
-    course.add_rows(
+    loss_trend.add_rows(
         [
             {"step": first_step + index, "loss": loss, "time_s": NOW_S - (count - 1 - index) * every_s}
             for index, loss in enumerate(losses)
         ]
     )
-    return course
+    return loss_trend
 
 
 def test_a_run_that_logs_nothing_any_more() -> None:
-    course = course_of([2.0] * 30)
-    assert said("stalled", course=course, now_s=NOW_S + 125) is None
-    found = said("stalled", course=course, now_s=NOW_S + 600)
+    loss_trend = loss_trend_of([2.0] * 30)
+    assert said("stalled", loss_trend=loss_trend, now_s=NOW_S + 125) is None
+    found = said("stalled", loss_trend=loss_trend, now_s=NOW_S + 600)
     assert found is not None and found.remedy
     assert found.text == "No step was logged for 10 min; usually one comes every 10 s."
-    assert said("stalled", course=course, now_s=NOW_S + 600, status="stopping") is None
-    assert said("stalled", course=course, now_s=NOW_S + 600, began_s=NOW_S + 580) is None, "this attempt has just begun"
-    assert said("stalled", course=course_of([2.0] * 3), now_s=NOW_S + 600) is None, "no usual pause is known"
+    assert said("stalled", loss_trend=loss_trend, now_s=NOW_S + 600, status="stopping") is None
+    assert said("stalled", loss_trend=loss_trend, now_s=NOW_S + 600, began_s=NOW_S + 580) is None, (
+        "this attempt has just begun"
+    )
+    assert said("stalled", loss_trend=loss_trend_of([2.0] * 3), now_s=NOW_S + 600) is None, "no usual pause is known"
 
 
 def test_slow_steps_are_no_stall() -> None:
-    course = course_of([2.0] * 30, every_s=700.0)
-    assert said("stalled", course=course, now_s=NOW_S + 3_000) is None
-    assert said("stalled", course=course, now_s=NOW_S + 3_600) is not None
+    loss_trend = loss_trend_of([2.0] * 30, every_s=700.0)
+    assert said("stalled", loss_trend=loss_trend, now_s=NOW_S + 3_000) is None
+    assert said("stalled", loss_trend=loss_trend, now_s=NOW_S + 3_600) is not None
 
 
 def test_a_loss_above_its_start() -> None:
     start = [3.0 + 0.01 * index for index in range(COMPARED_ROWS)]
-    found = said("loss_rises", course=course_of([*start, *[2.5] * 100, *[3.6] * COMPARED_ROWS]))
+    found = said("loss_rises", loss_trend=loss_trend_of([*start, *[2.5] * 100, *[3.6] * COMPARED_ROWS]))
     assert found is not None and "3.6 now" in found.text
-    assert said("loss_rises", course=course_of([*start, *[2.5] * 100, *[3.15] * COMPARED_ROWS])) is None, "as at first"
-    assert said("loss_rises", course=course_of([*start, 9.0, 9.0])) is None, "two rows prove nothing"
-    assert said("loss_rises", course=course_of([-5.0] * 20 + [-4.0] * 20)) is not None, "losses may be negative"
+    assert said("loss_rises", loss_trend=loss_trend_of([*start, *[2.5] * 100, *[3.15] * COMPARED_ROWS])) is None, (
+        "as at first"
+    )
+    assert said("loss_rises", loss_trend=loss_trend_of([*start, 9.0, 9.0])) is None, "two rows prove nothing"
+    assert said("loss_rises", loss_trend=loss_trend_of([-5.0] * 20 + [-4.0] * 20)) is not None, "losses may be negative"
 
 
 def test_a_resumed_run_forgets_what_it_went_back_over() -> None:
-    course = course_of([3.0] * COMPARED_ROWS + [9.0] * COMPARED_ROWS)
-    assert said("loss_rises", course=course) is not None
-    course.add_rows([{"resumed_from": COMPARED_ROWS}, {"step": COMPARED_ROWS + 1, "loss": 2.0, "time_s": NOW_S}])
-    assert said("loss_rises", course=course) is None
-    assert said("stalled", course=course, now_s=NOW_S + 1e6) is None, "its pace is not known yet"
+    loss_trend = loss_trend_of([3.0] * COMPARED_ROWS + [9.0] * COMPARED_ROWS)
+    assert said("loss_rises", loss_trend=loss_trend) is not None
+    loss_trend.add_rows([{"resumed_from": COMPARED_ROWS}, {"step": COMPARED_ROWS + 1, "loss": 2.0, "time_s": NOW_S}])
+    assert said("loss_rises", loss_trend=loss_trend) is None
+    assert said("stalled", loss_trend=loss_trend, now_s=NOW_S + 1e6) is None, "its pace is not known yet"
 
 
 def test_an_evaluation_that_rises_and_rises() -> None:
-    course = Course()
+    loss_trend = LossTrend()
     for index, loss in enumerate((2.6, 2.5, 2.55, 2.6)):
-        course.add_rows([{"step": index, "eval_loss": loss, "time_s": NOW_S}])
-    assert said("evaluation_rises", course=course) is None
-    course.add_rows([{"step": 9, "eval_loss": 2.7, "time_s": NOW_S}])
-    found = said("evaluation_rises", course=course)
+        loss_trend.add_rows([{"step": index, "eval_loss": loss, "time_s": NOW_S}])
+    assert said("evaluation_rises", loss_trend=loss_trend) is None
+    loss_trend.add_rows([{"step": 9, "eval_loss": 2.7, "time_s": NOW_S}])
+    found = said("evaluation_rises", loss_trend=loss_trend)
     assert found is not None and "2.5 to 2.7" in found.text
 
 
@@ -344,10 +348,10 @@ def test_memory_against_the_plan(peak: int, stepped: bool, code: str | None) -> 
 
 
 def test_an_evaluation_that_stays_does_not_rise() -> None:
-    course = Course()
+    loss_trend = LossTrend()
     for index, loss in enumerate((2.5, 2.6, 2.6, 2.7)):
-        course.add_rows([{"step": index, "eval_loss": loss, "time_s": NOW_S}])
-    assert said("evaluation_rises", course=course) is None
+        loss_trend.add_rows([{"step": index, "eval_loss": loss, "time_s": NOW_S}])
+    assert said("evaluation_rises", loss_trend=loss_trend) is None
 
 
 def test_what_is_cleared_is_gone_whatever_the_line_says(tmp_path: Path) -> None:
@@ -358,12 +362,12 @@ def test_what_is_cleared_is_gone_whatever_the_line_says(tmp_path: Path) -> None:
 
 
 def test_a_clock_that_was_set_back_is_no_pause() -> None:
-    course = Course()
+    loss_trend = LossTrend()
     for at in (100.0, 110.0, 20.0, 30.0):
-        course.add_rows([{"step": 1, "loss": 1.0, "time_s": NOW_S + at}])
-    assert course.pause_s is None, "two pauses are too few"
-    course.add_rows([{"step": 1, "loss": 1.0, "time_s": NOW_S + 40.0}])
-    assert course.pause_s == 10.0
+        loss_trend.add_rows([{"step": 1, "loss": 1.0, "time_s": NOW_S + at}])
+    assert loss_trend.pause_s is None, "two pauses are too few"
+    loss_trend.add_rows([{"step": 1, "loss": 1.0, "time_s": NOW_S + 40.0}])
+    assert loss_trend.pause_s == 10.0
 
 
 def test_a_partitioned_card_is_one_card_and_its_memory_is_told_once() -> None:

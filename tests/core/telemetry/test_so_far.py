@@ -1,4 +1,4 @@
-"""SoFar: a viewer that comes late knows what one that was there from the beginning knows."""
+"""Peaks: a viewer that comes late knows what one that was there from the beginning knows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from trainwiz.core.telemetry.machine import MachineHistory
-from trainwiz.core.telemetry.peaks import SoFar
+from trainwiz.core.telemetry.peaks import Peaks
 
 GIB = 1024**3
 
@@ -32,11 +32,11 @@ def row(second: float, *, used: int = GIB, busy: float | None = 90.0, hot: bool 
 
 def test_a_late_viewer_knows_the_same() -> None:
     rows = [row(second, used=9 * GIB if second == 5 else GIB, hot=second > 10, busy=2.0) for second in range(300)]
-    whole = SoFar()
+    whole = Peaks()
     for one in rows:
         whole.add(one)
     rows[-1]["so_far"] = json.loads(json.dumps(whole.to_json()))
-    late = SoFar()
+    late = Peaks()
     for one in rows[-3:]:
         late.add(one)
     assert late.peak_gpu_bytes == {"GPU-a": 9 * GIB}
@@ -49,7 +49,7 @@ def test_a_late_viewer_knows_the_same() -> None:
 
 
 def test_what_has_passed_is_not_brought_back() -> None:
-    so_far = SoFar()
+    so_far = Peaks()
     so_far.add(row(0, hot=True, busy=0.0))
     remembered = row(1, hot=False)
     remembered["so_far"] = so_far.to_json()
@@ -58,14 +58,14 @@ def test_what_has_passed_is_not_brought_back() -> None:
 
 
 def test_nothing_is_said_to_have_lasted_over_a_night_without_samples() -> None:
-    so_far = SoFar()
+    so_far = Peaks()
     so_far.add(row(0, hot=True, busy=0.0))
     so_far.add(row(30_000, hot=True, busy=0.0))
     assert so_far.throttled_since_s == so_far.idle_since_s == {"GPU-a": 1e9 + 30_000}
 
 
 def test_an_idle_card_is_one_that_says_so() -> None:
-    so_far = SoFar()
+    so_far = Peaks()
     so_far.add(row(0, busy=None))
     assert so_far.idle_since_s == {}
 
@@ -84,7 +84,7 @@ def test_an_idle_card_is_one_that_says_so() -> None:
     ],
 )
 def test_garbage_is_passed_over(garbage: Any) -> None:
-    so_far = SoFar()
+    so_far = Peaks()
     so_far.add({**row(0), "so_far": garbage})
     assert so_far.peak_gpu_bytes == {"GPU-a": GIB}
 
@@ -104,14 +104,14 @@ def test_readings_tell_this_job_from_others() -> None:
 
 
 def test_a_clock_that_was_set_back_begins_all_spans_anew() -> None:
-    so_far = SoFar()
+    so_far = Peaks()
     so_far.add(row(500, hot=True, busy=0.0))
     so_far.add(row(400, hot=True, busy=0.0))
     assert so_far.throttled_since_s == so_far.idle_since_s == {"GPU-a": 1e9 + 400}
 
 
 def test_five_percent_is_not_idle() -> None:
-    so_far = SoFar()
+    so_far = Peaks()
     so_far.add(row(0, busy=5.0))
     assert so_far.idle_since_s == {}
     so_far.add(row(1, busy=4.9))
@@ -119,13 +119,13 @@ def test_five_percent_is_not_idle() -> None:
 
 
 def test_free_ram_is_what_is_not_used() -> None:
-    so_far = SoFar()
+    so_far = Peaks()
     so_far.add({**row(0), "host": {"ram_used_bytes": 3, "ram_total_bytes": 10}})
     assert so_far.ram.points == ((1e9, 7),)
 
 
 def test_the_earlier_begin_of_what_still_lasts_counts() -> None:
-    so_far = SoFar()
+    so_far = Peaks()
     so_far.add(row(10, hot=True, busy=0.0))
     for began_s in (1e9 + 5, 1e9 + 8):
         so_far.add({**row(11, hot=True, busy=0.0), "so_far": {"throttled_since_s": {"GPU-a": began_s}}})

@@ -10,7 +10,7 @@ from typing import Any
 from trainwiz.core.run.advice import Advice
 from trainwiz.core.run.attempts import Phase, write_phase
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.supervise.watchers.watchers import Run, Sight, watched_advice
+from trainwiz.core.supervise.watchers.watchers import Observation, Run, watched_advice
 from trainwiz.core.telemetry.run_plan import RunSetup
 
 GIB = 1024**3
@@ -27,7 +27,7 @@ class SeenRun:
         self.now_s = 1_700_000_000.0
         self.run = run
         self.steps = 0
-        self.sight = Sight(self.folder, self.now_s, clock=lambda: self.now_s)
+        self.observation = Observation(self.folder, self.now_s, clock=lambda: self.now_s)
         self.found: list[Advice] = []
         self.ever: set[str] = set()
         self.host: dict[str, Any] = {
@@ -66,9 +66,9 @@ class SeenRun:
     def look(self) -> list[Advice]:
         if self.sampled:
             sample = {"time_s": self.now_s, "host": dict(self.host), "gpus": self.gpus, "processes": []}
-            self.sight.take_sample({**sample, "unavailable": self.unavailable})
-        self.sight.look()
-        self.found = watched_advice(self.sight, self.run)
+            self.observation.take_sample({**sample, "unavailable": self.unavailable})
+        self.observation.look()
+        self.found = watched_advice(self.observation, self.run)
         self.ever |= self.codes
         return self.found
 

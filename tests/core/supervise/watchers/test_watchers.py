@@ -112,7 +112,7 @@ def test_rows_of_an_earlier_attempt_are_not_this_one(tmp_path: Path) -> None:
     assert "nan_loss" in seen.codes
     later = SeenRun(tmp_path)
     later.now_s = seen.now_s + 600
-    later.sight.began_s = later.sight.now_s = later.sight.awake_s = later.now_s
+    later.observation.began_s = later.observation.now_s = later.observation.awake_s = later.now_s
     later.phase("training")
     later.rest(600)
     assert later.ever == set()
@@ -214,9 +214,9 @@ def test_a_disk_that_does_not_last_is_foretold(tmp_path: Path) -> None:
     checkpoint.mkdir()
     with (checkpoint / "model.safetensors").open("wb") as file:
         file.truncate(10 * GIB)
-    seen.sight._sizes._clock = lambda: (checkpoint / "model.safetensors").stat().st_mtime + 3_600
+    seen.observation._sizes._clock = lambda: (checkpoint / "model.safetensors").stat().st_mtime + 3_600
     seen.host["disk_free_bytes"] = 25 * GIB
-    seen.sight._sizes._next_look = 0.0
+    seen.observation._sizes._next_look = 0.0
     seen.steps_of(2.0, 60)
     assert "step 250" in text_of(seen.found, "disk_short")
     seen.host["disk_free_bytes"] = 5 * GIB
@@ -227,7 +227,7 @@ def test_what_an_earlier_attempt_was_at_is_not_this_one(tmp_path: Path) -> None:
     seen = SeenRun(tmp_path)
     write_phase(seen.folder, "evaluating", 7, since_s=seen.now_s - 1.0)
     seen.look()
-    assert seen.sight.phase is None
+    assert seen.observation.phase is None
     seen.phase("training")
     seen.look()
-    assert seen.sight.phase is not None and seen.sight.longest_s("evaluating") is None
+    assert seen.observation.phase is not None and seen.observation.longest_s("evaluating") is None
